@@ -1,16 +1,19 @@
-//! How long a block and a wire take from one process to another, by sockets and by MPI:
-//! `cargo bench --features mpi --bench fabric`. Without the feature, by sockets alone.
+//! How long a block and a wire take from one process to another: by sockets inside of a machine, by those
+//! between machines, by those that are encrypted, and by MPI.
+//! `cargo bench --features mpi,tls --bench fabric`; what the build does not have is left out. The machines
+//! are one: process 0 has an address of its own.
 
 use std::net::TcpListener;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use pipewright::fabric::{self, End, Membership, Peers, Tag, Transport, World};
+use pipewright::fabric::{self, End, Membership, Peers, Secret, Tag, Transport, World};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
 use pipewright::stages::Tensor;
 
-/// The variable that tells a process of this bench its part: its number and process 0's address, or `mpi`.
+/// The variable that tells a process of this bench its part: the kind of sockets, its number and process 0's
+/// address, or `mpi`.
 const PART: &str = "PIPEWRIGHT_BENCH_FABRIC";
 
 /// How often each is sent there and back, if it is small. The first tenth is not counted.
@@ -31,13 +34,22 @@ fn main() -> Result<()> {
 /// Starts two processes for each fabric.
 fn start_all() -> Result<()> {
     let program = std::env::current_exe()?;
-    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-    let start = |process| {
-        let part = format!("{process} {address}");
-        Command::new(&program).env(PART, part).spawn()
-    };
-    for child in [start(0)?, start(1)?] {
-        ended(child)?;
+    for (kind, host) in [
+        ("sockets", "127.0.0.1"),
+        ("tcp", "127.0.0.2"),
+        ("tls", "127.0.0.2"),
+    ] {
+        if kind == "tls" && !cfg!(feature = "tls") {
+            continue;
+        }
+        let address = TcpListener::bind((host, 0))?.local_addr()?;
+        let start = |process| {
+            let part = format!("{kind} {process} {address}");
+            Command::new(&program).env(PART, part).spawn()
+        };
+        for child in [start(0)?, start(1)?] {
+            ended(child)?;
+        }
     }
     if cfg!(feature = "mpi") {
         let mut mpirun = Command::new("mpirun");
@@ -56,9 +68,9 @@ fn ended(mut child: Child) -> Result<()> {
 
 /// One of two processes.
 fn take_part(part: &str) -> Result<()> {
-    let (fabric, world) = match part.split_once(' ') {
-        Some((process, address)) => ("sockets", by_sockets(process.parse()?, address)?),
-        None => ("mpi", by_mpi()?),
+    let (fabric, world) = match part.split(' ').collect::<Vec<_>>()[..] {
+        [kind, process, address] => (kind, by_sockets(process.parse()?, address, kind == "tls")?),
+        _ => ("mpi", by_mpi()?),
     };
     let mesh = Mesh::new([1, 2, 1], 2, &[])?;
     let (mut ends, peers) = fabric::ends::<Tensor>(world, &mesh, 2, 16)?;
@@ -111,13 +123,15 @@ fn one_way(
     Ok(1e6 * counted[counted.len() / 2].as_secs_f64() / 2.0)
 }
 
-fn by_sockets(process: u32, address: &str) -> Result<World> {
+fn by_sockets(process: u32, address: &str, tls: bool) -> Result<World> {
     let membership = Membership {
         process,
         processes: 2,
         address: address.to_owned(),
         deadline: PATIENCE,
         silence: Membership::SILENCE,
+        secret: tls.then(|| Secret::new("a secret of this bench")).transpose()?,
+        tls,
     };
     Ok(World::join(&membership, "a bench")?)
 }

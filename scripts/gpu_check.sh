@@ -19,6 +19,7 @@ TESTS=(
   pipewright-stages/cuda_kernels
   pipewright-stages/cuda_attention
   pipewright-stages/cuda_choice
+  pipewright-stages/cuda_experts
   pipewright/golden
   pipewright/gpus
   pipewright/allocations

@@ -20,6 +20,7 @@ Needs root for namespaces; without it says so, and ends well. Delay and loss nee
 import argparse
 import json
 import os
+import secrets
 import shutil
 import signal
 import statistics
@@ -134,6 +135,7 @@ class Run:
     def __init__(self, program, hosts, scratch):
         self.program, self.hosts, self.scratch = program, hosts, scratch
         self.port = 20000
+        self.token = secrets.token_hex(32)
         agent = scratch / "agent"
         agent.write_text(AGENT.format(prefix=hosts.prefix))
         agent.chmod(0o755)
@@ -144,6 +146,7 @@ class Run:
     def sockets(self, *arguments):
         self.port += 1
         place = {"WORLD_SIZE": str(HOSTS), "MASTER_ADDR": self.hosts.address(1), "MASTER_PORT": str(self.port)}
+        place["PIPEWRIGHT_TOKEN"] = self.token
         processes = []
         for number in range(1, HOSTS + 1):
             command = ["ip", "netns", "exec", self.hosts.name(number), self.program, *arguments]

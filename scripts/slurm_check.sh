@@ -109,6 +109,9 @@ cp examples/gpt-text.toml "$scratch/my.toml"
 small=(--set model.dim=32 --set model.layers=2 --set data.seq=32 --set model.dropout=0.1 --set pipeline.stages=6
   --set train.validate_every=0 --steps 5 --weights-hash)
 cd "$scratch" || exit 2
+# A task on another node has to know it.
+PIPEWRIGHT_TOKEN=$(openssl rand -hex 32)
+export PIPEWRIGHT_TOKEN
 export PIPEWRIGHT=$program OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # run NAME COMMAND...: keeps its first line and its hash. Two minutes are more than any takes.

@@ -65,6 +65,7 @@ pub mod compose;
 pub mod config;
 pub mod data;
 pub mod draw;
+mod ended;
 pub mod error;
 pub mod fabric;
 pub mod groups;
@@ -78,13 +79,14 @@ pub mod pretrained;
 pub mod profile;
 pub mod run;
 pub mod schedule;
+pub mod situation;
 pub mod tokenizer;
 mod worker;
 
 pub use error::{Error, Result};
-pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StepReport, SyncMode};
+pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StallWarning, StepReport, SyncMode};
 pub use pipewright_stages as stages;
-pub use worker::{ParameterInfo, RankReport, Site, Staleness};
+pub use worker::{ParameterInfo, RankReport, Restart, Site, Staleness};
 
 #[cfg(doctest)]
 mod guide;

@@ -16,12 +16,12 @@ use pipewright::Pipeline;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::{DType, Parameter, Sequential, Stage, StageBuilder};
-use text::{TEXT, gpt, llama, of_one_stage, of_pipeline};
+use text::{TEXT, gpt, llama, mixtral, of_one_stage, of_pipeline};
 use worlds::in_processes;
 
 #[test]
 fn scores_are_those_of_one_stage_for_every_cut_and_placement() {
-    for recipe in [gpt(), llama()] {
+    for recipe in [gpt(), llama(), mixtral()] {
         let expected = of_one_stage(&recipe);
         assert!(expected.iter().all(|scores| scores.len() == 17));
         for (schedule, ranks) in [

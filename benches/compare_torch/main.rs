@@ -131,6 +131,8 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
                     address: address.unwrap_or_default(),
                     deadline: Duration::from_secs(30),
                     silence: Membership::SILENCE,
+                    secret: None,
+                    tls: false,
                 };
                 World::join(&membership, size)
             };

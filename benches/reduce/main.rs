@@ -92,6 +92,8 @@ fn member(arguments: &Arguments, process: u32) -> Result<()> {
         address: arguments.address.clone().unwrap_or_default(),
         deadline: Duration::from_secs(30),
         silence: Membership::SILENCE,
+        secret: None,
+        tls: false,
     };
     let world = World::join(&membership, "a reduction")?;
     println!("{}", measured(arguments.sizes[0], replicas, Some(world))?);

@@ -13,6 +13,7 @@ use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::{Bytes, ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
 
 /// A wire that holds nothing.
+#[derive(Clone)]
 pub(crate) struct Nothing;
 
 impl Bytes for Nothing {

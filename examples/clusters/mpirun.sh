@@ -9,5 +9,8 @@ hosts=${HOSTS:-$(dirname "$0")/hostfile}
 # mpirun gives each process its number, but does not tell where process 0 is: that is the first host of the file.
 first=$(awk '!/^#/ {print $1; exit}' "$hosts")
 count=$(awk -F slots= '!/^#/ {count += $2} END {print count}' "$hosts")
-exec mpirun --hostfile "$hosts" -n "$count" -x MASTER_ADDR="$first" \
+# The processes know each other by a secret. Its value is not among the arguments, where others would see it.
+PIPEWRIGHT_TOKEN=${PIPEWRIGHT_TOKEN:-$(openssl rand -hex 32)}
+export PIPEWRIGHT_TOKEN
+exec mpirun --hostfile "$hosts" -n "$count" -x MASTER_ADDR="$first" -x PIPEWRIGHT_TOKEN \
   "${PIPEWRIGHT:-pipewright}" train "$@"

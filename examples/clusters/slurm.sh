@@ -17,4 +17,7 @@ set -euo pipefail
 # Five minutes before the job's time is over, Slurm sends SIGTERM to the tasks. Then the state is saved.
 #
 # A build with MPI is started by the plugin that its library knows: MPI=pmix sbatch slurm.sh my.toml
+# The tasks know each other by a secret, which srun gives to all of them.
+PIPEWRIGHT_TOKEN=${PIPEWRIGHT_TOKEN:-$(openssl rand -hex 32)}
+export PIPEWRIGHT_TOKEN
 exec srun --kill-on-bad-exit=1 ${MPI:+--mpi=$MPI} "${PIPEWRIGHT:-pipewright}" train "$@"

@@ -1,6 +1,6 @@
 //! The messages to a rank, and its answers.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use actix::{Handler, Message};
 use pipewright_stages::loss::Score;
@@ -9,14 +9,15 @@ use pipewright_stages::{Shape, Stage};
 use sha2::Sha256;
 use sha2::digest::common::hazmat::SerializableState;
 
-use super::stage_actor::{StageActor, caught};
-use crate::checkpoint::{Checkpoint, Draft, Written};
+use super::restarting::Restarting;
+use super::stage_actor::StageActor;
+use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
 use crate::data::DataSource;
-use crate::error::{Finding, LaunchError, Result};
+use crate::error::{Finding, LaunchError, Result, caught};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{
-    Forwards, NextTokens, Order, ParameterInfo, Settled, Site, Tie, Trained, Worker, WorkerParts,
+    Forwards, NextTokens, Order, ParameterInfo, Restarts, Settled, Site, Tie, Trained, Worker, WorkerParts,
 };
 
 /// Declares a message, its answer, and what the worker does for it.
@@ -50,6 +51,8 @@ pub(crate) struct Build<S: Stage> {
     pub(crate) threads: usize,
     /// The cores for its threads. Empty: any cores.
     pub(crate) cores: Vec<core_affinity::CoreId>,
+    /// Whether and how it is built again after a failure.
+    pub(crate) restarts: Restarts,
 }
 
 impl<S: Stage> Message for Build<S> {
@@ -64,7 +67,10 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
             parts,
             threads,
             cores,
+            restarts,
         } = message;
+        let _at_work = self.at_work();
+        self.restarting = Restarting::new(restarts);
         self.threads = Some(start_threads(parts.rank, threads, cores)?);
         self.worker = Some(Box::new(caught(|| Worker::build(parts))?));
         self.must(Worker::parameters)
@@ -107,10 +113,23 @@ message! {
     ask |worker, message| worker.check_loss(&message.output, &message.target)
 }
 
-message! {
-    /// Runs one training step.
-    Train { /** What to do. */ order: Order } -> Trained,
-    must |worker, message| worker.train(message.order)
+/// Runs one training step.
+#[derive(Debug)]
+pub(crate) struct Train {
+    /// What to do.
+    pub(crate) order: Order,
+}
+
+impl Message for Train {
+    type Result = Result<Trained>;
+}
+
+impl<S: Stage> Handler<Train> for StageActor<S> {
+    type Result = Result<Trained>;
+
+    fn handle(&mut self, message: Train, _: &mut Self::Context) -> Self::Result {
+        self.train(message.order)
+    }
 }
 
 message! {
@@ -174,6 +193,15 @@ message! {
 }
 
 message! {
+    /// Copies weights and optimizer state.
+    CopyAll {
+        /** The call. */ call: Call,
+        /** Where to. */ copies: Arc<Mutex<Copies>>
+    } -> (),
+    ask |worker, message| worker.copy(message.call, &message.copies)
+}
+
+message! {
     /// Compares what the rank will read from a checkpoint with its checksums.
     Verify { /** The checkpoint. */ checkpoint: Arc<Checkpoint> } -> (),
     ask |worker, message| worker.verify(&message.checkpoint)
@@ -182,7 +210,7 @@ message! {
 message! {
     /// Reads weights and optimizer state from a checkpoint.
     Read { /** The checkpoint. */ checkpoint: Arc<Checkpoint> } -> (),
-    must |worker, message| worker.read(&message.checkpoint)
+    renew |worker, message| worker.read(&message.checkpoint)
 }
 
 message! {

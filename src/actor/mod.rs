@@ -2,13 +2,23 @@
 //!
 //! Messages are for control: they carry commands, settings and numbers, never a tensor.
 
+mod board;
+mod calls;
+mod inquiry;
 mod messages;
 mod ranks;
+mod restarting;
 mod runtime;
 mod stage_actor;
+mod told;
+mod usual;
 mod watch;
+mod watcher;
 
 pub(crate) use messages::{
-    Build, CheckLoss, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Tied, Train, Verify, Write,
+    Build, CheckLoss, CopyAll, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Tied, Train, Verify,
+    Write,
 };
-pub(crate) use ranks::Ranks;
+pub(crate) use ranks::{Ranks, StallRules};
+pub use usual::StallWarning;
+pub(crate) use watcher::OnStall;

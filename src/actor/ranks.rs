@@ -10,20 +10,37 @@ use pipewright_stages::Stage;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::board::Board;
+use super::calls::Calls;
 use super::runtime::Runtime;
 use super::stage_actor::StageActor;
-use crate::error::{CallError, Result};
+use super::usual::{StallWarning, Usual};
+use super::watcher::{OnStall, Watcher};
+use crate::error::{CallError, LaunchError, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::{Rank, WorldRank};
 use crate::interrupt::Interrupt;
 use crate::mesh::{Coordinate, Mesh};
+use crate::situation::Part;
 use crate::worker::Progress;
 
 /// All ranks. Every process makes the same requests here, and every process receives all answers.
 pub(crate) struct Ranks<S: Stage> {
+    /// Ends before the peers, which it asks.
+    watcher: Watcher,
+    calls: Arc<Calls>,
     runtime: Runtime<S>,
     peers: Peers,
     mesh: Mesh,
+}
+
+/// When ranks count as stalled.
+#[derive(Clone, Debug)]
+pub(crate) struct StallRules {
+    /// When it is told.
+    pub(crate) warning: StallWarning,
+    /// When the call ends. `None`: never.
+    pub(crate) limit: Option<Duration>,
 }
 
 impl<S: Stage> Ranks<S> {
@@ -31,15 +48,57 @@ impl<S: Stage> Ranks<S> {
     ///
     /// # Errors
     /// When the system cannot start a thread.
-    pub(crate) fn start(mesh: Mesh, peers: Peers, stall_limit: Option<Duration>) -> Result<Self> {
-        let own = mesh.ranks_of(peers.process()).collect();
-        match Runtime::start(own, stall_limit) {
-            Ok(runtime) => Ok(Self { runtime, peers, mesh }),
+    pub(crate) fn start(mesh: Mesh, peers: Peers, rules: StallRules) -> Result<Self> {
+        let own: Vec<WorldRank> = mesh.ranks_of(peers.process()).collect();
+        let calls = Arc::<Calls>::default();
+        let started = Runtime::start(own.clone()).and_then(|runtime| {
+            let progress = own.iter().map(|rank| (*rank, runtime.progress(*rank)));
+            let usual = Usual::new(rules.warning);
+            let board = Board::new(Arc::clone(&calls), usual, progress);
+            let watcher = Watcher::start(board, peers.others(), mesh.clone(), rules.limit);
+            let watcher = watcher.map_err(|source| LaunchError::RankThreads {
+                ranks: own.len(),
+                source,
+            })?;
+            Ok((runtime, watcher))
+        });
+        match started {
+            Ok((runtime, watcher)) => Ok(Self {
+                watcher,
+                calls,
+                runtime,
+                peers,
+                mesh,
+            }),
             Err(error) => {
                 peers.fail(&error);
                 Err(error)
             }
         }
+    }
+
+    /// From now on this is told of stalls, on a thread of its own.
+    pub(crate) fn on_stall(&self, listener: OnStall) {
+        self.watcher.add(listener);
+    }
+
+    /// From now on, data comes from here: for messages.
+    pub(crate) fn take_data_from(&self, source: String) {
+        self.calls.take_data_from(source);
+    }
+
+    /// Does something with the other processes, on this thread.
+    ///
+    /// # Errors
+    /// Whatever it returns.
+    pub(crate) fn together<T>(&self, what: &str, act: impl FnOnce(&Peers) -> Result<T>) -> Result<T> {
+        let act = || act(&self.peers);
+        self.told(self.calls.during(what, Part::Processes, act))
+    }
+
+    /// Does something that is a part of a call, on this thread, and may take its time.
+    pub(crate) fn during<T>(&self, what: &str, act: impl FnOnce() -> T) -> T {
+        self.calls.during(what, Part::Own, act)
     }
 
     /// From now on this interrupt may end a call early.
@@ -82,21 +141,39 @@ impl<S: Stage> Ranks<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
+        self.spread_of(what, self.own_answers(what, message))
+    }
+
+    /// The answers of this process's ranks.
+    fn own_answers<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
+    where
+        M: Message<Result = Result<T>> + Send + 'static,
+        T: Send + 'static,
+        StageActor<S>: Handler<M>,
+        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
+    {
         let keep_waiting = |progress| self.peers.keep_waiting(progress);
-        self.spread_of(what, self.runtime.ask_all(message, &keep_waiting))
+        let ask = || self.runtime.ask_all(message, &keep_waiting);
+        self.told(self.calls.during(what, Part::Ranks, ask))
+    }
+
+    /// A result. If the call was left early, nothing more is told of stalls, and ranks of other processes are
+    /// told: they may wait for ranks of this one.
+    fn told<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| {
+            if error.is_left_early() {
+                self.watcher.end();
+                self.peers.fail(error);
+            }
+        })
     }
 
     /// The answers of all processes' ranks, from those of this one.
     fn spread_of<T: Serialize + DeserializeOwned>(&self, what: &str, own: Result<Vec<T>>) -> Result<Vec<T>> {
-        if let Err(error) = &own
-            && error.is_left_early()
-        {
-            // Ranks of other processes wait for ranks of this one. So tell them of a failure before waiting
-            // for them.
-            self.peers.fail(error);
-            return own;
+        match own {
+            Err(error) if error.is_left_early() => Err(error),
+            own => self.spread(what, own),
         }
-        self.spread(what, own)
     }
 
     /// Sends this process's ranks a message and waits for their answers, in rank order, but not for other
@@ -111,8 +188,7 @@ impl<S: Stage> Ranks<S> {
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let keep_waiting = |progress| self.peers.keep_waiting(progress);
-        match self.runtime.ask_all(message, &keep_waiting) {
+        match self.own_answers(what, message) {
             Ok(own) => Ok(own),
             failed => self.spread_of(what, failed),
         }
@@ -131,11 +207,14 @@ impl<S: Stage> Ranks<S> {
     {
         let first = self.first(rank);
         let own = if self.runtime.has(first) {
-            self.runtime.ask(first, message).map(|answer| vec![answer])
+            let keep_waiting = |progress| self.peers.keep_waiting(progress);
+            let ask = || self.runtime.ask(first, message, &keep_waiting);
+            let answer = self.told(self.calls.during(what, Part::Ranks, ask));
+            answer.map(|answer| vec![answer])
         } else {
             Ok(Vec::new())
         };
-        let mut all = self.spread(what, own)?;
+        let mut all = self.spread_of(what, own)?;
         all.pop().ok_or_else(|| CallError::NoSuchRank { rank }.into())
     }
 
@@ -156,12 +235,8 @@ impl<S: Stage> Ranks<S> {
         if self.peers.processes() == 1 {
             return own;
         }
-        Ok(self
-            .peers
-            .share_values(what, own)?
-            .into_iter()
-            .flatten()
-            .collect())
+        let all = self.together(what, |peers| peers.share_values(what, own))?;
+        Ok(all.into_iter().flatten().collect())
     }
 }
 

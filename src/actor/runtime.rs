@@ -4,29 +4,27 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Addr, Arbiter, Handler, Message, System};
-use futures_executor::block_on;
 use futures_util::future::join_all;
 use pipewright_stages::Stage;
 
 use super::stage_actor::StageActor;
 use super::watch::{KeepWaiting, Watch};
+use crate::ended::await_end;
 use crate::error::{CallError, Error, LaunchError, Result, panic_message};
 use crate::id::WorldRank;
 use crate::worker::Progress;
 
-/// The running actors of this process's ranks. Dropping it stops them and waits for their threads to end.
+/// The running actors of this process's ranks. Dropping it stops them and waits for their threads to end, but
+/// not for one that hangs.
 pub(crate) struct Runtime<S: Stage> {
     /// In the order of the actors.
     ranks: Vec<WorldRank>,
     actors: Vec<Addr<StageActor<S>>>,
     /// Each rank's progress.
     progress: Vec<Arc<Progress>>,
-    /// The longest time that one action may take. `None`: no limit.
-    stall_limit: Option<Duration>,
     /// Whether a rank has stalled, so that its thread may never end.
     has_stalled: AtomicBool,
     system: System,
@@ -38,7 +36,7 @@ impl<S: Stage> Runtime<S> {
     ///
     /// # Errors
     /// When the system cannot start a thread.
-    pub(crate) fn start(ranks: Vec<WorldRank>, stall_limit: Option<Duration>) -> Result<Self> {
+    pub(crate) fn start(ranks: Vec<WorldRank>) -> Result<Self> {
         let count = ranks.len();
         let no_threads = |source| Error::from(LaunchError::RankThreads { ranks: count, source });
         let (started, ready) = crossbeam_channel::bounded(1);
@@ -66,16 +64,16 @@ impl<S: Stage> Runtime<S> {
                 .expect_err("it ends before it is ready only by a panic");
             return Err(no_threads(io::Error::other(panic_message(panic.as_ref()))));
         };
-        let actors = handles
-            .iter()
-            .map(|handle| StageActor::start_in_arbiter(handle, |_| StageActor::new()))
-            .collect();
+        let progress: Vec<Arc<Progress>> = ranks.iter().map(|_| Arc::default()).collect();
+        let actors = handles.iter().zip(&progress).map(|(handle, progress)| {
+            let progress = Arc::clone(progress);
+            StageActor::start_in_arbiter(handle, |_| StageActor::new(progress))
+        });
         Ok(Self {
-            progress: ranks.iter().map(|_| Arc::default()).collect(),
-            stall_limit,
+            actors: actors.collect(),
+            progress,
             has_stalled: AtomicBool::new(false),
             ranks,
-            actors,
             system,
             thread: Some(thread),
         })
@@ -130,10 +128,10 @@ impl<S: Stage> Runtime<S> {
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
     }
 
-    /// Waits for the answers of all ranks, and watches for a rank that stalls.
+    /// Waits for the answers of ranks.
     fn wait<T>(&self, answers: impl Future<Output = T>, keep_waiting: KeepWaiting<'_>) -> Result<T> {
         let ranks = self.ranks.iter().copied();
-        let watch = Watch::new(self.stall_limit, ranks.zip(self.progress.iter().map(Arc::as_ref)));
+        let watch = Watch::new(ranks.zip(self.progress.iter().map(Arc::as_ref)));
         Ok(watch
             .wait(answers, keep_waiting)
             .inspect_err(|_| self.has_stalled.store(true, Ordering::Relaxed))?)
@@ -147,15 +145,17 @@ impl<S: Stage> Runtime<S> {
     /// Sends one of its ranks a message and waits for its answer.
     ///
     /// # Errors
-    /// Whatever the rank reports.
-    pub(crate) fn ask<M, T>(&self, rank: WorldRank, message: M) -> Result<T>
+    /// Whatever the rank reports. Also the errors of [`Watch::wait`].
+    pub(crate) fn ask<M, T>(&self, rank: WorldRank, message: M, keep_waiting: KeepWaiting<'_>) -> Result<T>
     where
         M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,
         StageActor<S>: Handler<M>,
         <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        block_on(self.actors[self.index(rank)].send(message)).unwrap_or_else(|_| no_answer(rank))
+        let answer = self.actors[self.index(rank)].send(message);
+        self.wait(answer, keep_waiting)?
+            .unwrap_or_else(|_| no_answer(rank))
     }
 }
 
@@ -168,9 +168,9 @@ impl<S: Stage> Drop for Runtime<S> {
         self.actors.clear();
         self.system.stop();
         // A stalled rank may never end, and neither may the ranks that wait for it. So their threads are not
-        // joined.
+        // waited for.
         if let Some(thread) = self.thread.take().filter(|_| !*self.has_stalled.get_mut()) {
-            let _ = thread.join();
+            await_end(thread);
         }
     }
 }

@@ -1,56 +1,95 @@
 //! The actor of one rank: its worker, and the threads on which the worker runs.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use actix::{Actor, Context};
 use pipewright_stages::Stage;
 use pipewright_stages::threads::Threads;
 
-use crate::error::{Error, Result, panic_message};
-use crate::worker::Worker;
+use super::restarting::Restarting;
+use crate::error::{Error, Result, caught};
+use crate::worker::{Order, Progress, Trained, Worker};
 
 /// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {
     pub(super) worker: Option<Box<Worker<S>>>,
     /// The thread's helpers. [`Build`] makes them.
     pub(super) threads: Option<Threads>,
+    /// Where others read what the rank does.
+    progress: Arc<Progress>,
+    /// What the rank needs to be built again.
+    pub(super) restarting: Restarting,
 }
 
 impl<S: Stage> StageActor<S> {
     /// An actor without a worker. A [`Build`] message makes the worker.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(progress: Arc<Progress>) -> Self {
         Self {
             worker: None,
             threads: None,
+            progress,
+            restarting: Restarting::default(),
         }
     }
 
     /// Runs a job without which the worker cannot continue. If it fails, the worker is dropped, which tells
     /// all other ranks to stop.
     pub(super) fn must<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
-        let result = self.ask(job);
+        let _at_work = self.at_work();
+        let result = self.run(job);
         if result.is_err() {
             self.worker = None;
         }
         result
     }
 
+    /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
+    pub(super) fn train(&mut self, order: Order) -> Result<Trained> {
+        if !self.restarting.is_allowed() {
+            return self.must(|worker| worker.train(order));
+        }
+        let _at_work = self.at_work();
+        let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
+        let result = self.restarting.train(worker, order);
+        if result.is_err() {
+            self.worker = None;
+        }
+        result
+    }
+
+    /// Runs a job as [`StageActor::must`] does, after which the weights are others.
+    pub(super) fn renew<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
+        let result = self.must(job);
+        if let Some(worker) = &mut self.worker {
+            self.restarting.renew(worker);
+        }
+        result
+    }
+
     /// Runs a job after which the worker can continue, even if the job fails.
     pub(super) fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
+        let _at_work = self.at_work();
+        self.run(job)
+    }
+
+    fn run<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
         caught(|| job(worker))
     }
+
+    /// The rank is in a call until the result is dropped.
+    pub(super) fn at_work(&self) -> AtWork {
+        self.progress.set_at_work(true);
+        AtWork(Arc::clone(&self.progress))
+    }
 }
 
-/// A job's result; a panic becomes an error.
-pub(super) fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(job))
-        .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
-}
+/// A rank is in a call until this is dropped.
+pub(super) struct AtWork(Arc<Progress>);
 
-impl<S: Stage> Default for StageActor<S> {
-    fn default() -> Self {
-        Self::new()
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.set_at_work(false);
     }
 }
 

@@ -10,9 +10,13 @@
 //! writes there holds the folder's lock. A folder that holds anything but a checkpoint is never replaced, and
 //! never removed.
 //!
+//! While a pipeline trains on, its ranks' tensors are copied ([`Copies`]), and a thread writes the copies
+//! ([`Writing`]).
+//!
 //! The format has a number. Format 1 had no checksums: such checkpoints can be read but not verified.
 
 mod contents;
+mod copies;
 mod damage;
 mod folder;
 mod layout;
@@ -21,9 +25,12 @@ mod read;
 mod state;
 mod verify;
 mod write;
+mod writing;
 
+pub use copies::Copies;
 pub use folder::{named_step, remove, tidy};
 pub use layout::TensorInfo;
 pub use read::Checkpoint;
 pub use verify::Verified;
 pub use write::{Draft, Writer, Written};
+pub use writing::Writing;

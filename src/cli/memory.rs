@@ -11,6 +11,7 @@ pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
             "weights",
             "gradients",
             "optimizer",
+            "copies",
             "activations",
             "buffers",
             "all",
@@ -22,21 +23,23 @@ pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
             held.weights,
             held.gradients,
             held.optimizer,
+            held.copies,
             held.activations,
             held.buffers,
             held.total(),
         ];
         text += &line(&format!("rank {rank}"), parts.map(in_words));
     }
+    let copies: f64 = ranks.iter().map(|held| held.copies).sum();
     let all: f64 = ranks.iter().map(RankMemory::total).sum();
-    let sum = in_words(f64::from(replicas) * all);
+    let sum = in_words(f64::from(replicas) * (all - copies) + copies);
     text + &match replicas {
         1 => format!("{sum} in all, estimated\n"),
         _ => format!("{sum} in all {replicas} replicas, estimated\n"),
     }
 }
 
-fn line(name: &str, parts: [String; 6]) -> String {
+fn line(name: &str, parts: [String; 7]) -> String {
     let parts = parts.map(|part| format!("{part:>12}"));
     format!("{name:<9}{}\n", parts.concat())
 }

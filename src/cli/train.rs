@@ -19,7 +19,9 @@ use crate::error::RunError;
 use crate::fabric::World;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
-use crate::run::{Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation};
+use crate::run::{
+    Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
+};
 use crate::stages::{RecomputedStage, Sequential};
 
 /// Train the model of a config, cut into pipeline stages.
@@ -28,6 +30,9 @@ use crate::stages::{RecomputedStage, Sequential};
 ///
 /// The run is kept in the folder runs/NAME: config.toml (every setting), metrics.jsonl (a line a step),
 /// history.jsonl, checkpoints/, run.json (which checkpoint is the last and which is the best) and loss.svg.
+///
+/// Several processes make one run, as RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say, or a launcher. On
+/// several hosts all need one secret: PIPEWRIGHT_TOKEN, or launch.token_file in the config.
 ///
 /// Exit status: 0 done; 1 the run failed, or a second Ctrl-C stopped it at once; 2 the arguments, the config
 /// or the data are wrong, and nothing was started; 130 Ctrl-C interrupted it, and the state was saved.
@@ -93,6 +98,7 @@ impl Args {
 pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     // Everything that fails before the first step is a refusal: nothing was started.
     let role = Role::here().map_err(Failure::refused)?;
+    explain_on_signal().map_err(Failure::refused)?;
     let mut prepared = prepare(args, role).map_err(Failure::refused)?;
     let interrupt = on_interrupt(role).map_err(Failure::refused)?;
     let run = prepared.run.interrupt(interrupt);
@@ -202,7 +208,9 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .steps(args.steps.unwrap_or(config.train.steps))
         .allow_other_data(args.allow_other_data)
         .save_every(config.checkpoint.every)
+        .save_beside(config.checkpoint.beside)
         .keep(config.checkpoint.keep)
+        .keep_every(config.checkpoint.keep_every)
         .config(config.resolved_toml()?)
         .loss_unit(quantity, target)
         .progress(Progress::default().every(config.train.print_every));

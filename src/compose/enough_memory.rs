@@ -1,5 +1,7 @@
 //! Whether the machine has the memory that a config's training needs.
 
+use std::collections::BTreeSet;
+
 use pipewright_stages::devices::{free_memory, name_and_memory};
 use pipewright_stages::units::in_words;
 use pipewright_stages::{Device, Recompute};
@@ -127,8 +129,13 @@ pub fn check_memory(
             false => (&here.of_process, 1),
         };
         let of_device = sharers.iter().map(|rank| rank.index());
-        let of_device = of_device.filter(|&rank| places[rank].device == *device);
-        let needed = sum(of_device.map(|rank| &ranks[rank]));
+        let of_device: Vec<_> = of_device.filter(|&rank| places[rank].device == *device).collect();
+        let distinct: BTreeSet<_> = of_device.iter().collect();
+        let needed = RankMemory {
+            // One replica has them.
+            copies: distinct.into_iter().map(|&rank| ranks[rank].copies).sum(),
+            ..sum(of_device.iter().map(|&rank| &ranks[rank]))
+        };
         if needed.total() > limit.free as f64 {
             return Err(too_much(config, needed, processes, limit));
         }
@@ -148,6 +155,7 @@ pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]
         Recompute::None | Recompute::Full => Recompute::None,
     };
     config.pipeline.recompute = RecomputeBy::All(word);
+    config.checkpoint.beside = false;
     let units = model(&config)?;
     let ranks = unfitted(&config)?.ranks().min(units.names().len() as u32);
     let schedule = Schedule::named("zb-h1", ranks, config.pipeline.micro_batches)?;
@@ -164,6 +172,7 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
         weights: sum.weights + rank.weights,
         gradients: sum.gradients + rank.gradients,
         optimizer: sum.optimizer + rank.optimizer,
+        copies: sum.copies + rank.copies,
         activations: sum.activations + rank.activations,
         buffers: sum.buffers + rank.buffers,
     })
@@ -172,7 +181,12 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
 fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &MemoryLimit) -> Error {
     let of_batch = needed.activations + needed.buffers;
     let of_model = needed.weights + needed.gradients + needed.optimizer;
+    let fits_without_copies = needed.total() - needed.copies <= limit.free as f64;
     let (key, advice) = match (of_batch > of_model, config.max_staleness()) {
+        _ if fits_without_copies => (
+            "checkpoint.beside",
+            "set it to false: then nothing is copied, and steps wait until a checkpoint is written",
+        ),
         (true, _) => (
             config.rows_key(),
             "lower it, recompute (pipeline.recompute), or spread the model over more machines or GPUs",
@@ -195,6 +209,7 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
         free: in_words(limit.free as f64),
         of_model: in_words(of_model),
         of_batch: in_words(of_batch),
+        copies: (needed.copies > 0.0).then(|| in_words(needed.copies)),
         advice,
     };
     config.refuse(key, problem)

@@ -8,7 +8,7 @@ use super::trained::trained;
 use super::{PipelinePlan, optimizer, places};
 use crate::config::Config;
 use crate::error::Result;
-use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory};
+use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory, kept_for_restarts};
 
 /// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
@@ -30,7 +30,24 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
         input: F32 * input as f64,
         target: F32 * target as f64,
     };
-    plan::memory(plan.replicas.largest(), &costs, &stages, data)
+    let schedule = plan.replicas.largest();
+    let mut ranks = plan::memory(schedule, &costs, &stages, data)?;
+    if config.train.restarts > 0 {
+        let every = config.train.snapshot_every;
+        let kept = kept_for_restarts(schedule, &stages, from_replicas(plan), every);
+        ranks
+            .iter_mut()
+            .zip(kept)
+            .for_each(|(rank, kept)| rank.buffers += kept);
+    }
+    Ok(ranks)
+}
+
+/// How often a rank receives the bytes of its gradients in a step: the other replicas' sums of those that it
+/// owns, and the totals or new weights that they own.
+fn from_replicas(plan: &PipelinePlan) -> f64 {
+    let [replicas, sums] = [plan.replicas.count(), plan.replicas.sums()].map(f64::from);
+    (1.0 - 1.0 / replicas) * (1.0 + sums / replicas)
 }
 
 /// Costs for a plan that nothing was measured for. Every pass takes the time 1. What is kept is estimated, in
@@ -130,6 +147,8 @@ struct PerWeight {
     /// Where sums are added in place.
     gradients_in_place: f64,
     optimizer: f64,
+    /// In copies for checkpoints: of weights, and of the optimizer.
+    copies: [f64; 2],
 }
 
 impl PerWeight {
@@ -145,6 +164,10 @@ impl PerWeight {
             gradients: 1.0 + f64::from(plan.replicas.waiting_sums(false)),
             gradients_in_place: 1.0 + f64::from(plan.replicas.waiting_sums(true)),
             optimizer: states / parts,
+            copies: match config.saves_beside() {
+                true => [1.0, states],
+                false => [0.0; 2],
+            },
         };
         match config.max_staleness() {
             0 => all,
@@ -186,6 +209,11 @@ fn of_stage(
     };
     // On a GPU, products read the weights themselves; with `bf16` they read a copy.
     let all = |size: fn(&UnitSizes) -> u64| units.iter().map(size).sum::<u64>() as f64;
+    // They are on the host, also those of a stage on a GPU.
+    let copies = match place.device {
+        Device::Cpu => per_weight.copies,
+        Device::Cuda(_) => [0.0; 2],
+    };
     let (packed, copy) = match (place.device, place.dtype) {
         (Device::Cpu, DType::F32) => (F32 * all(|unit| unit.packed), 0.0),
         (Device::Cpu, DType::Bf16) => (activation * all(|unit| unit.packed_bf16), 0.0),
@@ -207,6 +235,7 @@ fn of_stage(
         weights: per_weight.weights * weights + copy,
         gradients: per_weight.gradients * (trained - in_place) + per_weight.gradients_in_place * in_place,
         optimizer: per_weight.optimizer * trained,
+        copies: copies[0] * weights + copies[1] * trained,
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64,
         output: activation * units.last().map_or(0, |unit| unit.output) as f64,

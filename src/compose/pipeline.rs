@@ -1,5 +1,6 @@
 //! The optimizer, the loss and the learning rate; and the pipeline made of all parts.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,11 +9,11 @@ use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential};
 
 use super::{TrainingData, places_of_all, stages};
-use crate::config::{self, Config, LearningRateSchedule, OptimizerKind, SyncKind};
+use crate::config::{self, Auto, Config, LearningRateSchedule, OptimizerKind, SyncKind, WarnOfStall};
 use crate::data::IGNORED;
 use crate::error::Result;
 use crate::fabric::World;
-use crate::pipeline::{Pipeline, SyncMode};
+use crate::pipeline::{Pipeline, StallWarning, SyncMode};
 use crate::plan::Replicas;
 
 /// Starts the pipeline of a config, with the schedules of these replicas. `counts` are the layers of each
@@ -28,6 +29,7 @@ pub fn launch(
     world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let schedules = (0..replicas.count()).map(|replica| replicas.schedule(replica).clone());
+    let snapshot_every = NonZeroU32::new(config.train.snapshot_every).expect("checked: it is not 0");
     let mut builder = Pipeline::builder()
         .places(places_of_all(config, replicas.ranks())?)
         .replica_schedules(schedules.collect())
@@ -47,10 +49,16 @@ pub fn launch(
         .learning_rate(learning_rate(config))
         .threads_per_rank(config.pipeline.threads_per_rank)
         .pin(config.pipeline.pin)
+        .stall_warning(match config.pipeline.stall_warning {
+            WarnOfStall::Named(Auto::Auto) => StallWarning::ByTimes,
+            WarnOfStall::Seconds(0.0) => StallWarning::Never,
+            WarnOfStall::Seconds(seconds) => StallWarning::After(Duration::from_secs_f64(seconds)),
+        })
         .stall_limit(match config.pipeline.stall_limit {
             0 => None,
             seconds => Some(Duration::from_secs(seconds)),
         })
+        .restarts(config.train.restarts, snapshot_every)
         .config(config.resolved_toml()?);
     if config.optimizer.clip > 0.0 {
         builder = builder.clip(config.optimizer.clip);

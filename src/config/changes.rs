@@ -6,7 +6,7 @@ use super::{Config, LearningRateSchedule, SyncKind, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, output or kept files, but no weight.
-const HARMLESS: [&str; 14] = [
+const HARMLESS: [&str; 15] = [
     "data.cache",
     "pipeline.stages",
     "pipeline.chunks",
@@ -17,6 +17,7 @@ const HARMLESS: [&str; 14] = [
     "pipeline.recompute",
     "pipeline.threads_per_rank",
     "pipeline.pin",
+    "pipeline.stall_warning",
     "pipeline.stall_limit",
     "pipeline.replicas",
     "pipeline.sync",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::model::ModelKind;
 use super::sections::{LearningRateSchedule, OptimizerKind};
 use super::tree::is_stronger;
-use super::values::{Balanced, Partition, Paths};
+use super::values::{Balanced, Partition, Paths, WarnOfStall};
 use super::{Config, DataKind, limits};
 use crate::data::Share;
 use crate::error::{ModelProblem, Result, RuleProblem, ValueProblem};
@@ -94,6 +94,7 @@ fn positive(config: &Config) -> Result<()> {
         ),
         ("train.steps", Some(train.steps)),
         ("train.print_every", Some(train.print_every)),
+        ("train.snapshot_every", Some(train.snapshot_every.into())),
         (
             "train.validation_micro_batches",
             train.validation_micro_batches.map(u64::from),
@@ -180,9 +181,6 @@ fn mixtral(config: &Config) -> Result<()> {
     config.require(holds, "model.auxiliary", || ValueProblem::OutOfRange {
         value,
         must: "it must be 0 or more",
-    })?;
-    config.require(!config.pipeline.devices.has_gpu(), "pipeline.devices", || {
-        ModelProblem::ExpertsOnGpu.into()
     })
 }
 
@@ -241,6 +239,7 @@ fn pipeline(config: &Config) -> Result<()> {
         ValueProblem::Replicas { replicas, groups }
     })?;
     staleness(config)?;
+    stall_warning(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };
@@ -250,6 +249,18 @@ fn pipeline(config: &Config) -> Result<()> {
             stages: pipeline.stages,
             advice: "one list a stage",
         }
+    })
+}
+
+/// Refuses a time that is none.
+fn stall_warning(config: &Config) -> Result<()> {
+    let WarnOfStall::Seconds(value) = config.pipeline.stall_warning else {
+        return Ok(());
+    };
+    let holds = (0.0..=limits::YEAR as f64).contains(&value);
+    config.require(holds, "pipeline.stall_warning", || ValueProblem::OutOfRange {
+        value,
+        must: "it must be 0 (never) or more seconds, up to a year",
     })
 }
 

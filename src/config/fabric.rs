@@ -4,7 +4,7 @@ use super::launch::launched;
 use super::mpi_place::by_mpi;
 use super::variables::Environment;
 use super::{Config, FabricKind};
-use crate::error::{ConfigError, ProcessesProblem, Result};
+use crate::error::{ConfigError, FabricError, ProcessesProblem, Result, SecretError};
 use crate::fabric::Membership;
 #[cfg(feature = "mpi")]
 use crate::fabric::MpiMembership;
@@ -26,7 +26,8 @@ impl Config {
     ///
     /// # Errors
     /// [`ProcessesProblem`] when `launch.fabric` asks for what this process was not started by, or for what
-    /// this build does not have. Also as for [`launched`] and [`Config::membership`].
+    /// this build does not have. [`SecretError::TlsByMpi`]. Also as for [`launched`] and
+    /// [`Config::membership`].
     pub fn fabric(&self, environment: &Environment) -> Result<(Fabric, String)> {
         let has_mpi = cfg!(feature = "mpi");
         let asked = self.launch.fabric;
@@ -64,11 +65,22 @@ impl Config {
     fn by_sockets(&self, environment: &Environment, why: &str) -> Result<(Fabric, String)> {
         let membership = self.membership(environment)?;
         let membership = membership.expect("a launcher has started several processes");
-        let said = format!("sockets between {} processes: {why}", membership.processes);
+        let encrypted = if membership.tls {
+            ", encrypted between hosts"
+        } else {
+            ""
+        };
+        let said = format!(
+            "sockets between {} processes{encrypted}: {why}",
+            membership.processes
+        );
         Ok((Fabric::Sockets(membership), said))
     }
 
     fn by_mpi(&self, environment: &Environment, place: [u32; 2], why: &str) -> Result<(Fabric, String)> {
+        if self.launch.tls {
+            return Err(FabricError::from(SecretError::TlsByMpi).into());
+        }
         let said = format!("mpi between {} processes: {why}", place[1]);
         Ok((self.mpi_membership(environment, place)?, said))
     }

@@ -27,7 +27,7 @@ const TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwen3"
 /// Llama and its kin.
 const LLAMAS: &[&str] = &["llama", "mistral", "mixtral", "qwen2", "qwen3"];
 
-const RULES: [Rule; 41] = [
+const RULES: [Rule; 43] = [
     rule("model", "path", "kind", TOKENS),
     rule("model", "vocab", "kind", TOKENS),
     rule("model", "dim", "kind", TOKENS),
@@ -84,6 +84,8 @@ const RULES: [Rule; 41] = [
         &["cosine", "linear", "wsd"],
     ),
     rule("launch", "address", "fabric", &["auto", "sockets"]),
+    rule("launch", "token_file", "fabric", &["auto", "sockets"]),
+    rule("launch", "tls", "fabric", &["auto", "sockets"]),
 ];
 
 /// Removes the keys of other kinds if a stronger source chose the kind. Otherwise refuses them. `resolved`

@@ -24,7 +24,7 @@ const ROWS: usize = 1 << 20;
 const THREADS: usize = 1024;
 
 /// The longest deadline: a year, in seconds.
-const YEAR: usize = 365 * 24 * 3600;
+pub(super) const YEAR: usize = 365 * 24 * 3600;
 
 /// Refuses sizes for which no machine has memory.
 pub(super) fn check(config: &Config) -> Result<()> {

@@ -12,6 +12,7 @@
 mod changes;
 mod check;
 mod devices;
+mod endpoint;
 mod fabric;
 mod keys;
 mod kinds;
@@ -43,4 +44,4 @@ pub use sections::{
 };
 pub use settings::Config;
 pub use training::{Group, Lora};
-pub use values::{Balanced, Partition, Paths, RecomputeBy, Sizes};
+pub use values::{Auto, Balanced, Partition, Paths, RecomputeBy, Sizes, WarnOfStall};

@@ -7,9 +7,10 @@ use pipewright_stages::{DType, Recompute};
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
+use super::endpoint::endpoint;
 use super::memory::Memory;
 use super::training::Group;
-use super::values::{Balanced, Partition, Paths, RecomputeBy};
+use super::values::{Auto, Balanced, Partition, Paths, RecomputeBy, WarnOfStall};
 use crate::data::{LossOn, Share, Template, Width};
 use crate::groups::Groups;
 use crate::mesh::Map;
@@ -143,7 +144,9 @@ pub struct Pipeline {
     /// Whether each thread of the ranks on the CPU is pinned to a core of its own, if there are enough cores.
     /// Two runs on one machine would be pinned to the same cores: with `false` they share all cores.
     pub pin: bool,
-    /// Seconds that one action of a rank may take before it counts as a stall; 0 for any time.
+    /// When a stall is told: after so many seconds without a move, or by the times seen so far.
+    pub stall_warning: WarnOfStall,
+    /// Seconds that nothing may move before the run ends; 0 for any time.
     pub stall_limit: u64,
 }
 
@@ -179,6 +182,7 @@ impl Default for Pipeline {
             dtype: DType::F32,
             threads_per_rank: 1,
             pin: true,
+            stall_warning: WarnOfStall::Named(Auto::Auto),
             stall_limit: STALL_LIMIT.as_secs(),
         }
     }
@@ -284,6 +288,11 @@ pub struct Train {
     pub validation_micro_batches: Option<u32>,
     /// Steps between printed lines, if there is no progress bar.
     pub print_every: u64,
+    /// How often a rank that fails in a step is built again. 0: a failure ends the run.
+    pub restarts: u32,
+    /// With restarts: the most steps between two snapshots of a rank's weights. A rank that is built again
+    /// repeats the steps since the last one.
+    pub snapshot_every: u32,
 }
 
 impl Default for Train {
@@ -294,6 +303,8 @@ impl Default for Train {
             validate_every: 100,
             validation_micro_batches: None,
             print_every: 10,
+            restarts: 0,
+            snapshot_every: 10,
         }
     }
 }
@@ -307,11 +318,20 @@ pub struct Checkpoint {
     /// How many of the newest checkpoints are kept. The newest one whose weights a later step has shown to be
     /// good is always kept.
     pub keep: usize,
+    /// Steps between checkpoints that are kept for ever. 0: none.
+    pub keep_every: u64,
+    /// Whether checkpoints are written while the next steps run, from copies.
+    pub beside: bool,
 }
 
 impl Default for Checkpoint {
     fn default() -> Self {
-        Self { every: 100, keep: 3 }
+        Self {
+            every: 100,
+            keep: 3,
+            keep_every: 0,
+            beside: true,
+        }
     }
 }
 
@@ -319,8 +339,8 @@ impl Default for Checkpoint {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Address and port of a Prometheus endpoint, such as `127.0.0.1:9400`. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Port of a Prometheus endpoint, which only this machine reaches, or address and port. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "endpoint")]
     pub listen: Option<std::net::SocketAddr>,
 }
 
@@ -348,6 +368,11 @@ pub struct Launch {
     pub address: Option<String>,
     /// The seconds in which all processes must have connected.
     pub deadline: u64,
+    /// The file with the secret that all processes know. Default: what `PIPEWRIGHT_TOKEN` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+    /// Whether connections between machines are encrypted.
+    pub tls: bool,
     /// Which ranks stay together inside of a host: those of a pipeline, or the replicas of a pipeline rank.
     pub map: Map,
 }
@@ -358,6 +383,8 @@ impl Default for Launch {
             fabric: FabricKind::Auto,
             address: None,
             deadline: 60,
+            token_file: None,
+            tls: false,
             map: Map::Pipeline,
         }
     }

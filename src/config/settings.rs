@@ -86,6 +86,13 @@ impl Config {
         self.optimizer.sharded || self.pipeline.sync == SyncKind::Server
     }
 
+    /// Whether checkpoints may be written while steps run: one may be due before the last step.
+    pub fn saves_beside(&self) -> bool {
+        let (checkpoint, train) = (&self.checkpoint, &self.train);
+        let due = [checkpoint.every, checkpoint.keep_every, train.validate_every];
+        checkpoint.beside && due.iter().any(|every| (1..train.steps).contains(every))
+    }
+
     /// The key that sets the rows of a micro-batch.
     pub(crate) fn rows_key(&self) -> &'static str {
         match self.pipeline.batch_size {

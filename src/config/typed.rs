@@ -32,9 +32,6 @@ impl Mismatch {
             "a string" | "path string" => "text in quotes",
             "a sequence" => "a list",
             "a tuple of size 2" | "2 elements in sequence" => "a list of two numbers",
-            "socket address" | "invalid socket address syntax" => {
-                "an address and a port such as \"127.0.0.1:9400\""
-            }
             other => other,
         }
         .to_owned()

@@ -110,6 +110,24 @@ pub enum Balanced {
     Balanced,
 }
 
+/// After how many seconds without a move a stall is told: a number, or the word `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "\"auto\" or seconds (0 for never)")]
+pub enum WarnOfStall {
+    /// By the times that were seen so far.
+    Named(Auto),
+    /// After so many seconds; 0 for never.
+    Seconds(f64),
+}
+
+/// The word `auto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auto {
+    /// Chosen by what was seen.
+    Auto,
+}
+
 /// What is recomputed in backward: one word for all stages, or a list with one word for each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]

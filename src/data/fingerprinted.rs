@@ -40,6 +40,10 @@ impl DataSource for Fingerprinted {
         Ok(self.fingerprint.get_or_init(|| made).clone())
     }
 
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
     fn is_endless(&self) -> bool {
         self.source.is_endless()
     }

@@ -122,6 +122,10 @@ impl DataSource for Images {
         Ok((input, target))
     }
 
+    fn describe(&self) -> String {
+        self.all.name()
+    }
+
     fn shapes(&self) -> (Shape, Shape) {
         (self.input_shape(), Shape::ids(&[self.rows]))
     }

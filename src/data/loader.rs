@@ -9,12 +9,14 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use pipewright_stages::Tensor;
 
 use super::DataSource;
+use crate::ended::await_end;
 use crate::error::{DataError, Error, Result, panic_message};
 use crate::id::MicroBatch;
 
 type Item = (u64, MicroBatch, Result<Tensor>);
 
-/// The background thread. It is told which step comes next, and ends when this is dropped.
+/// The background thread. It is told which step comes next, and ends when this is dropped. Dropping waits for
+/// its end, but not for long: the source may hang.
 #[derive(Debug)]
 pub struct Loader {
     steps: Option<Sender<Begun>>,
@@ -129,7 +131,8 @@ impl Drop for Loader {
     fn drop(&mut self) {
         drop(self.steps.take());
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
+            // A source that hangs is left alone.
+            await_end(thread);
         }
     }
 }

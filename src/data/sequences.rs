@@ -211,6 +211,10 @@ impl DataSource for Sequences {
         Ok((input, target))
     }
 
+    fn describe(&self) -> String {
+        self.documents.corpus.name()
+    }
+
     fn shapes(&self) -> (Shape, Shape) {
         let shape = Shape::ids(&[self.rows, self.seq]);
         (shape, shape)

@@ -38,6 +38,11 @@ pub trait DataSource: Send + Sync + 'static {
         ))
     }
 
+    /// Where the data comes from, in words, for messages. Default: the name of the type.
+    fn describe(&self) -> String {
+        std::any::type_name::<Self>().to_owned()
+    }
+
     /// Whether there is data for every step, even for steps after the last one of a training.
     ///
     /// If `true`, micro-batches are always prepared a step ahead. If `false`, they are prepared ahead only

@@ -55,6 +55,10 @@ impl DataSource for Summed {
         self.source.fingerprint()
     }
 
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
     fn is_endless(&self) -> bool {
         self.source.is_endless()
     }

@@ -129,6 +129,10 @@ impl DataSource for Windows {
         Ok((input, target))
     }
 
+    fn describe(&self) -> String {
+        self.corpus.name()
+    }
+
     fn shapes(&self) -> (Shape, Shape) {
         let shape = Shape::ids(&[self.rows, self.seq]);
         (shape, shape)

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::id::{Rank, WorldRank};
+use crate::situation::{Root, Situation};
 
 /// A call of a running pipeline that fails.
 #[derive(Debug, thiserror::Error)]
@@ -44,24 +45,19 @@ pub enum CallError {
         /// The rank.
         rank: WorldRank,
     },
-    /// One action of a rank does not end. The pipeline has stopped, but the rank's thread is not ended.
+    /// Nothing moves any more. The pipeline has stopped, but a thread that hangs is not ended.
     #[error(
-        "rank {rank} has not finished action {index} ({action}) after {} s, and it waits for no other rank: \
-         what it calls there does not return{}. If it only needs more time, raise \
-         `pipeline.stall_limit` in the config, or `PipelineBuilder::stall_limit` in Rust",
-        limit.as_secs_f64(), list(others)
+        "a stall of {} s: {}. If it only needs more time, raise `pipeline.stall_limit` in the config, or \
+         `PipelineBuilder::stall_limit` in Rust",
+        limit.as_secs_f64(), situation.explain(roots)
     )]
     Stalled {
-        /// The rank.
-        rank: WorldRank,
-        /// The action's place in the rank's list, from 0.
-        index: usize,
-        /// The action in text form, such as `2F5`.
-        action: String,
-        /// The time that an action may take.
+        /// For how long nothing may move.
         limit: Duration,
-        /// The other ranks of this process that wait.
-        others: Vec<WaitingRank>,
+        /// Who holds the others up. Empty if all ranks wait for each other.
+        roots: Vec<Root>,
+        /// What all ranks did, as far as their processes answered.
+        situation: Box<Situation>,
     },
     /// The run was asked to end at once, in the middle of a step. The pipeline has stopped.
     #[error(

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use super::MpiError;
+use super::{MpiError, SecretError};
 use crate::id::{MicroBatch, WorldRank};
 
 /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
@@ -270,6 +270,9 @@ pub enum FabricError {
     /// MPI cannot connect the processes.
     #[error(transparent)]
     Mpi(#[from] MpiError),
+    /// The run's secret, or what needs one.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The schedule would deadlock where transfers between two ranks happen one after the other.
     #[error("between GPUs of several processes transfers go one after the other: {source}")]
     NotOrdered {

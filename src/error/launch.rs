@@ -372,6 +372,11 @@ pub enum Synchronous {
         /// The device.
         device: Device,
     },
+    /// Ranks that fail are built again.
+    #[error(
+        "where ranks are built again after a failure: a step that was lost would be made with other weights"
+    )]
+    Restarts,
 }
 
 /// How the parameters of two replicas differ.

@@ -17,10 +17,12 @@ pub mod plan;
 mod pretrained;
 mod profile;
 mod record;
+mod restart;
 mod rule;
 mod run;
 pub mod schedule;
 mod schedule_file;
+mod secret;
 mod tokenizer;
 mod value;
 
@@ -41,14 +43,17 @@ pub use plan::PlanError;
 pub use pretrained::{PretrainedError, TensorProblem};
 pub use profile::{CostsProblem, ProfileError};
 pub use record::{IndexProblem, RecordProblem};
+pub use restart::RestartError;
 pub use rule::RuleProblem;
 pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
+pub use secret::{SecretError, SecretOf};
 pub use tokenizer::TokenizerProblem;
 pub use value::ValueProblem;
 
 use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
 use pipewright_stages::ErrorKind;
@@ -77,6 +82,9 @@ pub enum Error {
     /// A call of a running pipeline that fails.
     #[error(transparent)]
     Call(Box<CallError>),
+    /// A rank that was built again after a failure and cannot go on.
+    #[error(transparent)]
+    Restart(Box<RestartError>),
     /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
     #[error(transparent)]
     Fabric(Box<FabricError>),
@@ -189,6 +197,7 @@ parts! {
     Launch(LaunchError),
     Call(CallError),
     Fabric(FabricError),
+    Restart(RestartError),
     Run(RunError),
     Profile(ProfileError),
     Command(CommandError),
@@ -228,6 +237,16 @@ impl Error {
                 action: action.to_string(),
                 kind: Box::new(kind),
             },
+        }
+    }
+
+    /// Whether a rank that failed with it may succeed if it is built again: the failure is its own.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Action { kind, .. } => kind.may_pass(),
+            Self::Stage(_) | Self::Panicked(_) | Self::Gradient(_) | Self::Data(_) | Self::Io { .. } => true,
+            Self::Launch(error) => matches!(**error, LaunchError::Unbuildable { .. }),
+            _ => false,
         }
     }
 
@@ -286,6 +305,12 @@ impl Error {
         let path = path.into();
         move |source| Self::Io { what, path, source }
     }
+}
+
+/// A job's result; a panic becomes an error.
+pub(crate) fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(job))
+        .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
 }
 
 /// The message of a panic.

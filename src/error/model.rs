@@ -31,9 +31,6 @@ pub enum ModelProblem {
         /// All experts.
         experts: usize,
     },
-    /// Experts on a GPU.
-    #[error("a mixture of experts runs on the CPU only: set this to \"cpu\", or take another model.kind")]
-    ExpertsOnGpu,
     /// Sequences that are longer than the model's longest.
     #[error(
         "sequences of {seq} tokens are longer than the model's {context}: lower it, or raise model.context"

@@ -304,8 +304,8 @@ pub enum ValueProblem {
     /// Training that needs more memory than a device has.
     #[error(
         "training needs about {needed} of memory{}, and {whose} {limit}{}: {of_model} for weights, gradients \
-         and the optimizer, {of_batch} for activations and buffers; {advice}",
-        in_processes(*processes), still_free(free, limit)
+         and the optimizer, {of_batch} for activations and buffers{}; {advice}",
+        in_processes(*processes), still_free(free, limit), copied(copies.as_deref())
     )]
     TooMuchMemory {
         /// All the memory that is needed. All sizes here are texts.
@@ -322,6 +322,8 @@ pub enum ValueProblem {
         of_model: String,
         /// What activations and buffers need.
         of_batch: String,
+        /// What copies for checkpoints need, if there are some.
+        copies: Option<String>,
         /// What to do.
         advice: &'static str,
     },
@@ -351,6 +353,12 @@ pub(super) fn divisors(dim: usize) -> String {
 }
 
 /// How much of a limit is free, where that is not all of it.
+fn copied(copies: Option<&str>) -> String {
+    copies.map_or_else(String::new, |copies| {
+        format!(", {copies} for copies from which checkpoints are written")
+    })
+}
+
 fn still_free(free: &str, limit: &str) -> String {
     match free == limit {
         true => String::new(),

@@ -15,6 +15,7 @@ mod nccl;
 mod packet;
 mod pause;
 mod processes;
+mod recorded;
 mod sockets;
 mod transport;
 mod wire;
@@ -30,7 +31,9 @@ pub use joined::{ends, ends_by_nccl};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiMembership;
 pub use nccl::GpuPairs;
+pub(crate) use processes::{Ending, Others};
 pub use processes::{Peers, World};
-pub use sockets::Membership;
+pub use recorded::Recorded;
+pub use sockets::{Membership, Secret};
 pub use transport::Transport;
 pub use wire::{TensorForm, WireFrame};

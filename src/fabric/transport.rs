@@ -30,6 +30,19 @@ pub trait Transport<W>: 'static {
     /// [`crate::error::FabricError::CarrierKept`] when an end with a carrier begins a later attempt.
     fn begin(&mut self, call: Call) -> Result<()>;
 
+    /// What comes in this call, which is about to begin, is kept, so that the rank can
+    /// [begin](Transport::begin) it again: then it is given the same once more, and what it sends a second
+    /// time is dropped. Only a [`super::Recorded`] end can do this. Others do nothing here.
+    fn keep(&mut self, _call: Call) {}
+
+    /// How many bytes are kept.
+    fn kept(&self) -> u64 {
+        0
+    }
+
+    /// Drops all that was kept: no call so far will begin again.
+    fn forget(&mut self) {}
+
     /// Tells every peer that this rank has stopped, as dropping the end does. [`Transport::begin`] with a
     /// later attempt makes it usable again.
     fn stop(&mut self);

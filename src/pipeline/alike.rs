@@ -57,7 +57,7 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
             order(&setup.schedules[at.replica as usize], at.rank),
         );
     }
-    add("the loss", format!("{:?}", (setup.loss)()));
+    add("the loss", format!("{:?}", (setup.loss)()()));
     add("the optimizer", format!("{:?}", parts.optimizer));
     add("the learning rate", format!("{:?}", parts.learning_rate));
     add(

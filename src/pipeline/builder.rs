@@ -1,5 +1,6 @@
 //! The builder of a pipeline.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -8,14 +9,17 @@ use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
 use super::launch::launch;
-use super::parts::{Parts, Schedules};
+use super::parts::{Parts, Restarting, Schedules};
 use super::running::Pipeline;
 use super::sync::SyncMode;
+use crate::actor::StallWarning;
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{WireFrame, World, ends_by_nccl};
 use crate::mesh::Map;
 use crate::schedule::Schedule;
+use crate::situation::Stall;
+use crate::worker::Restarts;
 
 /// Describes a pipeline and launches it. A schedule, its stages, a loss and data are required. The rest has
 /// defaults.
@@ -85,7 +89,10 @@ impl<S: Stage> PipelineBuilder<S> {
     /// The loss of the last stage's output. Each replica has a copy.
     #[must_use]
     pub fn loss(mut self, loss: impl Loss<S::Wire> + Clone) -> Self {
-        self.parts.loss = Some(Box::new(move || Box::new(loss.clone())));
+        self.parts.loss = Some(Box::new(move || {
+            let loss = loss.clone();
+            Box::new(move || Box::new(loss.clone()))
+        }));
         self
     }
 
@@ -168,15 +175,60 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// The longest time that one action of a rank may take, such as a forward pass of one stage. Default:
-    /// half an hour. `None`: no limit.
+    /// When a stall is told to those who listen ([`PipelineBuilder::on_stall`]). Default:
+    /// [`StallWarning::ByTimes`].
+    #[must_use]
+    pub fn stall_warning(mut self, warning: StallWarning) -> Self {
+        self.parts.stalls.warning = warning;
+        self
+    }
+
+    /// The longest time for which a rank may stay where it is, or everybody. Default: half an hour. `None`:
+    /// no limit.
     ///
-    /// If an action takes longer, the pipeline stops with
-    /// [`CallError::Stalled`](crate::error::CallError::Stalled), which says what the rank was doing and who
-    /// waits for it. The time in which a rank waits for other ranks does not count.
+    /// If nothing moves for longer, the pipeline stops with
+    /// [`CallError::Stalled`](crate::error::CallError::Stalled), which says what all ranks do, and who waits
+    /// for whom. A rank that waits for others may do so for as long as any of them moves.
     #[must_use]
     pub fn stall_limit(mut self, limit: Option<Duration>) -> Self {
-        self.parts.stall_limit = limit;
+        self.parts.stalls.limit = limit;
+        self
+    }
+
+    /// Adds a listener for stalls. It is called on a thread of its own, while the call that stalls goes on:
+    /// once, again after ten times as long, and when ranks move again. Of several processes, the first one
+    /// that answers tells it. A [`Run`](crate::run::Run) listens too.
+    #[must_use]
+    pub fn on_stall(mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.parts.on_stall.push(Arc::new(listener));
+        self
+    }
+
+    /// How often a rank that fails in a step is built again: when a stage, the loss, the optimizer or the
+    /// data returns an error or panics. Default: 0, a failure ends the training.
+    ///
+    /// Only the rank that failed is built again. It takes the weights and the optimizer's state of its last
+    /// snapshot, and repeats the steps since then with the wires that it received, which are kept. All other
+    /// ranks wait, and the training goes on with the same bits as without the failure
+    /// ([`StepReport::restarts`](super::StepReport::restarts) tells of it). A rank that has failed once more
+    /// than this in one step ends the training, with
+    /// [`RestartError::KeepsFailing`](crate::error::RestartError::KeepsFailing).
+    ///
+    /// A stage that is trained so must depend only on its parameters, its input, the step and the
+    /// micro-batch, and its builder must build the same each time. `snapshot_every` is the most steps from
+    /// one snapshot to the next. A rank makes one earlier when what it has received since the last one takes
+    /// as much memory as a snapshot.
+    #[must_use]
+    pub fn restarts(mut self, restarts: u32, snapshot_every: NonZeroU32) -> Self
+    where
+        S::Wire: Clone,
+    {
+        let restarts = Restarts {
+            most: restarts,
+            snapshot_every: snapshot_every.get(),
+        };
+        let copy = S::Wire::clone;
+        self.parts.restarting = (restarts.most > 0).then_some(Restarting { restarts, copy });
         self
     }
 

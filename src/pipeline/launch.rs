@@ -13,10 +13,12 @@ use pipewright_stages::{Device, Stage};
 use super::alike;
 use super::cores;
 use super::frozen::first_trained;
-use super::parts::Parts;
+use super::on_its_way::Beside;
+use super::parts::{Parts, Restarting};
 use super::running::Pipeline;
 use super::setup::Setup;
 use super::shapes::check_shapes;
+use super::sizes::agree;
 use super::stale::Stale;
 use super::text::Text;
 use super::ties::ties;
@@ -24,7 +26,7 @@ use super::transfers::room;
 use crate::actor::{Build, Ranks, Tied};
 use crate::data::Loader;
 use crate::error::{LaunchError, Result, Synchronous};
-use crate::fabric::{self, End, Peers, Transport};
+use crate::fabric::{self, End, Peers, Recorded, Transport};
 use crate::id::StageId;
 use crate::mesh::Axis;
 use crate::worker::{ParameterInfo, WorkerParts};
@@ -62,7 +64,11 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         compared.inspect_err(|error| peers.fail(error))?;
     }
     let cores = cores(parts.pin, all).into_iter().skip(before * threads);
-    let ranks = Ranks::start(setup.mesh.clone(), peers, parts.stall_limit)?;
+    let ranks = Ranks::start(setup.mesh.clone(), peers, parts.stalls.clone())?;
+    ranks.take_data_from(setup.data.describe());
+    std::mem::take(&mut parts.on_stall)
+        .into_iter()
+        .for_each(|listener| ranks.on_stall(listener));
     let (_, summed) = alike::known(ranks.peers().processes(), &setup.data);
     let stale = Stale::at_most(max_staleness(&parts));
     let (schedules, groups) = (setup.schedules.clone(), setup.groups);
@@ -83,6 +89,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         learning_rate: parts.learning_rate,
         stale,
         text: Text::default(),
+        beside: Beside::default(),
         config: parts.config,
         parameters,
         origin: Instant::now(),
@@ -102,8 +109,13 @@ fn start<S: Stage>(
 ) -> Result<(Vec<Loader>, Vec<ParameterInfo>)> {
     let schedule = Arc::clone(&setup.schedules[0]);
     let mesh = setup.mesh.clone();
-    let data = Arc::clone(&setup.data);
+    let (data, groups) = (Arc::clone(&setup.data), setup.groups);
     let threads = given.threads_per_rank;
+    let restarts = given
+        .restarting
+        .as_ref()
+        .map(|given| given.restarts)
+        .unwrap_or_default();
     let (loaders, parts) = worker_parts(given, setup, ranks, ends)?;
     let mut parts = parts.into_iter();
     let built = ranks.ask_all("building the stages", |_| {
@@ -117,6 +129,7 @@ fn start<S: Stage>(
             cores: cores.by_ref().take(pinned).collect(),
             parts,
             threads,
+            restarts,
         }
     })?;
     let parameters = of_first_replica(built, &mesh)?;
@@ -133,7 +146,8 @@ fn start<S: Stage>(
         ties: ties.clone(),
         first_trained,
     })?;
-    check_shapes(ranks, &schedule, data.shapes())?;
+    let numbers = check_shapes(ranks, &schedule, data.shapes())?;
+    agree(ranks, numbers, &parameters, groups)?;
     Ok((loaders, parameters))
 }
 
@@ -168,11 +182,15 @@ fn worker_parts<S: Stage>(
             rank: seat.rank,
             progress: ranks.progress(rank),
             schedule: Arc::clone(&setup.schedules[replica as usize]),
-            transport: Box::new(transport) as _,
+            transport: match &given.restarting {
+                Some(Restarting { copy, .. }) => Box::new(Recorded::new(Box::new(transport), *copy)) as _,
+                None => Box::new(transport) as _,
+            },
             stages: seat.stages.iter().copied().map(builder).collect(),
             loss: seat.has_loss.then(|| (setup.loss)()),
             inputs: seat.takes_inputs.then(|| feeds.inputs(replica)).flatten(),
             targets: seat.has_loss.then(|| feeds.targets(replica)).flatten(),
+            data: Arc::clone(&setup.data),
             mesh: mesh.clone(),
             groups: setup.groups,
             sharded: (given.sharded || given.sync.divides_updates()) && mesh.size(Axis::Data) > 1,

@@ -1,5 +1,7 @@
 //! Reports the step's numbers to the metrics recorder of the program, if it has installed one.
 
+use std::time::Duration;
+
 use metrics::{Label, counter, gauge, histogram};
 
 use super::StepReport;
@@ -8,6 +10,7 @@ use crate::mesh::{Axis, Mesh};
 /// `process`: the number of this process, of which a report may have the ranks alone.
 pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
     counter!("pipewright_steps_total").increment(1);
+    counter!("pipewright_restarts_total").increment(report.restarts.len() as u64);
     gauge!("pipewright_loss").set(report.loss);
     gauge!("pipewright_grad_norm").set(report.grad_norm);
     gauge!("pipewright_learning_rate").set(report.learning_rate);
@@ -34,4 +37,10 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
         gauge!("pipewright_rank_in_flight", of_rank()).set(f64::from(rank.in_flight));
         gauge!("pipewright_rank_activation_peak_bytes", of_rank()).set(rank.peak_bytes as f64);
     }
+}
+
+/// How long the steps stood still for a checkpoint, and for how much of that they waited for the one before.
+pub(super) fn stalled(all: Duration, waited: Duration) {
+    histogram!("pipewright_checkpoint_stall_seconds").record(all.as_secs_f64());
+    histogram!("pipewright_checkpoint_wait_seconds").record(waited.as_secs_f64());
 }

@@ -1,6 +1,7 @@
 //! The pipeline: it trains step by step, like a plain training loop.
 
 mod alike;
+mod beside;
 mod builder;
 mod cores;
 mod frozen;
@@ -9,6 +10,7 @@ mod launch;
 mod metrics;
 mod next;
 mod not_finite;
+mod on_its_way;
 mod parts;
 mod prepare;
 mod report;
@@ -17,6 +19,7 @@ mod save;
 mod settle;
 mod setup;
 mod shapes;
+mod sizes;
 mod stale;
 mod sync;
 mod text;
@@ -30,3 +33,5 @@ pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};
 pub use running::Pipeline;
 pub use sync::SyncMode;
+
+pub use crate::actor::StallWarning;

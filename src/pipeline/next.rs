@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pipewright_stages::Stage;
+use pipewright_stages::{Shape, Stage};
 
 use super::running::Pipeline;
 use crate::actor::Next;
@@ -29,6 +29,8 @@ impl<S: Stage> Pipeline<S> {
         let count = tokens.len();
         let call = self.begin(format_args!("{count} next tokens {sum} after {past}"))?;
         self.check_next(past, tokens)?;
+        let allowed = self.allow_for(Shape::ids(&[1, count]));
+        self.note(allowed)?;
         let forwards = match &self.text.forwards {
             Some(forwards) => Arc::clone(forwards),
             None => Arc::new(Forwards::new(self.schedule().placement(), 1)?),

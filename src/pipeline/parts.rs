@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
 use super::sync::SyncMode;
+use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{End, GpuPairs, Peers, World};
 use crate::groups::Groups;
 use crate::mesh::{Map, Mesh};
 use crate::schedule::Schedule;
+use crate::worker::{MakeLoss, Restarts};
 
 /// What a pipeline is made of. A schedule, its stages, a loss and data are required. The rest has defaults.
 pub(super) struct Parts<S: Stage> {
@@ -21,7 +22,7 @@ pub(super) struct Parts<S: Stage> {
     pub(super) replicas: u32,
     pub(super) gradient_groups: u32,
     pub(super) stages: Vec<StageBuilder<S>>,
-    pub(super) loss: Option<MakeLoss<S::Wire>>,
+    pub(super) loss: Option<Losses<S::Wire>>,
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) sharded: bool,
@@ -32,7 +33,10 @@ pub(super) struct Parts<S: Stage> {
     pub(super) map: Map,
     pub(super) pin: bool,
     pub(super) threads_per_rank: usize,
-    pub(super) stall_limit: Option<Duration>,
+    pub(super) stalls: StallRules,
+    pub(super) on_stall: Vec<OnStall>,
+    /// `None`: a failure ends the training.
+    pub(super) restarting: Option<Restarting<S::Wire>>,
     pub(super) config: String,
     pub(super) world: Option<(World, Connect<S::Wire>)>,
 }
@@ -47,13 +51,20 @@ pub(super) enum Schedules {
     OfReplicas(Vec<Schedule>),
 }
 
-/// Makes the loss of a replica.
-pub(super) type MakeLoss<W> = Box<dyn Fn() -> Box<dyn Loss<W>>>;
+/// Gives each rank that needs it what makes its loss.
+pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W>>;
+
+/// Whether and how ranks are built again after a failure.
+pub(super) struct Restarting<W> {
+    pub(super) restarts: Restarts,
+    /// Copies a wire.
+    pub(super) copy: fn(&W) -> W,
+}
 
 /// Connects the ranks of all processes, for the wires of the stages.
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
-/// Longer than any action in normal training. An action that takes longer has most likely hung.
+/// Longer than anything in normal training stays where it is. What takes longer has most likely hung.
 pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 impl<S: Stage> Default for Parts<S> {
@@ -74,7 +85,12 @@ impl<S: Stage> Default for Parts<S> {
             map: Map::default(),
             pin: true,
             threads_per_rank: 1,
-            stall_limit: Some(STALL_LIMIT),
+            stalls: StallRules {
+                warning: StallWarning::default(),
+                limit: Some(STALL_LIMIT),
+            },
+            on_stall: Vec::new(),
+            restarting: None,
             config: String::new(),
             world: None,
         }

@@ -21,7 +21,7 @@ impl<S: Stage> Pipeline<S> {
     /// [`FabricError::NotAlike`](crate::error::FabricError::NotAlike), in all processes.
     pub(crate) fn compare(&mut self, what: &str, parts: Vec<(String, String)>) -> Result<()> {
         self.begin(format_args!("{what}"))?;
-        let compared = self.ranks.peers().compare(what, Ok(parts));
+        let compared = self.ranks.together(what, |peers| peers.compare(what, Ok(parts)));
         self.note(compared)
     }
 
@@ -58,7 +58,8 @@ impl<S: Stage> Pipeline<S> {
         };
         let forwards = (0..replicas).map(passes).collect::<Result<_>>()?;
         if shapes != self.data.shapes() {
-            check_shapes(&self.ranks, self.schedule(), shapes)?;
+            let numbers = check_shapes(&self.ranks, self.schedule(), shapes)?;
+            self.allow(numbers)?;
         }
         Ok(forwards)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::worker::RankReport;
+use crate::worker::{RankReport, Restart};
 
 /// The report of one training step. It is the same for all stages and schedules, and in every process. Of a
 /// parameter server whose weights may be stale, only the loss and the other numbers of its step are.
@@ -30,6 +30,9 @@ pub struct StepReport {
     /// Each rank's share, in the order of their numbers: over all replicas. If weights may be stale, those of
     /// this process only, unless the step was traced.
     pub ranks: Vec<RankReport>,
+    /// The ranks that failed in this step and were built again, if they may be
+    /// ([`PipelineBuilder::restarts`](super::PipelineBuilder::restarts)).
+    pub restarts: Vec<Restart>,
 }
 
 impl StepReport {

@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use super::alike;
 use super::hash;
 use super::metrics;
+use super::on_its_way::Beside;
 use super::report::{Evaluation, StepReport};
 use super::stale::Stale;
 use super::text::Text;
@@ -23,9 +24,11 @@ use crate::fabric::Call;
 use crate::groups::Groups;
 use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
+use crate::situation::Stall;
 use crate::worker::{self, Order, ParameterInfo, RankReport, Record, Site, Trained};
 
-/// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them.
+/// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
+/// checkpoint that is on its way is complete.
 ///
 /// With several processes, all must make the same calls with the same arguments, in the same order. Otherwise
 /// all of them get [`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer).
@@ -47,6 +50,7 @@ pub struct Pipeline<S: Stage> {
     pub(super) learning_rate: LearningRate,
     pub(super) stale: Stale,
     pub(super) text: Text,
+    pub(super) beside: Beside,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
     /// The clocks of processes are compared by their time since this instant.
@@ -173,6 +177,10 @@ impl<S: Stage> Pipeline<S> {
             weight: totals.score.weight,
             seconds,
             ranks: ranks.collect(),
+            restarts: answers
+                .iter()
+                .flat_map(|answer| answer.restarts.clone())
+                .collect(),
         };
         metrics::record(&report, self.ranks.mesh(), self.process());
         self.next_step += 1;
@@ -197,7 +205,9 @@ impl<S: Stage> Pipeline<S> {
 
     /// One instant, just before now, on the clocks of all processes.
     fn common_instant(&self) -> Result<Instant> {
-        let offset = self.ranks.peers().offset(self.origin)?;
+        let offset = self
+            .ranks
+            .together("comparing clocks", |peers| peers.offset(self.origin))?;
         let now = self.origin.elapsed().as_secs_f64() + offset;
         let all = self.ranks.spread("comparing clocks", Ok(vec![now]))?;
         let last = all.into_iter().fold(now, f64::max) - offset;
@@ -221,6 +231,7 @@ impl<S: Stage> Pipeline<S> {
         let forwards = self.forwards(shapes, micro_batches)?;
         let source = summed.clone().map_or(source, |summed| summed as _);
         let mesh = self.ranks.mesh().clone();
+        self.ranks.take_data_from(source.describe());
         let scores = self.ranks.ask_all("evaluating", |rank| {
             let (first, forwards) = forwards[mesh.coordinate(rank).replica as usize].clone();
             Evaluate {
@@ -230,6 +241,7 @@ impl<S: Stage> Pipeline<S> {
                 forwards,
             }
         });
+        self.ranks.take_data_from(self.data.describe());
         // Only ranks of the last stage have scores. By replica, they are in the order of the micro-batches.
         let mut scores: Vec<_> = mesh.world().zip(self.note(scores)?).collect();
         scores.sort_by_key(|(rank, _)| mesh.coordinate(*rank).replica);
@@ -308,6 +320,12 @@ impl<S: Stage> Pipeline<S> {
         self.ranks.heed(interrupt);
     }
 
+    /// From now on this is told of stalls: see
+    /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
+    pub(crate) fn on_stall(&self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
+        self.ranks.on_stall(Arc::new(listener));
+    }
+
     /// Stops after a failure outside of the pipeline. The other processes are told the cause, and stop too.
     pub fn fail(&mut self, cause: &Error) {
         self.ranks.peers().fail(cause);
@@ -326,7 +344,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Announces a call, which all processes must make. After a failure it returns an error.
-    fn announce(&mut self, call: Arguments<'_>) -> Result<Call> {
+    pub(super) fn announce(&mut self, call: Arguments<'_>) -> Result<Call> {
         if let Some(cause) = &self.failure {
             let cause = Some(cause.clone());
             return Err(Error::Stopped { cause });
@@ -340,6 +358,7 @@ impl<S: Stage> Pipeline<S> {
         if let Err(error) = &result {
             self.failure = Some(error.to_string());
             if error.is_left_early() {
+                self.beside.leave();
                 // The data source itself may hang. Then the loaders' threads would never end, so they are
                 // not joined.
                 std::mem::forget(std::mem::take(&mut self.loaders));
@@ -350,11 +369,16 @@ impl<S: Stage> Pipeline<S> {
 }
 
 impl<S: Stage> Drop for Pipeline<S> {
-    /// Another process may still wait for what this one's shards know.
+    /// Another process may still wait for what this one's shards know. A checkpoint that is on its way is
+    /// completed.
     fn drop(&mut self) {
-        if self.processes() > 1 && self.failure.is_none() && self.is_open() && !std::thread::panicking() {
+        if self.processes() == 1 || self.failure.is_some() || std::thread::panicking() {
+            return;
+        }
+        if self.is_open() {
             let _ = self.begin(format_args!("end of the steps"));
         }
+        let _ = self.wait_until_saved();
     }
 }
 

@@ -2,42 +2,67 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use pipewright_stages::Stage;
 
+use super::metrics;
 use super::running::Pipeline;
 use crate::actor::{Read, Verify, Write};
-use crate::checkpoint::{Checkpoint, Draft, TensorInfo};
+use crate::checkpoint::{Checkpoint, Draft, TensorInfo, Written};
 use crate::error::{CheckpointError, Error, Result};
 
 impl<S: Stage> Pipeline<S> {
     /// Saves a checkpoint folder: weights, optimizer state, step, config, the data's fingerprint, and
     /// checksums. It is written under another name and then renamed: if anything fails, an earlier checkpoint
-    /// of this name is still there. Only a checkpoint or an empty folder is ever replaced.
+    /// of this name is still there. Only a checkpoint or an empty folder is ever replaced. When it returns,
+    /// the checkpoint is on the disk. [`Pipeline::save_beside`] does not wait for that.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] when something else is at this path: it is left untouched. [`Error::Io`], for
-    /// example when the disk is full. The pipeline continues to run.
+    /// example when the disk is full. The pipeline continues to run. If a checkpoint was on its way
+    /// and failed, that error is returned, and nothing is saved.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         let call = self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
-        let states = self.optimizer.state_names();
-        let first = self.ranks.peers().process() == 0;
-        let make = if first { Draft::create } else { Draft::beside };
-        let draft = make(folder.as_ref(), &self.tensors(), states).map(Arc::new);
-        let draft = self.all_do("beginning a checkpoint", draft)?;
+        let started = Instant::now();
+        self.wait_until_saved()?;
+        let waited = started.elapsed();
+        let draft = Arc::new(self.draft(folder.as_ref())?);
         let written = self.ranks.ask_all("writing a checkpoint", |_| Write {
             call,
             draft: Arc::clone(&draft),
         })?;
-        let done = if first {
-            // If the data cannot be read any more, the weights are still worth saving.
-            let data = self.data.fingerprint().ok();
-            let written = written.into_iter().flatten().collect();
-            draft.finish(self.next_step, &self.config, data, written)
-        } else {
-            Ok(())
+        let done = match self.process() {
+            0 => {
+                let (finish, written) = (self.description(), written.into_iter().flatten().collect());
+                self.ranks
+                    .during("ending a checkpoint", || finish(&draft, written))
+            }
+            _ => Ok(()),
         };
-        self.all_do("ending a checkpoint", done)
+        self.all_do("ending a checkpoint", done)?;
+        metrics::stalled(started.elapsed(), waited);
+        Ok(())
+    }
+
+    /// Lays out a checkpoint with all processes.
+    pub(super) fn draft(&self, folder: &Path) -> Result<Draft> {
+        let make = match self.process() {
+            0 => Draft::create,
+            _ => Draft::beside,
+        };
+        let make = || make(folder, &self.tensors(), self.optimizer.state_names());
+        let draft = self.ranks.during("beginning a checkpoint", make);
+        self.all_do("beginning a checkpoint", draft)
+    }
+
+    /// What completes a checkpoint of the weights as they are now, from what the ranks have written of it.
+    pub(super) fn description(&self) -> impl FnOnce(&Draft, Vec<Written>) -> Result<()> + Send + 'static {
+        let (step, config, data) = (self.next_step, self.config.clone(), Arc::clone(&self.data));
+        move |draft, written| {
+            // If the data cannot be read any more, the weights are still worth saving.
+            draft.finish(step, &config, data.fingerprint().ok(), written)
+        }
     }
 
     /// Loads a checkpoint that was saved with any number of stages. Training then continues where it was
@@ -72,7 +97,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Waits until all processes have done their part. Fails if any has failed.
-    fn all_do<T>(&self, what: &str, own: Result<T>) -> Result<T> {
+    pub(super) fn all_do<T>(&self, what: &str, own: Result<T>) -> Result<T> {
         let (done, value) = match own {
             Ok(value) => (Ok(vec![()]), Some(value)),
             Err(error) => (Err(error), None),

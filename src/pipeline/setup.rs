@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pipewright_stages::{Device, Stage};
 
-use super::parts::{MakeLoss, Parts, Schedules};
+use super::parts::{Losses, Parts, Schedules};
 use super::sync::SyncMode;
 use super::transfers::between_gpus;
 use crate::data::{DataSource, Fingerprinted};
@@ -20,8 +20,8 @@ pub(super) struct Setup<W> {
     pub(super) schedules: Vec<Arc<Schedule>>,
     pub(super) groups: Groups,
     pub(super) data: Arc<dyn DataSource>,
-    /// Makes the loss of one replica.
-    pub(super) loss: MakeLoss<W>,
+    /// Gives each rank that needs it what makes its loss.
+    pub(super) loss: Losses<W>,
     /// Where every rank of the run is.
     pub(super) mesh: Mesh,
     /// The GPUs of different processes between which the schedule sends.
@@ -154,13 +154,13 @@ fn check_server<S: Stage>(parts: &Parts<S>) -> Result<()> {
         return Err(LaunchError::NotServed { optimizer }.into());
     }
     let gpu = parts.places.iter().find(|place| place.device != Device::Cpu);
-    match gpu.filter(|_| parts.sync.max_staleness() > 0) {
-        Some(place) => Err(LaunchError::NotStale {
-            why: Synchronous::Gpu { device: place.device },
-        }
-        .into()),
-        None => Ok(()),
-    }
+    let why = match gpu {
+        _ if parts.sync.max_staleness() == 0 => return Ok(()),
+        Some(place) => Synchronous::Gpu { device: place.device },
+        None if parts.restarting.is_some() => Synchronous::Restarts,
+        None => return Ok(()),
+    };
+    Err(LaunchError::NotStale { why }.into())
 }
 
 fn check_directions(schedule: &Schedule) -> Result<()> {

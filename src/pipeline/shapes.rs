@@ -7,7 +7,8 @@ use crate::error::{Error, Giver, LaunchError, Result};
 use crate::id::StageId;
 use crate::schedule::Schedule;
 
-/// Follows the shape of a source's inputs through all stages to the loss.
+/// Follows the shape of a source's inputs through all stages to the loss. Returns the most numbers that one
+/// stage gives another.
 ///
 /// # Errors
 /// [`LaunchError::RefusedInput`] and [`LaunchError::RefusedOutput`]. The ranks continue to run.
@@ -15,8 +16,31 @@ pub(super) fn check_shapes<S: Stage>(
     ranks: &Ranks<S>,
     schedule: &Schedule,
     (input, target): (Shape, Shape),
-) -> Result<()> {
-    let mut shape = input;
+) -> Result<usize> {
+    let (output, widest) = follow(ranks, schedule, input)?;
+    let last = schedule.rank_of(schedule.last_stage());
+    let message = CheckLoss { output, target };
+    let fits = ranks.ask("checking shapes", last, message);
+    fits.map(|()| widest).map_err(|error| {
+        refused(error, |source| LaunchError::RefusedOutput {
+            output,
+            target,
+            source,
+        })
+    })
+}
+
+/// The most numbers that one stage gives another for an input of this shape.
+///
+/// # Errors
+/// [`LaunchError::RefusedInput`]. The ranks continue to run.
+pub(super) fn widest<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Result<usize> {
+    follow(ranks, schedule, input).map(|(_, widest)| widest)
+}
+
+/// The shape of the last stage's output, and the most numbers that one stage gives another.
+fn follow<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Result<(Shape, usize)> {
+    let (mut shape, mut widest) = (input, 0);
     for stage in (0..schedule.stages()).map(StageId) {
         let rank = schedule.rank_of(stage);
         let giver = stage
@@ -33,19 +57,9 @@ pub(super) fn check_shapes<S: Stage>(
                 source,
             })
         })?;
+        widest = widest.max(shape.dims().iter().product());
     }
-    let last = schedule.rank_of(schedule.last_stage());
-    let message = CheckLoss {
-        output: shape,
-        target,
-    };
-    ranks.ask("checking shapes", last, message).map_err(|error| {
-        refused(error, |source| LaunchError::RefusedOutput {
-            output: shape,
-            target,
-            source,
-        })
-    })
+    Ok((shape, widest))
 }
 
 /// Why a shape was refused. Other errors, such as that the rank is gone, stay as they are.

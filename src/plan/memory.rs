@@ -49,6 +49,8 @@ pub struct StageMemory {
     pub optimizer: f64,
     /// Copies of weights for matrix products.
     pub packed: f64,
+    /// Copies of weights and of the optimizer's tensors, from which a checkpoint is written.
+    pub copies: f64,
     /// Buffers that a pass needs only while it runs.
     pub working: f64,
     /// Its output for one micro-batch. The output's gradient has the same size.
@@ -73,6 +75,9 @@ pub struct RankMemory {
     pub gradients: f64,
     /// The optimizer's tensors.
     pub optimizer: f64,
+    /// Copies of weights and of the optimizer's tensors, from which a checkpoint is written while steps run.
+    /// Only the first replica has them.
+    pub copies: f64,
     /// What forwards keep for later backwards, at the schedule's peak.
     pub activations: f64,
     /// Everything else: packed weights, buffers of running passes, data on its way to other ranks or waiting
@@ -83,7 +88,7 @@ pub struct RankMemory {
 impl RankMemory {
     /// The sum of all parts.
     pub fn total(&self) -> f64 {
-        self.weights + self.gradients + self.optimizer + self.activations + self.buffers
+        self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.buffers
     }
 }
 
@@ -115,6 +120,7 @@ pub fn memory(
         held.weights += stage.weights;
         held.gradients += stage.gradients;
         held.optimizer += stage.optimizer;
+        held.copies += stage.copies;
         held.buffers += stage.packed;
         working[rank] = working[rank].max(stage.working);
         if let Some(&next) = rank_of.get(index + 1).filter(|&&next| next != rank) {

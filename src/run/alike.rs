@@ -24,7 +24,15 @@ impl Run {
             ("whether other data is allowed", self.allow_other_data.to_string()),
             ("the steps of the run", self.steps.to_string()),
             ("the steps between checkpoints", self.save_every.to_string()),
+            (
+                "whether checkpoints are written while steps run",
+                self.save_beside.to_string(),
+            ),
             ("how many checkpoints are kept", self.keep.to_string()),
+            (
+                "the steps between checkpoints that are kept for ever",
+                self.keep_every.to_string(),
+            ),
             ("the micro-batches of a validation", number(micro_batches)),
             (
                 "the steps between validations",

@@ -1,12 +1,18 @@
 //! Everything up to the first step of a run.
 
+use std::sync::Arc;
+
 use pipewright_stages::Stage;
 
 use super::best::BestSoFar;
 use super::claim::Claim;
 use super::listeners::Listeners;
+use super::progress::Screen;
+use super::prune::Kept;
+use super::saving::Saving;
 use super::session::Session;
 use super::settings::Run;
+use super::stalls::Stalls;
 use super::trace::Tracer;
 use super::validation::Validation;
 use super::writer::Writer;
@@ -46,23 +52,37 @@ impl Run {
         let best = agree(pipeline, best)?;
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
+        let listeners = self.listeners(leads, done);
+        let stalls = Arc::new(self.stalls(pipeline.process(), listeners.screen().cloned()));
+        let weak = Arc::downgrade(&stalls);
+        pipeline.on_stall(move |stall| {
+            // The pipeline may outlive the run.
+            if let Some(stalls) = weak.upgrade() {
+                stalls.tell(stall);
+            }
+        });
         let mut session = Session {
             pipeline,
-            saved: self.dir.checkpoint(done).exists().then_some(done),
-            listeners: self.listeners(leads, done),
+            saving: Saving::begin(done, self.dir.checkpoint(done).exists(), best.clone()),
+            listeners,
             dir: self.dir,
             writer,
             interrupt: self.interrupt,
             validation: self.validation,
             steps: self.steps,
             save_every: self.save_every,
-            keep: self.keep,
+            saves_beside: self.save_beside,
+            kept: Kept {
+                newest: self.keep,
+                every: self.keep_every,
+            },
             first: done,
             best,
             forecast: self.forecast,
             tracer,
             traced: None,
             notes,
+            stalls,
         };
         session.note_beginning(resumed);
         Ok(session)
@@ -152,6 +172,11 @@ impl Run {
         let progress = self.progress.filter(|_| leads);
         let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
         Listeners::new(screen, std::mem::take(&mut self.listeners))
+    }
+
+    fn stalls(&self, process: u32, screen: Option<Screen>) -> Stalls {
+        let history = (process == 0).then(|| self.dir.history());
+        Stalls::new(process, self.progress.is_some(), screen, history)
     }
 
     /// Opens the run's files in the process that leads. All processes check that they see them.

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::best::Best;
 use super::forecast::{ForecastReport, StepTime};
 use crate::pipeline::{Evaluation, StepReport};
-use crate::{Error, Staleness};
+use crate::situation::Stall;
+use crate::{Error, Restart, Staleness};
 
 /// An event of a run. Events come in the order in which they happen. Every process reports the same events;
 /// only their seconds and files differ.
@@ -15,6 +16,8 @@ use crate::{Error, Staleness};
 pub enum Event<'a> {
     /// A step is done.
     Step(&'a StepReport),
+    /// A rank failed in the step that is told next, and was built again.
+    Restart(&'a Restart),
     /// A validation is done.
     Validation {
         /// The steps done.
@@ -24,17 +27,32 @@ pub enum Event<'a> {
         /// Whether its loss is the lowest so far.
         best: bool,
     },
-    /// A checkpoint is saved.
+    /// A checkpoint is on the disk. Steps may have been done since it was due: see [`Run::save_beside`].
+    ///
+    /// [`Run::save_beside`]: super::Run::save_beside
     Checkpoint {
-        /// The steps done.
+        /// The steps done when it was due.
         step: u64,
         /// Its folder.
         path: &'a Path,
+        /// The seconds for which the steps stood still for it.
+        stalled: f64,
+    },
+    /// A checkpoint is due, but the one before is not yet on the disk. The steps stand still until it is.
+    Waits {
+        /// The steps done.
+        step: u64,
+        /// The steps done when the checkpoint before was due.
+        earlier: u64,
     },
     /// The predicted time of a step, from the passes of the first steps.
     Predicted(StepTime),
     /// A task besides the training failed. The run continues.
     Warning(&'a Warning),
+    /// Nothing moved for a while, or it moves again. Listeners are told when the call that stalls goes on or
+    /// fails: see [`PipelineBuilder::on_stall`](crate::PipelineBuilder::on_stall) for a listener that is told
+    /// at once.
+    Stall(&'a Stall),
     /// The run has ended normally, and everything is saved.
     End(&'a Outcome),
     /// The run ends because something failed. [`Session::train`](super::Session::train) returns the error.
@@ -89,6 +107,8 @@ pub struct Outcome {
     pub forecast: Option<ForecastReport>,
     /// The step whose trace was written, if traces were asked for.
     pub traced: Option<u64>,
+    /// The seconds for which the steps stood still for checkpoints.
+    pub stalled: f64,
     /// How stale the weights of all ranks were, with a server whose weights may be stale.
     pub staleness: Option<Staleness>,
     /// The first failure of each task besides the training.
@@ -103,6 +123,9 @@ impl fmt::Display for Outcome {
             Ended::Stopped => "stopped",
         };
         write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?;
+        if self.stalled >= 0.05 {
+            write!(f, " (checkpoints: {:.1} s)", self.stalled)?;
+        }
         if let Some(validation) = &self.validation {
             write!(f, ", validation {validation}")?;
         }
@@ -136,6 +159,8 @@ pub enum Task {
     Trace,
     /// To predict how long a step takes.
     Forecast,
+    /// To write the checkpoint that was on its way when the run failed.
+    Checkpoint,
     /// To remove old checkpoints.
     Prune,
     /// To write into `run.json` which checkpoints are the last and the best one.
@@ -152,6 +177,7 @@ impl fmt::Display for Warning {
             Task::Picture => "draw the losses",
             Task::Trace => "draw the traced step",
             Task::Forecast => "predict how long a step takes",
+            Task::Checkpoint => "write the checkpoint that was on its way",
             Task::Prune => "remove old checkpoints",
             Task::Mark => "write which checkpoints are the last and the best one",
             Task::Lock => "hold the lock of the run directory all the time",

@@ -42,6 +42,11 @@ impl Listeners {
         self.warnings.push(warning);
     }
 
+    /// The screen, in the process that leads.
+    pub(super) fn screen(&self) -> Option<&Screen> {
+        self.screen.as_ref()
+    }
+
     /// Whether one of them wants the run to end.
     pub(super) fn stopped(&self) -> bool {
         self.stopped

@@ -46,8 +46,8 @@ impl Progress {
     }
 }
 
-/// The screen of a run.
-#[derive(Debug)]
+/// The screen of a run. A clone is for the same one.
+#[derive(Clone, Debug)]
 pub(super) struct Screen {
     bar: Option<ProgressBar>,
     progress: Progress,
@@ -60,10 +60,12 @@ impl Screen {
     pub(super) fn show(&self, event: &Event<'_>) {
         match event {
             Event::Step(report) => self.step(report),
+            Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, .. } => {
                 self.say(&format!("validation after {step} steps: {evaluation}"));
             }
-            Event::Checkpoint { .. } => {}
+            // Stalls were shown when they happened.
+            Event::Checkpoint { .. } | Event::Waits { .. } | Event::Stall(_) => {}
             Event::Predicted(predicted) => {
                 self.say(&format!("predicted {predicted} by the passes of the first steps"));
             }
@@ -111,7 +113,7 @@ impl Screen {
     }
 
     /// Prints lines to standard error.
-    fn complain(&self, lines: &str) {
+    pub(super) fn complain(&self, lines: &str) {
         let print = || eprintln!("{lines}");
         match &self.bar {
             Some(bar) => bar.suspend(print),

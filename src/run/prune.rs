@@ -1,27 +1,44 @@
 //! Removes old checkpoints, except those that a run may need.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::best::Best;
 use super::folder::RunDir;
 use crate::{Result, checkpoint};
 
+/// Which checkpoints are kept besides the best one and the newest that is known to be good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    /// So many of the newest.
+    pub(super) newest: usize,
+    /// For ever: those after multiples of so many steps. 0: none.
+    pub(super) every: u64,
+}
+
+impl Kept {
+    /// Whether the checkpoint in this folder is kept for ever.
+    fn is_for_ever(self, folder: &Path) -> bool {
+        self.every > 0 && checkpoint::named_step(folder).is_some_and(|step| step.is_multiple_of(self.every))
+    }
+}
+
 impl RunDir {
-    /// The newest checkpoint that is known to be good after `done` steps: a later step began with its
-    /// weights, and all its numbers were finite. The checkpoint after the last step is not yet known to be
-    /// good.
-    pub(super) fn newest_good(&self, done: u64) -> Result<Option<PathBuf>> {
-        let unproven = self.checkpoint(done);
-        Ok(self.checkpoints()?.into_iter().rfind(|path| *path != unproven))
+    /// The newest checkpoint after fewer than `unproven` steps. It is known to be good: a later step began
+    /// with its weights, and all its numbers were finite. Those after more steps are not yet known to be.
+    pub(super) fn newest_good(&self, unproven: u64) -> Result<Option<PathBuf>> {
+        let is_good = |path: &PathBuf| checkpoint::named_step(path).is_some_and(|step| step < unproven);
+        Ok(self.checkpoints()?.into_iter().rfind(is_good))
     }
 
-    /// Removes all checkpoints except the `keep` newest, the best, and the newest that is known to be good.
-    pub(super) fn prune(&self, keep: usize, best: Option<Best>, done: u64) -> Result<()> {
-        let (all, good) = (self.checkpoints()?, self.newest_good(done)?);
+    /// Removes all checkpoints except those that are kept, the best, and the newest that is known to be good.
+    pub(super) fn prune(&self, kept: Kept, best: Option<Best>, unproven: u64) -> Result<()> {
+        let (all, good) = (self.checkpoints()?, self.newest_good(unproven)?);
         let best = best.map(|best| self.checkpoint(best.step));
-        all[..all.len().saturating_sub(keep.max(1))]
+        all[..all.len().saturating_sub(kept.newest.max(1))]
             .iter()
-            .filter(|old| Some(*old) != good.as_ref() && Some(*old) != best.as_ref())
+            .filter(|old| {
+                Some(*old) != good.as_ref() && Some(*old) != best.as_ref() && !kept.is_for_ever(old)
+            })
             .try_for_each(|old| checkpoint::remove(old))
     }
 }

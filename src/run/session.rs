@@ -12,6 +12,9 @@ use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::metrics::Line;
+use super::prune::Kept;
+use super::saving::{Saving, is_due};
+use super::stalls::Stalls;
 use super::trace::Tracer;
 use super::validation::Validation;
 use super::writer::{Failure, Writer};
@@ -32,17 +35,18 @@ pub struct Session<'p, S: Stage> {
     pub(super) validation: Option<Validation>,
     pub(super) steps: u64,
     pub(super) save_every: u64,
-    pub(super) keep: usize,
+    pub(super) saves_beside: bool,
+    pub(super) kept: Kept,
     /// The steps done when it began or was resumed.
     pub(super) first: u64,
-    /// The newest checkpoint of this run.
-    pub(super) saved: Option<u64>,
+    pub(super) saving: Saving,
     pub(super) best: BestSoFar,
     pub(super) forecast: Option<Forecast>,
     pub(super) tracer: Option<Tracer>,
     pub(super) traced: Option<u64>,
     /// Notes about its beginning.
     pub(super) notes: Vec<String>,
+    pub(super) stalls: Arc<Stalls>,
 }
 
 impl<S: Stage> Session<'_, S> {
@@ -99,6 +103,7 @@ impl<S: Stage> Session<'_, S> {
         let started = Instant::now();
         let mut validation = None;
         let ended = loop {
+            self.look()?;
             if self.done() >= self.steps {
                 break Ended::Done;
             }
@@ -115,9 +120,7 @@ impl<S: Stage> Session<'_, S> {
             }
             validation = self.step()?;
         };
-        if self.saved != Some(self.done()) {
-            self.save()?;
-        }
+        self.save_last()?;
         let done = self.done();
         let outcome = Outcome {
             ended,
@@ -129,6 +132,7 @@ impl<S: Stage> Session<'_, S> {
             best: self.best.best,
             forecast: self.forecast.as_ref().and_then(Forecast::result),
             traced: self.traced,
+            stalled: self.saving.stalled,
             staleness: self.pipeline.staleness(),
             warnings: self.listeners.take_warnings(),
         };
@@ -137,17 +141,20 @@ impl<S: Stage> Session<'_, S> {
         Ok(outcome)
     }
 
-    fn done(&self) -> u64 {
+    pub(super) fn done(&self) -> u64 {
         self.pipeline.next_step()
     }
 
     /// One step, with its validation and its checkpoint if they are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
+        self.stalls.set_done(self.done());
         let report = self.advance()?;
+        self.tell_stalls();
         self.check_place()?;
-        if self.saved == Some(report.loss_step) {
-            // This step has shown that the newest checkpoint is good, so older ones may be removed.
-            self.prune();
+        self.prove(report.loss_step);
+        for restart in &report.restarts {
+            self.listeners.tell(&Event::Restart(restart));
+            self.note(&restart.to_string());
         }
         self.listeners.tell(&Event::Step(&report));
         let validated = self.validate();
@@ -166,9 +173,7 @@ impl<S: Stage> Session<'_, S> {
             return Err(error);
         }
         let best = validation.is_some_and(|(_, best)| best);
-        if best || is_due(self.done(), self.save_every) {
-            self.save()?;
-        }
+        self.save_if_due(best)?;
         Ok(validation.map(|(evaluation, _)| evaluation))
     }
 
@@ -237,53 +242,14 @@ impl<S: Stage> Session<'_, S> {
         Ok(Some((evaluation, best)))
     }
 
-    /// Saves the trained steps when the run ends but the pipeline could continue, for example when a
-    /// validation is refused.
-    fn save_before(&mut self, end: &Error) {
-        let is_sound = !matches!(end, Error::NotFinite { .. }) && self.pipeline.goes_on();
-        if is_sound && self.saved != Some(self.done()) {
-            // The caller is told why the run ends, and which checkpoint is the newest.
-            let _ = self.save();
-        }
-    }
-
     /// Fails if the directory no longer belongs to this run.
-    fn check_place(&mut self) -> Result<()> {
+    pub(super) fn check_place(&mut self) -> Result<()> {
         if let Some(writer) = &mut self.writer
             && let Some((task, error)) = writer.check_place()?
         {
             self.listeners.warn(task, error);
         }
         Ok(())
-    }
-
-    fn save(&mut self) -> Result<()> {
-        let step = self.done();
-        let path = self.dir.checkpoint(step);
-        self.check_place()?;
-        let synced = self.writer.as_ref().map(Writer::sync);
-        self.warn(synced);
-        self.pipeline.save(&path)?;
-        self.saved = Some(step);
-        let marked = self
-            .writer
-            .as_ref()
-            .map(|writer| writer.mark(self.saved, &self.best));
-        self.warn(marked);
-        self.prune();
-        let drawn = self.writer.as_ref().map(Writer::draw);
-        self.warn(drawn);
-        self.listeners.tell(&Event::Checkpoint { step, path: &path });
-        Ok(())
-    }
-
-    fn prune(&mut self) {
-        if self.writer.is_none() {
-            return;
-        }
-        if let Err(error) = self.dir.prune(self.keep, self.best.best, self.done()) {
-            self.listeners.warn(Task::Prune, error);
-        }
     }
 
     /// Adds the beginning to the run's history, with the notes about it.
@@ -301,7 +267,14 @@ impl<S: Stage> Session<'_, S> {
         self.warn(noted);
     }
 
-    fn warn(&mut self, result: Option<std::result::Result<(), Failure>>) {
+    /// Tells the listeners of stalls since the last call.
+    pub(super) fn tell_stalls(&mut self) {
+        for stall in self.stalls.take() {
+            self.listeners.tell(&Event::Stall(&stall));
+        }
+    }
+
+    pub(super) fn warn(&mut self, result: Option<std::result::Result<(), Failure>>) {
         if let Some(Err((task, error))) = result {
             self.listeners.warn(task, error);
         }
@@ -310,6 +283,8 @@ impl<S: Stage> Session<'_, S> {
     /// After a failure: tells the other processes, and tells the listeners from which checkpoint the run can
     /// continue.
     fn fail(&mut self, error: &Error) {
+        self.tell_stalls();
+        self.save_what_is_on_its_way(error);
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(error);
         }
@@ -347,9 +322,9 @@ impl<S: Stage> Session<'_, S> {
         }
         let aside = self.dir.set_aside(done)?;
         self.note(&format!("set aside {}", aside.display()));
-        self.best.forget(done);
+        let best = self.saving.forget(done);
         let last = self.dir.last()?.and_then(|path| checkpoint::named_step(&path));
-        let marked = self.writer.as_ref().map(|writer| writer.mark(last, &self.best));
+        let marked = self.writer.as_ref().map(|writer| writer.mark(last, best));
         self.warn(marked);
         Ok((Some(aside), false))
     }
@@ -362,9 +337,4 @@ impl<S: Stage> std::fmt::Debug for Session<'_, S> {
             .field("steps", &self.steps)
             .finish_non_exhaustive()
     }
-}
-
-/// Whether something that happens every `every` steps happens after `done` steps. With 0 it never happens.
-fn is_due(done: u64, every: u64) -> bool {
-    every > 0 && done.is_multiple_of(every)
 }

@@ -30,7 +30,9 @@ pub struct Run {
     pub(super) steps: u64,
     pub(super) validation: Option<Validation>,
     pub(super) save_every: u64,
+    pub(super) save_beside: bool,
     pub(super) keep: usize,
+    pub(super) keep_every: u64,
     pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
     pub(super) labels: Labels,
@@ -54,7 +56,9 @@ impl Run {
             steps: 1000,
             validation: None,
             save_every: 0,
+            save_beside: true,
             keep: 3,
+            keep_every: 0,
             allow_other_data: false,
             config: None,
             labels: Labels { title, unit: None },
@@ -92,6 +96,20 @@ impl Run {
     #[must_use]
     pub fn save_every(self, save_every: u64) -> Self {
         Self { save_every, ..self }
+    }
+
+    /// Whether checkpoints are written while the next steps run: see [`Pipeline::save_beside`]. The copies
+    /// take as much memory as weights and optimizer state. Without, the steps wait until a checkpoint is on
+    /// the disk, as they always do at the end. Default: true.
+    #[must_use]
+    pub fn save_beside(self, save_beside: bool) -> Self {
+        Self { save_beside, ..self }
+    }
+
+    /// Saves a checkpoint every `keep_every` steps, too, and keeps these for ever. Default: 0, none.
+    #[must_use]
+    pub fn keep_every(self, keep_every: u64) -> Self {
+        Self { keep_every, ..self }
     }
 
     /// How many of the newest checkpoints are kept, 1 or more. Default: 3. The best one is kept too, and so

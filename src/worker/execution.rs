@@ -41,14 +41,14 @@ pub(super) struct Execution<'a> {
 }
 
 impl<'a> Execution<'a> {
-    /// A training step, with data from the loader. `first`: the number, in the batch, of the schedule's first
-    /// micro-batch.
-    pub(super) fn training(order: &Order, first: u32) -> Self {
+    /// A training step. `first`: the number, in the batch, of the schedule's first micro-batch. `source`:
+    /// where micro-batches come from, if not from the loader.
+    pub(super) fn training(order: &Order, first: u32, source: Option<&'a dyn DataSource>) -> Self {
         Self {
             learning_rate: order.learning_rate,
             asks: order.asks,
             first,
-            ..Self::new(Mode::Train, order.step, None)
+            ..Self::new(Mode::Train, order.step, source)
         }
     }
 

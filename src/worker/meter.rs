@@ -18,7 +18,7 @@ use crate::schedule::{Cell, Flow, Pass};
 pub(super) struct Meter {
     /// What other threads read of this rank's progress.
     pub(super) progress: Arc<Progress>,
-    clock: Option<Box<dyn Clock>>,
+    pub(super) clock: Option<Box<dyn Clock>>,
     /// Seconds from the origin to the clock's first mark.
     zero: f64,
     /// The clock's mark at which the current pass began.
@@ -77,10 +77,10 @@ pub struct RankReport {
 
 impl Meter {
     /// A meter for passes on a device with this clock, or on the host.
-    pub(super) fn new(clock: Option<Box<dyn Clock>>, progress: Arc<Progress>) -> Self {
+    pub(super) fn new(progress: Arc<Progress>) -> Self {
         Self {
             progress,
-            clock,
+            clock: None,
             zero: 0.0,
             began: 0,
             ended: 0,
@@ -131,7 +131,7 @@ impl Meter {
     pub(super) fn take(&mut self, feed: &mut Feed, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
         match feed.poll(step, micro_batch)? {
             Some(tensor) => self.begin_pass().map(|()| tensor),
-            None => self.wait(WaitsFor::Nobody, || feed.take(step, micro_batch)),
+            None => self.wait(WaitsFor::Data, || feed.take(step, micro_batch)),
         }
     }
 

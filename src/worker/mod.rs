@@ -2,6 +2,7 @@
 
 mod addends;
 mod agreement;
+mod build;
 mod chunk;
 mod evaluation;
 mod execution;
@@ -18,14 +19,17 @@ mod owned;
 mod packing;
 mod parameters;
 mod partials;
+mod parts;
 mod passes;
 mod progress;
 mod reduction;
 mod replicas;
+mod restart;
 mod served;
 mod server;
 mod share;
 mod slices;
+mod snapshot;
 mod stale;
 mod staleness;
 mod store;
@@ -40,25 +44,27 @@ pub(crate) use order::Order;
 pub(crate) use outcome::{Fault, Outcome, Settled, Totals};
 pub(crate) use parameters::Tie;
 pub use parameters::{ParameterInfo, Site};
+pub(crate) use parts::{MakeLoss, WorkerParts};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub(crate) use reduction::WINDOW;
+pub use restart::Restart;
+pub(crate) use restart::Restarts;
+pub(crate) use snapshot::Snapshot;
 pub use staleness::Staleness;
 pub(crate) use trace::{Record, timeline};
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{DType, Device, Place, Shape, Stage, StageBuilder};
+use pipewright_stages::{Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::data::Feed;
-use crate::error::{CpuOnly, Error, LaunchError, Result, panic_message};
+use crate::data::{DataSource, Feed};
+use crate::error::{Result, caught};
 use crate::fabric::Transport;
-use crate::groups::Groups;
 use crate::id::{Rank, StageId, WorldRank};
-use crate::mesh::{Axis, Coordinate, Mesh};
+use crate::mesh::{Coordinate, Mesh};
 use crate::schedule::{Action, Cell, Flow, Pass, Schedule};
 use agreement::Agreement;
 use chunk::{Chunk, InFlight, chunk_of};
@@ -68,50 +74,6 @@ use reduction::Reduction;
 use server::Server;
 use share::{Exchanged, Share};
 
-/// Everything that a rank's thread needs to make its worker. That thread builds the stages, since they need
-/// not be `Send`.
-#[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
-pub(crate) struct WorkerParts<S: Stage> {
-    /// The rank.
-    pub(crate) rank: Rank,
-    /// The schedule of this rank's replica.
-    pub(crate) schedule: Arc<Schedule>,
-    /// This rank's end of the fabric.
-    pub(crate) transport: Box<dyn Transport<S::Wire> + Send>,
-    /// This rank's stages.
-    pub(crate) stages: Vec<(StageId, StageBuilder<S>)>,
-    /// The loss, on the rank of the last stage.
-    pub(crate) loss: Option<Box<dyn Loss<S::Wire>>>,
-    /// Inputs, on the rank of the first stage.
-    pub(crate) inputs: Option<Feed>,
-    /// Targets, on the rank of the last stage.
-    pub(crate) targets: Option<Feed>,
-    /// Where every rank of the run is.
-    pub(crate) mesh: Mesh,
-    /// The gradient groups of a batch.
-    pub(crate) groups: Groups,
-    /// Whether each replica updates only its part of the weights.
-    pub(crate) sharded: bool,
-    /// Of how many steps the updates may be missing in the weights of a step. 0 if there is one replica.
-    pub(crate) max_staleness: u32,
-    /// Whether all replicas have the same schedule.
-    pub(crate) alike: bool,
-    /// How weights change.
-    pub(crate) optimizer: Arc<dyn Optimizer>,
-    /// The largest global gradient norm. A larger gradient is scaled down to it.
-    pub(crate) clip: Option<f64>,
-    /// Where the rank writes its progress for other threads.
-    pub(crate) progress: Arc<Progress>,
-}
-
-impl<S: Stage> WorkerParts<S> {
-    /// The rank's replica, if there are several: for messages.
-    fn replica(&self) -> Option<u32> {
-        let at = self.mesh.coordinate(self.transport.rank());
-        (self.mesh.size(Axis::Data) > 1).then_some(at.replica)
-    }
-}
-
 /// How many blocks' memory a rank keeps from step to step.
 const SPARE: usize = 64;
 
@@ -120,12 +82,18 @@ pub(crate) struct Worker<S: Stage> {
     rank: Rank,
     schedule: Arc<Schedule>,
     transport: Box<dyn Transport<S::Wire> + Send>,
+    /// Build the rank's stages.
+    builders: Vec<(StageId, StageBuilder<S>)>,
     chunks: Vec<Chunk<S>>,
+    /// Makes the loss, on the rank of the last stage.
+    make_loss: Option<MakeLoss<S::Wire>>,
     loss: Option<Box<dyn Loss<S::Wire>>>,
     /// By micro-batch. `None`: the device has not reported the score yet.
     scores: Vec<Option<Score>>,
     inputs: Option<Feed>,
     targets: Option<Feed>,
+    /// The training data, for steps that are repeated.
+    data: Arc<dyn DataSource>,
     optimizer: Arc<dyn Optimizer>,
     clip: Option<f64>,
     mesh: Mesh,
@@ -147,7 +115,7 @@ pub(crate) struct Worker<S: Stage> {
     alike: bool,
     /// Whether sums over replicas stay on GPUs.
     on_gpus: bool,
-    ties: Vec<Tie>,
+    ties: Arc<[Tie]>,
     /// The stages before this one are frozen: no gradient goes to them.
     first_trained: StageId,
     /// Blocks that have been read. Their memory is used for blocks to send.
@@ -167,66 +135,11 @@ pub(crate) struct Trained {
     pub(crate) trace: Option<Record>,
     /// Whether a rank asked all to end, in the step of the outcome.
     pub(crate) asked: bool,
+    /// How often the rank failed in the step and was built again.
+    pub(crate) restarts: Vec<Restart>,
 }
 
 impl<S: Stage> Worker<S> {
-    /// Builds the stages of a rank.
-    ///
-    /// # Errors
-    /// Whatever a stage's builder returns.
-    pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
-        let replica = parts.replica();
-        check_place(&parts)?;
-        let at = parts.mesh.coordinate(parts.transport.rank());
-        let place = parts.mesh.place(parts.transport.rank());
-        let micro_batches = parts.schedule.micro_batches();
-        let chunks = parts
-            .stages
-            .into_iter()
-            .map(|(id, builder)| {
-                let stage = build_stage(builder, place).map_err(|source| LaunchError::Unbuildable {
-                    stage: id,
-                    replica,
-                    rank: parts.rank,
-                    device: place.device,
-                    source,
-                })?;
-                Ok(Chunk::new(id, stage, micro_batches.max(parts.schedule.stages())))
-            })
-            .collect::<Result<Vec<_>>>()?;
-        let clock = match chunks.first() {
-            Some(chunk) => chunk.stage.clock()?,
-            None => None,
-        };
-        Ok(Self {
-            rank: parts.rank,
-            schedule: parts.schedule,
-            transport: parts.transport,
-            chunks,
-            loss: parts.loss,
-            scores: vec![None; micro_batches as usize],
-            inputs: parts.inputs,
-            targets: parts.targets,
-            optimizer: parts.optimizer,
-            clip: parts.clip,
-            at,
-            share: Share::new(parts.groups, &parts.mesh, parts.mesh.world_rank(at)),
-            sharded: parts.sharded,
-            max_staleness: parts.max_staleness,
-            server: None,
-            alike: parts.alike,
-            on_gpus: false,
-            mesh: parts.mesh,
-            reductions: Vec::new(),
-            exchanged: Vec::new(),
-            ties: Vec::new(),
-            first_trained: StageId(0),
-            blocks: Vec::new(),
-            agreement: Agreement::default(),
-            meter: Meter::new(clock, parts.progress),
-        })
-    }
-
     /// The output shape of one of the rank's stages for an input shape.
     ///
     /// # Errors
@@ -251,6 +164,39 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
     pub(crate) fn train(&mut self, order: Order) -> Result<Trained> {
+        self.run_step(order, None)
+    }
+
+    /// As [`Worker::train`], and keeps what comes, so that the step can be repeated.
+    ///
+    /// # Errors
+    /// As for [`Worker::train`].
+    pub(crate) fn train_kept(&mut self, order: Order) -> Result<Trained> {
+        self.transport.keep(order.call);
+        self.run_step(order, None)
+    }
+
+    /// Runs a kept step again, with stages that were built again.
+    ///
+    /// # Errors
+    /// As for [`Worker::train`].
+    pub(crate) fn repeat(&mut self, order: Order) -> Result<Trained> {
+        let data = Arc::clone(&self.data);
+        self.run_step(order, Some(data.as_ref()))
+    }
+
+    /// How many bytes are kept of steps that may be repeated.
+    pub(crate) fn kept(&self) -> u64 {
+        self.transport.kept()
+    }
+
+    /// No step so far will be repeated.
+    pub(crate) fn forget(&mut self) {
+        self.transport.forget();
+    }
+
+    /// `data`: where micro-batches come from, if not from the loader.
+    fn run_step(&mut self, order: Order, data: Option<&dyn DataSource>) -> Result<Trained> {
         let origin = order.trace_from;
         self.begin_step(order.call, order.step)?;
         let staleness = self.count_staleness();
@@ -264,7 +210,7 @@ impl<S: Stage> Worker<S> {
             self.await_devices()?;
         }
         let schedule = Arc::clone(&self.schedule);
-        let mut run = Execution::training(&order, self.share.first());
+        let mut run = Execution::training(&order, self.share.first(), data);
         self.run(&schedule, &mut run)?;
         // A replica may receive more blocks than it sends.
         self.blocks.truncate(SPARE);
@@ -275,6 +221,7 @@ impl<S: Stage> Worker<S> {
                 ..self.meter.report()?
             },
             asked: run.asked,
+            restarts: Vec::new(),
             trace: self.meter.trace()?,
         })
     }
@@ -282,16 +229,16 @@ impl<S: Stage> Worker<S> {
     /// Runs this rank's actions in order. An error or panic names its action.
     fn run(&mut self, schedule: &Schedule, run: &mut Execution<'_>) -> Result<()> {
         let rank = self.rank;
-        let replica = (self.share.replicas() > 1).then_some(self.share.replica);
+        let replica = self.shown_replica();
         let progress = Arc::clone(&self.meter.progress);
+        progress.begin_step(run.step);
         let result = schedule
             .actions(rank)
             .iter()
             .enumerate()
             .try_for_each(|(index, &action)| {
                 progress.begin(index, run.shown(action));
-                catch_unwind(AssertUnwindSafe(|| self.perform(run, action)))
-                    .unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
+                caught(|| self.perform(run, action))
                     .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
             });
         progress.end();
@@ -327,6 +274,11 @@ impl<S: Stage> Worker<S> {
         }
     }
 
+    /// This rank's number in the whole run.
+    pub(crate) fn world(&self) -> WorldRank {
+        self.transport.rank()
+    }
+
     /// The world rank of a pipeline rank, in this worker's replica and shard.
     fn world_rank(&self, rank: Rank) -> WorldRank {
         self.mesh.world_rank(Coordinate { rank, ..self.at })
@@ -354,42 +306,5 @@ impl<S: Stage> std::fmt::Debug for Worker<S> {
         f.debug_struct("Worker")
             .field("rank", &self.rank)
             .finish_non_exhaustive()
-    }
-}
-
-/// Builds a stage and moves it to where it computes.
-fn build_stage<S: Stage>(builder: StageBuilder<S>, place: Place) -> pipewright_stages::Result<S> {
-    let mut stage = builder.build()?;
-    stage.move_to(place)?;
-    Ok(stage)
-}
-
-/// Refuses an optimizer or a loss that cannot run on the rank's device, or in its numbers.
-fn check_place<S: Stage>(parts: &WorkerParts<S>) -> Result<()> {
-    let Place { device, dtype } = parts.mesh.place(parts.transport.rank());
-    let (replica, rank) = (parts.replica(), parts.rank);
-    if device == Device::Cpu {
-        return match &parts.loss {
-            Some(loss) if dtype == DType::Bf16 && !loss.runs_on_gpus() => {
-                Err(LaunchError::LossInF32Only { replica, rank }.into())
-            }
-            _ => Ok(()),
-        };
-    }
-    let refuse = |what| {
-        Err(LaunchError::NotOnDevice {
-            replica,
-            rank,
-            what,
-            device,
-        }
-        .into())
-    };
-    if !parts.optimizer.runs_on_gpus() {
-        return refuse(CpuOnly::Optimizer(format!("{:?}", parts.optimizer)));
-    }
-    match &parts.loss {
-        Some(loss) if !loss.runs_on_gpus() => refuse(CpuOnly::Loss),
-        _ => Ok(()),
     }
 }

@@ -51,7 +51,7 @@ impl<S: Stage> Worker<S> {
     /// rank. In a search there is no input after a stage that failed.
     fn input(&mut self, run: &Execution<'_>, cell: Cell) -> Result<Option<S::Wire>> {
         let Some(before) = Flow::Activation.before(cell.stage) else {
-            let input = match (run.next, run.fetch(cell)) {
+            let input = match (run.next, self.fetch(run, cell)) {
                 (Some(next), _) => next.input()?,
                 (None, Some(fetched)) => fetched?.0,
                 (None, None) => {
@@ -79,7 +79,7 @@ impl<S: Stage> Worker<S> {
         if cell.stage != self.schedule.last_stage() || run.is_search() {
             return Ok(None);
         }
-        let target = match run.fetch(cell) {
+        let target = match self.fetch(run, cell) {
             Some(fetched) => fetched?.1,
             None => {
                 let targets = self.targets.as_mut();
@@ -88,6 +88,14 @@ impl<S: Stage> Worker<S> {
             }
         };
         Ok(Some(target))
+    }
+
+    /// A micro-batch from the source of an evaluation or a search, which may take its time.
+    fn fetch(&self, run: &Execution<'_>, cell: Cell) -> Option<Result<(Tensor, Tensor)>> {
+        self.meter.progress.wait_for(WaitsFor::Data);
+        let fetched = run.fetch(cell);
+        self.meter.progress.wait_for(WaitsFor::Nobody);
+        fetched
     }
 
     /// Gives the last stage's output to the loss.

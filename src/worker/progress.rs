@@ -1,6 +1,9 @@
 //! What a rank is doing now. Other threads may read it.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use pipewright_stages::CurrentLayer;
 
 use crate::id::{MicroBatch, StageId, WorldRank};
 use crate::schedule::{Action, Cell, Flow, Pass};
@@ -20,35 +23,66 @@ pub(crate) struct Progress {
     place: AtomicU32,
     action: AtomicU64,
     waits: AtomicU32,
+    /// The step, for messages.
+    step: AtomicU64,
+    /// Whether the rank is in a call.
+    at_work: AtomicBool,
+    /// The layer of the stage that it runs.
+    layer: CurrentLayer,
+    /// By stage: the names of its layers.
+    names: Mutex<Vec<(StageId, Vec<String>)>>,
 }
 
 /// Whom a rank waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitsFor {
-    /// For no other rank: it computes, or waits for its device or for data.
+    /// For no other rank: it computes.
     Nobody,
+    /// For its data source.
+    Data,
     /// All other ranks.
     All,
     /// One other rank.
     Rank(WorldRank),
 }
 
-/// A reading of the progress of a rank that runs actions.
+/// A reading of the progress of a rank that is in a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     /// Grows with every action and every wait.
     pub(crate) count: u64,
-    /// The action's place in the rank's list.
-    pub(crate) index: usize,
-    /// The action.
-    pub(crate) action: Action,
+    /// The action, with its place in the rank's list. `None` outside of actions.
+    pub(crate) action: Option<(usize, Action)>,
+    /// The place in its stage of the layer that it runs, if that is known.
+    pub(crate) layer: Option<usize>,
     /// Whom it waits for.
     pub(crate) waits: WaitsFor,
+    /// The step, where the rank runs one.
+    pub(crate) step: u64,
 }
 
 impl Progress {
+    /// The rank begins or ends its part of a call.
+    pub(crate) fn set_at_work(&self, at_work: bool) {
+        self.at_work.store(at_work, Ordering::Relaxed);
+        self.end();
+        self.wait_for(WaitsFor::Nobody);
+    }
+
+    /// The calling thread is that of the rank, and these are the names of its stages' layers.
+    pub(super) fn name_layers(&self, names: Vec<(StageId, Vec<String>)>) {
+        self.layer.write_here();
+        *self.names() = names;
+    }
+
+    /// The rank begins a step.
+    pub(super) fn begin_step(&self, step: u64) {
+        self.step.store(step, Ordering::Relaxed);
+    }
+
     /// The rank begins an action.
     pub(super) fn begin(&self, index: usize, action: Action) {
+        self.layer.forget();
         self.place.store(index as u32 + 1, Ordering::Relaxed);
         self.action.store(pack(action), Ordering::Relaxed);
         self.wait_for(WaitsFor::Nobody);
@@ -59,9 +93,15 @@ impl Progress {
         let number = match waits {
             WaitsFor::Nobody => 0,
             WaitsFor::All => 1,
-            WaitsFor::Rank(rank) => 2 + rank.0,
+            WaitsFor::Data => 2,
+            WaitsFor::Rank(rank) => 3 + rank.0,
         };
         self.waits.store(number, Ordering::Relaxed);
+        self.advance();
+    }
+
+    /// The rank has come further.
+    pub(super) fn advance(&self) {
         let count = self.count.load(Ordering::Relaxed);
         self.count.store(count + 1, Ordering::Release);
     }
@@ -71,20 +111,41 @@ impl Progress {
         self.place.store(0, Ordering::Release);
     }
 
-    /// What the rank is doing, or `None` while it runs no actions.
+    /// What the rank is doing, or `None` while it is in no call.
     pub(crate) fn read(&self) -> Option<Reading> {
         let count = self.count.load(Ordering::Acquire);
-        let index = self.place.load(Ordering::Acquire).checked_sub(1)?;
+        if !self.at_work.load(Ordering::Acquire) {
+            return None;
+        }
+        let index = self.place.load(Ordering::Acquire).checked_sub(1);
+        let action = unpack(self.action.load(Ordering::Relaxed));
         Some(Reading {
             count,
-            index: index as usize,
-            action: unpack(self.action.load(Ordering::Relaxed)),
+            action: index.map(|index| (index as usize, action)),
+            layer: self.layer.index(),
             waits: match self.waits.load(Ordering::Relaxed) {
                 0 => WaitsFor::Nobody,
                 1 => WaitsFor::All,
-                rank => WaitsFor::Rank(WorldRank(rank - 2)),
+                2 => WaitsFor::Data,
+                rank => WaitsFor::Rank(WorldRank(rank - 3)),
             },
+            step: self.step.load(Ordering::Relaxed),
         })
+    }
+
+    /// In words: the layer of a stage that the rank runs, or the stage's first and last one.
+    pub(crate) fn layers(&self, stage: StageId, layer: Option<usize>) -> Option<String> {
+        let names = self.names();
+        let (_, names) = names.iter().find(|(of, _)| *of == stage)?;
+        match layer.and_then(|layer| names.get(layer)) {
+            Some(name) => Some(format!("layer {name}")),
+            None if names.len() == 1 => Some(format!("layer {}", names[0])),
+            None => Some(format!("layers {} to {}", names.first()?, names.last()?)),
+        }
+    }
+
+    fn names(&self) -> MutexGuard<'_, Vec<(StageId, Vec<String>)>> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,17 +1,20 @@
 //! A rank's weights: written to checkpoints, read from them, and hashed.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use pipewright_stages::{Parameter, Part, Stage};
 use sha2::{Digest, Sha256};
 
 use super::Worker;
 use super::parameters::{ParameterInfo, Site};
+use super::progress::WaitsFor;
 use super::reduction::{Topic, slices_of};
-use crate::checkpoint::{Checkpoint, Draft, Written};
+use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
 use crate::checksum::Checksum;
 use crate::error::Result;
-use crate::fabric::Call;
+use crate::fabric::{Call, Tag};
+use crate::id::WorldRank;
 
 impl<S: Stage> Worker<S> {
     /// This rank's parameters, in layer order.
@@ -47,16 +50,49 @@ impl<S: Stage> Worker<S> {
         Ok(all)
     }
 
-    /// Writes this rank's parameters into a checkpoint and returns their checksums. A tied parameter is
-    /// written at its first site. The first replica writes; with a sharded optimizer the others send it their
-    /// parts of the state, one parameter at a time.
+    /// Writes this rank's parameters into a checkpoint and returns their checksums. See
+    /// [`Worker::each_whole`] for which these are.
     ///
     /// # Errors
     /// [`crate::Error::Io`].
     pub(crate) fn write(&mut self, call: Call, draft: &Draft) -> Result<Vec<Written>> {
+        let mut writer = None;
+        let mut written = Ok(());
+        self.each_whole(call, &mut |parameter, states| {
+            // After an error the others' parts are still taken: they wait until theirs are.
+            if let (Ok(writer), Ok(())) = (writer.get_or_insert_with(|| draft.open()), &written) {
+                written = writer.write(parameter.name(), &parameter.value, states);
+            }
+        })?;
+        written?;
+        match writer {
+            Some(writer) => writer?.finish(),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// Copies this rank's parameters. See [`Worker::each_whole`] for which these are.
+    ///
+    /// # Errors
+    /// Whatever a GPU or the transport reports.
+    pub(crate) fn copy(&mut self, call: Call, copies: &Mutex<Copies>) -> Result<()> {
+        let mut copies = copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.clear();
+        self.each_whole(call, &mut |parameter, states| {
+            copies.add(parameter.name(), &parameter.value, states);
+        })
+    }
+
+    /// Shows this rank's parameters with their whole optimizer states, as a checkpoint has them. A tied
+    /// parameter is shown at its first site. Only the first replica shows them; with a sharded optimizer the
+    /// others send it their parts of the state, one parameter at a time.
+    ///
+    /// # Errors
+    /// Whatever a GPU or the transport reports.
+    fn each_whole(&mut self, call: Call, show: &mut dyn FnMut(&Parameter, &[&[f32]])) -> Result<()> {
         self.transport.begin(call)?;
         if self.share.replica > 0 && !self.sharded {
-            return Ok(Vec::new());
+            return Ok(());
         }
         for chunk in &mut self.chunks {
             chunk.stage.try_visit_parameters(&mut |parameter| {
@@ -66,26 +102,19 @@ impl<S: Stage> Worker<S> {
         }
         let sites = self.first_sites();
         if self.share.replica > 0 {
-            sites.into_iter().try_for_each(|site| self.give_state(site))?;
-            return Ok(Vec::new());
+            return sites.into_iter().try_for_each(|site| self.give_state(site));
         }
-        let mut writer = draft.open();
-        let mut written = Ok(());
         for site in sites {
-            let states = self.whole_state(site)?;
+            self.meter.progress.advance();
+            let whole = self.whole_state(site)?;
             let parameter = self.chunk(site.stage).parameter(site.index);
-            // After an error the others' parts are still taken: they wait until theirs are.
-            if let (Ok(writer), Ok(())) = (&mut writer, &written) {
-                let own = parameter.state.iter().map(|numbers| &numbers[..]);
-                let states: Vec<&[f32]> = match &states {
-                    Some(whole) => whole.iter().map(Vec::as_slice).collect(),
-                    None => own.collect(),
-                };
-                written = writer.write(parameter.name(), &parameter.value, &states);
-            }
+            let states: Vec<&[f32]> = match &whole {
+                Some(whole) => whole.iter().map(Vec::as_slice).collect(),
+                None => parameter.state.iter().map(|numbers| &numbers[..]).collect(),
+            };
+            show(parameter, &states);
         }
-        written?;
-        writer?.finish()
+        Ok(())
     }
 
     /// The sites of this rank's parameters. A tied parameter counts only at its first site.
@@ -111,7 +140,7 @@ impl<S: Stage> Worker<S> {
         let (first, tag) = (self.share.rank(0), Topic::State.tag(site.stage));
         self.transport.send_bytes(first, tag, block)?;
         // So the first replica has one parameter's state at a time.
-        self.transport.recv_bytes(first, tag).map(drop)
+        self.await_block(first, tag).map(drop)
     }
 
     /// A parameter's optimizer state, with the parts of all replicas. `None` if this replica has all of it.
@@ -127,7 +156,7 @@ impl<S: Stage> Worker<S> {
         }
         for replica in self.share.others() {
             let (peer, tag) = (self.share.rank(replica), Topic::State.tag(site.stage));
-            let block = self.transport.recv_bytes(peer, tag)?;
+            let block = self.await_block(peer, tag)?;
             self.transport.send_bytes(peer, tag, Vec::new())?;
             let theirs = self.owned_by(site, replica);
             let mut parts = block.chunks_exact((theirs.len() * size_of::<f32>()).max(1));
@@ -138,6 +167,13 @@ impl<S: Stage> Worker<S> {
             }
         }
         Ok(Some(whole))
+    }
+
+    fn await_block(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
+        self.meter.progress.wait_for(WaitsFor::Rank(peer));
+        let block = self.transport.recv_bytes(peer, tag);
+        self.meter.progress.wait_for(WaitsFor::Nobody);
+        block
     }
 
     /// The numbers of a parameter that a replica updates.
@@ -163,8 +199,9 @@ impl<S: Stage> Worker<S> {
     /// [`crate::Error::Io`].
     pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let states = self.optimizer.state_names();
+        let progress = &self.meter.progress;
         let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
-        checkpoint.read(parameters, states)?;
+        checkpoint.read(parameters.inspect(|_| progress.advance()), states)?;
         for chunk in &mut self.chunks {
             chunk.stage.try_visit_parameters(&mut |parameter| {
                 parameter.store(Part::Value)?;

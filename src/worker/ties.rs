@@ -1,5 +1,7 @@
 //! Tied parameters: several layers hold the same weights.
 
+use std::sync::Arc;
+
 use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
 use super::Worker;
@@ -22,7 +24,7 @@ impl<S: Stage> Worker<S> {
         partners.retain(|partner| own_gpu && self.is_on_gpu(*partner));
         let partners: Vec<WorldRank> = partners.into_iter().map(|rank| self.world_rank(rank)).collect();
         self.transport.start(&partners)?;
-        self.ties = ties;
+        self.ties = ties.into();
         self.divide_among_replicas();
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
@@ -59,12 +61,9 @@ impl<S: Stage> Worker<S> {
 
     /// Calls `action` for the tied parameters in which this rank has a part. All ranks use the same order.
     fn for_each_tie(&mut self, mut action: impl FnMut(&mut Self, &Tie) -> Result<()>) -> Result<()> {
-        let ties = std::mem::take(&mut self.ties);
-        let rank = self.rank;
+        let (ties, rank) = (Arc::clone(&self.ties), self.rank);
         let mut mine = ties.iter().filter(|tie| tie.on(rank).next().is_some());
-        let result = mine.try_for_each(|tie| action(self, tie));
-        self.ties = ties;
-        result
+        mine.try_for_each(|tie| action(self, tie))
     }
 
     /// Adds the gradients of all sites after the first, in layer order.

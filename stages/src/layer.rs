@@ -31,12 +31,6 @@ pub trait Layer: std::fmt::Debug + 'static {
         false
     }
 
-    /// Whether the layer also runs on the CPU in `bf16`. The default is for layers that run wherever there is
-    /// code for GPUs.
-    fn runs_in_bf16(&self) -> bool {
-        self.runs_on_gpus()
-    }
-
     /// The shape of the output for an input of this shape.
     ///
     /// # Errors
@@ -135,15 +129,18 @@ pub trait Layer: std::fmt::Debug + 'static {
     fn recompute_interior(&mut self) {}
 }
 
+/// Layers that run one after the other, and the place of the first one in its stage: `None` inside of another
+/// layer.
+pub(crate) type Chain<'a> = (&'a mut [Box<dyn Layer>], Option<usize>);
+
 /// Fails if the layer does not run there.
 pub(crate) fn check_place(layer: &dyn Layer, place: Place) -> Result<()> {
-    let (runs, error) = match place.device {
-        _ if place == Place::default() => return Ok(()),
-        Device::Cpu => (layer.runs_in_bf16(), DeviceError::LayerInF32Only),
-        device => (layer.runs_on_gpus(), DeviceError::LayerOnCpuOnly { device }),
-    };
-    match runs {
-        true => Ok(()),
-        false => Err(Error::from(error).at(layer.name())),
+    if place == Place::default() || layer.runs_on_gpus() {
+        return Ok(());
     }
+    let error = match place.device {
+        Device::Cpu => DeviceError::LayerInF32Only,
+        device => DeviceError::LayerOnCpuOnly { device },
+    };
+    Err(Error::from(error).at(layer.name()))
 }

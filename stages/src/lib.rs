@@ -6,7 +6,7 @@
 //!
 //! # Ready layers
 //!
-//! All but [`Experts`] run on CPUs and GPUs. `..` stands for any dimensions.
+//! All run on CPUs and GPUs. `..` stands for any dimensions.
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
@@ -21,7 +21,7 @@
 //! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
 //! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
 //! | [`Gated`] | SwiGLU, GeGLU: `act(a) b` for a row `[a, b]` | `f32[.., 2 * width]` | `f32[.., width]` |
-//! | [`Experts`] | a mixture of experts; on CPUs only | `f32[.., dim]` | the same |
+//! | [`Experts`] | a mixture of experts | `f32[.., dim]` | the same |
 //! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
 //! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
 //! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
@@ -62,9 +62,11 @@
 //!   [`loss::Score`] implement `Serialize` and `Deserialize`.
 
 mod clock;
+mod copy;
 mod cpu;
 #[allow(unsafe_code, reason = "CUDA is called through its C interface")]
 mod cuda;
+mod current;
 mod device;
 pub mod devices;
 pub mod error;
@@ -105,6 +107,8 @@ pub mod units;
 pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes(), b"0");
 
 pub use clock::{Clock, clock};
+pub use copy::copy;
+pub use current::CurrentLayer;
 pub use device::{DType, Device, Place};
 pub use error::{Error, ErrorKind, Result};
 pub use gradient::Gradient;

@@ -1,8 +1,9 @@
 //! The next tokens of a text, through a chain of layers.
 
 use crate::cpu::real::in_format;
+use crate::current;
 use crate::error::Result;
-use crate::layer::Layer;
+use crate::layer::Chain;
 use crate::stage::Bytes;
 use crate::tensor::Tensor;
 
@@ -26,9 +27,13 @@ pub(crate) fn last_row(rows: Tensor) -> Result<Tensor> {
 }
 
 /// Runs all layers on the next tokens of a text.
-pub(crate) fn forward_next(layers: &mut [Box<dyn Layer>], past: usize, input: Tensor) -> Result<Tensor> {
-    layers.iter_mut().try_fold(input, |tensor, layer| {
-        let output = layer.forward_next(past, tensor);
-        output.map_err(|error| error.at(layer.name()))
-    })
+pub(crate) fn forward_next((layers, first): Chain<'_>, past: usize, input: Tensor) -> Result<Tensor> {
+    layers
+        .iter_mut()
+        .enumerate()
+        .try_fold(input, |tensor, (index, layer)| {
+            current::begin(first, index);
+            let output = layer.forward_next(past, tensor);
+            output.map_err(|error| error.at(layer.name()))
+        })
 }

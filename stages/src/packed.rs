@@ -107,7 +107,12 @@ impl Packed {
         let dtype = DType::F32;
         let count = tensor.shape().count();
         let here = tensor.arrive(Place { device, dtype })?;
-        Ok(Self::of_memory(here.into_memory(), count))
+        let packed = Self::of_memory(here.into_memory(), count);
+        // Numbers may be added to it, and whoever else has the tensor must not see that.
+        match packed.memory.is_shared() {
+            true => packed.copied(),
+            false => Ok(packed),
+        }
     }
 
     fn at(&self) -> Ptr {

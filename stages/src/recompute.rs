@@ -200,6 +200,10 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
         self.stage.backward(whole, grad)
     }
 
+    fn layer_names(&self) -> Vec<String> {
+        self.stage.layer_names()
+    }
+
     fn parameter_layers(&mut self) -> Vec<String> {
         self.stage.parameter_layers()
     }

@@ -4,10 +4,11 @@ use std::rc::Rc;
 
 use crate::clock::{Clock, clock};
 use crate::cuda::{self, Gpu};
+use crate::current;
 use crate::device::{Device, Place};
 use crate::error::{Result, ShapeError, ValueError};
 use crate::kept::{Entry, Kept, List};
-use crate::layer::{Layer, check_place};
+use crate::layer::{Chain, Layer, check_place};
 use crate::lora::ChooseLora;
 use crate::next::{forward_next, last_row};
 use crate::packed::Packed;
@@ -87,8 +88,9 @@ impl Sequential {
     }
 
     /// The layers that run backward, after those that do not.
-    fn trained(&mut self) -> &mut [Box<dyn Layer>] {
-        &mut self.layers[self.first_trained..]
+    fn trained(&mut self) -> Chain<'_> {
+        let first = self.first_trained;
+        (&mut self.layers[first..], Some(first))
     }
 
     /// The stage's input gradient, if somebody may use it.
@@ -145,9 +147,10 @@ impl Stage for Sequential {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (before, trained) = self.layers.split_at_mut(self.first_trained);
-        let input = run(before, ctx, input, None)?;
-        let (output, kept) = forward(trained, ctx, input)?;
+        let first = self.first_trained;
+        let (before, trained) = self.layers.split_at_mut(first);
+        let input = run((before, Some(0)), ctx, input, None)?;
+        let (output, kept) = forward((trained, Some(first)), ctx, input)?;
         output.mark_ready()?;
         Ok((output, kept))
     }
@@ -167,13 +170,14 @@ impl Stage for Sequential {
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        let (before, trained) = self.layers.split_at_mut(self.first_trained);
-        let input = run(before, ctx, input, None)?;
-        forward_again(trained, ctx, input)
+        let first = self.first_trained;
+        let (before, trained) = self.layers.split_at_mut(first);
+        let input = run((before, Some(0)), ctx, input, None)?;
+        forward_again((trained, Some(first)), ctx, input)
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let output = forward_next(&mut self.layers, past, input)?;
+        let output = forward_next((&mut self.layers, Some(0)), past, input)?;
         output.mark_ready()?;
         Ok(output)
     }
@@ -184,7 +188,9 @@ impl Stage for Sequential {
         let tokens = input.shape().rows();
         let scores = match self.layers.split_last_mut() {
             Some((head, layers)) => {
-                let last = last_row(forward_next(layers, past, input)?)?;
+                let index = layers.len();
+                let last = last_row(forward_next((layers, Some(0)), past, input)?)?;
+                current::begin(Some(0), index);
                 let scores = head.forward_next(past + tokens - 1, last);
                 scores.map_err(|error| error.at(head.name()))?
             }
@@ -197,6 +203,10 @@ impl Stage for Sequential {
         self.layers
             .iter_mut()
             .for_each(|layer| layer.recompute_interior());
+    }
+
+    fn layer_names(&self) -> Vec<String> {
+        self.layers.iter().map(|layer| layer.name().to_owned()).collect()
     }
 
     fn parameter_layers(&mut self) -> Vec<String> {
@@ -225,25 +235,22 @@ pub(crate) fn output_shape(layers: &[Box<dyn Layer>], input: &Shape) -> Result<S
 }
 
 /// Runs forward of all layers. In evaluation nothing is kept.
-pub(crate) fn forward(
-    layers: &mut [Box<dyn Layer>],
-    ctx: ForwardContext,
-    input: Tensor,
-) -> Result<(Tensor, Kept)> {
-    let mut kept = List::with_room(layers.len());
-    let output = run(layers, ctx, input, Some(&mut kept))?;
+pub(crate) fn forward(chain: Chain<'_>, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+    let mut kept = List::with_room(chain.0.len());
+    let output = run(chain, ctx, input, Some(&mut kept))?;
     Ok((output, Kept::listed(ctx, kept)))
 }
 
 /// Runs forward of all layers, and adds what they keep to the list, if there is one.
 fn run(
-    layers: &mut [Box<dyn Layer>],
+    (layers, first): Chain<'_>,
     ctx: ForwardContext,
     input: Tensor,
     mut kept: Option<&mut List>,
 ) -> Result<Tensor> {
     let mut tensor = input;
-    for layer in layers {
+    for (index, layer) in layers.iter_mut().enumerate() {
+        current::begin(first, index);
         let shape = *tensor.shape();
         let (output, saved) = layer
             .forward(ctx, tensor)
@@ -260,11 +267,7 @@ fn run(
 }
 
 /// Computes again what all layers keep. Layers at the end whose kept tensors need no input are not run.
-pub(crate) fn forward_again(
-    layers: &mut [Box<dyn Layer>],
-    ctx: ForwardContext,
-    input: Tensor,
-) -> Result<Kept> {
+pub(crate) fn forward_again((layers, first): Chain<'_>, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
     let mut kept = List::with_room(layers.len());
     let rest = layers
         .iter()
@@ -273,7 +276,9 @@ pub(crate) fn forward_again(
     let (layers, tail) = layers.split_at_mut(rest);
     let mut shape = *input.shape();
     if let Some((last, before)) = layers.split_last_mut() {
-        let tensor = run(before, ctx, input, Some(&mut kept))?;
+        let index = before.len();
+        let tensor = run((before, first), ctx, input, Some(&mut kept))?;
+        current::begin(first, index);
         let input = *tensor.shape();
         let output = last.output_shape(&input);
         shape = output.map_err(|error| error.at(last.name()))?;
@@ -327,14 +332,15 @@ fn checked_backward_input(
 /// Runs backward-input of all layers, last first. It stops at a layer whose input has no gradient, because
 /// the layers before it get none.
 pub(crate) fn backward_input(
-    layers: &mut [Box<dyn Layer>],
+    (layers, first): Chain<'_>,
     mut saved: Kept,
     grad: Tensor,
 ) -> Result<(Option<Tensor>, Kept)> {
     let mut pending = List::with_room(layers.len());
     let mut grad = Some(grad);
-    for (layer, entry) in layers.iter_mut().zip(saved.take_entries()).rev() {
+    for ((index, layer), entry) in layers.iter_mut().enumerate().zip(saved.take_entries()).rev() {
         let Some(output_grad) = grad else { break };
+        current::begin(first, index);
         let (input_grad, weight) = checked_backward_input(layer.as_mut(), entry, output_grad)
             .map_err(|error| error.at(layer.name()))?;
         pending.push(weight);
@@ -344,8 +350,9 @@ pub(crate) fn backward_input(
 }
 
 /// Runs backward-weight of the layers that backward-input reached, last first.
-pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], mut pending: Kept) -> Result<()> {
-    for (layer, kept) in layers.iter_mut().rev().zip(pending.take_inner()) {
+pub(crate) fn backward_weight((layers, first): Chain<'_>, mut pending: Kept) -> Result<()> {
+    for ((index, layer), kept) in layers.iter_mut().enumerate().rev().zip(pending.take_inner()) {
+        current::begin(first, index);
         layer
             .backward_weight(kept)
             .map_err(|error| error.at(layer.name()))?;
@@ -355,10 +362,11 @@ pub(crate) fn backward_weight(layers: &mut [Box<dyn Layer>], mut pending: Kept) 
 
 /// Runs backward of all layers, last first. Each layer's weight gradients follow its input gradient at once,
 /// so what they need is freed early.
-fn backward(layers: &mut [Box<dyn Layer>], mut saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
+fn backward((layers, first): Chain<'_>, mut saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
     let mut grad = Some(grad);
-    for (layer, entry) in layers.iter_mut().zip(saved.take_entries()).rev() {
+    for ((index, layer), entry) in layers.iter_mut().enumerate().zip(saved.take_entries()).rev() {
         let Some(output_grad) = grad else { break };
+        current::begin(first, index);
         let both =
             checked_backward_input(layer.as_mut(), entry, output_grad).and_then(|(input_grad, pending)| {
                 layer.backward_weight(pending)?;

@@ -209,6 +209,12 @@ pub trait Stage: 'static {
     /// such parts does nothing.
     fn recompute_interiors(&mut self) {}
 
+    /// For messages: the names of its layers, in the order that [`crate::CurrentLayer`] counts. Empty if the
+    /// stage has no named layers.
+    fn layer_names(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// For messages: the name of the layer that holds each parameter, in the order of
     /// [`Stage::visit_parameters`]. Empty if the stage has no named layers.
     fn parameter_layers(&mut self) -> Vec<String> {

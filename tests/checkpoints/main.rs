@@ -3,6 +3,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/worlds.rs"]
+mod worlds;
+
+mod beside;
 mod damage;
 mod places;
 

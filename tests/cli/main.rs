@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use assert_cmd::cargo::cargo_bin;
 use tempfile::TempDir;
 
+use free_address::free_address;
+
 /// Small enough to train quickly. Dropout is on.
 const CONFIG: &str = "\
 [model]
@@ -174,6 +176,8 @@ fn signal(child: &Child, name: &str) {
     assert!(status.success());
 }
 
+#[path = "../common/free_address.rs"]
+mod free_address;
 #[path = "../common/gguf.rs"]
 mod gguf;
 

@@ -9,13 +9,14 @@ fn within(place: &Place, memory: &str, args: &[&str]) -> Run {
 }
 
 /// Bytes of each rank, by the JSON of a plan.
-fn memory_of(plan: &str) -> Vec<[f64; 6]> {
+fn memory_of(plan: &str) -> Vec<[f64; 7]> {
     let plan: serde_json::Value = serde_json::from_str(plan).unwrap();
     let ranks = plan["memory"].as_array().unwrap().iter();
     let parts = [
         "weights",
         "gradients",
         "optimizer",
+        "copies",
         "activations",
         "buffers",
         "all",
@@ -81,7 +82,7 @@ fn the_json_of_a_plan_has_the_memory_that_its_table_and_train_show() {
     let shown: Vec<&str> = train.lines().filter(|line| line.starts_with("rank ")).collect();
     assert_eq!(ranks.len(), shown.len());
     for (parts, shown) in ranks.iter().zip(shown) {
-        let [all, sum] = [parts[5], parts[..5].iter().sum()];
+        let [all, sum] = [parts[6], parts[..6].iter().sum()];
         assert!((all - sum).abs() < 1.0, "{parts:?}");
         assert!(
             shown.ends_with(&format!(" {:.2} KiB", all / 1024.0)),
@@ -94,13 +95,44 @@ fn the_json_of_a_plan_has_the_memory_that_its_table_and_train_show() {
 }
 
 #[test]
+fn a_run_that_would_fit_without_copies_for_checkpoints_says_so() {
+    let place = Place::new();
+    let all = |set: &str| -> f64 {
+        let plan = ["plan", "my.toml", "--format", "json", "--set", set];
+        memory_of(&place.run(&plan).done().stdout())
+            .iter()
+            .map(|rank| rank[6])
+            .sum()
+    };
+    let whole = "checkpoint.beside=false";
+    let (with, without) = (all("checkpoint.beside=true"), all(whole));
+    assert_eq!(all("train.steps=1"), without, "no step follows a checkpoint");
+    let two = ["optimizer.kind=sgd", "pipeline.replicas=2"].map(|set| {
+        let plan = ["plan", "my.toml", "--format", "json", "--set", set];
+        memory_of(&place.run(&plan).done().stdout())
+    });
+    for [weights, _, optimizer, copies, ..] in two.into_iter().flatten() {
+        assert_eq!(copies, weights + optimizer);
+    }
+    let between = format!("{}", ((with + without) / 2.0) as u64);
+    let said = within(&place, &between, &["train", "my.toml"]).refused();
+    for part in [
+        "checkpoint.beside: training needs about ",
+        " for copies from which checkpoints are written; set it to false",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    within(&place, &between, &["train", "my.toml", "--set", whole]).done();
+}
+
+#[test]
 fn tune_runs_nothing_that_does_not_fit() {
     let place = Place::new();
     let needed = |schedule: &str| -> f64 {
         let set = format!("pipeline.schedule={schedule}");
         let plan = ["plan", "my.toml", "--format", "json", "--set", &set];
         let plan = place.run(&plan).done().stdout();
-        memory_of(&plan).iter().map(|rank| rank[5]).sum()
+        memory_of(&plan).iter().map(|rank| rank[6]).sum()
     };
     let (small, large) = (needed("zb-h1"), needed("gpipe"));
     assert!(small < large);

@@ -173,6 +173,49 @@ fn a_killed_run_resumes_on_other_stages_and_has_every_step_once() {
     assert_eq!(place.run(&whole).done().hash(), resumed.hash());
 }
 
+/// Whether a checkpoint is being written.
+fn writes(checkpoints: &Path) -> bool {
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.is_ok_and(|entry| is_partial(&entry.path()));
+    fs::read_dir(checkpoints).is_ok_and(|entries| entries.into_iter().any(name))
+}
+
+fn is_partial(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "partial")
+}
+
+#[test]
+fn a_run_that_is_killed_again_and_again_while_it_writes_has_whole_checkpoints_only() {
+    let place = Place::new();
+    let often = ["--set", "checkpoint.every=1", "--set", "checkpoint.keep=4"];
+    let mut child = place.start(&often);
+    let mut done = 0;
+    for _ in 0..8 {
+        wait_until(|| writes(&place.path("runs/small/checkpoints")));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        place.run(&["verify", "runs/small"]).done();
+        let mark = fs::read_to_string(place.path("runs/small/run.json")).unwrap();
+        let mark: serde_json::Value = serde_json::from_str(&mark).unwrap();
+        let last = mark["last"].as_str().expect("one was told as saved");
+        assert!(place.path("runs/small").join(last).exists(), "{last}");
+        let newest = place.checkpoints("runs/small").pop().unwrap();
+        let newest: u64 = newest.strip_prefix("step-").unwrap().parse().unwrap();
+        assert!(newest >= done, "{newest} after {done}");
+        done = newest;
+        child = place.start(&[&["--resume"], &often[..]].concat());
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let done = place.steps("runs/small").len() + 3;
+    let last = ["--steps", &done.to_string(), "--weights-hash"];
+    let resumed = place
+        .run(&[&["train", "my.toml", "--resume"], &last[..]].concat())
+        .done();
+    let whole = place.run(&[&["train", "my.toml", "--run-dir", "whole"], &last[..]].concat());
+    assert_eq!(whole.done().hash(), resumed.hash());
+    place.run(&["verify", "runs/small"]).done();
+}
+
 #[test]
 fn an_interruption_finishes_the_step_saves_and_exits_with_130() {
     let place = Place::new();
@@ -237,9 +280,9 @@ fn the_environment_sets_keys() {
 #[test]
 fn a_metrics_endpoint_serves_the_numbers_of_the_run() {
     let place = Place::new();
-    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = free_address();
     let mut child = place.start(&["--set", &format!("metrics.listen={address}")]);
-    let mut stream = TcpStream::connect(address).unwrap();
+    let mut stream = TcpStream::connect(&address).unwrap();
     stream
         .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         .unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pipewright::Pipeline;
-use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
+use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright::stages::models::Llama;
 use pipewright::stages::{Sequential, Stage, Tensor};
 
@@ -20,13 +20,26 @@ pub(crate) fn gpt() -> Recipe {
 
 /// With rotary embedding, heads that share keys and values, and a window.
 pub(crate) fn llama() -> Recipe {
+    recipe_with(None)
+}
+
+/// The same with experts.
+pub(crate) fn mixtral() -> Recipe {
+    recipe_with(Some(Routing {
+        experts: 4,
+        chosen: 2,
+        auxiliary: 0.0,
+    }))
+}
+
+fn recipe_with(experts: Option<Routing>) -> Recipe {
     let heads = Heads {
         query: 4,
         key_value: 2,
         width: 4,
     };
     let llama = Llama {
-        experts: None,
+        experts,
         vocab: 17,
         dim: 16,
         layers: 3,

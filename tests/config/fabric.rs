@@ -167,3 +167,45 @@ fn a_silence_of_no_time_or_of_more_than_a_day_is_refused() {
     }
     assert!(silence("86400").starts_with("1 of 2: sockets"));
 }
+
+#[test]
+fn metrics_are_served_to_this_machine_alone_unless_an_address_is_given() {
+    let listen = |text: &str| {
+        let config = Config::parse("my.toml", text, &[], &["metrics.listen=9401".to_owned()]);
+        config
+            .expect("a config")
+            .metrics
+            .listen
+            .map(|address| address.to_string())
+    };
+    assert_eq!(listen("").as_deref(), Some("127.0.0.1:9401"));
+    let file = |text: &str| {
+        Config::parse("my.toml", text, &[], &[])
+            .expect("a config")
+            .metrics
+            .listen
+    };
+    assert_eq!(file(""), None);
+    for (text, address) in [("9400", "127.0.0.1:9400"), ("'0.0.0.0:9400'", "0.0.0.0:9400")] {
+        let found = file(&format!("[metrics]\nlisten = {text}"));
+        assert_eq!(found.map(|found| found.to_string()).as_deref(), Some(address));
+    }
+}
+
+#[test]
+fn what_is_for_sockets_is_refused_with_mpi() {
+    all_refused(&[
+        ("[launch]\nfabric = 'mpi'\ntls = true", &["launch.tls"]),
+        (
+            "[launch]\nfabric = 'mpi'\ntoken_file = 'here'",
+            &["launch.token_file"],
+        ),
+    ]);
+}
+
+#[test]
+fn the_secret_is_not_compared_as_a_setting() {
+    let config = |text: &str| Config::parse("my.toml", text, &[], &[]).expect("a config");
+    let said = |text: &str| config(text).in_common().expect("TOML");
+    assert_eq!(said("[launch]\ntls = true\ntoken_file = 'here'"), said(""));
+}

@@ -47,6 +47,7 @@ fn all_refused(cases: &[(&str, &[&str])]) {
 mod fabric;
 
 mod sources;
+mod stalls;
 
 mod keys;
 

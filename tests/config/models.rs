@@ -225,10 +225,6 @@ fn impossible_experts_say_what_to_do() {
             &["my.toml:3: model.auxiliary: -0.5 is not allowed: it must be 0 or more"],
         ),
         (
-            "[model]\nkind = 'mixtral'\n[pipeline]\ndevices = 'cuda:0'",
-            &["my.toml:4: pipeline.devices: a mixture of experts runs on the CPU only: set this to \"cpu\""],
-        ),
-        (
             "[model]\nkind = 'mixtral'\nexperts = 0",
             &["my.toml:3: model.experts: is 0: set it to 1 or more"],
         ),

@@ -81,12 +81,15 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
             ],
         ),
         (
-            "[metrics]\nlisten = 9400",
-            &["expected an address and a port such as \"127.0.0.1:9400\", got 9400"],
+            "[metrics]\nlisten = 94000",
+            &["expected a port such as 9400, or an address and a port such as \"10.0.0.1:9400\", got 94000"],
         ),
         (
             "[metrics]\nlisten = 'here'",
-            &["expected an address and a port such as", "got \"here\""],
+            &[
+                "expected a port such as 9400, or an address and a port such as",
+                "got \"here\"",
+            ],
         ),
         (
             "[model]\nkind = 'gtp'",
@@ -124,6 +127,7 @@ fn zero_is_refused_where_there_must_be_one() {
         "pipeline.threads_per_rank",
         "train.steps",
         "train.print_every",
+        "train.snapshot_every",
         "train.validation_micro_batches",
         "checkpoint.keep",
     ];

@@ -4,11 +4,17 @@ mod bootstrap;
 mod carrier;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
+mod frames;
+mod gate;
 mod gpus;
 mod liveness;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod strangers;
 mod suite;
+// Linux has several addresses of one machine alone, which look like several machines.
+#[cfg(all(feature = "tls", target_os = "linux"))]
+mod tls;
 mod unordered;
 mod wires;
 #[path = "../common/worlds.rs"]
@@ -24,6 +30,8 @@ use pipewright::Result;
 use pipewright::fabric::{self, Call, End, Peers, Tag, Transport, WireFrame, World, connect};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
+#[cfg(all(feature = "tls", target_os = "linux"))]
+use tls::encrypted;
 use worlds::in_processes;
 
 /// Fewer than the wires that are on the way at once in some of these tests.

@@ -206,6 +206,8 @@ macro_rules! suite {
 suite!(channels sockets channels_and_sockets nccl);
 #[cfg(feature = "mpi")]
 suite!(mpi);
+#[cfg(all(feature = "tls", target_os = "linux"))]
+suite!(encrypted);
 
 #[test]
 fn a_rank_alone_gathers_its_own_bytes() {

@@ -143,3 +143,5 @@ macro_rules! suite {
 suite!(channels sockets channels_and_sockets);
 #[cfg(feature = "mpi")]
 suite!(mpi);
+#[cfg(all(feature = "tls", target_os = "linux"))]
+suite!(encrypted);

@@ -4,6 +4,10 @@
 mod common;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
+#[path = "../common/failing.rs"]
+mod failing;
+#[path = "../common/mixtral.rs"]
+mod mixtral;
 #[path = "../common/plain.rs"]
 mod plain;
 #[path = "../common/text.rs"]
@@ -12,5 +16,6 @@ mod text;
 mod profile;
 mod refusals;
 mod replicas;
+mod restarts;
 mod training;
 mod writing;

@@ -10,6 +10,7 @@ use pipewright::stages::{DType, Device, Init, Place, devices};
 
 use crate::common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
 use crate::emulator;
+use crate::mixtral::recipe_of_mixtral;
 
 pub(crate) const GPU: Device = Device::Cuda(0);
 
@@ -145,6 +146,36 @@ fn a_gpu_gives_the_same_bits_for_any_stages_and_schedule() {
 }
 
 #[test]
+fn a_mixture_of_experts_learns_on_a_gpu_what_it_learns_on_the_cpu() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = recipe_of_mixtral(1, 4);
+    let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
+    for (dtype, within) in [(DType::F32, 1e-4), (DType::Bf16, 5e-2)] {
+        let (got, hash) = train(&recipe, named("1f1b", 2), vec![on(GPU, dtype)]);
+        assert_close(&got, &expected, within);
+        for (schedule, ranks) in [("gpipe", 1), ("zb-h1", 3)] {
+            let (_, again) = train(&recipe, named(schedule, ranks), vec![on(GPU, dtype)]);
+            assert_eq!(again, hash, "{schedule}, {ranks} ranks, {dtype}");
+        }
+    }
+}
+
+/// Both replicas, and both ranks of each, share a GPU. Experts without tokens have a part in every sum.
+#[test]
+fn experts_of_replicas_on_gpus_have_the_same_bits() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let mut recipe = recipe_of_mixtral(1, 4);
+    let (_, expected) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+    recipe.replicas = 2;
+    let (_, got) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+    assert_eq!(got, expected);
+}
+
+#[test]
 fn ranks_on_different_devices_train_together() {
     if emulator::start().is_none() {
         return;
@@ -178,7 +209,18 @@ fn a_run_on_gpus_goes_on_from_its_checkpoint_bit_for_bit_and_on_the_cpu_too() {
     let mut whole = launch(&place, 2);
     (0..2).for_each(|_| drop(whole.step().expect("a step")));
     whole.save(folder.path().join("two")).expect("it is saved");
+    whole
+        .save_beside(folder.path().join("beside"))
+        .expect("it is copied");
     let next = whole.step().expect("a step");
+    whole.wait_until_saved().expect("it is written");
+    for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
+        let [two, beside] = ["two", "beside"].map(|name| {
+            let path = folder.path().join(name).join(file);
+            std::fs::read(path).expect("it is there")
+        });
+        assert!(two == beside, "{file}: copied before the step");
+    }
     let mut again = launch(&place, 1);
     again.load(folder.path().join("two")).expect("it is loaded");
     assert_eq!(again.step().expect("a step").loss, next.loss);

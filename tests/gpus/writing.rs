@@ -3,7 +3,7 @@
 use pipewright::stages::{DType, Device};
 
 use crate::emulator;
-use crate::text::{gpt, llama, of_one_stage, of_pipeline};
+use crate::text::{gpt, llama, mixtral, of_one_stage, of_pipeline};
 use crate::training::{GPU, named, on};
 
 /// The largest difference of two lists of scores, as a share of the largest score.
@@ -21,7 +21,7 @@ fn scores_on_gpus_are_those_of_the_cpu() {
     if emulator::start().is_none() {
         return;
     }
-    for recipe in [gpt(), llama()] {
+    for recipe in [gpt(), llama(), mixtral()] {
         let expected = of_one_stage(&recipe);
         for (dtype, most) in [(DType::F32, 1e-5), (DType::Bf16, 5e-2)] {
             let mut alone = None;

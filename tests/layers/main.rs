@@ -32,7 +32,9 @@ const TABLE: &[Row] = &[
     ("nearest", 0, &[]),
     ("interrupt", 0, &["error"]),
     ("tokenizer", 0, &["error", "checksum"]),
-    ("error", 0, &["id", "checksum"]),
+    ("error", 0, &["id", "checksum", "situation"]),
+    ("situation", 0, &["id"]),
+    ("ended", 0, &[]),
 ];
 
 /// The package below every layer.
@@ -54,6 +56,7 @@ const CYCLIC: &[(&[&str], &str)] = &[(
         "error/launch",
         "error/model",
         "error/profile",
+        "error/restart",
         "error/run",
         "error/schedule_file",
         "error/value",

@@ -30,6 +30,30 @@ fn a_process_that_is_killed_ends_all_and_is_named() {
 }
 
 #[test]
+fn a_process_that_is_killed_while_all_write_leaves_whole_checkpoints_only() {
+    let often = ["--set", "checkpoint.every=1"];
+    for victim in [0, 1, 0, 1] {
+        let place = Place::new();
+        let mut started = place.start_long(2, &often);
+        let is_partial = |name: &String| name.ends_with(".partial");
+        while !checkpoints(&place.path("runs/small")).iter().any(is_partial) {}
+        started[victim].signal("-KILL");
+        drop(started.remove(victim));
+        others_name(victim, started);
+        let verify = Command::new(cargo_bin("pipewright"))
+            .args(["verify", "runs/small"])
+            .current_dir(place.path("."))
+            .output();
+        assert!(verify.unwrap().status.success(), "all are whole");
+        let steps = (place.numbers("runs/small").len() + 2).to_string();
+        let last = ["--steps", &steps, "--weights-hash"];
+        let resumed = all_done(place.several(2, &[&["--resume"], &last[..]].concat()));
+        let whole = place.alone(&[&["--run-dir", "whole"], &last[..]].concat()).done();
+        assert_eq!(resumed.hash(), whole.hash(), "process {victim} was killed");
+    }
+}
+
+#[test]
 fn an_interruption_of_one_process_saves_the_same_step_in_all() {
     for (signalled, signal) in [(0, "-INT"), (1, "-INT"), (1, "-TERM")] {
         let place = Place::new();
@@ -122,14 +146,12 @@ fn connect(address: &str) -> TcpStream {
     }
 }
 
-/// Passes one message of processes that connect on from one to the other.
-fn pass_on(mut from: &TcpStream, mut to: &TcpStream) {
-    let mut head = [0; 16];
-    from.read_exact(&mut head).unwrap();
-    let length = u64::from_le_bytes(head[8..].try_into().unwrap());
-    let mut text = vec![0; length as usize];
-    from.read_exact(&mut text).unwrap();
-    to.write_all(&[&head[..], &text].concat()).unwrap();
+/// Passes so many bytes on from one process to another.
+fn pass_on(mut from: &TcpStream, mut to: &TcpStream, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    from.read_exact(&mut bytes).unwrap();
+    to.write_all(&bytes).unwrap();
+    bytes
 }
 
 #[test]
@@ -144,8 +166,18 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
     let second = Started::new(place.member(1, 3, &between, &args));
     let (mut from_second, _) = port.accept().unwrap();
     let to_first = connect(&address);
-    pass_on(&to_first, &from_second);
-    pass_on(&from_second, &to_first);
+    // Both prove that they belong to the run. Then the second one says who it is.
+    for (from, to, count) in [
+        (&from_second, &to_first, 46),
+        (&to_first, &from_second, 45),
+        (&from_second, &to_first, 32),
+        (&to_first, &from_second, 33),
+    ] {
+        pass_on(from, to, count);
+    }
+    let length = pass_on(&from_second, &to_first, 8);
+    let length = u64::from_le_bytes(length.try_into().unwrap());
+    pass_on(&from_second, &to_first, length as usize);
     second.signal("-KILL");
     let more = from_second.read(&mut [0]);
     assert!(matches!(more, Ok(0) | Err(_)), "it is gone");

@@ -16,6 +16,17 @@ impl Gpus {
         (!emulator::start().is_none()).then(|| Self(Place::new()))
     }
 
+    /// The same, and the model has experts.
+    fn with_experts() -> Option<Self> {
+        let gpus = Self::new()?;
+        let config = CONFIG.replace(
+            "dropout = 0.1",
+            "kind = 'mixtral'\nffn = 24\nexperts = 4\nauxiliary = 0.1",
+        );
+        fs::write(gpus.0.path("my.toml"), config).unwrap();
+        Some(gpus)
+    }
+
     /// `train` in one process of several.
     fn member(&self, rank: u32, size: u32, address: &str, args: &[&str]) -> Command {
         let mut command = self.0.member(rank, size, address, args);
@@ -51,7 +62,13 @@ fn sets<'a>(keys: &[&'a str]) -> Vec<&'a str> {
 
 #[track_caller]
 fn same_weights(processes: u32, keys: &[&str]) {
-    let Some(gpus) = Gpus::new() else { return };
+    if let Some(gpus) = Gpus::new() {
+        same_weights_on(&gpus, processes, keys);
+    }
+}
+
+#[track_caller]
+fn same_weights_on(gpus: &Gpus, processes: u32, keys: &[&str]) {
     let short = sets(&["train.steps=2", "checkpoint.every=2"]);
     let args = [&short[..], &sets(keys), &["--weights-hash", "--run-dir"]].concat();
     let alone = gpus.alone(&[&args[..], &["alone"]].concat()).done();
@@ -67,6 +84,18 @@ fn two_processes_on_gpus_train_to_the_bits_of_one() {
     for dtype in ["pipeline.dtype=f32", "pipeline.dtype=bf16"] {
         same_weights(2, &["pipeline.devices=cuda:0", dtype, "pipeline.stages=2"]);
     }
+}
+
+/// In a mixture of experts, a pass waits for its GPU, and the GPU for other processes.
+#[test]
+fn experts_on_gpus_of_two_processes_train_to_the_bits_of_one() {
+    let Some(gpus) = Gpus::with_experts() else { return };
+    let keys = [
+        "pipeline.devices=cuda:0",
+        "pipeline.dtype=bf16",
+        "pipeline.stages=2",
+    ];
+    same_weights_on(&gpus, 2, &keys);
 }
 
 /// What NCCL has carried in a step: a line for each transfer, with sender, receiver and bytes.
@@ -142,8 +171,13 @@ fn wires_between_gpus_and_the_cpu_go_over_sockets() {
 
 #[test]
 fn a_process_that_is_killed_ends_the_transfers_of_the_others() {
-    for victim in [0, 1] {
-        let Some(gpus) = Gpus::new() else { return };
+    for (victim, new) in [
+        (0, Gpus::new as fn() -> _),
+        (1, Gpus::new),
+        (0, Gpus::with_experts),
+        (1, Gpus::with_experts),
+    ] {
+        let Some(gpus) = new() else { return };
         let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
         let mut started = gpus.start(2, &[&LONG[..], &keys].concat());
         gpus.0.await_steps();

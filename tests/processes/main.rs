@@ -24,7 +24,10 @@ mod peers;
 mod profiles;
 mod refusals;
 mod runs;
+mod secrets;
 mod servers;
+mod sizes;
+mod stalls;
 mod training;
 
 use std::fs;
@@ -171,13 +174,15 @@ impl Started {
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
-    /// Waits until it has said this on its standard error.
-    fn await_said(&mut self, words: &str) {
+    /// Waits until it has said this on its standard error. Returns what it has said since this was called
+    /// last.
+    fn await_said(&mut self, words: &str) -> String {
         let (from, mut said, mut byte) = (self.0.stderr.as_mut().unwrap(), String::new(), [0]);
         while !said.contains(words) {
             from.read_exact(&mut byte).expect("it speaks");
             said.push(char::from(byte[0]));
         }
+        said
     }
 
     fn end(mut self) -> Ended {

@@ -6,6 +6,9 @@ use std::thread;
 
 use super::*;
 
+/// A secret.
+const TOKEN: &str = "a secret of these tests";
+
 /// Runs with these variables, and no other variables of a launcher.
 fn with(place: &Place, variables: &[(&str, &str)], args: &[&str]) -> String {
     let mut command = place.command(args);
@@ -89,9 +92,10 @@ fn a_port_in_use_is_named() {
 
 #[test]
 fn an_address_of_another_machine_is_named() {
-    let said = Started::new(Place::new().member(0, 2, "192.0.2.1:29500", &[]))
-        .end()
-        .failed(2);
+    let place = Place::new();
+    let mut command = place.member(0, 2, "192.0.2.1:29500", &[]);
+    command.env("PIPEWRIGHT_TOKEN", TOKEN);
+    let said = Started::new(command).end().failed(2);
     assert!(
         said.contains("cannot listen at 192.0.2.1:29500: this machine has no such address"),
         "{said}"
@@ -195,13 +199,14 @@ fn another_build_of_the_program_is_refused() {
     for (name, value) in place.member(1, 2, &address, &[]).get_envs() {
         command.env(name, value.unwrap());
     }
-    for process in [first, Started::new(command)] {
-        let said = process.end().failed(2);
-        assert!(
-            said.contains("process 1 runs another build of the program: start the same file everywhere"),
-            "{said}"
-        );
-    }
+    let said = Started::new(command).end().failed(2);
+    let expected = "does not let this process in: it runs another build of the program, or it has a secret";
+    assert!(said.contains(expected), "{said}");
+    let said = first.end().failed(2);
+    assert!(
+        said.contains("process 1 runs another build of the program: start the same file everywhere"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -238,7 +243,7 @@ fn strangers_at_the_port_do_no_harm() {
     let mut curious = TcpStream::connect(&address).unwrap();
     curious.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut half = TcpStream::connect(&address).unwrap();
-    half.write_all(b"PIPEWRT2\xff\xff\xff\xff\xff\xff\xff\xff")
+    half.write_all(b"PIPEWRT3\xff\xff\xff\xff\xff\xff\xff\xff")
         .unwrap();
     let second = Started::new(place.member(1, 2, &address, &[]));
     all_done(end_all(vec![first, second]));

@@ -6,6 +6,7 @@ mod passing;
 mod directory;
 mod lock;
 mod resume;
+mod saving;
 mod settings;
 mod warnings;
 
@@ -51,7 +52,7 @@ fn pipeline() -> Pipeline<Sequential> {
     pipeline_on(Times(2.0))
 }
 
-fn pipeline_on(data: Times) -> Pipeline<Sequential> {
+fn pipeline_on(data: impl DataSource + 'static) -> Pipeline<Sequential> {
     let sizes = vec![1, 4, 1];
     let (dropout, seed) = (0.0, 1);
     let model = Mlp { sizes, dropout, seed }.model().expect("the sizes fit");
@@ -103,6 +104,17 @@ impl Place {
         all.iter().map(step).collect()
     }
 
+    /// All names beside the checkpoints.
+    fn checkpoints_and_others(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path().join("checkpoints")).expect("a folder");
+        let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
+        let mut names: Vec<_> = entries
+            .map(|entry| name(entry).into_string().expect("UTF-8"))
+            .collect();
+        names.sort();
+        names
+    }
+
     fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path().join(name)).expect("the file is there")
     }
@@ -136,6 +148,7 @@ fn listeners_hear_steps_validations_checkpoints_and_the_end_in_order() {
         .run()
         .steps(4)
         .save_every(3)
+        .save_beside(false)
         .validate(validation(2.0).every(2));
     let outcome = run
         .on(move |event| {

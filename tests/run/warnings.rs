@@ -23,6 +23,7 @@ fn a_picture_that_cannot_be_drawn_and_a_checkpoint_that_cannot_be_removed_are_to
         .run()
         .steps(8)
         .save_every(1)
+        .save_beside(false)
         .keep(1)
         .resume(Resume::Always)
         .on(listen);

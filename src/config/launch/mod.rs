@@ -18,6 +18,7 @@ mod found;
 mod kubernetes;
 mod mpi;
 mod slurm;
+mod token;
 mod torchrun;
 use super::variables;
 
@@ -95,10 +96,11 @@ fn innermost(environment: &variables::Environment) -> variables::Result<Option<L
 
 impl Config {
     /// This process's place in a run, from the environment. `None` if it runs alone. `launch.address`
-    /// overrides the environment's address.
+    /// overrides the environment's address, and `launch.token_file` its secret.
     ///
     /// # Errors
-    /// As for [`launched`]. Also when neither the config nor the environment says where process 0 listens.
+    /// As for [`launched`]. Also when neither the config nor the environment says where process 0 listens,
+    /// and when the secret cannot be read or used.
     pub fn membership(&self, environment: &[(String, String)]) -> Result<Option<Membership>> {
         let Some(found) = launched(environment)? else {
             return Ok(None);
@@ -116,6 +118,8 @@ impl Config {
             address,
             deadline: Duration::from_secs(self.launch.deadline),
             silence: silence(environment)?,
+            secret: token::secret(self.launch.token_file.as_deref(), environment)?,
+            tls: self.launch.tls,
         }))
     }
 

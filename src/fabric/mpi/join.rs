@@ -14,7 +14,7 @@ use super::receiver::{Receiver as Receives, Reception};
 use super::watcher::Watcher;
 use crate::error::{FabricError, MpiError, Result};
 use crate::fabric::World;
-use crate::fabric::processes::{Line, Lines, ReadsFrames, StartsReaders};
+use crate::fabric::processes::{Aside, Line, Lines, ReadsFrames, StartsReaders};
 
 /// A process's place in a run that an MPI launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +48,12 @@ impl World {
         let (membership, program) = (membership.clone(), program.to_owned());
         let (process, deadline) = (membership.process, membership.deadline);
         let reception = Arc::new(Reception::new());
+        let aside = Arc::new(Aside::default());
+        let answers = Arc::clone(&aside);
         let feed = Some(Arc::clone(&reception) as _);
         // MPI must be started and ended on one thread.
         let thread = thread::Builder::new().name("mpi".to_owned());
-        let thread = thread.spawn(move || run(&membership, &program, &tell, &given, &reception));
+        let thread = thread.spawn(move || run(&membership, &program, (&tell, &given), &reception, answers));
         let thread = thread.map_err(Arc::new);
         let thread = thread.map_err(|source| FabricError::from(MpiError::Thread { source }))?;
         let start = Box::new(Thread {
@@ -64,6 +66,7 @@ impl World {
             start,
             feed,
             local,
+            aside,
         };
         Ok(Self::new(process, lines, deadline))
     }
@@ -79,9 +82,9 @@ type Joined = (Vec<Option<Arc<dyn Line>>>, Vec<u32>);
 fn run(
     membership: &MpiMembership,
     program: &str,
-    tell: &Sender<Result<Joined>>,
-    given: &Receiver<Readers>,
+    (tell, given): (&Sender<Result<Joined>>, &Receiver<Readers>),
     reception: &Reception,
+    aside: Arc<Aside>,
 ) {
     let (universe, mpi) = match Mpi::start() {
         Ok(started) => started,
@@ -106,6 +109,7 @@ fn run(
         mpi,
         links: links.clone(),
         silence,
+        aside,
     };
     let in_order = thread::scope(|scope| {
         scope.spawn(|| watcher.run(&stop));

@@ -1,7 +1,7 @@
 //! A line to another process, as messages of MPI.
 
 use std::io::{self, ErrorKind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -10,7 +10,7 @@ use super::library::{MOST, Mpi};
 use super::messages::{Arrived, Kind, Memory};
 use super::posts::Posts;
 use crate::fabric::pause::Pause;
-use crate::fabric::processes::{Head, Line, Numbers};
+use crate::fabric::processes::{Answer, Head, Line, Numbers};
 
 /// Up to so many bytes, a block is moved to make room for its head, and received with it. More are a message
 /// of their own: to copy them would cost more than a message.
@@ -22,9 +22,10 @@ const COPIED: usize = 1 << 20;
 /// After a failure of the run, how long a process is waited for.
 pub(super) const STUCK: Duration = Duration::from_secs(5);
 
-/// A question of a watcher, and the answer.
-pub(super) const ASK: [u8; 1] = [b'?'];
-pub(super) const ANSWER: [u8; 1] = [b'!'];
+/// What watchers say: a question; an answer, which follows; and that there may be a stall.
+pub(super) const ASK: u8 = b'?';
+pub(super) const ANSWER: u8 = b'!';
+pub(super) const NUDGE: u8 = b'*';
 
 /// The line to one process.
 pub(super) struct Link {
@@ -41,7 +42,7 @@ pub(super) struct Link {
     failed: AtomicBool,
     /// Messages may not wait for ever any more.
     hurried: AtomicBool,
-    answers: AtomicU64,
+    answer: Answer,
 }
 
 impl Link {
@@ -55,7 +56,7 @@ impl Link {
             lost: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             hurried: AtomicBool::new(false),
-            answers: AtomicU64::new(0),
+            answer: Answer::default(),
         }
     }
 
@@ -88,14 +89,9 @@ impl Link {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// The other process has answered.
-    pub(super) fn answered(&self) {
-        self.answers.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Sends one byte to the watcher of the other process.
-    pub(super) fn tell_watcher(&self, byte: [u8; 1]) {
-        self.posts.copy(Kind::Watch, &byte);
+    /// Says something to the watcher of the other process.
+    pub(super) fn tell_watcher(&self, word: &[u8]) {
+        self.posts.copy(Kind::Watch, word);
     }
 
     /// The next message of frames, if it has come.
@@ -179,11 +175,17 @@ impl Line for Link {
 
     fn ask(&self) {
         if !self.is_closed() {
-            self.tell_watcher(ASK);
+            self.tell_watcher(&[ASK]);
         }
     }
 
-    fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Relaxed)
+    fn nudge(&self) {
+        if !self.is_closed() {
+            self.tell_watcher(&[NUDGE]);
+        }
+    }
+
+    fn answer(&self) -> &Answer {
+        &self.answer
     }
 }

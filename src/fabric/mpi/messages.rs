@@ -15,7 +15,7 @@ use crate::fabric::processes::Numbers;
 pub(super) enum Kind {
     /// Bytes of frames. A message without bytes is the end of the line.
     Frames = 1,
-    /// One byte: a question whether a process runs, or the answer.
+    /// A question what a process does, or the answer.
     Watch = 2,
 }
 

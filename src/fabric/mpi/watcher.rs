@@ -6,9 +6,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::library::Mpi;
-use super::link::{ANSWER, ASK, Link};
+use super::link::{ANSWER, ASK, Link, NUDGE};
 use super::messages::Kind;
-use crate::fabric::processes::Line;
+use crate::fabric::processes::{Aside, Line};
 
 /// The time between two looks for questions and answers. Longer times are counted in looks. While this
 /// process does not run, it does not look, so that time does not count: the others may not have run either.
@@ -24,6 +24,8 @@ pub(super) struct Watcher {
     pub(super) links: Vec<Option<Arc<Link>>>,
     /// How long a process may be silent.
     pub(super) silence: Duration,
+    /// What this process answers.
+    pub(super) aside: Arc<Aside>,
 }
 
 impl Watcher {
@@ -54,18 +56,20 @@ impl Watcher {
         }
     }
 
-    /// Takes a question or an answer.
+    /// Takes a word.
     fn hear(&self, process: u32) {
         let Some(link) = &self.links[process as usize] else {
             return;
         };
-        let mut byte = [0];
-        if let Some(arrived) = self.mpi.next(process, Kind::Watch) {
-            arrived.take(&mut byte);
-        }
-        match byte {
-            ASK => link.tell_watcher(ANSWER),
-            _ => link.answered(),
+        let Some(arrived) = self.mpi.next(process, Kind::Watch) else {
+            return;
+        };
+        let mut word = vec![0; arrived.length()];
+        arrived.take(&mut word);
+        match word.first() {
+            Some(&ASK) => link.tell_watcher(&[&[ANSWER][..], &self.aside.told()].concat()),
+            Some(&NUDGE) => self.aside.nudge(),
+            _ => link.answer().put(word.split_off(word.len().min(1))),
         }
     }
 }

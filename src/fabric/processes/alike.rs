@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use sha2::{Digest, Sha256};
 
 use super::text::plain;
+use crate::error::FabricError;
 
 /// A hash of the program's file. All zeros if the system does not tell which file it is.
 pub(in crate::fabric) fn binary() -> &'static [u8; 32] {
@@ -61,4 +62,27 @@ fn difference(first: &str, other: &str) -> Option<String> {
         };
         return Some(format!("it has {}, process 0 {}", shown(pair.1), shown(pair.0)));
     }
+}
+
+/// The first part in which a process differs from process 0.
+pub(super) fn first_difference(
+    first: &[(String, String)],
+    process: u32,
+    other: &[(String, String)],
+) -> Option<FabricError> {
+    let pairs = first.iter().map(Some).chain(std::iter::repeat(None));
+    let pairs = pairs.zip(other.iter().map(Some).chain(std::iter::repeat(None)));
+    let mut pairs = pairs.take(first.len().max(other.len()));
+    let (ours, theirs) = pairs.find(|(ours, theirs)| ours != theirs)?;
+    let (part, _) = ours.or(theirs)?;
+    let value = |side: Option<&(String, String)>| {
+        let found = side.filter(|(name, _)| name == part);
+        found.map_or_else(|| "nothing".to_owned(), |(_, value)| value.clone())
+    };
+    Some(FabricError::NotAlike {
+        process,
+        part: part.clone(),
+        has: value(theirs),
+        first: value(ours),
+    })
 }

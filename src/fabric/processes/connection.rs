@@ -2,6 +2,7 @@
 
 use std::io::{self, BufWriter, IoSlice, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ pub(in crate::fabric) struct Connection {
     line: Arc<dyn Line>,
     /// Memory of sent blocks, for blocks to receive. A block is received for each one that is sent.
     spare: (Sender<Vec<u8>>, Receiver<Vec<u8>>),
+    /// How many frames have come.
+    heard: AtomicU64,
+    ended: AtomicBool,
 }
 
 struct Out {
@@ -46,6 +50,8 @@ impl Connection {
             }),
             line,
             spare: bounded(SPARE),
+            heard: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -54,9 +60,40 @@ impl Connection {
         self.line.ask();
     }
 
+    /// Asks the other process to look for a stall.
+    pub(super) fn nudge(&self) {
+        self.line.nudge();
+    }
+
     /// How many questions it has answered.
     pub(super) fn answers(&self) -> u64 {
-        self.line.answers()
+        self.line.answer().count()
+    }
+
+    /// What it said last that it does.
+    pub(super) fn said(&self) -> Vec<u8> {
+        self.line.answer().said()
+    }
+
+    /// A frame has come from it. Only the thread that reads calls this.
+    pub(super) fn hear(&self) {
+        let heard = self.heard.load(Ordering::Relaxed);
+        self.heard.store(heard + 1, Ordering::Relaxed);
+    }
+
+    /// A number that changes whenever something comes from it.
+    pub(super) fn heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed) + self.answers()
+    }
+
+    /// Nothing more will come from it.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has ended, or the connection has.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Sends a frame from process to process. `number` is that of the call or part.

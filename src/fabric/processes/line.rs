@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
+use super::aside::{Answer, Aside};
 use super::head::{Head, invalid};
 use crate::error::Result;
 use crate::fabric::feed::Feed;
@@ -80,12 +81,15 @@ pub(in crate::fabric) trait Line: Send + Sync {
     /// The run has failed. So closing must not wait for the other process.
     fn fail(&self) {}
 
-    /// Asks the other process to answer. It answers even if its ranks are busy, or if much data is on the way
-    /// to them.
+    /// Asks the other process what it does. It answers even if its ranks are busy, or if much data is on the
+    /// way to them.
     fn ask(&self);
 
-    /// How many questions it has answered.
-    fn answers(&self) -> u64;
+    /// Asks the other process to look for a stall.
+    fn nudge(&self);
+
+    /// Its last answer.
+    fn answer(&self) -> &Answer;
 }
 
 /// [`Line::send`] as a stream.
@@ -114,6 +118,8 @@ pub(in crate::fabric) struct Lines {
     pub(in crate::fabric) feed: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
     pub(in crate::fabric) local: Vec<u32>,
+    /// What the lines answer when others ask.
+    pub(in crate::fabric) aside: Arc<Aside>,
 }
 
 /// Starts the threads that read from the lines.

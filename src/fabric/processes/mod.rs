@@ -1,12 +1,16 @@
 //! What goes between processes, over any line of bytes: frames, calls of all processes, and farewells.
 
 mod alike;
+mod answers;
+mod aside;
 mod body;
 mod calls;
 mod connection;
 mod head;
+mod limits;
 mod line;
 mod numbers;
+mod others;
 mod part;
 mod patience;
 mod peers;
@@ -16,6 +20,7 @@ mod text;
 mod world;
 
 pub(super) use alike::{binary, other_build, other_program};
+pub(super) use aside::{Answer, Aside};
 pub(super) use connection::FarRoute;
 pub(super) use head::Head;
 #[cfg(feature = "mpi")]
@@ -23,6 +28,8 @@ pub(super) use head::frame_length;
 #[cfg(feature = "mpi")]
 pub(super) use line::Numbers;
 pub(super) use line::{BUFFER, Line, Lines, ReadsFrames, StartsReaders, inlet};
+pub(crate) use others::Others;
+pub(crate) use patience::Ending;
 pub use peers::Peers;
 pub(super) use reader::Deliveries;
 pub(super) use text::plain;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::Connection;
-use crate::error::EndsNow;
+use crate::error::{CallError, EndsNow, WaitingRank};
 use crate::interrupt::Interrupt;
 
 /// The time between two checks. Longer times are counted in checks. While this process itself is stopped, it
@@ -17,6 +17,34 @@ const SILENT: u32 = 50;
 /// A SIGTERM is often followed by a SIGKILL half a minute later. After this many checks without progress, the
 /// step will most likely not end before that.
 const STILL: u32 = 200;
+
+/// Why a call ends before its ranks have answered.
+pub(crate) enum Ending {
+    /// This process was asked to end.
+    Now(EndsNow),
+    /// Nothing moves any more: [`CallError::Stalled`].
+    Stalled(CallError),
+}
+
+impl Ending {
+    /// The error of the call. `ranks` are those of this process that wait, and `processes` are waited for.
+    pub(crate) fn error(self, ranks: Vec<WaitingRank>, processes: Vec<u32>) -> CallError {
+        match self {
+            Self::Stalled(error) => error,
+            Self::Now(why) => CallError::Interrupted {
+                why,
+                ranks,
+                processes,
+            },
+        }
+    }
+}
+
+impl From<EndsNow> for Ending {
+    fn from(why: EndsNow) -> Self {
+        Self::Now(why)
+    }
+}
 
 /// What the checks have found since this process was asked to end.
 #[derive(Default)]

@@ -4,20 +4,25 @@ use std::fmt::Arguments;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, never};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::alike::first_difference;
+use super::answers::{Answers, GRACE};
 use super::calls::Calls;
 use super::connection::{Connection, farewell};
 use super::head::Kind;
-use super::part::{self, Failure, Order};
-use super::patience::Patience;
+use super::limits::Limits;
+use super::others::Others;
+use super::part::{self, Failure};
+use super::patience::{Ending, Patience};
 use super::reader::Heard;
 use super::received::Received;
-use crate::error::{CallError, EndsNow, Error, FabricError, PartOf, Result};
+use crate::ended::await_end;
+use crate::error::{Error, FabricError, PartOf, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
 
@@ -26,10 +31,6 @@ const PINGS: usize = 8;
 
 /// The name of the call that compares clocks.
 const CLOCKS: &str = "comparing clocks";
-
-/// How long to wait for the other processes when one has failed. One of them may have failed first, and its
-/// report may be on the way. But a stopped process reports nothing.
-const GRACE: Duration = Duration::from_secs(1);
 
 /// The other processes of a run. Every process makes the same calls in the same order. A call ends when all
 /// processes have made it.
@@ -41,24 +42,28 @@ pub struct Peers {
     received: Mutex<Received>,
     readers: Vec<JoinHandle<()>>,
     calls: Arc<Calls>,
+    pub(super) limits: Arc<Limits>,
     /// The number of the last call that was announced.
     announced: AtomicU64,
     /// The number of the last block that was shared.
     shared: AtomicU64,
     interrupt: Interrupt,
     patience: Mutex<Patience>,
+    others: Others,
 }
 
 impl Peers {
     /// A process without others.
     pub fn none() -> Self {
-        Self::new(0, vec![None], never())
+        let others = Others::new(0, vec![None], Arc::default());
+        Self::new(0, vec![None], never(), others)
     }
 
     pub(super) fn new(
         process: u32,
         connections: Vec<Option<Arc<Connection>>>,
         heard: Receiver<(u32, Heard)>,
+        others: Others,
     ) -> Self {
         let processes = connections.len() as u32;
         Self {
@@ -67,10 +72,12 @@ impl Peers {
             received: Mutex::new(Received::new(process, processes, heard)),
             readers: Vec::new(),
             calls: Arc::new(Calls::new(process, processes)),
+            limits: Arc::default(),
             announced: AtomicU64::new(0),
             shared: AtomicU64::new(0),
             interrupt: Interrupt::default(),
             patience: Mutex::default(),
+            others,
         }
     }
 
@@ -81,6 +88,17 @@ impl Peers {
 
     pub(super) fn calls(&self) -> Arc<Calls> {
         Arc::clone(&self.calls)
+    }
+
+    /// From now on, wires that are tensors may have `wire` bytes, and blocks `block` bytes, or as many as
+    /// were allowed before; before the first call, any. A process that sends more loses its connection. It
+    /// returns when all processes have made this call.
+    ///
+    /// # Errors
+    /// As for [`Peers::share`].
+    pub fn allow(&self, wire: u64, block: u64) -> Result<()> {
+        self.limits.allow(wire, block);
+        self.share("making room", Ok(Vec::new())).map(drop)
     }
 
     /// This process's number, from 0.
@@ -103,10 +121,19 @@ impl Peers {
     /// works and does not wait for others.
     ///
     /// # Errors
-    /// The reason to end, when this process was asked to end and cannot wait any longer.
-    pub(crate) fn keep_waiting(&self, progress: Option<u64>) -> std::result::Result<(), EndsNow> {
+    /// The reason to end: nothing moves any more, or this process was asked to end and cannot wait any
+    /// longer.
+    pub(crate) fn keep_waiting(&self, progress: Option<u64>) -> std::result::Result<(), Ending> {
+        if let Some(stalled) = self.others.take_stalled() {
+            return Err(Ending::Stalled(stalled));
+        }
         let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
-        patience.look(&self.interrupt, &self.connections, progress)
+        Ok(patience.look(&self.interrupt, &self.connections, progress)?)
+    }
+
+    /// The other processes, for a thread that watches.
+    pub(crate) fn others(&self) -> Others {
+        self.others.clone()
     }
 
     /// Announces the next call, before this process's ranks begin it. `call` is its name with its arguments,
@@ -143,7 +170,7 @@ impl Peers {
     pub fn compare(&self, what: &str, parts: Result<Vec<(String, String)>>) -> Result<()> {
         let all = self.share_values(what, parts)?;
         for (process, parts) in (0..).zip(&all).skip(1) {
-            if let Some(error) = difference(&all[0], process, parts) {
+            if let Some(error) = first_difference(&all[0], process, parts) {
                 return Err(error.into());
             }
         }
@@ -177,11 +204,11 @@ impl Peers {
             if let Some((process, failure)) = received.first_failure() {
                 answers.fail(process, failure);
             }
-            if answers.is_complete() || answers.until.is_some_and(|until| Instant::now() >= until) {
+            if answers.is_complete() || answers.until().is_some_and(|until| Instant::now() >= until) {
                 return answers.result();
             }
             let missing = (0..self.processes()).filter(|process| answers.is_missing(*process));
-            self.listen(&mut received, answers.until, missing.collect())?;
+            self.listen(&mut received, answers.until(), missing.collect())?;
         }
     }
 
@@ -217,11 +244,8 @@ impl Peers {
     /// Waits a moment for a word of any process; those that are `missing` are waited for.
     fn listen(&self, received: &mut Received, until: Option<Instant>, missing: Vec<u32>) -> Result<()> {
         if !received.listen(until) {
-            self.keep_waiting(Some(0)).map_err(|why| CallError::Interrupted {
-                why,
-                ranks: Vec::new(),
-                processes: missing,
-            })?;
+            self.keep_waiting(Some(0))
+                .map_err(|ending| ending.error(Vec::new(), missing))?;
         }
         Ok(())
     }
@@ -297,87 +321,12 @@ impl Peers {
     }
 }
 
-/// The results of a call in each process.
-struct Answers {
-    /// By process. `None`: nothing was heard yet.
-    blocks: Vec<Option<Vec<u8>>>,
-    missing: Vec<bool>,
-    /// The most likely first cause. If several are equally likely, the one of the lowest process, so that all
-    /// processes report the same.
-    first: Option<(Order, u32, Error)>,
-    /// How long to wait for missing processes.
-    until: Option<Instant>,
-}
-
-impl Answers {
-    fn new(processes: u32) -> Self {
-        Self {
-            blocks: vec![None; processes as usize],
-            missing: vec![true; processes as usize],
-            first: None,
-            until: None,
-        }
-    }
-
-    fn is_missing(&self, process: u32) -> bool {
-        self.missing[process as usize]
-    }
-
-    fn put(&mut self, process: u32, part: std::result::Result<Vec<u8>, Failure>) {
-        self.missing[process as usize] = false;
-        match part {
-            Ok(block) => self.blocks[process as usize] = Some(block),
-            Err(failure) => self.fail(process, failure),
-        }
-    }
-
-    /// A process has failed, in this call or since it did its part of the call.
-    fn fail(&mut self, process: u32, failure: Failure) {
-        self.until.get_or_insert_with(|| Instant::now() + GRACE);
-        let key = (failure.order, process);
-        let is_likelier = |(order, of, _): &(Order, u32, Error)| key < (*order, *of);
-        if self.first.as_ref().is_none_or(is_likelier) {
-            self.first = Some((failure.order, process, failure.error));
-        }
-    }
-
-    fn is_complete(&self) -> bool {
-        !self.missing.contains(&true)
-    }
-
-    fn result(self) -> Result<Vec<Vec<u8>>> {
-        match self.first {
-            Some((_, _, error)) if self.blocks.contains(&None) => Err(error),
-            _ => Ok(self.blocks.into_iter().flatten().collect()),
-        }
-    }
-}
-
-/// The first part in which a process differs from process 0.
-fn difference(first: &[(String, String)], process: u32, other: &[(String, String)]) -> Option<FabricError> {
-    let pairs = first.iter().map(Some).chain(std::iter::repeat(None));
-    let pairs = pairs.zip(other.iter().map(Some).chain(std::iter::repeat(None)));
-    let mut pairs = pairs.take(first.len().max(other.len()));
-    let (ours, theirs) = pairs.find(|(ours, theirs)| ours != theirs)?;
-    let (part, _) = ours.or(theirs)?;
-    let value = |side: Option<&(String, String)>| {
-        let found = side.filter(|(name, _)| name == part);
-        found.map_or_else(|| "nothing".to_owned(), |(_, value)| value.clone())
-    };
-    Some(FabricError::NotAlike {
-        process,
-        part: part.clone(),
-        has: value(theirs),
-        first: value(ours),
-    })
-}
-
 impl Drop for Peers {
     fn drop(&mut self) {
         farewell(&self.connections, None);
         for reader in self.readers.drain(..) {
-            // A panic of the thread was reported as the end of its process.
-            let _ = reader.join();
+            // One that waits for a rank that hangs is left alone.
+            await_end(reader);
         }
     }
 }

@@ -9,6 +9,7 @@ use super::body::Body;
 use super::calls::Calls;
 use super::connection::Connection;
 use super::head::{DESCRIPTION, Head, Kind, invalid};
+use super::limits::Limits;
 use super::line::ReadsFrames;
 use super::numbers::{Incoming, read};
 use super::text::plain;
@@ -81,6 +82,7 @@ pub(super) struct Reader<W> {
     /// For what the other process itself says.
     pub(super) heard: Sender<(u32, Heard)>,
     pub(super) calls: Arc<Calls>,
+    pub(super) limits: Arc<Limits>,
     /// The connections to all processes.
     pub(super) connections: Vec<Option<Arc<Connection>>>,
     pub(super) kept: Kept<W>,
@@ -127,6 +129,7 @@ impl<W: WireFrame> ReadsFrames for Reader<W> {
             kept: &mut kept,
         });
         self.kept = kept;
+        self.connection.hear();
         read.map_err(|end| self.end(end)).is_ok()
     }
 }
@@ -146,6 +149,7 @@ impl<W: WireFrame> Reader<W> {
                 source: Arc::new(end),
             });
         }
+        self.connection.end();
         // The other process must notice it too.
         self.connection.close();
         for rank in &self.theirs {
@@ -160,6 +164,7 @@ impl<W: WireFrame> Reader<W> {
 
     fn read_frame(&self, stream: &mut Stream<'_, W>) -> io::Result<()> {
         let head = Head::read(stream.from)?;
+        self.limits.check(&head, W::as_tensor().is_some())?;
         match head.kind {
             Kind::Wire | Kind::ValidWire => self.wire(&head, stream),
             Kind::Description => {

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 
+use super::aside::Aside;
 use super::connection::{Connection, farewell};
 use super::line::{Lines, ReadsFrames, StartsReaders};
+use super::others::Others;
 use super::peers::Peers;
 use super::reader::{Deliveries, Kept, Reader};
 use crate::error::{Error, Result};
@@ -25,6 +27,8 @@ pub struct World {
     feed: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
     local: Vec<u32>,
+    /// What this process tells others that ask.
+    aside: Arc<Aside>,
     deadline: Duration,
 }
 
@@ -36,6 +40,7 @@ impl World {
             start,
             feed,
             local,
+            aside,
         } = lines;
         let connection = |line: Option<_>| line.map(|line| Arc::new(Connection::new(line)));
         Self {
@@ -44,6 +49,7 @@ impl World {
             start: Some(start),
             feed,
             local,
+            aside,
             deadline,
         }
     }
@@ -98,7 +104,8 @@ impl World {
         let connections = std::mem::take(&mut self.connections);
         let (tell, heard) = unbounded();
         // From here on, dropping `peers` closes the connections and waits for the threads.
-        let mut peers = Peers::new(self.process, connections.clone(), heard);
+        let others = Others::new(self.process, connections.clone(), Arc::clone(&self.aside));
+        let mut peers = Peers::new(self.process, connections.clone(), heard, others);
         let reader = |(process, connection): (u32, &Option<Arc<Connection>>)| {
             let reader = Reader {
                 process,
@@ -107,6 +114,7 @@ impl World {
                 theirs: mesh.ranks_of(process).collect(),
                 heard: tell.clone(),
                 calls: peers.calls(),
+                limits: Arc::clone(&peers.limits),
                 connections: connections.clone(),
                 kept: Kept::default(),
             };

@@ -3,21 +3,22 @@
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::bootstrap::{self, Membership, Pair};
-use super::line::Sockets;
+use super::bootstrap::{self, GRACE, Membership, Pair};
+use super::line::{Incoming, Sockets};
 use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
-use crate::fabric::processes::{Lines, ReadsFrames, StartsReaders, inlet};
+use crate::fabric::processes::{Aside, Lines, ReadsFrames, StartsReaders, inlet};
 
 /// A longer deadline is cut to this: an `Instant` cannot be far in the future.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl World {
     /// Finds the other processes and connects to each of them by sockets. `program` is what must be equal in
-    /// all, line by line, such as the config. The program's file must be the same too.
+    /// all, line by line, such as the config. The program's file must be the same too. Every process proves
+    /// to every other that it knows the secret, on each connection.
     ///
     /// # Errors
     /// [`crate::error::FabricError`] when the address cannot be used or reached, when a process does not
@@ -28,14 +29,16 @@ impl World {
             deadline: membership.deadline.min(YEAR),
             ..membership.clone()
         };
-        let joined = bootstrap::join(membership, program)?;
-        let mut sockets = Vec::new();
+        let deadline = Instant::now() + membership.deadline;
+        let joined = bootstrap::join(membership, program, deadline)?;
+        let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
         for (process, pair) in (0..).zip(joined.pairs) {
             let connect = |Pair { data, watch }| {
                 let is_near = joined.local.contains(&process);
                 let offers = membership.process < process;
-                let (data, shared) = shortest(data, is_near, offers, membership.deadline)?;
-                Sockets::new(data, shared, watch, membership.silence).map(Arc::new)
+                let (data, shared) = shortest(data, is_near, offers, deadline + GRACE)?;
+                let aside = Arc::clone(&aside);
+                Sockets::new(data, shared, watch, membership.silence, aside).map(Arc::new)
             };
             let line = pair.map(connect);
             sockets.push(line.transpose().map_err(cannot_set_up(process))?);
@@ -48,6 +51,7 @@ impl World {
             start: Box::new(Threads(sockets)),
             feed: None,
             local: joined.local,
+            aside,
         };
         Ok(Self::new(membership.process, lines, membership.deadline))
     }
@@ -66,7 +70,7 @@ impl StartsReaders for Threads {
             let (Some(mut reader), Some(sockets)) = (reader, sockets) else {
                 continue;
             };
-            let mut from = inlet(sockets.incoming().map_err(cannot_set_up(process))?);
+            let mut from = inlet(Incoming(Arc::clone(&sockets)));
             threads.push(thread("from", process, move || while reader.frame(&mut from) {})?);
             threads.push(thread("watch", process, move || sockets.watch())?);
         }

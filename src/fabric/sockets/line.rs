@@ -1,78 +1,130 @@
 //! The two sockets to another process, as a line.
 
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io::{self, ErrorKind, IoSlice, Read};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
-use socket2::{SockRef, Socket, TcpKeepalive};
+use socket2::TcpKeepalive;
 
+use super::channel::Channel;
 use super::shared::Shared;
-use crate::fabric::processes::{BUFFER, Head, Line};
+use crate::fabric::processes::{Answer, Aside, BUFFER, Head, Line};
 
-/// The question that one process sends on the second connection, and the answer.
-const ASK: [u8; 1] = [b'?'];
-const ANSWER: [u8; 1] = [b'!'];
+/// What processes say on the second connection: a question; that an answer follows, with its length; and that
+/// there may be a stall.
+const ASK: u8 = b'?';
+const ANSWER: u8 = b'!';
+const NUDGE: u8 = b'*';
+
+/// The longest time that Linux counts for which nobody takes what is on the way: 24 days.
+#[cfg(target_os = "linux")]
+const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// The connections to another process.
 pub(super) struct Sockets {
-    data: Socket,
+    data: Arc<Channel>,
     /// For large blocks, between processes of one machine.
     shared: Option<Shared>,
     /// Its end shows that the other machine has gone.
-    watch: TcpStream,
-    /// How many questions the other process has answered.
-    answers: AtomicU64,
+    watch: Arc<Channel>,
+    /// For one word at a time on `watch`.
+    speaks: Mutex<()>,
+    answer: Answer,
+    /// What this process answers.
+    aside: Arc<Aside>,
 }
 
 impl Sockets {
     /// `data` is for frames, `watch` shows whether the other machine is there. `silence`: how long that may
     /// be silent.
     pub(super) fn new(
-        data: Socket,
+        data: Arc<Channel>,
         shared: Option<Shared>,
-        watch: TcpStream,
+        watch: Arc<Channel>,
         silence: Duration,
+        aside: Arc<Aside>,
     ) -> io::Result<Self> {
         probe(&watch, silence)?;
+        data.forget_deadlines()?;
+        watch.forget_deadlines()?;
         Ok(Self {
             data,
             shared,
             watch,
-            answers: AtomicU64::new(0),
+            speaks: Mutex::default(),
+            answer: Answer::default(),
+            aside,
         })
-    }
-
-    /// The receiving end.
-    pub(super) fn incoming(&self) -> io::Result<Socket> {
-        self.data.try_clone()
     }
 
     /// Waits until the second connection ends, and closes both if the other machine has gone.
     pub(super) fn watch(&self) {
-        let (mut line, mut byte) = (&self.watch, [0]);
+        let mut byte = [0];
         loop {
-            match line.read(&mut byte) {
+            match self
+                .watch
+                .read(&mut byte)
+                .and_then(|read| self.hear(&byte[..read]))
+            {
+                Ok(true) => {}
                 // The other process has ended. Its last frames are read first.
-                Ok(0) => return,
-                // If the answer cannot be sent, the next read fails.
-                Ok(_) if byte == ASK => drop(line.write(&ANSWER)),
-                Ok(_) => drop(self.answers.fetch_add(1, Ordering::Relaxed)),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return,
+                Ok(false) => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
                 Err(_) => return self.close(),
             }
         }
+    }
+
+    /// Takes a word from the second connection. Returns false at its end.
+    fn hear(&self, word: &[u8]) -> io::Result<bool> {
+        match word {
+            [] => return Ok(false),
+            [ASK] => {
+                let told = self.aside.told();
+                // If the answer cannot be sent, the next read fails.
+                let _ = self.say(&[&[ANSWER], &(told.len() as u32).to_le_bytes()[..], &told].concat());
+            }
+            [ANSWER] => {
+                let mut length = [0; 4];
+                receive_all(&self.watch, &mut length)?;
+                let length = u32::from_le_bytes(length) as usize;
+                if length > Answer::MOST {
+                    return Err(ErrorKind::InvalidData.into());
+                }
+                let mut said = vec![0; length];
+                receive_all(&self.watch, &mut said)?;
+                self.answer.put(said);
+            }
+            [NUDGE] => self.aside.nudge(),
+            _ => return Err(ErrorKind::InvalidData.into()),
+        }
+        Ok(true)
+    }
+
+    /// Says a word on the second connection.
+    fn say(&self, word: &[u8]) -> io::Result<()> {
+        let _alone = self.speaks.lock().unwrap_or_else(PoisonError::into_inner);
+        send_all(&self.watch, word)
+    }
+}
+
+/// The receiving end.
+pub(super) struct Incoming(pub(super) Arc<Sockets>);
+
+impl Read for Incoming {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.data.read(into)
     }
 }
 
 impl Line for Sockets {
     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        (&self.data).write(bytes)
+        self.data.write(bytes)
     }
 
     fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        (&self.data).write_vectored(pieces)
+        self.data.write_pieces(pieces)
     }
 
     fn post(&self, mut head: Head, block: Vec<u8>, spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
@@ -81,43 +133,72 @@ impl Line for Sockets {
             return Ok(Some(block));
         };
         head.numbers = numbers;
-        (&self.data).write_all(&head.to_bytes())?;
+        send_all(&self.data, &head.to_bytes())?;
         // With enough spare blocks, this one is freed.
         let _ = spare.try_send(block);
         Ok(None)
     }
 
     fn take(&self, place: u64, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
-        let shared = self.shared.as_ref().ok_or(io::ErrorKind::InvalidData)?;
+        let shared = self.shared.as_ref().ok_or(ErrorKind::InvalidData)?;
         shared.take(place, length, into)
     }
 
     fn limit(&self, wait: Duration) -> io::Result<()> {
-        self.data.set_write_timeout(Some(wait))
+        self.data.limit_writes(wait)
     }
 
     fn close(&self) {
-        // If it was closed before, nothing is left to do.
-        let _ = self.data.shutdown(Shutdown::Both);
-        let _ = self.watch.shutdown(Shutdown::Both);
+        self.data.close();
+        self.watch.close();
     }
 
     fn ask(&self) {
         // If the process has gone, there is no answer.
-        let _ = (&self.watch).write(&ASK);
+        let _ = self.say(&[ASK]);
     }
 
-    fn answers(&self) -> u64 {
-        self.answers.load(Ordering::Relaxed)
+    fn nudge(&self) {
+        // If the process has gone, there is nobody to look.
+        let _ = self.say(&[NUDGE]);
     }
+
+    fn answer(&self) -> &Answer {
+        &self.answer
+    }
+}
+
+fn send_all(channel: &Channel, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match channel.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn receive_all(channel: &Channel, mut into: &mut [u8]) -> io::Result<()> {
+    while !into.is_empty() {
+        match channel.read(into) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(read) => into = &mut into[read..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Makes the system ask whether the other machine is there, and end the connection after this much silence.
 ///
-/// The system only asks on an idle connection, so nothing is ever written on this one. A stopped process
+/// The system only asks on an idle connection, so only a few words are said on this one. A stopped process
 /// reads nothing, so data for it waits on the other connection as long as necessary; but its machine answers
-/// here. A machine that has gone answers nothing.
-fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
+/// here. A machine that has gone answers nothing. While something is on the way, such as the end of a proof
+/// or a question, the system does not ask, but counts how long nobody takes it.
+fn probe(watch: &Channel, silence: Duration) -> io::Result<()> {
     // No system takes longer times, and so many probes.
     let allowed = |time: Duration| time.clamp(Duration::from_secs(1), Duration::from_secs(32_767));
     let (quiet, between) = (allowed(silence / 3), allowed(silence / 6));
@@ -130,5 +211,10 @@ fn probe(stream: &TcpStream, silence: Duration) -> io::Result<()> {
         .with_time(quiet)
         .with_interval(between)
         .with_retries(probes as u32);
-    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    #[cfg(target_os = "linux")]
+    {
+        let longest = (quiet + between * probes as u32).min(LONGEST);
+        watch.socket().set_tcp_user_timeout(Some(longest))?;
+    }
+    watch.socket().set_tcp_keepalive(&keepalive)
 }

@@ -1,6 +1,8 @@
 //! Processes that are connected by sockets, each with each.
 
 mod bootstrap;
+mod channel;
+mod gate;
 mod join;
 mod line;
 mod near;
@@ -9,5 +11,11 @@ mod shared;
 #[cfg(not(target_os = "linux"))]
 #[path = "not_shared.rs"]
 mod shared;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "not_tls.rs"]
+mod tls;
 
 pub use bootstrap::Membership;
+pub use gate::Secret;

@@ -2,11 +2,10 @@
 //! network protocol.
 
 use std::io;
-use std::net::TcpStream;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::Instant;
 
-use socket2::Socket;
-
+use super::channel::Channel;
 use super::shared::Shared;
 
 /// So many bytes may be on the way inside a machine: some blocks of a sum over replicas. The system may give
@@ -21,89 +20,103 @@ const ROOM: usize = 1 << 20;
 /// # Errors
 /// When the other process has gone, or does not answer in time.
 pub(super) fn shortest(
-    network: TcpStream,
+    network: Arc<Channel>,
     is_near: bool,
     offers: bool,
-    deadline: Duration,
-) -> io::Result<(Socket, Option<Shared>)> {
-    network.set_nodelay(true)?;
-    network.set_read_timeout(Some(deadline))?;
+    deadline: Instant,
+) -> io::Result<(Arc<Channel>, Option<Shared>)> {
+    network.socket().set_tcp_nodelay(true)?;
     #[cfg(target_os = "linux")]
     if is_near {
         let near = match offers {
             true => inside::offer(&network, deadline)?,
-            false => inside::accept(&network)?,
+            false => inside::accept(&network, deadline)?,
         };
         if let Some(near) = near {
-            near.set_read_timeout(Some(deadline))?;
+            let time = deadline.saturating_duration_since(Instant::now());
+            near.set_read_timeout(Some(time.max(std::time::Duration::from_millis(1))))?;
             let shared = match offers {
                 true => Shared::offer(&near)?,
                 false => Shared::accept(&near)?,
             };
-            near.set_read_timeout(None)?;
-            let near = Socket::from(near);
-            near.set_send_buffer_size(ROOM)?;
-            return Ok((near, shared));
+            let near = Channel::from(near);
+            near.socket().set_send_buffer_size(ROOM)?;
+            return Ok((Arc::new(near), shared));
         }
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = (is_near, offers);
-    network.set_read_timeout(None)?;
-    Ok((network.into(), None))
+    let _ = (is_near, offers, deadline);
+    Ok((network, None))
 }
 
 #[cfg(target_os = "linux")]
 mod inside {
-    use std::hash::{BuildHasher, RandomState};
-    use std::io::{self, Read, Write};
-    use std::net::TcpStream;
+    use std::io::{self, ErrorKind, Read, Write};
+    use std::os::fd::OwnedFd;
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-    use std::time::Duration;
+    use std::time::Instant;
 
-    /// A name, and a secret that shows who was told the name.
-    type Place = [u64; 2];
+    use socket2::{Domain, SockAddr, Socket, Type};
+
+    use crate::fabric::sockets::channel::Channel;
+
+    /// A name, and a secret that shows who was told the name. Both are random, and as long.
+    type Place = [u8; 2 * HALF];
+    const HALF: usize = 16;
 
     /// The name is in the network's own space of names: processes with different networks do not meet.
-    fn address(place: Place) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("pipewright {:016x}", place[0]))
+    fn name(place: &Place) -> String {
+        let hex: String = place[..HALF].iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("pipewright {hex}")
     }
 
     /// Waits at a new place for the other process. `None` if it cannot come.
-    pub(super) fn offer(mut network: &TcpStream, deadline: Duration) -> io::Result<Option<UnixStream>> {
-        let place = [0, 1].map(|half| RandomState::new().hash_one(half));
+    pub(super) fn offer(network: &Channel, deadline: Instant) -> io::Result<Option<UnixStream>> {
+        let mut place: Place = [0; 2 * HALF];
+        getrandom::fill(&mut place)?;
         // If the system has no such places, the other process cannot come either, and says so.
-        let listener = UnixListener::bind_addr(&address(place)?);
-        network.write_all(bytemuck::cast_slice(&place))?;
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name(&place))?);
+        network.write_all_before(&place, deadline)?;
         let mut has_come = [0];
-        network.read_exact(&mut has_come)?;
+        network.read_exact_before(&mut has_come, deadline)?;
         if has_come == [0] {
             return Ok(None);
         }
         let listener = listener?;
-        // It has connected, so nothing here waits for long. Anybody may connect, but not with the secret.
+        // It has connected and has said the secret, so nothing here waits. Others on this machine may have
+        // connected too, but do not know the secret.
         listener.set_nonblocking(true)?;
         loop {
             let (mut near, _) = listener.accept()?;
-            near.set_nonblocking(false)?;
-            near.set_read_timeout(Some(deadline))?;
-            let mut said = [0; 8];
-            if near.read_exact(&mut said).is_ok() && said == place[1].to_ne_bytes() {
-                near.set_read_timeout(None)?;
+            near.set_nonblocking(true)?;
+            let mut said = [0; HALF];
+            if near.read(&mut said).is_ok_and(|count| count == HALF) && said == place[HALF..] {
+                near.set_nonblocking(false)?;
                 return Ok(Some(near));
             }
         }
     }
 
     /// Goes to the place at which the other process waits. `None` if this process cannot reach it.
-    pub(super) fn accept(mut network: &TcpStream) -> io::Result<Option<UnixStream>> {
-        let mut place: Place = [0; 2];
-        network.read_exact(bytemuck::cast_slice_mut(&mut place))?;
-        let near = UnixStream::connect_addr(&address(place)?).and_then(|mut near| {
-            near.write_all(&place[1].to_ne_bytes())?;
-            Ok(near)
-        });
-        network.write_all(&[u8::from(near.is_ok())])?;
+    pub(super) fn accept(network: &Channel, deadline: Instant) -> io::Result<Option<UnixStream>> {
+        let mut place: Place = [0; 2 * HALF];
+        network.read_exact_before(&mut place, deadline)?;
+        let near = connect(&place);
+        network.write_all_before(&[u8::from(near.is_ok())], deadline)?;
         Ok(near.ok())
+    }
+
+    /// Connects without waiting: others may have filled the place.
+    fn connect(place: &Place) -> io::Result<UnixStream> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(format!("\0{}", name(place)))?)?;
+        socket.set_nonblocking(false)?;
+        let mut near = UnixStream::from(OwnedFd::from(socket));
+        match near.write(&place[HALF..])? {
+            HALF => Ok(near),
+            _ => Err(ErrorKind::WriteZero.into()),
+        }
     }
 }

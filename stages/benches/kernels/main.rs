@@ -17,6 +17,7 @@ mod attention;
 mod bounds;
 mod clock;
 mod cpu;
+mod experts;
 mod gemm;
 mod layers;
 mod products;
@@ -43,6 +44,7 @@ fn main() -> Result<()> {
         .find(|argument| argument.parse::<usize>().is_err());
     let mut kernels = products::kernels()?;
     kernels.extend(attention::kernels()?);
+    kernels.extend(experts::kernels()?);
     kernels.extend(layers::kernels()?);
     kernels.extend(scores::kernels()?);
     kernels.retain(|kernel| wanted.is_none_or(|wanted| kernel.name.contains(wanted.as_str())));

@@ -12,7 +12,7 @@ use cudarc::cublaslt::sys::{
     cublasStatus_t,
 };
 
-use super::blas::{ALIGNMENT, WORKSPACE};
+use super::blas::WORKSPACE;
 
 type Result<T> = std::result::Result<T, CublasError>;
 
@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, CublasError>;
 const MOST: usize = 8;
 
 /// The algorithms that may compute a product, the one first that cuBLASLt's heuristics prefer. Their order is
-/// the same in every run. The matrices are in cuBLASLt's order.
+/// the same in every run. The matrices are in cuBLASLt's order, at multiples of `alignment` bytes.
 ///
 /// If the first splits sums among blocks, it is the only one: another split gives other bits. The others do
 /// not split sums either.
@@ -31,8 +31,9 @@ pub(super) unsafe fn find(
     handle: cublasLtHandle_t,
     description: cublasLtMatmulDesc_t,
     [a, b, out]: [cublasLtMatrixLayout_t; 3],
+    alignment: u64,
 ) -> Result<Vec<cublasLtMatmulAlgo_t>> {
-    let preference = Preference::new()?;
+    let preference = Preference::new(alignment)?;
     // SAFETY: the structure is plain numbers, for which zero is valid.
     let mut found: [cublasLtMatmulHeuristicResult_t; MOST] = unsafe { std::mem::zeroed() };
     let mut count: c_int = 0;
@@ -89,7 +90,7 @@ fn split(algorithm: &cublasLtMatmulAlgo_t) -> Result<i32> {
 struct Preference(cublasLtMatmulPreference_t);
 
 impl Preference {
-    fn new() -> Result<Self> {
+    fn new(alignment: u64) -> Result<Self> {
         let preference = Self(result::create_matmul_pref()?);
         preference.set(Preferred::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, WORKSPACE)?;
         // If several blocks share a sum, their parts go to the workspace in `f32`, and a separate step adds
@@ -103,7 +104,7 @@ impl Preference {
             Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
             Preferred::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         ] {
-            preference.set(side, ALIGNMENT as u32)?;
+            preference.set(side, alignment as u32)?;
         }
         Ok(preference)
     }

@@ -19,8 +19,12 @@ use crate::error::{CudaError, Result};
 /// documentation, `cublasSetWorkspace`).
 pub(super) const WORKSPACE: usize = 32 << 20;
 
-/// The alignment of all addresses, in bytes. Each is the start of a block of memory.
+/// The alignment of the start of a block of memory, in bytes.
 pub(super) const ALIGNMENT: u64 = 256;
+
+/// How many plans of [products of some rows](Gpu::product_of_rows) are kept. Then all are dropped, so that
+/// ever new numbers of rows do not fill the memory.
+const MOST_OF_ROWS: usize = 1024;
 
 /// `out = start + left right` for row-major matrices: `left` is `[rows, inner]`, `right` is `[inner,
 /// columns]`, and `out` is `[rows, columns]`.
@@ -81,6 +85,8 @@ impl fmt::Display for Product {
 pub(super) struct Blas {
     handle: cublasLtHandle_t,
     plans: RefCell<HashMap<Product, Rc<Planned>>>,
+    /// Plans of products of some rows, by product and alignment.
+    of_rows: RefCell<HashMap<(Product, u64), Rc<Plan>>>,
     /// One workspace serves all products, because they run one after the other on one stream.
     workspace: Memory,
 }
@@ -101,6 +107,7 @@ impl Blas {
         Ok(Self {
             handle,
             plans: RefCell::default(),
+            of_rows: RefCell::default(),
             workspace,
         })
     }
@@ -109,13 +116,31 @@ impl Blas {
         if let Some(planned) = self.plans.borrow().get(&what) {
             return Ok(Rc::clone(planned));
         }
-        let plan = Plan::new(self.handle, what).map_err(refused(format!(
-            "cuBLASLt has no way on {device} to compute {what}"
-        )))?;
+        let plan = self.new_plan(what, ALIGNMENT, device)?;
         let trial = OnceCell::new();
         let planned = Rc::new(Planned { plan, trial });
         self.plans.borrow_mut().insert(what, Rc::clone(&planned));
         Ok(planned)
+    }
+
+    fn plan_of_rows(&self, what: Product, alignment: u64, device: Device) -> Result<Rc<Plan>> {
+        let mut plans = self.of_rows.borrow_mut();
+        if let Some(plan) = plans.get(&(what, alignment)) {
+            return Ok(Rc::clone(plan));
+        }
+        if plans.len() >= MOST_OF_ROWS {
+            plans.clear();
+        }
+        let plan = Rc::new(self.new_plan(what, alignment, device)?);
+        plans.insert((what, alignment), Rc::clone(&plan));
+        Ok(plan)
+    }
+
+    fn new_plan(&self, what: Product, alignment: u64, device: Device) -> Result<Plan> {
+        let plan = Plan::new(self.handle, what, alignment).map_err(refused(format!(
+            "cuBLASLt has no way on {device} to compute {what}"
+        )))?;
+        Ok(plan)
     }
 }
 
@@ -201,6 +226,30 @@ impl Gpu {
         }
         .map_err(refused(what))?;
         planned.measure(blas, what, self)
+    }
+
+    /// As [`Gpu::product`] without a bias, where the number of rows, or the length of sums, is another one at
+    /// most uses. The addresses may be in the middle of a block of memory.
+    ///
+    /// There is no trial of algorithms, because few of these products come again.
+    ///
+    /// # Errors
+    /// As [`Gpu::product`].
+    pub(crate) fn product_of_rows(&self, what: Product, out: Ptr, left: Ptr, right: Ptr) -> Result<()> {
+        let blas = self.blas()?;
+        let bits = out.0 | left.0 | right.0 | ALIGNMENT;
+        let alignment = 1 << bits.trailing_zeros();
+        let plan = blas.plan_of_rows(what, alignment, Device::Cuda(self.index()))?;
+        let operands = Operands {
+            out,
+            old: out,
+            left,
+            right,
+            bias: None,
+        };
+        // SAFETY: as for `product`.
+        let queued = unsafe { plan.run(blas.handle, 0, operands, blas.workspace.at(), self.stream()) };
+        Ok(queued.map_err(refused(what))?)
     }
 }
 

@@ -98,11 +98,6 @@ impl ByToken {
     }
 }
 
-/// One warp for every 256 numbers of a row.
-fn threads(dim: usize) -> u32 {
-    dim.div_ceil(8).next_multiple_of(32).min(256) as u32
-}
-
 impl Gpu {
     /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`. All but the ids are of `dtype`.
     /// `positions` may be [`Ptr::NONE`].
@@ -123,7 +118,7 @@ impl Gpu {
             (time as u32).into(),
             (dim as u32).into(),
         ];
-        let grid = Grid::row(rows, threads(dim));
+        let grid = Grid::of_rows(rows, dim);
         self.launch(kernel!(dtype, "embedding_forward"), grid, &args)
     }
 
@@ -151,12 +146,12 @@ impl Gpu {
             parts.into(),
             dim_arg,
         ];
-        let grid = Grid::row(rows.parts, threads(dim));
+        let grid = Grid::of_rows(rows.parts, dim);
         self.launch(kernel!(dtype, "embedding_tokens"), grid, &args)?;
         let args = [tokens.into(), scratch.into(), sums.into(), dim_arg];
         self.launch(
             "embedding_parts",
-            Grid::row(rows.sums.len() / NUMBERS, threads(dim)),
+            Grid::of_rows(rows.sums.len() / NUMBERS, dim),
             &args,
         )
     }
@@ -175,7 +170,7 @@ impl Gpu {
             (batch as u32).into(),
             (dim as u32).into(),
         ];
-        let grid = Grid::row(time, threads(dim));
+        let grid = Grid::of_rows(time, dim);
         self.launch(kernel!(dtype, "embedding_positions"), grid, &args)
     }
 }

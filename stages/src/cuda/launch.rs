@@ -36,6 +36,11 @@ impl Grid {
     pub(crate) fn each(count: usize, threads: u32) -> Self {
         Self::row(count.div_ceil(threads as usize), threads)
     }
+
+    /// A grid with a block for each row, of a warp for every 256 numbers of the row, and of eight at most.
+    pub(crate) fn of_rows(rows: usize, width: usize) -> Self {
+        Self::row(rows, width.div_ceil(8).next_multiple_of(32).min(256) as u32)
+    }
 }
 
 /// A kernel's argument as bytes. A kernel reads as many of them as its argument's type has.

@@ -35,14 +35,15 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan for a product.
-    pub(super) fn new(handle: cublasLtHandle_t, what: Product) -> Result<Self> {
+    /// The plan for a product of operands at multiples of so many bytes.
+    pub(super) fn new(handle: cublasLtHandle_t, what: Product, alignment: u64) -> Result<Self> {
         let description = Description::new(what)?;
         let left = Layout::new(what.dtype, what.rows, what.inner, what.left_turned)?;
         let right = Layout::new(what.dtype, what.inner, what.columns, what.right_turned)?;
         let out = Layout::new(what.out, what.rows, what.columns, false)?;
         // SAFETY: all objects were made above and are alive.
-        let algorithms = unsafe { algorithms::find(handle, description.0, [right.0, left.0, out.0]) }?;
+        let algorithms =
+            unsafe { algorithms::find(handle, description.0, [right.0, left.0, out.0], alignment) }?;
         Ok(Self {
             description,
             left,

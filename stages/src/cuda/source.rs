@@ -9,6 +9,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/gated.cu"),
     include_str!("kernels/reduce.cu"),
     include_str!("kernels/embedding.cu"),
+    include_str!("kernels/experts.cu"),
     include_str!("kernels/norm.cu"),
     include_str!("kernels/norm_narrow.cu"),
     include_str!("kernels/norm_wide.cu"),

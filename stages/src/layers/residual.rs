@@ -41,7 +41,7 @@ impl Residual {
         }
         let ctx = saved.ctx;
         let [input] = saved.into_tensors();
-        sequential::forward_again(&mut self.layers, ctx, input)
+        sequential::forward_again((&mut self.layers, None), ctx, input)
     }
 }
 
@@ -54,10 +54,6 @@ impl Layer for Residual {
         self.layers.iter().all(|layer| layer.runs_on_gpus())
     }
 
-    fn runs_in_bf16(&self) -> bool {
-        self.layers.iter().all(|layer| layer.runs_in_bf16())
-    }
-
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let output = sequential::output_shape(&self.layers, input)?;
         if output == *input {
@@ -68,7 +64,7 @@ impl Layer for Residual {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (mut output, kept) = sequential::forward(&mut self.layers, ctx, input.clone())?;
+        let (mut output, kept) = sequential::forward((&mut self.layers, None), ctx, input.clone())?;
         add(&mut output, &input)?;
         if self.recompute && ctx.mode == Mode::Train {
             return Ok((output, Kept::new(ctx, [input])));
@@ -80,18 +76,18 @@ impl Layer for Residual {
         if self.recompute {
             return Ok(Kept::new(ctx, [input]));
         }
-        sequential::forward_again(&mut self.layers, ctx, input)
+        sequential::forward_again((&mut self.layers, None), ctx, input)
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let mut output = next::forward_next(&mut self.layers, past, input.clone())?;
+        let mut output = next::forward_next((&mut self.layers, None), past, input.clone())?;
         add(&mut output, &input)?;
         Ok(output)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let saved = self.restore(saved)?;
-        let (inner, pending) = sequential::backward_input(&mut self.layers, saved, grad.clone())?;
+        let (inner, pending) = sequential::backward_input((&mut self.layers, None), saved, grad.clone())?;
         let Some(mut input_grad) = inner else {
             return Ok((Some(grad), pending));
         };
@@ -100,7 +96,7 @@ impl Layer for Residual {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        sequential::backward_weight(&mut self.layers, pending)
+        sequential::backward_weight((&mut self.layers, None), pending)
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

@@ -8,8 +8,9 @@ use super::operands::{
 };
 use crate::cpu::matmul::Start;
 use crate::cpu::matrix::Matrix;
+use crate::cpu::real::in_format;
 use crate::cpu::vector::vector_product;
-use crate::cuda::{self, Gpu, Product};
+use crate::cuda::{self, Product, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 use crate::parameter::Parameter;
@@ -116,15 +117,10 @@ impl WeightMatrix {
 
     /// The gradient of the rows, for this gradient of the output.
     pub(super) fn input_grad(&mut self, grad: &Tensor) -> Result<Tensor> {
-        let [inputs, outputs] = self.sizes;
+        let [inputs, _] = self.sizes;
         let mut input_grad = grad.beside(grad.shape().with_last(inputs).dims())?;
         if let Some(gpu) = grad.gpu()? {
-            let product = Product {
-                inner: outputs,
-                columns: inputs,
-                right_turned: self.layout == Layout::InOut,
-                ..self.product(grad)
-            };
+            let product = self.turned_product(grad);
             let weight = self.weight.weights().operand();
             gpu.product(product, input_grad.at(), grad.at(), weight, None)?;
             return Ok(input_grad);
@@ -144,8 +140,8 @@ impl WeightMatrix {
             Layout::OutIn => (grad, input),
         };
         if let Some(gpu) = grad.gpu()? {
-            let starts_sum = self.weight.starts_sum(false);
-            return self.add_grad_on(&gpu, left, right, starts_sum);
+            let product = grad_product(left, right, self.weight.starts_sum(false));
+            return gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None);
         }
         let start = match self.weight.starts_sum(adds_in_place(grad.shape().rows())) {
             true => Start::Zero,
@@ -155,13 +151,29 @@ impl WeightMatrix {
         Ok(())
     }
 
-    /// As [`WeightMatrix::forward`], from and to these rows of larger operands on the CPU.
-    pub(super) fn forward_rows<N: Factor>(&mut self, out: &mut [N], inputs: &[N], rows: &Range<usize>) {
+    /// As [`WeightMatrix::forward`], from and to these rows of larger tensors.
+    pub(super) fn forward_rows(
+        &mut self,
+        out: &mut Tensor,
+        inputs: &Tensor,
+        rows: &Range<usize>,
+    ) -> Result<()> {
         let [width, outputs] = self.sizes;
+        if let Some(gpu) = inputs.gpu()? {
+            let product = Product {
+                rows: rows.len(),
+                ..self.product(inputs)
+            };
+            let weight = self.weight.weights().operand();
+            return gpu.product_of_rows(product, first(out, rows), first(inputs, rows), weight);
+        }
         let weight = matrix(&self.weight, self.layout);
-        let inputs = Matrix::new(&inputs[of(rows, width)], width);
-        let out = &mut out[of(rows, outputs)];
-        N::multiply(&mut self.forward, out, Start::Zero, inputs, weight);
+        in_format!(inputs.dtype(), N => {
+            let inputs = Matrix::new(&inputs.numbers::<N>()[of(rows, width)], width);
+            let out = &mut out.numbers_mut::<N>()[of(rows, outputs)];
+            N::multiply(&mut self.forward, out, Start::Zero, inputs, weight);
+        });
+        Ok(())
     }
 
     /// The output of one row on the CPU. Nothing is packed.
@@ -170,47 +182,75 @@ impl WeightMatrix {
     }
 
     /// As [`WeightMatrix::input_grad`], from and to these rows.
-    pub(super) fn backward_rows<N: Factor>(&mut self, out: &mut [N], grads: &[N], rows: &Range<usize>) {
+    pub(super) fn backward_rows(
+        &mut self,
+        out: &mut Tensor,
+        grads: &Tensor,
+        rows: &Range<usize>,
+    ) -> Result<()> {
         let [width, outputs] = self.sizes;
+        if let Some(gpu) = grads.gpu()? {
+            let product = Product {
+                rows: rows.len(),
+                ..self.turned_product(grads)
+            };
+            let weight = self.weight.weights().operand();
+            return gpu.product_of_rows(product, first(out, rows), first(grads, rows), weight);
+        }
         let weight = matrix(&self.weight, self.layout).t();
-        let grads = Matrix::new(&grads[of(rows, outputs)], outputs);
-        let out = &mut out[of(rows, width)];
-        N::multiply(&mut self.backward, out, Start::Zero, grads, weight);
+        in_format!(grads.dtype(), N => {
+            let grads = Matrix::new(&grads.numbers::<N>()[of(rows, outputs)], outputs);
+            let out = &mut out.numbers_mut::<N>()[of(rows, width)];
+            N::multiply(&mut self.backward, out, Start::Zero, grads, weight);
+        });
+        Ok(())
     }
 
     /// As [`WeightMatrix::add_grad`], from these rows, in PyTorch's layout. There may be none.
-    pub(super) fn add_grad_of_rows<N: Factor>(&mut self, inputs: &[N], grads: &[N], rows: &Range<usize>) {
+    pub(super) fn add_grad_of_rows(
+        &mut self,
+        inputs: &Tensor,
+        grads: &Tensor,
+        rows: &Range<usize>,
+    ) -> Result<()> {
         if self.weight.is_frozen() {
-            return;
+            return Ok(());
         }
-        let start = match self.weight.starts_sum(adds_in_place(rows.len())) {
-            true if rows.is_empty() => return self.weight.grad.fill(0.0),
-            true => Start::Zero,
-            false if rows.is_empty() => return,
-            false => Start::Old,
-        };
+        let gpu = grads.gpu()?;
+        let starts_sum = self.weight.starts_sum(gpu.is_none() && adds_in_place(rows.len()));
+        if rows.is_empty() {
+            return match starts_sum {
+                true => self.clear_grad(),
+                false => Ok(()),
+            };
+        }
+        if let Some(gpu) = gpu {
+            let product = Product {
+                inner: rows.len(),
+                ..grad_product(grads, inputs, starts_sum)
+            };
+            let out = self.weight.weights().grad();
+            return gpu.product_of_rows(product, out, first(grads, rows), first(inputs, rows));
+        }
+        let start = if starts_sum { Start::Zero } else { Start::Old };
         let [width, outputs] = self.sizes;
-        let inputs = Matrix::new(&inputs[of(rows, width)], width);
-        let grads = Matrix::new(&grads[of(rows, outputs)], outputs);
-        N::add_turned_product(&mut self.weight.grad, start, grads, inputs);
+        in_format!(grads.dtype(), N => {
+            let inputs = Matrix::new(&inputs.numbers::<N>()[of(rows, width)], width);
+            let grads = Matrix::new(&grads.numbers::<N>()[of(rows, outputs)], outputs);
+            N::add_turned_product(&mut self.weight.grad, start, grads, inputs);
+        });
+        Ok(())
     }
 
-    fn add_grad_on(&self, gpu: &Gpu, left: &Tensor, right: &Tensor, starts_sum: bool) -> Result<()> {
-        let product = Product {
-            rows: left.shape().last(),
-            inner: left.shape().rows(),
-            columns: right.shape().last(),
-            left_turned: true,
-            right_turned: false,
-            dtype: left.dtype(),
-            out: DType::F32,
-            start: if starts_sum {
-                cuda::Start::Zero
-            } else {
-                cuda::Start::Old
-            },
-        };
-        gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None)
+    /// Sets the gradient to zero, where it starts a sum.
+    fn clear_grad(&mut self) -> Result<()> {
+        match self.weight.on_gpu() {
+            Some(weights) => weights.zero_grad(),
+            None => {
+                self.weight.grad.fill(0.0);
+                Ok(())
+            }
+        }
     }
 
     /// The product of a tensor's rows with the weights, on a GPU.
@@ -226,6 +266,33 @@ impl WeightMatrix {
             start: cuda::Start::Zero,
         }
     }
+
+    /// As [`WeightMatrix::product`], with the weights turned.
+    fn turned_product(&self, rows: &Tensor) -> Product {
+        Product {
+            inner: self.sizes[1],
+            columns: self.sizes[0],
+            right_turned: self.layout == Layout::InOut,
+            ..self.product(rows)
+        }
+    }
+}
+
+/// The product that adds to a gradient of weights, on a GPU.
+fn grad_product(left: &Tensor, right: &Tensor, starts_sum: bool) -> Product {
+    Product {
+        rows: left.shape().last(),
+        inner: left.shape().rows(),
+        columns: right.shape().last(),
+        left_turned: true,
+        right_turned: false,
+        dtype: left.dtype(),
+        out: DType::F32,
+        start: match starts_sum {
+            true => cuda::Start::Zero,
+            false => cuda::Start::Old,
+        },
+    }
 }
 
 /// What the product is added to.
@@ -236,4 +303,10 @@ fn start(bias: Option<&Parameter>) -> Start<'_> {
 /// The numbers of these rows.
 fn of(rows: &Range<usize>, width: usize) -> Range<usize> {
     rows.start * width..rows.end * width
+}
+
+/// Where the first of these rows lies on its GPU.
+fn first(tensor: &Tensor, rows: &Range<usize>) -> Ptr {
+    let row = tensor.shape().last() * tensor.dtype().bytes();
+    tensor.at().offset(rows.start * row)
 }

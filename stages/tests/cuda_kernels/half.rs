@@ -8,6 +8,8 @@ mod adapter;
 mod approx;
 #[path = "../accuracy/attention.rs"]
 mod attention;
+#[path = "../accuracy/experts.rs"]
+mod experts;
 #[path = "../accuracy/gated.rs"]
 mod gated;
 #[path = "../accuracy/inputs.rs"]

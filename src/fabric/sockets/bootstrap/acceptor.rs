@@ -1,112 +1,157 @@
 //! Receives the messages of other processes while they connect.
 
-use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::message::{Message, receive, send};
+use super::message::{Hello, Message, receive};
+use crate::fabric::sockets::channel::Channel;
+use crate::fabric::sockets::gate::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
 
-/// How often to look for new connections.
-const PAUSE: Duration = Duration::from_millis(2);
+/// How often to look for new connections, and for what they say.
+const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a new connection may take to say who it is.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// How many connections may be open that have not said anything yet. Further ones must wait.
-const SILENT: usize = 64;
+/// How many new connections are taken in at a time.
+const AT_A_TIME: usize = 64;
 
 /// What happens while processes connect.
 pub(super) enum Event {
-    /// A new connection, its first message, and the challenge that it was sent.
-    Came(TcpStream, Message, u64),
+    /// A process of the run is there, on a new connection.
+    Came(Arrival),
+    /// Something calls itself this process, and cannot prove that it belongs to the run.
+    Unproven(u32),
     /// A message from a known process, or the end of its connection.
     Said(u32, io::Result<Message>),
+}
+
+/// A new connection of a process that belongs to the run.
+pub(super) struct Arrival {
+    pub(super) channel: Arc<Channel>,
+    pub(super) process: u32,
+    pub(super) purpose: Purpose,
+    /// Whether that process encrypts its connections.
+    pub(super) tls: bool,
+    /// What it says, if it joins the run.
+    pub(super) hello: Option<Hello>,
 }
 
 /// Waits for new connections and for known processes, all at once.
 pub(super) struct Acceptor {
     listener: TcpListener,
+    gate: Gate,
+    strangers: Strangers,
     tell: Sender<Event>,
     events: Receiver<Event>,
-    silent: Arc<AtomicUsize>,
 }
 
 impl Acceptor {
-    pub(super) fn new(listener: TcpListener) -> io::Result<Self> {
+    pub(super) fn new(listener: TcpListener, gate: Gate) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         let (tell, events) = unbounded();
         Ok(Self {
             listener,
+            gate,
+            strangers: Strangers::default(),
             tell,
             events,
-            silent: Arc::default(),
         })
     }
 
-    /// From now on reports up to `messages` messages of this process, until the deadline.
-    pub(super) fn hear(
-        &self,
-        process: u32,
-        from: &TcpStream,
-        messages: usize,
-        deadline: Instant,
-    ) -> io::Result<()> {
-        let (from, tell) = (from.try_clone()?, self.tell.clone());
+    /// From now on also takes connections from other processes of this run.
+    pub(super) fn open(&mut self, run: Key) {
+        self.gate.run = Some(run);
+    }
+
+    /// What this process proves itself by.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// From now on reports the next message of this process, until the deadline.
+    pub(super) fn hear(&self, process: u32, from: &Arc<Channel>, deadline: Instant) -> io::Result<()> {
+        let (from, tell) = (Arc::clone(from), self.tell.clone());
         let hear = move || {
-            for _ in 0..messages {
-                let said = receive(&from, deadline);
-                let is_end = said.is_err();
-                // If nobody waits any more, nobody needs the message.
-                if tell.send(Event::Said(process, said)).is_err() || is_end {
-                    return;
-                }
-            }
+            // If nobody waits any more, nobody needs the message.
+            let _ = tell.send(Event::Said(process, receive(&from, deadline)));
         };
         thread::Builder::new().spawn(hear).map(|_| ())
     }
 
     /// The next event, or `None` when the deadline passes.
-    pub(super) fn next(&self, deadline: Instant) -> Option<Event> {
+    pub(super) fn next(&mut self, deadline: Instant) -> Option<Event> {
         while Instant::now() < deadline {
-            if self.silent.load(Ordering::Relaxed) < SILENT
-                && let Ok((stream, _)) = self.listener.accept()
-            {
-                self.greet(stream, deadline);
+            if let Ok(event) = self.events.recv_timeout(PAUSE) {
+                return Some(event);
             }
-            match self.events.recv_timeout(PAUSE) {
-                Ok(event) => return Some(event),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            self.take_in();
+            for shown in self.strangers.hear(&self.gate) {
+                match shown {
+                    Shown::Proven(stream, talk) => self.greet(stream, talk, deadline),
+                    Shown::Unproven(process) => self.report(Event::Unproven(process)),
+                }
             }
         }
         None
     }
 
-    /// Asks a new connection who it is, on a thread of its own. A connection that says something else, for
-    /// example a port scanner's, is closed.
-    fn greet(&self, stream: TcpStream, deadline: Instant) {
-        let (tell, silent) = (self.tell.clone(), Arc::clone(&self.silent));
-        silent.fetch_add(1, Ordering::Relaxed);
-        let ask = move || {
-            let challenge = RandomState::new().hash_one(Instant::now());
-            let said = stream
-                .set_nonblocking(false)
-                .and_then(|()| send(&stream, &Message::Challenge(challenge)))
-                .and_then(|()| receive(&stream, deadline.min(Instant::now() + PATIENCE)));
-            silent.fetch_sub(1, Ordering::Relaxed);
-            if let Ok(message) = said {
-                // Connections after all processes have come are not needed.
-                let _ = tell.send(Event::Came(stream, message, challenge));
+    /// Takes in connections that have come.
+    fn take_in(&mut self) {
+        for _ in 0..AT_A_TIME {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.strangers.admit(stream),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // The system may have no room for another one.
+                Err(_) => return self.strangers.send_one_away(),
             }
-        };
-        if thread::Builder::new().spawn(ask).is_err() {
-            // The connection is closed.
-            self.silent.fetch_sub(1, Ordering::Relaxed);
         }
     }
+
+    /// Hears what a process says that belongs to the run, on a thread of its own.
+    fn greet(&self, stream: TcpStream, talk: Talk, deadline: Instant) {
+        let (gate, tell) = (self.gate.clone(), self.tell.clone());
+        let greet = move || {
+            // If nobody waits any more, nobody needs to know.
+            let _ = match arrival(stream.into(), &talk, &gate, deadline) {
+                Ok(arrival) => tell.send(Event::Came(arrival)),
+                Err(Rebuff::Impostor) => tell.send(Event::Unproven(talk.process(Side::Connects))),
+                // The connection has failed: perhaps the process comes again.
+                Err(_) => return,
+            };
+        };
+        // If the system gives no thread, the connection is closed.
+        let _ = thread::Builder::new().spawn(greet);
+    }
+
+    fn report(&self, event: Event) {
+        // The other end is in this struct.
+        let _ = self.tell.send(event);
+    }
+}
+
+/// A process that has proved that it belongs to the run, and what it says.
+fn arrival(channel: Channel, talk: &Talk, gate: &Gate, deadline: Instant) -> Result<Arrival, Rebuff> {
+    let (purpose, tls) = (talk.purpose(), talk.wants_tls(Side::Connects));
+    let is_alike = tls == gate.tls;
+    let channel = match is_alike {
+        true => secured(channel, talk, gate, Side::Listens, deadline)?,
+        false => channel,
+    };
+    let hello = match purpose {
+        Purpose::Join if is_alike => match receive(&channel, deadline)? {
+            Message::Hello(hello) => Some(hello),
+            _ => return Err(io::Error::from(ErrorKind::InvalidData).into()),
+        },
+        _ => None,
+    };
+    Ok(Arrival {
+        channel: Arc::new(channel),
+        process: talk.process(Side::Connects),
+        purpose,
+        tls,
+        hello,
+    })
 }

@@ -1,21 +1,31 @@
 //! Checks that two processes belong to one run.
 
-use super::Hello;
-use crate::fabric::processes::other_program;
+use super::message::Hello;
+use crate::fabric::processes::{other_build, other_program};
 
-/// Why another process, which runs the same program, cannot take part in process 0's run. `None` if it can.
-pub(super) fn objection(first: &Hello, other: &Hello) -> Option<String> {
-    let who = format!("process {}", other.process);
+/// Why a process with this number cannot take part in process 0's run. `None` if it can.
+pub(super) fn objection(first: &Hello, process: u32, other: &Hello) -> Option<String> {
+    if other.binary != first.binary {
+        return Some(other_build(process, [&first.version, &other.version]));
+    }
     if other.processes != first.processes {
         return Some(format!(
-            "{who} was started with WORLD_SIZE {}, process 0 with {}: give all the same",
+            "process {process} was started with WORLD_SIZE {}, process 0 with {}: give all the same",
             other.processes, first.processes
         ));
     }
-    if !(1..first.processes).contains(&other.process) {
+    if !(1..first.processes).contains(&process) {
         return Some(format!(
-            "{who} has the same number as process 0: give each its own RANK"
+            "process {process} has the same number as process 0: give each its own RANK"
         ));
     }
-    other_program(other.process, &first.program, &other.program)
+    other_program(process, &first.program, &other.program)
+}
+
+/// Says that a process encrypts its connections and process 0 does not, or the other way round.
+pub(super) fn other_tls(process: u32, tls: bool) -> String {
+    format!(
+        "process {process} was started with launch.tls = {tls}, process 0 with {}: give all the same",
+        !tls
+    )
 }

@@ -1,18 +1,20 @@
 //! Process 0: waits for all others, checks that they belong to the run, and tells each one all addresses.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::acceptor::{Acceptor, Event};
-use super::alike::objection;
+use super::acceptor::{Acceptor, Arrival, Event};
+use super::alike::{objection, other_tls};
 use super::message::{Hello, Message, send};
 use super::peer::Table;
-use super::{Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{FabricError, Result};
-use crate::fabric::processes::{binary, other_build, plain};
+use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
+use crate::error::{FabricError, Result, SecretError};
+use crate::fabric::processes::{other_build, plain};
+use crate::fabric::sockets::channel::Channel;
+use crate::fabric::sockets::gate::Gate;
 
 /// Process 0 and the processes that have connected.
 struct Gathering<'a> {
@@ -20,30 +22,33 @@ struct Gathering<'a> {
     own: Hello,
     acceptor: Acceptor,
     /// By process.
-    members: Vec<Option<(TcpStream, Hello)>>,
-    /// Which processes were refused, and why.
-    turned_away: Vec<String>,
+    members: Vec<Option<(Arc<Channel>, Hello)>>,
+    /// For which processes somebody came that does not belong to the run.
+    unproven: BTreeSet<u32>,
     deadline: Instant,
 }
 
 /// The connections to all others, and where each process listens.
 pub(super) fn gather(
     membership: &Membership,
+    gate: Gate,
     hello: impl FnOnce(SocketAddr) -> Hello,
+    deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
     let address = &membership.address;
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: address.clone(),
         source: Arc::new(source),
     };
-    let (listener, own) = listen(address).map_err(cannot)?;
+    let places = places(membership, address.to_socket_addrs().map_err(cannot)?)?;
+    let (listener, own) = listen(&places).map_err(cannot)?;
     let mut gathering = Gathering {
         membership,
         own: hello(own),
-        acceptor: Acceptor::new(listener).map_err(cannot)?,
+        acceptor: Acceptor::new(listener, gate).map_err(cannot)?,
         members: (0..membership.processes).map(|_| None).collect(),
-        turned_away: Vec::new(),
-        deadline: Instant::now() + membership.deadline,
+        unproven: BTreeSet::new(),
+        deadline,
     };
     let joined = gathering.admit_all().and_then(|()| gathering.connect());
     joined.inspect_err(|error| gathering.tell_all(&Message::Refused(error.to_string())))
@@ -54,10 +59,13 @@ impl Gathering<'_> {
     fn admit_all(&mut self) -> Result<()> {
         while self.members[1..].iter().any(Option::is_none) {
             match self.acceptor.next(self.deadline) {
-                Some(Event::Came(stream, Message::Hello(hello), challenge)) => {
-                    self.admit(stream, hello, challenge)?;
+                Some(Event::Came(arrival)) => self.admit(arrival)?,
+                Some(Event::Unproven(process)) => {
+                    // It may call itself anything.
+                    if (1..self.membership.processes).contains(&process) {
+                        self.unproven.insert(process);
+                    }
                 }
-                Some(Event::Came(..)) => {}
                 Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
                 None => return Err(self.too_late().into()),
             }
@@ -65,47 +73,52 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    /// Admits a new process. A process that runs another program is refused, and all others continue
-    /// to wait.
-    fn admit(&mut self, stream: TcpStream, hello: Hello, challenge: u64) -> Result<()> {
-        if hello.proof != hello.proof(binary(), challenge) {
-            let why = other_build(hello.process, [&self.own.version, &hello.version]);
-            // If it has gone already, nothing is lost.
-            let _ = send(&stream, &Message::Refused(why.clone()));
-            self.turned_away.push(why);
-            return Ok(());
-        }
-        let process = hello.process;
+    /// Admits a process that has proved that it belongs to the run.
+    fn admit(&mut self, arrival: Arrival) -> Result<()> {
+        let Arrival { channel, process, .. } = arrival;
         let member = self.members.get(process as usize);
         let twice = || format!("two processes came with RANK {process}: give each its own");
         let taken = member.is_some_and(Option::is_some).then(twice);
-        if let Some(cause) = objection(&self.own, &hello).or(taken) {
-            // As above.
-            let _ = send(&stream, &Message::Refused(cause.clone()));
-            return Err(FabricError::Refused { cause }.into());
+        let objection = match &arrival.hello {
+            None => Some(other_tls(process, arrival.tls)),
+            Some(hello) => objection(&self.own, process, hello).or(taken),
+        };
+        match (objection, arrival.hello) {
+            (None, Some(hello)) => {
+                // The deadline itself is not the end of this process.
+                self.acceptor
+                    .hear(process, &channel, self.deadline + GRACE)
+                    .map_err(|_| FabricError::Vanished { process })?;
+                self.members[process as usize] = Some((channel, hello));
+                Ok(())
+            }
+            (objection, _) => {
+                let cause = objection.unwrap_or_default();
+                // If it has gone already, nothing is lost.
+                let _ = send(&channel, &Message::Refused(cause.clone()), self.deadline);
+                Err(FabricError::Refused { cause }.into())
+            }
         }
-        // From here until all are connected.
-        let deadline = self.deadline + self.membership.deadline;
-        self.acceptor
-            .hear(process, &stream, 1, deadline)
-            .map_err(|_| FabricError::Vanished { process })?;
-        self.members[process as usize] = Some((stream, hello));
-        Ok(())
     }
 
     /// Tells all processes the addresses, and waits until each is connected with each.
     fn connect(&mut self) -> Result<(Known, Vec<Option<Pair>>)> {
-        let known = self.known();
+        let known = self.known().map_err(|source| FabricError::CannotSetUp {
+            process: 0,
+            source: Arc::new(source),
+        })?;
+        let run = self.acceptor.gate().key.of_run(&known.run);
+        self.acceptor.open(run);
         self.tell_all(&Message::Welcome {
             addresses: known.addresses.clone(),
-            pass: known.pass,
+            run: known.run,
         });
         let mut table = Table::new(0, self.membership.processes, self.own.address);
         let mut connected = 1;
-        let deadline = Instant::now() + self.membership.deadline;
         while connected < self.members.len() || !table.missing().is_empty() {
-            match self.acceptor.next(deadline) {
-                Some(Event::Came(stream, message, _)) => table.take(stream, &message, known.pass),
+            match self.acceptor.next(self.deadline) {
+                Some(Event::Came(arrival)) => table.take(arrival),
+                Some(Event::Unproven(_)) => {}
                 Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
                 Some(Event::Said(process, Ok(Message::Failed(why)))) => {
                     let cause = format!("process {process}: {}", plain(&why));
@@ -126,7 +139,7 @@ impl Gathering<'_> {
         Ok((known, table.lines()))
     }
 
-    fn known(&self) -> Known {
+    fn known(&self) -> io::Result<Known> {
         let others = self.members.iter().flatten().map(|(_, hello)| hello.address);
         let mut addresses: Vec<_> = std::iter::once(self.own.address).chain(others).collect();
         let here = here(&self.members);
@@ -135,49 +148,96 @@ impl Gathering<'_> {
                 address.set_ip(here);
             }
         }
-        let pass = RandomState::new().hash_one(Instant::now());
-        Known { addresses, pass }
+        let mut run = [0; 32];
+        getrandom::fill(&mut run)?;
+        Ok(Known { addresses, run })
     }
 
     /// Tells all processes that have connected. If one has gone, its receiver notices it.
     fn tell_all(&self, message: &Message) {
-        for (stream, _) in self.members.iter().flatten() {
-            let _ = send(stream, message);
+        for (channel, _) in self.members.iter().flatten() {
+            let _ = send(channel, message, self.deadline + GRACE);
         }
     }
 
-    fn too_late(&mut self) -> FabricError {
+    fn too_late(&self) -> FabricError {
         let missing =
             (1..self.membership.processes).filter(|&process| self.members[process as usize].is_none());
+        let missing: Vec<u32> = missing.collect();
+        let note = |process: &u32| match &self.membership.secret {
+            Some(_) => format!("a process came that calls itself {process} and does not know the secret"),
+            None => other_build(*process, [&self.own.version; 2]),
+        };
         FabricError::Missing {
-            processes: missing.collect(),
+            turned_away: self
+                .unproven
+                .iter()
+                .filter(|process| missing.contains(process))
+                .map(note)
+                .collect(),
+            processes: missing,
             of: self.membership.processes,
             address: self.membership.address.clone(),
             seconds: self.membership.deadline.as_secs_f64(),
-            turned_away: std::mem::take(&mut self.turned_away),
         }
     }
 }
 
-/// Listens at this address.
-fn listen(address: &str) -> io::Result<(TcpListener, SocketAddr)> {
-    let mut places: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
-    for place in &mut places {
-        if is_own_name(address, place.ip()) {
+/// Where process 0 may listen, and the address by which others of its machine know it.
+fn places(
+    membership: &Membership,
+    found: impl Iterator<Item = SocketAddr>,
+) -> Result<Vec<(SocketAddr, Option<IpAddr>)>> {
+    let place = |mut place: SocketAddr| {
+        let is_own = is_own_name(&membership.address, place.ip());
+        if membership.secret.is_none() {
+            // Others may come to it by another address of this machine.
+            let known = match place.ip() {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            return place
+                .ip()
+                .is_loopback()
+                .then_some((place, is_own.then_some(known)));
+        }
+        if is_own {
             place.set_ip(anywhere(place.ip()));
         }
+        Some((place, None))
+    };
+    let places: Vec<_> = found.filter_map(place).collect();
+    match places.is_empty() && membership.secret.is_none() {
+        true => Err(FabricError::from(SecretError::Needed {
+            address: membership.address.clone(),
+        })
+        .into()),
+        false => Ok(places),
     }
-    let listener = TcpListener::bind(&places[..])?;
-    let own = listener.local_addr()?;
-    Ok((listener, own))
+}
+
+/// Listens at the first of these places that is free.
+fn listen(places: &[(SocketAddr, Option<IpAddr>)]) -> io::Result<(TcpListener, SocketAddr)> {
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for (place, known) in places {
+        match TcpListener::bind(place) {
+            Ok(listener) => {
+                let mut own = listener.local_addr()?;
+                own.set_ip(known.unwrap_or(own.ip()));
+                return Ok((listener, own));
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// The address at which other machines reach this one, if any process is on another machine.
-fn here(members: &[Option<(TcpStream, Hello)>]) -> IpAddr {
+fn here(members: &[Option<(Arc<Channel>, Hello)>]) -> IpAddr {
     let own = members
         .iter()
         .flatten()
-        .filter_map(|(stream, _)| stream.local_addr().ok());
+        .filter_map(|(channel, _)| channel.here().ok());
     let mut own = own.map(|address| address.ip()).filter(|ip| !ip.is_loopback());
     own.next().unwrap_or(Ipv4Addr::LOCALHOST.into())
 }

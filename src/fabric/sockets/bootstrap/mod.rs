@@ -7,13 +7,20 @@ mod first;
 mod message;
 mod others;
 mod peer;
+mod reach;
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::error::{FabricError, Result};
+use super::channel::Channel;
+use super::gate::{Gate, Key, Secret};
+use crate::error::{FabricError, Result, SecretError};
 use crate::fabric::processes::binary;
 use message::Hello;
+
+/// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
+pub(super) const GRACE: Duration = Duration::from_secs(2);
 
 /// A process's place in a run of several processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +31,16 @@ pub struct Membership {
     pub processes: u32,
     /// Where process 0 listens: host and port.
     pub address: String,
-    /// How long to wait for the others.
+    /// How long all of it may take: to wait for the others, and to connect with each.
     pub deadline: Duration,
     /// How long another machine may be silent before it counts as gone. [`Membership::SILENCE`] is the usual
     /// value. A stopped process is not gone, because its machine still answers.
     pub silence: Duration,
+    /// What all processes of the run know, and nobody else. `None`: all are on this machine, and each proves
+    /// only that it runs the same program file.
+    pub secret: Option<Secret>,
+    /// Whether connections between machines are encrypted. It needs the feature `tls`, and a secret.
+    pub tls: bool,
 }
 
 impl Membership {
@@ -36,15 +48,12 @@ impl Membership {
     pub const SILENCE: Duration = Duration::from_secs(90);
 }
 
-/// How many connections there are between two processes.
-const LINES: usize = 2;
-
 /// The connections between two processes.
 pub(super) struct Pair {
     /// The connection for frames.
-    pub(super) data: TcpStream,
+    pub(super) data: Arc<Channel>,
     /// Nothing is ever written here. So it ends only when the other process or its machine has gone.
-    pub(super) watch: TcpStream,
+    pub(super) watch: Arc<Channel>,
 }
 
 /// The connections to all other processes.
@@ -58,31 +67,39 @@ pub(super) struct Joined {
 /// Where every process is. All know it once the last one has connected.
 struct Known {
     addresses: Vec<SocketAddr>,
-    /// The secret that shows who belongs to the run.
-    pass: u64,
+    /// The number of this run. Process 0 has drawn it at random.
+    run: [u8; 32],
 }
 
-pub(super) fn join(membership: &Membership, program: &str) -> Result<Joined> {
+pub(super) fn join(membership: &Membership, program: &str, deadline: Instant) -> Result<Joined> {
     let Membership {
         process, processes, ..
     } = *membership;
     if process >= processes {
         return Err(FabricError::NoSuchProcess { process, processes }.into());
     }
-    // It takes a moment, so it is done before anybody waits for it.
-    binary();
-    let hello = |address| Hello {
+    if membership.tls && membership.secret.is_none() {
+        return Err(FabricError::from(SecretError::NeededForTls).into());
+    }
+    if membership.tls && !cfg!(feature = "tls") {
+        return Err(FabricError::from(SecretError::NoTls).into());
+    }
+    let gate = Gate {
         process,
+        tls: membership.tls,
+        key: Key::new(membership.secret.as_ref()),
+        run: None,
+    };
+    let hello = |address| Hello {
         processes,
         address,
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        binary: *binary(),
         program: program.to_owned(),
-        proof: [0; 32],
     };
-    let (known, pairs) = if process == 0 {
-        first::gather(membership, hello)?
-    } else {
-        others::come(membership, hello)?
+    let (known, pairs) = match process {
+        0 => first::gather(membership, gate, hello, deadline)?,
+        _ => others::come(membership, gate, hello, deadline)?,
     };
     let own = known.addresses[process as usize].ip();
     let all = (0..).zip(&known.addresses);

@@ -3,21 +3,18 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Event};
-use super::message::{Hello, Message, left, receive, send};
+use super::alike::other_tls;
+use super::message::{Hello, Message, receive, send};
 use super::peer::Table;
-use super::{Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{FabricError, Result};
-use crate::fabric::processes::{binary, plain};
-
-/// The pause between two tries to reach process 0.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
-const GRACE: Duration = Duration::from_secs(2);
+use super::reach::reach;
+use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
+use crate::error::{FabricError, Result, SecretError};
+use crate::fabric::processes::plain;
+use crate::fabric::sockets::channel::Channel;
+use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side};
 
 /// How long one of several addresses may be silent.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);
@@ -25,49 +22,48 @@ const ONE_ADDRESS: Duration = Duration::from_secs(2);
 /// The addresses of all processes, and the connections to the others.
 pub(super) fn come(
     membership: &Membership,
+    mut gate: Gate,
     hello: impl FnOnce(SocketAddr) -> Hello,
+    deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let deadline = Instant::now() + membership.deadline;
-    let address = &membership.address;
-    let (first, challenge) = reach(membership, deadline)?;
+    let first = Arc::new(reach_first(membership, &gate, deadline)?);
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: "a free port".to_owned(),
         source: Arc::new(source),
     };
     // This process reaches process 0 from this address. So the others, which reach process 0 too, can use it.
-    let own = first.local_addr().map_err(cannot)?.ip();
-    let own = if is_own_name(address, own) {
-        anywhere(own)
-    } else {
-        own
+    let own = first.here().map_err(cannot)?.ip();
+    let own = match membership.secret.is_some() && is_own_name(&membership.address, own) {
+        true => anywhere(own),
+        false => own,
     };
     let listener = TcpListener::bind((own, 0)).map_err(cannot)?;
-    let mut hello = hello(listener.local_addr().map_err(cannot)?);
-    hello.proof = hello.proof(binary(), challenge);
+    let hello = hello(listener.local_addr().map_err(cannot)?);
     let known = introduce(membership, &first, hello, deadline)?;
-    // The others began to wait when the last process connected.
-    let deadline = Instant::now() + membership.deadline;
-    let acceptor = Acceptor::new(listener).map_err(cannot)?;
-    acceptor.hear(0, &first, 1, deadline + GRACE).map_err(cannot)?;
-    let at = first.peer_addr().map_err(cannot)?;
+    gate.run = Some(gate.key.of_run(&known.run));
+    let mut acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
+    acceptor.hear(0, &first, deadline + GRACE).map_err(cannot)?;
+    let at = first.there().map_err(cannot)?;
     let mut table = Table::new(membership.process, membership.processes, at);
-    let connected = connect(&acceptor, &mut table, &known, deadline);
+    let connected = connect(&mut acceptor, &mut table, &known, deadline);
     if let Err(error) = &connected {
         // If process 0 has gone, it has told the others why.
-        let _ = send(&first, &Message::Failed(error.to_string()));
+        let _ = send(&first, &Message::Failed(error.to_string()), deadline + GRACE);
     }
     connected?;
-    send(&first, &Message::Connected).map_err(|error| unheard(membership, error))?;
-    wait_until_ready(&acceptor, deadline + GRACE)?;
+    let told = send(&first, &Message::Connected, deadline + GRACE);
+    told.map_err(|error| unheard(membership, error))?;
+    wait_until_ready(&mut acceptor, deadline + GRACE)?;
     Ok((known, table.lines()))
 }
 
 /// Says hello to process 0, and waits until it has heard all and tells their addresses.
-fn introduce(membership: &Membership, first: &TcpStream, hello: Hello, deadline: Instant) -> Result<Known> {
-    let said = send(first, &Message::Hello(hello)).and_then(|()| receive(first, deadline + GRACE));
+fn introduce(membership: &Membership, first: &Channel, hello: Hello, deadline: Instant) -> Result<Known> {
+    let deadline = deadline + GRACE;
+    let said = send(first, &Message::Hello(hello), deadline).and_then(|()| receive(first, deadline));
     match said {
-        Ok(Message::Welcome { addresses, pass }) if addresses.len() == membership.processes as usize => {
-            Ok(Known { addresses, pass })
+        Ok(Message::Welcome { addresses, run }) if addresses.len() == membership.processes as usize => {
+            Ok(Known { addresses, run })
         }
         Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
         Ok(_) => Err(foreign(&membership.address).into()),
@@ -76,15 +72,16 @@ fn introduce(membership: &Membership, first: &TcpStream, hello: Hello, deadline:
 }
 
 /// Connects to the processes with lower numbers, and waits for those with higher ones.
-fn connect(acceptor: &Acceptor, table: &mut Table, known: &Known, deadline: Instant) -> Result<()> {
-    table.reach_lower(known, deadline)?;
+fn connect(acceptor: &mut Acceptor, table: &mut Table, known: &Known, deadline: Instant) -> Result<()> {
+    table.reach_lower(known, acceptor.gate(), deadline)?;
     loop {
         let processes = table.missing();
         if processes.is_empty() {
             return Ok(());
         }
         match acceptor.next(deadline) {
-            Some(Event::Came(stream, message, _)) => table.take(stream, &message, known.pass),
+            Some(Event::Came(arrival)) => table.take(arrival),
+            Some(Event::Unproven(_)) => {}
             Some(Event::Said(_, said)) => ready(said)?,
             None => {
                 let process = table.process();
@@ -95,12 +92,12 @@ fn connect(acceptor: &Acceptor, table: &mut Table, known: &Known, deadline: Inst
 }
 
 /// Waits until process 0 says that all are connected.
-fn wait_until_ready(acceptor: &Acceptor, deadline: Instant) -> Result<()> {
+fn wait_until_ready(acceptor: &mut Acceptor, deadline: Instant) -> Result<()> {
     loop {
         match acceptor.next(deadline) {
             Some(Event::Said(_, said)) => return ready(said),
             // All have connected already.
-            Some(Event::Came(..)) => {}
+            Some(Event::Came(_) | Event::Unproven(_)) => {}
             None => return Err(FabricError::Vanished { process: 0 }.into()),
         }
     }
@@ -137,34 +134,58 @@ fn unheard(membership: &Membership, error: io::Error) -> FabricError {
     }
 }
 
-/// Connects to process 0 once it listens. Returns the connection and its challenge.
-fn reach(membership: &Membership, deadline: Instant) -> Result<(TcpStream, u64)> {
-    loop {
-        let error = match connect_any(&membership.address, deadline) {
-            Ok(stream) => match receive(&stream, deadline + GRACE) {
-                Ok(Message::Challenge(challenge)) => return Ok((stream, challenge)),
-                Ok(_) => return Err(foreign(&membership.address).into()),
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => error,
-                Err(error) => return Err(unheard(membership, error).into()),
-            },
-            Err(error) => error,
-        };
-        if Instant::now() + PAUSE >= deadline {
-            return Err(FabricError::CannotReach {
-                address: membership.address.clone(),
+/// Connects to process 0 once it listens.
+fn reach_first(membership: &Membership, gate: &Gate, deadline: Instant) -> Result<Channel> {
+    let address = &membership.address;
+    let own_only = membership.secret.is_none();
+    let needed = || {
+        FabricError::from(SecretError::Needed {
+            address: address.clone(),
+        })
+    };
+    if own_only && leads_away(address) {
+        return Err(needed().into());
+    }
+    let connect = |time| connect_any(address, own_only, time);
+    let has_secret = membership.secret.is_some();
+    let (channel, talk) =
+        reach(connect, gate, (0, Purpose::Join), deadline).map_err(|rebuff| match rebuff {
+            // Where the name leads may be known only now.
+            Rebuff::Unreached(_) if own_only && leads_away(address) => needed(),
+            Rebuff::Unreached(error) => FabricError::CannotReach {
+                address: address.clone(),
                 seconds: membership.deadline.as_secs_f64(),
                 source: Arc::new(error),
-            }
-            .into());
+            },
+            Rebuff::Failed(error) => unheard(membership, error),
+            Rebuff::NotTaken => FabricError::from(SecretError::NotLetIn {
+                address: address.clone(),
+                has_secret,
+            }),
+            Rebuff::Impostor => FabricError::from(SecretError::Impostor {
+                address: address.clone(),
+            }),
+        })?;
+    match talk.wants_tls(Side::Listens) == membership.tls {
+        true => Ok(channel),
+        false => Err(FabricError::Refused {
+            cause: other_tls(membership.process, membership.tls),
         }
-        thread::sleep(PAUSE);
+        .into()),
     }
 }
 
-/// Connects to the first of the addresses that accepts.
-fn connect_any(address: &str, deadline: Instant) -> io::Result<TcpStream> {
+/// Whether an address leads only to other hosts, or can be reached from them.
+fn leads_away(address: &str) -> bool {
+    let mut addresses = address.to_socket_addrs().into_iter().flatten().peekable();
+    addresses.peek().is_some() && !addresses.any(|address| address.ip().is_loopback())
+}
+
+/// Connects to the first of the addresses that accepts. `own_only`: only to those of this machine alone.
+fn connect_any(address: &str, own_only: bool, time: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
-    let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    let mut addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    addresses.retain(|address| !own_only || address.ip().is_loopback());
     for address in &addresses {
         // One of several addresses may not answer at all. Leave time for the others.
         let most = if addresses.len() > 1 {
@@ -172,7 +193,7 @@ fn connect_any(address: &str, deadline: Instant) -> io::Result<TcpStream> {
         } else {
             Duration::MAX
         };
-        match TcpStream::connect_timeout(address, left(deadline).min(most)) {
+        match TcpStream::connect_timeout(address, time.min(most)) {
             // The system may give the connecting end the very port that it connects to. Then the process
             // would be connected with itself.
             Ok(stream) if stream.local_addr()? == *address => {}

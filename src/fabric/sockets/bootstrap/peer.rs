@@ -1,18 +1,23 @@
 //! The connections between all pairs of processes: the higher number connects to the lower one, twice.
 
-use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::message::{Message, left, receive, send};
-use super::{Known, LINES, Pair};
+use super::acceptor::Arrival;
+use super::reach::reach;
+use super::{Known, Pair};
 use crate::error::{FabricError, Result};
+use crate::fabric::sockets::channel::Channel;
+use crate::fabric::sockets::gate::{Gate, Purpose};
+
+/// What the connections between two processes are for.
+const LINES: [Purpose; 2] = [Purpose::Data, Purpose::Watch];
 
 /// The connections to the other processes made so far.
 pub(super) struct Table {
     /// By process.
-    lines: Vec<[Option<TcpStream>; LINES]>,
+    lines: Vec<[Option<Arc<Channel>>; LINES.len()]>,
     process: u32,
     /// The address at which this process reaches process 0.
     first: SocketAddr,
@@ -29,47 +34,35 @@ impl Table {
     }
 
     /// Connects to all processes with lower numbers.
-    pub(super) fn reach_lower(&mut self, known: &Known, deadline: Instant) -> Result<()> {
+    pub(super) fn reach_lower(&mut self, known: &Known, gate: &Gate, deadline: Instant) -> Result<()> {
         for peer in 0..self.process {
-            for line in 0..LINES {
-                let address = match peer {
-                    0 => self.first,
-                    _ => known.addresses[peer as usize],
-                };
-                let (process, pass) = (self.process, known.pass);
-                let reached = reach(address, &Message::Peer { process, pass, line }, deadline);
-                let source = match reached {
-                    Ok(stream) => {
-                        self.lines[peer as usize][line] = Some(stream);
-                        continue;
-                    }
-                    Err(error) => Arc::new(error),
-                };
-                return Err(FabricError::CannotReachPeer {
+            let address = match peer {
+                0 => self.first,
+                _ => known.addresses[peer as usize],
+            };
+            for (line, purpose) in LINES.into_iter().enumerate() {
+                let connect = |time| TcpStream::connect_timeout(&address, time);
+                let reached = reach(connect, gate, (peer, purpose), deadline);
+                let (channel, _) = reached.map_err(|rebuff| FabricError::CannotReachPeer {
                     process: peer,
                     address,
-                    source,
-                }
-                .into());
+                    source: Arc::new(rebuff.into()),
+                })?;
+                self.lines[peer as usize][line] = Some(Arc::new(channel));
             }
         }
         Ok(())
     }
 
     /// Takes a connection from a process with a higher number. Any other connection is closed.
-    pub(super) fn take(&mut self, stream: TcpStream, message: &Message, pass: u64) {
-        if let Message::Peer {
-            process,
-            pass: shown,
-            line,
-        } = *message
-            && shown == pass
-            && process > self.process
-            && let Some(lines) = self.lines.get_mut(process as usize)
-            && let Some(place) = lines.get_mut(line)
-            && place.is_none()
+    pub(super) fn take(&mut self, arrival: Arrival) {
+        let line = LINES.iter().position(|purpose| *purpose == arrival.purpose);
+        if let Some(line) = line
+            && arrival.process > self.process
+            && let Some(lines) = self.lines.get_mut(arrival.process as usize)
+            && lines[line].is_none()
         {
-            *place = Some(stream);
+            lines[line] = Some(arrival.channel);
         }
     }
 
@@ -87,21 +80,12 @@ impl Table {
 
     /// The connections, when none is missing.
     pub(super) fn lines(self) -> Vec<Option<Pair>> {
-        let whole = |[data, watch]: [Option<TcpStream>; LINES]| {
+        let whole = |[data, watch]: [Option<Arc<Channel>>; LINES.len()]| {
             Some(Pair {
                 data: data?,
                 watch: watch?,
             })
         };
         self.lines.into_iter().map(whole).collect()
-    }
-}
-
-/// Connects to a process with a lower number and tells it who is connecting.
-fn reach(address: SocketAddr, who: &Message, deadline: Instant) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect_timeout(&address, left(deadline))?;
-    match receive(&stream, deadline)? {
-        Message::Challenge(_) => send(&stream, who).map(|()| stream),
-        _ => Err(ErrorKind::InvalidData.into()),
     }
 }

@@ -5,6 +5,8 @@ use std::ops::Range;
 use super::Routing;
 use crate::cpu::math::exp;
 use crate::cpu::real::Real;
+use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// The experts of a micro-batch's tokens. Rows are sorted by expert, and the rows of an expert by token. The
 /// lists are used again for the next micro-batch.
@@ -22,6 +24,8 @@ pub(super) struct Choice {
     counts: Vec<usize>,
     /// Room for numbers of one token, an expert each.
     room: Vec<f32>,
+    /// Room for all lists.
+    table: Vec<u32>,
 }
 
 impl Choice {
@@ -57,11 +61,34 @@ impl Choice {
         }
     }
 
-    /// Sorts the rows of these experts. Their weights are not known.
-    pub(super) fn sort(&mut self, chosen: &[u32], routing: Routing) {
+    /// What a later pass needs of the choice: of each token its experts, and the weights of the rows.
+    pub(super) fn keep(&self) -> Result<[Tensor; 2]> {
+        let mut chosen = Tensor::scratch_ids(&[self.chosen.len()]);
+        chosen.ids_mut().copy_from_slice(&self.chosen);
+        let mut weights = Tensor::on_host(&[self.weights.len()])?;
+        weights.f32_mut().copy_from_slice(&self.weights);
+        Ok([chosen, weights])
+    }
+
+    /// Makes the choice again from what was kept of it.
+    pub(super) fn restore(&mut self, [chosen, weights]: &[Tensor; 2], routing: Routing) {
         self.chosen.clear();
-        self.chosen.extend_from_slice(chosen);
+        self.chosen.extend_from_slice(chosen.ids());
+        self.weights.clear();
+        self.weights.extend_from_slice(weights.f32());
         self.group(routing);
+    }
+
+    /// All lists, one after the other: experts and places of tokens, tokens and weights of rows, and how many
+    /// rows each expert has.
+    pub(super) fn table(&mut self) -> &[u32] {
+        self.table.clear();
+        for list in [&self.chosen, &self.places, &self.tokens] {
+            self.table.extend_from_slice(list);
+        }
+        self.table.extend_from_slice(bytemuck::cast_slice(&self.weights));
+        self.table.extend(self.counts.iter().map(|&count| count as u32));
+        &self.table
     }
 
     fn group(&mut self, routing: Routing) {
@@ -103,7 +130,7 @@ impl Choice {
         routing: Routing,
     ) {
         let tokens = out.len() / routing.experts;
-        let share = routing.auxiliary * routing.experts as f32 / tokens as f32;
+        let share = routing.share(tokens);
         self.room.resize(routing.experts, 0.0);
         let scores = scores.chunks_exact(routing.experts);
         for (token, (out, scores)) in out.chunks_exact_mut(routing.experts).zip(scores).enumerate() {

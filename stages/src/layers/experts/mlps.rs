@@ -2,16 +2,20 @@
 
 use std::ops::Range;
 
-use super::choice::Choice;
+use super::placed::Placed;
 use super::routing::Routing;
-use crate::cpu::{experts, gated};
+use crate::cpu::gated;
+use crate::cpu::real::in_format;
+use crate::cuda::Rows;
 use crate::error::Result;
 use crate::init::Init;
 use crate::layers::GateForm;
-use crate::layers::operands::Factor;
 use crate::layers::weight_matrix::WeightMatrix;
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
+
+/// The activation of an expert.
+const FORM: GateForm = GateForm::Silu;
 
 /// The experts of a layer, and their sizes.
 #[derive(Debug)]
@@ -71,146 +75,135 @@ impl Mlps {
     }
 
     /// The experts that have rows.
-    fn busy(&mut self, choice: &Choice) -> impl Iterator<Item = (&mut Expert, Range<usize>)> {
+    fn busy(&mut self, rows: &Placed<'_>) -> impl Iterator<Item = (&mut Expert, Range<usize>)> {
         self.experts
             .iter_mut()
-            .zip(choice.rows())
-            .filter(|(_, rows)| !rows.is_empty())
+            .zip(rows.ranges())
+            .filter(|(_, range)| !range.is_empty())
     }
 
     /// Gate and up of every row.
-    pub(super) fn gate_up<N: Factor>(&mut self, choice: &Choice, input: &Tensor) -> Result<Tensor> {
-        let mut inputs = beside(input, choice, self.dim)?;
-        experts::take::<N>(inputs.numbers_mut(), input.numbers(), &choice.tokens, self.dim);
-        let mut gate_up = beside(input, choice, 2 * self.ffn)?;
-        for (expert, rows) in self.busy(choice) {
-            let out = gate_up.numbers_mut::<N>();
-            expert.gate_up.forward_rows(out, inputs.numbers(), &rows);
+    pub(super) fn gate_up(&mut self, rows: &Placed<'_>, input: &Tensor) -> Result<Tensor> {
+        let inputs = rows.take(input)?;
+        let mut gate_up = rows.beside(input, 2 * self.ffn)?;
+        for (expert, range) in self.busy(rows) {
+            expert.gate_up.forward_rows(&mut gate_up, &inputs, &range)?;
         }
         Ok(gate_up)
     }
 
     /// The output, from gate and up.
-    pub(super) fn output<N: Factor>(
-        &mut self,
-        choice: &Choice,
-        gate_up: &Tensor,
-        input: &Tensor,
-    ) -> Result<Tensor> {
-        let mut values = beside(input, choice, self.ffn)?;
-        gated::forward::<N>(GateForm::Silu, values.numbers_mut(), gate_up.numbers(), self.ffn);
-        let mut outputs = beside(input, choice, self.dim)?;
-        for (expert, rows) in self.busy(choice) {
-            let out = outputs.numbers_mut::<N>();
-            expert.down.forward_rows(out, values.numbers(), &rows);
+    pub(super) fn output(&mut self, rows: &Placed<'_>, gate_up: &Tensor, input: &Tensor) -> Result<Tensor> {
+        let values = self.values(rows, gate_up)?;
+        let mut outputs = rows.beside(input, self.dim)?;
+        for (expert, range) in self.busy(rows) {
+            expert.down.forward_rows(&mut outputs, &values, &range)?;
         }
-        self.mixed::<N>(choice, &outputs, input)
+        rows.mixed(&outputs, input)
     }
 
-    /// The outputs of all experts, added up for each token.
-    fn mixed<N: Factor>(&self, choice: &Choice, outputs: &Tensor, input: &Tensor) -> Result<Tensor> {
-        let mut output = input.beside(input.dims())?;
-        let sums = output.numbers_mut::<N>();
-        sums.fill(N::narrow(0.0));
-        let (places, weights) = (&choice.places, Some(&choice.weights[..]));
-        experts::add_mixed(sums, outputs.numbers(), places, weights, self.dim);
-        Ok(output)
+    /// The inputs of the second products.
+    fn values(&self, rows: &Placed<'_>, gate_up: &Tensor) -> Result<Tensor> {
+        let mut values = rows.beside(gate_up, self.ffn)?;
+        match gate_up.gpu()? {
+            Some(gpu) => {
+                let of_output = shape_of(&values);
+                gpu.gated(gate_up.dtype(), FORM, values.at(), gate_up.at(), of_output)?;
+            }
+            None => in_format!(gate_up.dtype(), N => {
+                gated::forward::<N>(FORM, values.numbers_mut(), gate_up.numbers(), self.ffn);
+            }),
+        }
+        Ok(values)
     }
 
-    /// The output of one token of `f32`, without packed copies of weights.
-    pub(super) fn next(&self, choice: &Choice, input: &Tensor) -> Result<Tensor> {
-        let mut gate_up = beside(input, choice, 2 * self.ffn)?;
-        let mut values = beside(input, choice, self.ffn)?;
-        let mut outputs = beside(input, choice, self.dim)?;
-        let of_token = || {
-            self.experts
-                .iter()
-                .zip(choice.rows())
-                .filter(|(_, rows)| !rows.is_empty())
+    /// The output of one token of `f32` on the CPU, without packed copies of weights.
+    pub(super) fn next(&self, rows: &Placed<'_>, input: &Tensor) -> Result<Tensor> {
+        let mut gate_up = rows.beside(input, 2 * self.ffn)?;
+        let mut outputs = rows.beside(input, self.dim)?;
+        let busy = || {
+            let experts = self.experts.iter().zip(rows.ranges());
+            let busy = experts.filter(|(_, range)| !range.is_empty());
+            busy.map(|(expert, range)| (expert, range.start))
         };
-        let rows = || of_token().map(|(expert, rows)| (expert, rows.start));
-        for (expert, row) in rows() {
+        for (expert, row) in busy() {
             let out = &mut gate_up.f32_mut()[2 * self.ffn * row..][..2 * self.ffn];
             expert.gate_up.forward_row(out, input.f32());
         }
-        gated::forward::<f32>(GateForm::Silu, values.f32_mut(), gate_up.f32(), self.ffn);
-        for (expert, row) in rows() {
+        let values = self.values(rows, &gate_up)?;
+        for (expert, row) in busy() {
             let out = &mut outputs.f32_mut()[self.dim * row..][..self.dim];
-            expert
-                .down
-                .forward_row(out, &values.f32()[self.ffn * row..][..self.ffn]);
+            let values = &values.f32()[self.ffn * row..][..self.ffn];
+            expert.down.forward_row(out, values);
         }
-        self.mixed::<f32>(choice, &outputs, input)
+        rows.mixed(&outputs, input)
     }
 
     /// Gradients of gate and up, in place of them, the slope of each row's weight, and the inputs of the
     /// second products times these weights.
-    pub(super) fn inner_grads<N: Factor>(
+    pub(super) fn inner_grads(
         &mut self,
-        choice: &Choice,
+        rows: &Placed<'_>,
         gate_up: &mut Tensor,
         grad: &Tensor,
     ) -> Result<[Tensor; 2]> {
-        let mut grads = beside(grad, choice, self.dim)?;
-        experts::take::<N>(grads.numbers_mut(), grad.numbers(), &choice.tokens, self.dim);
-        let mut inner = beside(grad, choice, self.ffn)?;
-        for (expert, rows) in self.busy(choice) {
-            expert
-                .down
-                .backward_rows(inner.numbers_mut::<N>(), grads.numbers(), &rows);
+        let grads = rows.take(grad)?;
+        let mut inner = rows.beside(grad, self.ffn)?;
+        for (expert, range) in self.busy(rows) {
+            expert.down.backward_rows(&mut inner, &grads, &range)?;
         }
-        let (mut values, ffn) = (beside(grad, choice, self.ffn)?, self.ffn);
-        gated::forward::<N>(GateForm::Silu, values.numbers_mut(), gate_up.numbers(), ffn);
-        let weights = &choice.weights;
-        let mut slopes = Tensor::on_host(&[weights.len()])?;
-        let both = (inner.numbers_mut::<N>(), values.numbers_mut());
-        experts::weigh(both.0, both.1, weights, slopes.f32_mut(), ffn);
-        gated::backward::<N>(GateForm::Silu, inner.numbers(), gate_up.numbers_mut(), ffn);
+        let mut values = self.values(rows, gate_up)?;
+        let slopes = rows.weigh(&mut inner, &mut values)?;
+        match grad.gpu()? {
+            Some(gpu) => {
+                let (at, of_output) = (gate_up.at_mut(&gpu)?, shape_of(&inner));
+                gpu.gated_backward(grad.dtype(), FORM, inner.at(), at, of_output)?;
+            }
+            None => in_format!(grad.dtype(), N => {
+                gated::backward::<N>(FORM, inner.numbers(), gate_up.numbers_mut(), self.ffn);
+            }),
+        }
         Ok([slopes, values])
     }
 
     /// Adds what comes through the experts to the input gradient.
-    pub(super) fn add_input_grad<N: Factor>(
+    pub(super) fn add_input_grad(
         &mut self,
-        choice: &Choice,
+        rows: &Placed<'_>,
         input_grad: &mut Tensor,
         gate_up: &Tensor,
     ) -> Result<()> {
-        let mut rows_grad = beside(input_grad, choice, self.dim)?;
-        for (expert, rows) in self.busy(choice) {
-            let out = rows_grad.numbers_mut::<N>();
-            expert.gate_up.backward_rows(out, gate_up.numbers(), &rows);
+        let mut rows_grad = rows.beside(input_grad, self.dim)?;
+        for (expert, range) in self.busy(rows) {
+            expert.gate_up.backward_rows(&mut rows_grad, gate_up, &range)?;
         }
-        let sums = input_grad.numbers_mut::<N>();
-        experts::add_mixed(sums, rows_grad.numbers(), &choice.places, None, self.dim);
-        Ok(())
+        rows.add(input_grad, &rows_grad)
     }
 
-    /// Adds the weight gradients of all experts.
-    pub(super) fn add_grads<N: Factor>(
+    /// Adds the weight gradients of all second products.
+    pub(super) fn add_down_grads(&mut self, rows: &Placed<'_>, values: &Tensor, grad: &Tensor) -> Result<()> {
+        let grads = rows.take(grad)?;
+        let mut all = self.experts.iter_mut().zip(rows.ranges());
+        all.try_for_each(|(expert, range)| expert.down.add_grad_of_rows(values, &grads, &range))
+    }
+
+    /// Adds the weight gradients of all first products.
+    pub(super) fn add_gate_up_grads(
         &mut self,
-        choice: &Choice,
-        [input, grad]: [&Tensor; 2],
-        [gate_up, values]: [&Tensor; 2],
+        rows: &Placed<'_>,
+        input: &Tensor,
+        gate_up: &Tensor,
     ) -> Result<()> {
-        let mut rows_of = beside(input, choice, self.dim)?;
-        experts::take::<N>(rows_of.numbers_mut(), grad.numbers(), &choice.tokens, self.dim);
-        for (expert, rows) in self.experts.iter_mut().zip(choice.rows()) {
-            expert
-                .down
-                .add_grad_of_rows::<N>(values.numbers(), rows_of.numbers(), &rows);
-        }
-        experts::take::<N>(rows_of.numbers_mut(), input.numbers(), &choice.tokens, self.dim);
-        for (expert, rows) in self.experts.iter_mut().zip(choice.rows()) {
-            expert
-                .gate_up
-                .add_grad_of_rows::<N>(rows_of.numbers(), gate_up.numbers(), &rows);
-        }
-        Ok(())
+        let inputs = rows.take(input)?;
+        let mut all = self.experts.iter_mut().zip(rows.ranges());
+        all.try_for_each(|(expert, range)| expert.gate_up.add_grad_of_rows(&inputs, gate_up, &range))
     }
 }
 
-/// A tensor for the rows of all experts.
-fn beside(tokens: &Tensor, choice: &Choice, width: usize) -> Result<Tensor> {
-    tokens.beside(&[choice.tokens.len(), width])
+/// The number and width of a tensor's rows.
+fn shape_of(rows: &Tensor) -> Rows {
+    Rows {
+        count: rows.shape().rows(),
+        width: rows.shape().last(),
+    }
 }

@@ -2,13 +2,15 @@
 
 mod choice;
 mod mlps;
+mod placed;
 mod routing;
 
 use self::choice::Choice;
 use self::mlps::Mlps;
+use self::placed::Placed;
 use super::{Linear, check_rows};
 use crate::cpu::real::in_format;
-use crate::device::DType;
+use crate::device::{Device, Place};
 use crate::error::{Result, check_positive};
 use crate::init::Init;
 use crate::kept::Kept;
@@ -30,8 +32,9 @@ pub use self::routing::Routing;
 ///
 /// Parameters: `{name}.router.weight`, `[experts, dim]`; of each expert `{name}.experts.0.gate_up.weight`,
 /// `[2 ffn, dim]`, gate first, and `{name}.experts.0.down.weight`, `[dim, ffn]`, and so on. It keeps the
-/// scores, gate and up of every token and expert, and its input unless all parameters are frozen. It runs on
-/// the CPU only. It takes no low-rank adapters.
+/// scores, gate and up of every token and expert, which experts were chosen with which weights, and its input
+/// unless all parameters are frozen. It takes no low-rank adapters. On a GPU, each forward waits for the
+/// scores, because the host chooses.
 ///
 /// With [`Routing::auxiliary`], backward adds the gradient of a second loss, which the output does not show.
 #[derive(Debug)]
@@ -70,15 +73,27 @@ impl Experts {
     }
 
     /// What forward keeps.
-    fn kept(&self, ctx: ForwardContext, input: Tensor, [scores, gate_up]: [Tensor; 2]) -> Kept {
+    fn kept(&self, ctx: ForwardContext, input: Tensor, [scores, gate_up]: [Tensor; 2]) -> Result<Kept> {
         let input = self.is_trained().then_some(input);
-        Kept::new(ctx, [Some(scores), Some(gate_up), input].into_iter().flatten())
+        let tensors = Kept::new(ctx, [Some(scores), Some(gate_up), input].into_iter().flatten());
+        let choice = Kept::new(ctx, self.choice.keep()?);
+        Ok(Kept::nested(ctx, [tensors, choice]))
+    }
+
+    /// Chooses the experts of tokens with these scores. Waits for those of a GPU.
+    fn choose(&mut self, scores: &Tensor) -> Result<()> {
+        let here = scores.clone().to(Place {
+            device: Device::Cpu,
+            ..scores.place()
+        })?;
+        in_format!(here.dtype(), N => self.choice.choose::<N>(here.numbers(), self.routing));
+        Ok(())
     }
 
     /// Scores the tokens, and chooses their experts.
     fn route(&mut self, ctx: ForwardContext, input: &Tensor) -> Result<Tensor> {
         let (scores, _) = self.router.forward(ctx, input.clone())?;
-        in_format!(scores.dtype(), N => self.choice.choose::<N>(scores.numbers(), self.routing));
+        self.choose(&scores)?;
         Ok(scores)
     }
 }
@@ -88,7 +103,7 @@ impl Layer for Experts {
         &self.name
     }
 
-    fn runs_in_bf16(&self) -> bool {
+    fn runs_on_gpus(&self) -> bool {
         true
     }
 
@@ -100,59 +115,54 @@ impl Layer for Experts {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
         let scores = self.route(ctx, &input)?;
-        let (output, gate_up) = in_format!(input.dtype(), N => {
-            let gate_up = self.mlps.gate_up::<N>(&self.choice, &input)?;
-            (self.mlps.output::<N>(&self.choice, &gate_up, &input)?, gate_up)
-        });
-        Ok((output, self.kept(ctx, input, [scores, gate_up])))
+        let rows = Placed::of(&input, &mut self.choice, self.routing)?;
+        let gate_up = self.mlps.gate_up(&rows, &input)?;
+        let output = self.mlps.output(&rows, &gate_up, &input)?;
+        Ok((output, self.kept(ctx, input, [scores, gate_up])?))
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         let scores = self.route(ctx, &input)?;
-        let gate_up = in_format!(input.dtype(), N => self.mlps.gate_up::<N>(&self.choice, &input)?);
-        Ok(self.kept(ctx, input, [scores, gate_up]))
+        let rows = Placed::of(&input, &mut self.choice, self.routing)?;
+        let gate_up = self.mlps.gate_up(&rows, &input)?;
+        self.kept(ctx, input, [scores, gate_up])
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         self.output_shape(input.shape())?;
         let scores = self.router.forward_next(past, input.clone())?;
-        in_format!(input.dtype(), N => {
-            self.choice.choose::<N>(scores.numbers(), self.routing);
-            if input.shape().rows() == 1 && input.dtype() == DType::F32 {
-                return self.mlps.next(&self.choice, &input);
-            }
-            let gate_up = self.mlps.gate_up::<N>(&self.choice, &input)?;
-            self.mlps.output::<N>(&self.choice, &gate_up, &input)
-        })
+        self.choose(&scores)?;
+        let rows = Placed::of(&input, &mut self.choice, self.routing)?;
+        if input.shape().rows() == 1 && input.place() == Place::default() {
+            return self.mlps.next(&rows, &input);
+        }
+        let gate_up = self.mlps.gate_up(&rows, &input)?;
+        self.mlps.output(&rows, &gate_up, &input)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
+        let [tensors, choice] = saved.into_inner();
         let (input, [scores, mut gate_up]) = match self.is_trained() {
             true => {
-                let [scores, gate_up, input] = saved.into_tensors();
+                let [scores, gate_up, input] = tensors.into_tensors();
                 (Some(input), [scores, gate_up])
             }
-            false => (None, saved.into_tensors()),
+            false => (None, tensors.into_tensors()),
         };
-        let (mut scores_grad, routing) = (scores.beside(scores.dims())?, self.routing);
-        let (input_grad, values) = in_format!(grad.dtype(), N => {
-            self.choice.choose::<N>(scores.numbers(), routing);
-            let [slopes, values] = self.mlps.inner_grads::<N>(&self.choice, &mut gate_up, &grad)?;
-            let out = scores_grad.numbers_mut::<N>();
-            self.choice.scores_grad(out, scores.numbers(), slopes.f32(), routing);
-            let mut input_grad = self.router.input_grad(ctx, &scores_grad)?;
-            self.mlps.add_input_grad::<N>(&self.choice, &mut input_grad, &gate_up)?;
-            (input_grad, values)
-        });
+        let choice = choice.into_tensors();
+        self.choice.restore(&choice, self.routing);
+        let mut rows = Placed::of(&grad, &mut self.choice, self.routing)?;
+        let [slopes, values] = self.mlps.inner_grads(&rows, &mut gate_up, &grad)?;
+        let scores_grad = rows.scores_grad(&scores, &slopes)?;
+        let mut input_grad = self.router.input_grad(ctx, &scores_grad)?;
+        self.mlps.add_input_grad(&rows, &mut input_grad, &gate_up)?;
         let Some(input) = input else {
             return Ok((Some(input_grad), Kept::new(ctx, [])));
         };
-        let mut chosen = Tensor::scratch_ids(&[self.choice.chosen.len()]);
-        chosen.ids_mut().copy_from_slice(&self.choice.chosen);
         let router = Kept::new(ctx, [input, scores_grad]);
         let experts = Kept::new(ctx, [grad, gate_up, values]);
-        let pending = Kept::nested(ctx, [router, experts, Kept::new(ctx, [chosen])]);
+        let pending = Kept::nested(ctx, [router, experts, Kept::new(ctx, choice)]);
         Ok((Some(input_grad), pending))
     }
 
@@ -161,16 +171,14 @@ impl Layer for Experts {
             return Ok(());
         }
         let ctx = pending.ctx;
-        let [router, experts, chosen] = pending.into_inner();
+        let [router, experts, choice] = pending.into_inner();
         let [input, scores_grad] = router.into_tensors();
         let [grad, gate_up, values] = experts.into_tensors();
-        let [chosen] = chosen.into_tensors();
-        self.choice.sort(chosen.ids(), self.routing);
-        in_format!(grad.dtype(), N => {
-            self.mlps.add_grads::<N>(&self.choice, [&input, &grad], [&gate_up, &values])?
-        });
-        let router = Kept::new(ctx, [input, scores_grad]);
-        self.router.backward_weight(router)
+        self.choice.restore(&choice.into_tensors(), self.routing);
+        let rows = Placed::of(&grad, &mut self.choice, self.routing)?;
+        self.mlps.add_down_grads(&rows, &values, &grad)?;
+        self.mlps.add_gate_up_grads(&rows, &input, &gate_up)?;
+        self.router.backward_weight(Kept::new(ctx, [input, scores_grad]))
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

@@ -32,4 +32,10 @@ impl Routing {
         }
         Ok(())
     }
+
+    /// By how much a row of an expert raises the slope of the expert's probability in the auxiliary loss of
+    /// so many tokens.
+    pub(super) fn share(self, tokens: usize) -> f32 {
+        self.auxiliary * self.experts as f32 / tokens as f32
+    }
 }

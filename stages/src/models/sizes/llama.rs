@@ -108,14 +108,15 @@ impl Llama {
             packed: packed(&router, Layout::OutIn, tokens) + of_few,
             packed_bf16: packed_bf16(&router) + experts * packed_bf16(&linears),
             in_place: in_place(&router, tokens) + experts * in_place(&linears, tokens),
-            // The norm's input with two sums a row; its output; the scores; gate and up.
-            saved: 2 * stream + of_rows(tokens) + scores + 2 * wide,
-            saved_f32: of_rows(tokens),
+            // The norm's input with two sums a row; its output; the scores; gate and up; which experts were
+            // chosen, with which weights.
+            saved: 2 * stream + of_rows(tokens) + scores + 2 * wide + 2 * rows,
+            saved_f32: of_rows(tokens) + 2 * rows,
             selective: stream,
             // The gradients of the norm's gain, with room for a shift, of the scores, gate and up, and the
-            // output; the inputs of the router and of the second products; which experts were chosen.
-            pending: of_gains(dim) + scores + 2 * wide + stream + stream + wide + rows,
-            pending_f32: of_gains(dim) + rows,
+            // output; the inputs of the router and of the second products; the choice of experts.
+            pending: of_gains(dim) + scores + 2 * wide + stream + stream + wide + 2 * rows,
+            pending_f32: of_gains(dim) + 2 * rows,
             output: stream,
             // Memory for gradients of weights has sizes that are powers of two, each up to twice as large as
             // the one before.

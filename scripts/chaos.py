@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""Trains while processes are killed, stopped, interrupted and robbed of their disk, and compares the weights.
+
+    scripts/chaos.py PIPEWRIGHT                        1,000 faults: a quarter of an hour or less
+    scripts/chaos.py PIPEWRIGHT --faults 100 --seed 7
+    scripts/chaos.py PIPEWRIGHT --kinds kill stop --fabrics sockets
+
+Each run has a small model, two or three stages, and one process (threads), several (sockets), or several by `mpirun`
+(with `--fabrics mpi`, if PIPEWRIGHT was built with MPI). A seeded list says what happens to it, and after how many steps:
+
+    kill      SIGKILL of one process
+    term      SIGTERM to one process
+    int       SIGINT to one process
+    stop      SIGSTOP of one process for 0.2 to 2 seconds (60 with --long), then SIGCONT
+    full      its disk is full (a tmpfs; needs root)
+    readonly  its disk is read-only from now on (a tmpfs; needs root)
+    stranger  somebody connects to the port of process 0 and sends random bytes (sockets)
+
+After a fault that ends the run, all processes have to end within five seconds, with a checkpoint to go on from, and
+`--resume` continues. At the end, the hash of the weights has to be that of a run without faults. Ends with a table of
+the times to notice and to recover, and with 1 if anything differs. What fails inside of a process, and is repeated
+without ending it, is in `tests/restarts`.
+"""
+
+import argparse
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+STEPS = 300
+# A process that does not end in this time hangs.
+PATIENCE = 60
+# The longest time in which all processes must end after a fault.
+NOTICED = 5
+FABRICS = ["threads", "sockets", "mpi"]
+ENDS = ["kill", "term", "int", "full", "readonly"]
+PASSES = ["stop", "stranger"]
+CONFIG = """
+[model]
+dim = 16
+layers = 4
+heads = 2
+dropout = 0.1
+tied = true
+[data]
+path = "builtin:shakespeare"
+seq = 16
+[pipeline]
+micro_batches = 4
+micro_batch_size = 2
+[train]
+name = "small"
+steps = {steps}
+validate_every = 0
+[checkpoint]
+every = 10
+"""
+
+
+class Broken(Exception):
+    """What must not happen."""
+
+
+class Run:
+    """A run in a folder of its own, in this many processes."""
+
+    def __init__(self, program, folder, fabric, processes):
+        self.program, self.folder, self.fabric, self.processes = program, folder, fabric, processes
+        (folder / "my.toml").write_text(CONFIG.format(steps=STEPS))
+        self.directory = folder / "disk" / "small"
+        self.directory.parent.mkdir()
+        self.port, self.started, self.said = None, [], []
+
+    def start(self):
+        """Starts all processes. They go on where the run was left."""
+        arguments = [self.program, "train", "my.toml", "--run-dir", self.directory, "--weights-hash"]
+        if (self.directory / "checkpoints").is_dir() and any((self.directory / "checkpoints").glob("step-*")):
+            arguments.append("--resume")
+        else:
+            shutil.rmtree(self.directory, ignore_errors=True)
+        arguments += ["--set", f"pipeline.stages={max(2, self.processes)}"]
+        environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+        self.port = free_port()
+        commands = [(arguments, environment)]
+        if self.fabric == "mpi":
+            mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(self.processes)]
+            commands = [(mpirun + arguments + ["--set", "launch.fabric=mpi"], environment)]
+        elif self.processes > 1:
+            place = {"WORLD_SIZE": str(self.processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
+            commands = [(arguments, {**environment, **place, "RANK": str(rank)}) for rank in range(self.processes)]
+        self.said = [tempfile.TemporaryFile("w+", errors="replace") for _ in commands]
+        self.started = [
+            subprocess.Popen(command, cwd=self.folder, env=env, stdout=said, stderr=subprocess.STDOUT)
+            for (command, env), said in zip(commands, self.said)
+        ]
+
+    def texts(self):
+        """What each process has said."""
+        texts = []
+        for said in self.said:
+            said.seek(0)
+            texts.append(said.read())
+        return texts
+
+    def victims(self):
+        """The processes of the run: those that `mpirun` started, where it did."""
+        if self.fabric != "mpi":
+            return [process.pid for process in self.started]
+        children = subprocess.run(["pgrep", "-P", str(self.started[0].pid)], capture_output=True, text=True)
+        return [int(pid) for pid in children.stdout.split()]
+
+    def done(self):
+        """The steps of which the run has written the numbers."""
+        try:
+            with open(self.directory / "metrics.jsonl", "rb") as lines:
+                return sum(1 for _ in lines)
+        except FileNotFoundError:
+            return 0
+
+    def has_ended(self):
+        return all(process.poll() is not None for process in self.started)
+
+    def await_steps(self, steps):
+        """Waits until the run has done so many steps. Returns whether it is still running then."""
+        since = time.monotonic()
+        while self.done() < steps:
+            if self.has_ended():
+                return False
+            if time.monotonic() - since > PATIENCE:
+                self.end_all()
+                raise Broken(f"it stands still after {self.done()} steps: {self.texts()}")
+            time.sleep(0.002)
+        return not self.has_ended()
+
+    def await_end(self, patience):
+        """Waits until all processes have ended. Returns the seconds."""
+        since = time.monotonic()
+        while not self.has_ended():
+            if time.monotonic() - since > patience:
+                texts = self.texts()
+                self.end_all()
+                raise Broken(f"it has not ended after {patience} s: {texts}")
+            time.sleep(0.001)
+        return time.monotonic() - since
+
+    def end_all(self):
+        for process in self.started:
+            process.kill()
+            process.wait()
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+class Disk:
+    """A tmpfs in which a run writes."""
+
+    def __init__(self, run):
+        self.path = run.folder / "disk"
+
+    def mount(self):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "chaos", self.path], check=True)
+
+    def fill(self):
+        with open(self.path / "filler", "wb", buffering=0) as filler:
+            try:
+                while filler.write(bytes(1 << 16)):
+                    pass
+            except OSError:
+                pass
+
+    def read_only(self):
+        """Refuses to write. A file that is open for writing must not stand in the way, so the folders are."""
+        subprocess.run(["chattr", "-R", "+i", self.path], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["mount", "-o", "remount,size=1", self.path], check=False, stderr=subprocess.DEVNULL)
+
+    def heal(self):
+        subprocess.run(["chattr", "-R", "-i", self.path], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["mount", "-o", "remount,rw,size=64m", self.path], check=True)
+        (self.path / "filler").unlink(missing_ok=True)
+
+    def unmount(self):
+        subprocess.run(["umount", self.path], check=False)
+
+
+def annoy(port, chance):
+    """A stranger at the port of process 0."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as stranger:
+            stranger.sendall(chance.randbytes(chance.randrange(1, 4096)))
+    except OSError:
+        pass
+
+
+def inject(run, disk, kind, chance, long):
+    """One fault. Returns whether the run ends by it, and the seconds until all processes had ended."""
+    victims = run.victims()
+    if not victims:
+        return False, None
+    victim = chance.choice(victims)
+    if kind == "stop":
+        seconds = chance.uniform(1, 60) if long else chance.uniform(0.2, 2)
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(seconds)
+        os.kill(victim, signal.SIGCONT)
+        return False, None
+    if kind == "stranger":
+        annoy(run.port, chance)
+        return False, None
+    if kind == "full":
+        disk.fill()
+    elif kind == "readonly":
+        disk.read_only()
+    else:
+        os.kill(victim, {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}[kind])
+    seconds = run.await_end(PATIENCE)
+    if kind in ("full", "readonly"):
+        # The run ends at its next checkpoint, and not before.
+        seconds = None
+        disk.heal()
+    return True, seconds
+
+
+def one_run(given, chance, expected, fabric, faults, told):
+    """A run with these faults, to its end."""
+    processes = 1 if fabric == "threads" else chance.choice([2, 3])
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        run = Run(given.program, Path(folder), fabric, processes)
+        disk = Disk(run)
+        needs_disk = any(kind in ("full", "readonly") for kind in faults)
+        if needs_disk:
+            disk.mount()
+        try:
+            left, since = list(faults), None
+            while True:
+                run.start()
+                if since is not None:
+                    begun = run.done()
+                    run.await_steps(begun + 1)
+                    told.append(("recovered", since[0], time.monotonic() - since[1]))
+                    since = None
+                while left and run.await_steps(min(run.done() + chance.randrange(1, 20), STEPS)):
+                    kind = left.pop()
+                    at = time.monotonic()
+                    ends, seconds = inject(run, disk, kind, chance, given.long)
+                    told.append(("fault", kind, None))
+                    if seconds is not None:
+                        if seconds > NOTICED:
+                            raise Broken(f"after {kind} the last process ended in {seconds:.1f} s: {run.texts()}")
+                        told.append(("noticed", kind, seconds))
+                    if ends:
+                        since = (kind, at)
+                        break
+                if since is not None:
+                    continue
+                run.await_end(PATIENCE)
+                hashes = [re.findall(r"[0-9a-f]{64}", text) for text in run.texts()]
+                found = {each[-1] for each in hashes if each}
+                if found != {expected}:
+                    raise Broken(f"weights {found}, expected {expected}: {run.texts()}")
+                return
+        finally:
+            run.end_all()
+            if needs_disk:
+                disk.heal()
+                disk.unmount()
+
+
+def hash_without_faults(program):
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        run = Run(program, Path(folder), "threads", 1)
+        run.start()
+        run.await_end(PATIENCE)
+        return re.findall(r"[0-9a-f]{64}", run.texts()[0])[-1]
+
+
+def table(told):
+    rows = sorted({kind for _, kind, _ in told})
+    print(f"{'fault':<10}{'times':>6}{'all ended in s':>24}{'trained again in s':>24}")
+    for kind in rows:
+        count = sum(1 for what, of, _ in told if (what, of) == ("fault", kind))
+        parts = []
+        for what in ("noticed", "recovered"):
+            seconds = [seconds for told_of, of, seconds in told if (told_of, of) == (what, kind)]
+            otherwise = "at the next save" if kind in ("full", "readonly") else "goes on"
+            parts.append(f"{statistics.median(seconds):.3f} (worst {max(seconds):.2f})" if seconds else otherwise)
+        print(f"{kind:<10}{count:>6}{parts[0]:>24}{parts[1]:>24}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program", type=Path)
+    parser.add_argument("--faults", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kinds", nargs="*", choices=ENDS + PASSES, default=ENDS + PASSES)
+    parser.add_argument("--fabrics", nargs="*", choices=FABRICS, default=FABRICS[:2], help="mpi: if it was built with MPI")
+    parser.add_argument("--long", action="store_true", help="stop processes for up to a minute")
+    given = parser.parse_args()
+    given.program = given.program.resolve()
+    kinds = [kind for kind in given.kinds if os.geteuid() == 0 or kind not in ("full", "readonly")]
+    chance = random.Random(given.seed)
+    expected = hash_without_faults(given.program)
+    told, wrong, runs = [], 0, 0
+    count = lambda: sum(1 for what, _, _ in told if what == "fault")
+    while count() < given.faults:
+        fabric = given.fabrics[runs % len(given.fabrics)]
+        able = [kind for kind in kinds if kind != "stranger" or fabric == "sockets"]
+        faults = [chance.choice(able) for _ in range(min(chance.randrange(4, 12), given.faults - count()))]
+        runs += 1
+        try:
+            one_run(given, chance, expected, fabric, faults, told)
+        except Broken as broken:
+            wrong += 1
+            print(f"run {runs} ({fabric}, seed {given.seed}, {faults}): {broken}", flush=True)
+        print(f"\r{count()} faults in {runs} runs, {wrong} wrong", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    table(told)
+    print(f"{count()} faults in {runs} runs by {', '.join(given.fabrics)}, seed {given.seed}: {wrong} runs were wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+//! A rank that fails in a step is built again, and repeats what it has lost. The other ranks only wait for
+//! it.
+//!
+//! The actor does this itself, inside of the message that failed. A supervisor would start another actor, but
+//! that message would be lost, and the end of the rank with it.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipewright_stages::Stage;
+
+use crate::error::{RestartError, Result, caught};
+use crate::worker::{Order, Restart, Restarts, Snapshot, Trained, Worker};
+
+/// The pause before the second restart in a step. It doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// What a rank needs to be built again: its last snapshot, and the steps since then.
+#[derive(Debug, Default)]
+pub(super) struct Restarting {
+    restarts: Restarts,
+    snapshot: Snapshot,
+    /// Whether the snapshot is of the weights before the first of `steps`.
+    has_snapshot: bool,
+    /// The steps since the snapshot.
+    steps: Vec<Order>,
+}
+
+impl Restarting {
+    pub(super) fn new(restarts: Restarts) -> Self {
+        Self {
+            restarts,
+            ..Self::default()
+        }
+    }
+
+    /// All weights have been replaced, frozen ones too: a restart would begin with the next step.
+    pub(super) fn renew<S: Stage>(&mut self, worker: &mut Worker<S>) {
+        self.snapshot = Snapshot::default();
+        self.begin_anew(worker);
+    }
+
+    fn begin_anew<S: Stage>(&mut self, worker: &mut Worker<S>) {
+        worker.forget();
+        self.has_snapshot = false;
+        self.steps.clear();
+    }
+
+    /// Whether ranks are built again at all.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.restarts.most > 0
+    }
+
+    /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
+    pub(super) fn train<S: Stage>(&mut self, worker: &mut Worker<S>, order: Order) -> Result<Trained> {
+        caught(|| self.prepare(worker))?;
+        self.steps.push(order);
+        let mut result = caught(|| worker.train_kept(order));
+        let mut restarts: Vec<Restart> = Vec::new();
+        loop {
+            let error = match result {
+                Ok(trained) => return Ok(Trained { restarts, ..trained }),
+                Err(error) if !error.may_pass() => return Err(error),
+                Err(error) => error,
+            };
+            if restarts.len() == self.restarts.most as usize {
+                return Err(RestartError::KeepsFailing {
+                    restarts: self.restarts.most,
+                    source: Box::new(error),
+                }
+                .into());
+            }
+            let since = Instant::now();
+            Self::pause(restarts.len());
+            result = caught(|| self.repeat(worker));
+            restarts.push(Restart {
+                rank: worker.world(),
+                why: error.to_string(),
+                repeated: self.steps.len() as u32,
+                seconds: since.elapsed().as_secs_f64(),
+            });
+        }
+    }
+
+    /// A snapshot is made before a step, if one is due: after so many steps, or earlier, when what came since
+    /// the last one takes as much memory as a snapshot. Most ranks do it while they would wait for the first
+    /// micro-batch.
+    fn prepare<S: Stage>(&mut self, worker: &mut Worker<S>) -> Result<()> {
+        let is_near = self.steps.len() < self.restarts.snapshot_every as usize;
+        if self.has_snapshot && is_near && worker.kept() < self.snapshot.bytes() {
+            return Ok(());
+        }
+        self.begin_anew(worker);
+        worker.copy_to(&mut self.snapshot)?;
+        self.has_snapshot = true;
+        Ok(())
+    }
+
+    /// Builds the stages again, and repeats the steps since the snapshot, up to the one that failed.
+    fn repeat<S: Stage>(&self, worker: &mut Worker<S>) -> Result<Trained> {
+        worker.build_again()?;
+        worker.restore(&self.snapshot)?;
+        let (failed, done) = self.steps.split_last().expect("a step has failed");
+        for &order in done {
+            worker.repeat(Order {
+                trace_from: None,
+                ..order
+            })?;
+        }
+        worker.repeat(*failed)
+    }
+
+    /// Waits before the next of several restarts in one step: what fails may need a moment.
+    fn pause(restarts: usize) {
+        if let Some(doubled) = (restarts as u32).checked_sub(1) {
+            thread::sleep(PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST));
+        }
+    }
+}

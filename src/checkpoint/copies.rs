@@ -1,0 +1,84 @@
+//! A rank's tensors as they were at the end of a step, to be written while the next steps run.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pipewright_stages::copy;
+
+use super::write::{Draft, Writer, Written};
+use crate::error::Result;
+
+/// Copies of a rank's parameters and of their optimizer state. Their memory is used again for the next
+/// checkpoint.
+#[derive(Debug, Default)]
+pub struct Copies {
+    tensors: Vec<Tensors>,
+    /// How many of them belong to the newest checkpoint.
+    count: usize,
+}
+
+/// A parameter with its optimizer state.
+#[derive(Debug, Default)]
+struct Tensors {
+    name: String,
+    value: Vec<f32>,
+    states: Vec<Vec<f32>>,
+}
+
+impl Copies {
+    /// Forgets what was copied, but keeps the memory.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
+    /// Copies a parameter and its optimizer state, with the threads of the current thread. `states` are as in
+    /// [`Writer::write`].
+    pub fn add(&mut self, name: &str, value: &[f32], states: &[&[f32]]) {
+        if self.count == self.tensors.len() {
+            self.tensors.push(Tensors::default());
+        }
+        let tensors = &mut self.tensors[self.count];
+        name.clone_into(&mut tensors.name);
+        fill(&mut tensors.value, value);
+        tensors.states.resize_with(states.len(), Vec::new);
+        for (copied, state) in tensors.states.iter_mut().zip(states) {
+            fill(copied, state);
+        }
+        self.count += 1;
+    }
+
+    /// Writes what was copied.
+    ///
+    /// # Errors
+    /// As for [`Writer::write`].
+    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<()> {
+        self.tensors[..self.count].iter().try_for_each(|tensors| {
+            let states: Vec<&[f32]> = tensors.states.iter().map(Vec::as_slice).collect();
+            writer.write(&tensors.name, &tensors.value, &states)
+        })
+    }
+}
+
+/// Makes `to` equal to `from`. Only if the lengths differ it takes other memory.
+fn fill(to: &mut Vec<f32>, from: &[f32]) {
+    if to.len() != from.len() {
+        *to = vec![0.0; from.len()];
+    }
+    copy(from, to);
+}
+
+impl Draft {
+    /// Writes the copies of all ranks of this process, one after the other. Returns when they are on the
+    /// disk.
+    ///
+    /// # Errors
+    /// As for [`Draft::open`], [`Writer::write`] and [`Writer::finish`].
+    pub fn write_copies(&self, ranks: &[Arc<Mutex<Copies>>]) -> Result<Vec<Written>> {
+        let mut writer = self.open()?;
+        for rank in ranks {
+            rank.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .write(&mut writer)?;
+        }
+        writer.finish()
+    }
+}

@@ -1,0 +1,100 @@
+//! The other processes, as a thread that watches sees them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::aside::Aside;
+use super::connection::Connection;
+use crate::error::CallError;
+
+/// The other processes of a run. Asking them what they do waits for nobody, and does not disturb the run.
+#[derive(Clone)]
+pub(crate) struct Others {
+    process: u32,
+    /// By process. `None` for this one.
+    connections: Vec<Option<Arc<Connection>>>,
+    aside: Arc<Aside>,
+    stalled: Arc<Mutex<Option<CallError>>>,
+}
+
+impl Others {
+    pub(super) fn new(process: u32, connections: Vec<Option<Arc<Connection>>>, aside: Arc<Aside>) -> Self {
+        Self {
+            process,
+            connections,
+            aside,
+            stalled: Arc::default(),
+        }
+    }
+
+    /// This process's number.
+    pub(crate) fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// The number of processes.
+    pub(crate) fn processes(&self) -> u32 {
+        self.connections.len() as u32
+    }
+
+    /// From now on this says to others what this process does.
+    pub(crate) fn tell_by(&self, tell: impl Fn() -> Vec<u8> + Send + Sync + 'static) {
+        self.aside.tell_by(Box::new(tell));
+    }
+
+    /// Asks another process what it does.
+    pub(crate) fn ask(&self, process: u32) {
+        if let Some(connection) = self.connection(process) {
+            connection.ask();
+        }
+    }
+
+    /// How many questions a process has answered.
+    pub(crate) fn answers(&self, process: u32) -> u64 {
+        self.connection(process)
+            .map_or(0, |connection| connection.answers())
+    }
+
+    /// What it said last. Empty if it has not begun.
+    pub(crate) fn said(&self, process: u32) -> Vec<u8> {
+        self.connection(process)
+            .map_or_else(Vec::new, |connection| connection.said())
+    }
+
+    /// A number that changes whenever something comes from a process.
+    pub(crate) fn heard(&self, process: u32) -> u64 {
+        self.connection(process)
+            .map_or(0, |connection| connection.heard())
+    }
+
+    /// Whether a process has ended, or its connection has.
+    pub(crate) fn has_ended(&self, process: u32) -> bool {
+        self.connection(process)
+            .is_some_and(|connection| connection.has_ended())
+    }
+
+    /// Asks another process to look for a stall.
+    pub(crate) fn nudge(&self, process: u32) {
+        if let Some(connection) = self.connection(process) {
+            connection.nudge();
+        }
+    }
+
+    /// How often others have asked this process to look for a stall.
+    pub(crate) fn nudges(&self) -> u64 {
+        self.aside.nudges()
+    }
+
+    /// Ends the call that this process is in: nothing moves any more.
+    pub(crate) fn end_call(&self, why: CallError) {
+        *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Why the call ends, if it does.
+    pub(super) fn take_stalled(&self) -> Option<CallError> {
+        self.stalled.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn connection(&self, process: u32) -> Option<&Connection> {
+        self.connections.get(process as usize)?.as_deref()
+    }
+}

@@ -1,0 +1,169 @@
+//! A connection to another process: of the network, or of the system itself.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use socket2::Socket;
+
+use super::tls::Tls;
+
+/// A connection. Several threads may read and write.
+pub(super) struct Channel {
+    socket: Socket,
+    /// If it is encrypted.
+    tls: Option<Box<Tls>>,
+}
+
+impl From<TcpStream> for Channel {
+    fn from(stream: TcpStream) -> Self {
+        Self {
+            socket: stream.into(),
+            tls: None,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl From<std::os::unix::net::UnixStream> for Channel {
+    fn from(stream: std::os::unix::net::UnixStream) -> Self {
+        Self {
+            socket: stream.into(),
+            tls: None,
+        }
+    }
+}
+
+impl Channel {
+    /// The same connection, encrypted from now on. Both ends do this at the same moment. `connects`: whether
+    /// this end has connected to the other one.
+    ///
+    /// # Errors
+    /// When the other end speaks no TLS, or not before the deadline.
+    pub(super) fn encrypted(mut self, connects: bool, deadline: Instant) -> io::Result<Self> {
+        let tls = Tls::begin(&self.socket, connects, &|| self.set_timeouts(deadline))?;
+        self.tls = Some(Box::new(tls));
+        Ok(self)
+    }
+
+    /// A number that only the two ends of an encrypted connection have.
+    pub(super) fn exported(&self) -> io::Result<[u8; 32]> {
+        let tls = self.tls.as_ref().ok_or(ErrorKind::Unsupported)?;
+        tls.exported()
+    }
+
+    pub(super) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => (&self.socket).read(into),
+            Some(tls) => tls.read(&self.socket, into, &|| Ok(())),
+        }
+    }
+
+    pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => (&self.socket).write(bytes),
+            Some(tls) => tls.write(&self.socket, bytes, &|| Ok(())),
+        }
+    }
+
+    pub(super) fn write_pieces(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match &self.tls {
+            None => (&self.socket).write_vectored(pieces),
+            Some(_) => {
+                let first = pieces.iter().find(|piece| !piece.is_empty());
+                first.map_or(Ok(0), |piece| self.write(piece))
+            }
+        }
+    }
+
+    /// Fills `into` before the deadline, even if the bytes come one by one.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`] or [`ErrorKind::UnexpectedEof`]; otherwise whatever the system reports.
+    pub(super) fn read_exact_before(&self, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
+        while !into.is_empty() {
+            let read = match &self.tls {
+                None => self
+                    .set_timeouts(deadline)
+                    .and_then(|()| (&self.socket).read(into)),
+                Some(tls) => tls.read(&self.socket, into, &|| self.set_timeouts(deadline)),
+            };
+            match read {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => into = &mut into[read..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all these bytes, if the other process takes them before the deadline.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TimedOut`]; otherwise whatever the system reports.
+    pub(super) fn write_all_before(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = match &self.tls {
+                None => self
+                    .set_timeouts(deadline)
+                    .and_then(|()| (&self.socket).write(bytes)),
+                Some(tls) => tls.write(&self.socket, bytes, &|| self.set_timeouts(deadline)),
+            };
+            match written {
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next read or write ends at the deadline.
+    fn set_timeouts(&self, deadline: Instant) -> io::Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let left = Some(left.max(Duration::from_millis(1)));
+        self.socket.set_read_timeout(left)?;
+        self.socket.set_write_timeout(left)
+    }
+
+    /// From now on reading and writing may take any time.
+    pub(super) fn forget_deadlines(&self) -> io::Result<()> {
+        self.socket.set_read_timeout(None)?;
+        self.socket.set_write_timeout(None)
+    }
+
+    /// From now on a write may wait this long.
+    pub(super) fn limit_writes(&self, wait: Duration) -> io::Result<()> {
+        self.socket.set_write_timeout(Some(wait))
+    }
+
+    /// Ends the connection in both directions.
+    pub(super) fn close(&self) {
+        // If it was closed before, nothing is left to do.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    /// Where this end is.
+    pub(super) fn here(&self) -> io::Result<SocketAddr> {
+        let here = self.socket.local_addr()?;
+        here.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// Where the other end is.
+    pub(super) fn there(&self) -> io::Result<SocketAddr> {
+        let there = self.socket.peer_addr()?;
+        there
+            .as_socket()
+            .ok_or_else(|| ErrorKind::AddrNotAvailable.into())
+    }
+
+    /// For what only the system can do.
+    pub(super) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+}

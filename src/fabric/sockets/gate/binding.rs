@@ -1,0 +1,36 @@
+//! Binds a proof to an encrypted connection.
+
+use std::time::Instant;
+
+use super::keeper::Gate;
+use super::knock::Rebuff;
+use super::talk::{Side, Talk};
+use crate::fabric::sockets::channel::Channel;
+
+/// This connection, encrypted if the gate says so. `side` is this process's. Both ends prove that they are
+/// the ends of one session. Somebody in the middle, who passed on what the two said to each other before, has
+/// two sessions, and does not have the key.
+pub(in crate::fabric::sockets) fn secured(
+    channel: Channel,
+    talk: &Talk,
+    gate: &Gate,
+    side: Side,
+    deadline: Instant,
+) -> Result<Channel, Rebuff> {
+    let Some(key) = gate.key(talk.purpose()).filter(|_| gate.tls) else {
+        return Ok(channel);
+    };
+    let (connects, other) = match side {
+        Side::Connects => (true, Side::Listens),
+        Side::Listens => (false, Side::Connects),
+    };
+    let channel = channel.encrypted(connects, deadline)?;
+    let (session, key) = (channel.exported()?, talk.key(key));
+    channel.write_all_before(&key.make(side.proves(), &[&session]), deadline)?;
+    let mut proof = [0; Talk::PROOF];
+    channel.read_exact_before(&mut proof, deadline)?;
+    match key.is_made(&proof, other.proves(), &[&session]) {
+        true => Ok(channel),
+        false => Err(Rebuff::Impostor),
+    }
+}

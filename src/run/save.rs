@@ -1,0 +1,154 @@
+//! When a run saves, and what it does when a checkpoint is on the disk.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use pipewright_stages::Stage;
+
+use super::event::{Event, Task};
+use super::saving::{OnItsWay, is_due};
+use super::session::Session;
+use super::writer::Writer;
+use crate::{Error, Result};
+
+impl<S: Stage> Session<'_, S> {
+    /// Saves after this step, if that is due. `best`: the validation has just given the lowest loss.
+    pub(super) fn save_if_due(&mut self, best: bool) -> Result<()> {
+        let done = self.done();
+        match best || is_due(done, self.save_every) || is_due(done, self.kept.every) {
+            // No step follows, so there is nothing to be gained from a copy.
+            true if !self.saves_beside || done >= self.steps => self.save(),
+            true => self.save_beside(),
+            false => Ok(()),
+        }
+    }
+
+    /// Saves at the end of the run.
+    pub(super) fn save_last(&mut self) -> Result<()> {
+        self.wait()?;
+        match self.saving.saved == Some(self.done()) {
+            true => Ok(()),
+            false => self.save(),
+        }
+    }
+
+    /// Saves the trained steps when the run ends but the pipeline could continue, for example when a
+    /// validation is refused.
+    pub(super) fn save_before(&mut self, end: &Error) {
+        if !matches!(end, Error::NotFinite { .. }) && self.pipeline.goes_on() {
+            // The caller is told why the run ends, and which checkpoint is the newest.
+            let _ = self.save_last();
+        }
+    }
+
+    /// Completes the checkpoint that is on its way when the run fails. Several processes can do that only
+    /// where all of them know of the failure.
+    pub(super) fn save_what_is_on_its_way(&mut self, failure: &Error) {
+        let known = self.pipeline.goes_on() && matches!(failure, Error::NotFinite { .. });
+        if (known || self.pipeline.processes() == 1)
+            && let Err(error) = self.wait()
+        {
+            self.listeners.warn(Task::Checkpoint, error);
+        }
+    }
+
+    /// Saves, and waits until the checkpoint is on the disk.
+    fn save(&mut self) -> Result<()> {
+        let started = Instant::now();
+        self.wait()?;
+        self.prepare()?;
+        let step = self.done();
+        self.pipeline.save(self.dir.checkpoint(step))?;
+        let stalled = started.elapsed().as_secs_f64();
+        let best = self.best.clone();
+        self.told(OnItsWay { step, best, stalled });
+        Ok(())
+    }
+
+    /// Copies what a checkpoint holds. It is written while the next steps run.
+    fn save_beside(&mut self) -> Result<()> {
+        let started = Instant::now();
+        if let Some(earlier) = &self.saving.on_its_way {
+            let (step, earlier) = (self.done(), earlier.step);
+            self.listeners.tell(&Event::Waits { step, earlier });
+            self.wait()?;
+        }
+        self.prepare()?;
+        let step = self.done();
+        self.pipeline.save_beside(self.dir.checkpoint(step))?;
+        let stalled = started.elapsed().as_secs_f64();
+        let best = self.best.clone();
+        self.saving.on_its_way = Some(OnItsWay { step, best, stalled });
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        self.check_place()?;
+        let synced = self.writer.as_ref().map(Writer::sync);
+        self.warn(synced);
+        Ok(())
+    }
+
+    /// Looks whether the checkpoint that is on its way is on the disk. Waits for no disk.
+    pub(super) fn look(&mut self) -> Result<()> {
+        let saved = self.pipeline.saved();
+        self.hear(saved)
+    }
+
+    /// Waits until the checkpoint that is on its way is on the disk.
+    fn wait(&mut self) -> Result<()> {
+        let saved = self.pipeline.wait_until_saved();
+        self.hear(saved)
+    }
+
+    fn hear(&mut self, saved: Result<Option<PathBuf>>) -> Result<()> {
+        if self.pipeline.is_saving() {
+            return saved.map(drop);
+        }
+        let on_its_way = self.saving.on_its_way.take();
+        if let (Some(_), Some(on_its_way)) = (saved?, on_its_way) {
+            self.told(on_its_way);
+        }
+        Ok(())
+    }
+
+    /// A checkpoint is on the disk: records it, removes old ones, and tells the listeners.
+    fn told(&mut self, saved: OnItsWay) {
+        let started = Instant::now();
+        let OnItsWay { step, best, stalled } = saved;
+        self.saving.saved = Some(step);
+        self.saving.best = best;
+        let marked = self.writer.as_ref();
+        let marked = marked.map(|writer| writer.mark(Some(step), &self.saving.best));
+        self.warn(marked);
+        self.prune();
+        let drawn = self.writer.as_ref().map(Writer::draw);
+        self.warn(drawn);
+        // The steps stand still for this too.
+        let stalled = stalled + started.elapsed().as_secs_f64();
+        self.saving.stalled += stalled;
+        let path: &Path = &self.dir.checkpoint(step);
+        self.listeners.tell(&Event::Checkpoint { step, path, stalled });
+    }
+
+    /// This step gave finite numbers, so the weights that it began with are good.
+    pub(super) fn prove(&mut self, step: u64) {
+        self.saving.unproven = step + 1;
+        if self.saving.saved == Some(step) {
+            // Older ones may be removed.
+            self.prune();
+        }
+    }
+
+    fn prune(&mut self) {
+        if self.writer.is_none() {
+            return;
+        }
+        if let Err(error) = self
+            .dir
+            .prune(self.kept, self.saving.best.best, self.saving.unproven)
+        {
+            self.listeners.warn(Task::Prune, error);
+        }
+    }
+}

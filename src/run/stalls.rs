@@ -1,0 +1,73 @@
+//! The stalls of a run: shown at once, noted in the history, and kept for the listeners.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::history::History;
+use super::progress::Screen;
+use crate::situation::Stall;
+
+/// What a run does with stalls. They are told on the watcher's thread, while the run's own thread waits.
+#[derive(Debug)]
+pub(super) struct Stalls {
+    process: u32,
+    /// Whether stalls are shown.
+    shows: bool,
+    /// Of the process that leads.
+    screen: Option<Screen>,
+    history: Option<PathBuf>,
+    /// The steps done.
+    done: AtomicU64,
+    /// For the listeners, which are not for other threads.
+    untold: Mutex<Vec<Stall>>,
+}
+
+impl Stalls {
+    /// `history`: the file, in the process that leads. Other processes show stalls only if they are the first
+    /// that can.
+    pub(super) fn new(process: u32, shows: bool, screen: Option<Screen>, history: Option<PathBuf>) -> Self {
+        Self {
+            process,
+            shows,
+            screen,
+            history,
+            done: AtomicU64::new(0),
+            untold: Mutex::default(),
+        }
+    }
+
+    /// So many steps are done.
+    pub(super) fn set_done(&self, done: u64) {
+        self.done.store(done, Ordering::Relaxed);
+    }
+
+    /// Shows and notes a stall.
+    pub(super) fn tell(&self, stall: &Stall) {
+        let line = match stall {
+            Stall::Over { .. } => stall.to_string(),
+            _ => format!("warning: {stall}"),
+        };
+        match &self.screen {
+            _ if !self.shows => {}
+            Some(screen) => screen.complain(&line),
+            None => eprintln!("process {}: {line}", self.process),
+        }
+        if let Some(path) = &self.history {
+            // The thread that trains has the file open too. Each adds whole lines. If this fails, the stall
+            // has still been shown, and the listeners will be told.
+            let history = History::open(path.clone());
+            let _ = history.and_then(|mut history| history.add(self.done.load(Ordering::Relaxed), &line));
+        }
+        self.untold().push(stall.clone());
+    }
+
+    /// The stalls of which the listeners have not heard.
+    pub(super) fn take(&self) -> Vec<Stall> {
+        std::mem::take(&mut self.untold())
+    }
+
+    fn untold(&self) -> std::sync::MutexGuard<'_, Vec<Stall>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,62 @@
+//! What one process does.
+
+use serde::{Deserialize, Serialize};
+
+use super::rank::RankState;
+use crate::id::WorldRank;
+
+/// What a process does, if it answers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProcessState {
+    /// Its number.
+    pub process: u32,
+    /// Its ranks.
+    pub ranks: Vec<WorldRank>,
+    /// What it answers.
+    pub contact: Contact,
+}
+
+/// Whether a process answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Contact {
+    /// It says what it does.
+    Answers(Program),
+    /// It does not answer.
+    Silent {
+        /// For so many seconds nothing has come from it.
+        seconds: f64,
+    },
+    /// It has ended, or its connection has.
+    Ended,
+}
+
+/// What the program of a process does, and its ranks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Program {
+    /// The call that it is in, such as `training`. `None`: it does something else.
+    pub call: Option<String>,
+    /// Which part of the call it is in.
+    pub part: Part,
+    /// For so many seconds.
+    pub seconds: f64,
+    /// For so many seconds nothing may move before it counts as a stall. `None`: any time.
+    pub usual: Option<f64>,
+    /// The processes of which it has not heard when it asked them last, a moment ago.
+    pub unheard: Vec<u32>,
+    /// Where its ranks' data comes from.
+    pub source: String,
+    /// What its ranks do.
+    pub ranks: Vec<RankState>,
+}
+
+/// What the thread of a program that makes the calls does in one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// It waits for the ranks of its process.
+    #[default]
+    Ranks,
+    /// It waits for other processes.
+    Processes,
+    /// It works itself, for example on the files of a checkpoint.
+    Own,
+}

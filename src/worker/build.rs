@@ -1,0 +1,184 @@
+//! How a worker is made, and its stages are built: at launch, and again after a failure.
+
+use std::sync::Arc;
+
+use pipewright_stages::{DType, Device, Place, Stage, StageBuilder};
+
+use super::Worker;
+use super::agreement::Agreement;
+use super::chunk::Chunk;
+use super::meter::Meter;
+use super::partials::visit;
+use super::parts::WorkerParts;
+use super::share::Share;
+use super::snapshot::Snapshot;
+use crate::error::{CpuOnly, LaunchError, RestartError, Result};
+use crate::id::StageId;
+use crate::mesh::Axis;
+
+impl<S: Stage> Worker<S> {
+    /// Makes a worker and builds its stages.
+    ///
+    /// # Errors
+    /// Whatever a stage's builder returns.
+    pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
+        let at = parts.mesh.coordinate(parts.transport.rank());
+        let mut worker = Self {
+            rank: parts.rank,
+            schedule: parts.schedule,
+            transport: parts.transport,
+            builders: parts.stages,
+            chunks: Vec::new(),
+            make_loss: parts.loss,
+            loss: None,
+            scores: Vec::new(),
+            inputs: parts.inputs,
+            targets: parts.targets,
+            data: parts.data,
+            optimizer: parts.optimizer,
+            clip: parts.clip,
+            at,
+            share: Share::new(parts.groups, &parts.mesh, parts.mesh.world_rank(at)),
+            sharded: parts.sharded,
+            max_staleness: parts.max_staleness,
+            server: None,
+            alike: parts.alike,
+            on_gpus: false,
+            mesh: parts.mesh,
+            reductions: Vec::new(),
+            exchanged: Vec::new(),
+            ties: Arc::default(),
+            first_trained: StageId(0),
+            blocks: Vec::new(),
+            agreement: Agreement::default(),
+            meter: Meter::new(parts.progress),
+        };
+        worker.build_stages()?;
+        Ok(worker)
+    }
+
+    /// Builds the stages again, after a failure in the middle of a step. All that the rank had of the step is
+    /// dropped. The weights are the initial ones, until [`Worker::restore`].
+    ///
+    /// # Errors
+    /// Whatever a stage's builder returns.
+    pub(crate) fn build_again(&mut self) -> Result<()> {
+        // Before the new stages are built, so that there is memory for them.
+        self.chunks.clear();
+        self.blocks.clear();
+        self.reductions.clear();
+        self.exchanged.clear();
+        self.agreement = Agreement::default();
+        self.meter = Meter::new(Arc::clone(&self.meter.progress));
+        self.build_stages()?;
+        self.divide_among_replicas();
+        Ok(())
+    }
+
+    /// Copies all weights and optimizer states.
+    ///
+    /// # Errors
+    /// Whatever a GPU reports.
+    pub(crate) fn copy_to(&mut self, snapshot: &mut Snapshot) -> Result<()> {
+        let mut places = 0..;
+        for chunk in &mut self.chunks {
+            visit(&mut chunk.stage, |_, parameter| {
+                let place = places.next().expect("it has no end");
+                snapshot.copy(place, parameter)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sets all weights and optimizer states to those of a snapshot of this rank.
+    ///
+    /// # Errors
+    /// [`RestartError::BuiltOtherwise`] if the builders have built other parameters, and whatever a GPU
+    /// reports.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
+        let mut place = 0;
+        for chunk in &mut self.chunks {
+            let stage = chunk.id;
+            for parameter in chunk.stage.parameters() {
+                if !snapshot.restore(place, parameter)? {
+                    let parameter = parameter.name().to_owned();
+                    return Err(RestartError::BuiltOtherwise { stage, parameter }.into());
+                }
+                place += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn build_stages(&mut self) -> Result<()> {
+        self.loss = self.make_loss.as_ref().map(|make| make());
+        self.check_place()?;
+        let micro_batches = self.schedule.micro_batches();
+        let cells = micro_batches.max(self.schedule.stages());
+        self.scores = vec![None; micro_batches as usize];
+        let place = self.mesh.place(self.transport.rank());
+        for (id, builder) in &self.builders {
+            let stage = build_stage(builder, place).map_err(|source| LaunchError::Unbuildable {
+                stage: *id,
+                replica: self.shown_replica(),
+                rank: self.rank,
+                device: place.device,
+                source,
+            })?;
+            self.chunks.push(Chunk::new(*id, stage, cells));
+        }
+        let names = self
+            .chunks
+            .iter()
+            .map(|chunk| (chunk.id, chunk.stage.layer_names()));
+        self.meter.progress.name_layers(names.collect());
+        self.meter.clock = match self.chunks.first() {
+            Some(chunk) => chunk.stage.clock()?,
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// The rank's replica, if there are several: for messages.
+    pub(super) fn shown_replica(&self) -> Option<u32> {
+        (self.mesh.size(Axis::Data) > 1).then_some(self.share.replica)
+    }
+
+    /// Refuses an optimizer or a loss that cannot run on the rank's device, or in its numbers.
+    fn check_place(&self) -> Result<()> {
+        let Place { device, dtype } = self.mesh.place(self.transport.rank());
+        let (replica, rank) = (self.shown_replica(), self.rank);
+        if device == Device::Cpu {
+            return match &self.loss {
+                Some(loss) if dtype == DType::Bf16 && !loss.runs_on_gpus() => {
+                    Err(LaunchError::LossInF32Only { replica, rank }.into())
+                }
+                _ => Ok(()),
+            };
+        }
+        let refuse = |what| {
+            Err(LaunchError::NotOnDevice {
+                replica,
+                rank,
+                what,
+                device,
+            }
+            .into())
+        };
+        if !self.optimizer.runs_on_gpus() {
+            return refuse(CpuOnly::Optimizer(format!("{:?}", self.optimizer)));
+        }
+        match &self.loss {
+            Some(loss) if !loss.runs_on_gpus() => refuse(CpuOnly::Loss),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Builds a stage and moves it to where it computes.
+#[allow(clippy::borrowed_box, reason = "a builder is a box")]
+fn build_stage<S: Stage>(builder: &StageBuilder<S>, place: Place) -> pipewright_stages::Result<S> {
+    let mut stage = builder.build()?;
+    stage.move_to(place)?;
+    Ok(stage)
+}

@@ -1,0 +1,78 @@
+//! A copy of a rank's weights and optimizer state, from which it can go on when its stages are built again.
+
+use pipewright_stages::{Parameter, Part};
+
+use crate::error::Result;
+
+/// The parameters of a rank after a step, in the order of its stages. It keeps its memory.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    parameters: Vec<Numbers>,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    value: Vec<f32>,
+    state: Vec<Vec<f32>>,
+}
+
+impl Snapshot {
+    /// Copies the rank's parameter with this number. A frozen one never changes, so it is copied once.
+    ///
+    /// # Errors
+    /// Whatever a GPU reports.
+    pub(super) fn copy(&mut self, place: usize, parameter: &mut Parameter) -> Result<()> {
+        if place == self.parameters.len() {
+            self.parameters.push(Numbers::default());
+        }
+        let copy = &mut self.parameters[place];
+        if parameter.is_frozen() && !copy.value.is_empty() {
+            return Ok(());
+        }
+        parameter.fetch(Part::Value)?;
+        parameter.fetch(Part::State)?;
+        refill(&mut copy.value, &parameter.value);
+        copy.state.resize_with(parameter.state.len(), Vec::new);
+        for (copy, state) in copy.state.iter_mut().zip(&parameter.state) {
+            refill(copy, state);
+        }
+        Ok(())
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let numbers = |of: &Numbers| of.value.len() + of.state.iter().map(Vec::len).sum::<usize>();
+        (size_of::<f32>() * self.parameters.iter().map(numbers).sum::<usize>()) as u64
+    }
+
+    /// Sets the rank's parameter with this number to what was copied. Returns whether it can be the same one.
+    ///
+    /// # Errors
+    /// Whatever a GPU reports.
+    pub(super) fn restore(&self, place: usize, parameter: &mut Parameter) -> Result<bool> {
+        let Some(copy) = self.parameters.get(place).filter(|copy| copy.fits(parameter)) else {
+            return Ok(false);
+        };
+        pipewright_stages::copy(&copy.value, &mut parameter.value);
+        parameter.make_state(copy.state.len());
+        for (state, copy) in parameter.state.iter_mut().zip(&copy.state) {
+            pipewright_stages::copy(copy, state);
+        }
+        parameter.store(Part::Value)?;
+        parameter.store(Part::State)?;
+        Ok(true)
+    }
+}
+
+impl Numbers {
+    /// Whether these can be of this parameter.
+    fn fits(&self, parameter: &Parameter) -> bool {
+        let owned = parameter.owned().len();
+        self.value.len() == parameter.value.len() && self.state.iter().all(|state| state.len() == owned)
+    }
+}
+
+fn refill(copy: &mut Vec<f32>, numbers: &[f32]) {
+    copy.resize(numbers.len(), 0.0);
+    pipewright_stages::copy(numbers, copy);
+}

@@ -1,0 +1,152 @@
+//! Frames of a process that belongs to the run, but is damaged: they end the run with an error, and never
+//! take more memory than their bytes.
+
+use std::io::Write;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pipewright::Error;
+use pipewright::fabric::{self, Tag, Transport, WireFrame};
+use pipewright::id::WorldRank;
+use pipewright::stages::{Tensor, rng};
+
+use crate::gate::{join, play};
+use crate::worlds::{free_address, in_processes};
+use crate::{ROOM, mesh};
+
+/// Kinds of frames, by number.
+const WIRE: u32 = 0;
+const BLOCK: u32 = 2;
+const CALL: u32 = 5;
+const FAREWELL: u32 = 7;
+
+/// The head of a frame from rank 1 to rank 0.
+fn head(kind: u32, tag: u64, length: u64, numbers: u64) -> Vec<u8> {
+    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+    let numbers = [pair(0, kind), pair(1, 0), 0, tag, length, numbers];
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// A whole frame with a tensor of two numbers.
+fn wire() -> Vec<u8> {
+    let mut described = Vec::new();
+    let tensor = Tensor::from_vec(&[2], vec![1.0, 2.0]).expect("two numbers");
+    WireFrame::describe(&tensor, &mut described);
+    let mut frame = head(WIRE, 0, described.len() as u64, 8);
+    frame.extend(described);
+    tensor.write(&mut frame).expect("memory takes it");
+    frame.push(1);
+    frame
+}
+
+/// What process 0's rank gets when it waits for a wire, while process 1 sends these bytes and goes.
+fn told(bytes: &[u8]) -> pipewright::Result<Tensor> {
+    let address = free_address();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let world = join(0, &address, 30).expect("process 1 comes");
+            let (mut ends, peers) = fabric::ends::<Tensor>(world, &mesh(2, 2), 2, ROOM).expect("connected");
+            let mut end = ends.pop().expect("one rank");
+            let wire = end.wait(WorldRank(1), Tag(0));
+            drop(end);
+            drop(peers);
+            wire
+        });
+        let mut played = play(&address);
+        // It may have closed the connection already.
+        let _ = played.data.write_all(bytes);
+        drop(played);
+        first.join().expect("no panic")
+    })
+}
+
+#[test]
+fn a_whole_frame_of_a_played_process_arrives() {
+    let tensor = told(&wire()).expect("it is whole");
+    assert_eq!(tensor.f32(), [1.0, 2.0]);
+}
+
+#[test]
+fn lengths_that_nobody_sends_end_the_connection_and_are_named() {
+    for (frame, said) in [
+        (
+            head(CALL, 0, 1 << 45, 0),
+            "a text of 35184372088832 bytes, and 1048576 are the most in this run",
+        ),
+        (
+            head(FAREWELL, 0, (1 << 20) + 1, 0),
+            "a text of 1048577 bytes, and 1048576 are the most in this run",
+        ),
+        (head(WIRE, 0, 1 << 13, 8), "a description of 8192 bytes"),
+        (head(77, 0, 0, 0), "a frame of no known kind"),
+    ] {
+        let error = told(&frame).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            format!("process 1 sends what cannot be read: {said}")
+        );
+    }
+}
+
+#[test]
+fn a_frame_that_claims_many_bytes_takes_no_memory_for_them() {
+    // Two to the power of 31 and of 45 bytes: with memory for them, this process would end.
+    for bytes in [1_u64 << 31, 1 << 45] {
+        for dims in [vec![bytes / 4], vec![bytes / 8, 2]] {
+            let mut frame = head(WIRE, 0, 1 + 8 * dims.len() as u64, bytes);
+            frame.push(0);
+            dims.iter().for_each(|dim| frame.extend(dim.to_le_bytes()));
+            let error = told(&frame).expect_err("the rest never comes");
+            assert!(matches!(error, Error::PeerGone(WorldRank(1))), "{error}");
+        }
+        let error = told(&head(BLOCK, 0, bytes, 0)).expect_err("the rest never comes");
+        assert!(matches!(error, Error::PeerGone(WorldRank(1))), "{error}");
+    }
+}
+
+#[test]
+fn wires_and_blocks_that_are_larger_than_was_said_end_the_connection() {
+    let all = in_processes(2, |world| {
+        let process = world.process();
+        let (mut ends, peers) = fabric::ends::<Tensor>(world, &mesh(2, 2), 2, ROOM).expect("connected");
+        let mut end = ends.pop().expect("one rank");
+        peers.allow(4096, 64).expect("all say so");
+        peers.allow(16, 0).expect("less than before changes nothing");
+        let other = WorldRank(1 - process);
+        if process == 1 {
+            end.send(other, Tag(0), Tensor::zeros(&[1024])).expect("sent");
+            end.send_bytes(other, Tag(0), vec![0; 64]).expect("sent");
+            end.send_bytes(other, Tag(1), vec![0; 65]).expect("sent");
+            return end.wait(other, Tag(9)).expect_err("closed").to_string();
+        }
+        end.wait(other, Tag(0)).expect("as large as allowed");
+        end.recv_bytes(other, Tag(0)).expect("as large as allowed");
+        end.recv_bytes(other, Tag(1)).expect_err("too large").to_string()
+    });
+    assert_eq!(
+        all[0],
+        "process 1 sends what cannot be read: a block of 65 bytes, and 64 are the most in this run"
+    );
+}
+
+#[test]
+fn damaged_frames_end_in_an_error_or_a_wire() {
+    let since = Instant::now();
+    let whole = [wire(), head(BLOCK, 3, 4, 0), vec![9; 4], wire()].concat();
+    let mut wires = 0;
+    for number in 0..200 {
+        let draw = |index, below: usize| rng::philox([6, 15], [number, index, 0, 0])[0] as usize % below;
+        let mut bytes = whole.clone();
+        for place in 0..=number % 3 {
+            let at = draw(3 * place, bytes.len());
+            match draw(3 * place + 1, 4) {
+                0 => bytes[at..].iter_mut().take(8).for_each(|byte| *byte |= 0x7f),
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes[at] = draw(3 * place + 2, 256) as u8,
+            }
+        }
+        wires += usize::from(told(&bytes).is_ok());
+    }
+    assert!((1..200).contains(&wires), "{wires} of 200 were still wires");
+    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
+}

@@ -1,0 +1,79 @@
+//! Ranks on GPUs that fail in a step and are built again.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use pipewright::Pipeline;
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::{DType, Device, Place};
+
+use crate::common::{Recipe, recipe};
+use crate::emulator;
+use crate::failing::{Failing, Faults, How};
+use crate::training::{GPU, named, on, train};
+
+/// Trains four steps in which each rank fails twice, and returns the hash of the weights.
+fn train_failing(recipe: &Recipe, places: Vec<Place>, first: u64) -> String {
+    let schedule = named("zb-h1", 2);
+    let faults = [(first, How::Fails), (first + 31, How::Panics)];
+    let stages = (recipe.model)().split(2).expect("it can be cut").into_iter();
+    let mut pipeline = Pipeline::builder()
+        .schedule(schedule)
+        .stages(
+            stages
+                .map(|stage| Failing::around(stage, Faults::at(&faults)))
+                .collect(),
+        )
+        .loss(CrossEntropy::default())
+        .data(Arc::clone(&recipe.data))
+        .optimizer(recipe.optimizer)
+        .learning_rate(recipe.learning_rate)
+        .clip(recipe.clip.expect("it clips"))
+        .replicas(recipe.replicas)
+        .sharded(recipe.sharded)
+        .places(places)
+        .restarts(3, NonZeroU32::new(2).expect("not 0"))
+        .launch()
+        .expect("it starts");
+    let reports = (0..4).map(|_| pipeline.step().expect("it goes on"));
+    let restarts: usize = reports.map(|report| report.restarts.len()).sum();
+    // The replicas of a stage count their calls together.
+    assert_eq!(restarts, 4);
+    pipeline.weights_hash().expect("a hash")
+}
+
+#[test]
+fn ranks_on_gpus_are_built_again() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let other = |dtype| on(Device::Cuda(1), dtype);
+    let [f32, bf16] = [DType::F32, DType::Bf16];
+    for places in [
+        vec![on(GPU, f32)],
+        vec![on(GPU, bf16)],
+        vec![on(GPU, f32), other(f32)],
+        vec![on(GPU, f32), Place::default()],
+    ] {
+        let recipe = recipe(2, true, 4);
+        let (_, expected) = train(&recipe, named("zb-h1", 2), places.clone());
+        for first in [0, 9, 20, 33] {
+            let hash = train_failing(&recipe, places.clone(), first);
+            assert_eq!(hash, expected, "{places:?}, first at {first}");
+        }
+    }
+}
+
+#[test]
+fn replicas_on_gpus_are_built_again() {
+    if emulator::start().is_none() {
+        return;
+    }
+    for sharded in [false, true] {
+        let mut recipe = recipe(2, true, 4);
+        (recipe.replicas, recipe.sharded) = (2, sharded);
+        let gpu = vec![on(GPU, DType::F32)];
+        let (_, expected) = train(&recipe, named("zb-h1", 2), gpu.clone());
+        assert_eq!(train_failing(&recipe, gpu, 5), expected, "sharded: {sharded}");
+    }
+}
