@@ -5,8 +5,9 @@
     scripts/chaos.py PIPEWRIGHT --faults 100 --seed 7
     scripts/chaos.py PIPEWRIGHT --kinds kill stop --fabrics sockets
 
-Each run has a small model, two or three stages, and one process (threads), several (sockets), or several by `mpirun`
-(with `--fabrics mpi`, if PIPEWRIGHT was built with MPI). A seeded list says what happens to it, and after how many steps:
+Each run has a small model, two or three stages, and one process (threads), several (sockets), several on hosts with
+links between them (hosts; needs root, `ip` and `tc`), or several by `mpirun` (with `--fabrics mpi`, if PIPEWRIGHT was
+built with MPI). A seeded list says what happens to it, and after how many steps:
 
     kill      SIGKILL of one process
     term      SIGTERM to one process
@@ -14,7 +15,11 @@ Each run has a small model, two or three stages, and one process (threads), seve
     stop      SIGSTOP of one process for 0.2 to 2 seconds (60 with --long), then SIGCONT
     full      its disk is full (a tmpfs; needs root)
     readonly  its disk is read-only from now on (a tmpfs; needs root)
+    memory    one process gets no more memory from now on
     stranger  somebody connects to the port of process 0 and sends random bytes (sockets)
+    cut       the cable of one host is pulled out (hosts)
+    unplug    the same for 0.1 to 1 seconds (hosts)
+    slow      all links let through 5 Mbit/s for 0.2 to 2 seconds (hosts)
 
 After a fault that ends the run, all processes have to end within five seconds, with a checkpoint to go on from, and
 `--resume` continues. At the end, the hash of the weights has to be that of a run without faults. Ends with a table of
@@ -23,6 +28,7 @@ without ending it, is in `tests/restarts`.
 """
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -36,14 +42,19 @@ import tempfile
 import time
 from pathlib import Path
 
+from hosts import Hosts
+
 STEPS = 300
 # A process that does not end in this time hangs.
 PATIENCE = 60
 # The longest time in which all processes must end after a fault.
 NOTICED = 5
-FABRICS = ["threads", "sockets", "mpi"]
-ENDS = ["kill", "term", "int", "full", "readonly"]
-PASSES = ["stop", "stranger"]
+# How long a host may be silent, and the rates of links in Mbit/s.
+SILENCE, FAST, SLOW = 5, 1000, 5
+FABRICS = ["threads", "sockets", "hosts", "mpi"]
+KINDS = ["kill", "term", "int", "full", "readonly", "memory", "stop", "stranger", "cut", "unplug", "slow"]
+DISKS = ["full", "readonly"]
+ONLY_ON = {"stranger": "sockets", "cut": "hosts", "unplug": "hosts", "slow": "hosts"}
 CONFIG = """
 [model]
 dim = 16
@@ -73,8 +84,9 @@ class Broken(Exception):
 class Run:
     """A run in a folder of its own, in this many processes."""
 
-    def __init__(self, program, folder, fabric, processes):
+    def __init__(self, program, folder, fabric, processes, hosts=None):
         self.program, self.folder, self.fabric, self.processes = program, folder, fabric, processes
+        self.hosts = hosts
         (folder / "my.toml").write_text(CONFIG.format(steps=STEPS))
         self.directory = folder / "disk" / "small"
         self.directory.parent.mkdir()
@@ -96,7 +108,13 @@ class Run:
             commands = [(mpirun + arguments + ["--set", "launch.fabric=mpi"], environment)]
         elif self.processes > 1:
             place = {"WORLD_SIZE": str(self.processes), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
-            commands = [(arguments, {**environment, **place, "RANK": str(rank)}) for rank in range(self.processes)]
+            within = lambda rank: []
+            if self.fabric == "hosts":
+                place["MASTER_ADDR"] = self.hosts.address(1)
+                place |= {"PIPEWRIGHT_TOKEN": "a token of these hosts", "PIPEWRIGHT_SILENCE": str(SILENCE)}
+                within = lambda rank: ["ip", "netns", "exec", self.hosts.name(rank + 1)]
+            ranks = range(self.processes)
+            commands = [(within(rank) + arguments, {**environment, **place, "RANK": str(rank)}) for rank in ranks]
         self.said = [tempfile.TemporaryFile("w+", errors="replace") for _ in commands]
         self.started = [
             subprocess.Popen(command, cwd=self.folder, env=env, stdout=said, stderr=subprocess.STDOUT)
@@ -209,7 +227,8 @@ def inject(run, disk, kind, chance, long):
     victims = run.victims()
     if not victims:
         return False, None
-    victim = chance.choice(victims)
+    number = chance.randrange(len(victims))
+    victim = victims[number]
     if kind == "stop":
         seconds = chance.uniform(1, 60) if long else chance.uniform(0.2, 2)
         os.kill(victim, signal.SIGSTOP)
@@ -219,6 +238,25 @@ def inject(run, disk, kind, chance, long):
     if kind == "stranger":
         annoy(run.port, chance)
         return False, None
+    if kind == "unplug":
+        run.hosts.connect(number + 1, False)
+        time.sleep(chance.uniform(0.1, 1))
+        run.hosts.connect(number + 1, True)
+        return False, None
+    if kind == "slow":
+        run.hosts.links(SLOW)
+        time.sleep(chance.uniform(0.2, 2))
+        run.hosts.links(FAST)
+        return False, None
+    if kind == "memory":
+        # It ends when it needs some, and that is not always.
+        subprocess.run(["prlimit", "--pid", str(victim), "--as=1"], check=False, stderr=subprocess.DEVNULL)
+        return False, None
+    if kind == "cut":
+        run.hosts.connect(number + 1, False)
+        seconds = run.await_end(PATIENCE)
+        run.hosts.connect(number + 1, True)
+        return True, seconds
     if kind == "full":
         disk.fill()
     elif kind == "readonly":
@@ -226,20 +264,20 @@ def inject(run, disk, kind, chance, long):
     else:
         os.kill(victim, {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT}[kind])
     seconds = run.await_end(PATIENCE)
-    if kind in ("full", "readonly"):
+    if kind in DISKS:
         # The run ends at its next checkpoint, and not before.
         seconds = None
         disk.heal()
     return True, seconds
 
 
-def one_run(given, chance, expected, fabric, faults, told):
+def one_run(given, chance, expected, fabric, hosts, faults, told):
     """A run with these faults, to its end."""
     processes = 1 if fabric == "threads" else chance.choice([2, 3])
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        run = Run(given.program, Path(folder), fabric, processes)
+        run = Run(given.program, Path(folder), fabric, processes, hosts)
         disk = Disk(run)
-        needs_disk = any(kind in ("full", "readonly") for kind in faults)
+        needs_disk = any(kind in DISKS for kind in faults)
         if needs_disk:
             disk.mount()
         try:
@@ -251,13 +289,16 @@ def one_run(given, chance, expected, fabric, faults, told):
                     run.await_steps(begun + 1)
                     told.append(("recovered", since[0], time.monotonic() - since[1]))
                     since = None
+                lacks_memory = False
                 while left and run.await_steps(min(run.done() + chance.randrange(1, 20), STEPS)):
                     kind = left.pop()
                     at = time.monotonic()
                     ends, seconds = inject(run, disk, kind, chance, given.long)
                     told.append(("fault", kind, None))
+                    lacks_memory |= kind == "memory"
                     if seconds is not None:
-                        if seconds > NOTICED:
+                        # A question about the stall may begin the silence anew.
+                        if seconds > NOTICED + (2 * SILENCE if kind == "cut" else 0):
                             raise Broken(f"after {kind} the last process ended in {seconds:.1f} s: {run.texts()}")
                         told.append(("noticed", kind, seconds))
                     if ends:
@@ -268,11 +309,15 @@ def one_run(given, chance, expected, fabric, faults, told):
                 run.await_end(PATIENCE)
                 hashes = [re.findall(r"[0-9a-f]{64}", text) for text in run.texts()]
                 found = {each[-1] for each in hashes if each}
+                if not found and lacks_memory:
+                    continue
                 if found != {expected}:
                     raise Broken(f"weights {found}, expected {expected}: {run.texts()}")
                 return
         finally:
             run.end_all()
+            if hosts:
+                hosts.heal(FAST)
             if needs_disk:
                 disk.heal()
                 disk.unmount()
@@ -294,7 +339,7 @@ def table(told):
         parts = []
         for what in ("noticed", "recovered"):
             seconds = [seconds for told_of, of, seconds in told if (told_of, of) == (what, kind)]
-            otherwise = "at the next save" if kind in ("full", "readonly") else "goes on"
+            otherwise = "at the next save" if kind in DISKS else "goes on"
             parts.append(f"{statistics.median(seconds):.3f} (worst {max(seconds):.2f})" if seconds else otherwise)
         print(f"{kind:<10}{count:>6}{parts[0]:>24}{parts[1]:>24}")
 
@@ -304,27 +349,28 @@ def main():
     parser.add_argument("program", type=Path)
     parser.add_argument("--faults", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kinds", nargs="*", choices=ENDS + PASSES, default=ENDS + PASSES)
-    parser.add_argument("--fabrics", nargs="*", choices=FABRICS, default=FABRICS[:2], help="mpi: if it was built with MPI")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--fabrics", nargs="*", choices=FABRICS, default=FABRICS[:2], help="hosts: needs root; mpi: if it was built with MPI")
     parser.add_argument("--long", action="store_true", help="stop processes for up to a minute")
     given = parser.parse_args()
     given.program = given.program.resolve()
-    kinds = [kind for kind in given.kinds if os.geteuid() == 0 or kind not in ("full", "readonly")]
+    kinds = [kind for kind in given.kinds if os.geteuid() == 0 or kind not in DISKS]
     chance = random.Random(given.seed)
     expected = hash_without_faults(given.program)
     told, wrong, runs = [], 0, 0
     count = lambda: sum(1 for what, _, _ in told if what == "fault")
-    while count() < given.faults:
-        fabric = given.fabrics[runs % len(given.fabrics)]
-        able = [kind for kind in kinds if kind != "stranger" or fabric == "sockets"]
-        faults = [chance.choice(able) for _ in range(min(chance.randrange(4, 12), given.faults - count()))]
-        runs += 1
-        try:
-            one_run(given, chance, expected, fabric, faults, told)
-        except Broken as broken:
-            wrong += 1
-            print(f"run {runs} ({fabric}, seed {given.seed}, {faults}): {broken}", flush=True)
-        print(f"\r{count()} faults in {runs} runs, {wrong} wrong", end="", file=sys.stderr, flush=True)
+    with Hosts(3) if "hosts" in given.fabrics else contextlib.nullcontext() as hosts:
+        while count() < given.faults:
+            fabric = given.fabrics[runs % len(given.fabrics)]
+            able = [kind for kind in kinds if ONLY_ON.get(kind, fabric) == fabric]
+            faults = [chance.choice(able) for _ in range(min(chance.randrange(4, 12), given.faults - count()))]
+            runs += 1
+            try:
+                one_run(given, chance, expected, fabric, hosts, faults, told)
+            except Broken as broken:
+                wrong += 1
+                print(f"run {runs} ({fabric}, seed {given.seed}, {faults}): {broken}", flush=True)
+            print(f"\r{count()} faults in {runs} runs, {wrong} wrong", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     table(told)
     print(f"{count()} faults in {runs} runs by {', '.join(given.fabrics)}, seed {given.seed}: {wrong} runs were wrong")
