@@ -197,8 +197,8 @@ fn receive_all(channel: &Channel, mut into: &mut [u8]) -> io::Result<()> {
 /// The system only asks on an idle connection, so only a few words are said on this one. A stopped process
 /// reads nothing, so data for it waits on the other connection as long as necessary; but its machine answers
 /// here. A machine that has gone answers nothing. While something is on the way, such as the end of a proof
-/// or a question, the system does not ask, but counts how long nobody takes it. A machine that was cut off just before may
-/// then be silent for twice the time.
+/// or a question, the system does not ask, but counts how long nobody takes it. A machine that was cut off
+/// just before may then be silent for twice the time.
 fn probe(watch: &Channel, silence: Duration) -> io::Result<()> {
     // No system takes longer times, and so many probes.
     let allowed = |time: Duration| time.clamp(Duration::from_secs(1), Duration::from_secs(32_767));
