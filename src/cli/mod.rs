@@ -18,6 +18,7 @@ mod generate;
 mod import;
 mod introduction;
 mod links;
+mod losses;
 mod memory;
 mod newest;
 mod out;

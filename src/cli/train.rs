@@ -9,6 +9,7 @@ use super::Failure;
 use super::cuda_env;
 use super::encoding::EncodingBar;
 use super::introduction::Introduction;
+use super::losses::Losses;
 use super::memory;
 use super::processes::{self, Role};
 use crate::Result;
@@ -20,7 +21,8 @@ use crate::fabric::World;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
 use crate::run::{
-    Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
+    Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Session, Validation,
+    explain_on_signal,
 };
 use crate::stages::{RecomputedStage, Sequential};
 
@@ -76,7 +78,6 @@ impl Args {
     /// The options that must be equal in all processes of a run.
     fn in_common(&self) -> String {
         let Self {
-            resume,
             allow_other_data,
             steps,
             run_dir,
@@ -86,7 +87,7 @@ impl Args {
         } = self;
         let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
         format!(
-            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n\
+            "--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n\
              --weights-hash {weights_hash}\n",
             number(steps),
             run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
@@ -99,31 +100,172 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     // Everything that fails before the first step is a refusal: nothing was started.
     let role = Role::here().map_err(Failure::refused)?;
     explain_on_signal().map_err(Failure::refused)?;
-    let mut prepared = prepare(args, role).map_err(Failure::refused)?;
-    let interrupt = on_interrupt(role).map_err(Failure::refused)?;
-    let run = prepared.run.interrupt(interrupt);
-    let session = run.begin(&mut prepared.pipeline).map_err(Failure::refused)?;
-    if role.leads()
-        && let Err(error) = prepared.introduction.print(&session)
-    {
-        session.abandon(&error);
-        return Err(Failure::refused(error));
+    let (config, folder, run) = choose(args, role).map_err(Failure::refused)?;
+    cuda_env::enter_for(&config);
+    let mut losses = Losses::new(&config);
+    let mut attempt = Attempt {
+        args,
+        role,
+        config: &config,
+        interrupt: None,
+        is_first: true,
+    };
+    let mut run = run;
+    loop {
+        let lost = match attempt.train(run) {
+            Ok(status) => return Ok(status),
+            Err(failed) => failed,
+        };
+        match losses.after(&lost.failure.error, lost.done) {
+            None => return Err(lost.failure),
+            Some(told) if role.leads() => eprintln!("{told}"),
+            Some(_) => {}
+        }
+        run = Run::new(&folder).resume(Resume::Always);
+        attempt.is_first = false;
     }
-    let dir = session.dir().clone();
-    let outcome = session.train().map_err(Failure::failed)?;
-    if role.leads() {
-        print_end(args, &outcome, &dir)?;
+}
+
+/// A try to train to the end. Another one follows when another process has come in the place of one that has
+/// gone.
+struct Attempt<'a> {
+    args: &'a Args,
+    role: Role,
+    config: &'a Config,
+    /// From the moment at which a signal can be heeded.
+    interrupt: Option<Interrupt>,
+    is_first: bool,
+}
+
+/// Why a try has ended, and the steps done then.
+struct Lost {
+    failure: Failure,
+    done: u64,
+}
+
+impl Attempt<'_> {
+    fn train(&mut self, run: Run) -> std::result::Result<ExitCode, Lost> {
+        let before = |is_first: bool| {
+            move |error| Lost {
+                failure: match is_first {
+                    true => Failure::refused(error),
+                    false => Failure::failed(error),
+                },
+                done: 0,
+            }
+        };
+        let refused = before(self.is_first);
+        let mut prepared = self.prepare(run).map_err(refused)?;
+        let interrupt = match &self.interrupt {
+            Some(interrupt) => interrupt.clone(),
+            None => on_interrupt(self.role).map_err(refused)?,
+        };
+        self.interrupt = Some(interrupt.clone());
+        let run = prepared.run.interrupt(interrupt);
+        let session = run.begin(&mut prepared.pipeline).map_err(refused)?;
+        if self.role.leads()
+            && let Err(error) = self.introduce(&prepared.introduction, &session)
+        {
+            session.abandon(&error);
+            return Err(refused(error));
+        }
+        let dir = session.dir().clone();
+        let trained = session.train();
+        let done = prepared.pipeline.next_step();
+        let end = trained.and_then(|outcome| self.end(&outcome, &dir, &mut prepared.pipeline));
+        end.map_err(|error| Lost {
+            failure: Failure::failed(error),
+            done,
+        })
     }
-    if args.weights_hash {
-        let hash = prepared.pipeline.weights_hash().map_err(Failure::failed)?;
-        if role.leads() {
-            super::print(&format!("weights {hash}\n"))?;
+
+    fn introduce(&self, introduction: &Introduction, session: &Session<'_, Stage>) -> Result<()> {
+        match self.is_first {
+            true => introduction.print(session),
+            false => {
+                let done = session.pipeline().next_step();
+                super::print(&format!("goes on after {done} steps, with all processes\n"))
+            }
         }
     }
-    Ok(match outcome.ended {
-        Ended::Interrupted => ExitCode::from(130),
-        Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
-    })
+
+    /// What follows the last step.
+    fn end(&self, outcome: &Outcome, dir: &RunDir, pipeline: &mut Pipeline<Stage>) -> Result<ExitCode> {
+        if self.role.leads() {
+            print_end(self.args, outcome, dir)?;
+        }
+        if self.args.weights_hash {
+            let hash = pipeline.weights_hash()?;
+            if self.role.leads() {
+                super::print(&format!("weights {hash}\n"))?;
+            }
+        }
+        Ok(match outcome.ended {
+            Ended::Interrupted => ExitCode::from(130),
+            Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
+        })
+    }
+
+    /// Everything until the run directory is made.
+    fn prepare(&self, run: Run) -> Result<Prepared> {
+        let Self {
+            args, role, config, ..
+        } = *self;
+        let plan = compose::plan(config)?;
+        if self.is_first {
+            if let Some(warning) = &plan.warning {
+                eprintln!("warning: {warning}");
+            }
+            if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
+                eprintln!("{why}");
+            }
+        }
+        let memory = compose::memory(config, &plan)?;
+        let (world, fabric) = processes::join(config, &plan, &args.in_common())?;
+        // After the data, which is no longer free memory then.
+        let opened = self
+            .open(run, world.as_ref())
+            .and_then(|opened| check_memory(config, &memory, world.as_ref()).map(|()| opened));
+        let ((data, run), world) = processes::or_tell(opened, world)?;
+        let changes = match run.resumes_from() {
+            Some(checkpoint) => changes(checkpoint, config)?,
+            None => Vec::new(),
+        };
+        let pipeline = compose::launch(config, &data, &plan.counts, &plan.replicas, world)?;
+        let forecast = plan
+            .prediction
+            .as_ref()
+            .map_or_else(Forecast::by_passes, Forecast::by_costs);
+        let prediction = plan.prediction.as_ref();
+        let introduction = Introduction::new(
+            config,
+            &data,
+            fabric,
+            prediction,
+            memory::table(&memory, config.pipeline.replicas),
+            changes,
+        );
+        let run = describe(run.forecast(forecast), args, config, data)?;
+        Ok(Prepared {
+            run,
+            pipeline,
+            introduction,
+        })
+    }
+
+    /// Opens what exists: the data, and the run to resume.
+    fn open(&self, run: Run, world: Option<&World>) -> Result<(TrainingData, Run)> {
+        let run = match world {
+            Some(_) => run.claim(world)?,
+            None => run,
+        };
+        if self.role.leads() && self.is_first {
+            serve_metrics(self.config)?;
+        }
+        let bar = EncodingBar::new(self.role.leads());
+        let data = compose::data_telling(self.config, &mut |encoded| bar.show(encoded))?;
+        Ok((data, run))
+    }
 }
 
 /// What is printed after the last step, besides what the run itself prints.
@@ -144,54 +286,13 @@ fn print_end(args: &Args, outcome: &Outcome, dir: &RunDir) -> Result<()> {
     })
 }
 
+type Stage = RecomputedStage<Sequential>;
+
 /// A run whose parts are ready.
 struct Prepared {
     run: Run,
-    pipeline: Pipeline<RecomputedStage<Sequential>>,
+    pipeline: Pipeline<Stage>,
     introduction: Introduction,
-}
-
-/// Everything until the run directory is made.
-fn prepare(args: &Args, role: Role) -> Result<Prepared> {
-    let (config, run) = choose(args, role)?;
-    cuda_env::enter_for(&config);
-    let plan = compose::plan(&config)?;
-    if let Some(warning) = &plan.warning {
-        eprintln!("warning: {warning}");
-    }
-    if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
-        eprintln!("{why}");
-    }
-    let memory = compose::memory(&config, &plan)?;
-    let (world, fabric) = processes::join(&config, &plan, &args.in_common())?;
-    // After the data, which is no longer free memory then.
-    let opened = open(run, &config, role, world.as_ref())
-        .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
-    let ((data, run), world) = processes::or_tell(opened, world)?;
-    let changes = match run.resumes_from() {
-        Some(checkpoint) => changes(checkpoint, &config)?,
-        None => Vec::new(),
-    };
-    let pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, world)?;
-    let forecast = plan
-        .prediction
-        .as_ref()
-        .map_or_else(Forecast::by_passes, Forecast::by_costs);
-    let prediction = plan.prediction.as_ref();
-    let introduction = Introduction::new(
-        &config,
-        &data,
-        fabric,
-        prediction,
-        memory::table(&memory, config.pipeline.replicas),
-        changes,
-    );
-    let run = describe(run.forecast(forecast), args, &config, data)?;
-    Ok(Prepared {
-        run,
-        pipeline,
-        introduction,
-    })
 }
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
@@ -209,6 +310,7 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .allow_other_data(args.allow_other_data)
         .save_every(config.checkpoint.every)
         .save_beside(config.checkpoint.beside)
+        .outlives_processes(config.train.restarts > 0)
         .keep(config.checkpoint.keep)
         .keep_every(config.checkpoint.keep_every)
         .config(config.resolved_toml()?)
@@ -224,22 +326,6 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         Some(steps) => run.trace(steps),
         None => run,
     })
-}
-
-/// Opens what exists: the data, and the run to resume.
-fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<(TrainingData, Run)> {
-    let run = match world {
-        Some(_) => run.claim(world)?,
-        None => run,
-    };
-    if role.leads() {
-        serve_metrics(config)?;
-    }
-    let bar = EncodingBar::new(role.leads());
-    Ok((
-        compose::data_telling(config, &mut |encoded| bar.show(encoded))?,
-        run,
-    ))
 }
 
 fn serve_metrics(config: &Config) -> Result<()> {
@@ -258,9 +344,9 @@ fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
     }
 }
 
-/// The config, and the run in its directory. A single process claims the directory before anything else. With
+/// The config, the folder of the run, and the run. A single process claims the directory before anything else. With
 /// several processes, the first one claims it once it is connected to the others.
-fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
+fn choose(args: &Args, role: Role) -> Result<(Config, PathBuf, Run)> {
     let folder = |config: &Config| match &args.run_dir {
         Some(folder) => folder.clone(),
         None => Path::new("runs").join(&config.train.name),
@@ -287,9 +373,9 @@ fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
     if role == Role::Alone {
         run = run.claim(None)?;
     }
-    let saved = RunDir::at(folder).config();
+    let saved = RunDir::at(&folder).config();
     let config = config.map_or_else(|| Config::load(&saved, &args.sets), Ok)?;
-    Ok((config, run))
+    Ok((config, folder, run))
 }
 
 /// The first Ctrl-C asks for an orderly end. The second one ends at once, as a failure, because nothing is

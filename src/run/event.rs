@@ -202,6 +202,8 @@ pub struct Failed {
     pub last_is_bad: bool,
     /// Whether the same failure would happen again with the same settings.
     pub repeats: bool,
+    /// Whether the run goes on when another process has taken the place of one that has gone.
+    pub goes_on: bool,
 }
 
 impl fmt::Display for Failed {
@@ -223,7 +225,11 @@ impl fmt::Display for Failed {
                 "the only checkpoint, {last}, holds the weights that gave these numbers: begin another run"
             );
         }
-        write!(f, "the newest checkpoint is {last}: --resume continues from it")?;
+        let next = match self.goes_on {
+            true => "the run goes on from it",
+            false => "--resume continues from it",
+        };
+        write!(f, "the newest checkpoint is {last}: {next}")?;
         if self.repeats {
             write!(
                 f,

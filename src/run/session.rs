@@ -36,6 +36,7 @@ pub struct Session<'p, S: Stage> {
     pub(super) steps: u64,
     pub(super) save_every: u64,
     pub(super) saves_beside: bool,
+    pub(super) outlives_processes: bool,
     pub(super) kept: Kept,
     /// The steps done when it began or was resumed.
     pub(super) first: u64,
@@ -102,6 +103,9 @@ impl<S: Stage> Session<'_, S> {
     fn run(&mut self) -> Result<Outcome> {
         let started = Instant::now();
         let mut validation = None;
+        if self.outlives_processes && self.saving.saved.is_none() {
+            self.save()?;
+        }
         let ended = loop {
             self.look()?;
             if self.done() >= self.steps {
@@ -306,6 +310,7 @@ impl<S: Stage> Session<'_, S> {
             last: self.dir.last().ok().flatten(),
             last_is_bad,
             repeats: not_finite,
+            goes_on: self.outlives_processes && error.is_loss(),
         };
         self.listeners.tell(&Event::Failed(&failed));
     }
