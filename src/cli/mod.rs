@@ -6,6 +6,7 @@
 //! * 2: the arguments, the config or the schedule are wrong. Nothing was started.
 //! * 130: interrupted, and the state was saved.
 
+mod attempt;
 mod check;
 mod choice;
 mod costs;
@@ -18,7 +19,6 @@ mod generate;
 mod import;
 mod introduction;
 mod links;
-mod losses;
 mod memory;
 mod newest;
 mod out;
@@ -32,6 +32,7 @@ mod spread;
 mod stop;
 mod tokenize;
 mod train;
+mod train_args;
 mod tune;
 mod verify;
 mod words;
@@ -64,7 +65,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Train(train::Args),
+    Train(train_args::Args),
     Sample(sample::Args),
     Import(import::Args),
     Export(export::Args),

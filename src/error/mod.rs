@@ -271,8 +271,8 @@ impl Error {
         }
     }
 
-    /// Whether a process of the run has gone without giving a reason, or others have left because of that. The
-    /// run can go on when another process has taken its place.
+    /// Whether a process of the run has gone without giving a reason, or others have left because of that.
+    /// The run can go on when another process has taken its place.
     pub fn is_loss(&self) -> bool {
         match self {
             Self::ProcessGone(_) | Self::ProcessLeft { .. } => true,

@@ -216,7 +216,8 @@ impl fmt::Display for Failed {
             )?;
         }
         let Some(last) = &self.last else {
-            return write!(f, "there is no checkpoint yet");
+            let next = if self.goes_on { ": the run begins anew" } else { "" };
+            return write!(f, "there is no checkpoint yet{next}");
         };
         let last = last.display();
         if self.last_is_bad {

@@ -312,6 +312,13 @@ impl<S: Stage> Session<'_, S> {
             repeats: not_finite,
             goes_on: self.outlives_processes && error.is_loss(),
         };
+        if failed.goes_on
+            && failed.last.is_none()
+            && let Some(writer) = &self.writer
+        {
+            // It begins anew.
+            writer.abandon();
+        }
         self.listeners.tell(&Event::Failed(&failed));
     }
 

@@ -109,12 +109,12 @@ impl Run {
         Self { save_beside, ..self }
     }
 
-    /// Whether the caller goes on with the run when a process has gone and another one has taken its place. If
-    /// so, the run also saves before its first step. Default: false.
+    /// Whether the caller goes on with the run when a process has gone and another one has taken its place.
+    /// If so, the run also saves before its first step. Default: false.
     ///
-    /// [`Session::train`](super::Session::train) then returns an error of which [`Error::is_loss`](crate::Error::is_loss)
-    /// is true. All processes join a new [`World`], launch the pipeline again, and begin the run with
-    /// [`Resume::Always`].
+    /// [`Session::train`](super::Session::train) then returns an error of which
+    /// [`Error::is_loss`](crate::Error::is_loss) is true. All processes join a new [`World`], launch the
+    /// pipeline again, and begin the run with [`Resume::Always`].
     #[must_use]
     pub fn outlives_processes(self, outlives_processes: bool) -> Self {
         Self {
