@@ -21,6 +21,9 @@ built with MPI). A seeded list says what happens to it, and after how many steps
     unplug    the same for 0.1 to 1 seconds (hosts)
     slow      all links let through 5 Mbit/s for 0.2 to 2 seconds (hosts)
 
+With `--replace`, a process that is killed is started again, and the others wait for it (`train.restarts`). They also
+wait for a host that is cut off. Nobody starts a process again that has no memory, so that is left out.
+
 After a fault that ends the run, all processes have to end within five seconds, with a checkpoint to go on from, and
 `--resume` continues. At the end, the hash of the weights has to be that of a run without faults. Ends with a table of
 the times to notice and to recover, and with 1 if anything differs. What fails inside of a process, and is repeated
@@ -72,6 +75,7 @@ micro_batch_size = 2
 name = "small"
 steps = {steps}
 validate_every = 0
+restarts = {restarts}
 [checkpoint]
 every = 10
 """
@@ -84,13 +88,14 @@ class Broken(Exception):
 class Run:
     """A run in a folder of its own, in this many processes."""
 
-    def __init__(self, program, folder, fabric, processes, hosts=None):
+    def __init__(self, program, folder, fabric, processes, hosts=None, replace=False):
         self.program, self.folder, self.fabric, self.processes = program, folder, fabric, processes
         self.hosts = hosts
-        (folder / "my.toml").write_text(CONFIG.format(steps=STEPS))
+        self.replaces = replace and processes > 1 and fabric != "mpi"
+        (folder / "my.toml").write_text(CONFIG.format(steps=STEPS, restarts=1 if self.replaces else 0))
         self.directory = folder / "disk" / "small"
         self.directory.parent.mkdir()
-        self.port, self.started, self.said = None, [], []
+        self.port, self.commands, self.started, self.said = None, [], [], []
 
     def start(self):
         """Starts all processes. They go on where the run was left."""
@@ -115,11 +120,23 @@ class Run:
                 within = lambda rank: ["ip", "netns", "exec", self.hosts.name(rank + 1)]
             ranks = range(self.processes)
             commands = [(within(rank) + arguments, {**environment, **place, "RANK": str(rank)}) for rank in ranks]
+        self.commands = commands
         self.said = [tempfile.TemporaryFile("w+", errors="replace") for _ in commands]
-        self.started = [
-            subprocess.Popen(command, cwd=self.folder, env=env, stdout=said, stderr=subprocess.STDOUT)
-            for (command, env), said in zip(commands, self.said)
-        ]
+        self.started = [self.begin(number) for number in range(len(commands))]
+
+    def begin(self, number):
+        command, environment = self.commands[number]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=self.said[number], stderr=subprocess.STDOUT
+        )
+
+    def replace(self, number):
+        """Kills a process and starts it again."""
+        self.started[number].kill()
+        self.started[number].wait()
+        if number == 0 and "--resume" not in self.commands[0][0]:
+            self.commands[0][0].append("--resume")
+        self.started[number] = self.begin(number)
 
     def texts(self):
         """What each process has said."""
@@ -252,6 +269,15 @@ def inject(run, disk, kind, chance, long):
         # It ends when it needs some, and that is not always.
         subprocess.run(["prlimit", "--pid", str(victim), "--as=1"], check=False, stderr=subprocess.DEVNULL)
         return False, None
+    if kind == "kill" and run.replaces:
+        run.replace(number)
+        return False, None
+    if kind == "cut" and run.replaces:
+        # Both sides miss the other, and find each other again.
+        run.hosts.connect(number + 1, False)
+        time.sleep(2 * SILENCE + 1)
+        run.hosts.connect(number + 1, True)
+        return False, None
     if kind == "cut":
         run.hosts.connect(number + 1, False)
         seconds = run.await_end(PATIENCE)
@@ -275,7 +301,7 @@ def one_run(given, chance, expected, fabric, hosts, faults, told):
     """A run with these faults, to its end."""
     processes = 1 if fabric == "threads" else chance.choice([2, 3])
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
-        run = Run(given.program, Path(folder), fabric, processes, hosts)
+        run = Run(given.program, Path(folder), fabric, processes, hosts, given.replace)
         disk = Disk(run)
         needs_disk = any(kind in DISKS for kind in faults)
         if needs_disk:
@@ -293,8 +319,11 @@ def one_run(given, chance, expected, fabric, hosts, faults, told):
                 while left and run.await_steps(min(run.done() + chance.randrange(1, 20), STEPS)):
                     kind = left.pop()
                     at = time.monotonic()
+                    done = run.done()
                     ends, seconds = inject(run, disk, kind, chance, given.long)
                     told.append(("fault", kind, None))
+                    if kind == "kill" and not ends and run.await_steps(min(done + 1, STEPS)):
+                        told.append(("recovered", kind, time.monotonic() - at))
                     lacks_memory |= kind == "memory"
                     if seconds is not None:
                         # A question about the stall may begin the silence anew.
@@ -351,6 +380,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
     parser.add_argument("--fabrics", nargs="*", choices=FABRICS, default=FABRICS[:2], help="hosts: needs root; mpi: if it was built with MPI")
+    parser.add_argument("--replace", action="store_true", help="start processes again that are killed")
     parser.add_argument("--long", action="store_true", help="stop processes for up to a minute")
     given = parser.parse_args()
     given.program = given.program.resolve()
@@ -363,6 +393,7 @@ def main():
         while count() < given.faults:
             fabric = given.fabrics[runs % len(given.fabrics)]
             able = [kind for kind in kinds if ONLY_ON.get(kind, fabric) == fabric]
+            able = [kind for kind in able if not (given.replace and kind == "memory")]
             faults = [chance.choice(able) for _ in range(min(chance.randrange(4, 12), given.faults - count()))]
             runs += 1
             try:

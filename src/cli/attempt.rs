@@ -32,6 +32,8 @@ pub(super) struct Attempt<'a> {
     /// From the moment at which a signal can be heeded.
     interrupt: Option<Interrupt>,
     is_first: bool,
+    /// Whether another one may follow.
+    may_follow: bool,
 }
 
 /// Why a try has ended, and the steps done then.
@@ -41,13 +43,14 @@ pub(super) struct Lost {
 }
 
 impl<'a> Attempt<'a> {
-    pub(super) fn first(args: &'a Args, role: Role, config: &'a Config) -> Self {
+    pub(super) fn first(args: &'a Args, role: Role, config: &'a Config, may_follow: bool) -> Self {
         Self {
             args,
             role,
             config,
             interrupt: None,
             is_first: true,
+            may_follow,
         }
     }
 
@@ -156,7 +159,7 @@ impl<'a> Attempt<'a> {
             memory::table(&memory, config.pipeline.replicas),
             changes,
         );
-        let run = describe(run.forecast(forecast), args, config, data)?;
+        let run = describe(run.forecast(forecast), args, config, data)?.outlives_processes(self.may_follow);
         Ok(Prepared {
             run,
             pipeline,
@@ -219,7 +222,6 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .allow_other_data(args.allow_other_data)
         .save_every(config.checkpoint.every)
         .save_beside(config.checkpoint.beside)
-        .outlives_processes(config.train.restarts > 0)
         .keep(config.checkpoint.keep)
         .keep_every(config.checkpoint.keep_every)
         .config(config.resolved_toml()?)

@@ -18,8 +18,9 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     explain_on_signal().map_err(Failure::refused)?;
     let (config, folder, mut run) = choose(args, role).map_err(Failure::refused)?;
     cuda_env::enter_for(&config);
-    let mut losses = Losses::new(config.train.restarts);
-    let mut attempt = Attempt::first(args, role, &config);
+    let replacements = processes::replacements(&config).map_err(Failure::refused)?;
+    let mut losses = Losses::new(replacements);
+    let mut attempt = Attempt::first(args, role, &config, replacements > 0);
     loop {
         let Lost { failure, done } = match attempt.train(run) {
             Ok(status) => return Ok(status),

@@ -88,9 +88,9 @@ fn a_process_that_is_killed_is_replaced_by_one_with_its_number() {
         run.begin(victim, &[]);
         let said = &run.end()[0].stderr;
         let lost = format!(
-            "process 0: warning: process {victim} has stopped without saying why: it was killed, or its machine or the \
-             network failed; the run goes on when another one has come with its RANK, within 60 s \
-             (loss 1 of 2 that are allowed without a new step)\n"
+            "process 0: warning: process {victim} has stopped without saying why: it was killed, or its \
+             machine or the network failed; the run goes on when another one has come with its RANK, \
+             within 60 s (loss 1 of 2 that are allowed without a new step)\n"
         );
         assert!(said.contains(&lost), "{said}");
     }
@@ -129,8 +129,9 @@ fn process_0_is_replaced_by_one_that_resumes() {
     let others = run.end();
     for (process, other) in [1, 2].into_iter().zip(&others[1..]) {
         let lost = format!(
-            "process {process}: warning: process 0 has stopped without saying why: it was killed, or its machine \
-             or the network failed; the run goes on when it has been started again with --resume, within 60 s"
+            "process {process}: warning: process 0 has stopped without saying why: it was killed, or its \
+             machine or the network failed; the run goes on when it has been started again with \
+             --resume, within 60 s"
         );
         assert!(other.stderr.contains(&lost), "{}", other.stderr);
     }
