@@ -3,7 +3,6 @@
 
 use std::io::Write;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use pipewright::Error;
 use pipewright::fabric::{self, Tag, Transport, WireFrame};
@@ -131,7 +130,6 @@ fn wires_and_blocks_that_are_larger_than_was_said_end_the_connection() {
 
 #[test]
 fn damaged_frames_end_in_an_error_or_a_wire() {
-    let since = Instant::now();
     let whole = [wire(), head(BLOCK, 3, 4, 0), vec![9; 4], wire()].concat();
     let mut wires = 0;
     for number in 0..200 {
@@ -148,5 +146,4 @@ fn damaged_frames_end_in_an_error_or_a_wire() {
         wires += usize::from(told(&bytes).is_ok());
     }
     assert!((1..200).contains(&wires), "{wires} of 200 were still wires");
-    assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
 }
