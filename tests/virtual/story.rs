@@ -1,0 +1,175 @@
+//! What a seed stands for: a pipeline, what is done with it, and what goes wrong.
+
+use pipewright::schedule::Schedule;
+
+use crate::draw::Draw;
+use crate::faults::Fault;
+use crate::links::Weather;
+use crate::stages::Model;
+
+/// A run in a virtual world.
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    pub(crate) seed: u64,
+    pub(crate) schedule: &'static str,
+    /// Of a replica.
+    pub(crate) ranks: u32,
+    pub(crate) chunks: u32,
+    pub(crate) micro_batches: u32,
+    pub(crate) replicas: u32,
+    pub(crate) sharded: bool,
+    pub(crate) model: Model,
+    /// How often a rank may be built again in a step.
+    pub(crate) restarts: u32,
+    /// The steps from one snapshot to the next.
+    pub(crate) snapshots: u32,
+    pub(crate) deeds: Vec<Deed>,
+    pub(crate) weather: Weather,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// What is done with the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Deed {
+    Step,
+    Evaluate,
+    Save,
+    /// A rank cannot write its part.
+    SaveInVain {
+        rank: usize,
+    },
+    /// The newest checkpoint is loaded, if there is one.
+    Load,
+}
+
+impl Story {
+    /// The story of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        let draw = &mut Draw::new(seed);
+        let names: Vec<_> = Schedule::names().filter(|name| has_one_direction(name)).collect();
+        let schedule = *draw.one_of(&names);
+        let ranks = match draw.below(100) {
+            0..70 => draw.within(2, 4),
+            70..92 => draw.within(5, 8),
+            92..98 => draw.within(9, 16),
+            _ => draw.within(17, 64),
+        } as u32;
+        let known = Schedule::chunks(schedule).expect("it has this name");
+        let chunks = draw.within((*known.start()).into(), u64::from(*known.end()).min(3)) as u32;
+        let replicas = match ranks {
+            2..=8 => *draw.one_of(&[1, 1, 2, 3, 4]),
+            _ => 1,
+        };
+        let model = Model {
+            layers: (ranks * chunks) as usize,
+            tied: draw.chance(300),
+            large: ranks <= 4 && draw.chance(80),
+        };
+        let world = (ranks * replicas) as usize;
+        let micro_batches = draw.within(1, 8) as u32;
+        // Few: a rank pauses before it is built again.
+        let restarts = *draw.one_of(&[0, 0, 1, 2, 2]);
+        let deeds = deeds(draw, ranks);
+        let steps = deeds.iter().filter(|deed| **deed == Deed::Step).count() as u64;
+        let faults = (0..draw.below(5))
+            .map(|_| fault(draw, world, model.layers, steps, micro_batches))
+            .collect();
+        Self {
+            seed,
+            schedule,
+            ranks,
+            chunks,
+            micro_batches,
+            replicas,
+            sharded: replicas > 1 && draw.chance(500),
+            model,
+            restarts,
+            snapshots: draw.within(1, 3) as u32,
+            deeds,
+            weather: Weather {
+                delay: *draw.one_of(&[1, 20, 200]),
+                jitter: *draw.one_of(&[0, 50, 1_000, 20_000]),
+                reorders: draw.chance(500),
+                loses: *draw.one_of(&[0, 0, 20, 200]),
+                doubles: *draw.one_of(&[0, 0, 50]),
+            },
+            faults,
+        }
+    }
+
+    pub(crate) fn world(&self) -> usize {
+        (self.ranks * self.replicas) as usize
+    }
+}
+
+/// Whether the engine runs the schedules of this name.
+fn has_one_direction(name: &str) -> bool {
+    let schedule = Schedule::named(name, 2, 2).expect("the sizes fit");
+    schedule.placement().directions() == 1
+}
+
+fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
+    // Those of the first replica write.
+    let mut deeds = Vec::new();
+    for _ in 0..draw.within(2, 4) {
+        deeds.push(Deed::Step);
+        match draw.below(12) {
+            0 => deeds.push(Deed::Evaluate),
+            1 => deeds.push(Deed::Save),
+            2 => deeds.extend([Deed::Save, Deed::Step, Deed::Load]),
+            3 => deeds.push(Deed::SaveInVain {
+                rank: draw.below(ranks.into()) as usize,
+            }),
+            _ => {}
+        }
+    }
+    deeds
+}
+
+fn fault(draw: &mut Draw, world: usize, layers: usize, steps: u64, micro_batches: u32) -> Fault {
+    let rank = draw.below(world as u64) as usize;
+    let other = (rank + 1 + draw.below(world as u64 - 1) as usize) % world;
+    // Most of the time of a run.
+    let at = draw.below(20_000);
+    let micros = *draw.one_of(&[1_000, 10_000, 3_600_000_000]);
+    let step = draw.within(1, steps) - 1;
+    let micro_batch = draw.below(micro_batches.into()) as u32;
+    match draw.below(20) {
+        0..7 => Fault::Fails {
+            rank,
+            pass: draw.below(steps * u64::from(micro_batches) * 3),
+            panics: draw.chance(500),
+        },
+        7 => Fault::AlwaysFails {
+            layer: draw.below(layers as u64) as usize,
+            step,
+            micro_batch,
+        },
+        8 => Fault::NotBuilt { rank, time: 1 },
+        // The very first micro-batch is also read for the data's fingerprint.
+        9 | 10 => Fault::NoData {
+            step,
+            micro_batch: if step == 0 {
+                micro_batch.max(1)
+            } else {
+                micro_batch
+            },
+            times: draw.within(1, 2) as u32,
+        },
+        11 | 12 => Fault::Stops { rank, at, micros },
+        13 | 14 => Fault::Slow {
+            rank,
+            times: *draw.one_of(&[10, 1_000]),
+        },
+        15 => Fault::ClockJumps { at, micros },
+        16..19 => Fault::Down {
+            ranks: [rank, other],
+            at,
+            micros,
+        },
+        _ => Fault::Cut {
+            ranks: [rank, other],
+            at,
+        },
+    }
+}
