@@ -47,6 +47,18 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// How often a rank may fail by it in one step.
+    pub(crate) fn failures(&self) -> u32 {
+        match self {
+            Self::AlwaysFails { .. } => 1_000,
+            Self::Fails { .. } | Self::NotBuilt { .. } => 1,
+            Self::NoData { times, .. } => *times,
+            _ => 0,
+        }
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |micros: u64| micros as f64 / 1000.0;

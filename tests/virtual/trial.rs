@@ -17,7 +17,7 @@ use crate::common::Plain;
 use crate::end::ends;
 use crate::faults::Fault;
 use crate::stages::{Numbers, Updates};
-use crate::story::{Deed, RESTARTS, Story};
+use crate::story::{Deed, Story};
 use crate::timeline::Timeline;
 use crate::world::World;
 
@@ -147,43 +147,36 @@ fn save_in_vain(
 
 /// Whether an error is the right one for a fault that came true.
 fn judge(story: &Story, world: &Arc<World>, what: &str, error: &Error) -> std::result::Result<End, String> {
-    let restarts = story.snapshots.map_or(0, |_| RESTARTS);
-    let text = error.to_string();
-    let is_right = |fault: &Fault| match fault {
-        _ if fault.is_survived(restarts) => false,
-        Fault::Fails { rank, panics, .. } => {
-            let words = if *panics {
-                "panicked: a bug"
-            } else {
-                "the disk is on fire"
-            };
-            text.contains(words) && is_of(error, *rank as u32 % story.ranks)
+    let planned = story.faults.iter();
+    let planned = planned.filter(|fault| matches!(fault, Fault::NoData { .. }));
+    let happened: Vec<Fault> = world.timeline().faults().chain(planned).cloned().collect();
+    let is_right = match error {
+        Error::Restart(error) if matches!(**error, RestartError::KeepsFailing { .. }) => {
+            story.restarts > 0 && happened.iter().map(Fault::failures).sum::<u32>() > story.restarts
         }
-        Fault::AlwaysFails { .. } if restarts > 0 => {
-            let Error::Restart(error) = error else {
-                return false;
-            };
-            matches!(**error, RestartError::KeepsFailing { .. }) && text.contains("the disk is on fire")
-        }
-        Fault::AlwaysFails { .. } => text.contains("the disk is on fire"),
-        Fault::Cut { .. } => text.contains("has stopped"),
-        Fault::NoData { .. } => text.contains("the data is away"),
-        _ => false,
+        _ => happened.iter().any(|fault| is_of(story, error, fault)),
     };
-    let planned = story
-        .faults
-        .iter()
-        .filter(|fault| matches!(fault, Fault::NoData { .. }));
-    let timeline = world.timeline();
-    match timeline.faults().chain(planned).any(is_right) {
+    match is_right {
         true => Ok(End::RightError),
         false => Err(format!("no fault explains this error: {what}")),
     }
 }
 
-/// Whether an error names this rank of the pipeline.
-fn is_of(error: &Error, of: u32) -> bool {
-    matches!(error, Error::Action { rank, .. } if rank.0 == of)
+/// Whether an error is that of a fault.
+fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
+    let text = error.to_string();
+    match fault {
+        _ if fault.is_survived(story.restarts) => false,
+        Fault::Fails { rank: of, panics, .. } => {
+            let words = ["the disk is on fire", "panicked: a bug"][usize::from(*panics)];
+            let of = *of as u32 % story.ranks;
+            text.contains(words) && matches!(error, Error::Action { rank, .. } if rank.0 == of)
+        }
+        Fault::AlwaysFails { .. } => text.contains("the disk is on fire"),
+        Fault::Cut { .. } => text.contains("has stopped"),
+        Fault::NoData { .. } => text.contains("the data is away"),
+        _ => false,
+    }
 }
 
 /// The hash of the weights after so many steps of a plain loop.
