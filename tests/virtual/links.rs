@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use pipewright::fabric::{Load, Parcel};
+use pipewright::fabric::{Call, Load, Parcel};
 use pipewright::stages::Tensor;
 
 use crate::draw::Draw;
@@ -16,12 +16,24 @@ pub(crate) struct Weather {
     pub(crate) delay: u64,
     /// At most so much more.
     pub(crate) jitter: u64,
-    /// Whether parcels of a link with different tags may overtake each other.
+    /// Whether parcels of a link with different calls or tags may overtake each other.
     pub(crate) reorders: bool,
     /// How many frames in a thousand are lost.
     pub(crate) loses: u64,
     /// How many come twice.
     pub(crate) doubles: u64,
+}
+
+impl Weather {
+    pub(crate) fn drawn(draw: &mut Draw) -> Self {
+        Self {
+            delay: *draw.one_of(&[1, 20, 200]),
+            jitter: *draw.one_of(&[0, 50, 1_000, 20_000]),
+            reorders: draw.chance(500),
+            loses: *draw.one_of(&[0, 0, 20, 200]),
+            doubles: *draw.one_of(&[0, 0, 50]),
+        }
+    }
 }
 
 /// After so long, a frame that did not arrive is sent again.
@@ -182,10 +194,10 @@ impl Net {
 impl Link {
     /// Takes out what may be handed over now, in order.
     fn hand_over(&mut self, reorders: bool) -> Vec<Parcel<Tensor>> {
-        let mut blocked: Vec<Load> = Vec::new();
+        let mut blocked: Vec<(Call, Load)> = Vec::new();
         let mut ready = Vec::new();
         for (number, sent) in &self.on_the_way {
-            let load = sent.parcel.load();
+            let load = (sent.parcel.call(), sent.parcel.load());
             let waits = blocked.contains(&load) || !blocked.is_empty() && !reorders;
             match sent.has_come && !waits {
                 true => ready.push(*number),

@@ -3,6 +3,7 @@
 //!
 //! `PIPEWRIGHT_SEEDS=5000` runs more seeds, and `PIPEWRIGHT_SEED=17` one: see CONTRIBUTING.md.
 
+mod bug;
 #[path = "../common/mod.rs"]
 mod common;
 mod draw;
@@ -10,6 +11,7 @@ mod end;
 mod faults;
 mod here;
 mod links;
+mod programs;
 mod stages;
 mod story;
 mod timeline;
@@ -19,11 +21,12 @@ mod world;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use bug::Bug;
 use story::Story;
 use trial::End;
 
-/// How many seeds run if nobody says otherwise: about twenty seconds on two cores.
-const SEEDS: u64 = 200;
+/// How many seeds run if nobody says otherwise: they take seconds.
+const SEEDS: u64 = 400;
 
 /// A number from the environment.
 fn asked(name: &str) -> Option<u64> {
@@ -34,6 +37,27 @@ fn asked(name: &str) -> Option<u64> {
     )
 }
 
+/// Runs all seeds, a few at a time. The first bug is a panic.
+fn run_all(run: impl Fn(u64) -> Result<(), Box<Bug>> + Sync) {
+    let seeds = asked("PIPEWRIGHT_SEEDS").unwrap_or(SEEDS);
+    let next = AtomicU64::new(0);
+    let run = || {
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds) {
+            if let Err(bug) = run(seed) {
+                next.store(seeds, Ordering::Relaxed);
+                panic!("{bug}");
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads = [0, 1, 2].map(|_| scope.spawn(run));
+        let ended = threads.map(thread::ScopedJoinHandle::join);
+        if let Some(panic) = ended.into_iter().find_map(Result::err) {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
 #[test]
 fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
     if let Some(seed) = asked("PIPEWRIGHT_SEED") {
@@ -41,40 +65,33 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         println!("{timeline}\nseed {seed}: {end:?}");
         return;
     }
-    let seeds = asked("PIPEWRIGHT_SEEDS").unwrap_or(SEEDS);
-    let (next, same) = (AtomicU64::new(0), AtomicU64::new(0));
-    let run = || {
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
-                return;
-            }
-            let (end, _) = trial::run(&Story::of(seed)).unwrap_or_else(|bug| panic!("{bug}"));
-            same.fetch_add(u64::from(end == End::SameBits), Ordering::Relaxed);
-        }
-    };
-    thread::scope(|scope| {
-        let threads = [0, 1, 2].map(|_| scope.spawn(run));
-        for thread in threads {
-            if let Err(panic) = thread.join() {
-                next.store(seeds, Ordering::Relaxed);
-                std::panic::resume_unwind(panic);
-            }
-        }
+    let same = AtomicU64::new(0);
+    run_all(|seed| {
+        let (end, _) = trial::run(&Story::of(seed))?;
+        same.fetch_add(u64::from(end == End::SameBits), Ordering::Relaxed);
+        Ok(())
     });
-    println!(
-        "{seeds} seeds, {} with the same bits, the others with an error",
-        same.into_inner()
-    );
+    println!("{} ended with the same bits", same.into_inner());
+}
+
+#[test]
+fn ends_keep_their_promises_in_every_program() {
+    if let Some(seed) = asked("PIPEWRIGHT_PROGRAM") {
+        let timeline = programs::run(seed).unwrap_or_else(|bug| panic!("{bug}"));
+        println!("{timeline}");
+        return;
+    }
+    run_all(|seed| programs::run(seed).map(drop));
 }
 
 #[test]
 fn a_seed_has_one_timeline() {
-    for seed in 0..10 {
-        let [first, second] = [0, 1].map(|_| {
-            let (_, timeline) = trial::run(&Story::of(seed)).unwrap_or_else(|bug| panic!("{bug}"));
-            timeline.to_string()
-        });
-        assert!(first == second, "seed {seed}: two timelines");
+    for seed in 0..20 {
+        let train = || trial::run(&Story::of(seed)).map(|(_, timeline)| timeline.to_string());
+        let program = || programs::run(seed).map(|timeline| timeline.to_string());
+        for run in [&train as &dyn Fn() -> _, &program] {
+            let [first, second] = [0, 1].map(|_| run().unwrap_or_else(|bug| panic!("{bug}")));
+            assert!(first == second, "seed {seed} has two timelines");
+        }
     }
 }

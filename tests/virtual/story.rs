@@ -86,13 +86,7 @@ impl Story {
             restarts,
             snapshots: draw.within(1, 3) as u32,
             deeds,
-            weather: Weather {
-                delay: *draw.one_of(&[1, 20, 200]),
-                jitter: *draw.one_of(&[0, 50, 1_000, 20_000]),
-                reorders: draw.chance(500),
-                loses: *draw.one_of(&[0, 0, 20, 200]),
-                doubles: *draw.one_of(&[0, 0, 50]),
-            },
+            weather: Weather::drawn(draw),
             faults,
         }
     }

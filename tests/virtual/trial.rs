@@ -1,7 +1,5 @@
 //! Runs the story of a seed in a virtual world, and judges how it ends.
 
-use std::fmt;
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +11,7 @@ use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::{Error, Pipeline, PipelineBuilder, Result, StallWarning};
 
+use crate::bug::Bug;
 use crate::common::Plain;
 use crate::end::ends;
 use crate::faults::Fault;
@@ -32,13 +31,6 @@ pub(crate) enum End {
     SameBits,
     /// With the error that belongs to a fault.
     RightError,
-}
-
-/// A run that shows a bug.
-pub(crate) struct Bug {
-    story: Story,
-    why: String,
-    timeline: Timeline,
 }
 
 /// Runs the story. Returns how it ended, and what happened.
@@ -61,7 +53,9 @@ pub(crate) fn run(story: &Story) -> std::result::Result<(End, Timeline), Box<Bug
     match judged {
         Ok(end) => Ok((end, timeline)),
         Err(why) => Err(Box::new(Bug {
-            story: story.clone(),
+            variable: "PIPEWRIGHT_SEED",
+            seed: story.seed,
+            story: format!("{story:#?}"),
             why,
             timeline,
         })),
@@ -192,25 +186,4 @@ fn expected_hash(story: &Story, steps: u64) -> String {
         plain.step(&Numbers::default(), step, story.micro_batches, loss);
     }
     plain.hash()
-}
-
-impl fmt::Display for Bug {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seed = self.story.seed;
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("virtual-{seed}.txt"));
-        let all = format!("{:#?}\n{}\n{}", self.story, self.why, self.timeline);
-        let written = fs::write(&path, all);
-        writeln!(f, "seed {seed}: {}\n{:#?}", self.why, self.story)?;
-        writeln!(f, "... and at last:\n{}", self.timeline.end(60))?;
-        if written.is_ok() {
-            writeln!(f, "the whole timeline: {}", path.display())?;
-        }
-        write!(f, "again: PIPEWRIGHT_SEED={seed} cargo test --test virtual")
-    }
-}
-
-impl fmt::Debug for Bug {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
 }
