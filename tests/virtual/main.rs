@@ -10,7 +10,9 @@ mod draw;
 mod end;
 mod faults;
 mod here;
+mod judge;
 mod links;
+mod order;
 mod programs;
 mod stages;
 mod story;
@@ -22,8 +24,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bug::Bug;
+use judge::End;
 use story::Story;
-use trial::End;
 
 /// How many seeds run if nobody says otherwise: they take seconds.
 const SEEDS: u64 = 400;

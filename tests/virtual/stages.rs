@@ -2,6 +2,7 @@
 //! another order gives other bits.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pipewright::Error;
@@ -156,6 +157,8 @@ impl Layer for Mix {
 #[derive(Debug, Default)]
 pub(crate) struct Numbers {
     fails: Mutex<HashMap<(u64, u32), u32>>,
+    /// Whether the first micro-batch has infinite numbers.
+    is_spoilt: AtomicBool,
 }
 
 impl Numbers {
@@ -170,7 +173,13 @@ impl Numbers {
         });
         Self {
             fails: Mutex::new(fails.collect()),
+            is_spoilt: AtomicBool::default(),
         }
+    }
+
+    /// From now on the first micro-batch of a step has infinite numbers, or not any more.
+    pub(crate) fn spoil(&self, is_spoilt: bool) {
+        self.is_spoilt.store(is_spoilt, Ordering::Relaxed);
     }
 }
 
@@ -182,6 +191,10 @@ impl DataSource for Numbers {
             return Err(Error::from(StageError::other("the data is away")));
         }
         drop(fails);
+        if micro_batch.0 == 0 && self.is_spoilt.load(Ordering::Relaxed) {
+            let tensor = || Tensor::from_vec(&[WIDTH], vec![f32::INFINITY; WIDTH]);
+            return Ok((tensor()?, tensor()?));
+        }
         let draw = |at| rng::unit(rng::philox([9, 9], [step as u32, micro_batch.0, at, 0])[0]) - 0.5;
         let tensor = |from| Tensor::from_vec(&[WIDTH], (from..from + WIDTH as u32).map(draw).collect());
         Ok((tensor(0)?, tensor(100)?))

@@ -1,20 +1,22 @@
 //! What a seed stands for: a pipeline, what is done with it, and what goes wrong.
 
+use std::num::NonZeroU32;
+
 use pipewright::schedule::Schedule;
 
 use crate::draw::Draw;
 use crate::faults::Fault;
 use crate::links::Weather;
+use crate::order::Order;
 use crate::stages::Model;
 
 /// A run in a virtual world.
 #[derive(Clone, Debug)]
 pub(crate) struct Story {
     pub(crate) seed: u64,
-    pub(crate) schedule: &'static str,
+    pub(crate) order: Order,
     /// Of a replica.
     pub(crate) ranks: u32,
-    pub(crate) chunks: u32,
     pub(crate) micro_batches: u32,
     pub(crate) replicas: u32,
     pub(crate) sharded: bool,
@@ -22,7 +24,7 @@ pub(crate) struct Story {
     /// How often a rank may be built again in a step.
     pub(crate) restarts: u32,
     /// The steps from one snapshot to the next.
-    pub(crate) snapshots: u32,
+    pub(crate) snapshots: NonZeroU32,
     pub(crate) deeds: Vec<Deed>,
     pub(crate) weather: Weather,
     pub(crate) faults: Vec<Fault>,
@@ -38,30 +40,31 @@ pub(crate) enum Deed {
     SaveInVain {
         rank: usize,
     },
+    /// A checkpoint is written while the next step runs.
+    SaveBeside,
     /// The newest checkpoint is loaded, if there is one.
     Load,
+    /// A step with data that makes the loss infinite.
+    SpoiltStep,
 }
 
 impl Story {
     /// The story of a seed.
     pub(crate) fn of(seed: u64) -> Self {
         let draw = &mut Draw::new(seed);
-        let names: Vec<_> = Schedule::names().filter(|name| has_one_direction(name)).collect();
-        let schedule = *draw.one_of(&names);
         let ranks = match draw.below(100) {
             0..70 => draw.within(2, 4),
             70..92 => draw.within(5, 8),
             92..98 => draw.within(9, 16),
             _ => draw.within(17, 64),
         } as u32;
-        let known = Schedule::chunks(schedule).expect("it has this name");
-        let chunks = draw.within((*known.start()).into(), u64::from(*known.end()).min(3)) as u32;
+        let order = Order::drawn(draw, ranks);
         let replicas = match ranks {
             2..=8 => *draw.one_of(&[1, 1, 2, 3, 4]),
             _ => 1,
         };
         let model = Model {
-            layers: (ranks * chunks) as usize,
+            layers: order.stages(ranks),
             tied: draw.chance(300),
             large: ranks <= 4 && draw.chance(80),
         };
@@ -76,30 +79,28 @@ impl Story {
             .collect();
         Self {
             seed,
-            schedule,
+            order,
             ranks,
-            chunks,
             micro_batches,
             replicas,
             sharded: replicas > 1 && draw.chance(500),
             model,
             restarts,
-            snapshots: draw.within(1, 3) as u32,
+            snapshots: NonZeroU32::new(draw.within(1, 3) as u32).expect("it is 1 at least"),
             deeds,
             weather: Weather::drawn(draw),
             faults,
         }
     }
 
+    pub(crate) fn schedule(&self) -> Schedule {
+        self.order.schedule(self.ranks, self.micro_batches)
+    }
+
+    /// The number of ranks of all replicas.
     pub(crate) fn world(&self) -> usize {
         (self.ranks * self.replicas) as usize
     }
-}
-
-/// Whether the engine runs the schedules of this name.
-fn has_one_direction(name: &str) -> bool {
-    let schedule = Schedule::named(name, 2, 2).expect("the sizes fit");
-    schedule.placement().directions() == 1
 }
 
 fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
@@ -107,13 +108,15 @@ fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
     let mut deeds = Vec::new();
     for _ in 0..draw.within(2, 4) {
         deeds.push(Deed::Step);
-        match draw.below(12) {
+        match draw.below(14) {
             0 => deeds.push(Deed::Evaluate),
             1 => deeds.push(Deed::Save),
             2 => deeds.extend([Deed::Save, Deed::Step, Deed::Load]),
             3 => deeds.push(Deed::SaveInVain {
                 rank: draw.below(ranks.into()) as usize,
             }),
+            4 => deeds.extend([Deed::SaveBeside, Deed::Step]),
+            5 => deeds.push(Deed::SpoiltStep),
             _ => {}
         }
     }
