@@ -28,15 +28,15 @@ pub(crate) enum Fault {
     Down { ranks: [usize; 2], at: u64, micros: u64 },
     /// A link carries nothing from then on. Whoever is sent something by it is told that the sender is gone.
     Cut { ranks: [usize; 2], at: u64 },
-    /// A rank cannot write its part of the next checkpoint: the folder is gone.
-    NotWritten { rank: usize },
+    /// A rank cannot write its part of a checkpoint: the folder is gone, or it panics.
+    NotWritten { rank: usize, panics: bool },
 }
 
 impl Fault {
     /// Whether the training goes on with the same bits, if ranks may be built again so often in a step.
     pub(crate) fn is_survived(&self, restarts: u32) -> bool {
         match self {
-            Self::Cut { .. } | Self::AlwaysFails { .. } => false,
+            Self::Cut { .. } | Self::AlwaysFails { .. } | Self::NotWritten { panics: true, .. } => false,
             Self::Fails { .. } | Self::NotBuilt { .. } | Self::NoData { .. } => restarts > 0,
             Self::Stops { .. }
             | Self::Slow { .. }
@@ -111,7 +111,10 @@ impl fmt::Display for Fault {
             Self::Cut { ranks: [a, b], at } => {
                 write!(f, "the link of ranks {a} and {b} is cut at {} ms", ms(*at))
             }
-            Self::NotWritten { rank } => write!(f, "rank {rank} finds the checkpoint's folder gone"),
+            Self::NotWritten { rank, panics } => {
+                let why = ["its folder is gone", "it panics"][usize::from(*panics)];
+                write!(f, "rank {rank} cannot write its part of a checkpoint: {why}")
+            }
         }
     }
 }

@@ -65,6 +65,7 @@ fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
             text.contains(words) && matches!(error, Error::Action { rank, .. } if rank.0 == of)
         }
         Fault::AlwaysFails { .. } => text.contains("the disk is on fire"),
+        Fault::NotWritten { .. } => text.contains("panicked: a bug"),
         Fault::Cut { .. } => text.contains("has stopped"),
         Fault::NoData { .. } => text.contains("the data is away"),
         _ => false,

@@ -39,6 +39,7 @@ pub(crate) enum Deed {
     /// A rank cannot write its part.
     SaveInVain {
         rank: usize,
+        panics: bool,
     },
     /// A checkpoint is written while the next step runs.
     SaveBeside,
@@ -114,6 +115,7 @@ fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
             2 => deeds.extend([Deed::Save, Deed::Step, Deed::Load]),
             3 => deeds.push(Deed::SaveInVain {
                 rank: draw.below(ranks.into()) as usize,
+                panics: draw.chance(500),
             }),
             4 => deeds.extend([Deed::SaveBeside, Deed::Step]),
             5 => deeds.push(Deed::SpoiltStep),

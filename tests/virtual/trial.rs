@@ -131,13 +131,13 @@ impl Trial<'_> {
                     Err(error) => Err(error),
                 }
             }
-            Deed::SaveInVain { rank } => {
+            Deed::SaveInVain { rank, panics } => {
                 let name = path.file_name().expect("it has a name").to_string_lossy();
-                self.world
-                    .doom(rank, path.with_file_name(format!(".{name}.partial")));
+                let partial = path.with_file_name(format!(".{name}.partial"));
+                self.world.doom(rank, (!panics).then_some(partial));
                 match pipeline.save(&path) {
                     Ok(()) => return Err("a checkpoint that was not written counts as saved".to_owned()),
-                    Err(Error::Io { .. }) => Ok(()),
+                    Err(Error::Io { .. }) if !panics => Ok(()),
                     Err(error) => Err(error),
                 }
             }

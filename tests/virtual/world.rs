@@ -44,8 +44,8 @@ struct State {
     /// How often in a thousand a rank that sends lets others go first.
     yields: u64,
     faults: Vec<Fault>,
-    /// A folder that will be gone when this rank needs it.
-    doomed: Option<(usize, PathBuf)>,
+    /// A folder that will be gone when this rank needs it. Without a folder the rank will panic.
+    doomed: Option<(usize, Option<PathBuf>)>,
     timeline: Timeline,
     /// Why the world has ended, if that is a bug.
     verdict: Option<String>,
@@ -198,17 +198,23 @@ impl World {
         !state.comes_true(rank, &Fault::NotBuilt { rank, time })
     }
 
-    /// From now on, this folder is gone when a rank looks for its parameters to write them.
-    pub(crate) fn doom(&self, rank: usize, folder: PathBuf) {
+    /// When a rank looks for its parameters next, to write them, this folder is gone, or the rank panics.
+    pub(crate) fn doom(&self, rank: usize, folder: Option<PathBuf>) {
         self.lock().doomed = Some((rank, folder));
     }
 
     /// A rank looks for its parameters.
     pub(crate) fn visit(&self, rank: usize) {
         let mut state = self.lock();
-        if let Some((_, folder)) = state.doomed.take_if(|(doomed, _)| *doomed == rank) {
-            state.note(rank, What::Fault(Fault::NotWritten { rank }));
-            fs::remove_dir_all(folder).expect("it is there");
+        let Some((_, folder)) = state.doomed.take_if(|(doomed, _)| *doomed == rank) else {
+            return;
+        };
+        let panics = folder.is_none();
+        state.note(rank, What::Fault(Fault::NotWritten { rank, panics }));
+        drop(state);
+        match folder {
+            Some(folder) => fs::remove_dir_all(folder).expect("it is there"),
+            None => resume_unwind(Box::new("a bug".to_owned())),
         }
     }
 
