@@ -54,7 +54,8 @@ impl<S: Stage> Worker<S> {
     /// written. See [`Worker::each_whole`] for which these are.
     ///
     /// # Errors
-    /// Whatever a GPU or the transport reports. Then other ranks may wait for this one, so it cannot continue.
+    /// Whatever a GPU or the transport reports. Then other ranks may wait for this one, so it cannot
+    /// continue.
     pub(crate) fn write(&mut self, call: Call, draft: &Draft) -> Result<Result<Vec<Written>>> {
         let mut writer = None;
         let mut written = Ok(());

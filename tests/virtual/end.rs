@@ -91,6 +91,7 @@ impl Transport<Tensor> for VirtualEnd {
     }
 
     fn poll(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Tensor>> {
+        self.world.look(self.rank);
         self.real().poll(peer, tag)
     }
 
@@ -109,6 +110,7 @@ impl Transport<Tensor> for VirtualEnd {
     }
 
     fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>> {
+        self.world.look(self.rank);
         self.real().poll_bytes(peer, tag)
     }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use pipewright::stages::{Error, Result};
 
-use crate::world::{Ends, World};
+use crate::state::Ends;
+use crate::world::World;
 
 thread_local! {
     static HERE: RefCell<Option<(Arc<World>, usize)>> = const { RefCell::new(None) };

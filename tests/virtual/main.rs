@@ -15,6 +15,7 @@ mod links;
 mod order;
 mod programs;
 mod stages;
+mod state;
 mod story;
 mod timeline;
 mod trial;

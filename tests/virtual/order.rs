@@ -1,5 +1,6 @@
 //! Which schedule a seed has: one that has a name, or one with transfers that was changed by chance.
 
+use pipewright::Error;
 use pipewright::id::Rank;
 use pipewright::plan::Costs;
 use pipewright::schedule::{Action, LinkKind, Schedule};
@@ -56,21 +57,37 @@ fn has_one_direction(name: &str) -> bool {
     schedule.placement().directions() == 1
 }
 
-/// Swaps actions of a rank until there were some changes that the checker accepts.
+/// Changes a schedule again and again, where the checker accepts the change. Most it refuses.
 fn changed(name: &str, ranks: u32, micro_batches: u32, draw: &mut Draw) -> Schedule {
     let mut schedule = Schedule::named(name, ranks, micro_batches).expect("the sizes fit");
     let placement = schedule.placement().clone();
+    let links = *draw.one_of(&[LinkKind::Buffered, LinkKind::Ordered]);
     for _ in 0..20 {
         let row = |rank| schedule.actions(Rank(rank)).to_vec();
         let mut rows: Vec<Vec<Action>> = (0..ranks).map(row).collect();
-        let row = &mut rows[draw.below(ranks.into()) as usize];
-        let [one, other] = [0, 0].map(|_| draw.below(row.len() as u64) as usize);
-        row.swap(one, other);
-        let links = LinkKind::Buffered;
-        if let Ok(accepted) = Schedule::from_actions("changed", placement.clone(), micro_batches, rows, links)
-        {
-            schedule = accepted;
+        change(&mut rows, draw);
+        match Schedule::from_actions("changed", placement.clone(), micro_batches, rows, links) {
+            Ok(accepted) => schedule = accepted,
+            Err(error) => assert!(matches!(error, Error::Schedule(_)), "{error}"),
         }
     }
     schedule
+}
+
+fn change(rows: &mut [Vec<Action>], draw: &mut Draw) {
+    let rank = draw.below(rows.len() as u64) as usize;
+    let [at, other] = [0, 0].map(|_| draw.below(rows[rank].len() as u64) as usize);
+    match draw.below(8) {
+        0 => drop(rows[rank].remove(at)),
+        1 => {
+            let action = rows[rank][at];
+            rows[rank].push(action);
+        }
+        2 => {
+            let action = rows[rank].remove(at);
+            let to = draw.below(rows.len() as u64) as usize;
+            rows[to].push(action);
+        }
+        _ => rows[rank].swap(at, other),
+    }
 }

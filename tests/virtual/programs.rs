@@ -147,8 +147,48 @@ impl<'a> Program<'a> {
         self.all(deeds)
     }
 
-    fn all(&mut self, deeds: &[Deed]) -> Result<(), Ended> {
-        deeds.iter().try_for_each(|deed| self.act(*deed))
+    fn all(&mut self, mut deeds: &[Deed]) -> Result<(), Ended> {
+        while let Some((deed, rest)) = deeds.split_first() {
+            let is_polled = |deed: &&Deed| matches!(deed, Deed::Take { polls: true, .. });
+            let polled = deeds.iter().take_while(is_polled).count();
+            if polled > 0 {
+                self.poll_all(&deeds[..polled])?;
+                deeds = &deeds[polled..];
+            } else {
+                self.act(*deed)?;
+                deeds = rest;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all of these, whichever comes first, but those of one stream in order.
+    fn poll_all(&mut self, deeds: &[Deed]) -> Result<(), Ended> {
+        let mut left: Vec<Deed> = deeds.to_vec();
+        while !left.is_empty() {
+            let (before, mut missing, mut still) = (left.len(), Vec::new(), Vec::new());
+            for deed in left {
+                let Deed::Take { from, load, item, .. } = deed else {
+                    unreachable!("only takes are polled")
+                };
+                let got = match missing.contains(&(from, load)) {
+                    true => None,
+                    false => self.poll(WorldRank(from as u32), load)?,
+                };
+                match got {
+                    Some(got) => check(from, got, item)?,
+                    None => {
+                        missing.push((from, load));
+                        still.push(deed);
+                    }
+                }
+            }
+            left = still;
+            if left.len() == before {
+                self.end.listen()?;
+            }
+        }
+        Ok(())
     }
 
     fn act(&mut self, deed: Deed) -> Result<(), Ended> {
@@ -162,28 +202,8 @@ impl<'a> Program<'a> {
                 }
                 Ok(())
             }
-            Deed::Take {
-                from,
-                load,
-                item,
-                polls,
-            } => {
-                let peer = WorldRank(from as u32);
-                let got = match polls {
-                    false => self.wait(peer, load)?,
-                    true => loop {
-                        if let Some(got) = self.poll(peer, load)? {
-                            break got;
-                        }
-                        self.end.listen()?;
-                    },
-                };
-                match got == item {
-                    true => Ok(()),
-                    false => Err(Ended::Wrong(format!(
-                        "got {got} from rank {from}, and not {item}"
-                    ))),
-                }
+            Deed::Take { from, load, item, .. } => {
+                check(from, self.wait(WorldRank(from as u32), load)?, item)
             }
         }
     }
@@ -202,6 +222,15 @@ impl<'a> Program<'a> {
             Load::Block(tag) => self.end.poll_bytes(peer, tag)?.as_deref().map(item_in),
             Load::Stopped => unreachable!("nobody draws this"),
         })
+    }
+}
+
+fn check(from: usize, got: u32, item: u32) -> Result<(), Ended> {
+    match got == item {
+        true => Ok(()),
+        false => Err(Ended::Wrong(format!(
+            "got {got} from rank {from}, and not {item}"
+        ))),
     }
 }
 
@@ -275,7 +304,7 @@ fn round(draw: &mut Draw, ranks: usize, call: Call, items: &mut u32) -> Round {
             draw.below(sent.len() as u64) as usize
         };
         for (&(_, item), time) in sent.iter().zip(times).take(taken) {
-            let polls = draw.chance(300);
+            let polls = draw.chance(600);
             deeds[to].push((
                 2 * time,
                 Deed::Take {
