@@ -48,6 +48,35 @@ impl Fault {
 }
 
 impl Fault {
+    /// What kinds there are, but those of which ranks are told nothing in virtual time.
+    pub(crate) const KINDS: [&str; 9] = [
+        "fails",
+        "panics",
+        "always fails",
+        "is not built",
+        "stops",
+        "clock jumps",
+        "link is down",
+        "link is cut",
+        "is not written",
+    ];
+
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Fails { panics: false, .. } => "fails",
+            Self::Fails { panics: true, .. } => "panics",
+            Self::AlwaysFails { .. } => "always fails",
+            Self::NotBuilt { .. } => "is not built",
+            Self::NoData { .. } => "is not read",
+            Self::Stops { .. } => "stops",
+            Self::Slow { .. } => "is slow",
+            Self::ClockJumps { .. } => "clock jumps",
+            Self::Down { .. } => "link is down",
+            Self::Cut { .. } => "link is cut",
+            Self::NotWritten { .. } => "is not written",
+        }
+    }
+
     /// How often a rank may fail by it in one step.
     pub(crate) fn failures(&self) -> u32 {
         match self {

@@ -21,11 +21,13 @@ mod timeline;
 mod trial;
 mod world;
 
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bug::Bug;
-use judge::End;
+use faults::Fault;
 use story::Story;
 
 /// How many seeds run if nobody says otherwise: they take seconds.
@@ -40,10 +42,13 @@ fn asked(name: &str) -> Option<u64> {
     )
 }
 
+fn seeds() -> u64 {
+    asked("PIPEWRIGHT_SEEDS").unwrap_or(SEEDS)
+}
+
 /// Runs all seeds, a few at a time. The first bug is a panic.
 fn run_all(run: impl Fn(u64) -> Result<(), Box<Bug>> + Sync) {
-    let seeds = asked("PIPEWRIGHT_SEEDS").unwrap_or(SEEDS);
-    let next = AtomicU64::new(0);
+    let (seeds, next) = (seeds(), AtomicU64::new(0));
     let run = || {
         while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds) {
             if let Err(bug) = run(seed) {
@@ -68,13 +73,27 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         println!("{timeline}\nseed {seed}: {end:?}");
         return;
     }
-    let same = AtomicU64::new(0);
+    let ends = Mutex::new(BTreeMap::<String, u64>::new());
     run_all(|seed| {
-        let (end, _) = trial::run(&Story::of(seed))?;
-        same.fetch_add(u64::from(end == End::SameBits), Ordering::Relaxed);
+        let (end, timeline) = trial::run(&Story::of(seed))?;
+        let mut kinds: Vec<&str> = timeline.faults().map(Fault::kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let mut ends = ends.lock().expect("no panic inside");
+        for kind in kinds {
+            *ends.entry(format!("{kind}: {end:?}")).or_default() += 1;
+        }
+        *ends.entry(format!("all: {end:?}")).or_default() += 1;
         Ok(())
     });
-    println!("{} ended with the same bits", same.into_inner());
+    let ends = ends.into_inner().expect("no panic inside");
+    println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");
+    let seen = |kind: &&str| ends.keys().any(|seen| seen.starts_with(kind));
+    let unseen: Vec<_> = Fault::KINDS.into_iter().filter(|kind| !seen(kind)).collect();
+    assert!(
+        seeds() < SEEDS || unseen.is_empty(),
+        "no seed has shown {unseen:?}"
+    );
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl Story {
         let world = (ranks * replicas) as usize;
         let micro_batches = draw.within(1, 8) as u32;
         // Few: a rank pauses before it is built again.
-        let restarts = *draw.one_of(&[0, 0, 1, 2, 2]);
+        let restarts = *draw.one_of(&[0, 1, 2, 2]);
         let deeds = deeds(draw, ranks);
         let steps = deeds.iter().filter(|deed| **deed == Deed::Step).count() as u64;
         let faults = (0..draw.below(5))
@@ -115,7 +115,7 @@ fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
             2 => deeds.extend([Deed::Save, Deed::Step, Deed::Load]),
             3 => deeds.push(Deed::SaveInVain {
                 rank: draw.below(ranks.into()) as usize,
-                panics: draw.chance(500),
+                panics: draw.chance(200),
             }),
             4 => deeds.extend([Deed::SaveBeside, Deed::Step]),
             5 => deeds.push(Deed::SpoiltStep),

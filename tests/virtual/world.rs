@@ -158,8 +158,9 @@ impl World {
     fn may_yield(&self, mut state: MutexGuard<'_, State>, rank: usize) {
         let yields = state.yields;
         if !state.is_over && state.turn == Some(rank) && state.draw.chance(yields) {
-            let now = state.now;
-            state.ranks[rank].is = Is::Ready(now);
+            // Something may arrive meanwhile.
+            let until = state.now + state.draw.below(100);
+            state.ranks[rank].is = Is::Ready(until);
             self.hand_over(state, rank);
         }
     }
