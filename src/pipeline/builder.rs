@@ -266,7 +266,7 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn ends(
         mut self,
-        connect: impl FnOnce(&Mesh, usize) -> Vec<Box<dyn Transport<S::Wire> + Send>> + 'static,
+        connect: impl Fn(&Mesh, usize) -> Vec<Box<dyn Transport<S::Wire> + Send>> + 'static,
     ) -> Self {
         self.parts.ends = Some(Box::new(connect));
         self.parts.world = None;

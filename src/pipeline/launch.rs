@@ -55,7 +55,7 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         .map_or((0, 1), |(world, _)| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
     let room = room(&setup.schedules, &setup.mesh, max_staleness(&parts) > 0);
-    let (ends, peers) = match (world, parts.ends.take()) {
+    let (ends, peers) = match (world, &parts.ends) {
         (Some((world, connect)), _) => {
             let (ends, peers) = connect(world, &setup.mesh, all, room, std::mem::take(&mut setup.gpus))?;
             (boxed(ends), peers)
@@ -217,7 +217,7 @@ fn boxed<W: Send + 'static>(ends: Vec<End<W>>) -> Ends<W> {
 }
 
 /// The ends that the caller makes, if there is one for each rank.
-fn given_ends<W: 'static>(connect: MakeEnds<W>, mesh: &Mesh, room: usize) -> Result<Ends<W>> {
+fn given_ends<W: 'static>(connect: &MakeEnds<W>, mesh: &Mesh, room: usize) -> Result<Ends<W>> {
     let ends = connect(mesh, room);
     let ranks = mesh.world_size();
     match mesh.world().eq(ends.iter().map(|end| end.rank())) {

@@ -67,7 +67,7 @@ pub(super) struct Restarting<W> {
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
 /// Makes the ends of a single process: see [`PipelineBuilder::ends`](super::PipelineBuilder::ends).
-pub(super) type MakeEnds<W> = Box<dyn FnOnce(&Mesh, usize) -> Ends<W>>;
+pub(super) type MakeEnds<W> = Box<dyn Fn(&Mesh, usize) -> Ends<W>>;
 
 /// The ends of all ranks of a process, in rank order.
 pub(super) type Ends<W> = Vec<Box<dyn Transport<W> + Send>>;

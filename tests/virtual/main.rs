@@ -22,13 +22,16 @@ mod trial;
 mod world;
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use bug::Bug;
 use faults::Fault;
+use pipewright::Error;
+use pipewright::error::LaunchError;
 use story::Story;
+use world::World;
 
 /// How many seeds run if nobody says otherwise: they take seconds.
 const SEEDS: u64 = 400;
@@ -104,6 +107,20 @@ fn ends_keep_their_promises_in_every_program() {
         return;
     }
     run_all(|seed| programs::run(seed).map(drop));
+}
+
+#[test]
+fn a_pipeline_needs_the_ends_of_all_its_ranks() {
+    let story = Story::of(0);
+    let world = World::new(100, 0, story.weather, Vec::new());
+    let error = trial::builder(&story, &world, &Arc::default())
+        .ends(move |mesh, room| end::ends(&world, mesh.world_size() + 1, room))
+        .launch()
+        .expect_err("there is one end too many");
+    let Error::Launch(error) = &error else {
+        panic!("another error: {error}");
+    };
+    assert!(matches!(**error, LaunchError::Ends { ranks } if ranks as usize == story.world()));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Tiny stages, data and an optimizer for virtual worlds. They add up numbers with many digits, so another order
-//! gives other bits.
+//! Tiny stages, data and an optimizer for virtual worlds. They add up numbers with many digits, so another
+//! order gives other bits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

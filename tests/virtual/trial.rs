@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipewright::stages::Sequential;
 use pipewright::stages::loss::MeanSquaredError;
-use pipewright::{Error, Pipeline, Result, StallWarning};
+use pipewright::{Error, Pipeline, PipelineBuilder, Result, StallWarning};
 
 use crate::bug::Bug;
 use crate::end::ends;
@@ -38,7 +38,7 @@ pub(crate) fn run(story: &Story) -> std::result::Result<(End, Timeline), Box<Bug
         folder: folder.path(),
         saved: None,
     };
-    let mut pipeline = trial.launch();
+    let mut pipeline = builder(story, &trial.world, &trial.data).launch();
     let judged = match &mut pipeline {
         Ok(pipeline) => trial.live(pipeline),
         Err(error) => judge::error(story, &trial.world.timeline(), error),
@@ -63,27 +63,27 @@ pub(crate) fn run(story: &Story) -> std::result::Result<(End, Timeline), Box<Bug
     }
 }
 
-impl Trial<'_> {
-    fn launch(&self) -> Result<Pipeline<Sequential>> {
-        let (story, world) = (self.story, Arc::clone(&self.world));
-        Pipeline::builder()
-            .schedule(story.schedule())
-            .stages(story.model.stages())
-            .loss(MeanSquaredError::default())
-            .data(Arc::clone(&self.data) as _)
-            .optimizer(Updates::default())
-            .learning_rate(RATE)
-            .clip(CLIP)
-            .replicas(story.replicas)
-            .sharded(story.sharded)
-            .restarts(story.restarts, story.snapshots)
-            .stall_warning(StallWarning::Never)
-            .stall_limit(None)
-            .pin(false)
-            .ends(move |mesh, room| ends(&world, mesh.world_size(), room))
-            .launch()
-    }
+/// The pipeline of a story.
+pub(crate) fn builder(story: &Story, world: &Arc<World>, data: &Arc<Numbers>) -> PipelineBuilder<Sequential> {
+    let world = Arc::clone(world);
+    Pipeline::builder()
+        .schedule(story.schedule())
+        .stages(story.model.stages())
+        .loss(MeanSquaredError::default())
+        .data(Arc::clone(data) as _)
+        .optimizer(Updates::default())
+        .learning_rate(RATE)
+        .clip(CLIP)
+        .replicas(story.replicas)
+        .sharded(story.sharded)
+        .restarts(story.restarts, story.snapshots)
+        .stall_warning(StallWarning::Never)
+        .stall_limit(None)
+        .pin(false)
+        .ends(move |mesh, room| ends(&world, mesh.world_size(), room))
+}
 
+impl Trial<'_> {
     /// Does all deeds of the story.
     fn live(&mut self, pipeline: &mut Pipeline<Sequential>) -> std::result::Result<End, Why> {
         for (number, deed) in self.story.deeds.iter().enumerate() {
