@@ -34,7 +34,10 @@ use story::Story;
 use world::World;
 
 /// How many seeds run if nobody says otherwise: they take seconds.
-const SEEDS: u64 = 400;
+const SEEDS: u64 = 800;
+
+/// For each seed of training, so many programs of ends run, which are short.
+const PROGRAMS: u64 = 10;
 
 /// A number from the environment.
 fn asked(name: &str) -> Option<u64> {
@@ -49,9 +52,9 @@ fn seeds() -> u64 {
     asked("PIPEWRIGHT_SEEDS").unwrap_or(SEEDS)
 }
 
-/// Runs all seeds, a few at a time. The first bug is a panic.
-fn run_all(run: impl Fn(u64) -> Result<(), Box<Bug>> + Sync) {
-    let (seeds, next) = (seeds(), AtomicU64::new(0));
+/// Runs all seeds below this, a few at a time. The first bug is a panic.
+fn run_all(seeds: u64, run: impl Fn(u64) -> Result<(), Box<Bug>> + Sync) {
+    let next = AtomicU64::new(0);
     let run = || {
         while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds) {
             if let Err(bug) = run(seed) {
@@ -77,7 +80,7 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         return;
     }
     let ends = Mutex::new(BTreeMap::<String, u64>::new());
-    run_all(|seed| {
+    run_all(seeds(), |seed| {
         let (end, timeline) = trial::run(&Story::of(seed))?;
         let mut kinds: Vec<&str> = timeline.faults().map(Fault::kind).collect();
         kinds.sort_unstable();
@@ -106,7 +109,7 @@ fn ends_keep_their_promises_in_every_program() {
         println!("{timeline}");
         return;
     }
-    run_all(|seed| programs::run(seed).map(drop));
+    run_all(PROGRAMS * seeds(), |seed| programs::run(seed).map(drop));
 }
 
 #[test]

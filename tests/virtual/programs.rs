@@ -1,7 +1,7 @@
 //! Ends alone, without the engine: ranks send and take what a seed says. There is no barrier between calls,
 //! some wires are never taken, ranks stop and begin a later attempt, and ranks repeat calls.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::thread;
 
@@ -25,6 +25,8 @@ struct Round {
     call: Call,
     /// By rank.
     deeds: Vec<Vec<Deed>>,
+    /// By rank: whether it polls, and does its deeds in two lanes.
+    polls: Vec<bool>,
     /// This rank stops before its deed of this number.
     stops: Option<(usize, usize)>,
     /// By rank: before its deed of this number it goes back so many calls, and repeats them.
@@ -33,17 +35,19 @@ struct Round {
 
 #[derive(Clone, Copy, Debug)]
 enum Deed {
-    Send {
-        to: usize,
-        load: Load,
-        item: u32,
-    },
-    Take {
-        from: usize,
-        load: Load,
-        item: u32,
-        polls: bool,
-    },
+    Send { to: usize, load: Load, item: u32 },
+    Take { from: usize, load: Load, item: u32 },
+}
+
+impl Deed {
+    /// Of one rank's deeds, those with one load to or from one rank are in one lane.
+    fn lane(self) -> u64 {
+        let (Self::Send { to: peer, load, .. } | Self::Take { from: peer, load, .. }) = self;
+        match load {
+            Load::Wire(tag) | Load::Block(tag) => (tag.0 + peer as u64) % 2,
+            Load::Stopped => unreachable!("nobody draws this"),
+        }
+    }
 }
 
 /// Runs the program of a seed.
@@ -125,70 +129,68 @@ impl<'a> Program<'a> {
 
     fn round(&mut self, at: usize) -> Result<(), Ended> {
         let round = &self.rounds[at];
-        let deeds = &round.deeds[self.rank];
+        let (deeds, polls) = (&round.deeds[self.rank], round.polls[self.rank]);
         self.end.keep(round.call);
         self.end.begin(round.call)?;
         if let Some((rank, deed)) = round.stops
             && rank == self.rank
         {
-            self.all(&deeds[..deed])?;
+            self.all(&deeds[..deed], polls)?;
             self.end.stop();
             return Ok(());
         }
         if let Some((deed, back)) = round.repeats[self.rank] {
-            self.all(&deeds[..deed])?;
+            self.all(&deeds[..deed], polls)?;
             for again in self.kept.max(at.saturating_sub(back))..at {
                 let round = &self.rounds[again];
                 self.end.begin(round.call)?;
-                self.all(&round.deeds[self.rank])?;
+                self.all(&round.deeds[self.rank], round.polls[self.rank])?;
             }
             self.end.begin(round.call)?;
         }
-        self.all(deeds)
+        self.all(deeds, polls)
     }
 
-    fn all(&mut self, mut deeds: &[Deed]) -> Result<(), Ended> {
-        while let Some((deed, rest)) = deeds.split_first() {
-            let is_polled = |deed: &&Deed| matches!(deed, Deed::Take { polls: true, .. });
-            let polled = deeds.iter().take_while(is_polled).count();
-            if polled > 0 {
-                self.poll_all(&deeds[..polled])?;
-                deeds = &deeds[polled..];
-            } else {
-                self.act(*deed)?;
-                deeds = rest;
-            }
+    fn all(&mut self, deeds: &[Deed], in_lanes: bool) -> Result<(), Ended> {
+        match in_lanes {
+            true => self.in_lanes(deeds),
+            false => deeds.iter().try_for_each(|deed| self.act(*deed)),
         }
-        Ok(())
     }
 
-    /// Takes all of these, whichever comes first, but those of one stream in order.
-    fn poll_all(&mut self, deeds: &[Deed]) -> Result<(), Ended> {
-        let mut left: Vec<Deed> = deeds.to_vec();
-        while !left.is_empty() {
-            let (before, mut missing, mut still) = (left.len(), Vec::new(), Vec::new());
-            for deed in left {
-                let Deed::Take { from, load, item, .. } = deed else {
-                    unreachable!("only takes are polled")
-                };
-                let got = match missing.contains(&(from, load)) {
-                    true => None,
-                    false => self.poll(WorldRank(from as u32), load)?,
-                };
-                match got {
-                    Some(got) => check(from, got, item)?,
-                    None => {
-                        missing.push((from, load));
-                        still.push(deed);
-                    }
+    /// Does these in two lanes. Each is in order, and one does not wait for the other, as a rank does that
+    /// polls.
+    fn in_lanes(&mut self, deeds: &[Deed]) -> Result<(), Ended> {
+        let mut lanes = [0, 1].map(|lane| {
+            let own = deeds.iter().filter(|deed| deed.lane() == lane);
+            own.copied().collect::<VecDeque<Deed>>()
+        });
+        while lanes.iter().any(|lane| !lane.is_empty()) {
+            let mut moved = false;
+            for lane in &mut lanes {
+                while let Some(deed) = lane.front()
+                    && self.try_act(*deed)?
+                {
+                    lane.pop_front();
+                    moved = true;
                 }
             }
-            left = still;
-            if left.len() == before {
+            if !moved {
                 self.end.listen()?;
             }
         }
         Ok(())
+    }
+
+    /// Does it, unless it has to wait.
+    fn try_act(&mut self, deed: Deed) -> Result<bool, Ended> {
+        let Deed::Take { from, load, item } = deed else {
+            return self.act(deed).map(|()| true);
+        };
+        match self.poll(WorldRank(from as u32), load)? {
+            Some(got) => check(from, got, item).map(|()| true),
+            None => Ok(false),
+        }
     }
 
     fn act(&mut self, deed: Deed) -> Result<(), Ended> {
@@ -202,9 +204,7 @@ impl<'a> Program<'a> {
                 }
                 Ok(())
             }
-            Deed::Take { from, load, item, .. } => {
-                check(from, self.wait(WorldRank(from as u32), load)?, item)
-            }
+            Deed::Take { from, load, item } => check(from, self.wait(WorldRank(from as u32), load)?, item),
         }
     }
 
@@ -304,16 +304,7 @@ fn round(draw: &mut Draw, ranks: usize, call: Call, items: &mut u32) -> Round {
             draw.below(sent.len() as u64) as usize
         };
         for (&(_, item), time) in sent.iter().zip(times).take(taken) {
-            let polls = draw.chance(600);
-            deeds[to].push((
-                2 * time,
-                Deed::Take {
-                    from,
-                    load,
-                    item,
-                    polls,
-                },
-            ));
+            deeds[to].push((2 * time, Deed::Take { from, load, item }));
         }
         for (time, item) in sent {
             deeds[from].push((2 * time + 1, Deed::Send { to, load, item }));
@@ -335,8 +326,9 @@ fn round(draw: &mut Draw, ranks: usize, call: Call, items: &mut u32) -> Round {
     });
     Round {
         call,
-        stops,
         repeats: repeats.collect(),
+        polls: (0..ranks).map(|_| draw.chance(500)).collect(),
+        stops,
         deeds,
     }
 }

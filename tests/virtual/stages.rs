@@ -21,6 +21,10 @@ use crate::world::World;
 /// The numbers of a wire.
 const WIDTH: usize = 3;
 
+/// How often each of a layer's weights is there. So a snapshot is larger than what comes in a step, and lasts
+/// for several steps.
+const REPEATS: usize = 200;
+
 /// How a model is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model {
@@ -55,11 +59,8 @@ impl Model {
     fn layer(self, index: usize) -> Mix {
         let is_end = index == 0 || index + 1 == self.layers;
         let shares = self.tied && self.layers > 1 && is_end;
-        let repeats = if self.large && index == 0 && !shares {
-            45_000
-        } else {
-            2
-        };
+        let is_large = self.large && index == 0 && !shares;
+        let repeats = if is_large { 45_000 } else { REPEATS };
         let of = if shares { 0 } else { index };
         let weight = Parameter::new(format!("h.{of}.weight"), &[repeats * WIDTH], Init::Normal(0.3), 5);
         Mix {

@@ -159,7 +159,8 @@ impl World {
         let yields = state.yields;
         if !state.is_over && state.turn == Some(rank) && state.draw.chance(yields) {
             // Something may arrive meanwhile.
-            let until = state.now + state.draw.below(100);
+            let most = *state.draw.one_of(&[1, 100, 10_000]);
+            let until = state.now + state.draw.below(most);
             state.ranks[rank].is = Is::Ready(until);
             self.hand_over(state, rank);
         }
