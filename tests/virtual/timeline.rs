@@ -106,11 +106,7 @@ impl fmt::Display for Shown {
             Load::Wire(Tag(tag)) => {
                 let flow = ["activation", "gradient"][(tag >> 63) as usize];
                 let (stage, micro_batch) = (tag << 1 >> 33, tag as u32);
-                write!(
-                    f,
-                    "{flow} {micro_batch} between stages {} and {stage}",
-                    stage.wrapping_sub(1)
-                )
+                write!(f, "{flow} {micro_batch} at the start of stage {stage}")
             }
             Load::Block(Tag(tag)) => {
                 let topics = ["numbers for all", "sums", "answer", "weights", "state", "told"];
