@@ -37,7 +37,7 @@ use world::World;
 const SEEDS: u64 = 800;
 
 /// For each seed of training, so many programs of ends run, which are short.
-const PROGRAMS: u64 = 10;
+const PROGRAMS: u64 = 5;
 
 /// A number from the environment.
 fn asked(name: &str) -> Option<u64> {

@@ -2,7 +2,7 @@
 //! order gives other bits.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pipewright::Error;
@@ -155,11 +155,11 @@ impl Layer for Mix {
 }
 
 /// Random numbers. Some micro-batches cannot be read at first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Numbers {
     fails: Mutex<HashMap<(u64, u32), u32>>,
-    /// Whether the first micro-batch has infinite numbers.
-    is_spoilt: AtomicBool,
+    /// The step whose first micro-batch has infinite numbers.
+    spoilt: AtomicU64,
 }
 
 impl Numbers {
@@ -174,13 +174,22 @@ impl Numbers {
         });
         Self {
             fails: Mutex::new(fails.collect()),
-            is_spoilt: AtomicBool::default(),
+            ..Self::default()
         }
     }
 
-    /// From now on the first micro-batch of a step has infinite numbers, or not any more.
-    pub(crate) fn spoil(&self, is_spoilt: bool) {
-        self.is_spoilt.store(is_spoilt, Ordering::Relaxed);
+    /// This step's first micro-batch has infinite numbers. It must not have been read.
+    pub(crate) fn spoil(&self, step: u64) {
+        self.spoilt.store(step, Ordering::Relaxed);
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self {
+            fails: Mutex::default(),
+            spoilt: AtomicU64::new(u64::MAX),
+        }
     }
 }
 
@@ -192,7 +201,7 @@ impl DataSource for Numbers {
             return Err(Error::from(StageError::other("the data is away")));
         }
         drop(fails);
-        if micro_batch.0 == 0 && self.is_spoilt.load(Ordering::Relaxed) {
+        if (step, micro_batch.0) == (self.spoilt.load(Ordering::Relaxed), 0) {
             let tensor = || Tensor::from_vec(&[WIDTH], vec![f32::INFINITY; WIDTH]);
             return Ok((tensor()?, tensor()?));
         }

@@ -109,7 +109,7 @@ fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
     let mut deeds = Vec::new();
     for _ in 0..draw.within(2, 4) {
         deeds.push(Deed::Step);
-        match draw.below(14) {
+        match draw.below(13) {
             0 => deeds.push(Deed::Evaluate),
             1 => deeds.push(Deed::Save),
             2 => deeds.extend([Deed::Save, Deed::Step, Deed::Load]),
@@ -118,9 +118,12 @@ fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
                 panics: draw.chance(200),
             }),
             4 => deeds.extend([Deed::SaveBeside, Deed::Step]),
-            5 => deeds.push(Deed::SpoiltStep),
             _ => {}
         }
+    }
+    if draw.chance(200) {
+        // The last one: it would fail again and again.
+        deeds.extend([Deed::SpoiltStep, Deed::Evaluate]);
     }
     deeds
 }

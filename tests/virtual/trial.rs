@@ -122,10 +122,8 @@ impl Trial<'_> {
                 None => Ok(()),
             },
             Deed::SpoiltStep => {
-                self.data.spoil(true);
-                let done = pipeline.step();
-                self.data.spoil(false);
-                match done {
+                self.data.spoil(pipeline.next_step());
+                match pipeline.step() {
                     Ok(_) => return Err("nobody was told of an infinite loss".to_owned()),
                     Err(Error::NotFinite { .. }) => Ok(()),
                     Err(error) => Err(error),
