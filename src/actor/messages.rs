@@ -183,13 +183,26 @@ message! {
     )
 }
 
-message! {
-    /// Writes weights and optimizer state into a checkpoint. Answers with their checksums.
-    Write {
-        /** The call. */ call: Call,
-        /** The checkpoint. */ draft: Arc<Draft>
-    } -> Vec<Written>,
-    ask |worker, message| worker.write(message.call, &message.draft)
+/// Writes weights and optimizer state into a checkpoint. Answers with their checksums. A rank that cannot
+/// write continues.
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// The call.
+    pub(crate) call: Call,
+    /// The checkpoint.
+    pub(crate) draft: Arc<Draft>,
+}
+
+impl Message for Write {
+    type Result = Result<Vec<Written>>;
+}
+
+impl<S: Stage> Handler<Write> for StageActor<S> {
+    type Result = Result<Vec<Written>>;
+
+    fn handle(&mut self, message: Write, _: &mut Self::Context) -> Self::Result {
+        self.must(|worker| worker.write(message.call, &message.draft))?
+    }
 }
 
 message! {
@@ -198,7 +211,7 @@ message! {
         /** The call. */ call: Call,
         /** Where to. */ copies: Arc<Mutex<Copies>>
     } -> (),
-    ask |worker, message| worker.copy(message.call, &message.copies)
+    must |worker, message| worker.copy(message.call, &message.copies)
 }
 
 message! {

@@ -37,9 +37,7 @@ impl<S: Stage> StageActor<S> {
     pub(super) fn must<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let _at_work = self.at_work();
         let result = self.run(job);
-        if result.is_err() {
-            self.worker = None;
-        }
+        self.end(result.is_ok());
         result
     }
 
@@ -51,9 +49,7 @@ impl<S: Stage> StageActor<S> {
         let _at_work = self.at_work();
         let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
         let result = self.restarting.train(worker, order);
-        if result.is_err() {
-            self.worker = None;
-        }
+        self.end(result.is_ok());
         result
     }
 
@@ -69,7 +65,17 @@ impl<S: Stage> StageActor<S> {
     /// Runs a job after which the worker can continue, even if the job fails.
     pub(super) fn ask<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
         let _at_work = self.at_work();
-        self.run(job)
+        let result = self.run(job);
+        self.end(true);
+        result
+    }
+
+    /// The rank has done its part of a call. If it cannot continue, its worker is dropped.
+    fn end(&mut self, continues: bool) {
+        match &mut self.worker {
+            Some(worker) if continues => worker.end_call(),
+            worker => *worker = None,
+        }
     }
 
     fn run<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {

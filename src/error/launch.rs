@@ -151,6 +151,12 @@ pub enum LaunchError {
         /// The stages that were given.
         given: usize,
     },
+    /// The ends that were given are not those of all ranks, in rank order.
+    #[error("the pipeline needs the ends of its {ranks} ranks, in rank order, and was given others")]
+    Ends {
+        /// The number of ranks.
+        ranks: u32,
+    },
     /// An optimizer or a loss cannot run on the rank's device.
     #[error(
         "{}rank {rank}: {what} does not run on {device}, only on cpu: take another, or put the rank on the \

@@ -276,7 +276,10 @@ impl<W> Inbox<W> {
     }
 
     fn fail_in(&mut self, attempt: u32, failure: Failure) -> Error {
-        self.failed = Some((attempt, failure.clone()));
+        // This rank may stop in an attempt after a faster one has stopped in a later attempt.
+        if self.failed.as_ref().is_none_or(|(known, _)| *known <= attempt) {
+            self.failed = Some((attempt, failure.clone()));
+        }
         failure.into()
     }
 }

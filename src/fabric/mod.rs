@@ -9,6 +9,7 @@ mod end;
 mod feed;
 mod inbox;
 mod joined;
+mod links;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod nccl;
@@ -28,6 +29,7 @@ pub use collective::{Gathered, all_gather};
 pub use end::End;
 pub use inbox::NO_LIMIT;
 pub use joined::{ends, ends_by_nccl};
+pub use links::{Links, Load, Parcel, connect_by};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiMembership;
 pub use nccl::GpuPairs;

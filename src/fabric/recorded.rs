@@ -211,6 +211,10 @@ impl<W: Bytes + 'static> Transport<W> for Recorded<W> {
         Ok(())
     }
 
+    fn end(&mut self) {
+        self.end.end();
+    }
+
     fn keep(&mut self, call: Call) {
         let kept = self.spare.pop().unwrap_or_default();
         self.kept.push((call, kept));

@@ -30,6 +30,10 @@ pub trait Transport<W>: 'static {
     /// [`crate::error::FabricError::CarrierKept`] when an end with a carrier begins a later attempt.
     fn begin(&mut self, call: Call) -> Result<()>;
 
+    /// The rank has done its part of the call. It does nothing more until it begins the next one. Ends that
+    /// only carry wires need not know this.
+    fn end(&mut self) {}
+
     /// What comes in this call, which is about to begin, is kept, so that the rank can
     /// [begin](Transport::begin) it again: then it is given the same once more, and what it sends a second
     /// time is dropped. Only a [`super::Recorded`] end can do this. Others do nothing here.

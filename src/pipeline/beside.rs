@@ -72,11 +72,12 @@ impl<S: Stage> Pipeline<S> {
         let own: Vec<_> = self.ranks.mesh().ranks_of(self.process()).collect();
         self.beside.copies.resize_with(own.len(), Arc::default);
         let copies = &self.beside.copies;
-        self.ranks.ask_all("copying weights", |rank| CopyAll {
+        let copied = self.ranks.ask_all("copying weights", |rank| CopyAll {
             call,
             copies: Arc::clone(&copies[own.iter().position(|own| *own == rank).unwrap_or(0)]),
-        })?;
-        let (copies, describe) = (copies.clone(), self.description());
+        });
+        self.note_unless_of_disk(copied)?;
+        let (copies, describe) = (self.beside.copies.clone(), self.description());
         let draft = Arc::new(draft);
         let written = Arc::clone(&draft);
         let writing = Writing::start(

@@ -15,8 +15,8 @@ use super::sync::SyncMode;
 use crate::actor::StallWarning;
 use crate::data::DataSource;
 use crate::error::Result;
-use crate::fabric::{WireFrame, World, ends_by_nccl};
-use crate::mesh::Map;
+use crate::fabric::{Transport, WireFrame, World, ends_by_nccl};
+use crate::mesh::{Map, Mesh};
 use crate::schedule::Schedule;
 use crate::situation::Stall;
 use crate::worker::Restarts;
@@ -255,6 +255,21 @@ impl<S: Stage> PipelineBuilder<S> {
         S::Wire: WireFrame,
     {
         self.parts.world = Some((world, ends_by_nccl));
+        self.parts.ends = None;
+        self
+    }
+
+    /// Connects the ranks by these ends, and not by channels. All ranks are in this process. `connect` is
+    /// given where every rank stands, and how many wires and blocks can be on the way to one at once. It
+    /// returns an end for each rank, in rank order. For a fabric of your own, and for tests of what a fabric
+    /// may do ([`fabric::connect_by`](crate::fabric::connect_by)).
+    #[must_use]
+    pub fn ends(
+        mut self,
+        connect: impl Fn(&Mesh, usize) -> Vec<Box<dyn Transport<S::Wire> + Send>> + 'static,
+    ) -> Self {
+        self.parts.ends = Some(Box::new(connect));
+        self.parts.world = None;
         self
     }
 

@@ -14,7 +14,7 @@ use super::alike;
 use super::cores;
 use super::frozen::first_trained;
 use super::on_its_way::Beside;
-use super::parts::{Parts, Restarting};
+use super::parts::{Ends, MakeEnds, Parts, Restarting};
 use super::running::Pipeline;
 use super::setup::Setup;
 use super::shapes::check_shapes;
@@ -27,8 +27,8 @@ use crate::actor::{Build, Ranks, Tied};
 use crate::data::Loader;
 use crate::error::{LaunchError, Result, Synchronous};
 use crate::fabric::{self, End, Peers, Recorded, Transport};
-use crate::id::StageId;
-use crate::mesh::Axis;
+use crate::id::{StageId, WorldRank};
+use crate::mesh::{Axis, Mesh};
 use crate::worker::{ParameterInfo, WorkerParts};
 use builders::shared;
 use feeds::Feeds;
@@ -55,9 +55,16 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         .map_or((0, 1), |(world, _)| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
     let room = room(&setup.schedules, &setup.mesh, max_staleness(&parts) > 0);
-    let (ends, peers) = match world {
-        Some((world, connect)) => connect(world, &setup.mesh, all, room, std::mem::take(&mut setup.gpus))?,
-        None => (fabric::connect(setup.mesh.world_size(), all, room), Peers::none()),
+    let (ends, peers) = match (world, &parts.ends) {
+        (Some((world, connect)), _) => {
+            let (ends, peers) = connect(world, &setup.mesh, all, room, std::mem::take(&mut setup.gpus))?;
+            (boxed(ends), peers)
+        }
+        (None, Some(connect)) => (given_ends(connect, &setup.mesh, room)?, Peers::none()),
+        (None, None) => {
+            let ends = fabric::connect(setup.mesh.world_size(), all, room);
+            (boxed(ends), Peers::none())
+        }
     };
     if peers.processes() > 1 {
         let compared = peers.compare("comparing the processes", alike::parts(&parts, &setup));
@@ -104,7 +111,7 @@ fn start<S: Stage>(
     given: &mut Parts<S>,
     setup: Setup<S::Wire>,
     ranks: &Ranks<S>,
-    ends: Vec<End<S::Wire>>,
+    ends: Ends<S::Wire>,
     mut cores: impl Iterator<Item = core_affinity::CoreId>,
 ) -> Result<(Vec<Loader>, Vec<ParameterInfo>)> {
     let schedule = Arc::clone(&setup.schedules[0]);
@@ -157,14 +164,14 @@ fn worker_parts<S: Stage>(
     given: &mut Parts<S>,
     setup: Setup<S::Wire>,
     ranks: &Ranks<S>,
-    ends: Vec<End<S::Wire>>,
+    ends: Ends<S::Wire>,
 ) -> Result<(Vec<Loader>, Vec<WorkerParts<S>>)> {
     let (mesh, placement) = (setup.mesh, setup.schedules[0].placement().clone());
-    let seat = |end: &End<S::Wire>| Seat::of(end.rank(), &mesh, &placement);
+    let seat = |rank: WorldRank| Seat::of(rank, &mesh, &placement);
     let mut feeds = Feeds::default();
     for end in &ends {
         let replica = mesh.coordinate(end.rank()).replica;
-        if seat(end).takes_data() && !feeds.has(replica) {
+        if seat(end.rank()).takes_data() && !feeds.has(replica) {
             let share = setup.groups.share(replica, mesh.size(Axis::Data));
             feeds.add(replica, Loader::start(Arc::clone(&setup.data), share)?);
         }
@@ -175,16 +182,17 @@ fn worker_parts<S: Stage>(
         .collect();
     let builder = |stage: StageId| (stage, builders[stage.index()]());
     let alike = setup.schedules.windows(2).all(|pair| pair[0] == pair[1]);
-    let worker = |transport: End<S::Wire>| {
-        let (rank, seat) = (transport.rank(), seat(&transport));
+    let worker = |transport: Box<dyn Transport<S::Wire> + Send>| {
+        let rank = transport.rank();
+        let seat = seat(rank);
         let replica = mesh.coordinate(rank).replica;
         WorkerParts {
             rank: seat.rank,
             progress: ranks.progress(rank),
             schedule: Arc::clone(&setup.schedules[replica as usize]),
             transport: match &given.restarting {
-                Some(Restarting { copy, .. }) => Box::new(Recorded::new(Box::new(transport), *copy)) as _,
-                None => Box::new(transport) as _,
+                Some(Restarting { copy, .. }) => Box::new(Recorded::new(transport, *copy)),
+                None => transport,
             },
             stages: seat.stages.iter().copied().map(builder).collect(),
             loss: seat.has_loss.then(|| (setup.loss)()),
@@ -202,6 +210,20 @@ fn worker_parts<S: Stage>(
     };
     let parts = ends.into_iter().map(worker).collect();
     Ok((feeds.loaders, parts))
+}
+
+fn boxed<W: Send + 'static>(ends: Vec<End<W>>) -> Ends<W> {
+    ends.into_iter().map(|end| Box::new(end) as _).collect()
+}
+
+/// The ends that the caller makes, if there is one for each rank.
+fn given_ends<W: 'static>(connect: &MakeEnds<W>, mesh: &Mesh, room: usize) -> Result<Ends<W>> {
+    let ends = connect(mesh, room);
+    let ranks = mesh.world_size();
+    match mesh.world().eq(ends.iter().map(|end| end.rank())) {
+        true => Ok(ends),
+        false => Err(LaunchError::Ends { ranks }.into()),
+    }
 }
 
 /// Of how many steps updates may be missing. With one replica, none ever are.

@@ -10,7 +10,7 @@ use super::sync::SyncMode;
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
 use crate::error::Result;
-use crate::fabric::{End, GpuPairs, Peers, World};
+use crate::fabric::{End, GpuPairs, Peers, Transport, World};
 use crate::groups::Groups;
 use crate::mesh::{Map, Mesh};
 use crate::schedule::Schedule;
@@ -39,6 +39,8 @@ pub(super) struct Parts<S: Stage> {
     pub(super) restarting: Option<Restarting<S::Wire>>,
     pub(super) config: String,
     pub(super) world: Option<(World, Connect<S::Wire>)>,
+    /// `None`: channels.
+    pub(super) ends: Option<MakeEnds<S::Wire>>,
 }
 
 /// The order of the passes, as it was given.
@@ -63,6 +65,12 @@ pub(super) struct Restarting<W> {
 
 /// Connects the ranks of all processes, for the wires of the stages.
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
+
+/// Makes the ends of a single process: see [`PipelineBuilder::ends`](super::PipelineBuilder::ends).
+pub(super) type MakeEnds<W> = Box<dyn Fn(&Mesh, usize) -> Ends<W>>;
+
+/// The ends of all ranks of a process, in rank order.
+pub(super) type Ends<W> = Vec<Box<dyn Transport<W> + Send>>;
 
 /// Longer than anything in normal training stays where it is. What takes longer has most likely hung.
 pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -93,6 +101,7 @@ impl<S: Stage> Default for Parts<S> {
             restarting: None,
             config: String::new(),
             world: None,
+            ends: None,
         }
     }
 }

@@ -21,7 +21,8 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Checkpoint`] when something else is at this path: it is left untouched. [`Error::Io`], for
     /// example when the disk is full. The pipeline continues to run. If a checkpoint was on its way
-    /// and failed, that error is returned, and nothing is saved.
+    /// and failed, that error is returned, and nothing is saved. If a stage or a device fails meanwhile, the
+    /// pipeline stops.
     pub fn save(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         let call = self.begin(format_args!("saving of {}", folder.as_ref().display()))?;
         let started = Instant::now();
@@ -31,7 +32,8 @@ impl<S: Stage> Pipeline<S> {
         let written = self.ranks.ask_all("writing a checkpoint", |_| Write {
             call,
             draft: Arc::clone(&draft),
-        })?;
+        });
+        let written = self.note_unless_of_disk(written)?;
         let done = match self.process() {
             0 => {
                 let (finish, written) = (self.description(), written.into_iter().flatten().collect());
@@ -43,6 +45,15 @@ impl<S: Stage> Pipeline<S> {
         self.all_do("ending a checkpoint", done)?;
         metrics::stalled(started.elapsed(), waited);
         Ok(())
+    }
+
+    /// Remembers a failure that has stopped ranks. After one of the disk they continue. Another process has
+    /// told which of the two its failure is to its own caller only: what follows will show it here.
+    pub(super) fn note_unless_of_disk<T>(&mut self, result: Result<T>) -> Result<T> {
+        match result {
+            Err(Error::Io { .. } | Error::Checkpoint(_) | Error::Process { .. }) => result,
+            result => self.note(result),
+        }
     }
 
     /// Lays out a checkpoint with all processes.

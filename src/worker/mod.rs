@@ -274,6 +274,11 @@ impl<S: Stage> Worker<S> {
         }
     }
 
+    /// The rank has done its part of a call.
+    pub(crate) fn end_call(&mut self) {
+        self.transport.end();
+    }
+
     /// This rank's number in the whole run.
     pub(crate) fn world(&self) -> WorldRank {
         self.transport.rank()

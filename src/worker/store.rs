@@ -50,12 +50,13 @@ impl<S: Stage> Worker<S> {
         Ok(all)
     }
 
-    /// Writes this rank's parameters into a checkpoint and returns their checksums. See
-    /// [`Worker::each_whole`] for which these are.
+    /// Writes this rank's parameters into a checkpoint and returns their checksums, or why they cannot be
+    /// written. See [`Worker::each_whole`] for which these are.
     ///
     /// # Errors
-    /// [`crate::Error::Io`].
-    pub(crate) fn write(&mut self, call: Call, draft: &Draft) -> Result<Vec<Written>> {
+    /// Whatever a GPU or the transport reports. Then other ranks may wait for this one, so it cannot
+    /// continue.
+    pub(crate) fn write(&mut self, call: Call, draft: &Draft) -> Result<Result<Vec<Written>>> {
         let mut writer = None;
         let mut written = Ok(());
         self.each_whole(call, &mut |parameter, states| {
@@ -64,11 +65,10 @@ impl<S: Stage> Worker<S> {
                 written = writer.write(parameter.name(), &parameter.value, states);
             }
         })?;
-        written?;
-        match writer {
+        Ok(written.and_then(|()| match writer {
             Some(writer) => writer?.finish(),
             None => Ok(Vec::new()),
-        }
+        }))
     }
 
     /// Copies this rank's parameters. See [`Worker::each_whole`] for which these are.

@@ -136,6 +136,20 @@ macro_rules! suite {
                 b.send_bytes(WorldRank(0), Tag(0), vec![3]).expect("sent");
                 assert_eq!(a.recv_bytes(WorldRank(1), Tag(0)).expect("arrives"), [3]);
             }
+
+            #[test]
+            fn a_stop_in_a_later_attempt_is_not_forgotten() {
+                let [mut a, mut b] = pair();
+                let again = Call { attempt: 1, number: 0 };
+                a.begin(again).expect("begun");
+                a.stop();
+                let error = b.recv_bytes(WorldRank(0), Tag(0)).expect_err("rank 0 has stopped");
+                assert!(matches!(error, Error::PeerGone(WorldRank(0))), "{error}");
+                b.stop();
+                b.begin(again).expect("begun");
+                let error = b.recv_bytes(WorldRank(0), Tag(0)).expect_err("rank 0 has stopped");
+                assert!(matches!(error, Error::PeerGone(WorldRank(0))), "{error}");
+            }
         }
     )*};
 }

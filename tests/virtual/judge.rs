@@ -1,0 +1,88 @@
+//! Whether a run ended as it should.
+
+use std::sync::Arc;
+
+use pipewright::Error;
+use pipewright::error::RestartError;
+use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::optimizer::LearningRate;
+
+use crate::common::Plain;
+use crate::faults::Fault;
+use crate::stages::{Numbers, Updates};
+use crate::story::Story;
+use crate::timeline::Timeline;
+
+pub(crate) const RATE: LearningRate = LearningRate::Constant(0.02);
+
+pub(crate) const CLIP: f64 = 0.5;
+
+/// How a run has ended that shows no bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// With the bits of a run without faults.
+    SameBits,
+    /// With the error of a fault.
+    RightError,
+}
+
+/// Judges a run without an error.
+pub(crate) fn success(story: &Story, timeline: &Timeline) -> Result<End, String> {
+    // Perhaps nobody needed the link that was cut.
+    let may_pass = |fault: &Fault| matches!(fault, Fault::Cut { .. }) || fault.is_survived(story.restarts);
+    match timeline.faults().find(|fault| !may_pass(fault)) {
+        Some(fault) => Err(format!("nobody was told of this: {fault}")),
+        None => Ok(End::SameBits),
+    }
+}
+
+/// Judges a run that ended with an error. It must be that of a fault that came true.
+pub(crate) fn error(story: &Story, timeline: &Timeline, error: &Error) -> Result<End, String> {
+    // Data is read by a thread that has no time of this world.
+    let data = story.faults.iter();
+    let data = data.filter(|fault| matches!(fault, Fault::NoData { .. }));
+    let happened: Vec<Fault> = timeline.faults().chain(data).cloned().collect();
+    let is_right = match error {
+        Error::Restart(error) if matches!(**error, RestartError::KeepsFailing { .. }) => {
+            story.restarts > 0 && happened.iter().map(Fault::failures).sum::<u32>() > story.restarts
+        }
+        _ => happened.iter().any(|fault| is_of(story, error, fault)),
+    };
+    match is_right {
+        true => Ok(End::RightError),
+        false => Err(format!("no fault explains this error: {error}")),
+    }
+}
+
+/// Whether an error is that of a fault.
+fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
+    let text = error.to_string();
+    match fault {
+        _ if fault.is_survived(story.restarts) => false,
+        Fault::Fails { rank: of, panics, .. } => {
+            let words = ["the disk is on fire", "panicked: a bug"][usize::from(*panics)];
+            let of = *of as u32 % story.ranks;
+            text.contains(words) && matches!(error, Error::Action { rank, .. } if rank.0 == of)
+        }
+        Fault::AlwaysFails { .. } => text.contains("the disk is on fire"),
+        Fault::NotWritten { .. } => text.contains("panicked: a bug"),
+        Fault::Cut { .. } => text.contains("has stopped"),
+        Fault::NoData { .. } => text.contains("the data is away"),
+        _ => false,
+    }
+}
+
+/// The hash of the weights after so many steps of a plain loop.
+pub(crate) fn expected_hash(story: &Story, steps: u64) -> String {
+    let mut plain = Plain::new(
+        story.model.whole(),
+        Arc::new(Updates::default()),
+        RATE,
+        Some(CLIP),
+    );
+    for step in 0..steps {
+        let loss = &mut MeanSquaredError::default();
+        plain.step(&Numbers::default(), step, story.micro_batches, loss);
+    }
+    plain.hash()
+}

@@ -1,0 +1,139 @@
+//! A virtual world: real ranks train over links that a seed rules, with faults that it draws. Each seed ends
+//! with the bits of a run without faults or with the error of its fault, and never hangs.
+//!
+//! `PIPEWRIGHT_SEEDS=5000` runs more seeds, and `PIPEWRIGHT_SEED=17` one: see CONTRIBUTING.md.
+
+mod bug;
+#[path = "../common/mod.rs"]
+mod common;
+mod draw;
+mod end;
+mod faults;
+mod here;
+mod judge;
+mod links;
+mod order;
+mod programs;
+mod stages;
+mod state;
+mod story;
+mod timeline;
+mod trial;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use bug::Bug;
+use faults::Fault;
+use pipewright::Error;
+use pipewright::error::LaunchError;
+use story::Story;
+use world::World;
+
+/// How many seeds run if nobody says otherwise: they take seconds.
+const SEEDS: u64 = 800;
+
+/// For each seed of training, so many programs of ends run, which are short.
+const PROGRAMS: u64 = 5;
+
+/// A number from the environment.
+fn asked(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
+    )
+}
+
+fn seeds() -> u64 {
+    asked("PIPEWRIGHT_SEEDS").unwrap_or(SEEDS)
+}
+
+/// Runs all seeds below this, a few at a time. The first bug is a panic.
+fn run_all(seeds: u64, run: impl Fn(u64) -> Result<(), Box<Bug>> + Sync) {
+    let next = AtomicU64::new(0);
+    let run = || {
+        while let Some(seed) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|seed| *seed < seeds) {
+            if let Err(bug) = run(seed) {
+                next.store(seeds, Ordering::Relaxed);
+                panic!("{bug}");
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let threads = [0, 1, 2].map(|_| scope.spawn(run));
+        let ended = threads.map(thread::ScopedJoinHandle::join);
+        if let Some(panic) = ended.into_iter().find_map(Result::err) {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+#[test]
+fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
+    if let Some(seed) = asked("PIPEWRIGHT_SEED") {
+        let (end, timeline) = trial::run(&Story::of(seed)).unwrap_or_else(|bug| panic!("{bug}"));
+        println!("{timeline}\nseed {seed}: {end:?}");
+        return;
+    }
+    let ends = Mutex::new(BTreeMap::<String, u64>::new());
+    run_all(seeds(), |seed| {
+        let (end, timeline) = trial::run(&Story::of(seed))?;
+        let mut kinds: Vec<&str> = timeline.faults().map(Fault::kind).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let mut ends = ends.lock().expect("no panic inside");
+        for kind in kinds {
+            *ends.entry(format!("{kind}: {end:?}")).or_default() += 1;
+        }
+        *ends.entry(format!("all: {end:?}")).or_default() += 1;
+        Ok(())
+    });
+    let ends = ends.into_inner().expect("no panic inside");
+    println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");
+    let seen = |kind: &&str| ends.keys().any(|seen| seen.starts_with(kind));
+    let unseen: Vec<_> = Fault::KINDS.into_iter().filter(|kind| !seen(kind)).collect();
+    assert!(
+        seeds() < SEEDS || unseen.is_empty(),
+        "no seed has shown {unseen:?}"
+    );
+}
+
+#[test]
+fn ends_keep_their_promises_in_every_program() {
+    if let Some(seed) = asked("PIPEWRIGHT_PROGRAM") {
+        let timeline = programs::run(seed).unwrap_or_else(|bug| panic!("{bug}"));
+        println!("{timeline}");
+        return;
+    }
+    run_all(PROGRAMS * seeds(), |seed| programs::run(seed).map(drop));
+}
+
+#[test]
+fn a_pipeline_needs_the_ends_of_all_its_ranks() {
+    let story = Story::of(0);
+    let world = World::new(100, 0, story.weather, Vec::new());
+    let error = trial::builder(&story, &world, &Arc::default())
+        .ends(move |mesh, room| end::ends(&world, mesh.world_size() + 1, room))
+        .launch()
+        .expect_err("there is one end too many");
+    let Error::Launch(error) = &error else {
+        panic!("another error: {error}");
+    };
+    assert!(matches!(**error, LaunchError::Ends { ranks } if ranks as usize == story.world()));
+}
+
+#[test]
+fn a_seed_has_one_timeline() {
+    for seed in 0..20 {
+        let train = || trial::run(&Story::of(seed)).map(|(_, timeline)| timeline.to_string());
+        let program = || programs::run(seed).map(|timeline| timeline.to_string());
+        for run in [&train as &dyn Fn() -> _, &program] {
+            let [first, second] = [0, 1].map(|_| run().unwrap_or_else(|bug| panic!("{bug}")));
+            assert!(first == second, "seed {seed} has two timelines");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What a seed stands for: a pipeline, what is done with it, and what goes wrong.
+
+use std::num::NonZeroU32;
+
+use pipewright::schedule::Schedule;
+
+use crate::draw::Draw;
+use crate::faults::Fault;
+use crate::links::Weather;
+use crate::order::Order;
+use crate::stages::Model;
+
+/// A run in a virtual world.
+#[derive(Clone, Debug)]
+pub(crate) struct Story {
+    pub(crate) seed: u64,
+    pub(crate) order: Order,
+    /// Of a replica.
+    pub(crate) ranks: u32,
+    pub(crate) micro_batches: u32,
+    pub(crate) replicas: u32,
+    pub(crate) sharded: bool,
+    pub(crate) model: Model,
+    /// How often a rank may be built again in a step.
+    pub(crate) restarts: u32,
+    /// The steps from one snapshot to the next.
+    pub(crate) snapshots: NonZeroU32,
+    pub(crate) deeds: Vec<Deed>,
+    pub(crate) weather: Weather,
+    pub(crate) faults: Vec<Fault>,
+}
+
+/// What is done with the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Deed {
+    Step,
+    Evaluate,
+    Save,
+    /// A rank cannot write its part.
+    SaveInVain {
+        rank: usize,
+        panics: bool,
+    },
+    /// A checkpoint is written while the next step runs.
+    SaveBeside,
+    /// The newest checkpoint is loaded, if there is one.
+    Load,
+    /// A step with data that makes the loss infinite.
+    SpoiltStep,
+}
+
+impl Story {
+    /// The story of a seed.
+    pub(crate) fn of(seed: u64) -> Self {
+        let draw = &mut Draw::new(seed);
+        let ranks = match draw.below(100) {
+            0..70 => draw.within(2, 4),
+            70..92 => draw.within(5, 8),
+            92..98 => draw.within(9, 16),
+            _ => draw.within(17, 64),
+        } as u32;
+        let order = Order::drawn(draw, ranks);
+        let replicas = match ranks {
+            2..=8 => *draw.one_of(&[1, 1, 2, 3, 4]),
+            _ => 1,
+        };
+        let model = Model {
+            layers: order.stages(ranks),
+            tied: draw.chance(300),
+            large: ranks <= 4 && draw.chance(80),
+        };
+        let world = (ranks * replicas) as usize;
+        let micro_batches = draw.within(1, 8) as u32;
+        // Few: a rank pauses before it is built again.
+        let restarts = *draw.one_of(&[0, 1, 2, 2]);
+        let deeds = deeds(draw, ranks);
+        let steps = deeds.iter().filter(|deed| **deed == Deed::Step).count() as u64;
+        let faults = (0..draw.below(5))
+            .map(|_| fault(draw, world, model.layers, steps, micro_batches))
+            .collect();
+        Self {
+            seed,
+            order,
+            ranks,
+            micro_batches,
+            replicas,
+            sharded: replicas > 1 && draw.chance(500),
+            model,
+            restarts,
+            snapshots: NonZeroU32::new(draw.within(1, 3) as u32).expect("it is 1 at least"),
+            deeds,
+            weather: Weather::drawn(draw),
+            faults,
+        }
+    }
+
+    pub(crate) fn schedule(&self) -> Schedule {
+        self.order.schedule(self.ranks, self.micro_batches)
+    }
+
+    /// The number of ranks of all replicas.
+    pub(crate) fn world(&self) -> usize {
+        (self.ranks * self.replicas) as usize
+    }
+}
+
+fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
+    // Those of the first replica write.
+    let mut deeds = Vec::new();
+    for _ in 0..draw.within(2, 4) {
+        deeds.push(Deed::Step);
+        match draw.below(13) {
+            0 => deeds.push(Deed::Evaluate),
+            1 => deeds.push(Deed::Save),
+            2 => deeds.extend([Deed::Save, Deed::Step, Deed::Load]),
+            3 => deeds.push(Deed::SaveInVain {
+                rank: draw.below(ranks.into()) as usize,
+                panics: draw.chance(200),
+            }),
+            4 => deeds.extend([Deed::SaveBeside, Deed::Step]),
+            _ => {}
+        }
+    }
+    if draw.chance(200) {
+        // The last one: it would fail again and again.
+        deeds.extend([Deed::SpoiltStep, Deed::Evaluate]);
+    }
+    deeds
+}
+
+fn fault(draw: &mut Draw, world: usize, layers: usize, steps: u64, micro_batches: u32) -> Fault {
+    let rank = draw.below(world as u64) as usize;
+    let other = (rank + 1 + draw.below(world as u64 - 1) as usize) % world;
+    // Most of the time of a run.
+    let at = draw.below(20_000);
+    let micros = *draw.one_of(&[1_000, 10_000, 3_600_000_000]);
+    let step = draw.within(1, steps) - 1;
+    let micro_batch = draw.below(micro_batches.into()) as u32;
+    match draw.below(20) {
+        0..7 => Fault::Fails {
+            rank,
+            pass: draw.below(steps * u64::from(micro_batches) * 3),
+            panics: draw.chance(500),
+        },
+        7 => Fault::AlwaysFails {
+            layer: draw.below(layers as u64) as usize,
+            step,
+            micro_batch,
+        },
+        8 => Fault::NotBuilt { rank, time: 1 },
+        // The very first micro-batch is also read for the data's fingerprint.
+        9 | 10 => Fault::NoData {
+            step,
+            micro_batch: if step == 0 {
+                micro_batch.max(1)
+            } else {
+                micro_batch
+            },
+            times: draw.within(1, 2) as u32,
+        },
+        11 | 12 => Fault::Stops { rank, at, micros },
+        13 | 14 => Fault::Slow {
+            rank,
+            times: *draw.one_of(&[10, 1_000]),
+        },
+        15 => Fault::ClockJumps { at, micros },
+        16..19 => Fault::Down {
+            ranks: [rank, other],
+            at,
+            micros,
+        },
+        _ => Fault::Cut {
+            ranks: [rank, other],
+            at,
+        },
+    }
+}
