@@ -6,7 +6,6 @@
 //! * 2: the arguments, the config or the schedule are wrong. Nothing was started.
 //! * 130: interrupted, and the state was saved.
 
-mod attempt;
 mod check;
 mod choice;
 mod costs;
@@ -32,7 +31,6 @@ mod spread;
 mod stop;
 mod tokenize;
 mod train;
-mod train_args;
 mod tune;
 mod verify;
 mod words;
@@ -65,7 +63,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Train(train_args::Args),
+    Train(train::Args),
     Sample(sample::Args),
     Import(import::Args),
     Export(export::Args),

@@ -56,14 +56,6 @@ pub(super) fn refuse(command: &str) -> Result<()> {
     }
 }
 
-/// How often in a row a process that has gone may be replaced. By MPI it cannot be.
-pub(super) fn replacements(config: &Config) -> Result<u32> {
-    Ok(match config.fabric(&environment())?.0 {
-        Fabric::Sockets(_) => config.train.restarts,
-        _ => 0,
-    })
-}
-
 /// Connects to the other processes that measure the same config. The world is `None` if there is only one
 /// process. The text says what connects them, and why.
 pub(super) fn join_to_measure(config: &Config) -> Result<(Option<World>, String)> {

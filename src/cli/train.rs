@@ -3,61 +3,264 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+
 use super::Failure;
-use super::attempt::{Attempt, Lost};
 use super::cuda_env;
+use super::encoding::EncodingBar;
+use super::introduction::Introduction;
+use super::memory;
 use super::processes::{self, Role};
-use super::train_args::Args;
+use crate::Result;
+use crate::checkpoint::Checkpoint;
+use crate::compose::{self, RanksHere, TrainingData};
 use crate::config::Config;
-use crate::run::{Losses, Resume, Run, RunDir, explain_on_signal};
-use crate::{Error, Result};
+use crate::error::RunError;
+use crate::fabric::World;
+use crate::pipeline::Pipeline;
+use crate::plan::RankMemory;
+use crate::run::{
+    Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
+};
+use crate::stages::{RecomputedStage, Sequential};
+
+/// Train the model of a config, cut into pipeline stages.
+///
+/// Without a config, a small GPT trains on a built-in text (examples/gpt-text.toml).
+///
+/// The run is kept in the folder runs/NAME: config.toml (every setting), metrics.jsonl (a line a step),
+/// history.jsonl, checkpoints/, run.json (which checkpoint is the last and which is the best) and loss.svg.
+///
+/// Several processes make one run, as RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say, or a launcher. On
+/// several hosts all need one secret: PIPEWRIGHT_TOKEN, or launch.token_file in the config.
+///
+/// Exit status: 0 done; 1 the run failed, or a second Ctrl-C stopped it at once; 2 the arguments, the config
+/// or the data are wrong, and nothing was started; 130 Ctrl-C interrupted it, and the state was saved.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pipewright train
+  pipewright train --steps 20 --trace --run-dir runs/traced
+  pipewright train --steps 100 --set pipeline.stages=4 --run-dir runs/four
+  pipewright train --resume --set pipeline.stages=2 --run-dir runs/four
+  pipewright train my.toml --set optimizer.learning_rate=1e-3
+  PIPEWRIGHT_TRAIN__STEPS=200 pipewright train my.toml --run-dir runs/trial")]
+pub(super) struct Args {
+    /// The config, a TOML file; with --resume it may be left out, and is then the run's own
+    config: Option<PathBuf>,
+    /// Set a key of the config; may be repeated
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+    /// Continue the run from its newest checkpoint, on as many stages as the config says now
+    #[arg(long)]
+    resume: bool,
+    /// With --resume: continue even if the data has changed; the run's history records it
+    #[arg(long, requires = "resume")]
+    allow_other_data: bool,
+    /// Stop after this many steps in total and save; the learning rate still follows train.steps
+    #[arg(long, value_name = "N")]
+    steps: Option<u64>,
+    /// The folder of the run, instead of runs/NAME
+    #[arg(long, value_name = "DIR")]
+    run_dir: Option<PathBuf>,
+    /// Trace this many steps (without a number: 5), after two that are not traced, and draw the one of median
+    /// length: trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's folder
+    #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
+    trace: Option<u64>,
+    /// Print the SHA-256 of all weights at the end
+    #[arg(long)]
+    weights_hash: bool,
+}
+
+impl Args {
+    /// The options that must be equal in all processes of a run.
+    fn in_common(&self) -> String {
+        let Self {
+            resume,
+            allow_other_data,
+            steps,
+            run_dir,
+            trace,
+            weights_hash,
+            ..
+        } = self;
+        let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
+        format!(
+            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n\
+             --weights-hash {weights_hash}\n",
+            number(steps),
+            run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
+            number(trace),
+        )
+    }
+}
 
 pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     // Everything that fails before the first step is a refusal: nothing was started.
     let role = Role::here().map_err(Failure::refused)?;
     explain_on_signal().map_err(Failure::refused)?;
-    let (config, folder, mut run) = choose(args, role).map_err(Failure::refused)?;
-    cuda_env::enter_for(&config);
-    let replacements = processes::replacements(&config).map_err(Failure::refused)?;
-    let mut losses = Losses::new(replacements);
-    let mut attempt = Attempt::first(args, role, &config, replacements > 0);
-    loop {
-        let Lost { failure, done } = match attempt.train(run) {
-            Ok(status) => return Ok(status),
-            Err(lost) => lost,
-        };
-        let is_first = matches!(*failure.error, Error::ProcessGone(0));
-        let said = failure.error.to_string();
-        let count = losses.after(*failure.error, done).map_err(|error| Failure {
-            error: Box::new(error),
-            ..failure
-        })?;
-        // If process 0 has gone, all others say so.
-        if role.leads() || is_first {
-            tell_loss(&config, &said, is_first, count);
+    let mut prepared = prepare(args, role).map_err(Failure::refused)?;
+    let interrupt = on_interrupt(role).map_err(Failure::refused)?;
+    let run = prepared.run.interrupt(interrupt);
+    let session = run.begin(&mut prepared.pipeline).map_err(Failure::refused)?;
+    if role.leads()
+        && let Err(error) = prepared.introduction.print(&session)
+    {
+        session.abandon(&error);
+        return Err(Failure::refused(error));
+    }
+    let dir = session.dir().clone();
+    let outcome = session.train().map_err(Failure::failed)?;
+    if role.leads() {
+        print_end(args, &outcome, &dir)?;
+    }
+    if args.weights_hash {
+        let hash = prepared.pipeline.weights_hash().map_err(Failure::failed)?;
+        if role.leads() {
+            super::print(&format!("weights {hash}\n"))?;
         }
-        run = Run::new(&folder).resume(Resume::IfThere);
-        attempt.follow();
+    }
+    Ok(match outcome.ended {
+        Ended::Interrupted => ExitCode::from(130),
+        Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
+    })
+}
+
+/// What is printed after the last step, besides what the run itself prints.
+fn print_end(args: &Args, outcome: &Outcome, dir: &RunDir) -> Result<()> {
+    if let Some(forecast) = &outcome.forecast {
+        super::print(&format!("{forecast}\n"))?;
+    }
+    if args.trace.is_none() {
+        return Ok(());
+    }
+    let folder = dir.path().display();
+    super::print(&match outcome.traced {
+        Some(step) => format!(
+            "traced    step {step}: trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in \
+             {folder}\n"
+        ),
+        None => "traced    nothing: the run ended before the steps to trace\n".to_owned(),
+    })
+}
+
+/// A run whose parts are ready.
+struct Prepared {
+    run: Run,
+    pipeline: Pipeline<RecomputedStage<Sequential>>,
+    introduction: Introduction,
+}
+
+/// Everything until the run directory is made.
+fn prepare(args: &Args, role: Role) -> Result<Prepared> {
+    let (config, run) = choose(args, role)?;
+    cuda_env::enter_for(&config);
+    let plan = compose::plan(&config)?;
+    if let Some(warning) = &plan.warning {
+        eprintln!("warning: {warning}");
+    }
+    if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
+        eprintln!("{why}");
+    }
+    let memory = compose::memory(&config, &plan)?;
+    let (world, fabric) = processes::join(&config, &plan, &args.in_common())?;
+    // After the data, which is no longer free memory then.
+    let opened = open(run, &config, role, world.as_ref())
+        .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
+    let ((data, run), world) = processes::or_tell(opened, world)?;
+    let changes = match run.resumes_from() {
+        Some(checkpoint) => changes(checkpoint, &config)?,
+        None => Vec::new(),
+    };
+    let pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, world)?;
+    let forecast = plan
+        .prediction
+        .as_ref()
+        .map_or_else(Forecast::by_passes, Forecast::by_costs);
+    let prediction = plan.prediction.as_ref();
+    let introduction = Introduction::new(
+        &config,
+        &data,
+        fabric,
+        prediction,
+        memory::table(&memory, config.pipeline.replicas),
+        changes,
+    );
+    let run = describe(run.forecast(forecast), args, &config, data)?;
+    Ok(Prepared {
+        run,
+        pipeline,
+        introduction,
+    })
+}
+
+/// Refuses training for which this machine has too little memory, together with the other processes here.
+fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
+    let (map, replicas) = (config.launch.map, config.pipeline.replicas);
+    let here = RanksHere::of(world, map, replicas, ranks.len() as u32)?;
+    compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
+}
+
+/// The run that the arguments and the config ask for.
+fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Result<Run> {
+    let (quantity, target) = config.loss_unit();
+    let mut run = run
+        .steps(args.steps.unwrap_or(config.train.steps))
+        .allow_other_data(args.allow_other_data)
+        .save_every(config.checkpoint.every)
+        .save_beside(config.checkpoint.beside)
+        .keep(config.checkpoint.keep)
+        .keep_every(config.checkpoint.keep_every)
+        .config(config.resolved_toml()?)
+        .loss_unit(quantity, target)
+        .progress(Progress::default().every(config.train.print_every));
+    if let Some(source) = data.validation.filter(|_| config.train.validate_every > 0) {
+        let validation = Validation::new(source)
+            .micro_batches(data.validation_micro_batches)
+            .every(config.train.validate_every);
+        run = run.validate(validation);
+    }
+    Ok(match args.trace {
+        Some(steps) => run.trace(steps),
+        None => run,
+    })
+}
+
+/// Opens what exists: the data, and the run to resume.
+fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<(TrainingData, Run)> {
+    let run = match world {
+        Some(_) => run.claim(world)?,
+        None => run,
+    };
+    if role.leads() {
+        serve_metrics(config)?;
+    }
+    let bar = EncodingBar::new(role.leads());
+    Ok((
+        compose::data_telling(config, &mut |encoded| bar.show(encoded))?,
+        run,
+    ))
+}
+
+fn serve_metrics(config: &Config) -> Result<()> {
+    let Some(address) = config.metrics.listen else {
+        return Ok(());
+    };
+    let served = PrometheusBuilder::new().with_http_listener(address).install();
+    served.map_err(|source| RunError::Metrics { address, source }.into())
+}
+
+/// The settings that differ from a checkpoint's config and that change the training.
+fn changes(checkpoint: &Checkpoint, config: &Config) -> Result<Vec<String>> {
+    match Config::parse("its config", checkpoint.config(), &[], &[]) {
+        Ok(saved) => config.changes_from(&saved),
+        Err(error) => Ok(vec![format!("something, but its config cannot be read: {error}")]),
     }
 }
 
-/// Says that the run goes on when another process has come.
-fn tell_loss(config: &Config, loss: &str, is_first: bool, count: u32) {
-    let how = match is_first {
-        true => "it has been started again with --resume",
-        false => "another one has come with its RANK",
-    };
-    let (deadline, most) = (config.launch.deadline, config.train.restarts);
-    eprintln!(
-        "{}warning: {loss}; the run goes on when {how}, within {deadline} s (loss {count} of {most} that are \
-         allowed without a new step)",
-        processes::prefix()
-    );
-}
-
-/// The config, the folder of the run, and the run. A single process claims the folder before anything else.
-/// With several processes, the first one claims it once it is connected to the others.
-fn choose(args: &Args, role: Role) -> Result<(Config, PathBuf, Run)> {
+/// The config, and the run in its directory. A single process claims the directory before anything else. With
+/// several processes, the first one claims it once it is connected to the others.
+fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
     let folder = |config: &Config| match &args.run_dir {
         Some(folder) => folder.clone(),
         None => Path::new("runs").join(&config.train.name),
@@ -84,7 +287,19 @@ fn choose(args: &Args, role: Role) -> Result<(Config, PathBuf, Run)> {
     if role == Role::Alone {
         run = run.claim(None)?;
     }
-    let saved = RunDir::at(&folder).config();
+    let saved = RunDir::at(folder).config();
     let config = config.map_or_else(|| Config::load(&saved, &args.sets), Ok)?;
-    Ok((config, folder, run))
+    Ok((config, run))
+}
+
+/// The first Ctrl-C asks for an orderly end. The second one ends at once, as a failure, because nothing is
+/// saved.
+fn on_interrupt(role: Role) -> Result<Interrupt> {
+    Interrupt::on_signals(move || {
+        if role.leads() {
+            eprintln!(
+                "\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once, unsaved)"
+            );
+        }
+    })
 }

@@ -135,14 +135,6 @@ pub enum Error {
         /// Its message.
         cause: String,
     },
-    /// Another process of the run has left it, and not because of a failure of its own.
-    #[error("process {process}: {cause}")]
-    ProcessLeft {
-        /// The process that left.
-        process: u32,
-        /// What it says.
-        cause: String,
-    },
     /// Another process of the run has ended without giving a reason.
     #[error(
         "process {0} has stopped without saying why: it was killed, or its machine or the network failed"
@@ -261,23 +253,8 @@ impl Error {
     /// Whether it only follows from another failure.
     pub(crate) fn is_echo(&self) -> bool {
         match self {
-            Self::PeerGone(_)
-            | Self::Stopped { .. }
-            | Self::Process { .. }
-            | Self::ProcessLeft { .. }
-            | Self::ProcessGone(_) => true,
+            Self::PeerGone(_) | Self::Stopped { .. } | Self::Process { .. } | Self::ProcessGone(_) => true,
             Self::Action { kind, .. } => kind.is_echo(),
-            _ => false,
-        }
-    }
-
-    /// Whether a process of the run has gone without giving a reason, or others have left because of that.
-    /// The run can go on when another process has taken its place.
-    pub fn is_loss(&self) -> bool {
-        match self {
-            Self::ProcessGone(_) | Self::ProcessLeft { .. } => true,
-            Self::Action { kind, .. } => kind.is_loss(),
-            Self::Fabric(error) => matches!(**error, FabricError::Vanished { .. }),
             _ => false,
         }
     }

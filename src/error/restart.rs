@@ -1,4 +1,4 @@
-//! Ranks that are built again after a failure, and processes that are replaced, and cannot go on.
+//! Ranks that are built again after a failure, and cannot go on.
 
 use super::Error;
 use crate::id::{StageId, WorldRank};
@@ -13,14 +13,6 @@ pub enum RestartError {
         /// How often it was built again.
         restarts: u32,
         /// The last failure.
-        source: Box<Error>,
-    },
-    /// The run loses processes as often as they are replaced.
-    #[error("{source}; processes were replaced {replaced} times, and the run did no new step with them")]
-    KeepsLosing {
-        /// How often.
-        replaced: u32,
-        /// The last loss.
         source: Box<Error>,
     },
     /// A stage is not what it was.

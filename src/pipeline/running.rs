@@ -286,7 +286,7 @@ impl<S: Stage> Pipeline<S> {
     /// earlier question, at most `max_staleness + 1` steps ago.
     ///
     /// # Errors
-    /// [`Error::Process`], [`Error::ProcessLeft`] or [`Error::ProcessGone`] when another process has ended.
+    /// [`Error::Process`] or [`Error::ProcessGone`] when another process has failed.
     pub fn any(&mut self, yes: bool) -> Result<bool> {
         if let Some(known) = self.any_stale(yes) {
             return Ok(known);

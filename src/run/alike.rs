@@ -17,16 +17,16 @@ impl Run {
         };
         let parts = [
             ("the run directory", self.dir.path().display().to_string()),
+            (
+                "what to do with a run that is there",
+                format!("{:?}", self.resume),
+            ),
             ("whether other data is allowed", self.allow_other_data.to_string()),
             ("the steps of the run", self.steps.to_string()),
             ("the steps between checkpoints", self.save_every.to_string()),
             (
                 "whether checkpoints are written while steps run",
                 self.save_beside.to_string(),
-            ),
-            (
-                "whether the run outlives processes",
-                self.outlives_processes.to_string(),
             ),
             ("how many checkpoints are kept", self.keep.to_string()),
             (

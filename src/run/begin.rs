@@ -61,7 +61,6 @@ impl Run {
                 stalls.tell(stall);
             }
         });
-        let outlives_processes = self.outlives_processes && pipeline.processes() > 1;
         let mut session = Session {
             pipeline,
             saving: Saving::begin(done, self.dir.checkpoint(done).exists(), best.clone()),
@@ -73,7 +72,6 @@ impl Run {
             steps: self.steps,
             save_every: self.save_every,
             saves_beside: self.save_beside,
-            outlives_processes,
             kept: Kept {
                 newest: self.keep,
                 every: self.keep_every,
@@ -111,22 +109,20 @@ impl Run {
         )))
     }
 
-    /// Claims the directory in the process that leads. All others continue from the newest checkpoint, as it
-    /// does, or begin a new run with it.
+    /// Claims the directory. All processes must continue from a checkpoint, or all must begin a new run.
     fn take_claim<S: Stage>(&mut self, pipeline: &mut Pipeline<S>) -> Result<Claim> {
-        let leads = pipeline.process() == 0;
-        let own = match self.claim.take() {
-            None if leads => Claim::new(self.dir.clone(), self.resume).map(Some),
-            claim => Ok(claim),
+        let claim = match self.claim.take() {
+            Some(claim) => Ok(claim),
+            None if pipeline.process() == 0 => Claim::new(self.dir.clone(), self.resume),
+            None => Claim::following(self.dir.clone(), self.resume),
         };
-        let own = agree(pipeline, own)?;
-        let resumes = pipeline.any(own.as_ref().is_some_and(|claim| claim.from().is_some()))?;
-        let claim = own.map_or_else(|| Claim::following(self.dir.clone(), resumes), Ok);
-        let seen = claim.and_then(|claim| match claim.from().is_some() == resumes {
-            true => Ok(claim),
+        let claim = agree(pipeline, claim)?;
+        let resumed = pipeline.any(claim.from().is_some())?;
+        let seen = match claim.from().is_some() == resumed {
+            true => Ok(()),
             false => Err(RunError::NotShared(self.dir.path().to_owned()).into()),
-        });
-        agree(pipeline, seen)
+        };
+        agree(pipeline, seen).map(|()| claim)
     }
 
     /// Refuses other data than the checkpoint was trained on, unless that is allowed. If it is, it returns a

@@ -50,8 +50,9 @@ impl Claim {
         .into())
     }
 
-    /// For a process that does not lead: it takes no lock. `resumes`: whether the run continues.
-    pub(super) fn following(dir: RunDir, resumes: bool) -> Result<Self> {
+    /// The same in a process that does not lead: it takes no lock.
+    pub(super) fn following(dir: RunDir, resume: Resume) -> Result<Self> {
+        let resumes = resume != Resume::Never && dir.holds_run()?;
         let from = if resumes { dir.last()? } else { None };
         Ok(Self {
             from,

@@ -202,8 +202,6 @@ pub struct Failed {
     pub last_is_bad: bool,
     /// Whether the same failure would happen again with the same settings.
     pub repeats: bool,
-    /// Whether the run goes on when another process has taken the place of one that has gone.
-    pub goes_on: bool,
 }
 
 impl fmt::Display for Failed {
@@ -216,8 +214,7 @@ impl fmt::Display for Failed {
             )?;
         }
         let Some(last) = &self.last else {
-            let next = if self.goes_on { ": the run begins anew" } else { "" };
-            return write!(f, "there is no checkpoint yet{next}");
+            return write!(f, "there is no checkpoint yet");
         };
         let last = last.display();
         if self.last_is_bad {
@@ -226,11 +223,7 @@ impl fmt::Display for Failed {
                 "the only checkpoint, {last}, holds the weights that gave these numbers: begin another run"
             );
         }
-        let next = match self.goes_on {
-            true => "the run goes on from it",
-            false => "--resume continues from it",
-        };
-        write!(f, "the newest checkpoint is {last}: {next}")?;
+        write!(f, "the newest checkpoint is {last}: --resume continues from it")?;
         if self.repeats {
             write!(
                 f,

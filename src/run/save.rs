@@ -53,7 +53,7 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Saves, and waits until the checkpoint is on the disk.
-    pub(super) fn save(&mut self) -> Result<()> {
+    fn save(&mut self) -> Result<()> {
         let started = Instant::now();
         self.wait()?;
         self.prepare()?;

@@ -36,7 +36,6 @@ pub struct Session<'p, S: Stage> {
     pub(super) steps: u64,
     pub(super) save_every: u64,
     pub(super) saves_beside: bool,
-    pub(super) outlives_processes: bool,
     pub(super) kept: Kept,
     /// The steps done when it began or was resumed.
     pub(super) first: u64,
@@ -103,9 +102,6 @@ impl<S: Stage> Session<'_, S> {
     fn run(&mut self) -> Result<Outcome> {
         let started = Instant::now();
         let mut validation = None;
-        if self.outlives_processes && self.saving.saved.is_none() {
-            self.save()?;
-        }
         let ended = loop {
             self.look()?;
             if self.done() >= self.steps {
@@ -310,15 +306,7 @@ impl<S: Stage> Session<'_, S> {
             last: self.dir.last().ok().flatten(),
             last_is_bad,
             repeats: not_finite,
-            goes_on: self.outlives_processes && error.is_loss(),
         };
-        if failed.goes_on
-            && failed.last.is_none()
-            && let Some(writer) = &self.writer
-        {
-            // It begins anew.
-            writer.abandon();
-        }
         self.listeners.tell(&Event::Failed(&failed));
     }
 

@@ -31,7 +31,6 @@ pub struct Run {
     pub(super) validation: Option<Validation>,
     pub(super) save_every: u64,
     pub(super) save_beside: bool,
-    pub(super) outlives_processes: bool,
     pub(super) keep: usize,
     pub(super) keep_every: u64,
     pub(super) allow_other_data: bool,
@@ -58,7 +57,6 @@ impl Run {
             validation: None,
             save_every: 0,
             save_beside: true,
-            outlives_processes: false,
             keep: 3,
             keep_every: 0,
             allow_other_data: false,
@@ -79,8 +77,7 @@ impl Run {
         Self { steps, ..self }
     }
 
-    /// What to do if there is a run in the directory. With several processes, the first one's answer counts.
-    /// Default: [`Resume::Never`].
+    /// What to do if there is a run in the directory. Default: [`Resume::Never`].
     #[must_use]
     pub fn resume(self, resume: Resume) -> Self {
         Self { resume, ..self }
@@ -107,20 +104,6 @@ impl Run {
     #[must_use]
     pub fn save_beside(self, save_beside: bool) -> Self {
         Self { save_beside, ..self }
-    }
-
-    /// Whether the caller goes on with the run when a process has gone and another one has taken its place.
-    /// If so, the run also saves before its first step. Default: false.
-    ///
-    /// [`Session::train`](super::Session::train) then returns an error of which
-    /// [`Error::is_loss`](crate::Error::is_loss) is true. All processes join a new [`World`], launch the
-    /// pipeline again, and begin the run with [`Resume::Always`].
-    #[must_use]
-    pub fn outlives_processes(self, outlives_processes: bool) -> Self {
-        Self {
-            outlives_processes,
-            ..self
-        }
     }
 
     /// Saves a checkpoint every `keep_every` steps, too, and keeps these for ever. Default: 0, none.

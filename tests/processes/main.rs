@@ -23,7 +23,6 @@ mod mpi_reductions;
 mod peers;
 mod profiles;
 mod refusals;
-mod replaced;
 mod runs;
 mod secrets;
 mod servers;

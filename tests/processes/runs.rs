@@ -57,8 +57,8 @@ fn processes_whose_runs_differ_are_refused_before_the_first_step() {
     refused("the steps of the run", |run| run.steps(4));
     refused("the steps between checkpoints", |run| run.save_every(1));
     refused("how many checkpoints are kept", |run| run.keep(1));
-    refused("whether the run outlives processes", |run| {
-        run.outlives_processes(true)
+    refused("what to do with a run that is there", |run| {
+        run.resume(Resume::IfThere)
     });
     refused("whether other data is allowed", |run| run.allow_other_data(true));
     refused("the micro-batches of a validation", |run| {
@@ -77,11 +77,7 @@ fn all_processes_claim_alike_and_the_first_one_does_it() {
     let folder = TempDir::new().expect("a folder");
     for trained in [3, 0] {
         let outcomes = in_processes(2, |world| {
-            let mut run = run(folder.path());
-            // The answer of process 0 counts.
-            if world.process() == 0 {
-                run = run.resume(Resume::IfThere);
-            }
+            let run = run(folder.path()).resume(Resume::IfThere);
             let run = run.claim(Some(&world)).expect("nobody trains there");
             let outcome = run.train(&mut pipeline(world)).expect("it trains");
             (

@@ -73,19 +73,13 @@ pub(super) fn read(
         String::from_utf8_lossy(&part[..end]),
         part.get(end + 1..).unwrap_or_default(),
     );
-    let cause = |text: &[u8]| plain(&String::from_utf8_lossy(text));
+    let failed = |order, text: &[u8]| {
+        let cause = plain(&String::from_utf8_lossy(text));
+        Err(Failure::new(order, Error::Process { process, cause }))
+    };
     match rest {
-        [FAILED, text @ ..] => {
-            let cause = cause(text);
-            Err(Failure::new(Order::Cause, Error::Process { process, cause }))
-        }
-        [FOLLOWS, text @ ..] => {
-            let cause = cause(text);
-            Err(Failure::new(
-                Order::Follows,
-                Error::ProcessLeft { process, cause },
-            ))
-        }
+        [FAILED, text @ ..] => failed(Order::Cause, text),
+        [FOLLOWS, text @ ..] => failed(Order::Follows, text),
         [DONE, block @ ..] if theirs == call => Ok(block.to_vec()),
         _ => Err(Failure::own(
             FabricError::CallsDiffer {

@@ -181,9 +181,8 @@ impl Peers {
     ///
     /// # Errors
     /// If any process brings an error: the first cause, on every process. [`Error::Process`] when another
-    /// process has failed, [`Error::ProcessLeft`] when one has left, [`Error::ProcessGone`] when one was
-    /// lost, and [`FabricError::CallsDiffer`] when one makes a different call. Known failures are returned
-    /// even if another process is silent.
+    /// process has failed or left, [`Error::ProcessGone`] when one was lost, and [`FabricError::CallsDiffer`]
+    /// when one makes a different call. Known failures are returned even if another process is silent.
     pub fn share(&self, what: &str, mine: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         if self.processes() == 1 {
             return mine.map(|block| vec![block]);

@@ -77,15 +77,12 @@ impl Received {
     }
 
     fn exit_of(&self, process: u32) -> Option<Failure> {
-        let (order, error) = match self.exits[process as usize].clone()? {
-            Exit::Left(cause) if cause.is_empty() => {
-                let cause = "it has ended".to_owned();
-                (Order::Left, Error::ProcessLeft { process, cause })
-            }
-            Exit::Left(cause) => (Order::Cause, Error::Process { process, cause }),
-            Exit::Lost => (Order::Lost, Error::ProcessGone(process)),
-        };
-        Some(Failure::new(order, error))
+        let failed = |order, cause| Failure::new(order, Error::Process { process, cause });
+        Some(match self.exits[process as usize].clone()? {
+            Exit::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
+            Exit::Left(cause) => failed(Order::Cause, cause),
+            Exit::Lost => Failure::new(Order::Lost, Error::ProcessGone(process)),
+        })
     }
 
     /// Waits until any process says something, but not after `until`. Returns whether one did.

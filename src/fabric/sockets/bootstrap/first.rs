@@ -11,7 +11,7 @@ use super::alike::{objection, other_tls};
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{Error, FabricError, Result, SecretError};
+use crate::error::{FabricError, Result, SecretError};
 use crate::fabric::processes::{other_build, plain};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::Gate;
@@ -51,14 +51,7 @@ pub(super) fn gather(
         deadline,
     };
     let joined = gathering.admit_all().and_then(|()| gathering.connect());
-    joined.inspect_err(|error| {
-        gathering.tell_all(&match error {
-            Error::Fabric(error) if let FabricError::Vanished { process } = **error => {
-                Message::Vanished(process)
-            }
-            error => Message::Refused(error.to_string()),
-        });
-    })
+    joined.inspect_err(|error| gathering.tell_all(&Message::Refused(error.to_string())))
 }
 
 impl Gathering<'_> {

@@ -30,8 +30,6 @@ pub(super) enum Message {
     Ready,
     /// From process 0: why there is no run.
     Refused(String),
-    /// From process 0: there is no run, because this process ended meanwhile.
-    Vanished(u32),
 }
 
 /// Who joins the run.

@@ -65,9 +65,8 @@ fn introduce(membership: &Membership, first: &Channel, hello: Hello, deadline: I
         Ok(Message::Welcome { addresses, run }) if addresses.len() == membership.processes as usize => {
             Ok(Known { addresses, run })
         }
-        Ok(message) => Err(no_run(message)
-            .unwrap_or_else(|| foreign(&membership.address))
-            .into()),
+        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(_) => Err(foreign(&membership.address).into()),
         Err(error) => Err(unheard(membership, error).into()),
     }
 }
@@ -108,19 +107,8 @@ fn wait_until_ready(acceptor: &mut Acceptor, deadline: Instant) -> Result<()> {
 fn ready(said: io::Result<Message>) -> Result<()> {
     match said {
         Ok(Message::Ready) => Ok(()),
-        Ok(message) => Err(no_run(message)
-            .unwrap_or(FabricError::Vanished { process: 0 })
-            .into()),
-        Err(_) => Err(FabricError::Vanished { process: 0 }.into()),
-    }
-}
-
-/// Why there is no run, if this message says so.
-fn no_run(message: Message) -> Option<FabricError> {
-    match message {
-        Message::Refused(why) => Some(FabricError::Refused { cause: plain(&why) }),
-        Message::Vanished(process) => Some(FabricError::Vanished { process }),
-        _ => None,
+        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(_) | Err(_) => Err(FabricError::Vanished { process: 0 }.into()),
     }
 }
 
