@@ -11,9 +11,10 @@ use pipewright_stages::{Place, Stage, StageBuilder};
 use super::launch::launch;
 use super::parts::{Parts, Restarting, Schedules};
 use super::running::Pipeline;
+use super::shared_builder::SharedBuilder;
 use super::sync::SyncMode;
 use crate::actor::StallWarning;
-use crate::data::DataSource;
+use crate::data::{DataSource, Fingerprinted};
 use crate::error::Result;
 use crate::fabric::{WireFrame, World, ends_by_nccl};
 use crate::mesh::Map;
@@ -82,7 +83,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// The stages in model order, as many as the schedule has. Each is built on the thread of its rank.
     #[must_use]
     pub fn stages(mut self, stages: Vec<StageBuilder<S>>) -> Self {
-        self.parts.stages = stages;
+        self.parts.stages = stages.into_iter().map(SharedBuilder::new).collect();
         self
     }
 
@@ -99,7 +100,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// The training data.
     #[must_use]
     pub fn data(mut self, data: Arc<dyn DataSource>) -> Self {
-        self.parts.data = Some(data);
+        self.parts.data = Some(Arc::new(Fingerprinted::new(data)));
         self
     }
 
@@ -254,7 +255,8 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.parts.world = Some((world, ends_by_nccl));
+        self.parts.world = Some(world);
+        self.parts.connect = Some(ends_by_nccl);
         self
     }
 

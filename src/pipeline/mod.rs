@@ -1,5 +1,6 @@
 //! The pipeline: it trains step by step, like a plain training loop.
 
+mod again;
 mod alike;
 mod beside;
 mod builder;
@@ -19,13 +20,16 @@ mod save;
 mod settle;
 mod setup;
 mod shapes;
+mod shared_builder;
 mod sizes;
+mod snapshots;
 mod stale;
 mod sync;
 mod text;
 mod ties;
 mod transfers;
 
+pub use again::Rejoined;
 pub use builder::PipelineBuilder;
 pub(crate) use cores::cores;
 pub(crate) use parts::STALL_LIMIT;

@@ -10,6 +10,7 @@ use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use sha2::{Digest, Sha256};
 
+use super::again::{Again, Rejoined};
 use super::alike;
 use super::hash;
 use super::metrics;
@@ -59,6 +60,10 @@ pub struct Pipeline<S: Stage> {
     /// The number of steps of the training, if known.
     pub(super) known_steps: u64,
     pub(super) failure: Option<String>,
+    /// What it needs to join its run again, if it can.
+    pub(super) again: Option<Box<Again<S>>>,
+    /// How it joined its run the last time, if the run had begun before.
+    pub(super) rejoined: Option<Rejoined>,
 }
 
 impl<S: Stage> Pipeline<S> {
@@ -133,6 +138,7 @@ impl<S: Stage> Pipeline<S> {
 
     /// Runs one training step. If it is `traced`, the ranks' records are returned too.
     fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
+        self.keep_if_due()?;
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
         self.text.end();
@@ -317,13 +323,20 @@ impl<S: Stage> Pipeline<S> {
     /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
     /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
     pub fn heed(&mut self, interrupt: Interrupt) {
+        if let Some(again) = &mut self.again {
+            again.heed(interrupt.clone());
+        }
         self.ranks.heed(interrupt);
     }
 
     /// From now on this is told of stalls: see
     /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
-    pub(crate) fn on_stall(&self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
-        self.ranks.on_stall(Arc::new(listener));
+    pub(crate) fn on_stall(&mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
+        let listener = Arc::new(listener);
+        if let Some(again) = &mut self.again {
+            again.on_stall(Arc::clone(&listener) as _);
+        }
+        self.ranks.on_stall(listener);
     }
 
     /// Stops after a failure outside of the pipeline. The other processes are told the cause, and stop too.

@@ -41,6 +41,7 @@ pub(crate) fn member(process: u32, address: &str, deadline: u64) -> Membership {
         silence: Membership::SILENCE,
         secret: Some(secret(SECRET)),
         tls: false,
+        replaces: false,
     }
 }
 

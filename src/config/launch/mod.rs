@@ -120,6 +120,7 @@ impl Config {
             silence: silence(environment)?,
             secret: token::secret(self.launch.token_file.as_deref(), environment)?,
             tls: self.launch.tls,
+            replaces: self.train.restarts > 0,
         }))
     }
 

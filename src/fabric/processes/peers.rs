@@ -1,5 +1,6 @@
 //! Calls of all processes together. Each process sends a block to each.
 
+use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,8 +14,10 @@ use serde::de::DeserializeOwned;
 use super::alike::first_difference;
 use super::answers::{Answers, GRACE};
 use super::calls::Calls;
-use super::connection::{Connection, farewell};
+use super::connection::{Connection, farewell, leave};
+use super::giving::Giving;
 use super::head::Kind;
+use super::kept::{Item, Kept, Label};
 use super::limits::Limits;
 use super::others::Others;
 use super::part::{self, Failure};
@@ -50,13 +53,17 @@ pub struct Peers {
     interrupt: Interrupt,
     patience: Mutex<Patience>,
     others: Others,
+    /// What this process keeps for others.
+    kept: Arc<Kept>,
+    /// By process: what gives it something to keep. Made when it is first needed.
+    giving: Mutex<BTreeMap<u32, Giving>>,
 }
 
 impl Peers {
     /// A process without others.
     pub fn none() -> Self {
         let others = Others::new(0, vec![None], Arc::default());
-        Self::new(0, vec![None], never(), others)
+        Self::new(0, vec![None], never(), others, Arc::default())
     }
 
     pub(super) fn new(
@@ -64,6 +71,7 @@ impl Peers {
         connections: Vec<Option<Arc<Connection>>>,
         heard: Receiver<(u32, Heard)>,
         others: Others,
+        kept: Arc<Kept>,
     ) -> Self {
         let processes = connections.len() as u32;
         Self {
@@ -78,6 +86,8 @@ impl Peers {
             interrupt: Interrupt::default(),
             patience: Mutex::default(),
             others,
+            kept,
+            giving: Mutex::default(),
         }
     }
 
@@ -281,6 +291,53 @@ impl Peers {
         Ok(0.0)
     }
 
+    /// The processes that have ended without giving a reason, as far as this one knows.
+    pub(crate) fn lost(&self) -> Vec<u32> {
+        self.received().lost()
+    }
+
+    /// Leaves, to join the run again: a process was lost. Returns when the threads that read have ended.
+    pub(crate) fn leave(&mut self, lost: u32) {
+        leave(&self.connections, lost);
+        self.end();
+    }
+
+    /// Gives another process something to keep. It does not wait for it.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(crate) fn give(&self, process: u32, item: Item) -> Result<()> {
+        let mut giving = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = &self.connections[process as usize] {
+            if !giving.contains_key(&process) {
+                let to = Giving::to(connection).map_err(Arc::new);
+                giving.insert(
+                    process,
+                    to.map_err(|source| FabricError::Thread { process, source })?,
+                );
+            }
+            giving[&process].give(item);
+        }
+        Ok(())
+    }
+
+    /// Waits until another process has given this one something.
+    ///
+    /// # Errors
+    /// When a process has failed or was lost.
+    pub(crate) fn await_kept(&self, label: &Label) -> Result<Item> {
+        let mut received = self.received();
+        loop {
+            if let Some(item) = self.kept.get(label) {
+                return Ok(item);
+            }
+            if let Some((_, failure)) = received.first_failure() {
+                return Err(failure.error);
+            }
+            self.listen(&mut received, None, Vec::new())?;
+        }
+    }
+
     /// Leaves because of a failure. The others are told the cause.
     pub fn fail(&self, cause: &Error) {
         farewell(&self.connections, Some(cause));
@@ -324,6 +381,17 @@ impl Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         farewell(&self.connections, None);
+        self.end();
+    }
+}
+
+impl Peers {
+    /// Waits for the threads, when the connections are closed.
+    fn end(&mut self) {
+        self.giving
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         for reader in self.readers.drain(..) {
             // One that waits for a rank that hangs is left alone.
             await_end(reader);

@@ -25,36 +25,47 @@ impl World {
     /// connect in time (the error names it), when another program listens there, or when processes differ:
     /// the error says which one, and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
-        let membership = &Membership {
-            deadline: membership.deadline.min(YEAR),
-            ..membership.clone()
-        };
-        let deadline = Instant::now() + membership.deadline;
-        let joined = bootstrap::join(membership, program, deadline)?;
-        let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
-        for (process, pair) in (0..).zip(joined.pairs) {
-            let connect = |Pair { data, watch }| {
-                let is_near = joined.local.contains(&process);
-                let offers = membership.process < process;
-                let (data, shared) = shortest(data, is_near, offers, deadline + GRACE)?;
-                let aside = Arc::clone(&aside);
-                Sockets::new(data, shared, watch, membership.silence, aside).map(Arc::new)
-            };
-            let line = pair.map(connect);
-            sockets.push(line.transpose().map_err(cannot_set_up(process))?);
-        }
-        let lines = Lines {
-            lines: sockets
-                .iter()
-                .map(|line| Some(Arc::clone(line.as_ref()?) as _))
-                .collect(),
-            start: Box::new(Threads(sockets)),
-            feed: None,
-            local: joined.local,
-            aside,
-        };
-        Ok(Self::new(membership.process, lines, membership.deadline))
+        join(membership, program, None)
     }
+}
+
+/// `was_in`: the number of the run in which this process was, if it joins that again.
+fn join(membership: &Membership, program: &str, was_in: Option<[u8; 32]>) -> Result<World> {
+    let membership = &Membership {
+        deadline: membership.deadline.min(YEAR),
+        ..membership.clone()
+    };
+    let deadline = Instant::now() + membership.deadline;
+    let joined = bootstrap::join(membership, program, was_in, deadline)?;
+    let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
+    for (process, pair) in (0..).zip(joined.pairs) {
+        let connect = |Pair { data, watch }| {
+            let is_near = joined.local.contains(&process);
+            let offers = membership.process < process;
+            let (data, shared) = shortest(data, is_near, offers, deadline + GRACE)?;
+            let aside = Arc::clone(&aside);
+            Sockets::new(data, shared, watch, membership.silence, aside).map(Arc::new)
+        };
+        let line = pair.map(connect);
+        sockets.push(line.transpose().map_err(cannot_set_up(process))?);
+    }
+    let lines = Lines {
+        lines: sockets
+            .iter()
+            .map(|line| Some(Arc::clone(line.as_ref()?) as _))
+            .collect(),
+        start: Box::new(Threads(sockets)),
+        feed: None,
+        local: joined.local,
+        aside,
+    };
+    let world = World::new(membership.process, lines, membership.deadline);
+    if !membership.replaces {
+        return Ok(world);
+    }
+    let (membership, program, first) = (membership.clone(), program.to_owned(), joined.first);
+    let again = move |_lost: &[u32]| join(&membership, &program, Some(first));
+    Ok(world.with_return(Arc::new(again), joined.goes_on))
 }
 
 /// Two threads for each other process: one reads frames, one watches the second connection.

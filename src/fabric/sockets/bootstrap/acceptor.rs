@@ -66,6 +66,13 @@ impl Acceptor {
         self.gate.run = Some(run);
     }
 
+    /// Forgets all connections so far.
+    pub(super) fn begin_anew(&mut self) {
+        self.gate.run = None;
+        self.strangers = Strangers::default();
+        (self.tell, self.events) = unbounded();
+    }
+
     /// What this process proves itself by.
     pub(super) fn gate(&self) -> &Gate {
         &self.gate

@@ -50,11 +50,30 @@ pub(super) fn gather(
         unproven: BTreeSet::new(),
         deadline,
     };
-    let joined = gathering.admit_all().and_then(|()| gathering.connect());
-    joined.inspect_err(|error| gathering.tell_all(&Message::Refused(error.to_string())))
+    loop {
+        let joined = gathering.admit_all().and_then(|()| gathering.connect());
+        match joined {
+            Err(_) if gathering.goes_on() && Instant::now() < deadline => gathering.begin_anew(),
+            joined => {
+                return joined.inspect_err(|error| gathering.tell_all(&Message::Refused(error.to_string())));
+            }
+        }
+    }
 }
 
 impl Gathering<'_> {
+    /// Whether the run goes on after processes were lost. Then it also goes on if another one is lost while
+    /// all connect.
+    fn goes_on(&self) -> bool {
+        self.own.was_in.is_some()
+    }
+
+    /// A process was lost while all were connecting. All others come again.
+    fn begin_anew(&mut self) {
+        self.members.iter_mut().for_each(|member| *member = None);
+        self.acceptor.begin_anew();
+    }
+
     /// Waits until all other processes have connected.
     fn admit_all(&mut self) -> Result<()> {
         while self.members[1..].iter().any(Option::is_none) {
@@ -66,6 +85,7 @@ impl Gathering<'_> {
                         self.unproven.insert(process);
                     }
                 }
+                Some(Event::Said(process, _)) if self.goes_on() => self.members[process as usize] = None,
                 Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
                 None => return Err(self.too_late().into()),
             }
@@ -96,6 +116,9 @@ impl Gathering<'_> {
                 let cause = objection.unwrap_or_default();
                 // If it has gone already, nothing is lost.
                 let _ = send(&channel, &Message::Refused(cause.clone()), self.deadline);
+                if self.goes_on() {
+                    return Ok(());
+                }
                 Err(FabricError::Refused { cause }.into())
             }
         }
@@ -112,6 +135,7 @@ impl Gathering<'_> {
         self.tell_all(&Message::Welcome {
             addresses: known.addresses.clone(),
             run: known.run,
+            first: known.first,
         });
         let mut table = Table::new(0, self.membership.processes, self.own.address);
         let mut connected = 1;
@@ -150,7 +174,12 @@ impl Gathering<'_> {
         }
         let mut run = [0; 32];
         getrandom::fill(&mut run)?;
-        Ok(Known { addresses, run })
+        let first = self.own.was_in.unwrap_or(run);
+        Ok(Known {
+            addresses,
+            run,
+            first,
+        })
     }
 
     /// Tells all processes that have connected. If one has gone, its receiver notices it.

@@ -41,6 +41,9 @@ pub struct Membership {
     pub secret: Option<Secret>,
     /// Whether connections between machines are encrypted. It needs the feature `tls`, and a secret.
     pub tls: bool,
+    /// Whether the run goes on when a process is lost and another one takes its place: see
+    /// [`Pipeline::rejoin`](crate::Pipeline::rejoin). All processes say the same.
+    pub replaces: bool,
 }
 
 impl Membership {
@@ -62,6 +65,10 @@ pub(super) struct Joined {
     pub(super) pairs: Vec<Option<Pair>>,
     /// The processes on this one's machine, with this one, in order.
     pub(super) local: Vec<u32>,
+    /// The number that the run had when it began.
+    pub(super) first: [u8; 32],
+    /// Whether it goes on after processes were lost.
+    pub(super) goes_on: bool,
 }
 
 /// Where every process is. All know it once the last one has connected.
@@ -69,9 +76,17 @@ struct Known {
     addresses: Vec<SocketAddr>,
     /// The number of this run. Process 0 has drawn it at random.
     run: [u8; 32],
+    /// The number that it had when it began.
+    first: [u8; 32],
 }
 
-pub(super) fn join(membership: &Membership, program: &str, deadline: Instant) -> Result<Joined> {
+/// `was_in`: the number of the run in which this process was, if it joins that again.
+pub(super) fn join(
+    membership: &Membership,
+    program: &str,
+    was_in: Option<[u8; 32]>,
+    deadline: Instant,
+) -> Result<Joined> {
     let Membership {
         process, processes, ..
     } = *membership;
@@ -96,10 +111,11 @@ pub(super) fn join(membership: &Membership, program: &str, deadline: Instant) ->
         version: env!("CARGO_PKG_VERSION").to_owned(),
         binary: *binary(),
         program: program.to_owned(),
+        was_in,
     };
     let (known, pairs) = match process {
         0 => first::gather(membership, gate, hello, deadline)?,
-        _ => others::come(membership, gate, hello, deadline)?,
+        _ => others::come(membership, &gate, hello, deadline)?,
     };
     let own = known.addresses[process as usize].ip();
     let all = (0..).zip(&known.addresses);
@@ -107,6 +123,8 @@ pub(super) fn join(membership: &Membership, program: &str, deadline: Instant) ->
     Ok(Joined {
         pairs,
         local: local.collect(),
+        first: known.first,
+        goes_on: known.first != known.run,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Event};
@@ -11,10 +12,13 @@ use super::message::{Hello, Message, receive, send};
 use super::peer::Table;
 use super::reach::reach;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{FabricError, Result, SecretError};
+use crate::error::{Error, FabricError, Result, SecretError};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side};
+
+/// The pause before all connect anew.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long one of several addresses may be silent.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);
@@ -22,8 +26,34 @@ const ONE_ADDRESS: Duration = Duration::from_secs(2);
 /// The addresses of all processes, and the connections to the others.
 pub(super) fn come(
     membership: &Membership,
+    gate: &Gate,
+    hello: impl Fn(SocketAddr) -> Hello,
+    deadline: Instant,
+) -> Result<(Known, Vec<Option<Pair>>)> {
+    loop {
+        match come_once(membership, gate.clone(), &hello, deadline) {
+            Err(error) if membership.replaces && comes_again(&error) && Instant::now() < deadline => {
+                thread::sleep(PAUSE);
+            }
+            come => return come,
+        }
+    }
+}
+
+/// Whether a process was lost while all were connecting. Then all connect anew.
+fn comes_again(error: &Error) -> bool {
+    matches!(error, Error::Fabric(error) if matches!(
+        **error,
+        FabricError::FirstGone { .. }
+            | FabricError::Vanished { .. }
+            | FabricError::CannotReachPeer { .. }
+    ))
+}
+
+fn come_once(
+    membership: &Membership,
     mut gate: Gate,
-    hello: impl FnOnce(SocketAddr) -> Hello,
+    hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
     let first = Arc::new(reach_first(membership, &gate, deadline)?);
@@ -62,9 +92,15 @@ fn introduce(membership: &Membership, first: &Channel, hello: Hello, deadline: I
     let deadline = deadline + GRACE;
     let said = send(first, &Message::Hello(hello), deadline).and_then(|()| receive(first, deadline));
     match said {
-        Ok(Message::Welcome { addresses, run }) if addresses.len() == membership.processes as usize => {
-            Ok(Known { addresses, run })
-        }
+        Ok(Message::Welcome {
+            addresses,
+            run,
+            first,
+        }) if addresses.len() == membership.processes as usize => Ok(Known {
+            addresses,
+            run,
+            first,
+        }),
         Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
         Ok(_) => Err(foreign(&membership.address).into()),
         Err(error) => Err(unheard(membership, error).into()),
