@@ -19,7 +19,7 @@ pub enum RestartError {
     },
     /// Another process was lost, once more than may be replaced.
     #[error(
-        "{source}; this was in step {step}, processes of this run were replaced {replaced} times before, and \
+        "{source}; this was in step {step}, processes were replaced {replaced} times before, and \
          `train.restarts` allows no more"
     )]
     KeepsLosing {
@@ -55,8 +55,8 @@ pub enum RestartError {
     /// A step that was repeated after the loss of a process has other numbers than before.
     #[error(
         "step {step} was repeated after the loss of a process, and gave loss {} and gradient norm {}, not {} \
-         and {} as before: a stage may depend only on its parameters, its input, the step and the micro-batch; \
-         with one that does not, set `train.restarts` to 0",
+         and {} as before: a stage may depend only on its parameters, its input, the step and the \
+         micro-batch; with one that does not, set `train.restarts` to 0",
         now[0], now[1], before[0], before[1]
     )]
     OtherNumbers {

@@ -8,8 +8,8 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
-use super::launch::launch;
 use super::parts::{Parts, Restarting, Schedules};
+use super::rejoin::launch_or_join;
 use super::running::Pipeline;
 use super::shared_builder::SharedBuilder;
 use super::sync::SyncMode;
@@ -272,7 +272,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// An error in one process is reported in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         warn_when_not_optimized();
-        launch(self.parts)
+        launch_or_join(self.parts)
     }
 }
 

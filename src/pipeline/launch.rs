@@ -9,7 +9,6 @@ use std::time::Instant;
 
 use pipewright_stages::{Device, Stage};
 
-use super::again::Again;
 use super::alike;
 use super::cores;
 use super::frozen::first_trained;
@@ -34,21 +33,9 @@ use feeds::Feeds;
 use replicas::of_first_replica;
 use seat::Seat;
 
-/// Launches a pipeline. If it joins a run that goes on after processes were lost, it takes back what is kept
-/// of its ranks.
-pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
-    let Some(world) = parts.world.take() else {
-        return launch_with(&parts, None);
-    };
-    match (world.again(), &parts.restarting) {
-        (Some(join), Some(_)) => Again::new(join, world.deadline(), parts).launch(world),
-        _ => launch_with(&parts, Some(world)),
-    }
-}
-
 /// Launches a pipeline with these processes. No process takes anything from the parts, so it can be launched
 /// again.
-pub(super) fn launch_with<S: Stage>(parts: &Parts<S>, world: Option<World>) -> Result<Pipeline<S>> {
+pub(super) fn launch<S: Stage>(parts: &Parts<S>, world: Option<World>) -> Result<Pipeline<S>> {
     let processes = world.as_ref().map_or(1, World::processes);
     let mut setup = match Setup::of(parts, processes) {
         Ok(setup) => setup,

@@ -23,9 +23,7 @@ use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
 use crate::fabric::Call;
 use crate::groups::Groups;
-use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
-use crate::situation::Stall;
 use crate::worker::{self, Order, ParameterInfo, RankReport, Record, Site, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
@@ -317,26 +315,6 @@ impl<S: Stage> Pipeline<S> {
     /// [endless](DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;
-    }
-
-    /// From now on this interrupt can end a call early, with an error: at once after
-    /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
-    /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
-    pub fn heed(&mut self, interrupt: Interrupt) {
-        if let Some(again) = &mut self.again {
-            again.heed(interrupt.clone());
-        }
-        self.ranks.heed(interrupt);
-    }
-
-    /// From now on this is told of stalls: see
-    /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
-    pub(crate) fn on_stall(&mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
-        let listener = Arc::new(listener);
-        if let Some(again) = &mut self.again {
-            again.on_stall(Arc::clone(&listener) as _);
-        }
-        self.ranks.on_stall(listener);
     }
 
     /// Stops after a failure outside of the pipeline. The other processes are told the cause, and stop too.

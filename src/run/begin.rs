@@ -9,7 +9,7 @@ use super::claim::Claim;
 use super::listeners::Listeners;
 use super::progress::Screen;
 use super::prune::Kept;
-use super::rejoin::{InCommon, Rejoining};
+use super::rejoining::{InCommon, Rejoining};
 use super::saving::Saving;
 use super::session::Session;
 use super::settings::Run;

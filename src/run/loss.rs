@@ -57,8 +57,8 @@ impl fmt::Display for Return {
         let steps = if *repeats == 1 { "step" } else { "steps" };
         write!(
             f,
-            "all processes are there after {seconds:.2} s: the run goes on with step {step}, from {from}, and \
-             repeats {repeats} {steps}"
+            "all processes are there after {seconds:.2} s: the run goes on with step {step}, from {from}, \
+             and repeats {repeats} {steps}"
         )
     }
 }

@@ -67,6 +67,7 @@ mod picture;
 mod progress;
 mod prune;
 mod rejoin;
+mod rejoining;
 mod save;
 mod saving;
 mod session;

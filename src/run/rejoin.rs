@@ -1,7 +1,6 @@
-//! A run goes on after a process was lost: all join again, and return to a step of which all have the weights.
+//! A run goes on after a process was lost: all join again, and return to a step whose weights are there.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pipewright_stages::Stage;
 use serde::{Deserialize, Serialize};
@@ -10,31 +9,9 @@ use super::best::BestSoFar;
 use super::event::Event;
 use super::loss::{Loss, Return};
 use super::session::Session;
-use super::told::Told;
 use crate::checkpoint::named_step;
 use crate::error::RestartError;
 use crate::{Error, Result};
-
-/// The pause before the run goes on after its second loss. It doubles with each further one.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// The longest pause.
-const LONGEST: Duration = Duration::from_secs(5);
-
-/// The settings that must be equal in all processes, by name.
-pub(super) type InCommon = Vec<(String, String)>;
-
-/// What a run needs to go on after the loss of a process.
-#[derive(Debug)]
-pub(super) struct Rejoining {
-    /// What must be equal in all processes.
-    in_common: InCommon,
-    /// How often processes were lost.
-    losses: u32,
-    pub(super) told: Told,
-    /// The best checkpoint whenever it was another one, the oldest first.
-    bests: Vec<BestSoFar>,
-}
 
 /// What all processes of a run must know when it goes on, as process 0 knows it.
 #[derive(Serialize, Deserialize)]
@@ -45,34 +22,6 @@ struct Common {
     losses: u32,
     /// The newest checkpoint, if they have nothing in memory.
     checkpoint: Option<u64>,
-}
-
-impl Rejoining {
-    pub(super) fn new(in_common: InCommon, best: BestSoFar) -> Self {
-        Self {
-            in_common,
-            losses: 0,
-            told: Told::default(),
-            bests: vec![best],
-        }
-    }
-
-    /// There is a new best checkpoint.
-    pub(super) fn add_best(&mut self, best: &BestSoFar) {
-        self.bests.push(best.clone());
-    }
-
-    /// The best checkpoint when so many steps were done.
-    pub(super) fn best_at(&self, done: u64) -> BestSoFar {
-        let was = |best: &&BestSoFar| best.best.is_none_or(|best| best.step <= done);
-        self.bests.iter().rev().find(was).cloned().unwrap_or_default()
-    }
-
-    fn pause(&self) {
-        if let Some(doubled) = self.losses.checked_sub(2) {
-            thread::sleep(PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST));
-        }
-    }
 }
 
 impl<S: Stage> Session<'_, S> {

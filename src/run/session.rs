@@ -13,7 +13,7 @@ use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::metrics::Line;
 use super::prune::Kept;
-use super::rejoin::Rejoining;
+use super::rejoining::Rejoining;
 use super::saving::{Saving, is_due};
 use super::stalls::Stalls;
 use super::trace::Tracer;

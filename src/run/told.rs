@@ -1,5 +1,5 @@
-//! How far a run has told of its steps. After the loss of a process it repeats some, and does not tell of them
-//! again.
+//! How far a run has told of its steps. After the loss of a process it repeats some, and does not tell of
+//! them again.
 
 use std::collections::VecDeque;
 

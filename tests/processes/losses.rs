@@ -1,4 +1,4 @@
-//! Processes that are lost and replaced while the others go on: the weights are those of a run without a loss.
+//! Processes that are lost and replaced while the others go on: the weights are those of an undisturbed run.
 
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::thread::JoinHandle;
@@ -151,4 +151,148 @@ fn a_process_that_is_started_again_takes_its_place_with_the_same_bits() {
         );
         assert!(said.contains("from what the processes kept in memory"), "{said}");
     }
+}
+
+#[test]
+fn processes_that_are_not_neighbours_are_replaced_at_once() {
+    let mut run = Throttled::start(4, &["pipeline.stages=4"]);
+    run.await_step(12);
+    run.kill(1);
+    run.kill(3);
+    run.begin(3);
+    run.begin(1);
+    let said = run.ends_as_if_nothing_had_happened();
+    assert!(said.contains("from what the processes kept in memory"), "{said}");
+}
+
+#[test]
+fn replicas_with_a_sharded_optimizer_are_replaced() {
+    let sets = [
+        "pipeline.stages=2",
+        "pipeline.replicas=2",
+        "optimizer.sharded=true",
+    ];
+    for victim in [1, 3] {
+        let mut run = Throttled::start(4, &sets);
+        run.await_step(12);
+        run.kill(victim);
+        run.begin(victim);
+        run.ends_as_if_nothing_had_happened();
+    }
+}
+
+#[test]
+fn a_run_loses_several_processes_one_after_the_other() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3"]);
+    for (step, victim) in [(8, 1), (16, 2), (24, 1)] {
+        run.await_step(step);
+        run.kill(victim);
+        run.begin(victim);
+    }
+    let said = run.ends_as_if_nothing_had_happened();
+    assert_eq!(said.matches("the run goes on with step").count(), 3, "{said}");
+}
+
+#[test]
+fn processes_may_be_lost_at_any_moment_of_a_step_with_all_that_belongs_to_it() {
+    let evaluates = ["train.validate_every=1", "train.validation_micro_batches=16"];
+    for sets in [
+        &evaluates[..],
+        &["checkpoint.every=1"],
+        &["checkpoint.every=1", "checkpoint.beside=false"],
+        &["train.snapshot_every=1"],
+    ] {
+        for step in [3, 10] {
+            let mut run = Throttled::start(2, sets);
+            run.await_step(step);
+            run.kill(1);
+            run.begin(1);
+            run.ends_as_if_nothing_had_happened();
+        }
+    }
+}
+
+#[test]
+fn a_process_is_lost_while_all_join_again() {
+    let mut run = Throttled::start(4, &["pipeline.stages=4"]);
+    run.await_step(12);
+    run.kill(1);
+    run.await_said("the run waits");
+    // One that would join again, and one that takes a place.
+    run.kill(3);
+    run.begin(1);
+    run.kill(1);
+    run.begin(3);
+    run.begin(1);
+    run.ends_as_if_nothing_had_happened();
+}
+
+#[test]
+fn neighbours_that_are_lost_together_are_replaced_from_the_last_checkpoint() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3", "checkpoint.every=4"]);
+    run.await_step(12);
+    run.kill(1);
+    run.kill(2);
+    run.begin(1);
+    run.begin(2);
+    let said = run.ends_as_if_nothing_had_happened();
+    assert!(said.contains("from runs/small/checkpoints/step-000000"), "{said}");
+}
+
+#[test]
+fn neighbours_that_are_lost_together_before_the_first_checkpoint_end_the_run() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3"]);
+    run.await_step(12);
+    run.kill(1);
+    run.kill(2);
+    run.begin(1);
+    run.begin(2);
+    let (_, ended) = run.end();
+    for process in ended {
+        let said = process.failed_somehow();
+        assert!(
+            said.contains("were lost together, and there is no checkpoint yet"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn the_first_process_cannot_be_replaced() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3", "checkpoint.every=4"]);
+    run.await_step(12);
+    run.kill(0);
+    for process in [1, 2] {
+        let said = run.running[process].take().unwrap().end().failed(1);
+        assert!(said.contains("it is the one that cannot be replaced"), "{said}");
+        assert!(
+            said.contains("continues from runs/small/checkpoints/step-0000"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn processes_are_replaced_as_often_as_the_config_says() {
+    let mut run = Throttled::start(2, &["train.restarts=1"]);
+    run.await_step(8);
+    run.kill(1);
+    run.begin(1);
+    run.await_step(16);
+    run.kill(1);
+    let said = run.running[0].take().unwrap().end().failed(1);
+    assert!(
+        said.contains("error: process 1 has stopped without saying why"),
+        "{said}"
+    );
+    assert!(said.contains("processes were replaced 1 times before"), "{said}");
+}
+
+#[test]
+fn without_restarts_a_lost_process_ends_the_run() {
+    let mut run = Throttled::start(2, &["train.restarts=0"]);
+    run.await_step(8);
+    run.kill(1);
+    let said = run.running[0].take().unwrap().end().failed(1);
+    assert!(!said.contains("waits"), "{said}");
 }

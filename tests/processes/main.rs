@@ -247,6 +247,18 @@ impl Ended {
         self.stderr
     }
 
+    /// The standard error of a process that failed before or after its first step.
+    #[track_caller]
+    fn failed_somehow(self) -> String {
+        assert!(
+            matches!(self.status, Some(1 | 2)),
+            "{}{}",
+            self.stdout,
+            self.stderr
+        );
+        self.stderr
+    }
+
     fn hash(&self) -> String {
         let line = self.stdout.lines().find_map(|line| line.strip_prefix("weights "));
         line.unwrap_or_else(|| panic!("{}{}", self.stdout, self.stderr))

@@ -1,4 +1,4 @@
-//! What processes keep for each other in memory: each process keeps something of the one before it. It comes in
+//! What processes keep for each other in memory: each keeps something of the one before it. It comes in
 //! pieces, so that what the ranks send each other meanwhile need not wait.
 
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@ mod calls;
 mod connection;
 mod giving;
 mod head;
+mod keeping;
 mod kept;
 mod limits;
 mod line;

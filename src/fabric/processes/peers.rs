@@ -14,17 +14,16 @@ use serde::de::DeserializeOwned;
 use super::alike::first_difference;
 use super::answers::{Answers, GRACE};
 use super::calls::Calls;
-use super::connection::{Connection, farewell, leave};
+use super::connection::{Connection, farewell};
 use super::giving::Giving;
 use super::head::Kind;
-use super::kept::{Item, Kept, Label};
+use super::kept::Kept;
 use super::limits::Limits;
 use super::others::Others;
 use super::part::{self, Failure};
 use super::patience::{Ending, Patience};
 use super::reader::Heard;
 use super::received::Received;
-use crate::ended::await_end;
 use crate::error::{Error, FabricError, PartOf, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
@@ -41,9 +40,9 @@ const CLOCKS: &str = "comparing clocks";
 /// Dropping it leaves the run. Processes that still wait for this one are told that it has ended.
 pub struct Peers {
     process: u32,
-    connections: Vec<Option<Arc<Connection>>>,
-    received: Mutex<Received>,
-    readers: Vec<JoinHandle<()>>,
+    pub(super) connections: Vec<Option<Arc<Connection>>>,
+    pub(super) received: Mutex<Received>,
+    pub(super) readers: Vec<JoinHandle<()>>,
     calls: Arc<Calls>,
     pub(super) limits: Arc<Limits>,
     /// The number of the last call that was announced.
@@ -54,9 +53,9 @@ pub struct Peers {
     patience: Mutex<Patience>,
     others: Others,
     /// What this process keeps for others.
-    kept: Arc<Kept>,
+    pub(super) kept: Arc<Kept>,
     /// By process: what gives it something to keep. Made when it is first needed.
-    giving: Mutex<BTreeMap<u32, Giving>>,
+    pub(super) giving: Mutex<BTreeMap<u32, Giving>>,
 }
 
 impl Peers {
@@ -252,7 +251,12 @@ impl Peers {
     }
 
     /// Waits a moment for a word of any process; those that are `missing` are waited for.
-    fn listen(&self, received: &mut Received, until: Option<Instant>, missing: Vec<u32>) -> Result<()> {
+    pub(super) fn listen(
+        &self,
+        received: &mut Received,
+        until: Option<Instant>,
+        missing: Vec<u32>,
+    ) -> Result<()> {
         if !received.listen(until) {
             self.keep_waiting(Some(0))
                 .map_err(|ending| ending.error(Vec::new(), missing))?;
@@ -291,53 +295,6 @@ impl Peers {
         Ok(0.0)
     }
 
-    /// The processes that have ended without giving a reason, as far as this one knows.
-    pub(crate) fn lost(&self) -> Vec<u32> {
-        self.received().lost()
-    }
-
-    /// Leaves, to join the run again: a process was lost. Returns when the threads that read have ended.
-    pub(crate) fn leave(&mut self, lost: u32) {
-        leave(&self.connections, lost);
-        self.end();
-    }
-
-    /// Gives another process something to keep. It does not wait for it.
-    ///
-    /// # Errors
-    /// When the system gives no thread.
-    pub(crate) fn give(&self, process: u32, item: Item) -> Result<()> {
-        let mut giving = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = &self.connections[process as usize] {
-            if !giving.contains_key(&process) {
-                let to = Giving::to(connection).map_err(Arc::new);
-                giving.insert(
-                    process,
-                    to.map_err(|source| FabricError::Thread { process, source })?,
-                );
-            }
-            giving[&process].give(item);
-        }
-        Ok(())
-    }
-
-    /// Waits until another process has given this one something.
-    ///
-    /// # Errors
-    /// When a process has failed or was lost.
-    pub(crate) fn await_kept(&self, label: &Label) -> Result<Item> {
-        let mut received = self.received();
-        loop {
-            if let Some(item) = self.kept.get(label) {
-                return Ok(item);
-            }
-            if let Some((_, failure)) = received.first_failure() {
-                return Err(failure.error);
-            }
-            self.listen(&mut received, None, Vec::new())?;
-        }
-    }
-
     /// Leaves because of a failure. The others are told the cause.
     pub fn fail(&self, cause: &Error) {
         farewell(&self.connections, Some(cause));
@@ -373,7 +330,7 @@ impl Peers {
         1 + self.shared.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn received(&self) -> MutexGuard<'_, Received> {
+    pub(super) fn received(&self) -> MutexGuard<'_, Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -382,20 +339,6 @@ impl Drop for Peers {
     fn drop(&mut self) {
         farewell(&self.connections, None);
         self.end();
-    }
-}
-
-impl Peers {
-    /// Waits for the threads, when the connections are closed.
-    fn end(&mut self) {
-        self.giving
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
-        for reader in self.readers.drain(..) {
-            // One that waits for a rank that hangs is left alone.
-            await_end(reader);
-        }
     }
 }
 
