@@ -49,6 +49,7 @@ impl<S: Stage> Again<S> {
     /// Launches the pipeline, and takes back what is kept of its ranks if the run had begun before.
     fn launch_in(&mut self, mut world: World, lost: Vec<u32>) -> Result<Pipeline<S>> {
         let goes_on = world.goes_on();
+        self.join = world.again().ok_or(RestartError::CannotRejoin)?;
         world.keep(self.snapshots.kept());
         let mut pipeline = launch(&self.parts, Some(world))?;
         pipeline.ranks.heed(self.interrupt.clone());

@@ -73,6 +73,14 @@ impl Throttled {
         self.running[process as usize] = Some(Started::new(command));
     }
 
+    /// Starts a spare.
+    fn spare(&self) -> Started {
+        let (host, port) = self.address.rsplit_once(':').unwrap();
+        let mut command = self.place.command(&[&self.args()[..], &["--spare"]].concat());
+        command.env("MASTER_ADDR", host).env("MASTER_PORT", port);
+        Started::new(command)
+    }
+
     /// Waits until so many steps are done.
     fn await_step(&self, steps: usize) {
         let metrics = self.place.path("runs/small/metrics.jsonl");
@@ -104,6 +112,13 @@ impl Throttled {
     /// Waits until process 0 has said this on its standard error.
     fn await_said(&mut self, words: &str) -> String {
         self.running[0].as_mut().expect("it runs").await_said(words)
+    }
+
+    /// How process 0 ends.
+    fn end_first(mut self) -> (Place, Ended) {
+        self.running.truncate(1);
+        let (place, mut ended) = self.end();
+        (place, ended.remove(0))
     }
 
     /// How all end, by process.
@@ -295,4 +310,73 @@ fn without_restarts_a_lost_process_ends_the_run() {
     run.kill(1);
     let said = run.running[0].take().unwrap().end().failed(1);
     assert!(!said.contains("waits"), "{said}");
+}
+
+/// Waits until process 0 knows a spare. Returns what it says then.
+fn await_known(spare: &mut Started) -> String {
+    let (out, mut said) = (spare.0.stdout.as_mut().unwrap(), String::new());
+    while !said.ends_with('\n') {
+        let mut byte = [0];
+        out.read_exact(&mut byte).expect("it is known");
+        said.push(char::from(byte[0]));
+    }
+    said
+}
+
+#[test]
+fn spares_take_the_places_of_lost_processes() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3"]);
+    let mut spares = [run.spare(), run.spare(), run.spare()];
+    for spare in &mut spares {
+        assert_eq!(
+            await_known(spare),
+            format!("a spare of the run at {}\n", run.address)
+        );
+    }
+    for (step, victim) in [(8, 2), (16, 1)] {
+        run.await_step(step);
+        run.kill(victim);
+    }
+    run.await_step(24);
+    // The spares are processes 1 and 2 now.
+    let (place, args) = (run.place.path("."), run.args.clone());
+    let first = run.end_first();
+    let mut said = spares.map(|spare| spare.end().done().stdout);
+    said.sort();
+    let takes = |process| format!("takes the place of process {process}\n");
+    assert_eq!(said, ["the run has ended\n".to_owned(), takes(1), takes(2)]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let whole = first
+        .0
+        .alone(&[&args[..], &["--run-dir", "whole"]].concat())
+        .done();
+    assert_eq!(first.1.done().hash(), whole.hash(), "in {}", place.display());
+    assert_eq!(first.0.numbers("runs/small"), first.0.numbers("whole"));
+}
+
+#[test]
+fn a_spare_ends_with_its_run() {
+    let run = Throttled::start(2, &[]);
+    let mut spare = run.spare();
+    await_known(&mut spare);
+    let (_, ended) = run.end();
+    ended.into_iter().for_each(|process| drop(process.done()));
+    assert_eq!(spare.end().done().stdout, "the run has ended\n");
+
+    let mut run = Throttled::start(2, &[]);
+    let mut spare = run.spare();
+    await_known(&mut spare);
+    run.kill(0);
+    let said = spare.end().failed(2);
+    assert!(said.contains("error: process 0 at "), "{said}");
+}
+
+#[test]
+fn a_run_without_restarts_needs_no_spare() {
+    let run = Throttled::start(2, &["train.restarts=0"]);
+    let said = run.spare().end().failed(2);
+    assert!(
+        said.contains("a spare takes the place of a process that is lost"),
+        "{said}"
+    );
 }

@@ -1,11 +1,11 @@
 //! A world whose processes are connected by sockets.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::bootstrap::{self, GRACE, Membership, Pair};
+use super::bootstrap::{self, Back, GRACE, Membership, Pair};
 use super::line::{Incoming, Sockets};
 use super::near::shortest;
 use crate::error::{FabricError, Result};
@@ -27,16 +27,33 @@ impl World {
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
         join(membership, program, None)
     }
+
+    /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. It calls
+    /// `known` when process 0 knows this spare. Returns
+    /// the number of a process that was lost, and how many processes there are: whoever calls this then joins
+    /// with that number. `None` when the run has ended. `process` and `processes` of the membership do not
+    /// count.
+    ///
+    /// # Errors
+    /// As for [`World::join`]; also when process 0 was lost.
+    pub fn stand_by(membership: &Membership, known: impl FnOnce()) -> Result<Option<[u32; 2]>> {
+        let membership = &Membership {
+            process: u32::MAX,
+            deadline: membership.deadline.min(YEAR),
+            ..membership.clone()
+        };
+        bootstrap::stand_by(membership, known, Instant::now() + membership.deadline)
+    }
 }
 
-/// `was_in`: the number of the run in which this process was, if it joins that again.
-fn join(membership: &Membership, program: &str, was_in: Option<[u8; 32]>) -> Result<World> {
+/// `back`: if this process joins its run again.
+fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Result<World> {
     let membership = &Membership {
         deadline: membership.deadline.min(YEAR),
         ..membership.clone()
     };
     let deadline = Instant::now() + membership.deadline;
-    let joined = bootstrap::join(membership, program, was_in, deadline)?;
+    let joined = bootstrap::join(membership, program, back, deadline)?;
     let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
     for (process, pair) in (0..).zip(joined.pairs) {
         let connect = |Pair { data, watch }| {
@@ -63,8 +80,12 @@ fn join(membership: &Membership, program: &str, was_in: Option<[u8; 32]>) -> Res
     if !membership.replaces {
         return Ok(world);
     }
-    let (membership, program, first) = (membership.clone(), program.to_owned(), joined.first);
-    let again = move |_lost: &[u32]| join(&membership, &program, Some(first));
+    let (membership, program, run) = (membership.clone(), program.to_owned(), joined.first);
+    let door = Mutex::new(joined.door);
+    let again = move |lost: &[u32]| {
+        let door = door.lock().unwrap_or_else(PoisonError::into_inner).take();
+        join(&membership, &program, Some(Back { run, lost, door }))
+    };
     Ok(world.with_return(Arc::new(again), joined.goes_on))
 }
 

@@ -30,6 +30,12 @@ pub(super) enum Message {
     Failed(String),
     /// From process 0: all processes are connected.
     Ready,
+    /// To a spare: process 0 knows it.
+    Known,
+    /// To a spare: it takes the place of this process, of so many.
+    Take { process: u32, processes: u32 },
+    /// To a spare: the run has ended.
+    Over,
     /// From process 0: why there is no run.
     Refused(String),
 }

@@ -56,7 +56,7 @@ fn come_once(
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let first = Arc::new(reach_first(membership, &gate, deadline)?);
+    let first = Arc::new(reach_first(membership, &gate, Purpose::Join, deadline)?);
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: "a free port".to_owned(),
         source: Arc::new(source),
@@ -155,7 +155,7 @@ fn foreign(address: &str) -> FabricError {
 }
 
 /// Why process 0 did not answer.
-fn unheard(membership: &Membership, error: io::Error) -> FabricError {
+pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError {
     let address = membership.address.clone();
     match error.kind() {
         ErrorKind::InvalidData => FabricError::Foreign { address },
@@ -170,8 +170,13 @@ fn unheard(membership: &Membership, error: io::Error) -> FabricError {
     }
 }
 
-/// Connects to process 0 once it listens.
-fn reach_first(membership: &Membership, gate: &Gate, deadline: Instant) -> Result<Channel> {
+/// Connects to process 0 once it listens, for this purpose.
+pub(super) fn reach_first(
+    membership: &Membership,
+    gate: &Gate,
+    purpose: Purpose,
+    deadline: Instant,
+) -> Result<Channel> {
     let address = &membership.address;
     let own_only = membership.secret.is_none();
     let needed = || {
@@ -184,24 +189,23 @@ fn reach_first(membership: &Membership, gate: &Gate, deadline: Instant) -> Resul
     }
     let connect = |time| connect_any(address, own_only, time);
     let has_secret = membership.secret.is_some();
-    let (channel, talk) =
-        reach(connect, gate, (0, Purpose::Join), deadline).map_err(|rebuff| match rebuff {
-            // Where the name leads may be known only now.
-            Rebuff::Unreached(_) if own_only && leads_away(address) => needed(),
-            Rebuff::Unreached(error) => FabricError::CannotReach {
-                address: address.clone(),
-                seconds: membership.deadline.as_secs_f64(),
-                source: Arc::new(error),
-            },
-            Rebuff::Failed(error) => unheard(membership, error),
-            Rebuff::NotTaken => FabricError::from(SecretError::NotLetIn {
-                address: address.clone(),
-                has_secret,
-            }),
-            Rebuff::Impostor => FabricError::from(SecretError::Impostor {
-                address: address.clone(),
-            }),
-        })?;
+    let (channel, talk) = reach(connect, gate, (0, purpose), deadline).map_err(|rebuff| match rebuff {
+        // Where the name leads may be known only now.
+        Rebuff::Unreached(_) if own_only && leads_away(address) => needed(),
+        Rebuff::Unreached(error) => FabricError::CannotReach {
+            address: address.clone(),
+            seconds: membership.deadline.as_secs_f64(),
+            source: Arc::new(error),
+        },
+        Rebuff::Failed(error) => unheard(membership, error),
+        Rebuff::NotTaken => FabricError::from(SecretError::NotLetIn {
+            address: address.clone(),
+            has_secret,
+        }),
+        Rebuff::Impostor => FabricError::from(SecretError::Impostor {
+            address: address.clone(),
+        }),
+    })?;
     match talk.wants_tls(Side::Listens) == membership.tls {
         true => Ok(channel),
         false => Err(FabricError::Refused {
