@@ -7,8 +7,8 @@ use crate::config::{Config, environment};
 use crate::error::{Error, Result};
 use crate::fabric::World;
 
-/// Waits until a process is lost, and then becomes that process: the same command runs again, with its number.
-/// Returns when the run has ended.
+/// Waits until a process is lost, and then becomes that process: the same command runs again, with its
+/// number. Returns when the run has ended.
 pub(super) fn wait(config: &Config) -> Result<ExitCode> {
     let membership = config.spare_membership(&environment())?;
     let known = || {

@@ -344,7 +344,7 @@ fn spares_take_the_places_of_lost_processes() {
     let mut said = spares.map(|spare| spare.end().done().stdout);
     said.sort();
     let takes = |process| format!("takes the place of process {process}\n");
-    assert_eq!(said, ["the run has ended\n".to_owned(), takes(1), takes(2)]);
+    assert_eq!(said, [takes(1), takes(2), "the run has ended\n".to_owned()]);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let whole = first
         .0

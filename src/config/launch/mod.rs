@@ -27,7 +27,7 @@ use std::time::Duration;
 use toml::Value;
 
 use super::Config;
-use crate::error::{ConfigError, ProcessesProblem, Result, ValueProblem};
+use crate::error::{ConfigError, ProcessesProblem, Result};
 use crate::fabric::Membership;
 
 pub use found::{Launched, Launcher};
@@ -130,9 +130,9 @@ impl Config {
     /// # Errors
     /// As for [`Config::membership`]. Also when the run replaces no processes.
     pub fn spare_membership(&self, environment: &[(String, String)]) -> Result<Membership> {
-        self.require(self.train.restarts > 0, "train.restarts", || {
-            ValueProblem::NoSpare
-        })?;
+        if self.train.restarts == 0 {
+            return Err(ConfigError::Processes(ProcessesProblem::NoSpare).into());
+        }
         let counts =
             |name: &str| matches!(name, "MASTER_ADDR" | "MASTER_PORT") || name.starts_with("PIPEWRIGHT_");
         let mut own: Vec<_> = environment
