@@ -132,6 +132,7 @@ fn by_sockets(process: u32, address: &str, tls: bool) -> Result<World> {
         silence: Membership::SILENCE,
         secret: tls.then(|| Secret::new("a secret of this bench")).transpose()?,
         tls,
+        replaces: false,
     };
     Ok(World::join(&membership, "a bench")?)
 }

@@ -133,6 +133,7 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
                     silence: Membership::SILENCE,
                     secret: None,
                     tls: false,
+                    replaces: false,
                 };
                 World::join(&membership, size)
             };

@@ -94,6 +94,7 @@ fn member(arguments: &Arguments, process: u32) -> Result<()> {
         silence: Membership::SILENCE,
         secret: None,
         tls: false,
+        replaces: false,
     };
     let world = World::join(&membership, "a reduction")?;
     println!("{}", measured(arguments.sizes[0], replicas, Some(world))?);

@@ -1,6 +1,6 @@
 //! The messages to a rank, and its answers.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use actix::{Handler, Message};
 use pipewright_stages::loss::Score;
@@ -17,7 +17,8 @@ use crate::error::{Finding, LaunchError, Result, caught};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{
-    Forwards, NextTokens, Order, ParameterInfo, Restarts, Settled, Site, Tie, Trained, Worker, WorkerParts,
+    Forwards, NextTokens, Order, ParameterInfo, Restarts, Settled, Site, Snapshot, Tie, Trained, Worker,
+    WorkerParts,
 };
 
 /// Declares a message, its answer, and what the worker does for it.
@@ -212,6 +213,24 @@ message! {
         /** Where to. */ copies: Arc<Mutex<Copies>>
     } -> (),
     must |worker, message| worker.copy(message.call, &message.copies)
+}
+
+message! {
+    /// Makes a snapshot in bytes, which another process can keep.
+    Snap { /** Where to. */ bytes: Arc<Mutex<Vec<u8>>> } -> (),
+    ask |worker, message| {
+        let mut bytes = message.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        worker.append_to(&mut bytes)
+    }
+}
+
+message! {
+    /// Takes the weights and optimizer state of such a snapshot.
+    TakeBack { /** The snapshot. */ bytes: Arc<Vec<u8>> } -> (),
+    renew |worker, message| {
+        let snapshot = Snapshot::read(&message.bytes).unwrap_or_default();
+        worker.restore(&snapshot)
+    }
 }
 
 message! {

@@ -16,8 +16,8 @@ mod watch;
 mod watcher;
 
 pub(crate) use messages::{
-    Build, CheckLoss, CopyAll, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Tied, Train, Verify,
-    Write,
+    Build, CheckLoss, CopyAll, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Snap, TakeBack, Tied,
+    Train, Verify, Write,
 };
 pub(crate) use ranks::{Ranks, StallRules};
 pub use usual::StallWarning;

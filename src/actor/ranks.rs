@@ -87,6 +87,13 @@ impl<S: Stage> Ranks<S> {
         self.calls.take_data_from(source);
     }
 
+    /// Leaves the other processes, to join the run again: a process was lost. The ranks stop.
+    pub(crate) fn leave(&mut self, lost: u32) {
+        self.watcher.stop();
+        self.peers.leave(lost);
+        self.runtime.stop();
+    }
+
     /// Does something with the other processes, on this thread.
     ///
     /// # Errors

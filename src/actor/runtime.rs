@@ -163,8 +163,9 @@ fn no_answer<T>(rank: WorldRank) -> Result<T> {
     Err(CallError::NoAnswer { rank }.into())
 }
 
-impl<S: Stage> Drop for Runtime<S> {
-    fn drop(&mut self) {
+impl<S: Stage> Runtime<S> {
+    /// Stops the actors and waits for their threads to end.
+    pub(crate) fn stop(&mut self) {
         self.actors.clear();
         self.system.stop();
         // A stalled rank may never end, and neither may the ranks that wait for it. So their threads are not
@@ -172,6 +173,12 @@ impl<S: Stage> Drop for Runtime<S> {
         if let Some(thread) = self.thread.take().filter(|_| !*self.has_stalled.get_mut()) {
             await_end(thread);
         }
+    }
+}
+
+impl<S: Stage> Drop for Runtime<S> {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 

@@ -27,6 +27,7 @@ mod profile;
 mod sample;
 mod saved;
 mod source;
+mod spare;
 mod spread;
 mod stop;
 mod tokenize;

@@ -11,6 +11,7 @@ use super::encoding::EncodingBar;
 use super::introduction::Introduction;
 use super::memory;
 use super::processes::{self, Role};
+use super::spare;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose::{self, RanksHere, TrainingData};
@@ -67,6 +68,9 @@ pub(super) struct Args {
     /// length: trace.svg, plan-and-trace.svg, and trace.json for Perfetto, in the run's folder
     #[arg(long, value_name = "STEPS", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     trace: Option<u64>,
+    /// Wait beside a run with train.restarts, and take the place of a process that is lost; needs no RANK
+    #[arg(long)]
+    spare: bool,
     /// Print the SHA-256 of all weights at the end
     #[arg(long)]
     weights_hash: bool,
@@ -97,6 +101,9 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     // Everything that fails before the first step is a refusal: nothing was started.
+    if args.spare {
+        return stand_by(args).map_err(Failure::refused);
+    }
     let role = Role::here().map_err(Failure::refused)?;
     explain_on_signal().map_err(Failure::refused)?;
     let mut prepared = prepare(args, role).map_err(Failure::refused)?;
@@ -124,6 +131,15 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
         Ended::Interrupted => ExitCode::from(130),
         Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
     })
+}
+
+/// Waits beside a run.
+fn stand_by(args: &Args) -> Result<ExitCode> {
+    let config = match &args.config {
+        Some(path) => Config::load(path, &args.sets)?,
+        None => Config::built_in(&args.sets)?,
+    };
+    spare::wait(&config)
 }
 
 /// What is printed after the last step, besides what the run itself prints.

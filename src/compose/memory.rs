@@ -6,9 +6,11 @@ use pipewright_stages::{DType, Device, Place, Recompute};
 use super::model::{Sizes, recomputed_by_stage, sizes};
 use super::trained::trained;
 use super::{PipelinePlan, optimizer, places};
-use crate::config::Config;
+use crate::config::{Config, Fabric, environment};
 use crate::error::Result;
-use crate::plan::{self, Costs, DataMemory, RankMemory, StageCost, StageMemory, kept_for_restarts};
+use crate::plan::{
+    self, Costs, DataMemory, RankMemory, StageCost, StageMemory, kept_for_others, kept_for_restarts,
+};
 
 /// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
@@ -39,6 +41,15 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
             .iter_mut()
             .zip(kept)
             .for_each(|(rank, kept)| rank.buffers += kept);
+        // If no fabric can be used, the run is refused later.
+        let fabric = config.fabric(&environment());
+        if fabric.is_ok_and(|(fabric, _)| matches!(fabric, Fabric::Sockets(_))) {
+            let kept = kept_for_others(schedule, &stages);
+            ranks
+                .iter_mut()
+                .zip(kept)
+                .for_each(|(rank, kept)| rank.buffers += kept);
+        }
     }
     Ok(ranks)
 }

@@ -288,10 +288,11 @@ pub struct Train {
     pub validation_micro_batches: Option<u32>,
     /// Steps between printed lines, if there is no progress bar.
     pub print_every: u64,
-    /// How often a rank that fails in a step is built again. 0: a failure ends the run.
+    /// How often a rank that fails in a step is built again, and how often in the run a process that dies is
+    /// replaced. 0: a failure ends the run.
     pub restarts: u32,
     /// With restarts: the most steps between two snapshots of a rank's weights. A rank that is built again
-    /// repeats the steps since the last one.
+    /// repeats the steps since the last one; if a process dies, all do.
     pub snapshot_every: u32,
 }
 

@@ -303,6 +303,12 @@ pub enum ProcessesProblem {
          its headers, and libclang, and build it with `cargo build --release --features mpi`"
     )]
     NoMpi,
+    /// A spare for a run that replaces no process.
+    #[error(
+        "a spare takes the place of a process that is lost, but with train.restarts = 0 a lost process ends the \
+         run"
+    )]
+    NoSpare,
     /// No setting says where process 0 listens.
     #[error(
         "{name} is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \

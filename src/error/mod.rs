@@ -259,6 +259,15 @@ impl Error {
         }
     }
 
+    /// The process that was lost, if that is the failure.
+    pub(crate) fn lost_process(&self) -> Option<u32> {
+        match self {
+            Self::ProcessGone(process) => Some(*process),
+            Self::Action { kind, .. } => kind.lost_process(),
+            _ => None,
+        }
+    }
+
     /// Whether the call ended while ranks were still at work in it.
     pub(crate) fn is_left_early(&self) -> bool {
         matches!(self, Self::Call(error)

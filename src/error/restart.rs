@@ -1,5 +1,7 @@
 //! Ranks that are built again after a failure, and cannot go on.
 
+use std::path::PathBuf;
+
 use super::Error;
 use crate::id::{StageId, WorldRank};
 
@@ -15,6 +17,62 @@ pub enum RestartError {
         /// The last failure.
         source: Box<Error>,
     },
+    /// Another process was lost, once more than may be replaced.
+    #[error(
+        "{source}; this was in step {step}, processes were replaced {replaced} times before, and \
+         `train.restarts` allows no more"
+    )]
+    KeepsLosing {
+        /// How often processes were replaced.
+        replaced: u32,
+        /// The step that could not be ended.
+        step: u64,
+        /// The last loss.
+        source: Box<Error>,
+    },
+    /// Process 0 was lost.
+    #[error(
+        "process 0 has stopped without saying why: it was killed, or its machine or the network failed; it is \
+         the one that cannot be replaced, {}",
+        match checkpoint {
+            Some(checkpoint) => format!(
+                "so start all processes again, with --resume, which continues from {}",
+                checkpoint.display()
+            ),
+            None => "and there is no checkpoint yet: begin another run".to_owned(),
+        }
+    )]
+    FirstLost {
+        /// The newest checkpoint.
+        checkpoint: Option<PathBuf>,
+    },
+    /// A process was replaced, but its weights were lost.
+    #[error(
+        "a process and the one that kept a snapshot of it were lost together, and there is no checkpoint yet \
+         from which the run could go on: begin another run; checkpoint.every = N saves one every N steps"
+    )]
+    NothingLeft,
+    /// A step that was repeated after the loss of a process has other numbers than before.
+    #[error(
+        "step {step} was repeated after the loss of a process, and gave loss {} and gradient norm {}, not {} \
+         and {} as before: a stage may depend only on its parameters, its input, the step and the \
+         micro-batch; with one that does not, set `train.restarts` to 0",
+        now[0], now[1], before[0], before[1]
+    )]
+    OtherNumbers {
+        /// The step.
+        step: u64,
+        /// Loss and gradient norm before.
+        before: [f64; 2],
+        /// Loss and gradient norm now.
+        now: [f64; 2],
+    },
+    /// A pipeline was to join its run again.
+    #[error(
+        "this process cannot join its run again: that needs processes that are connected by sockets, with \
+         `train.restarts` in the config, or `Membership::replaces` and `PipelineBuilder::restarts` in Rust"
+    )]
+    CannotRejoin,
     /// A stage is not what it was.
     #[error(
         "stage {stage} was built again after a failure, and its parameter `{parameter}` is not what it was: \

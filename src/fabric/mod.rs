@@ -33,7 +33,7 @@ pub use links::{Links, Load, Parcel, connect_by};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiMembership;
 pub use nccl::GpuPairs;
-pub(crate) use processes::{Ending, Others};
+pub(crate) use processes::{Ending, Item, JoinAgain, Kept, Label, Others, Stamp};
 pub use processes::{Peers, World};
 pub use recorded::Recorded;
 pub use sockets::{Membership, Secret};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use pipewright_stages::Stage;
+use pipewright_stages::{BuildStage, Stage};
 
 use super::parts::Parts;
 use super::setup::Setup;
@@ -20,7 +20,7 @@ use crate::schedule::Schedule;
 ///
 /// # Errors
 /// When the data cannot be read.
-pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Result<Vec<(String, String)>> {
+pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup) -> Result<Vec<(String, String)>> {
     let schedule = &setup.schedules[0];
     let mut all = Vec::new();
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
@@ -57,7 +57,11 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup<S::Wire>) -> Resul
             order(&setup.schedules[at.replica as usize], at.rank),
         );
     }
-    add("the loss", format!("{:?}", (setup.loss)()()));
+    let loss = parts.loss.as_ref().map(|loss| loss()());
+    add(
+        "the loss",
+        loss.map_or_else(String::new, |loss| format!("{loss:?}")),
+    );
     add("the optimizer", format!("{:?}", parts.optimizer));
     add("the learning rate", format!("{:?}", parts.learning_rate));
     add(

@@ -8,12 +8,13 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
-use super::launch::launch;
 use super::parts::{Parts, Restarting, Schedules};
+use super::rejoin::launch_or_join;
 use super::running::Pipeline;
+use super::shared_builder::SharedBuilder;
 use super::sync::SyncMode;
 use crate::actor::StallWarning;
-use crate::data::DataSource;
+use crate::data::{DataSource, Fingerprinted};
 use crate::error::Result;
 use crate::fabric::{Transport, WireFrame, World, ends_by_nccl};
 use crate::mesh::{Map, Mesh};
@@ -82,7 +83,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// The stages in model order, as many as the schedule has. Each is built on the thread of its rank.
     #[must_use]
     pub fn stages(mut self, stages: Vec<StageBuilder<S>>) -> Self {
-        self.parts.stages = stages;
+        self.parts.stages = stages.into_iter().map(SharedBuilder::new).collect();
         self
     }
 
@@ -99,7 +100,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// The training data.
     #[must_use]
     pub fn data(mut self, data: Arc<dyn DataSource>) -> Self {
-        self.parts.data = Some(data);
+        self.parts.data = Some(Arc::new(Fingerprinted::new(data)));
         self
     }
 
@@ -254,7 +255,8 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.parts.world = Some((world, ends_by_nccl));
+        self.parts.world = Some(world);
+        self.parts.connect = Some(ends_by_nccl);
         self.parts.ends = None;
         self
     }
@@ -266,7 +268,7 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn ends(
         mut self,
-        connect: impl Fn(&Mesh, usize) -> Vec<Box<dyn Transport<S::Wire> + Send>> + 'static,
+        connect: impl Fn(&Mesh, usize) -> Vec<Box<dyn Transport<S::Wire> + Send>> + Send + 'static,
     ) -> Self {
         self.parts.ends = Some(Box::new(connect));
         self.parts.world = None;
@@ -285,7 +287,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// An error in one process is reported in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         warn_when_not_optimized();
-        launch(self.parts)
+        launch_or_join(self.parts)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Launches a pipeline: connections, actors, stages, ties, and the checks that everything fits together.
 
-mod builders;
 mod feeds;
 mod replicas;
 mod seat;
@@ -26,22 +25,22 @@ use super::transfers::room;
 use crate::actor::{Build, Ranks, Tied};
 use crate::data::Loader;
 use crate::error::{LaunchError, Result, Synchronous};
-use crate::fabric::{self, End, Peers, Recorded, Transport};
+use crate::fabric::{self, End, Peers, Recorded, Transport, World};
 use crate::id::{StageId, WorldRank};
 use crate::mesh::{Axis, Mesh};
 use crate::worker::{ParameterInfo, WorkerParts};
-use builders::shared;
 use feeds::Feeds;
 use replicas::of_first_replica;
 use seat::Seat;
 
-pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
-    let world = parts.world.take();
-    let processes = world.as_ref().map_or(1, |(world, _)| world.processes());
-    let mut setup = match Setup::of(&mut parts, processes) {
+/// Launches a pipeline with these processes. No process takes anything from the parts, so it can be launched
+/// again.
+pub(super) fn launch<S: Stage>(parts: &Parts<S>, world: Option<World>) -> Result<Pipeline<S>> {
+    let processes = world.as_ref().map_or(1, World::processes);
+    let mut setup = match Setup::of(parts, processes) {
         Ok(setup) => setup,
         Err(error) => {
-            if let Some((world, _)) = world {
+            if let Some(world) = world {
                 world.fail(&error);
             }
             return Err(error);
@@ -52,12 +51,13 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         .saturating_mul(setup.mesh.ranks_each() as usize);
     let (before, beside) = world
         .as_ref()
-        .map_or((0, 1), |(world, _)| (world.local_rank(), world.local().len()));
+        .map_or((0, 1), |world| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
-    let room = room(&setup.schedules, &setup.mesh, max_staleness(&parts) > 0);
-    let (ends, peers) = match (world, &parts.ends) {
+    let room = room(&setup.schedules, &setup.mesh, max_staleness(parts) > 0);
+    let gpus = std::mem::take(&mut setup.gpus);
+    let (ends, peers) = match (world.zip(parts.connect), &parts.ends) {
         (Some((world, connect)), _) => {
-            let (ends, peers) = connect(world, &setup.mesh, all, room, std::mem::take(&mut setup.gpus))?;
+            let (ends, peers) = connect(world, &setup.mesh, all, room, gpus)?;
             (boxed(ends), peers)
         }
         (None, Some(connect)) => (given_ends(connect, &setup.mesh, room)?, Peers::none()),
@@ -67,23 +67,24 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         }
     };
     if peers.processes() > 1 {
-        let compared = peers.compare("comparing the processes", alike::parts(&parts, &setup));
+        let compared = peers.compare("comparing the processes", alike::parts(parts, &setup));
         compared.inspect_err(|error| peers.fail(error))?;
     }
     let cores = cores(parts.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(setup.mesh.clone(), peers, parts.stalls.clone())?;
     ranks.take_data_from(setup.data.describe());
-    std::mem::take(&mut parts.on_stall)
-        .into_iter()
-        .for_each(|listener| ranks.on_stall(listener));
+    parts
+        .on_stall
+        .iter()
+        .for_each(|listener| ranks.on_stall(Arc::clone(listener)));
     let (_, summed) = alike::known(ranks.peers().processes(), &setup.data);
-    let stale = Stale::at_most(max_staleness(&parts));
+    let stale = Stale::at_most(max_staleness(parts));
     let (schedules, groups) = (setup.schedules.clone(), setup.groups);
     let data = Arc::clone(&setup.data);
     if let Some(summed) = &summed {
         setup.data = Arc::clone(summed) as _;
     }
-    let started = start(&mut parts, setup, &ranks, ends, cores);
+    let started = start(parts, setup, &ranks, ends, cores);
     let (loaders, parameters) = started.inspect_err(|error| ranks.peers().fail(error))?;
     Ok(Pipeline {
         ranks,
@@ -92,24 +93,26 @@ pub(super) fn launch<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
         summed,
         schedules,
         groups,
-        optimizer: parts.optimizer,
-        learning_rate: parts.learning_rate,
+        optimizer: Arc::clone(&parts.optimizer),
+        learning_rate: parts.learning_rate.clone(),
         stale,
         text: Text::default(),
         beside: Beside::default(),
-        config: parts.config,
+        config: parts.config.clone(),
         parameters,
         origin: Instant::now(),
         next_step: 0,
         known_steps: 0,
         failure: None,
+        again: None,
+        rejoined: None,
     })
 }
 
 /// Builds the stages on their ranks, connects tied parameters, and checks that everything fits together.
 fn start<S: Stage>(
-    given: &mut Parts<S>,
-    setup: Setup<S::Wire>,
+    given: &Parts<S>,
+    setup: Setup,
     ranks: &Ranks<S>,
     ends: Ends<S::Wire>,
     mut cores: impl Iterator<Item = core_affinity::CoreId>,
@@ -161,8 +164,8 @@ fn start<S: Stage>(
 /// What each of this process's ranks makes its worker from, and the loaders of the replicas of which a rank
 /// here needs data.
 fn worker_parts<S: Stage>(
-    given: &mut Parts<S>,
-    setup: Setup<S::Wire>,
+    given: &Parts<S>,
+    setup: Setup,
     ranks: &Ranks<S>,
     ends: Ends<S::Wire>,
 ) -> Result<(Vec<Loader>, Vec<WorkerParts<S>>)> {
@@ -176,11 +179,7 @@ fn worker_parts<S: Stage>(
             feeds.add(replica, Loader::start(Arc::clone(&setup.data), share)?);
         }
     }
-    let builders: Vec<_> = std::mem::take(&mut given.stages)
-        .into_iter()
-        .map(shared)
-        .collect();
-    let builder = |stage: StageId| (stage, builders[stage.index()]());
+    let builder = |stage: StageId| (stage, given.stages[stage.index()].for_rank());
     let alike = setup.schedules.windows(2).all(|pair| pair[0] == pair[1]);
     let worker = |transport: Box<dyn Transport<S::Wire> + Send>| {
         let rank = transport.rank();
@@ -195,7 +194,7 @@ fn worker_parts<S: Stage>(
                 None => transport,
             },
             stages: seat.stages.iter().copied().map(builder).collect(),
-            loss: seat.has_loss.then(|| (setup.loss)()),
+            loss: given.loss.as_ref().filter(|_| seat.has_loss).map(|loss| loss()),
             inputs: seat.takes_inputs.then(|| feeds.inputs(replica)).flatten(),
             targets: seat.has_loss.then(|| feeds.targets(replica)).flatten(),
             data: Arc::clone(&setup.data),

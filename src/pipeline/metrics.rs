@@ -39,6 +39,11 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
     }
 }
 
+/// This process has joined its run again.
+pub(super) fn rejoined() {
+    counter!("pipewright_rejoins_total").increment(1);
+}
+
 /// How long the steps stood still for a checkpoint, and for how much of that they waited for the one before.
 pub(super) fn stalled(all: Duration, waited: Duration) {
     histogram!("pipewright_checkpoint_stall_seconds").record(all.as_secs_f64());

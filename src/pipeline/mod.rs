@@ -1,31 +1,38 @@
 //! The pipeline: it trains step by step, like a plain training loop.
 
+mod again;
 mod alike;
 mod beside;
 mod builder;
 mod cores;
 mod frozen;
 mod hash;
+mod keeping;
 mod launch;
+mod listening;
 mod metrics;
 mod next;
 mod not_finite;
 mod on_its_way;
 mod parts;
 mod prepare;
+mod rejoin;
 mod report;
 mod running;
 mod save;
 mod settle;
 mod setup;
 mod shapes;
+mod shared_builder;
 mod sizes;
+mod snapshots;
 mod stale;
 mod sync;
 mod text;
 mod ties;
 mod transfers;
 
+pub use again::Rejoined;
 pub use builder::PipelineBuilder;
 pub(crate) use cores::cores;
 pub(crate) use parts::STALL_LIMIT;

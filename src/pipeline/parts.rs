@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
-use pipewright_stages::{Place, Stage, StageBuilder};
+use pipewright_stages::{Place, Stage};
 
+use super::shared_builder::SharedBuilder;
 use super::sync::SyncMode;
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
@@ -16,12 +17,13 @@ use crate::mesh::{Map, Mesh};
 use crate::schedule::Schedule;
 use crate::worker::{MakeLoss, Restarts};
 
-/// What a pipeline is made of. A schedule, its stages, a loss and data are required. The rest has defaults.
+/// What a pipeline is made of. A schedule, its stages, a loss and data are required. The rest has defaults. A
+/// pipeline that joins its run again is launched again from the same parts.
 pub(super) struct Parts<S: Stage> {
     pub(super) schedules: Schedules,
     pub(super) replicas: u32,
     pub(super) gradient_groups: u32,
-    pub(super) stages: Vec<StageBuilder<S>>,
+    pub(super) stages: Vec<SharedBuilder<S>>,
     pub(super) loss: Option<Losses<S::Wire>>,
     pub(super) data: Option<Arc<dyn DataSource>>,
     pub(super) optimizer: Arc<dyn Optimizer>,
@@ -38,7 +40,10 @@ pub(super) struct Parts<S: Stage> {
     /// `None`: a failure ends the training.
     pub(super) restarting: Option<Restarting<S::Wire>>,
     pub(super) config: String,
-    pub(super) world: Option<(World, Connect<S::Wire>)>,
+    /// `None`: all ranks are in this process.
+    pub(super) world: Option<World>,
+    /// Given with the world.
+    pub(super) connect: Option<Connect<S::Wire>>,
     /// `None`: channels.
     pub(super) ends: Option<MakeEnds<S::Wire>>,
 }
@@ -54,7 +59,7 @@ pub(super) enum Schedules {
 }
 
 /// Gives each rank that needs it what makes its loss.
-pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W>>;
+pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W> + Send>;
 
 /// Whether and how ranks are built again after a failure.
 pub(super) struct Restarting<W> {
@@ -67,7 +72,7 @@ pub(super) struct Restarting<W> {
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;
 
 /// Makes the ends of a single process: see [`PipelineBuilder::ends`](super::PipelineBuilder::ends).
-pub(super) type MakeEnds<W> = Box<dyn Fn(&Mesh, usize) -> Ends<W>>;
+pub(super) type MakeEnds<W> = Box<dyn Fn(&Mesh, usize) -> Ends<W> + Send>;
 
 /// The ends of all ranks of a process, in rank order.
 pub(super) type Ends<W> = Vec<Box<dyn Transport<W> + Send>>;
@@ -101,6 +106,7 @@ impl<S: Stage> Default for Parts<S> {
             restarting: None,
             config: String::new(),
             world: None,
+            connect: None,
             ends: None,
         }
     }

@@ -10,6 +10,7 @@ use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use sha2::{Digest, Sha256};
 
+use super::again::{Again, Rejoined};
 use super::alike;
 use super::hash;
 use super::metrics;
@@ -22,9 +23,7 @@ use crate::data::{DataSource, Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
 use crate::fabric::Call;
 use crate::groups::Groups;
-use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
-use crate::situation::Stall;
 use crate::worker::{self, Order, ParameterInfo, RankReport, Record, Site, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
@@ -59,6 +58,10 @@ pub struct Pipeline<S: Stage> {
     /// The number of steps of the training, if known.
     pub(super) known_steps: u64,
     pub(super) failure: Option<String>,
+    /// What it needs to join its run again, if it can.
+    pub(super) again: Option<Box<Again<S>>>,
+    /// How it joined its run the last time, if the run had begun before.
+    pub(super) rejoined: Option<Rejoined>,
 }
 
 impl<S: Stage> Pipeline<S> {
@@ -133,6 +136,7 @@ impl<S: Stage> Pipeline<S> {
 
     /// Runs one training step. If it is `traced`, the ranks' records are returned too.
     fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
+        self.keep_if_due()?;
         let step = self.next_step;
         let learning_rate = self.learning_rate.at(step);
         self.text.end();
@@ -311,19 +315,6 @@ impl<S: Stage> Pipeline<S> {
     /// [endless](DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;
-    }
-
-    /// From now on this interrupt can end a call early, with an error: at once after
-    /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
-    /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
-    pub fn heed(&mut self, interrupt: Interrupt) {
-        self.ranks.heed(interrupt);
-    }
-
-    /// From now on this is told of stalls: see
-    /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
-    pub(crate) fn on_stall(&self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
-        self.ranks.on_stall(Arc::new(listener));
     }
 
     /// Stops after a failure outside of the pipeline. The other processes are told the cause, and stop too.

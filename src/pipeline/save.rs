@@ -99,6 +99,7 @@ impl<S: Stage> Pipeline<S> {
         self.note(answers)?;
         self.next_step = checkpoint.step();
         self.text.end();
+        self.forget_kept();
         Ok(())
     }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pipewright_stages::{Device, Stage};
 
-use super::parts::{Losses, Parts, Schedules};
+use super::parts::{Parts, Schedules};
 use super::sync::SyncMode;
 use super::transfers::between_gpus;
-use crate::data::{DataSource, Fingerprinted};
+use crate::data::DataSource;
 use crate::error::{LaunchError, Result, ScheduleError, Synchronous, WholeUpdates};
 use crate::fabric::GpuPairs;
 use crate::groups::Groups;
@@ -15,37 +15,35 @@ use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 
 /// What is launched: all parts are there, and they fit each other.
-pub(super) struct Setup<W> {
+pub(super) struct Setup {
     /// By replica.
     pub(super) schedules: Vec<Arc<Schedule>>,
     pub(super) groups: Groups,
     pub(super) data: Arc<dyn DataSource>,
-    /// Gives each rank that needs it what makes its loss.
-    pub(super) loss: Losses<W>,
     /// Where every rank of the run is.
     pub(super) mesh: Mesh,
     /// The GPUs of different processes between which the schedule sends.
     pub(super) gpus: GpuPairs,
 }
 
-impl<W> Setup<W> {
+impl Setup {
     /// # Errors
     /// [`LaunchError`] when a part is missing or two do not fit each other.
-    pub(super) fn of<S: Stage<Wire = W>>(parts: &mut Parts<S>, processes: u32) -> Result<Self> {
+    pub(super) fn of<S: Stage>(parts: &Parts<S>, processes: u32) -> Result<Self> {
         let missing = |part| LaunchError::Missing { part };
-        let given = std::mem::replace(&mut parts.schedules, Schedules::Missing);
         check_replicas(parts.replicas, parts.gradient_groups)?;
-        let (groups, schedules) = match given {
+        let (groups, schedules) = match &parts.schedules {
             Schedules::Missing => return Err(missing("schedule").into()),
             Schedules::Whole(whole) if whole.micro_batches() == 0 => {
                 return Err(ScheduleError::NoMicroBatch.into());
             }
-            Schedules::Whole(whole) => shares(parts, &whole),
-            Schedules::OfReplicas(each) => of_replicas(parts, each)?,
+            Schedules::Whole(whole) => shares(parts, whole),
+            Schedules::OfReplicas(each) => of_replicas(parts, each.clone())?,
         };
-        let data = parts.data.take().ok_or(missing("data"))?;
-        let data = Arc::new(Fingerprinted::new(data)) as _;
-        let loss = parts.loss.take().ok_or(missing("loss"))?;
+        let data = Arc::clone(parts.data.as_ref().ok_or(missing("data"))?);
+        if parts.loss.is_none() {
+            return Err(missing("loss").into());
+        }
         check_threads(parts.threads_per_rank)?;
         check_sharded(parts)?;
         check_server(parts)?;
@@ -60,7 +58,6 @@ impl<W> Setup<W> {
             schedules,
             groups,
             data,
-            loss,
             mesh,
             gpus,
         })

@@ -4,6 +4,17 @@ use crate::id::Rank;
 use crate::plan::StageMemory;
 use crate::schedule::Schedule;
 
+/// The most bytes for each rank that processes keep so that one that dies can be replaced: two snapshots of its
+/// own, and two of a rank of another process.
+pub fn kept_for_others(schedule: &Schedule, stages: &[StageMemory]) -> Vec<f64> {
+    let mut snapshots = vec![0.0; schedule.ranks() as usize];
+    for (rank, stage) in schedule.placement().iter().zip(stages) {
+        snapshots[rank.index()] += stage.weights + stage.optimizer;
+    }
+    let largest = snapshots.iter().copied().fold(0.0, f64::max);
+    snapshots.into_iter().map(|own| 2.0 * (own + largest)).collect()
+}
+
 /// The most bytes that each rank keeps: a snapshot of its weights and their optimizer state, and what it has
 /// received since. A rank makes a snapshot after `every` steps, or earlier, when what it has received takes
 /// as much memory as a snapshot. `from_replicas`: how often a rank receives the bytes of its gradients in a

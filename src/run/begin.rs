@@ -9,6 +9,7 @@ use super::claim::Claim;
 use super::listeners::Listeners;
 use super::progress::Screen;
 use super::prune::Kept;
+use super::rejoining::{InCommon, Rejoining};
 use super::saving::Saving;
 use super::session::Session;
 use super::settings::Run;
@@ -33,7 +34,10 @@ impl Run {
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         pipeline.heed(self.interrupt.clone());
         pipeline.expect_steps(self.steps);
-        let validated = self.check(pipeline)?;
+        if pipeline.rejoined().is_some() {
+            return self.take_part(pipeline);
+        }
+        let (in_common, validated) = self.check(pipeline)?;
         let claim = self.take_claim(pipeline)?;
         let resumed = claim.from().is_some();
         let mut notes = self.check_data(&claim, pipeline)?;
@@ -52,6 +56,33 @@ impl Run {
         let best = agree(pipeline, best)?;
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
+        let mut session = self.session(pipeline, writer, Rejoining::new(in_common, best.clone()));
+        (session.best, session.tracer, session.notes) = (best, tracer, notes);
+        session.note_beginning(resumed);
+        Ok(session)
+    }
+
+    /// Takes the place of a process that was lost: what the run is at, the others know.
+    fn take_part<S: Stage>(self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
+        let data = self.validation.as_ref().map(Validation::data).transpose()?;
+        self.dir.check_shared()?;
+        let in_common = self.in_common(data.as_deref());
+        let rejoining = Rejoining::new(in_common, BestSoFar::default());
+        let mut session = self.session(pipeline, None, rejoining);
+        match session.go_on() {
+            Ok(_) => {}
+            Err(failure) => session.rejoin(failure)?,
+        }
+        Ok(session)
+    }
+
+    fn session<S: Stage>(
+        mut self,
+        pipeline: &mut Pipeline<S>,
+        writer: Option<Writer>,
+        rejoining: Rejoining,
+    ) -> Session<'_, S> {
+        let (leads, done) = (writer.is_some(), pipeline.next_step());
         let listeners = self.listeners(leads, done);
         let stalls = Arc::new(self.stalls(pipeline.process(), listeners.screen().cloned()));
         let weak = Arc::downgrade(&stalls);
@@ -61,7 +92,8 @@ impl Run {
                 stalls.tell(stall);
             }
         });
-        let mut session = Session {
+        let best = rejoining.best_at(done);
+        Session {
             pipeline,
             saving: Saving::begin(done, self.dir.checkpoint(done).exists(), best.clone()),
             listeners,
@@ -79,18 +111,17 @@ impl Run {
             first: done,
             best,
             forecast: self.forecast,
-            tracer,
+            tracer: None,
             traced: None,
-            notes,
+            notes: Vec::new(),
             stalls,
-        };
-        session.note_beginning(resumed);
-        Ok(session)
+            rejoining,
+        }
     }
 
-    /// Refuses impossible settings, and settings that differ between processes. Returns the micro-batches and
-    /// the data of the validation, as text.
-    fn check<S: Stage>(&self, pipeline: &mut Pipeline<S>) -> Result<Option<String>> {
+    /// Refuses impossible settings, and settings that differ between processes. Returns what must be equal in
+    /// all, and the micro-batches and the data of the validation, as text.
+    fn check<S: Stage>(&self, pipeline: &mut Pipeline<S>) -> Result<(InCommon, Option<String>)> {
         let kept = match self.keep {
             0 => Err(RunError::KeepsNothing.into()),
             _ => Ok(()),
@@ -98,15 +129,14 @@ impl Run {
         agree(pipeline, kept)?;
         let data = self.validation.as_ref().map(Validation::data).transpose();
         let data = agree(pipeline, data)?;
-        pipeline.compare("comparing runs", self.in_common(data.as_deref()))?;
+        let in_common = self.in_common(data.as_deref());
+        pipeline.compare("comparing runs", in_common.clone())?;
         let (Some(validation), Some(data)) = (&self.validation, data) else {
-            return Ok(None);
+            return Ok((in_common, None));
         };
         pipeline.check_evaluation(validation.source.shapes(), validation.micro_batches)?;
-        Ok(Some(format!(
-            "{} micro-batches of {data}",
-            validation.micro_batches
-        )))
+        let validated = format!("{} micro-batches of {data}", validation.micro_batches);
+        Ok((in_common, Some(validated)))
     }
 
     /// Claims the directory. All processes must continue from a checkpoint, or all must begin a new run.

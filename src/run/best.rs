@@ -12,7 +12,7 @@ pub struct Best {
 }
 
 /// The best checkpoint so far, of one validation. Losses of different validation data cannot be compared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct BestSoFar {
     pub(super) best: Option<Best>,
     /// The micro-batches and the data of the validation, as text.

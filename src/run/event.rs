@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::best::Best;
 use super::forecast::{ForecastReport, StepTime};
+use super::loss::{Loss, Return};
 use crate::pipeline::{Evaluation, StepReport};
 use crate::situation::Stall;
 use crate::{Error, Restart, Staleness};
@@ -18,6 +19,10 @@ pub enum Event<'a> {
     Step(&'a StepReport),
     /// A rank failed in the step that is told next, and was built again.
     Restart(&'a Restart),
+    /// Another process was lost.
+    Loss(&'a Loss),
+    /// The run goes on after the loss of another process. The steps that are repeated are not told again.
+    Return(&'a Return),
     /// A validation is done.
     Validation {
         /// The steps done.

@@ -15,6 +15,10 @@ impl<S: Stage> Session<'_, S> {
     /// Saves after this step, if that is due. `best`: the validation has just given the lowest loss.
     pub(super) fn save_if_due(&mut self, best: bool) -> Result<()> {
         let done = self.done();
+        if self.saving.saved.is_some_and(|saved| saved >= done) {
+            // It was saved before the steps since an earlier one had to be repeated.
+            return Ok(());
+        }
         match best || is_due(done, self.save_every) || is_due(done, self.kept.every) {
             // No step follows, so there is nothing to be gained from a copy.
             true if !self.saves_beside || done >= self.steps => self.save(),

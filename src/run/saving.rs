@@ -39,6 +39,12 @@ impl Saving {
         }
     }
 
+    /// After the loss of a process: none is on its way any more.
+    pub(super) fn go_on(&mut self, saved: Option<u64>, unproven: u64) {
+        self.on_its_way = None;
+        (self.saved, self.unproven) = (saved, unproven);
+    }
+
     /// Forgets the best checkpoint if it is the one after `step` steps. Returns what is the best one now.
     pub(super) fn forget(&mut self, step: u64) -> &BestSoFar {
         self.best.forget(step);

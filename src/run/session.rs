@@ -13,6 +13,7 @@ use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::metrics::Line;
 use super::prune::Kept;
+use super::rejoining::Rejoining;
 use super::saving::{Saving, is_due};
 use super::stalls::Stalls;
 use super::trace::Tracer;
@@ -47,6 +48,7 @@ pub struct Session<'p, S: Stage> {
     /// Notes about its beginning.
     pub(super) notes: Vec<String>,
     pub(super) stalls: Arc<Stalls>,
+    pub(super) rejoining: Rejoining,
 }
 
 impl<S: Stage> Session<'_, S> {
@@ -103,24 +105,12 @@ impl<S: Stage> Session<'_, S> {
         let started = Instant::now();
         let mut validation = None;
         let ended = loop {
-            self.look()?;
-            if self.done() >= self.steps {
-                break Ended::Done;
+            match self.turn(&mut validation) {
+                Ok(Some(ended)) => break ended,
+                Ok(None) => {}
+                Err(failure) => self.rejoin(failure)?,
             }
-            let (stopped, interrupted) = (self.listeners.stopped(), self.interrupt.is_requested());
-            if self.pipeline.any(stopped || interrupted)? {
-                // A server may have answered for an earlier step. After a settlement it asks anew.
-                self.pipeline.settle()?;
-                let interrupted = self.pipeline.any(interrupted)?;
-                break if interrupted {
-                    Ended::Interrupted
-                } else {
-                    Ended::Stopped
-                };
-            }
-            validation = self.step()?;
         };
-        self.save_last()?;
         let done = self.done();
         let outcome = Outcome {
             ended,
@@ -141,6 +131,27 @@ impl<S: Stage> Session<'_, S> {
         Ok(outcome)
     }
 
+    /// One step, or the end of the run.
+    fn turn(&mut self, validation: &mut Option<Evaluation>) -> Result<Option<Ended>> {
+        self.look()?;
+        if self.done() >= self.steps {
+            return self.save_last().map(|()| Some(Ended::Done));
+        }
+        let (stopped, interrupted) = (self.listeners.stopped(), self.interrupt.is_requested());
+        if !self.pipeline.any(stopped || interrupted)? {
+            *validation = self.step()?;
+            return Ok(None);
+        }
+        // A server may have answered for an earlier step. After a settlement it asks anew.
+        self.pipeline.settle()?;
+        let interrupted = self.pipeline.any(interrupted)?;
+        self.save_last()?;
+        Ok(Some(match interrupted {
+            true => Ended::Interrupted,
+            false => Ended::Stopped,
+        }))
+    }
+
     pub(super) fn done(&self) -> u64 {
         self.pipeline.next_step()
     }
@@ -156,7 +167,9 @@ impl<S: Stage> Session<'_, S> {
             self.listeners.tell(&Event::Restart(restart));
             self.note(&restart.to_string());
         }
-        self.listeners.tell(&Event::Step(&report));
+        if self.rejoining.told.is_new(&report)? {
+            self.listeners.tell(&Event::Step(&report));
+        }
         let validated = self.validate();
         let validation = validated.as_ref().copied().unwrap_or_default();
         let may_be_stale = self.pipeline.staleness().is_some();
@@ -166,8 +179,10 @@ impl<S: Stage> Session<'_, S> {
             may_be_stale,
             validation.map(|(evaluation, _)| evaluation),
         );
-        let written = self.writer.as_mut().map(|writer| writer.line(&line));
-        self.warn(written);
+        if self.rejoining.told.lines.is_new(report.step) {
+            let written = self.writer.as_mut().map(|writer| writer.line(&line));
+            self.warn(written);
+        }
         if let Err(error) = validated {
             self.save_before(&error);
             return Err(error);
@@ -234,11 +249,16 @@ impl<S: Stage> Session<'_, S> {
             step,
             validation_loss,
         });
-        self.listeners.tell(&Event::Validation {
-            step,
-            evaluation: &evaluation,
-            best,
-        });
+        if best {
+            self.rejoining.add_best(&self.best);
+        }
+        if self.rejoining.told.validations.is_new(step) {
+            self.listeners.tell(&Event::Validation {
+                step,
+                evaluation: &evaluation,
+                best,
+            });
+        }
         Ok(Some((evaluation, best)))
     }
 
@@ -261,7 +281,7 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Adds an event to the run's history.
-    fn note(&mut self, event: &str) {
+    pub(super) fn note(&mut self, event: &str) {
         let step = self.done();
         let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
         self.warn(noted);

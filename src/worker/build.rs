@@ -90,6 +90,19 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
+    /// The same copy in bytes, which another process can keep.
+    ///
+    /// # Errors
+    /// Whatever a GPU reports.
+    pub(crate) fn append_to(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
+        for chunk in &mut self.chunks {
+            visit(&mut chunk.stage, |_, parameter| {
+                Snapshot::append(bytes, parameter)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Sets all weights and optimizer states to those of a snapshot of this rank.
     ///
     /// # Errors

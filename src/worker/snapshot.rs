@@ -1,4 +1,5 @@
 //! A copy of a rank's weights and optimizer state, from which it can go on when its stages are built again.
+//! [`Snapshot::append`] and [`Snapshot::read`] are for a copy that another process keeps.
 
 use pipewright_stages::{Parameter, Part};
 
@@ -39,6 +40,33 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Appends a parameter to a snapshot in bytes.
+    ///
+    /// # Errors
+    /// Whatever a GPU reports.
+    pub(super) fn append(bytes: &mut Vec<u8>, parameter: &mut Parameter) -> Result<()> {
+        parameter.fetch(Part::Value)?;
+        parameter.fetch(Part::State)?;
+        bytes.extend((parameter.state.len() as u64).to_le_bytes());
+        for numbers in std::iter::once(&parameter.value).chain(&parameter.state) {
+            bytes.extend((numbers.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(bytemuck::cast_slice(numbers));
+        }
+        Ok(())
+    }
+
+    /// Reads a snapshot in bytes. `None` if it is damaged.
+    pub(crate) fn read(mut bytes: &[u8]) -> Option<Self> {
+        let mut snapshot = Self::default();
+        while !bytes.is_empty() {
+            let states = number(&mut bytes)?;
+            let value = numbers(&mut bytes)?;
+            let state = (0..states).map(|_| numbers(&mut bytes)).collect::<Option<_>>()?;
+            snapshot.parameters.push(Numbers { value, state });
+        }
+        Some(snapshot)
+    }
+
     /// Its size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let numbers = |of: &Numbers| of.value.len() + of.state.iter().map(Vec::len).sum::<usize>();
@@ -70,6 +98,22 @@ impl Numbers {
         let owned = parameter.owned().len();
         self.value.len() == parameter.value.len() && self.state.iter().all(|state| state.len() == owned)
     }
+}
+
+fn number(bytes: &mut &[u8]) -> Option<u64> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u64::from_le_bytes(*number))
+}
+
+fn numbers(bytes: &mut &[u8]) -> Option<Vec<f32>> {
+    let count = usize::try_from(number(bytes)?)
+        .ok()?
+        .checked_mul(size_of::<f32>())?;
+    let (numbers, rest) = bytes.split_at_checked(count)?;
+    *bytes = rest;
+    let numbers = numbers.as_chunks().0.iter();
+    Some(numbers.map(|number| f32::from_ne_bytes(*number)).collect())
 }
 
 fn refill(copy: &mut Vec<f32>, numbers: &[f32]) {

@@ -26,6 +26,7 @@ pub fn place(processes: u32, address: String) -> Membership {
         silence: Membership::SILENCE,
         secret: None,
         tls: false,
+        replaces: false,
     }
 }
 

@@ -21,6 +21,7 @@ fn the_longest_deadline_and_silence_are_possible() {
             silence: Duration::MAX,
             secret: None,
             tls: false,
+            replaces: false,
         };
         World::join(&membership, PROGRAM).map(drop)
     };

@@ -23,7 +23,7 @@ pub(crate) const JOIN: u8 = 0;
 pub(crate) const DATA: u8 = 1;
 pub(crate) const WATCH: u8 = 2;
 
-pub(crate) const MAGIC: &[u8; 8] = b"PIPEWRT3";
+pub(crate) const MAGIC: &[u8; 8] = b"PIPEWRT4";
 pub(crate) const ASK: usize = 46;
 pub(crate) const ANSWER: usize = 45;
 
@@ -41,6 +41,7 @@ pub(crate) fn member(process: u32, address: &str, deadline: u64) -> Membership {
         silence: Membership::SILENCE,
         secret: Some(secret(SECRET)),
         tls: false,
+        replaces: false,
     }
 }
 

@@ -31,6 +31,7 @@ fn membership(process: u32, processes: u32, address: &str) -> Membership {
         // The machines of a cable are two.
         secret: Some(crate::gate::secret(crate::gate::SECRET)),
         tls: false,
+        replaces: false,
     }
 }
 

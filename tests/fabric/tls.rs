@@ -32,6 +32,7 @@ fn encrypting(processes: u32, address: String) -> Membership {
     Membership {
         secret: Some(secret(SECRET)),
         tls: true,
+        replaces: false,
         ..place(processes, address)
     }
 }

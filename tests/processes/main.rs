@@ -15,6 +15,7 @@ mod hosts;
 mod launchers;
 mod library;
 mod loading;
+mod losses;
 mod memory;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -199,7 +200,12 @@ impl Started {
             text
         };
         let ended = Ended {
-            stdout: read(&mut self.0.stdout.take().unwrap()),
+            // Some tests read it themselves.
+            stdout: self
+                .0
+                .stdout
+                .take()
+                .map_or_else(String::new, |mut from| read(&mut from)),
             stderr: read(&mut self.0.stderr.take().unwrap()),
             status: self.0.wait().unwrap().code(),
         };
@@ -238,6 +244,18 @@ impl Ended {
     #[track_caller]
     fn failed(self, status: i32) -> String {
         assert_eq!(self.status, Some(status), "{}{}", self.stdout, self.stderr);
+        self.stderr
+    }
+
+    /// The standard error of a process that failed before or after its first step.
+    #[track_caller]
+    fn failed_somehow(self) -> String {
+        assert!(
+            matches!(self.status, Some(1 | 2)),
+            "{}{}",
+            self.stdout,
+            self.stderr
+        );
         self.stderr
     }
 

@@ -243,7 +243,7 @@ fn strangers_at_the_port_do_no_harm() {
     let mut curious = TcpStream::connect(&address).unwrap();
     curious.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut half = TcpStream::connect(&address).unwrap();
-    half.write_all(b"PIPEWRT3\xff\xff\xff\xff\xff\xff\xff\xff")
+    half.write_all(b"PIPEWRT4\xff\xff\xff\xff\xff\xff\xff\xff")
         .unwrap();
     let second = Started::new(place.member(1, 2, &address, &[]));
     all_done(end_all(vec![first, second]));

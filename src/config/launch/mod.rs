@@ -120,7 +120,30 @@ impl Config {
             silence: silence(environment)?,
             secret: token::secret(self.launch.token_file.as_deref(), environment)?,
             tls: self.launch.tls,
+            replaces: self.train.restarts > 0,
         }))
+    }
+
+    /// The membership of a spare, which waits beside a run: it has no number yet. `launch.address` or
+    /// `MASTER_ADDR` and `MASTER_PORT` say where process 0 listens.
+    ///
+    /// # Errors
+    /// As for [`Config::membership`]. Also when the run replaces no processes.
+    pub fn spare_membership(&self, environment: &[(String, String)]) -> Result<Membership> {
+        if self.train.restarts == 0 {
+            return Err(ConfigError::Processes(ProcessesProblem::NoSpare).into());
+        }
+        let counts =
+            |name: &str| matches!(name, "MASTER_ADDR" | "MASTER_PORT") || name.starts_with("PIPEWRIGHT_");
+        let mut own: Vec<_> = environment
+            .iter()
+            .filter(|(name, _)| counts(name))
+            .cloned()
+            .collect();
+        own.extend(
+            [("RANK", "1"), ("WORLD_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        Ok(self.membership(&own)?.expect("two processes are several"))
     }
 
     /// What must be equal in all processes of a run: every key that counts, except where the processes find

@@ -11,6 +11,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::body::TensorWire;
 use super::head::{DESCRIPTION, Head, Kind};
+use super::kept::{self, Item};
+use super::limits::PIECE;
 use super::line::{BUFFER, Line, Outlet};
 use super::numbers::{Outgoing, panicked};
 use crate::error::{Error, FabricError, Result};
@@ -100,6 +102,16 @@ impl Connection {
     pub(super) fn tell(&self, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
         let head = head(kind, [WorldRank(0); 2], Call::first(number), Tag(0));
         self.block(head, bytes)
+    }
+
+    /// Gives the other process something to keep, in pieces. Between two of them, others can send.
+    pub(super) fn give(&self, item: &Item) -> io::Result<()> {
+        let mut place = 0;
+        for piece in item.bytes.chunks(PIECE as usize) {
+            self.block(kept::head(item, place), piece)?;
+            place += piece.len();
+        }
+        Ok(())
     }
 
     /// As [`Connection::tell`], but it fails if the other process has not read the frame by `until`.
@@ -270,6 +282,17 @@ fn write_both(stream: &mut impl Write, head: &[u8], bytes: &[u8]) -> io::Result<
         }
     }
     stream.write_all(&bytes[written - head.len()..])
+}
+
+/// Tells all that this process leaves to join the run again, because this one was lost. Then closes the
+/// connections.
+pub(super) fn leave(connections: &[Option<Arc<Connection>>], lost: u32) {
+    let until = Instant::now() + GRACE;
+    for connection in connections.iter().flatten() {
+        // A process that has gone needs no farewell.
+        let _ = connection.tell_before(until, Kind::Rejoins, lost.into(), &[]);
+        connection.close();
+    }
 }
 
 /// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the

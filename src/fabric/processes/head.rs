@@ -29,10 +29,14 @@ pub(in crate::fabric) enum Kind {
     Farewell,
     /// A wire whose numbers are all valid: its description and its numbers.
     ValidWire,
+    /// The process leaves, to join the run again: another one was lost. The number is that process.
+    Rejoins,
+    /// A piece of what one process keeps for another: see [`Kept`](super::kept::Kept).
+    Keep,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Wire,
         Self::Description,
         Self::Block,
@@ -42,6 +46,8 @@ impl Kind {
         Self::Part,
         Self::Farewell,
         Self::ValidWire,
+        Self::Rejoins,
+        Self::Keep,
     ];
 }
 

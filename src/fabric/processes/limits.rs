@@ -11,6 +11,9 @@ const TEXT: u64 = 1 << 20;
 /// The longest part of a process in a call, in bytes. The longest ones are the records of a traced step.
 const PART: u64 = 1 << 30;
 
+/// The longest piece of what one process keeps for another.
+pub(super) const PIECE: u64 = 1 << 18;
+
 /// The most bytes of wires and of blocks. 0: not known yet.
 #[derive(Default)]
 pub(super) struct Limits {
@@ -40,7 +43,10 @@ impl Limits {
             Kind::Block => ("block", head.length, known(&self.block)),
             Kind::Call | Kind::Failed | Kind::Farewell => ("text", head.length, TEXT),
             Kind::Part => ("part", head.length, PART),
-            Kind::Wire | Kind::ValidWire | Kind::Description | Kind::Stopped => return Ok(()),
+            Kind::Keep => ("piece", head.length, PIECE),
+            Kind::Wire | Kind::ValidWire | Kind::Description | Kind::Stopped | Kind::Rejoins => {
+                return Ok(());
+            }
         };
         match bytes <= most {
             true => Ok(()),

@@ -6,7 +6,10 @@ mod aside;
 mod body;
 mod calls;
 mod connection;
+mod giving;
 mod head;
+mod keeping;
+mod kept;
 mod limits;
 mod line;
 mod numbers;
@@ -25,6 +28,7 @@ pub(super) use connection::FarRoute;
 pub(super) use head::Head;
 #[cfg(feature = "mpi")]
 pub(super) use head::frame_length;
+pub(crate) use kept::{Item, Kept, Label, Stamp};
 #[cfg(feature = "mpi")]
 pub(super) use line::Numbers;
 pub(super) use line::{BUFFER, Line, Lines, ReadsFrames, StartsReaders, inlet};
@@ -33,4 +37,5 @@ pub(crate) use patience::Ending;
 pub use peers::Peers;
 pub(super) use reader::Deliveries;
 pub(super) use text::plain;
+pub(crate) use world::JoinAgain;
 pub use world::World;

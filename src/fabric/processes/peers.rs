@@ -1,5 +1,6 @@
 //! Calls of all processes together. Each process sends a block to each.
 
+use std::collections::BTreeMap;
 use std::fmt::Arguments;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,14 +15,15 @@ use super::alike::first_difference;
 use super::answers::{Answers, GRACE};
 use super::calls::Calls;
 use super::connection::{Connection, farewell};
+use super::giving::Giving;
 use super::head::Kind;
+use super::kept::Kept;
 use super::limits::Limits;
 use super::others::Others;
 use super::part::{self, Failure};
 use super::patience::{Ending, Patience};
 use super::reader::Heard;
 use super::received::Received;
-use crate::ended::await_end;
 use crate::error::{Error, FabricError, PartOf, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
@@ -38,9 +40,9 @@ const CLOCKS: &str = "comparing clocks";
 /// Dropping it leaves the run. Processes that still wait for this one are told that it has ended.
 pub struct Peers {
     process: u32,
-    connections: Vec<Option<Arc<Connection>>>,
-    received: Mutex<Received>,
-    readers: Vec<JoinHandle<()>>,
+    pub(super) connections: Vec<Option<Arc<Connection>>>,
+    pub(super) received: Mutex<Received>,
+    pub(super) readers: Vec<JoinHandle<()>>,
     calls: Arc<Calls>,
     pub(super) limits: Arc<Limits>,
     /// The number of the last call that was announced.
@@ -50,13 +52,17 @@ pub struct Peers {
     interrupt: Interrupt,
     patience: Mutex<Patience>,
     others: Others,
+    /// What this process keeps for others.
+    pub(super) kept: Arc<Kept>,
+    /// By process: what gives it something to keep. Made when it is first needed.
+    pub(super) giving: Mutex<BTreeMap<u32, Giving>>,
 }
 
 impl Peers {
     /// A process without others.
     pub fn none() -> Self {
         let others = Others::new(0, vec![None], Arc::default());
-        Self::new(0, vec![None], never(), others)
+        Self::new(0, vec![None], never(), others, Arc::default())
     }
 
     pub(super) fn new(
@@ -64,6 +70,7 @@ impl Peers {
         connections: Vec<Option<Arc<Connection>>>,
         heard: Receiver<(u32, Heard)>,
         others: Others,
+        kept: Arc<Kept>,
     ) -> Self {
         let processes = connections.len() as u32;
         Self {
@@ -78,6 +85,8 @@ impl Peers {
             interrupt: Interrupt::default(),
             patience: Mutex::default(),
             others,
+            kept,
+            giving: Mutex::default(),
         }
     }
 
@@ -242,7 +251,12 @@ impl Peers {
     }
 
     /// Waits a moment for a word of any process; those that are `missing` are waited for.
-    fn listen(&self, received: &mut Received, until: Option<Instant>, missing: Vec<u32>) -> Result<()> {
+    pub(super) fn listen(
+        &self,
+        received: &mut Received,
+        until: Option<Instant>,
+        missing: Vec<u32>,
+    ) -> Result<()> {
         if !received.listen(until) {
             self.keep_waiting(Some(0))
                 .map_err(|ending| ending.error(Vec::new(), missing))?;
@@ -316,7 +330,7 @@ impl Peers {
         1 + self.shared.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn received(&self) -> MutexGuard<'_, Received> {
+    pub(super) fn received(&self) -> MutexGuard<'_, Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -324,10 +338,7 @@ impl Peers {
 impl Drop for Peers {
     fn drop(&mut self) {
         farewell(&self.connections, None);
-        for reader in self.readers.drain(..) {
-            // One that waits for a rank that hangs is left alone.
-            await_end(reader);
-        }
+        self.end();
     }
 }
 

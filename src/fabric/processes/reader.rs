@@ -9,6 +9,7 @@ use super::body::Body;
 use super::calls::Calls;
 use super::connection::Connection;
 use super::head::{DESCRIPTION, Head, Kind, invalid};
+use super::kept::Kept;
 use super::limits::Limits;
 use super::line::ReadsFrames;
 use super::numbers::{Incoming, read};
@@ -26,6 +27,10 @@ pub(super) enum Heard {
     Part(u64, Vec<u8>),
     /// It leaves. The text says why, if it is because of a failure.
     Farewell(String),
+    /// It leaves to join the run again, because this process was lost.
+    Rejoins(u32),
+    /// All of something that this process keeps has come.
+    Kept,
     /// It makes a different call, or sends something unreadable.
     Failed(Arc<FabricError>),
     /// It has ended, or the connection has.
@@ -85,11 +90,13 @@ pub(super) struct Reader<W> {
     pub(super) limits: Arc<Limits>,
     /// The connections to all processes.
     pub(super) connections: Vec<Option<Arc<Connection>>>,
-    pub(super) kept: Kept<W>,
+    pub(super) between: Between<W>,
+    /// What this process keeps for others.
+    pub(super) keeps: Arc<Kept>,
 }
 
 /// What is kept between frames.
-pub(super) struct Kept<W> {
+pub(super) struct Between<W> {
     description: Vec<u8>,
     /// The bytes of the largest wire so far.
     largest: u64,
@@ -97,7 +104,7 @@ pub(super) struct Kept<W> {
     body: Option<Body<W>>,
 }
 
-impl<W> Default for Kept<W> {
+impl<W> Default for Between<W> {
     fn default() -> Self {
         Self {
             description: Vec::new(),
@@ -119,16 +126,16 @@ impl<W: WireFrame> ReadsFrames for Reader<W> {
             Kind::ValidWire => Body::wire(begin, length)?,
             _ => return None,
         };
-        Some(self.kept.body.insert(body).bytes_mut())
+        Some(self.between.body.insert(body).bytes_mut())
     }
 
     fn frame(&mut self, from: &mut dyn Read) -> bool {
-        let mut kept = std::mem::take(&mut self.kept);
+        let mut between = std::mem::take(&mut self.between);
         let read = self.read_frame(&mut Stream {
             from,
-            kept: &mut kept,
+            between: &mut between,
         });
-        self.kept = kept;
+        self.between = between;
         self.connection.hear();
         read.map_err(|end| self.end(end)).is_ok()
     }
@@ -137,7 +144,7 @@ impl<W: WireFrame> ReadsFrames for Reader<W> {
 /// A line, and what is kept between its frames.
 struct Stream<'a, W> {
     from: &'a mut dyn Read,
-    kept: &'a mut Kept<W>,
+    between: &'a mut Between<W>,
 }
 
 impl<W: WireFrame> Reader<W> {
@@ -201,6 +208,16 @@ impl<W: WireFrame> Reader<W> {
                 self.tell(Heard::Part(head.call.number, part));
                 Ok(())
             }
+            Kind::Rejoins => {
+                self.tell(Heard::Rejoins(head.call.number as u32));
+                Ok(())
+            }
+            Kind::Keep => {
+                if self.keeps.take(&head, stream.from)? {
+                    self.tell(Heard::Kept);
+                }
+                Ok(())
+            }
             Kind::Farewell => {
                 let cause = text(&head, stream)?;
                 self.tell(Heard::Farewell(cause));
@@ -210,7 +227,7 @@ impl<W: WireFrame> Reader<W> {
     }
 
     fn read_block(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<Vec<u8>> {
-        if let Some(Body::Block(block)) = stream.kept.body.take() {
+        if let Some(Body::Block(block)) = stream.between.body.take() {
             return Ok(block);
         }
         let mut block = self.connection.spare();
@@ -222,13 +239,18 @@ impl<W: WireFrame> Reader<W> {
     }
 
     fn wire(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<()> {
-        let mut description = std::mem::take(&mut stream.kept.description);
+        let mut description = std::mem::take(&mut stream.between.description);
         read_description(head, stream, &mut description)?;
-        let wire = match stream.kept.body.take() {
+        let wire = match stream.between.body.take() {
             Some(Body::Wire(tensor, form)) => Ok((form.wire)(tensor)),
-            _ => Incoming::read(stream.from, &description, head.numbers, &mut stream.kept.largest)?,
+            _ => Incoming::read(
+                stream.from,
+                &description,
+                head.numbers,
+                &mut stream.between.largest,
+            )?,
         };
-        stream.kept.description = description;
+        stream.between.description = description;
         let mut is_good = [1];
         if head.kind == Kind::Wire {
             stream.from.read_exact(&mut is_good)?;

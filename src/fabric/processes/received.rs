@@ -32,6 +32,8 @@ enum Exit {
     Left(String),
     /// It ended without a farewell.
     Lost,
+    /// It left to join the run again, because this process was lost.
+    Rejoins(u32),
 }
 
 impl Received {
@@ -82,7 +84,24 @@ impl Received {
             Exit::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
             Exit::Left(cause) => failed(Order::Cause, cause),
             Exit::Lost => Failure::new(Order::Lost, Error::ProcessGone(process)),
+            Exit::Rejoins(lost) => Failure::new(Order::Lost, Error::ProcessGone(lost)),
         })
+    }
+
+    /// The processes that were lost, as far as this one knows.
+    pub(super) fn lost(&mut self) -> Vec<u32> {
+        while let Ok((process, heard)) = self.heard.try_recv() {
+            self.hear(process, heard);
+        }
+        let lost = (0..).zip(&self.exits).filter_map(|(process, exit)| match exit {
+            Some(Exit::Lost) => Some(process),
+            Some(Exit::Rejoins(lost)) => Some(*lost),
+            Some(Exit::Left(_)) | None => None,
+        });
+        let mut lost: Vec<u32> = lost.collect();
+        lost.sort_unstable();
+        lost.dedup();
+        lost
     }
 
     /// Waits until any process says something, but not after `until`. Returns whether one did.
@@ -92,15 +111,21 @@ impl Received {
             .heard
             .recv_deadline(until.map_or(moment, |until| until.min(moment)));
         let Ok((process, heard)) = word else { return false };
+        self.hear(process, heard);
+        true
+    }
+
+    fn hear(&mut self, process: u32, heard: Heard) {
         let process = process as usize;
         match heard {
             Heard::Part(number, part) => self.parts[process].push_back((number, part)),
             Heard::Farewell(cause) => self.exits[process] = Some(Exit::Left(cause)),
+            Heard::Rejoins(lost) => self.exits[process] = Some(Exit::Rejoins(lost)),
+            Heard::Kept => {}
             Heard::Failed(error) => self.failed = Some(error),
             Heard::Ended => {
                 self.exits[process].get_or_insert(Exit::Lost);
             }
         }
-        true
     }
 }

@@ -7,10 +7,11 @@ use crossbeam_channel::unbounded;
 
 use super::aside::Aside;
 use super::connection::{Connection, farewell};
+use super::kept::Kept;
 use super::line::{Lines, ReadsFrames, StartsReaders};
 use super::others::Others;
 use super::peers::Peers;
-use super::reader::{Deliveries, Kept, Reader};
+use super::reader::{Between, Deliveries, Reader};
 use crate::error::{Error, Result};
 use crate::fabric::WireFrame;
 use crate::fabric::feed::Feed;
@@ -30,7 +31,16 @@ pub struct World {
     /// What this process tells others that ask.
     aside: Arc<Aside>,
     deadline: Duration,
+    /// What this process keeps for others.
+    kept: Arc<Kept>,
+    /// Joins the same run again, when processes were lost.
+    again: Option<JoinAgain>,
+    /// Whether it is a run that goes on after processes were lost.
+    goes_on: bool,
 }
+
+/// Joins a run again. It is given the processes that were lost.
+pub(crate) type JoinAgain = Arc<dyn Fn(&[u32]) -> Result<World> + Send + Sync>;
 
 impl World {
     /// The processes at the other ends of these lines. `deadline`: see [`World::deadline`].
@@ -51,7 +61,17 @@ impl World {
             local,
             aside,
             deadline,
+            kept: Arc::default(),
+            again: None,
+            goes_on: false,
         }
+    }
+
+    /// This world, which can be joined again by `again` when processes were lost. `goes_on`: whether that has
+    /// happened.
+    pub(in crate::fabric) fn with_return(mut self, again: JoinAgain, goes_on: bool) -> Self {
+        (self.again, self.goes_on) = (Some(again), goes_on);
+        self
     }
 
     /// This process's number, from 0.
@@ -80,6 +100,22 @@ impl World {
         self.deadline
     }
 
+    /// Whether this is a run that goes on after processes were lost: this process takes the place of one of
+    /// them, or joins again.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
+    /// Joins the same run again, if its fabric can.
+    pub(crate) fn again(&self) -> Option<JoinAgain> {
+        self.again.clone()
+    }
+
+    /// From now on this is what the process keeps for others.
+    pub(crate) fn keep(&mut self, kept: Arc<Kept>) {
+        self.kept = kept;
+    }
+
     /// By which the only rank of this process can receive while it waits, if its fabric wakes nobody.
     pub(in crate::fabric) fn feed(&self) -> Option<Arc<dyn Feed>> {
         self.feed.clone()
@@ -105,7 +141,8 @@ impl World {
         let (tell, heard) = unbounded();
         // From here on, dropping `peers` closes the connections and waits for the threads.
         let others = Others::new(self.process, connections.clone(), Arc::clone(&self.aside));
-        let mut peers = Peers::new(self.process, connections.clone(), heard, others);
+        let kept = Arc::clone(&self.kept);
+        let mut peers = Peers::new(self.process, connections.clone(), heard, others, kept);
         let reader = |(process, connection): (u32, &Option<Arc<Connection>>)| {
             let reader = Reader {
                 process,
@@ -116,7 +153,8 @@ impl World {
                 calls: peers.calls(),
                 limits: Arc::clone(&peers.limits),
                 connections: connections.clone(),
-                kept: Kept::default(),
+                between: Between::default(),
+                keeps: Arc::clone(&self.kept),
             };
             Some(Box::new(reader) as Box<dyn ReadsFrames>)
         };

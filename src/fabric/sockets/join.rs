@@ -1,11 +1,11 @@
 //! A world whose processes are connected by sockets.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::bootstrap::{self, GRACE, Membership, Pair};
+use super::bootstrap::{self, Back, GRACE, Membership, Pair};
 use super::line::{Incoming, Sockets};
 use super::near::shortest;
 use crate::error::{FabricError, Result};
@@ -25,36 +25,68 @@ impl World {
     /// connect in time (the error names it), when another program listens there, or when processes differ:
     /// the error says which one, and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
+        join(membership, program, None)
+    }
+
+    /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. It calls
+    /// `known` when process 0 knows this spare. Returns
+    /// the number of a process that was lost, and how many processes there are: whoever calls this then joins
+    /// with that number. `None` when the run has ended. `process` and `processes` of the membership do not
+    /// count.
+    ///
+    /// # Errors
+    /// As for [`World::join`]; also when process 0 was lost.
+    pub fn stand_by(membership: &Membership, known: impl FnOnce()) -> Result<Option<[u32; 2]>> {
         let membership = &Membership {
+            process: u32::MAX,
             deadline: membership.deadline.min(YEAR),
             ..membership.clone()
         };
-        let deadline = Instant::now() + membership.deadline;
-        let joined = bootstrap::join(membership, program, deadline)?;
-        let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
-        for (process, pair) in (0..).zip(joined.pairs) {
-            let connect = |Pair { data, watch }| {
-                let is_near = joined.local.contains(&process);
-                let offers = membership.process < process;
-                let (data, shared) = shortest(data, is_near, offers, deadline + GRACE)?;
-                let aside = Arc::clone(&aside);
-                Sockets::new(data, shared, watch, membership.silence, aside).map(Arc::new)
-            };
-            let line = pair.map(connect);
-            sockets.push(line.transpose().map_err(cannot_set_up(process))?);
-        }
-        let lines = Lines {
-            lines: sockets
-                .iter()
-                .map(|line| Some(Arc::clone(line.as_ref()?) as _))
-                .collect(),
-            start: Box::new(Threads(sockets)),
-            feed: None,
-            local: joined.local,
-            aside,
-        };
-        Ok(Self::new(membership.process, lines, membership.deadline))
+        bootstrap::stand_by(membership, known, Instant::now() + membership.deadline)
     }
+}
+
+/// `back`: if this process joins its run again.
+fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Result<World> {
+    let membership = &Membership {
+        deadline: membership.deadline.min(YEAR),
+        ..membership.clone()
+    };
+    let deadline = Instant::now() + membership.deadline;
+    let joined = bootstrap::join(membership, program, back, deadline)?;
+    let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
+    for (process, pair) in (0..).zip(joined.pairs) {
+        let connect = |Pair { data, watch }| {
+            let is_near = joined.local.contains(&process);
+            let offers = membership.process < process;
+            let (data, shared) = shortest(data, is_near, offers, deadline + GRACE)?;
+            let aside = Arc::clone(&aside);
+            Sockets::new(data, shared, watch, membership.silence, aside).map(Arc::new)
+        };
+        let line = pair.map(connect);
+        sockets.push(line.transpose().map_err(cannot_set_up(process))?);
+    }
+    let lines = Lines {
+        lines: sockets
+            .iter()
+            .map(|line| Some(Arc::clone(line.as_ref()?) as _))
+            .collect(),
+        start: Box::new(Threads(sockets)),
+        feed: None,
+        local: joined.local,
+        aside,
+    };
+    let world = World::new(membership.process, lines, membership.deadline);
+    if !membership.replaces {
+        return Ok(world);
+    }
+    let (membership, program, run) = (membership.clone(), program.to_owned(), joined.first);
+    let door = Mutex::new(joined.door);
+    let again = move |lost: &[u32]| {
+        let door = door.lock().unwrap_or_else(PoisonError::into_inner).take();
+        join(&membership, &program, Some(Back { run, lost, door }))
+    };
+    Ok(world.with_return(Arc::new(again), joined.goes_on))
 }
 
 /// Two threads for each other process: one reads frames, one watches the second connection.

@@ -12,8 +12,11 @@ use super::message::{Hello, Message, receive};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
 
-/// How often to look for new connections, and for what they say.
+/// How often to look for new connections, and for what they say, while processes connect.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a process may take at least to say who it is.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How many new connections are taken in at a time.
 const AT_A_TIME: usize = 64;
@@ -46,6 +49,7 @@ pub(super) struct Acceptor {
     strangers: Strangers,
     tell: Sender<Event>,
     events: Receiver<Event>,
+    pause: Duration,
 }
 
 impl Acceptor {
@@ -58,12 +62,30 @@ impl Acceptor {
             strangers: Strangers::default(),
             tell,
             events,
+            pause: PAUSE,
         })
     }
 
     /// From now on also takes connections from other processes of this run.
     pub(super) fn open(&mut self, run: Key) {
         self.gate.run = Some(run);
+    }
+
+    /// From now on only takes in who joins the run or waits beside it, and looks less often.
+    pub(super) fn rest(&mut self, pause: Duration) {
+        (self.gate.run, self.pause) = (None, pause);
+    }
+
+    /// From now on looks as often as while processes connect.
+    pub(super) fn wake(&mut self) {
+        self.pause = PAUSE;
+    }
+
+    /// Forgets all connections so far.
+    pub(super) fn begin_anew(&mut self) {
+        self.gate.run = None;
+        self.strangers = Strangers::default();
+        (self.tell, self.events) = unbounded();
     }
 
     /// What this process proves itself by.
@@ -84,7 +106,7 @@ impl Acceptor {
     /// The next event, or `None` when the deadline passes.
     pub(super) fn next(&mut self, deadline: Instant) -> Option<Event> {
         while Instant::now() < deadline {
-            if let Ok(event) = self.events.recv_timeout(PAUSE) {
+            if let Ok(event) = self.events.recv_timeout(self.pause) {
                 return Some(event);
             }
             self.take_in();
@@ -112,6 +134,7 @@ impl Acceptor {
 
     /// Hears what a process says that belongs to the run, on a thread of its own.
     fn greet(&self, stream: TcpStream, talk: Talk, deadline: Instant) {
+        let deadline = deadline.max(Instant::now() + PATIENCE);
         let (gate, tell) = (self.gate.clone(), self.tell.clone());
         let greet = move || {
             // If nobody waits any more, nobody needs to know.

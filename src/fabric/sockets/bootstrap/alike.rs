@@ -19,6 +19,11 @@ pub(super) fn objection(first: &Hello, process: u32, other: &Hello) -> Option<St
             "process {process} has the same number as process 0: give each its own RANK"
         ));
     }
+    if other.was_in.is_some() && other.was_in != first.was_in {
+        return Some(format!(
+            "process {process} was in another run, which has ended: start all processes again, with --resume"
+        ));
+    }
     other_program(process, &first.program, &other.program)
 }
 

@@ -1,26 +1,38 @@
 //! Process 0: waits for all others, checks that they belong to the run, and tells each one all addresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Arrival, Event};
 use super::alike::{objection, other_tls};
+use super::door::Waiting;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
 use crate::error::{FabricError, Result, SecretError};
 use crate::fabric::processes::{other_build, plain};
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::Gate;
+use crate::fabric::sockets::gate::{Gate, Purpose};
+
+/// The longest time between two looks at who is missing.
+const MOMENT: Duration = Duration::from_millis(100);
+
+/// A process that does not come within this time is taken for lost, and a spare for gone.
+const LATE: Duration = Duration::from_secs(10);
 
 /// Process 0 and the processes that have connected.
 struct Gathering<'a> {
     membership: &'a Membership,
     own: Hello,
-    acceptor: Acceptor,
+    waiting: Waiting,
+    /// The processes that were lost, as far as this one knows, if the run goes on.
+    lost: &'a [u32],
+    /// Since when it waits, and when a spare was asked to take a place.
+    since: Instant,
+    asked: BTreeMap<u32, Instant>,
     /// By process.
     members: Vec<Option<(Arc<Channel>, Hello)>>,
     /// For which processes somebody came that does not belong to the run.
@@ -28,49 +40,113 @@ struct Gathering<'a> {
     deadline: Instant,
 }
 
-/// The connections to all others, and where each process listens.
+/// The connections to all others, where each process listens, and who waits at the door for a loss. `lost` and
+/// `waiting`: if the run goes on after a loss.
 pub(super) fn gather(
     membership: &Membership,
     gate: Gate,
     hello: impl FnOnce(SocketAddr) -> Hello,
+    (lost, waiting): (&[u32], Option<Waiting>),
     deadline: Instant,
-) -> Result<(Known, Vec<Option<Pair>>)> {
+) -> Result<(Known, Vec<Option<Pair>>, Waiting)> {
+    let waiting = waiting.map_or_else(|| listen(membership, gate), Ok)?;
+    let mut gathering = Gathering {
+        membership,
+        own: hello(waiting.at),
+        waiting,
+        lost,
+        since: Instant::now(),
+        asked: BTreeMap::new(),
+        members: (0..membership.processes).map(|_| None).collect(),
+        unproven: BTreeSet::new(),
+        deadline,
+    };
+    loop {
+        let joined = gathering.admit_all().and_then(|()| gathering.connect());
+        match joined {
+            Ok((known, pairs)) => return Ok((known, pairs, gathering.waiting)),
+            Err(_) if gathering.goes_on() && Instant::now() < deadline => gathering.begin_anew(),
+            Err(error) => {
+                gathering.tell_all(&Message::Refused(error.to_string()));
+                gathering.waiting.end();
+                return Err(error);
+            }
+        }
+    }
+}
+
+/// Listens where the membership says.
+fn listen(membership: &Membership, gate: Gate) -> Result<Waiting> {
     let address = &membership.address;
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: address.clone(),
         source: Arc::new(source),
     };
     let places = places(membership, address.to_socket_addrs().map_err(cannot)?)?;
-    let (listener, own) = listen(&places).map_err(cannot)?;
-    let mut gathering = Gathering {
-        membership,
-        own: hello(own),
-        acceptor: Acceptor::new(listener, gate).map_err(cannot)?,
-        members: (0..membership.processes).map(|_| None).collect(),
-        unproven: BTreeSet::new(),
-        deadline,
-    };
-    let joined = gathering.admit_all().and_then(|()| gathering.connect());
-    joined.inspect_err(|error| gathering.tell_all(&Message::Refused(error.to_string())))
+    let (listener, at) = listen_at(&places).map_err(cannot)?;
+    Ok(Waiting::at(at, Acceptor::new(listener, gate).map_err(cannot)?))
 }
 
 impl Gathering<'_> {
+    /// Whether the run goes on after processes were lost. Then it also goes on if another one is lost while
+    /// all connect.
+    fn goes_on(&self) -> bool {
+        self.own.was_in.is_some()
+    }
+
+    /// A process was lost while all were connecting. All others come again.
+    fn begin_anew(&mut self) {
+        for (channel, _) in self.members.iter_mut().filter_map(Option::take) {
+            channel.close();
+        }
+        self.waiting.acceptor.begin_anew();
+    }
+
     /// Waits until all other processes have connected.
     fn admit_all(&mut self) -> Result<()> {
+        for arrival in std::mem::take(&mut self.waiting.early) {
+            self.admit(arrival)?;
+        }
         while self.members[1..].iter().any(Option::is_none) {
-            match self.acceptor.next(self.deadline) {
-                Some(Event::Came(arrival)) => self.admit(arrival)?,
+            self.call_spares();
+            let moment = self.deadline.min(Instant::now() + MOMENT);
+            match self.waiting.acceptor.next(moment) {
+                Some(Event::Came(arrival)) if arrival.purpose == Purpose::Join => self.admit(arrival)?,
+                Some(Event::Came(arrival)) => self.waiting.take(arrival),
                 Some(Event::Unproven(process)) => {
                     // It may call itself anything.
                     if (1..self.membership.processes).contains(&process) {
                         self.unproven.insert(process);
                     }
                 }
+                Some(Event::Said(process, _)) if self.goes_on() => self.members[process as usize] = None,
                 Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
+                None if Instant::now() < self.deadline => {}
                 None => return Err(self.too_late().into()),
             }
         }
         Ok(())
+    }
+
+    /// Asks spares to take the places of processes that were lost. One that does not come has gone itself, so
+    /// the next one is asked.
+    fn call_spares(&mut self) {
+        let (now, processes) = (Instant::now(), self.membership.processes);
+        if !self.goes_on() {
+            return;
+        }
+        for process in 1..processes {
+            let is_lost = self.lost.contains(&process) || now > self.since + LATE;
+            let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + LATE);
+            if !is_lost || is_asked || self.members[process as usize].is_some() {
+                continue;
+            }
+            if let Some(spare) = self.waiting.spares.pop() {
+                // If it has gone, it does not come.
+                let _ = send(&spare, &Message::Take { process, processes }, now + GRACE);
+                self.asked.insert(process, now);
+            }
+        }
     }
 
     /// Admits a process that has proved that it belongs to the run.
@@ -86,7 +162,8 @@ impl Gathering<'_> {
         match (objection, arrival.hello) {
             (None, Some(hello)) => {
                 // The deadline itself is not the end of this process.
-                self.acceptor
+                self.waiting
+                    .acceptor
                     .hear(process, &channel, self.deadline + GRACE)
                     .map_err(|_| FabricError::Vanished { process })?;
                 self.members[process as usize] = Some((channel, hello));
@@ -96,6 +173,9 @@ impl Gathering<'_> {
                 let cause = objection.unwrap_or_default();
                 // If it has gone already, nothing is lost.
                 let _ = send(&channel, &Message::Refused(cause.clone()), self.deadline);
+                if self.goes_on() {
+                    return Ok(());
+                }
                 Err(FabricError::Refused { cause }.into())
             }
         }
@@ -107,17 +187,21 @@ impl Gathering<'_> {
             process: 0,
             source: Arc::new(source),
         })?;
-        let run = self.acceptor.gate().key.of_run(&known.run);
-        self.acceptor.open(run);
+        let run = self.waiting.acceptor.gate().key.of_run(&known.run);
+        self.waiting.acceptor.open(run);
         self.tell_all(&Message::Welcome {
             addresses: known.addresses.clone(),
             run: known.run,
+            first: known.first,
         });
         let mut table = Table::new(0, self.membership.processes, self.own.address);
         let mut connected = 1;
         while connected < self.members.len() || !table.missing().is_empty() {
-            match self.acceptor.next(self.deadline) {
-                Some(Event::Came(arrival)) => table.take(arrival),
+            match self.waiting.acceptor.next(self.deadline) {
+                Some(Event::Came(arrival)) => match arrival.purpose {
+                    Purpose::Data | Purpose::Watch => table.take(arrival),
+                    Purpose::Join | Purpose::Spare => self.waiting.take(arrival),
+                },
                 Some(Event::Unproven(_)) => {}
                 Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
                 Some(Event::Said(process, Ok(Message::Failed(why)))) => {
@@ -150,7 +234,12 @@ impl Gathering<'_> {
         }
         let mut run = [0; 32];
         getrandom::fill(&mut run)?;
-        Ok(Known { addresses, run })
+        let first = self.own.was_in.unwrap_or(run);
+        Ok(Known {
+            addresses,
+            run,
+            first,
+        })
     }
 
     /// Tells all processes that have connected. If one has gone, its receiver notices it.
@@ -217,7 +306,7 @@ fn places(
 }
 
 /// Listens at the first of these places that is free.
-fn listen(places: &[(SocketAddr, Option<IpAddr>)]) -> io::Result<(TcpListener, SocketAddr)> {
+fn listen_at(places: &[(SocketAddr, Option<IpAddr>)]) -> io::Result<(TcpListener, SocketAddr)> {
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for (place, known) in places {
         match TcpListener::bind(place) {

@@ -17,10 +17,12 @@ pub(super) enum Message {
     /// To process 0: who joins the run.
     Hello(Hello),
     /// From process 0, when all have come: the addresses of all processes, and the number of this run, from
-    /// which all make its key.
+    /// which all make its key. `first` is the number that the run had when it began: it is another one if
+    /// processes were lost since, and the run goes on.
     Welcome {
         addresses: Vec<SocketAddr>,
         run: [u8; 32],
+        first: [u8; 32],
     },
     /// To process 0: this process is connected with all others.
     Connected,
@@ -28,6 +30,12 @@ pub(super) enum Message {
     Failed(String),
     /// From process 0: all processes are connected.
     Ready,
+    /// To a spare: process 0 knows it.
+    Known,
+    /// To a spare: it takes the place of this process, of so many.
+    Take { process: u32, processes: u32 },
+    /// To a spare: the run has ended.
+    Over,
     /// From process 0: why there is no run.
     Refused(String),
 }
@@ -44,6 +52,8 @@ pub(super) struct Hello {
     pub(super) binary: [u8; 32],
     /// What must be equal in all processes.
     pub(super) program: String,
+    /// The number of the run that it was in, and goes on with.
+    pub(super) was_in: Option<[u8; 32]>,
 }
 
 /// Sends a message before the deadline.

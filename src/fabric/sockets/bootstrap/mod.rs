@@ -3,11 +3,13 @@
 
 mod acceptor;
 mod alike;
+mod door;
 mod first;
 mod message;
 mod others;
 mod peer;
 mod reach;
+mod spare;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use super::channel::Channel;
 use super::gate::{Gate, Key, Secret};
 use crate::error::{FabricError, Result, SecretError};
 use crate::fabric::processes::binary;
+pub(super) use door::Door;
 use message::Hello;
 
 /// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
@@ -41,6 +44,9 @@ pub struct Membership {
     pub secret: Option<Secret>,
     /// Whether connections between machines are encrypted. It needs the feature `tls`, and a secret.
     pub tls: bool,
+    /// Whether the run goes on when a process is lost and another one takes its place: see
+    /// [`Pipeline::rejoin`](crate::Pipeline::rejoin). All processes say the same.
+    pub replaces: bool,
 }
 
 impl Membership {
@@ -62,6 +68,21 @@ pub(super) struct Joined {
     pub(super) pairs: Vec<Option<Pair>>,
     /// The processes on this one's machine, with this one, in order.
     pub(super) local: Vec<u32>,
+    /// The number that the run had when it began.
+    pub(super) first: [u8; 32],
+    /// Whether it goes on after processes were lost.
+    pub(super) goes_on: bool,
+    /// In process 0 of a run that replaces processes.
+    pub(super) door: Option<Door>,
+}
+
+/// What a process brings that joins its run again.
+pub(super) struct Back<'a> {
+    /// The number that the run had when it began.
+    pub(super) run: [u8; 32],
+    /// The processes that were lost, as far as this one knows.
+    pub(super) lost: &'a [u32],
+    pub(super) door: Option<Door>,
 }
 
 /// Where every process is. All know it once the last one has connected.
@@ -69,37 +90,50 @@ struct Known {
     addresses: Vec<SocketAddr>,
     /// The number of this run. Process 0 has drawn it at random.
     run: [u8; 32],
+    /// The number that it had when it began.
+    first: [u8; 32],
 }
 
-pub(super) fn join(membership: &Membership, program: &str, deadline: Instant) -> Result<Joined> {
+/// `back`: if this process joins its run again.
+pub(super) fn join(
+    membership: &Membership,
+    program: &str,
+    back: Option<Back<'_>>,
+    deadline: Instant,
+) -> Result<Joined> {
     let Membership {
         process, processes, ..
     } = *membership;
     if process >= processes {
         return Err(FabricError::NoSuchProcess { process, processes }.into());
     }
-    if membership.tls && membership.secret.is_none() {
-        return Err(FabricError::from(SecretError::NeededForTls).into());
-    }
-    if membership.tls && !cfg!(feature = "tls") {
-        return Err(FabricError::from(SecretError::NoTls).into());
-    }
-    let gate = Gate {
-        process,
-        tls: membership.tls,
-        key: Key::new(membership.secret.as_ref()),
-        run: None,
-    };
+    let gate = gate(membership)?;
+    let was_in = back.as_ref().map(|back| back.run);
     let hello = |address| Hello {
         processes,
         address,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         binary: *binary(),
         program: program.to_owned(),
+        was_in,
     };
-    let (known, pairs) = match process {
-        0 => first::gather(membership, gate, hello, deadline)?,
-        _ => others::come(membership, gate, hello, deadline)?,
+    let (known, pairs, door) = match process {
+        0 => {
+            let lost = back.as_ref().map_or(&[][..], |back| back.lost);
+            let waiting = back.and_then(|back| back.door?.close());
+            let gathered = first::gather(membership, gate, hello, (lost, waiting), deadline)?;
+            let (known, pairs, waiting) = gathered;
+            let door = membership.replaces.then(|| Door::open(waiting)).transpose();
+            let door = door.map_err(|source| FabricError::CannotListen {
+                address: membership.address.clone(),
+                source: Arc::new(source),
+            })?;
+            (known, pairs, door)
+        }
+        _ => {
+            let (known, pairs) = others::come(membership, &gate, hello, deadline)?;
+            (known, pairs, None)
+        }
     };
     let own = known.addresses[process as usize].ip();
     let all = (0..).zip(&known.addresses);
@@ -107,6 +141,35 @@ pub(super) fn join(membership: &Membership, program: &str, deadline: Instant) ->
     Ok(Joined {
         pairs,
         local: local.collect(),
+        first: known.first,
+        goes_on: known.first != known.run,
+        door,
+    })
+}
+
+/// Waits beside a run until a process is lost. Calls `known` when process 0 knows this spare. Returns its number and how many there are; `None` when the run
+/// has ended.
+pub(super) fn stand_by(
+    membership: &Membership,
+    known: impl FnOnce(),
+    deadline: Instant,
+) -> Result<Option<[u32; 2]>> {
+    spare::stand_by(membership, &gate(membership)?, known, deadline)
+}
+
+/// What a process of this membership proves itself by.
+fn gate(membership: &Membership) -> Result<Gate> {
+    if membership.tls && membership.secret.is_none() {
+        return Err(FabricError::from(SecretError::NeededForTls).into());
+    }
+    if membership.tls && !cfg!(feature = "tls") {
+        return Err(FabricError::from(SecretError::NoTls).into());
+    }
+    Ok(Gate {
+        process: membership.process,
+        tls: membership.tls,
+        key: Key::new(membership.secret.as_ref()),
+        run: None,
     })
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Event};
@@ -11,10 +12,13 @@ use super::message::{Hello, Message, receive, send};
 use super::peer::Table;
 use super::reach::reach;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{FabricError, Result, SecretError};
+use crate::error::{Error, FabricError, Result, SecretError};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side};
+
+/// The pause before all connect anew.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How long one of several addresses may be silent.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);
@@ -22,11 +26,37 @@ const ONE_ADDRESS: Duration = Duration::from_secs(2);
 /// The addresses of all processes, and the connections to the others.
 pub(super) fn come(
     membership: &Membership,
-    mut gate: Gate,
-    hello: impl FnOnce(SocketAddr) -> Hello,
+    gate: &Gate,
+    hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let first = Arc::new(reach_first(membership, &gate, deadline)?);
+    loop {
+        match come_once(membership, gate.clone(), &hello, deadline) {
+            Err(error) if membership.replaces && comes_again(&error) && Instant::now() < deadline => {
+                thread::sleep(PAUSE);
+            }
+            come => return come,
+        }
+    }
+}
+
+/// Whether a process was lost while all were connecting. Then all connect anew.
+fn comes_again(error: &Error) -> bool {
+    matches!(error, Error::Fabric(error) if matches!(
+        **error,
+        FabricError::FirstGone { .. }
+            | FabricError::Vanished { .. }
+            | FabricError::CannotReachPeer { .. }
+    ))
+}
+
+fn come_once(
+    membership: &Membership,
+    mut gate: Gate,
+    hello: impl Fn(SocketAddr) -> Hello,
+    deadline: Instant,
+) -> Result<(Known, Vec<Option<Pair>>)> {
+    let first = Arc::new(reach_first(membership, &gate, Purpose::Join, deadline)?);
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: "a free port".to_owned(),
         source: Arc::new(source),
@@ -62,9 +92,15 @@ fn introduce(membership: &Membership, first: &Channel, hello: Hello, deadline: I
     let deadline = deadline + GRACE;
     let said = send(first, &Message::Hello(hello), deadline).and_then(|()| receive(first, deadline));
     match said {
-        Ok(Message::Welcome { addresses, run }) if addresses.len() == membership.processes as usize => {
-            Ok(Known { addresses, run })
-        }
+        Ok(Message::Welcome {
+            addresses,
+            run,
+            first,
+        }) if addresses.len() == membership.processes as usize => Ok(Known {
+            addresses,
+            run,
+            first,
+        }),
         Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
         Ok(_) => Err(foreign(&membership.address).into()),
         Err(error) => Err(unheard(membership, error).into()),
@@ -119,7 +155,7 @@ fn foreign(address: &str) -> FabricError {
 }
 
 /// Why process 0 did not answer.
-fn unheard(membership: &Membership, error: io::Error) -> FabricError {
+pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError {
     let address = membership.address.clone();
     match error.kind() {
         ErrorKind::InvalidData => FabricError::Foreign { address },
@@ -134,8 +170,13 @@ fn unheard(membership: &Membership, error: io::Error) -> FabricError {
     }
 }
 
-/// Connects to process 0 once it listens.
-fn reach_first(membership: &Membership, gate: &Gate, deadline: Instant) -> Result<Channel> {
+/// Connects to process 0 once it listens, for this purpose.
+pub(super) fn reach_first(
+    membership: &Membership,
+    gate: &Gate,
+    purpose: Purpose,
+    deadline: Instant,
+) -> Result<Channel> {
     let address = &membership.address;
     let own_only = membership.secret.is_none();
     let needed = || {
@@ -148,24 +189,23 @@ fn reach_first(membership: &Membership, gate: &Gate, deadline: Instant) -> Resul
     }
     let connect = |time| connect_any(address, own_only, time);
     let has_secret = membership.secret.is_some();
-    let (channel, talk) =
-        reach(connect, gate, (0, Purpose::Join), deadline).map_err(|rebuff| match rebuff {
-            // Where the name leads may be known only now.
-            Rebuff::Unreached(_) if own_only && leads_away(address) => needed(),
-            Rebuff::Unreached(error) => FabricError::CannotReach {
-                address: address.clone(),
-                seconds: membership.deadline.as_secs_f64(),
-                source: Arc::new(error),
-            },
-            Rebuff::Failed(error) => unheard(membership, error),
-            Rebuff::NotTaken => FabricError::from(SecretError::NotLetIn {
-                address: address.clone(),
-                has_secret,
-            }),
-            Rebuff::Impostor => FabricError::from(SecretError::Impostor {
-                address: address.clone(),
-            }),
-        })?;
+    let (channel, talk) = reach(connect, gate, (0, purpose), deadline).map_err(|rebuff| match rebuff {
+        // Where the name leads may be known only now.
+        Rebuff::Unreached(_) if own_only && leads_away(address) => needed(),
+        Rebuff::Unreached(error) => FabricError::CannotReach {
+            address: address.clone(),
+            seconds: membership.deadline.as_secs_f64(),
+            source: Arc::new(error),
+        },
+        Rebuff::Failed(error) => unheard(membership, error),
+        Rebuff::NotTaken => FabricError::from(SecretError::NotLetIn {
+            address: address.clone(),
+            has_secret,
+        }),
+        Rebuff::Impostor => FabricError::from(SecretError::Impostor {
+            address: address.clone(),
+        }),
+    })?;
     match talk.wants_tls(Side::Listens) == membership.tls {
         true => Ok(channel),
         false => Err(FabricError::Refused {

@@ -18,7 +18,7 @@ impl Gate {
     /// The key of connections for this purpose. `None` if this process takes no such connection now.
     pub(super) fn key(&self, purpose: Purpose) -> Option<&Key> {
         match purpose {
-            Purpose::Join => Some(&self.key),
+            Purpose::Join | Purpose::Spare => Some(&self.key),
             Purpose::Data | Purpose::Watch => self.run.as_ref(),
         }
     }

@@ -14,7 +14,7 @@ use std::io;
 use super::key::Key;
 
 /// The beginning of the first two messages. Anything else comes from another program.
-pub(super) const MAGIC: [u8; 8] = *b"PIPEWRT3";
+pub(super) const MAGIC: [u8; 8] = *b"PIPEWRT4";
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +26,12 @@ pub(in crate::fabric::sockets) enum Purpose {
     Data,
     /// To see whether the other process's machine is there.
     Watch,
+    /// To process 0: to wait beside the run, until a process is lost.
+    Spare,
 }
 
 impl Purpose {
-    const ALL: [Self; 3] = [Self::Join, Self::Data, Self::Watch];
+    const ALL: [Self; 4] = [Self::Join, Self::Data, Self::Watch, Self::Spare];
 }
 
 /// The side of a connection.

@@ -1,0 +1,51 @@
+//! The thread that gives another process what it is to keep.
+
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crossbeam_channel::{Sender, unbounded};
+
+use super::connection::Connection;
+use super::kept::Item;
+use crate::ended::await_end;
+
+/// Gives items to one process, one after the other, beside the steps.
+pub(super) struct Giving {
+    items: Option<Sender<Item>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Giving {
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn to(connection: &Arc<Connection>) -> std::io::Result<Self> {
+        let (items, given) = unbounded::<Item>();
+        let connection = Arc::clone(connection);
+        let give = move || {
+            // If the process has gone, it needs nothing.
+            let _ = given.iter().try_for_each(|item| connection.give(&item));
+        };
+        let thread = thread::Builder::new().name("snapshots".to_owned()).spawn(give)?;
+        Ok(Self {
+            items: Some(items),
+            thread: Some(thread),
+        })
+    }
+
+    pub(super) fn give(&self, item: Item) {
+        if let Some(items) = &self.items {
+            // If the thread has ended, the process has gone.
+            let _ = items.send(item);
+        }
+    }
+}
+
+/// The connection has been closed before, so the thread ends.
+impl Drop for Giving {
+    fn drop(&mut self) {
+        self.items = None;
+        if let Some(thread) = self.thread.take() {
+            await_end(thread);
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Process 0's door while its run goes on: spares wait there, and those that take the place of a process before
+//! process 0 knows that it was lost.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::acceptor::{Acceptor, Arrival, Event};
+use super::message::{Message, send};
+use crate::fabric::sockets::channel::Channel;
+use crate::fabric::sockets::gate::Purpose;
+
+/// The time between two looks whether somebody has come.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How long a spare may take to read a message.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The most spares.
+const MOST: usize = 64;
+
+/// Who waits at the door, and the door itself.
+pub(super) struct Waiting {
+    /// Where it is.
+    pub(super) at: SocketAddr,
+    pub(super) acceptor: Acceptor,
+    pub(super) spares: Vec<Arc<Channel>>,
+    /// Those that have come too early.
+    pub(super) early: Vec<Arrival>,
+}
+
+/// A thread that listens at process 0's address. When this is dropped, the run has ended, and spares are told.
+pub(in crate::fabric::sockets) struct Door {
+    closes: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Waiting>>,
+}
+
+impl Waiting {
+    pub(super) fn at(at: SocketAddr, acceptor: Acceptor) -> Self {
+        Self {
+            at,
+            acceptor,
+            spares: Vec::new(),
+            early: Vec::new(),
+        }
+    }
+
+    /// Takes in somebody who has come while the processes were not connecting.
+    pub(super) fn take(&mut self, arrival: Arrival) {
+        match arrival.purpose {
+            Purpose::Spare if self.spares.len() < MOST => {
+                if send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE).is_ok() {
+                    self.spares.push(arrival.channel);
+                }
+            }
+            Purpose::Join => self.early.push(arrival),
+            // Its connection is closed.
+            Purpose::Spare | Purpose::Data | Purpose::Watch => {}
+        }
+    }
+
+    /// Tells the spares that the run has ended.
+    pub(super) fn end(&mut self) {
+        for spare in self.spares.drain(..) {
+            // If it has gone, it need not know.
+            let _ = send(&spare, &Message::Over, Instant::now() + PATIENCE);
+        }
+    }
+}
+
+impl Door {
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn open(mut waiting: Waiting) -> std::io::Result<Self> {
+        waiting.acceptor.rest(LOOK);
+        let closes = Arc::<AtomicBool>::default();
+        let told = Arc::clone(&closes);
+        let wait = move || {
+            while !told.load(Ordering::Relaxed) {
+                if let Some(Event::Came(arrival)) = waiting.acceptor.next(Instant::now() + LOOK) {
+                    waiting.take(arrival);
+                }
+            }
+            waiting.acceptor.wake();
+            waiting
+        };
+        let thread = thread::Builder::new().name("door".to_owned()).spawn(wait)?;
+        Ok(Self {
+            closes,
+            thread: Some(thread),
+        })
+    }
+
+    /// Who waits there. Nothing is told to them.
+    pub(super) fn close(&mut self) -> Option<Waiting> {
+        self.closes.store(true, Ordering::Relaxed);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        if let Some(mut waiting) = self.close() {
+            waiting.end();
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Joins a run again after another process was lost, and goes on.
+
+use std::time::Duration;
+
+use pipewright_stages::Stage;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::again::{Again, Rejoined};
+use super::launch::launch;
+use super::metrics;
+use super::on_its_way::Beside;
+use super::parts::Parts;
+use super::running::Pipeline;
+use crate::error::{Error, RestartError, Result};
+use crate::fabric::World;
+
+/// Launches a pipeline. If it joins a run that goes on after processes were lost, it takes back what is kept
+/// of its ranks.
+pub(super) fn launch_or_join<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
+    let Some(world) = parts.world.take() else {
+        return launch(&parts, None);
+    };
+    match (world.again(), &parts.restarting) {
+        (Some(join), Some(_)) => Again::new(join, world.deadline(), parts).launch(world),
+        _ => launch(&parts, Some(world)),
+    }
+}
+
+impl<S: Stage> Again<S> {
+    /// Launches the pipeline for the first time. If the run had begun before, the other processes wait for
+    /// this one, and if another one is lost meanwhile, it joins again, as they do.
+    fn launch(mut self: Box<Self>, world: World) -> Result<Pipeline<S>> {
+        let goes_on = world.goes_on();
+        let mut launched = self.launch_in(world, Vec::new());
+        while goes_on
+            && let Err(error) = &launched
+            && let Some(lost) = error.lost_process()
+        {
+            let lost = vec![lost];
+            launched = (self.join)(&lost).and_then(|world| self.launch_in(world, lost));
+        }
+        launched.map(|mut pipeline| {
+            pipeline.again = Some(self);
+            pipeline
+        })
+    }
+
+    /// Launches the pipeline, and takes back what is kept of its ranks if the run had begun before.
+    fn launch_in(&mut self, mut world: World, lost: Vec<u32>) -> Result<Pipeline<S>> {
+        let goes_on = world.goes_on();
+        self.join = world.again().ok_or(RestartError::CannotRejoin)?;
+        world.keep(self.snapshots.kept());
+        let mut pipeline = launch(&self.parts, Some(world))?;
+        pipeline.ranks.heed(self.interrupt.clone());
+        self.snapshots.allow(pipeline.most_kept());
+        if goes_on {
+            let step = pipeline.take_back(&mut self.snapshots)?;
+            pipeline.rejoined = Some(Rejoined { lost, step });
+        }
+        Ok(pipeline)
+    }
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// Whether [`Pipeline::rejoin`] can help after this failure: another process was lost, this one can join
+    /// its run again, and process 0 is there, to which all connect.
+    pub fn may_rejoin(&self, failure: &Error) -> bool {
+        if self.again.is_none() || !failure.is_echo() {
+            return false;
+        }
+        let mut lost = self.ranks.peers().lost();
+        lost.extend(failure.lost_process());
+        !lost.is_empty() && !lost.contains(&0)
+    }
+
+    /// Joins the run again after another process was lost, when that one has been started again with its
+    /// number. All processes that are left do this. They stop their ranks, connect again at the same address,
+    /// and build their stages anew. Then all take back the newest weights and optimizer state that all of
+    /// them had at one step: each process keeps its own in memory, and those of the process before it. The
+    /// training goes on with that step, with the same bits.
+    ///
+    /// It needs a [`World`] that was joined with
+    /// [`Membership::replaces`](crate::fabric::Membership::replaces), and
+    /// [`PipelineBuilder::restarts`](super::PipelineBuilder::restarts).
+    ///
+    /// ```no_run
+    /// # use pipewright::{Pipeline, Result, stages::Sequential};
+    /// # fn train(pipeline: &mut Pipeline<Sequential>) -> Result<()> {
+    /// while pipeline.next_step() < 1000 {
+    ///     match pipeline.step() {
+    ///         Ok(report) => println!("step {}: {}", report.step, report.loss),
+    ///         Err(failure) if pipeline.may_rejoin(&failure) => {
+    ///             if pipeline.rejoin()?.step.is_none() {
+    ///                 pipeline.load("a checkpoint")?;
+    ///             }
+    ///         }
+    ///         Err(failure) => return Err(failure),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RestartError::CannotRejoin`] if this pipeline cannot; otherwise as for
+    /// [`World::join`] and [`PipelineBuilder::launch`](super::PipelineBuilder::launch).
+    /// It may be called again if another process was lost meanwhile: see [`Pipeline::may_rejoin`].
+    pub fn rejoin(&mut self) -> Result<Rejoined> {
+        let mut again = self.again.take().ok_or(RestartError::CannotRejoin)?;
+        let lost = self.ranks.peers().lost();
+        self.ranks.leave(lost.first().copied().unwrap_or_default());
+        self.loaders.clear();
+        self.beside = Beside::default();
+        let launched = (again.join)(&lost).and_then(|world| again.launch_in(world, lost));
+        match launched {
+            Ok(mut pipeline) => {
+                pipeline.again = Some(again);
+                pipeline.known_steps = self.known_steps;
+                metrics::rejoined();
+                *self = pipeline;
+                Ok(self.rejoined.clone().unwrap_or_default())
+            }
+            Err(error) => {
+                self.again = Some(again);
+                Err(error)
+            }
+        }
+    }
+
+    /// How often processes may be replaced.
+    pub(crate) fn most_rejoins(&self) -> u32 {
+        self.again.as_ref().map_or(0, |again| again.most)
+    }
+
+    /// How long a run waits for a process that takes the place of a lost one.
+    pub(crate) fn waits(&self) -> Duration {
+        self.again.as_ref().map_or(Duration::ZERO, |again| again.waits)
+    }
+
+    /// What process 0 brings. Every process receives it.
+    ///
+    /// # Errors
+    /// If any process brings an error: the first cause, on every process.
+    pub(crate) fn of_first<T: Serialize + DeserializeOwned>(
+        &mut self,
+        what: &str,
+        own: Result<T>,
+    ) -> Result<T> {
+        self.begin(format_args!("{what}"))?;
+        let all = self.ranks.spread(what, own.map(|own| vec![own]));
+        Ok(self.note(all)?.swap_remove(0))
+    }
+
+    /// How this process came into its run, if that had begun before.
+    pub fn rejoined(&self) -> Option<&Rejoined> {
+        self.rejoined.as_ref()
+    }
+}

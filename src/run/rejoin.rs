@@ -1,0 +1,128 @@
+//! A run goes on after a process was lost: all join again, and return to a step whose weights are there.
+
+use std::time::Instant;
+
+use pipewright_stages::Stage;
+use serde::{Deserialize, Serialize};
+
+use super::best::BestSoFar;
+use super::event::Event;
+use super::loss::{Loss, Return};
+use super::session::Session;
+use crate::checkpoint::named_step;
+use crate::error::RestartError;
+use crate::{Error, Result};
+
+/// What all processes of a run must know when it goes on, as process 0 knows it.
+#[derive(Serialize, Deserialize)]
+struct Common {
+    best: BestSoFar,
+    saved: Option<u64>,
+    unproven: u64,
+    losses: u32,
+    /// The newest checkpoint, if they have nothing in memory.
+    checkpoint: Option<u64>,
+}
+
+impl<S: Stage> Session<'_, S> {
+    /// Goes on after a failure, if it was the loss of another process, and that is allowed.
+    ///
+    /// # Errors
+    /// The failure, if the run cannot go on; [`RestartError`]; whatever [`Pipeline::rejoin`] returns.
+    ///
+    /// [`Pipeline::rejoin`]: crate::Pipeline::rejoin
+    pub(super) fn rejoin(&mut self, mut failure: Error) -> Result<()> {
+        let (step, since) = (self.done(), Instant::now());
+        loop {
+            self.allow(failure, step)?;
+            self.rejoining.pause();
+            let joined = self.pipeline.rejoin().and_then(|_| self.go_on());
+            match joined {
+                Ok(checkpoint) => {
+                    self.tell_return(step, checkpoint, since);
+                    return Ok(());
+                }
+                Err(error) => failure = error,
+            }
+        }
+    }
+
+    /// Counts a loss, and tells it.
+    fn allow(&mut self, failure: Error, step: u64) -> Result<()> {
+        let most = self.pipeline.most_rejoins();
+        if most == 0 || self.interrupt.is_requested() || !self.pipeline.may_rejoin(&failure) {
+            return Err(match failure.lost_process() {
+                Some(0) if most > 0 => RestartError::FirstLost {
+                    checkpoint: self.dir.last().ok().flatten(),
+                }
+                .into(),
+                _ => failure,
+            });
+        }
+        if self.rejoining.losses == most {
+            return Err(RestartError::KeepsLosing {
+                replaced: most,
+                step,
+                source: Box::new(failure),
+            }
+            .into());
+        }
+        self.rejoining.losses += 1;
+        let loss = Loss {
+            step,
+            why: failure.to_string(),
+            waits: self.pipeline.waits(),
+        };
+        self.listeners.tell(&Event::Loss(&loss));
+        self.note(&loss.to_string());
+        Ok(())
+    }
+
+    /// With all other processes: what the run must know to go on. Returns the steps done in the checkpoint
+    /// that was loaded, if the processes had nothing in memory.
+    pub(super) fn go_on(&mut self) -> Result<Option<u64>> {
+        self.pipeline
+            .compare("comparing runs", self.rejoining.in_common.clone())?;
+        let in_memory = self.pipeline.rejoined().and_then(|rejoined| rejoined.step);
+        let own = self.common(in_memory);
+        let common = self.pipeline.of_first("going on after a loss", own)?;
+        if in_memory.is_none() {
+            let step = common.checkpoint.ok_or(RestartError::NothingLeft)?;
+            self.pipeline.load(self.dir.checkpoint(step))?;
+        }
+        self.best = common.best;
+        self.rejoining.losses = common.losses;
+        self.saving.go_on(common.saved, common.unproven);
+        // Only processes that have been there from the first step on could trace the same steps.
+        self.tracer = None;
+        self.forecast.take_if(|forecast| forecast.predicted().is_none());
+        Ok(common.checkpoint)
+    }
+
+    fn common(&self, in_memory: Option<u64>) -> Result<Common> {
+        let checkpoint = match in_memory {
+            Some(_) => None,
+            None => self.dir.last()?.and_then(|newest| named_step(&newest)),
+        };
+        Ok(Common {
+            best: self
+                .rejoining
+                .best_at(in_memory.or(checkpoint).unwrap_or_default()),
+            saved: self.saving.saved,
+            unproven: self.saving.unproven,
+            losses: self.rejoining.losses,
+            checkpoint,
+        })
+    }
+
+    fn tell_return(&mut self, step: u64, checkpoint: Option<u64>, since: Instant) {
+        let back = Return {
+            step: self.done(),
+            repeats: step.saturating_sub(self.done()),
+            checkpoint: checkpoint.map(|step| self.dir.checkpoint(step)),
+            seconds: since.elapsed().as_secs_f64(),
+        };
+        self.listeners.tell(&Event::Return(&back));
+        self.note(&back.to_string());
+    }
+}

@@ -1,0 +1,57 @@
+//! What a run needs to go on after a process was lost.
+
+use std::thread;
+use std::time::Duration;
+
+use super::best::BestSoFar;
+use super::told::Told;
+
+/// The pause before the run goes on after its second loss. It doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// The settings that must be equal in all processes, by name.
+pub(super) type InCommon = Vec<(String, String)>;
+
+/// What a run needs to go on after the loss of a process.
+#[derive(Debug)]
+pub(super) struct Rejoining {
+    /// What must be equal in all processes.
+    pub(super) in_common: InCommon,
+    /// How often processes were lost.
+    pub(super) losses: u32,
+    pub(super) told: Told,
+    /// The best checkpoint whenever it was another one, the oldest first.
+    bests: Vec<BestSoFar>,
+}
+
+impl Rejoining {
+    pub(super) fn new(in_common: InCommon, best: BestSoFar) -> Self {
+        Self {
+            in_common,
+            losses: 0,
+            told: Told::default(),
+            bests: vec![best],
+        }
+    }
+
+    /// There is a new best checkpoint.
+    pub(super) fn add_best(&mut self, best: &BestSoFar) {
+        self.bests.push(best.clone());
+    }
+
+    /// The best checkpoint when so many steps were done.
+    pub(super) fn best_at(&self, done: u64) -> BestSoFar {
+        let was = |best: &&BestSoFar| best.best.is_none_or(|best| best.step <= done);
+        self.bests.iter().rev().find(was).cloned().unwrap_or_default()
+    }
+
+    /// Waits before the next of several losses is made good.
+    pub(super) fn pause(&self) {
+        if let Some(doubled) = self.losses.checked_sub(2) {
+            thread::sleep(PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST));
+        }
+    }
+}
