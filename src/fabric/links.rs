@@ -14,8 +14,9 @@ use crate::id::WorldRank;
 
 /// Carries what the ranks of one process send each other.
 pub trait Links<W>: Send + Sync + 'static {
-    /// A rank sends a parcel. [`Parcel::deliver`] hands it over, at any time and on any thread. Of those with
-    /// one [`Load`] from one rank to another, each must arrive once, in the order in which they were sent.
+    /// A rank sends a parcel. [`Parcel::deliver`] hands it over, at any time and on any thread. Of those
+    /// with one call and one [`Load`] from one rank to another, each must arrive once, in the order in which
+    /// they were sent.
     fn carry(&self, parcel: Parcel<W>);
 
     /// A rank has taken all that has arrived, and waits for more. Returns when there may be something. It may

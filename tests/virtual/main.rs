@@ -34,7 +34,7 @@ use story::Story;
 use world::World;
 
 /// How many seeds run if nobody says otherwise: they take seconds.
-const SEEDS: u64 = 800;
+const SEEDS: u64 = 600;
 
 /// For each seed of training, so many programs of ends run, which are short.
 const PROGRAMS: u64 = 5;
