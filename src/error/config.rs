@@ -305,8 +305,8 @@ pub enum ProcessesProblem {
     NoMpi,
     /// A spare for a run that replaces no process.
     #[error(
-        "a spare takes the place of a process that is lost, but with train.restarts = 0 a lost process ends the \
-         run"
+        "a spare takes the place of a process that is lost, but with train.restarts = 0 a lost process ends \
+         the run"
     )]
     NoSpare,
     /// No setting says where process 0 listens.

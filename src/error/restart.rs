@@ -32,8 +32,8 @@ pub enum RestartError {
     },
     /// Process 0 was lost.
     #[error(
-        "process 0 has stopped without saying why: it was killed, or its machine or the network failed; it is \
-         the one that cannot be replaced, {}",
+        "process 0 has stopped without saying why: it was killed, or its machine or the network failed; it \
+         is the one that cannot be replaced, {}",
         match checkpoint {
             Some(checkpoint) => format!(
                 "so start all processes again, with --resume, which continues from {}",

@@ -126,7 +126,7 @@ impl<S: Stage> Pipeline<S> {
 
     /// Whether a process keeps the snapshots of all ranks of this one.
     fn has_all_of(&self, process: u32, has: &Has, stamp: Stamp) -> bool {
-        let mut ranks = self.ranks.mesh().ranks_of(process).into_iter();
+        let mut ranks = self.ranks.mesh().ranks_of(process);
         ranks.all(|rank| has.kept.contains(&(rank, stamp)))
     }
 

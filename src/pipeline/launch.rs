@@ -94,7 +94,7 @@ pub(super) fn launch<S: Stage>(parts: &Parts<S>, world: Option<World>) -> Result
         schedules,
         groups,
         optimizer: Arc::clone(&parts.optimizer),
-        learning_rate: parts.learning_rate.clone(),
+        learning_rate: parts.learning_rate,
         stale,
         text: Text::default(),
         beside: Beside::default(),

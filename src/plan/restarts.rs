@@ -4,8 +4,8 @@ use crate::id::Rank;
 use crate::plan::StageMemory;
 use crate::schedule::Schedule;
 
-/// The most bytes for each rank that processes keep so that one that dies can be replaced: two snapshots of its
-/// own, and two of a rank of another process.
+/// The most bytes for each rank that processes keep so that one that dies can be replaced: two snapshots of
+/// its own, and two of a rank of another process.
 pub fn kept_for_others(schedule: &Schedule, stages: &[StageMemory]) -> Vec<f64> {
     let mut snapshots = vec![0.0; schedule.ranks() as usize];
     for (rank, stage) in schedule.placement().iter().zip(stages) {

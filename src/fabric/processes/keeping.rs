@@ -1,6 +1,7 @@
 //! What processes do so that a lost one can be replaced: they keep something for each other, and leave to
 //! join the run again.
 
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 
 use super::connection::leave;
@@ -29,14 +30,14 @@ impl Peers {
     pub(crate) fn give(&self, process: u32, item: Item) -> Result<()> {
         let mut giving = self.giving.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(connection) = &self.connections[process as usize] {
-            if !giving.contains_key(&process) {
-                let to = Giving::to(connection).map_err(Arc::new);
-                giving.insert(
-                    process,
-                    to.map_err(|source| FabricError::Thread { process, source })?,
-                );
-            }
-            giving[&process].give(item);
+            let to = match giving.entry(process) {
+                Entry::Occupied(to) => to.into_mut(),
+                Entry::Vacant(place) => {
+                    let to = Giving::to(connection).map_err(Arc::new);
+                    place.insert(to.map_err(|source| FabricError::Thread { process, source })?)
+                }
+            };
+            to.give(item);
         }
         Ok(())
     }

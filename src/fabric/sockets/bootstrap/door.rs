@@ -1,5 +1,5 @@
-//! Process 0's door while its run goes on: spares wait there, and those that take the place of a process before
-//! process 0 knows that it was lost.
+//! Process 0's door while its run goes on: spares wait there, and those that take the place of a process
+//! before process 0 knows that it was lost.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub(super) struct Waiting {
     pub(super) early: Vec<Arrival>,
 }
 
-/// A thread that listens at process 0's address. When this is dropped, the run has ended, and spares are told.
+/// A thread that listens at process 0's address. When this is dropped, the run has ended, and spares are
+/// told.
 pub(in crate::fabric::sockets) struct Door {
     closes: Arc<AtomicBool>,
     thread: Option<JoinHandle<Waiting>>,

@@ -40,8 +40,8 @@ struct Gathering<'a> {
     deadline: Instant,
 }
 
-/// The connections to all others, where each process listens, and who waits at the door for a loss. `lost` and
-/// `waiting`: if the run goes on after a loss.
+/// The connections to all others, where each process listens, and who waits at the door for a loss. `lost`
+/// and `waiting`: if the run goes on after a loss.
 pub(super) fn gather(
     membership: &Membership,
     gate: Gate,

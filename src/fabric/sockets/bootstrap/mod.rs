@@ -147,8 +147,8 @@ pub(super) fn join(
     })
 }
 
-/// Waits beside a run until a process is lost. Calls `known` when process 0 knows this spare. Returns its number and how many there are; `None` when the run
-/// has ended.
+/// Waits beside a run until a process is lost. Calls `known` when process 0 knows this spare. Returns its
+/// number and how many there are; `None` when the run has ended.
 pub(super) fn stand_by(
     membership: &Membership,
     known: impl FnOnce(),

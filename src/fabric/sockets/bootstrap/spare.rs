@@ -13,8 +13,8 @@ use crate::fabric::sockets::gate::{Gate, Purpose};
 /// For ever: an `Instant` cannot be far in the future.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Waits beside the run of this membership. Calls `known` when process 0 knows this spare. Returns the number of the process whose place it takes, and the
-/// number of processes; `None` when the run has ended.
+/// Waits beside the run of this membership. Calls `known` when process 0 knows this spare. Returns the
+/// number of the process whose place it takes, and the number of processes; `None` when the run has ended.
 pub(super) fn stand_by(
     membership: &Membership,
     gate: &Gate,
