@@ -12,7 +12,7 @@ use super::row_sums::{squares, totals};
 use crate::threads;
 
 /// How many heads ahead numbers are prefetched.
-const AHEAD: usize = 8;
+const AHEAD: usize = 16;
 
 /// The rows of tokens. Each is `width` numbers wide and begins with the groups of heads that are normalised,
 /// first those of queries, then those of keys. What follows passes.
