@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         false => {
             model.merge_adapters();
-            pretrained::write(&args.folder, &architecture, weights_of(&mut model))?;
+            pretrained::write(&args.folder, &architecture, &[], weights_of(&mut model))?;
             ""
         }
     };

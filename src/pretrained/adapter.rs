@@ -10,7 +10,7 @@ use super::families::{gpt2, llama};
 use super::json::Json;
 use super::mapped::Mapped;
 use super::weights::Weights;
-use super::write::{make_folder, write_tensors};
+use super::write::{fill, write_tensors};
 use crate::error::{Error, PretrainedError, Result};
 
 /// The file that describes adapters.
@@ -180,7 +180,6 @@ pub fn write_adapters(
     base: Option<&Path>,
     weights: impl FnMut(&str) -> Result<Vec<f32>>,
 ) -> Result<()> {
-    make_folder(folder)?;
     let names = Names::of(architecture.name());
     let modules = targets.iter().filter_map(|(target, _)| names.theirs(target));
     let described = json!({
@@ -197,9 +196,11 @@ pub fn write_adapters(
     });
     let path = folder.join(ADAPTER_CONFIG);
     let text = format!("{described:#}\n");
-    fs::write(&path, text).map_err(Error::io("write", &path))?;
     let table = table(architecture, adapters.rank, targets);
-    write_tensors(&folder.join(WEIGHTS), &table, weights)
+    fill(folder, || {
+        fs::write(&path, text).map_err(Error::io("write", &path))?;
+        write_tensors(&folder.join(WEIGHTS), &table, weights)
+    })
 }
 
 /// The parameters of adapters, each with its tensor there.

@@ -11,8 +11,11 @@ mod families;
 mod fused;
 mod gguf;
 mod json;
+#[cfg(target_os = "linux")]
+mod map;
 mod mapped;
 mod numbers;
+mod opened;
 mod regular;
 mod sizes;
 mod start;

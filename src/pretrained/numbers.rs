@@ -3,12 +3,16 @@
 use std::fs::File;
 use std::io;
 
+use pipewright_stages::threads;
 use safetensors::Dtype;
 
 use crate::data::read_at;
 
-/// How many bytes are converted at a time.
-const BLOCK: usize = 1 << 16;
+/// How many numbers a thread reads at a time.
+const BLOCK: usize = 1 << 18;
+
+/// How many of 16 bits are read before they are converted.
+const HALVES: usize = 1 << 15;
 
 /// The bytes of a number. `None`: a format that is not read.
 pub(super) fn width(dtype: Dtype) -> Option<usize> {
@@ -19,15 +23,22 @@ pub(super) fn width(dtype: Dtype) -> Option<usize> {
     }
 }
 
-/// Reads numbers from an offset on.
+/// Reads numbers from an offset on. The threads of the rank share them.
 pub(super) fn read_numbers(file: &File, offset: u64, dtype: Dtype, numbers: &mut [f32]) -> io::Result<()> {
+    let width = width(dtype).expect("such a tensor is refused");
+    threads::share(numbers, BLOCK, |first, block| {
+        read_block(file, offset + (first * width) as u64, dtype, block)
+    })
+}
+
+fn read_block(file: &File, offset: u64, dtype: Dtype, numbers: &mut [f32]) -> io::Result<()> {
     let widen = match dtype {
         Dtype::BF16 => |bits: u16| f32::from_bits(u32::from(bits) << 16),
         Dtype::F16 => of_half,
         _ => return read_at(file, bytemuck::cast_slice_mut(numbers), offset),
     };
-    let (mut halves, mut at) = (vec![0_u16; BLOCK / 2], offset);
-    for block in numbers.chunks_mut(BLOCK / 2) {
+    let (mut halves, mut at) = (vec![0_u16; HALVES.min(numbers.len())], offset);
+    for block in numbers.chunks_mut(HALVES) {
         let halves = &mut halves[..block.len()];
         read_at(file, bytemuck::cast_slice_mut(halves), at)?;
         for (number, half) in block.iter_mut().zip(halves) {

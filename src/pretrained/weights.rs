@@ -1,11 +1,10 @@
 //! The tensors of a folder, and reading them into parameters.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use pipewright_stages::Parameter;
-use safetensors::Dtype;
+use pipewright_stages::{Numbers, Parameter};
 use safetensors::tensor::Metadata;
 use serde::Deserialize;
 
@@ -13,7 +12,8 @@ use super::architecture::Architecture;
 use super::described::CONFIG;
 use super::fused::inside;
 use super::mapped::{Mapped, Part};
-use super::numbers::{read_numbers, width};
+use super::numbers::width;
+use super::opened::{Opened, Place};
 use super::regular;
 use crate::checksum::ChecksumBuilder;
 use crate::error::{Error, PretrainedError, Result, TensorProblem};
@@ -32,7 +32,7 @@ const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_
 #[derive(Debug)]
 pub struct Weights {
     folder: PathBuf,
-    files: Vec<(PathBuf, File)>,
+    files: Vec<(PathBuf, Opened)>,
     tensors: BTreeMap<String, Tensor>,
     table: Vec<Mapped>,
     /// The file that says which tensors there must be.
@@ -44,10 +44,8 @@ pub struct Weights {
 #[derive(Debug)]
 struct Tensor {
     file: usize,
-    dtype: Dtype,
     dims: Vec<usize>,
-    /// In bytes from the start of the file.
-    offset: u64,
+    place: Place,
 }
 
 #[derive(Deserialize)]
@@ -117,16 +115,19 @@ impl Weights {
         for (name, info) in metadata.tensors() {
             let bytes = width(info.dtype).unwrap_or(0);
             for part in inside(&name, &info.shape) {
+                let place = Place {
+                    dtype: info.dtype,
+                    offset: 8 + length + (info.data_offsets.0 + bytes * part.start) as u64,
+                };
                 let tensor = Tensor {
                     file: self.files.len(),
-                    dtype: info.dtype,
                     dims: part.dims,
-                    offset: 8 + length + (info.data_offsets.0 + bytes * part.start) as u64,
+                    place,
                 };
                 self.tensors.insert(part.name, tensor);
             }
         }
-        self.files.push((path, file));
+        self.files.push((path, Opened::new(file, size)));
         Ok(())
     }
 
@@ -143,8 +144,8 @@ impl Weights {
             if tensor.dims != part.dims {
                 let (found, expected) = (tensor.dims.clone(), part.dims.clone());
                 problems.push((name.to_owned(), TensorProblem::Shape { found, expected }));
-            } else if width(tensor.dtype).is_none() {
-                let found = format!("{:?}", tensor.dtype);
+            } else if width(tensor.place.dtype).is_none() {
+                let found = format!("{:?}", tensor.place.dtype);
                 problems.push((name.to_owned(), TensorProblem::Numbers { found }));
             }
         }
@@ -180,7 +181,8 @@ impl Weights {
         found.map(|(name, tensor)| (name.as_str(), tensor))
     }
 
-    /// Fills a parameter.
+    /// Gives a parameter its numbers. To one that is frozen they are lent, if they are in the file as they
+    /// are used. Those of others are read, for they will change.
     ///
     /// # Errors
     /// When the model has no such parameter, or a file cannot be read.
@@ -190,19 +192,41 @@ impl Weights {
             folder: self.folder.clone(),
             parameter: parameter.name().to_owned(),
         })?;
+        if let Some(numbers) = parameter.is_frozen().then(|| self.lend(mapped)).flatten() {
+            parameter.value = numbers;
+            return Ok(());
+        }
         let mut rest = &mut parameter.value[..];
         for part in &mapped.parts {
             let (numbers, after) = rest.split_at_mut(part.count());
-            self.read_part(part, numbers)?;
+            let tensor = self.tensor(part);
+            let (path, file) = &self.files[tensor.file];
+            file.read(tensor.place, numbers)
+                .map_err(Error::io("read", path))?;
             rest = after;
         }
         Ok(())
     }
 
-    fn read_part(&self, part: &Part, numbers: &mut [f32]) -> Result<()> {
-        let (_, tensor) = self.find(&part.name).expect("checked when it was opened");
-        let (path, file) = &self.files[tensor.file];
-        read_numbers(file, tensor.offset, tensor.dtype, numbers).map_err(Error::io("read", path))
+    /// The numbers of a parameter where they are in a file, if its parts follow one another there.
+    fn lend(&self, mapped: &Mapped) -> Option<Numbers> {
+        let first = self.tensor(&mapped.parts[0]);
+        let mut end = first.place.offset;
+        for part in &mapped.parts {
+            let Tensor { file, place, .. } = self.tensor(part);
+            let follows = *file == first.file && place.offset == end && place.dtype == first.place.dtype;
+            if !follows {
+                return None;
+            }
+            end += (part.count() * width(place.dtype)?) as u64;
+        }
+        let count = mapped.parts.iter().map(Part::count).sum();
+        self.files[first.file].1.lend(first.place, count)
+    }
+
+    /// A tensor of the table.
+    fn tensor(&self, part: &Part) -> &Tensor {
+        self.find(&part.name).expect("checked when it was opened").1
     }
 }
 

@@ -12,29 +12,40 @@ use super::described::{CONFIG, describe};
 use super::mapped::{Mapped, Part};
 use crate::error::{Error, PretrainedError, Result};
 
-/// Writes `config.json` and `model.safetensors`, in `f32`, into a folder that does not exist yet. `weights`
-/// gives the numbers of a parameter by our name; they are asked for one after the other.
+/// Writes `config.json`, `model.safetensors`, in `f32`, and further files, each a name and its text, into a
+/// folder that does not exist yet. `weights` gives the numbers of a parameter by our name; they are asked for
+/// one after the other.
 ///
 /// # Errors
 /// When there is such a folder already, when a file cannot be written, and what `weights` returns.
 pub fn write(
     folder: &Path,
     architecture: &Architecture,
+    files: &[(&str, String)],
     weights: impl FnMut(&str) -> Result<Vec<f32>>,
 ) -> Result<()> {
-    make_folder(folder)?;
-    let path = folder.join(CONFIG);
-    fs::write(&path, describe(architecture)).map_err(Error::io("write", &path))?;
-    write_tensors(&folder.join("model.safetensors"), &architecture.table(), weights)
+    fill(folder, || {
+        let config = (CONFIG, describe(architecture));
+        for (name, text) in std::iter::once(&config).chain(files) {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(Error::io("write", &path))?;
+        }
+        write_tensors(&folder.join("model.safetensors"), &architecture.table(), weights)
+    })
 }
 
-/// Makes a folder that does not exist yet.
-pub(super) fn make_folder(folder: &Path) -> Result<()> {
+/// Makes a folder that does not exist yet, and lets `work` write its files. If that fails, for example
+/// because the disk is full, the folder is removed.
+pub(super) fn fill(folder: &Path, work: impl FnOnce() -> Result<()>) -> Result<()> {
     if folder.exists() {
         let folder = folder.to_owned();
         return Err(PretrainedError::Exists { folder }.into());
     }
-    fs::create_dir_all(folder).map_err(Error::io("create", folder))
+    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    work().inspect_err(|_| {
+        // What failed is told, and not that something of it is left.
+        let _ = fs::remove_dir_all(folder);
+    })
 }
 
 /// Writes the tensors of a table into a file.
@@ -75,4 +86,27 @@ fn header<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<u8> {
     let mut header = (json.len() as u64).to_le_bytes().to_vec();
     header.append(&mut json);
     header
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_not_filled_is_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("model");
+        let full = || -> Result<()> {
+            fs::write(folder.join("half"), "of it").unwrap();
+            Err(Error::io("write", &folder)(
+                std::io::ErrorKind::StorageFull.into(),
+            ))
+        };
+        fill(&folder, full).unwrap_err();
+        assert!(!folder.exists());
+        fill(&folder, || Ok(())).unwrap();
+        let error = fill(&folder, || Ok(())).unwrap_err();
+        assert!(error.to_string().contains("model"), "{error}");
+        assert!(folder.exists());
+    }
 }

@@ -179,13 +179,16 @@ impl<S: Stage> Worker<S> {
     fn spread_weights(&mut self, tie: &Tie) -> Result<()> {
         let first = self.parameter(tie.sites[0]);
         first.fetch(Part::Value)?;
-        let weights = bytemuck::cast_slice(&first.value).to_vec();
+        // They are put back below, unless the rank stops.
+        let weights = std::mem::take(&mut first.value);
+        let bytes: &[u8] = bytemuck::cast_slice(&weights);
         for site in tie.on(self.rank).skip(1) {
-            set_weights(self.parameter(site), &weights)?;
+            set_weights(self.parameter(site), bytes)?;
         }
         for peer in tie.others() {
-            self.send_block(peer, weights.clone())?;
+            self.send_block(peer, bytes.to_vec())?;
         }
+        self.parameter(tie.sites[0]).value = weights;
         Ok(())
     }
 
@@ -225,11 +228,9 @@ fn sum_tag(first: Site) -> Tag {
 }
 
 fn set_weights(parameter: &mut Parameter, bytes: &[u8]) -> Result<()> {
-    let numbers = bytes.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
-    parameter
-        .value
-        .iter_mut()
-        .zip(numbers)
-        .for_each(|(number, new)| *number = new);
+    // Weights of a file are equal already. They may be lent, and are copied if they are changed.
+    if bytemuck::cast_slice::<f32, u8>(&parameter.value) != bytes {
+        bytemuck::cast_slice_mut(&mut parameter.value[..]).copy_from_slice(bytes);
+    }
     Ok(parameter.store(Part::Value)?)
 }

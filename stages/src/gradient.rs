@@ -6,7 +6,6 @@ use crate::cpu::elementwise::add_both;
 use crate::device::DType;
 use crate::error::{DeviceError, Result};
 use crate::held::{Held, SIZE, add_download, download, numbers_in};
-use crate::numbers::Numbers;
 use crate::packed::Packed;
 use crate::parameter::Parameter;
 
@@ -22,7 +21,7 @@ impl Gradient {
     pub fn take(parameter: &mut Parameter) -> Self {
         Self(match parameter.on_gpu() {
             Some(weights) => Held::Gpu(weights.grad_memory(), weights.trained()),
-            None => Held::Host(std::mem::replace(&mut parameter.grad, Numbers::none())),
+            None => Held::Host(std::mem::take(&mut parameter.grad)),
         })
     }
 

@@ -1,8 +1,9 @@
 //! The numbers of a parameter.
 
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::slice::{Iter, IterMut};
+use std::sync::Arc;
 
 use bytemuck::allocation::try_zeroed_slice_box;
 
@@ -25,12 +26,31 @@ const LINE: usize = 16;
 // They begin with a line of the cache, as everything that is multiplied. The system gives pages of zeros when
 // they are first written, so a gradient that nobody adds to needs no memory.
 pub struct Numbers {
-    memory: Box<[f32]>,
+    memory: Memory,
     start: usize,
     count: usize,
 }
 
+enum Memory {
+    Own(Box<[f32]>),
+    Lent(Arc<dyn AsRef<[f32]> + Send + Sync>),
+}
+
 impl Numbers {
+    /// Some of the numbers that somebody else holds, such as a file in memory. They are not copied before
+    /// they are changed.
+    ///
+    /// # Panics
+    /// When the holder does not have them.
+    pub fn lent(holder: Arc<dyn AsRef<[f32]> + Send + Sync>, range: Range<usize>) -> Self {
+        let count = holder.as_ref().as_ref()[range.clone()].len();
+        Self {
+            memory: Memory::Lent(holder),
+            start: range.start,
+            count,
+        }
+    }
+
     /// None.
     pub(crate) fn none() -> Self {
         Self::zeros(0)
@@ -49,7 +69,14 @@ impl Numbers {
         });
         let start = memory.as_ptr().align_offset(LINE * size_of::<f32>());
         let start = start.min(room - count);
+        let memory = Memory::Own(memory);
         Self { memory, start, count }
+    }
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self::none()
     }
 }
 
@@ -72,14 +99,24 @@ impl Deref for Numbers {
 
     #[inline]
     fn deref(&self) -> &[f32] {
-        &self.memory[self.start..][..self.count]
+        let memory = match &self.memory {
+            Memory::Own(memory) => memory,
+            Memory::Lent(holder) => holder.as_ref().as_ref(),
+        };
+        &memory[self.start..][..self.count]
     }
 }
 
 impl DerefMut for Numbers {
     #[inline]
     fn deref_mut(&mut self) -> &mut [f32] {
-        &mut self.memory[self.start..][..self.count]
+        if matches!(self.memory, Memory::Lent(_)) {
+            *self = self.clone();
+        }
+        match &mut self.memory {
+            Memory::Own(memory) => &mut memory[self.start..][..self.count],
+            Memory::Lent(_) => unreachable!("they are our own now"),
+        }
     }
 }
 
@@ -118,5 +155,22 @@ impl<'a> IntoIterator for &'a mut Numbers {
 impl fmt::Debug for Numbers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self[..].fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lent_numbers_are_copied_before_they_are_changed() {
+        let holder = Arc::new(vec![1.0, 2.0, 3.0, 4.0]);
+        let mut numbers = Numbers::lent(Arc::clone(&holder) as _, 1..3);
+        assert_eq!(numbers.as_ptr(), holder[1..].as_ptr());
+        numbers[0] = 5.0;
+        assert_eq!(
+            (&numbers[..], &holder[..]),
+            (&[5.0, 3.0][..], &[1.0, 2.0, 3.0, 4.0][..])
+        );
     }
 }

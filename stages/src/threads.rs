@@ -11,6 +11,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::thread::{Builder, JoinHandle};
 
+use rayon::iter::{IndexedParallelIterator, ParallelIterator};
+use rayon::slice::ParallelSliceMut;
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use crate::error::{Cause, Error, Result, SettingError};
@@ -61,6 +63,23 @@ pub fn start(count: usize, on_start: impl Fn(usize) + Clone + Send + 'static) ->
 fn refused(count: usize, error: ThreadPoolBuildError) -> Error {
     let source = Cause::new(error);
     SettingError::Threads { count, source }.into()
+}
+
+/// Runs `work` on parts of a slice, each as long as `size` but the last. It also gets the place of a part's
+/// first item. The rank's threads share the parts.
+///
+/// # Errors
+/// What `work` returns for some part. Then parts may be left out.
+pub fn share<T: Send, E: Send>(
+    slice: &mut [T],
+    size: usize,
+    work: impl Fn(usize, &mut [T]) -> std::result::Result<(), E> + Sync,
+) -> std::result::Result<(), E> {
+    let work = |(index, part): (usize, &mut [T])| work(index * size, part);
+    match count() {
+        1 => slice.chunks_mut(size).enumerate().try_for_each(work),
+        _ => slice.par_chunks_mut(size).enumerate().try_for_each(work),
+    }
 }
 
 /// The helpers of a thread. They end when this is dropped.

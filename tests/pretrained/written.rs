@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use pipewright::pretrained::{Weights, read_config, write};
-use pipewright::stages::{Parameter, Stage, starting_at_zero};
+use pipewright::stages::{Parameter, Stage, Training, starting_at_zero};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -29,19 +29,47 @@ fn what_is_written_is_read_with_equal_weights_and_settings() {
         };
         let before = read(&folder(family));
         let copy = scratch.path().join(family);
-        write(&copy, &architecture, |name| Ok(before[name].clone())).expect("written");
+        write(&copy, &architecture, &[], |name| Ok(before[name].clone())).expect("written");
         assert_eq!(
             read_config(&copy).expect("its own form"),
             architecture,
             "{family}"
         );
         assert_eq!(read(&copy), before, "{family}");
-        let again = write(&copy, &architecture, |name| Ok(before[name].clone()));
+        let again = write(&copy, &architecture, &[], |name| Ok(before[name].clone()));
         let said = again.expect_err("it is there already").to_string();
         assert!(
             said.ends_with("is there already: name another folder, or remove it"),
             "{said}"
         );
+    }
+}
+
+/// Frozen weights are not copied out of their file. Whoever changes them all the same changes a copy.
+#[test]
+fn frozen_weights_are_those_of_the_file() {
+    for family in FAMILIES {
+        let architecture = read_config(&folder(family)).expect("a known model");
+        let weights = Weights::open(&folder(family), &architecture).expect("all tensors");
+        let values = |frozen| {
+            let mut model = architecture
+                .model()
+                .expect("possible sizes")
+                .whole()
+                .expect("built");
+            let parameters = model.parameters().into_iter().map(|parameter| {
+                let training = parameter.training();
+                parameter.train_by(Training { frozen, ..training });
+                weights.read(parameter).expect("readable");
+                let read = parameter.value.to_vec();
+                parameter.value.fill(7.0);
+                assert!(parameter.value.iter().all(|&number| number == 7.0));
+                read
+            });
+            parameters.collect::<Vec<_>>()
+        };
+        assert_eq!(values(true), values(false), "{family}");
+        assert_eq!(values(true), values(false), "{family}, again");
     }
 }
 

@@ -1,7 +1,6 @@
 //! Writes the model of a `.gguf` file in Hugging Face's form.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use pipewright_stages::models::Llama;
@@ -10,7 +9,7 @@ use super::file::Gguf;
 use super::names::{is_permuted, there, unpermute};
 use super::settings::settings;
 use super::tokenizer;
-use crate::error::{Error, PretrainedError, Result, TensorProblem};
+use crate::error::{PretrainedError, Result, TensorProblem};
 use crate::pretrained::{Architecture, Family, Part, sizes, write};
 
 /// What was imported.
@@ -35,17 +34,14 @@ pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
     sizes::check(path, &architecture)?;
     let table = architecture.table();
     check(&file, table.iter().flat_map(|mapped| &mapped.parts))?;
-    write(folder, &architecture, |name| {
+    let weights = |name: &str| {
         let mapped = table.iter().find(|mapped| mapped.name == name);
         let parts = &mapped.expect("a name of the same table").parts;
         let numbers = parts.iter().map(|part| read(&file, part, family, &model));
         Ok(numbers.collect::<Result<Vec<_>>>()?.concat())
-    })?;
+    };
     let files = tokenizer::files(&file);
-    for (name, text) in files.iter().flatten() {
-        let path = folder.join(name);
-        fs::write(&path, text).map_err(Error::io("write", &path))?;
-    }
+    write(folder, &architecture, files.as_deref().unwrap_or(&[]), weights)?;
     Ok(Imported {
         architecture,
         has_tokenizer: files.is_some(),

@@ -5,6 +5,7 @@ use pipewright_stages::{DType, Result};
 
 use crate::bounds::Needs;
 use crate::layers::layer_run;
+use crate::plain::Plain;
 use crate::table::{Kernel, Work};
 use crate::{FORMATS, place, tensor};
 
@@ -115,15 +116,18 @@ fn rotary(shape: Shape, layout: RopeLayout, (dtype, format): (DType, &str)) -> R
         count: batch * time * turned * heads.width,
         needs,
     };
-    Ok(Kernel::new(
+    let input = tensor(&[batch, time, heads.row()])?.to(place(dtype))?;
+    let plain = Plain {
+        in_place: true,
+        changed: turned * heads.width,
+    };
+    let kernel = Kernel::new(
         format!(
             "rotary {}, {layout:?}: {batch} x {time}, {turned} x {}{format}",
             shape.name, heads.width
         ),
         vec![("forward", work), ("I", work)],
-        layer_run(
-            Box::new(Rotary::new("rotary", heads, rope)?),
-            tensor(&[batch, time, heads.row()])?.to(place(dtype))?,
-        )?,
-    ))
+        layer_run(Box::new(Rotary::new("rotary", heads, rope)?), input.clone())?,
+    );
+    Ok(kernel.beside_plain(layer_run(Box::new(plain), input)?))
 }

@@ -123,21 +123,26 @@ impl Bounds {
         2e-9 / self.arithmetic[0]
     }
 
-    /// Seconds that `count` numbers take at least, hot and cold, and what bounds them.
-    pub(crate) fn of(&self, needs: Needs, count: usize) -> [(f64, &'static str); 2] {
+    /// Seconds that `count` numbers take at least, hot and cold, and what bounds them. `plain` are the
+    /// seconds of plain loops that move the same bytes, if there are any.
+    pub(crate) fn of(&self, needs: Needs, count: usize, plain: Option<[f64; 2]>) -> [(f64, &'static str); 2] {
+        let [operation, division] = self.arithmetic;
+        let arithmetic = (needs.operations * operation).max(needs.divisions * division) * count as f64;
+        let memory = plain.unwrap_or_else(|| self.streams(needs, count));
+        memory.map(|memory| match memory > arithmetic {
+            true => (memory, "memory"),
+            false => (arithmetic, "arithmetic"),
+        })
+    }
+
+    /// Seconds of streams of the bytes of so many numbers, hot and cold.
+    fn streams(&self, needs: Needs, count: usize) -> [f64; 2] {
         let footprint = needs.footprint(count);
         let streams = self.streams.iter().find(|(stream, _)| *stream == footprint);
         let [read, change, write] = streams.expect("measured for every kernel").1;
-        let [operation, division] = self.arithmetic;
-        let arithmetic = (needs.operations * operation).max(needs.divisions * division);
         [0, 1].map(|cold| {
-            let memory = needs.read * read[cold] + needs.changed * change[cold] + needs.written * write[cold];
-            let (each, what) = if memory > arithmetic {
-                (memory, "memory")
-            } else {
-                (arithmetic, "arithmetic")
-            };
-            (each * count as f64, what)
+            let each = needs.read * read[cold] + needs.changed * change[cold] + needs.written * write[cold];
+            each * count as f64
         })
     }
 }

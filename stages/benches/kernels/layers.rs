@@ -10,6 +10,7 @@ use pipewright_stages::{ForwardContext, Init, Kept, Layer, Mode, Result, Shape, 
 
 use crate::bounds::Needs;
 use crate::clock::{Clock, Run};
+use crate::plain::Plain;
 use crate::table::{Kernel, Work};
 use crate::{FORMATS, ids, own, place, tensor};
 
@@ -98,11 +99,17 @@ fn head_norm() -> Result<[Kernel; 2]> {
         Needs::new(COPIED, 2.25, 0.0),
         Needs::new([3.0, 3.0, 0.0], 5.25, 0.0),
     ];
-    each(
-        || Ok(HeadNorm::new("head norm", heads, 1e-5)),
-        16 * heads.width,
-        work,
-    )
+    let width = 16 * heads.width;
+    let kernels = each(|| Ok(HeadNorm::new("head norm", heads, 1e-5)), width, work)?;
+    let [whole, half] = FORMATS.map(|(dtype, _)| {
+        let plain = Plain {
+            in_place: false,
+            changed: 12 * heads.width,
+        };
+        layer_run(Box::new(plain), tensor(&[ROWS, width])?.to(place(dtype))?)
+    });
+    let [of_whole, of_half] = kernels;
+    Ok([of_whole.beside_plain(whole?), of_half.beside_plain(half?)])
 }
 
 /// Two numbers of the input make one of the output.

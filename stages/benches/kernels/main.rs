@@ -20,6 +20,7 @@ mod cpu;
 mod experts;
 mod gemm;
 mod layers;
+mod plain;
 mod products;
 mod scores;
 mod table;

@@ -28,8 +28,11 @@ pub(crate) struct Kernel {
     run: Run,
     /// The same work with the `gemm` crate.
     gemm: Option<Run>,
+    /// Plain loops that move the same bytes.
+    plain: Option<Run>,
     pub(crate) samples: Vec<Seconds>,
     gemm_samples: Vec<Seconds>,
+    plain_samples: Vec<Seconds>,
 }
 
 impl Kernel {
@@ -40,8 +43,10 @@ impl Kernel {
             passes,
             run,
             gemm: None,
+            plain: None,
             samples: Vec::new(),
             gemm_samples: Vec::new(),
+            plain_samples: Vec::new(),
         }
     }
 
@@ -51,19 +56,28 @@ impl Kernel {
         self
     }
 
+    /// Says that memory bounds it by these plain loops, and not by streams.
+    pub(crate) fn beside_plain(mut self, plain: Run) -> Self {
+        self.plain = Some(plain);
+        self
+    }
+
     /// Measures once more.
     pub(crate) fn round(&mut self, clock: &mut Clock) -> Result<()> {
         self.samples.push(clock.round(&mut self.run)?);
         if let Some(gemm) = &mut self.gemm {
             self.gemm_samples.push(clock.round(gemm)?);
         }
+        if let Some(plain) = &mut self.plain {
+            self.plain_samples.push(clock.round(plain)?);
+        }
         Ok(())
     }
 
-    /// How much memory its passes use, in `f32`, where memory may bound them.
+    /// How much memory its passes use, in `f32`, where streams may bound them.
     pub(crate) fn footprints(&self) -> impl Iterator<Item = usize> {
         self.passes.iter().filter_map(|(_, work)| match work {
-            Work::Each { count, needs, .. } => Some(needs.footprint(*count)),
+            Work::Each { count, needs, .. } if self.plain.is_none() => Some(needs.footprint(*count)),
             _ => None,
         })
     }
@@ -99,7 +113,8 @@ impl Kernel {
                     (format!("{hot:>8.1} {cold:>8.1}  GB/s"), String::new())
                 }
                 Work::Each { what, count, needs } => {
-                    let [least_hot, least_cold] = bounds.of(needs, count);
+                    let plain = (self.plain.is_some()).then(|| medians(&self.plain_samples, index));
+                    let [least_hot, least_cold] = bounds.of(needs, count, plain);
                     let share = |(least, what): (f64, &str), seconds: f64| {
                         format!("{:>6.2} of {what:<10}", least / seconds)
                     };

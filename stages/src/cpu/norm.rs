@@ -32,7 +32,7 @@ pub(crate) fn forward<N: Real>(
 }
 
 /// Like [`forward`], on this thread.
-pub(super) fn forward_part<N: Real>(
+fn forward_part<N: Real>(
     out: &mut [N],
     stats: &mut [f32],
     input: &[N],
@@ -87,8 +87,9 @@ fn forward_again_part<N: Real>(
     }
 }
 
+/// A row times a factor and the gain.
 #[inline(always)]
-fn scale_row<N: Real>(out: &mut [N], row: &[N], scale: f32, gain: &[f32]) {
+pub(super) fn scale_row<N: Real>(out: &mut [N], row: &[N], scale: f32, gain: &[f32]) {
     for ((out, x), &gain) in out.iter_mut().zip(row).zip(gain) {
         *out = N::narrow(x.wide() * scale * gain);
     }
@@ -168,13 +169,7 @@ pub(super) fn add_column_grads<N: Real>(
 }
 
 /// Turns the output gradient into the input gradient, on this thread.
-pub(super) fn input_grad<N: Real>(
-    grad: &mut [N],
-    input: &[N],
-    stats: &[f32],
-    gain: &[f32],
-    is_centred: bool,
-) {
+fn input_grad<N: Real>(grad: &mut [N], input: &[N], stats: &[f32], gain: &[f32], is_centred: bool) {
     let width = gain.len();
     let blocks = grad
         .chunks_mut(FEW * width)

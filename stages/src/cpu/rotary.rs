@@ -4,6 +4,7 @@ use multiversion::multiversion;
 
 use super::lanes::LANES;
 use super::parts::{By, cut};
+use super::prefetch::prefetch_ahead;
 use super::real::Real;
 
 /// What is turned, and in which direction.
@@ -43,6 +44,7 @@ fn turn_part<N: Real, const PAIRS: bool>(rows: &mut [N], first: usize, table: &[
         let angles = &table[index % turn.time * turn.width..][..turn.width];
         let angles = angles.split_at(turn.width / 2);
         for head in row[..turn.turned].chunks_exact_mut(turn.width) {
+            prefetch_ahead(head, turn.row);
             if PAIRS {
                 turn_pairs(head, angles, sign);
             } else {
@@ -59,14 +61,15 @@ fn turn_halves<N: Real>(head: &mut [N], (cos, sin): (&[f32], &[f32]), sign: f32)
     let ((xs, x_rest), (ys, y_rest)) = (xs.as_chunks_mut::<LANES>(), ys.as_chunks_mut::<LANES>());
     let ((cos, cos_rest), (sin, sin_rest)) = (cos.as_chunks::<LANES>(), sin.as_chunks::<LANES>());
     for ((xs, ys), (cos, sin)) in xs.iter_mut().zip(ys).zip(cos.iter().zip(sin)) {
-        // One loop for both would not become vector instructions.
-        let (old_xs, old_ys) = (*xs, *ys);
+        // One loop for both, or writing in place, would not become vector instructions.
+        let mut new = [[N::default(); LANES]; 2];
         for lane in 0..LANES {
-            xs[lane] = turned([old_xs[lane], old_ys[lane]], cos[lane], sign * sin[lane])[0];
+            new[0][lane] = turned([xs[lane], ys[lane]], cos[lane], sign * sin[lane])[0];
         }
         for lane in 0..LANES {
-            ys[lane] = turned([old_xs[lane], old_ys[lane]], cos[lane], sign * sin[lane])[1];
+            new[1][lane] = turned([xs[lane], ys[lane]], cos[lane], sign * sin[lane])[1];
         }
+        [*xs, *ys] = new;
     }
     for ((x, y), (&cos, &sin)) in x_rest.iter_mut().zip(y_rest).zip(cos_rest.iter().zip(sin_rest)) {
         [*x, *y] = turned([*x, *y], cos, sign * sin);

@@ -112,6 +112,16 @@ fn wide<N: Real>(chunk: &[N; LANES]) -> [f32; LANES] {
     wide
 }
 
+/// As [`lanes::fold`].
+#[inline(always)]
+fn fold<S: Simd>(simd: S, lanes: [f32; LANES]) -> f32 {
+    match S::as_simd_f32s(&lanes).0 {
+        // The lanes of one register are added up by halving, too.
+        [all] => simd.reduce_sum_f32s(*all),
+        _ => lanes::fold(lanes),
+    }
+}
+
 /// The sum of a row.
 #[inline(always)]
 fn total<S: Simd, N: Real>(simd: S, row: &[N]) -> f32 {
@@ -124,7 +134,7 @@ fn total<S: Simd, N: Real>(simd: S, row: &[N]) -> f32 {
             *sum = simd.add_f32s(*sum, x);
         }
     }
-    let mut total = lanes::fold(sums);
+    let mut total = fold(simd, sums);
     for number in rest {
         total += number.wide();
     }
@@ -133,7 +143,7 @@ fn total<S: Simd, N: Real>(simd: S, row: &[N]) -> f32 {
 
 /// The sum of the squared distances from the mean. Prefetches the row that lies `ahead` numbers further on.
 #[inline(always)]
-fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32 {
+pub(super) fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32 {
     let mut sums = [0.0; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for (index, chunk) in chunks.iter().enumerate() {
@@ -149,12 +159,12 @@ fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32
         let centred = number.wide() - mean;
         *sum = centred.mul_add(centred, *sum);
     }
-    lanes::fold(sums)
+    fold(simd, sums)
 }
 
 /// The sums of a row whose means [`slopes`] writes. Prefetches the rows that lie `ahead` numbers further on.
 #[inline(always)]
-fn totals<S: Simd, N: Real>(
+pub(super) fn totals<S: Simd, N: Real>(
     simd: S,
     grad: &[N],
     row: &[N],
@@ -185,5 +195,5 @@ fn totals<S: Simd, N: Real>(
         totals[lane] += normal_grad;
         alongs[lane] = normal_grad.mul_add(x.wide() - mean, alongs[lane]);
     }
-    [lanes::fold(totals), lanes::fold(alongs)]
+    [fold(simd, totals), fold(simd, alongs)]
 }

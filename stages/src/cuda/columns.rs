@@ -7,21 +7,12 @@ use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 
-/// The threads of a block.
-const THREADS: u32 = 256;
-
 /// Which columns of rows: `[rows, width]`.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
     pub(crate) rows: usize,
     pub(crate) width: usize,
     pub(crate) range: Range<usize>,
-}
-
-impl Columns {
-    fn count(&self) -> usize {
-        self.rows * self.range.len()
-    }
 }
 
 impl Gpu {
@@ -53,12 +44,11 @@ impl Gpu {
         let args = [
             to.into(),
             from.into(),
-            (of.count() as u64).into(),
             (of.width as u64).into(),
             (of.range.start as u64).into(),
             (of.range.len() as u64).into(),
             scale.into(),
         ];
-        self.launch(name, Grid::each(of.count(), THREADS), &args)
+        self.launch(name, Grid::of_rows(of.rows, of.range.len()), &args)
     }
 }

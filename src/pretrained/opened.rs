@@ -1,0 +1,96 @@
+//! An open file with tensors, from which numbers are read or lent.
+
+use std::fs::File;
+use std::io;
+#[cfg(target_os = "linux")]
+use std::num::NonZero;
+#[cfg(target_os = "linux")]
+use std::sync::{Arc, OnceLock};
+
+use pipewright_stages::Numbers;
+use safetensors::Dtype;
+
+#[cfg(target_os = "linux")]
+use super::map::Map;
+use super::numbers::read_numbers;
+#[cfg(target_os = "linux")]
+use super::numbers::width;
+
+/// Where a tensor is in its file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) dtype: Dtype,
+    /// In bytes from the start of the file.
+    pub(super) offset: u64,
+}
+
+/// An open file. It is at least as long as its tensors say.
+#[derive(Debug)]
+pub(super) struct Opened {
+    file: File,
+    #[cfg(target_os = "linux")]
+    bytes: usize,
+    /// The file in memory, from when it was first wanted on.
+    #[cfg(target_os = "linux")]
+    map: OnceLock<Option<Arc<Map>>>,
+}
+
+impl Opened {
+    #[cfg(target_os = "linux")]
+    pub(super) fn new(file: File, bytes: u64) -> Self {
+        Self {
+            file,
+            bytes: bytes as usize,
+            map: OnceLock::new(),
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn new(file: File, _bytes: u64) -> Self {
+        Self { file }
+    }
+
+    /// Reads numbers.
+    pub(super) fn read(&self, from: Place, numbers: &mut [f32]) -> io::Result<()> {
+        self.ask_for(from, numbers.len());
+        read_numbers(&self.file, from.offset, from.dtype, numbers)
+    }
+
+    /// Lends so many numbers without reading them. `None`: the system cannot, or they are not in the form in
+    /// which they are used.
+    #[cfg(target_os = "linux")]
+    pub(super) fn lend(&self, from: Place, count: usize) -> Option<Numbers> {
+        let size = size_of::<f32>();
+        if from.dtype != Dtype::F32 || !from.offset.is_multiple_of(size as u64) {
+            return None;
+        }
+        let map = || Map::of(&self.file, self.bytes).ok().map(Arc::new);
+        let map = Arc::clone(self.map.get_or_init(map).as_ref()?);
+        self.ask_for(from, count);
+        let start = from.offset as usize / size;
+        Some(Numbers::lent(map, start..start + count))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn lend(&self, _from: Place, _count: usize) -> Option<Numbers> {
+        None
+    }
+
+    /// Asks the system to read so many numbers ahead. What it does not have yet then comes at the speed of
+    /// the disk.
+    #[cfg(target_os = "linux")]
+    fn ask_for(&self, from: Place, count: usize) {
+        use rustix::fs::{Advice, fadvise};
+        let bytes = width(from.dtype).unwrap_or(0) * count;
+        // It is only advice.
+        let _ = fadvise(
+            &self.file,
+            from.offset,
+            NonZero::new(bytes as u64),
+            Advice::WillNeed,
+        );
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn ask_for(&self, _from: Place, _count: usize) {}
+}
