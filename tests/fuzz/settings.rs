@@ -191,3 +191,14 @@ fn costs() {
         told(measured.linked(&again.cluster(2))).map(|_| ())
     });
 }
+
+#[test]
+fn costs_are_read_with_all_their_digits() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("costs.json");
+    let mut costs = measured();
+    costs["link"]["latency"] = json!(0.00009223372036854775);
+    write(&path, costs.to_string().as_bytes());
+    let link = Measured::read(&path).expect("it is whole").costs.link();
+    assert_eq!(link.latency, 0.00009223372036854775);
+}
