@@ -11,6 +11,8 @@ mod shared;
 #[cfg(not(target_os = "linux"))]
 #[path = "not_shared.rs"]
 mod shared;
+#[cfg(target_os = "linux")]
+mod slots;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

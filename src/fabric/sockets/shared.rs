@@ -16,6 +16,8 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
+use super::slots::{self, Flag};
+
 /// The bytes of a slot. A block takes as many slots as it needs.
 const SLOT: usize = 1 << 17;
 
@@ -27,9 +29,6 @@ const FLAGS: usize = 1 << 12;
 const LINE: usize = 64;
 
 const SIZE: usize = FLAGS + 2 * SLOTS * SLOT;
-
-const FREE: u32 = 0;
-const FULL: u32 = 1;
 
 /// One of the two processes' view of the memory.
 pub(super) struct Shared {
@@ -119,22 +118,16 @@ impl Shared {
 
     /// Copies a block into free slots. Returns which, a bit for each. `None` if too few are free.
     pub(super) fn put(&self, block: &[u8]) -> Option<u64> {
-        let is_free = |slot: &usize| self.flag(self.sends, *slot).load(Ordering::Acquire) == FREE;
-        let free = (0..SLOTS).filter(is_free);
-        let (mut slots, mut pieces) = (0, block.chunks(SLOT));
-        for (slot, piece) in free.zip(&mut pieces) {
+        let flags = |slot| self.flag(self.sends, slot);
+        let write = |slot, piece: usize| {
+            let bytes = &block[piece * SLOT..block.len().min((piece + 1) * SLOT)];
             // SAFETY: a free slot is the sender's. It has room for the piece.
             #[allow(unsafe_code, reason = "it is memory of the system")]
             unsafe {
-                std::ptr::copy_nonoverlapping(piece.as_ptr(), self.slot(self.sends, slot), piece.len());
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.slot(self.sends, slot), bytes.len());
             }
-            slots |= 1 << slot;
-        }
-        if pieces.next().is_some() {
-            return None;
-        }
-        bits(slots).for_each(|slot| self.flag(self.sends, slot).store(FULL, Ordering::Release));
-        Some(slots)
+        };
+        slots::put(flags, SLOTS, block.len().div_ceil(SLOT), write)
     }
 
     /// Copies a block of so many bytes out of its slots, which are free then.
@@ -143,21 +136,35 @@ impl Shared {
     /// When the slots do not hold such a block.
     pub(super) fn take(&self, slots: u64, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
         let comes = 1 - self.sends;
-        let is_full = |slot: usize| slot < SLOTS && self.flag(comes, slot).load(Ordering::Acquire) == FULL;
-        if !bits(slots).all(is_full) || slots.count_ones() as usize != length.div_ceil(SLOT) {
-            let what = "a block that is not in the shared memory";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
         into.clear();
-        for slot in bits(slots) {
+        let read = |slot| {
             let piece = (length - into.len()).min(SLOT);
             // SAFETY: a full slot is the receiver's. It holds at least so many bytes.
             #[allow(unsafe_code, reason = "it is memory of the system")]
             let piece = unsafe { std::slice::from_raw_parts(self.slot(comes, slot), piece) };
             into.extend_from_slice(piece);
-            self.flag(comes, slot).store(FREE, Ordering::Release);
+        };
+        if slots::take(
+            |slot| self.flag(comes, slot),
+            SLOTS,
+            slots,
+            length.div_ceil(SLOT),
+            read,
+        ) {
+            return Ok(());
         }
-        Ok(())
+        let what = "a block that is not in the shared memory";
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
+    }
+}
+
+impl Flag for AtomicU32 {
+    fn load(&self, order: Ordering) -> u32 {
+        self.load(order)
+    }
+
+    fn store(&self, state: u32, order: Ordering) {
+        self.store(state, order);
     }
 }
 
@@ -177,11 +184,6 @@ fn create() -> io::Result<OwnedFd> {
     // A process that uses memory beyond the end of its file is killed.
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::SEAL)?;
     Ok(memory)
-}
-
-/// The numbers of the bits that are set, in order.
-fn bits(set: u64) -> impl Iterator<Item = usize> {
-    (0..u64::BITS as usize).filter(move |bit| set >> bit & 1 == 1)
 }
 
 #[cfg(test)]

@@ -1,0 +1,45 @@
+//! Folders that inputs are written into, and inputs that are kept.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::here;
+
+/// Where inputs are kept that fail.
+pub(crate) fn kept() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fuzz");
+    fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+/// The inputs that failed once: they are tried again first.
+pub(crate) fn found_before(target: &str) -> Vec<Vec<u8>> {
+    let Ok(entries) = fs::read_dir(here("tests/fuzz/found").join(target)) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("readable").path()).collect();
+    paths.sort();
+    paths.iter().map(|path| contents(path)).collect()
+}
+
+pub(crate) fn contents(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+pub(crate) fn write(path: &Path, bytes: &[u8]) {
+    fs::write(path, bytes).expect("written");
+}
+
+/// A copy of the files in a folder, of those without golden results.
+pub(crate) fn copied(folder: &str) -> TempDir {
+    let copy = TempDir::new().expect("a folder");
+    for entry in fs::read_dir(here(folder)).expect("a folder") {
+        let entry = entry.expect("readable");
+        if entry.file_name() != "golden.safetensors" && entry.path().is_file() {
+            fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("copied");
+        }
+    }
+    copy
+}
