@@ -2,7 +2,6 @@
 //! reader that hangs.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::panic;
 use std::path::{Path, PathBuf};
@@ -80,10 +79,12 @@ fn collect_panics() {
                 return print(info);
             }
             let at = info.location().map(ToString::to_string).unwrap_or_default();
-            let what = info.payload_as_str().unwrap_or("?");
+            let text = info.payload().downcast_ref::<String>().map(String::as_str);
+            let what = text
+                .or_else(|| info.payload().downcast_ref::<&str>().copied())
+                .unwrap_or("?");
             let mut all = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
             all.push(format!("{what}, at {at}"));
-            let _ = std::io::stderr().flush();
         }));
     });
 }
