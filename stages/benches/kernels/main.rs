@@ -11,7 +11,8 @@
 //! Beside each figure is its share of the bound of this CPU, whose rates are measured in the same rounds:
 //! streams of as many bytes (to read, to change in place and to write), or multiply-adds and divisions in
 //! registers, whichever takes longer. A stream by itself can be slower than two streams side by side, so a
-//! share may exceed 1. Products of `bf16` have no share: their instruction is not measured.
+//! share may exceed 1. Rotary embeddings and norms of heads have plain loops over the same tensors beside
+//! them instead of streams. Products of `bf16` have no share: their instruction is not measured.
 
 mod attention;
 mod bounds;
