@@ -20,6 +20,7 @@ pub(crate) const PROGRAM: &str = "name = \"a line of the config\"";
 
 /// What a connection is for.
 pub(crate) const JOIN: u8 = 0;
+pub(crate) const SPARE: u8 = 3;
 pub(crate) const DATA: u8 = 1;
 pub(crate) const WATCH: u8 = 2;
 

@@ -54,7 +54,7 @@ fn a_stranger_that_speaks_another_protocol_hears_nothing() {
 fn a_stranger_that_asks_in_every_way_hears_a_random_number_and_no() {
     join_in_spite_of(|address| {
         let mut numbers = Vec::new();
-        for (process, purpose) in [(1, JOIN), (0, JOIN), (u32::MAX, JOIN)] {
+        for (process, purpose) in [(1, JOIN), (0, JOIN), (u32::MAX, SPARE)] {
             let stranger = connect(address);
             let [_, answer] = prove(&stranger, b"no key", process, purpose).expect("heard");
             assert_eq!((&answer[..8], &answer[40..]), (&MAGIC[..], &[0; 5][..]));
@@ -64,7 +64,7 @@ fn a_stranger_that_asks_in_every_way_hears_a_random_number_and_no() {
         numbers.dedup();
         assert_eq!(numbers.len(), 3, "never the same number");
         // Nothing belongs to the run yet, so nobody can connect for frames, nor for what does not exist.
-        for purpose in [DATA, WATCH, 3] {
+        for purpose in [DATA, WATCH, SPARE + 1] {
             let mut stranger = connect(address);
             stranger.write_all(&ask(1, purpose)).expect("sent");
             assert_eq!(all_of(&stranger), [0; 0]);
