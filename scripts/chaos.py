@@ -21,8 +21,8 @@ built with MPI). A seeded list says what happens to it, and after how many steps
     unplug    the same for 0.1 to 1 seconds (hosts)
     slow      all links let through 5 Mbit/s for 0.2 to 2 seconds (hosts)
 
-With `--replace`, a process that is killed is started again, and the others wait for it (`train.restarts`). They also
-wait for a host that is cut off. Nobody starts a process again that has no memory, so that is left out.
+With `--replace`, a process that has ended by a fault is started again, and the others wait for it (`train.restarts`).
+Process 0 is not replaced: all end without it. Nobody sees when a process ends that has no memory, so that is left out.
 
 After a fault that ends the run, all processes have to end within five seconds, with a checkpoint to go on from, and
 `--resume` continues. At the end, the hash of the weights has to be that of a run without faults. Ends with a table of
@@ -92,7 +92,7 @@ class Run:
         self.program, self.folder, self.fabric, self.processes = program, folder, fabric, processes
         self.hosts = hosts
         self.replaces = replace and processes > 1 and fabric != "mpi"
-        (folder / "my.toml").write_text(CONFIG.format(steps=STEPS, restarts=1 if self.replaces else 0))
+        (folder / "my.toml").write_text(CONFIG.format(steps=STEPS, restarts=1000 if self.replaces else 0))
         self.directory = folder / "disk" / "small"
         self.directory.parent.mkdir()
         self.port, self.commands, self.started, self.said = None, [], [], []
@@ -130,13 +130,11 @@ class Run:
             command, cwd=self.folder, env=environment, stdout=self.said[number], stderr=subprocess.STDOUT
         )
 
-    def replace(self, number):
-        """Kills a process and starts it again."""
-        self.started[number].kill()
-        self.started[number].wait()
-        if number == 0 and "--resume" not in self.commands[0][0]:
-            self.commands[0][0].append("--resume")
-        self.started[number] = self.begin(number)
+    def replace(self):
+        """Starts each process again that has ended, except process 0."""
+        for number in range(1, len(self.started)):
+            if self.started[number].poll() is not None:
+                self.started[number] = self.begin(number)
 
     def texts(self):
         """What each process has said."""
@@ -269,14 +267,17 @@ def inject(run, disk, kind, chance, long):
         # It ends when it needs some, and that is not always.
         subprocess.run(["prlimit", "--pid", str(victim), "--as=1"], check=False, stderr=subprocess.DEVNULL)
         return False, None
-    if kind == "kill" and run.replaces:
-        run.replace(number)
+    if kind == "kill" and run.replaces and number > 0:
+        run.started[number].kill()
+        run.started[number].wait()
+        run.replace()
         return False, None
     if kind == "cut" and run.replaces:
-        # Both sides miss the other, and find each other again.
+        # Who cannot reach process 0 ends, and process 0 waits.
         run.hosts.connect(number + 1, False)
         time.sleep(2 * SILENCE + 1)
         run.hosts.connect(number + 1, True)
+        run.replace()
         return False, None
     if kind == "cut":
         run.hosts.connect(number + 1, False)

@@ -3,7 +3,11 @@ use pipewright::config::Fabric;
 
 /// What is chosen with this `launch.fabric` under these variables: the line that says it, or the refusal.
 fn chosen(fabric: &str, variables: &[(&str, &str)]) -> String {
-    let config = with_sets("", &[&format!("launch.fabric={fabric}")]).unwrap();
+    chosen_with(&[&format!("launch.fabric={fabric}")], variables)
+}
+
+fn chosen_with(sets: &[&str], variables: &[(&str, &str)]) -> String {
+    let config = with_sets("", sets).unwrap();
     let environment: Vec<_> = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -109,6 +113,16 @@ fn mpi_is_refused_without_its_launcher_and_beside_other_numbers() {
             );
         }
     }
+}
+
+#[cfg(feature = "mpi")]
+#[test]
+fn what_mpi_carries_is_not_encrypted_so_that_is_refused() {
+    assert_eq!(
+        chosen_with(&["launch.tls=true"], &MPIRUN),
+        "launch.tls is true, but MPI connects the processes, and encrypts nothing that it is told to: set \
+         launch.fabric = \"sockets\", or leave launch.tls out"
+    );
 }
 
 #[cfg(not(feature = "mpi"))]

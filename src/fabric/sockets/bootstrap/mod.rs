@@ -58,7 +58,7 @@ impl Membership {
 pub(super) struct Pair {
     /// The connection for frames.
     pub(super) data: Arc<Channel>,
-    /// Nothing is ever written here. So it ends only when the other process or its machine has gone.
+    /// Only a few words are said here. It ends when the other process or its machine has gone.
     pub(super) watch: Arc<Channel>,
 }
 
