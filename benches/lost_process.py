@@ -28,6 +28,7 @@ layers = 8
 heads = 8
 
 [data]
+path = "builtin:shakespeare"
 seq = 128
 
 [pipeline]
@@ -67,8 +68,7 @@ class Run:
 
     def command(self, args, place):
         env = {**os.environ, **self.place, **place}
-        out = subprocess.DEVNULL
-        return subprocess.Popen(args, cwd=self.folder.name, env=env, stdout=out, stderr=out)
+        return subprocess.Popen(args, cwd=self.folder.name, env=env, stdout=subprocess.DEVNULL)
 
     def start(self, rank):
         return self.command(self.args, {"RANK": str(rank), "WORLD_SIZE": "2"})
@@ -78,6 +78,8 @@ class Run:
 
     def await_steps(self, count):
         while len(self.lines()) < count:
+            if self.processes[0].poll() is not None:
+                raise SystemExit("process 0 has ended")
             time.sleep(0.001)
 
     def seconds(self, begin, end):
