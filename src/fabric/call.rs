@@ -14,8 +14,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// The first attempt of the call with this number. Nothing restarts ranks yet, so there are no later
-    /// attempts.
+    /// The first attempt of the call with this number.
     pub fn first(number: u64) -> Self {
         Self { attempt: 0, number }
     }

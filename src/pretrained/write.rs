@@ -94,18 +94,18 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_filled_is_removed() {
-        let place = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().expect("a folder");
         let folder = place.path().join("model");
         let full = || -> Result<()> {
-            fs::write(folder.join("half"), "of it").unwrap();
+            fs::write(folder.join("half"), "of it").expect("it was made");
             Err(Error::io("write", &folder)(
                 std::io::ErrorKind::StorageFull.into(),
             ))
         };
-        fill(&folder, full).unwrap_err();
+        fill(&folder, full).expect_err("the disk is full");
         assert!(!folder.exists());
-        fill(&folder, || Ok(())).unwrap();
-        let error = fill(&folder, || Ok(())).unwrap_err();
+        fill(&folder, || Ok(())).expect("it is free");
+        let error = fill(&folder, || Ok(())).expect_err("it is there");
         assert!(error.to_string().contains("model"), "{error}");
         assert!(folder.exists());
     }

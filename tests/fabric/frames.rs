@@ -5,10 +5,11 @@ use std::io::Write;
 use std::thread;
 
 use pipewright::Error;
-use pipewright::fabric::{self, Tag, Transport, WireFrame};
+use pipewright::fabric::{self, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::stages::{Tensor, rng};
 
+use crate::frame::{head, wire};
 use crate::gate::{join, play};
 use crate::worlds::{free_address, in_processes};
 use crate::{ROOM, mesh};
@@ -18,25 +19,6 @@ const WIRE: u32 = 0;
 const BLOCK: u32 = 2;
 const CALL: u32 = 5;
 const FAREWELL: u32 = 7;
-
-/// The head of a frame from rank 1 to rank 0.
-fn head(kind: u32, tag: u64, length: u64, numbers: u64) -> Vec<u8> {
-    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-    let numbers = [pair(0, kind), pair(1, 0), 0, tag, length, numbers];
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-/// A whole frame with a tensor of two numbers.
-fn wire() -> Vec<u8> {
-    let mut described = Vec::new();
-    let tensor = Tensor::from_vec(&[2], vec![1.0, 2.0]).expect("two numbers");
-    WireFrame::describe(&tensor, &mut described);
-    let mut frame = head(WIRE, 0, described.len() as u64, 8);
-    frame.extend(described);
-    tensor.write(&mut frame).expect("memory takes it");
-    frame.push(1);
-    frame
-}
 
 /// What process 0's rank gets when it waits for a wire, while process 1 sends these bytes and goes.
 fn told(bytes: &[u8]) -> pipewright::Result<Tensor> {

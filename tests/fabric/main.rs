@@ -13,6 +13,8 @@ mod mpi;
 mod strangers;
 mod suite;
 // Linux has several addresses of one machine alone, which look like several machines.
+#[path = "../common/frame.rs"]
+mod frame;
 #[cfg(all(feature = "tls", target_os = "linux"))]
 mod tls;
 mod unordered;

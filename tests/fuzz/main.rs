@@ -14,6 +14,8 @@ mod wires;
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/frame.rs"]
+mod frame;
 #[path = "../fabric/gate.rs"]
 #[allow(dead_code, reason = "the tests of fabrics use all of it")]
 mod gate;

@@ -5,37 +5,19 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use pipewright::fabric::{self, Membership, Tag, Transport, WireFrame, World};
+use pipewright::fabric::{self, Membership, Tag, Transport, World};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
 use pipewright::stages::Tensor;
 use serde_json::json;
 
+use crate::frame::{head, wire};
 use crate::gate::{
     self, ANSWER, ASK, DATA, JOIN, MAGIC, PROGRAM, SECRET, WATCH, all_of, ask, connect, hear, join, key,
     play, prove,
 };
 use crate::worlds::free_address;
 use crate::{MIB, Target, told};
-
-/// The head of a frame from rank 1 to rank 0.
-fn head(kind: u32, tag: u64, length: u64, numbers: u64) -> Vec<u8> {
-    let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
-    let numbers = [pair(0, kind), pair(1, 0), 0, tag, length, numbers];
-    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
-}
-
-/// A whole frame with a tensor of two numbers.
-fn wire() -> Vec<u8> {
-    let mut described = Vec::new();
-    let tensor = Tensor::from_vec(&[2], vec![1.0, 2.0]).expect("two numbers");
-    WireFrame::describe(&tensor, &mut described);
-    let mut frame = head(0, 0, described.len() as u64, 8);
-    frame.extend(described);
-    tensor.write(&mut frame).expect("memory takes it");
-    frame.push(1);
-    frame
-}
 
 /// A frame of each kind. Those with a text have one.
 fn frames() -> Vec<Vec<u8>> {
