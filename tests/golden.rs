@@ -18,7 +18,7 @@ use pipewright::data::DataSource;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Mlp, Model};
-use pipewright::stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd, Update};
+use pipewright::stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd, StateTensor, Update};
 use pipewright::stages::{DType, Device, Parameter, Part, Place, Sequential, Stage, StageBuilder};
 use pipewright::{Pipeline, StepReport};
 use safetensors::SafeTensors;
@@ -301,8 +301,8 @@ struct Recorder {
 }
 
 impl Optimizer for Recorder {
-    fn state_names(&self) -> &'static [&'static str] {
-        self.inner.state_names()
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        self.inner.states(name, dims)
     }
 
     fn runs_on_gpus(&self) -> bool {

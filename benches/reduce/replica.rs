@@ -9,7 +9,7 @@ use pipewright::fabric::World;
 use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
-use pipewright::stages::optimizer::{Optimizer, Update};
+use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright::stages::{ForwardContext, Init, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
 use pipewright::{Pipeline, RankReport};
 
@@ -85,8 +85,8 @@ pub(crate) fn await_tick(ranks: usize) {
 struct Check(f32);
 
 impl Optimizer for Check {
-    fn state_names(&self) -> &'static [&'static str] {
-        &[]
+    fn states(&self, _: &str, _: &[usize]) -> Vec<StateTensor> {
+        Vec::new()
     }
 
     fn update(&self, parameter: &mut Parameter, _: Update) -> Result<()> {

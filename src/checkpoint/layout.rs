@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use pipewright_stages::optimizer::{Optimizer, StateTensor};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo as Entry};
 
@@ -16,31 +17,30 @@ pub struct TensorInfo {
     pub is_trained: bool,
 }
 
-/// The tensors of a checkpoint's two files for these parameters, in name order in each file.
-pub(super) fn tensors(parameters: &[TensorInfo], states: &[&str]) -> (Vec<TensorInfo>, Vec<TensorInfo>) {
+/// The tensors of the model's file, in name order.
+pub(super) fn weights(parameters: &[TensorInfo]) -> Vec<TensorInfo> {
     let mut model = parameters.to_vec();
     model.sort();
     model.dedup();
-    let state = |tensor: &TensorInfo| {
-        let TensorInfo { name, dims, .. } = tensor.clone();
-        let of = move |state: &&str| TensorInfo {
-            name: state_name(&name, state),
-            dims: dims.clone(),
-            is_trained: true,
-        };
-        states.iter().map(of).collect::<Vec<_>>()
-    };
-    let optimizer = model
-        .iter()
-        .filter(|tensor| tensor.is_trained)
-        .flat_map(state)
-        .collect();
-    (model, optimizer)
+    model
 }
 
-/// The name of an optimizer's tensor.
-pub(super) fn state_name(parameter: &str, state: &str) -> String {
-    format!("{parameter}.{state}")
+/// The tensors of the optimizer's file, for these tensors of the model's file.
+pub(super) fn states(model: &[TensorInfo], optimizer: &dyn Optimizer) -> Vec<TensorInfo> {
+    let trained = model.iter().filter(|tensor| tensor.is_trained);
+    let state = |tensor: &TensorInfo| state_tensors(&tensor.name, &tensor.dims, optimizer);
+    trained.flat_map(state).collect()
+}
+
+/// The optimizer's tensors for a parameter, as its file names them.
+pub(super) fn state_tensors(name: &str, dims: &[usize], optimizer: &dyn Optimizer) -> Vec<TensorInfo> {
+    let states = optimizer.states(name, dims).into_iter();
+    let tensor = |state: StateTensor| TensorInfo {
+        name: format!("{name}.{}", state.name),
+        dims: state.dims,
+        is_trained: true,
+    };
+    states.map(tensor).collect()
 }
 
 /// A safetensors file without its tensors' numbers.

@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pipewright_stages::Parameter;
+use pipewright_stages::optimizer::Optimizer;
 
 use super::contents::Contents;
 use super::damage::damaged;
 use super::folder::{self, ASIDE, MODEL, OPTIMIZER, STATE, beside};
-use super::layout::{TensorInfo, state_name, tensors};
+use super::layout::{TensorInfo, state_tensors, states, weights};
 use super::state::State;
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
@@ -116,10 +117,10 @@ impl Checkpoint {
     /// # Errors
     /// [`CheckpointError::OtherTensors`], which names the first parameter that is missing, not expected, or
     /// of other dimensions.
-    pub fn check(&self, parameters: &[TensorInfo], states: &[&str]) -> Result<()> {
-        let (model, optimizer) = tensors(parameters, states);
+    pub fn check(&self, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Result<()> {
+        let model = weights(parameters);
         self.model.check(&model, "the model")?;
-        self.optimizer.check(&optimizer, "the optimizer")
+        self.optimizer.check(&states(&model, optimizer), "the optimizer")
     }
 
     /// Reads weights and optimizer state. Call [`Checkpoint::check`] first.
@@ -129,23 +130,24 @@ impl Checkpoint {
     pub fn read<'a>(
         &self,
         parameters: impl Iterator<Item = &'a mut Parameter>,
-        states: &[&str],
+        optimizer: &dyn Optimizer,
     ) -> Result<()> {
         let mut model = self.model.file()?;
-        let mut optimizer = self.optimizer.file()?;
+        let mut file = self.optimizer.file()?;
         for parameter in parameters {
             let name = parameter.name().to_owned();
             self.model.read(&mut model, &name, &mut parameter.value)?;
-            parameter.make_state(states.len());
-            let (owned, all) = (parameter.owned(), parameter.value.len());
-            for (state, numbers) in states.iter().zip(&mut parameter.state) {
-                let tensor = state_name(&name, state);
-                if owned.len() == all {
-                    self.optimizer.read(&mut optimizer, &tensor, numbers)?;
+            parameter.make_state(&optimizer.states(&name, parameter.dims()));
+            let owned = parameter.owned();
+            let tensors = state_tensors(&name, parameter.dims(), optimizer);
+            for (TensorInfo { name, dims, .. }, numbers) in tensors.iter().zip(&mut parameter.state) {
+                let all = dims.iter().product();
+                if numbers.len() == all {
+                    self.optimizer.read(&mut file, name, numbers)?;
                     continue;
                 }
                 let mut whole = vec![0.0; all];
-                self.optimizer.read(&mut optimizer, &tensor, &mut whole)?;
+                self.optimizer.read(&mut file, name, &mut whole)?;
                 numbers.copy_from_slice(&whole[owned.clone()]);
             }
         }
@@ -159,8 +161,7 @@ impl Checkpoint {
     /// [`Error::Io`].
     pub fn read_weights(&self, parameters: Vec<&mut Parameter>) -> Result<()> {
         let infos: Vec<TensorInfo> = parameters.iter().map(|parameter| info(parameter)).collect();
-        let (model, _) = tensors(&infos, &[]);
-        self.model.check(&model, "the model")?;
+        self.model.check(&weights(&infos), "the model")?;
         parameters
             .into_iter()
             .try_for_each(|parameter| self.read_weight(parameter))

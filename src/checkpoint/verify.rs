@@ -1,11 +1,12 @@
 //! Verifies every byte of a checkpoint.
 
 use pipewright_stages::Parameter;
+use pipewright_stages::optimizer::Optimizer;
 
 use std::fmt;
 
 use super::Checkpoint;
-use super::layout::state_name;
+use super::layout::state_tensors;
 use crate::error::Result;
 
 /// What was verified.
@@ -39,18 +40,18 @@ impl Checkpoint {
         })
     }
 
-    /// As [`Checkpoint::verify`], but reads only the tensors of these parameters, with the optimizer's
-    /// `states` of each that is trained. Call [`Checkpoint::check`] first.
+    /// As [`Checkpoint::verify`], but reads only the tensors of these parameters, with this optimizer's state
+    /// of each that is trained. Call [`Checkpoint::check`] first.
     ///
     /// # Errors
     /// As [`Checkpoint::verify`].
-    pub fn verify_parameters(&self, parameters: &[&Parameter], states: &[&str]) -> Result<()> {
+    pub fn verify_parameters(&self, parameters: &[&Parameter], optimizer: &dyn Optimizer) -> Result<()> {
         self.model
             .verify_these(parameters.iter().map(|parameter| parameter.name()))?;
         let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
         let of = |parameter: &&Parameter| {
-            let names = states.iter().map(|state| state_name(parameter.name(), state));
-            names.collect::<Vec<_>>()
+            let tensors = state_tensors(parameter.name(), parameter.dims(), optimizer);
+            tensors.into_iter().map(|tensor| tensor.name)
         };
         self.optimizer.verify_these(trained.flat_map(of))?;
         Ok(())

@@ -1,15 +1,16 @@
 //! Writes checkpoints: the caller's thread lays out the files, each rank writes its own tensors, and a rename
 //! completes it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use pipewright_stages::optimizer::Optimizer;
 use serde::{Deserialize, Serialize};
 
 use super::folder::{self, MODEL, OPTIMIZER, PARTIAL, STATE, beside};
-use super::layout::{Layout, TensorInfo, state_name, tensors};
+use super::layout::{Layout, TensorInfo, state_tensors, states, weights};
 use super::lock::Lock;
 use super::state::{FORMAT, State, Sums};
 use crate::checksum::{Checksum, ChecksumBuilder};
@@ -25,7 +26,8 @@ pub struct Draft {
     partial: Option<Partial>,
     model: TensorFile,
     optimizer: TensorFile,
-    states: &'static [&'static str],
+    /// The optimizer's tensors for each parameter that is trained.
+    states: HashMap<String, Vec<TensorInfo>>,
 }
 
 /// A tensor that a rank has written: its name, and the checksum of its numbers.
@@ -82,16 +84,17 @@ impl Writer<'_> {
             tensor: name.to_owned(),
             checksum,
         });
-        for (index, state) in draft.states.iter().enumerate() {
-            let tensor = state_name(name, state);
+        for (index, tensor) in draft.states.get(name).into_iter().flatten().enumerate() {
             let checksum = match states.get(index) {
-                Some(numbers) => draft.optimizer.write(&mut self.optimizer, &tensor, numbers)?,
+                Some(numbers) => draft
+                    .optimizer
+                    .write(&mut self.optimizer, &tensor.name, numbers)?,
                 // Before the first step there is no state: the optimizer starts from the file's zeros.
-                None => of_zeros(numbers.len()),
+                None => of_zeros(tensor.dims.iter().product()),
             };
             self.written.push(Written {
                 optimizer: true,
-                tensor,
+                tensor: tensor.name.clone(),
                 checksum,
             });
         }
@@ -119,9 +122,9 @@ impl Draft {
     /// [`CheckpointError::NotOurs`] when something else than a checkpoint is there: it is left untouched.
     /// [`CheckpointError::InUse`] when another program is saving to the same place.
     /// [`Error::Io`] when the folder or its files cannot be made.
-    pub fn create(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Result<Self> {
+    pub fn create(place: &Path, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Result<Self> {
         let lock = folder::begin(place)?;
-        let draft = Self::lay_out(place, parameters, states);
+        let draft = Self::lay_out(place, parameters, optimizer);
         let path = draft.folder.clone();
         let partial = Partial { path, lock };
         draft.model.create()?;
@@ -137,17 +140,24 @@ impl Draft {
     ///
     /// # Errors
     /// None. It returns a `Result` so that it can be called like [`Draft::create`].
-    pub fn beside(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Result<Self> {
-        Ok(Self::lay_out(place, parameters, states))
+    pub fn beside(place: &Path, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Result<Self> {
+        Ok(Self::lay_out(place, parameters, optimizer))
     }
 
-    fn lay_out(place: &Path, parameters: &[TensorInfo], states: &'static [&'static str]) -> Self {
+    fn lay_out(place: &Path, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Self {
         let folder = beside(place, PARTIAL);
-        let (model, optimizer) = tensors(parameters, states);
+        let model = weights(parameters);
+        let of_optimizer = states(&model, optimizer);
+        let trained = model.iter().filter(|tensor| tensor.is_trained);
+        let states = trained.map(|TensorInfo { name, dims, .. }| {
+            let tensors = state_tensors(name, dims, optimizer);
+            (name.clone(), tensors)
+        });
+        let states = states.collect();
         Self {
             place: place.to_owned(),
             model: TensorFile::of(folder.join(MODEL), &model),
-            optimizer: TensorFile::of(folder.join(OPTIMIZER), &optimizer),
+            optimizer: TensorFile::of(folder.join(OPTIMIZER), &of_optimizer),
             folder,
             partial: None,
             states,

@@ -86,7 +86,7 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
     };
     let Sizes { units, .. } = sizes(config);
     let numbers: Vec<u64> = match trained(config)? {
-        Some(units) => units.into_iter().map(|[_, trained]| trained).collect(),
+        Some(units) => units.into_iter().map(|numbers| numbers.trained).collect(),
         None => units.iter().map(|unit| unit.weights).collect(),
     };
     let weights = numbers.into_iter().map(|count| F32 * count as f64).collect();

@@ -4,7 +4,7 @@ use pipewright_stages::models::UnitSizes;
 use pipewright_stages::{DType, Device, Place, Recompute};
 
 use super::model::{Sizes, recomputed_by_stage, sizes};
-use super::trained::trained;
+use super::trained::{Trained, trained};
 use super::{PipelinePlan, optimizer, places};
 use crate::config::{Config, Fabric, environment};
 use crate::error::Result;
@@ -98,19 +98,19 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         let place = places[rank.index()];
         let trained = trained
             .as_ref()
-            .map(|units| sums(&units[unit..unit + stage.len()]));
+            .map(|units| units[unit..unit + stage.len()].iter().copied().sum::<Trained>());
         unit += stage.len();
         let memory = of_stage(stage, trained, place, per_weight, how);
         let cost = cost(stage, place, how, read);
-        all_frozen &= trained.is_some_and(|[_, trained]| trained == 0.0);
+        all_frozen &= trained.is_some_and(|numbers| numbers.trained == 0);
         costs.push(match trained {
             // No gradient goes to this stage.
             Some(_) if all_frozen => StageCost {
                 forward: cost.forward,
                 ..StageCost::NOTHING
             },
-            Some([all, trained]) => StageCost {
-                backward_weight: cost.backward_weight * trained / all.max(1.0),
+            Some(Trained { all, trained, .. }) => StageCost {
+                backward_weight: cost.backward_weight * trained as f64 / all.max(1) as f64,
                 ..cost
             },
             None => cost,
@@ -120,11 +120,6 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         left = rest;
     }
     Ok((costs, stages))
-}
-
-/// The bytes of all weights of some units, and of those that are trained.
-fn sums(units: &[[u64; 2]]) -> [f64; 2] {
-    [0, 1].map(|which| F32 * units.iter().map(|unit| unit[which]).sum::<u64>() as f64)
 }
 
 /// What a stage of these units keeps of a micro-batch. All its passes take the same time, because only their
@@ -157,14 +152,16 @@ struct PerWeight {
     gradients: f64,
     /// Where sums are added in place.
     gradients_in_place: f64,
-    optimizer: f64,
-    /// In copies for checkpoints: of weights, and of the optimizer.
-    copies: [f64; 2],
+    /// Of the optimizer, if it keeps equally much for each weight.
+    states: f64,
+    /// Into how many parts the optimizer's numbers are divided.
+    parts: f64,
+    /// Copies for checkpoints, of weights and of the optimizer's numbers.
+    copies: f64,
 }
 
 impl PerWeight {
     fn of(config: &Config, plan: &PipelinePlan) -> Self {
-        let states = optimizer(config).state_names().len() as f64;
         let replicas = f64::from(plan.replicas.count());
         let parts = match config.divides_updates() {
             true => replicas,
@@ -174,11 +171,9 @@ impl PerWeight {
             weights: 1.0,
             gradients: 1.0 + f64::from(plan.replicas.waiting_sums(false)),
             gradients_in_place: 1.0 + f64::from(plan.replicas.waiting_sums(true)),
-            optimizer: states / parts,
-            copies: match config.saves_beside() {
-                true => [1.0, states],
-                false => [0.0; 2],
-            },
+            states: optimizer(config).states("", &[1]).len() as f64,
+            parts,
+            copies: f64::from(u8::from(config.saves_beside())),
         };
         match config.max_staleness() {
             0 => all,
@@ -202,17 +197,20 @@ impl PerWeight {
     }
 }
 
-/// `trained`: the bytes of all weights, and of those that are trained, if not all are. What layers keep for
+/// `trained`: the numbers of the stage, if not all weights are trained alike. What layers keep for
 /// gradients of frozen weights is counted too: the estimate is an upper bound then.
 fn of_stage(
     units: &[UnitSizes],
-    trained: Option<[f64; 2]>,
+    trained: Option<Trained>,
     place: Place,
     per_weight: PerWeight,
     how: Recompute,
 ) -> StageMemory {
     let all = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
-    let [weights, trained] = trained.unwrap_or([all; 2]);
+    let [weights, trained, optimizer] = match trained {
+        Some(numbers) => [numbers.all, numbers.trained, numbers.optimizer].map(|count| F32 * count as f64),
+        None => [all, all, per_weight.states * all],
+    };
     let activation = place.dtype.bytes() as f64;
     let in_place = match place.device {
         Device::Cpu => trained.min(F32 * units.iter().map(|unit| unit.in_place).sum::<u64>() as f64),
@@ -223,7 +221,7 @@ fn of_stage(
     // They are on the host, also those of a stage on a GPU.
     let copies = match place.device {
         Device::Cpu => per_weight.copies,
-        Device::Cuda(_) => [0.0; 2],
+        Device::Cuda(_) => 0.0,
     };
     let (packed, copy) = match (place.device, place.dtype) {
         (Device::Cpu, DType::F32) => (F32 * all(|unit| unit.packed), 0.0),
@@ -245,8 +243,8 @@ fn of_stage(
     StageMemory {
         weights: per_weight.weights * weights + copy,
         gradients: per_weight.gradients * (trained - in_place) + per_weight.gradients_in_place * in_place,
-        optimizer: per_weight.optimizer * trained,
-        copies: copies[0] * weights + copies[1] * trained,
+        optimizer: optimizer / per_weight.parts,
+        copies: copies * (weights + optimizer),
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64,
         output: activation * units.last().map_or(0, |unit| unit.output) as f64,

@@ -178,7 +178,7 @@ fn adapters(config: &Config, architecture: &Architecture) -> Result<Option<Weigh
 pub fn adapted(config: &Config) -> Result<Vec<Target>> {
     let contents = model(config)?.contents()?;
     let numbers = contents.iter().flat_map(|unit| &unit.parameters);
-    let numbers: HashMap<&str, usize> = numbers.map(|(name, count, _)| (name.as_str(), *count)).collect();
+    let numbers: HashMap<&str, usize> = numbers.map(|one| (one.name.as_str(), one.numbers())).collect();
     let target = |target: &String| {
         let width = |which: &str| {
             let count = numbers.get(format!("{target}.lora_{which}.weight").as_str())?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pipewright_stages::loss::CrossEntropy;
-use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer, Sgd};
+use pipewright_stages::optimizer::{Adafactor, AdamW, LearningRate, Lion, Muon, Optimizer, Sgd};
 use pipewright_stages::{RecomputedStage, Sequential};
 
 use super::{TrainingData, places_of_all, stages};
@@ -80,19 +80,34 @@ pub fn loss(config: &Config) -> Result<CrossEntropy> {
 /// The optimizer.
 pub fn optimizer(config: &Config) -> Box<dyn Optimizer> {
     let config::Optimizer {
-        betas,
         eps,
-        momentum,
         weight_decay,
         decay,
         ..
     } = config.optimizer;
+    let (betas, momentum) = (config.optimizer.betas(), config.optimizer.momentum());
+    let adamw = AdamW {
+        betas,
+        eps,
+        weight_decay,
+        decay,
+    };
     match config.optimizer.kind {
-        OptimizerKind::AdamW => Box::new(AdamW {
-            betas,
-            eps,
+        OptimizerKind::AdamW => Box::new(adamw),
+        OptimizerKind::Adafactor => Box::new(Adafactor {
             weight_decay,
             decay,
+            ..Adafactor::default()
+        }),
+        OptimizerKind::Lion => Box::new(Lion {
+            betas,
+            weight_decay,
+            decay,
+        }),
+        OptimizerKind::Muon => Box::new(Muon {
+            momentum,
+            adamw,
+            ..Muon::default()
         }),
         OptimizerKind::Sgd => Box::new(Sgd {
             momentum,

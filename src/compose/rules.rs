@@ -33,7 +33,7 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
         check(config, "lora.targets", &targets, names)?;
     }
     let all = contents.iter().flat_map(|unit| &unit.parameters);
-    let names = all.map(|(name, ..)| name.clone()).collect();
+    let names = all.map(|parameter| parameter.name.clone()).collect();
     check(config, "optimizer.groups", &chosen, names)?;
     require_training(config, &contents)?;
     Ok(model)
@@ -124,6 +124,6 @@ fn require_training(config: &Config, contents: &[UnitContents]) -> Result<()> {
     let trained = contents
         .iter()
         .flat_map(|unit| &unit.parameters)
-        .any(|one| one.2 > 0);
+        .any(|one| !one.is_frozen && one.numbers() > 0);
     config.require(trained, "optimizer.groups", || RuleProblem::AllFrozen.into())
 }

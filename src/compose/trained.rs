@@ -1,27 +1,77 @@
-//! How much of a model is trained.
+//! How much of a model is trained, and what the optimizer keeps for it.
 
-use super::model;
+use std::iter::Sum;
+use std::ops::Add;
+
+use pipewright_stages::models::ParameterContents;
+
 use super::rules::is_plain;
+use super::{model, optimizer};
 use crate::config::Config;
 use crate::error::Result;
 
-/// The numbers of each unit of the model: all weights, and those that are trained. `None` if a config says
-/// nothing of what is trained.
+/// How many numbers a part of a model has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trained {
+    /// All weights.
+    pub(super) all: u64,
+    /// Those that are trained.
+    pub(super) trained: u64,
+    /// Those of the optimizer, for weights that are trained.
+    pub(super) optimizer: u64,
+}
+
+impl Add for Trained {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            all: self.all + other.all,
+            trained: self.trained + other.trained,
+            optimizer: self.optimizer + other.optimizer,
+        }
+    }
+}
+
+impl Sum for Trained {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+/// The numbers of each unit of the model. `None` if all weights are trained, and the optimizer keeps equally
+/// much for each.
 ///
 /// # Errors
 /// As for [`model`](super::model).
-pub(super) fn trained(config: &Config) -> Result<Option<Vec<[u64; 2]>>> {
-    if is_plain(config) {
+pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
+    let optimizer = optimizer(config);
+    if is_plain(config) && optimizer.updates_parts() {
         return Ok(None);
     }
+    let numbers = |parameter: &ParameterContents| {
+        let all = parameter.numbers() as u64;
+        if parameter.is_frozen {
+            return Trained {
+                all,
+                ..Trained::default()
+            };
+        }
+        let tensors = optimizer.states(&parameter.name, &parameter.dims).into_iter();
+        let numbers = tensors.map(|tensor| tensor.dims.iter().product::<usize>() as u64);
+        Trained {
+            all,
+            trained: all,
+            optimizer: numbers.sum(),
+        }
+    };
     let contents = model(config)?.contents()?;
-    let sums = contents.iter().map(|unit| {
-        let sum = |[all, trained]: [u64; 2], one: &(String, usize, usize)| {
-            [all + one.1 as u64, trained + one.2 as u64]
-        };
-        unit.parameters.iter().fold([0; 2], sum)
-    });
-    Ok(Some(sums.collect()))
+    let units = contents.iter();
+    Ok(Some(
+        units
+            .map(|unit| unit.parameters.iter().map(numbers).sum())
+            .collect(),
+    ))
 }
 
 /// The share of the model's weights that is trained.
@@ -30,7 +80,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<[u64; 2]>>> {
 /// As for [`model`](super::model).
 pub(super) fn trained_share(config: &Config) -> Result<f64> {
     Ok(trained(config)?.map_or(1.0, |units| {
-        let [all, trained] = [0, 1].map(|which| units.iter().map(|unit| unit[which]).sum::<u64>());
+        let Trained { all, trained, .. } = units.into_iter().sum();
         trained as f64 / all.max(1) as f64
     }))
 }

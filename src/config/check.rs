@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use super::model::ModelKind;
-use super::sections::{LearningRateSchedule, OptimizerKind};
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths, WarnOfStall};
-use super::{Config, DataKind, limits};
+use super::{Config, DataKind, check_optimizer, limits};
 use crate::data::Share;
 use crate::error::{ModelProblem, Result, RuleProblem, ValueProblem};
 use crate::pretrained::Family;
@@ -40,7 +39,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
     model(config)?;
     data(config)?;
     pipeline(config)?;
-    optimizer(config)?;
+    check_optimizer::check(config)?;
     lora(config)?;
     groups(config)?;
     train(config)?;
@@ -53,13 +52,6 @@ fn overrides(config: &Config, key: &str, than: &str) -> bool {
         (Some(key), Some(than)) => is_stronger(key, than),
         _ => false,
     }
-}
-
-/// Refuses a number of `[optimizer]` that is not finite or not within its limits.
-fn number(config: &Config, key: &str, value: f64, holds: bool, must: &'static str) -> Result<()> {
-    config.require(holds && value.is_finite(), &format!("optimizer.{key}"), || {
-        ValueProblem::OutOfRange { value, must }
-    })
 }
 
 /// Counts that must be 1 or more.
@@ -289,56 +281,6 @@ fn batch_size(config: &Config, batch: usize) -> Result<()> {
     config.require(holds, "pipeline.micro_batch_size", || ValueProblem::MicroBatch {
         batch,
         micro_batches,
-    })
-}
-
-fn optimizer(config: &Config) -> Result<()> {
-    let optimizer = &config.optimizer;
-    let has_state = optimizer.kind != OptimizerKind::Sgd || optimizer.momentum != 0.0;
-    config.require(has_state || !optimizer.sharded, "optimizer.sharded", || {
-        ValueProblem::NothingToShard
-    })?;
-    let (rate, eps, clip) = (optimizer.learning_rate, optimizer.eps, optimizer.clip);
-    let (momentum, decay) = (optimizer.momentum, optimizer.weight_decay);
-    let (first, second) = optimizer.betas;
-    let (above, below) = ("it must be above 0", "it must be from 0 to below 1");
-    let smoothing = optimizer.label_smoothing;
-    let share = |value: f64| (0.0..1.0).contains(&value);
-    for (key, value, holds, must) in [
-        ("learning_rate", rate, rate > 0.0, above),
-        ("betas", first, share(first), "both must be from 0 to below 1"),
-        ("betas", second, share(second), "both must be from 0 to below 1"),
-        ("eps", eps, eps > 0.0, above),
-        ("momentum", momentum, share(momentum), below),
-        ("label_smoothing", smoothing, share(smoothing), below),
-        ("weight_decay", decay, decay >= 0.0, "it must be 0 or more"),
-        ("clip", clip, clip >= 0.0, "it must be 0 (no clipping) or more"),
-    ] {
-        number(config, key, value, holds, must)?;
-    }
-    match optimizer.schedule {
-        LearningRateSchedule::Constant => Ok(()),
-        LearningRateSchedule::Cosine | LearningRateSchedule::Linear => falling(config, 0),
-        LearningRateSchedule::Wsd => falling(config, optimizer.decay_steps),
-    }
-}
-
-/// `decay` is the number of steps that the schedule itself reserves for the fall.
-fn falling(config: &Config, decay: u64) -> Result<()> {
-    let optimizer = &config.optimizer;
-    let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
-    let holds = (0.0..=optimizer.learning_rate).contains(&floor);
-    let must = "it must be from 0 to optimizer.learning_rate";
-    number(config, "min_learning_rate", floor, holds, must)?;
-    let warmup = optimizer.warmup_steps;
-    config.require(warmup <= steps, "optimizer.warmup_steps", || {
-        ValueProblem::WarmUp { warmup, steps }
-    })?;
-    let stable = steps - warmup;
-    config.require(decay <= stable, "optimizer.decay_steps", || ValueProblem::Decay {
-        decay,
-        warmup,
-        steps,
     })
 }
 

@@ -5,7 +5,8 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::model::Model;
-use super::sections::{Checkpoint, Data, Launch, Metrics, Optimizer, Pipeline, Train};
+use super::optimizer::Optimizer;
+use super::sections::{Checkpoint, Data, Launch, Metrics, Pipeline, Train};
 use super::training::Lora;
 use crate::error::{ConfigError, MeantKey, Origin};
 use crate::nearest::nearest;

@@ -67,9 +67,9 @@ const RULES: [Rule; 43] = [
     rule("data", "dtype", "kind", &["tokens"]),
     rule("data", "labels", "kind", &["idx"]),
     rule("pipeline", "max_staleness", "sync", &["server"]),
-    rule("optimizer", "betas", "kind", &["adamw"]),
-    rule("optimizer", "eps", "kind", &["adamw"]),
-    rule("optimizer", "momentum", "kind", &["sgd"]),
+    rule("optimizer", "betas", "kind", &["adamw", "lion", "muon"]),
+    rule("optimizer", "eps", "kind", &["adamw", "muon"]),
+    rule("optimizer", "momentum", "kind", &["muon", "sgd"]),
     rule(
         "optimizer",
         "warmup_steps",

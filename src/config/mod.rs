@@ -11,6 +11,7 @@
 
 mod changes;
 mod check;
+mod check_optimizer;
 mod devices;
 mod endpoint;
 mod fabric;
@@ -21,6 +22,7 @@ mod limits;
 mod memory;
 mod model;
 mod mpi_place;
+mod optimizer;
 mod parse;
 mod pretrained;
 mod read;
@@ -37,11 +39,9 @@ pub use fabric::Fabric;
 pub use launch::{Launched, Launcher, launched, processes};
 pub use memory::Memory;
 pub use model::{Model, ModelKind, RopeScalingKind};
+pub use optimizer::{LearningRateSchedule, Optimizer, OptimizerKind};
 pub(crate) use parse::environment;
-pub use sections::{
-    Checkpoint, Data, DataKind, FabricKind, Launch, LearningRateSchedule, Metrics, Optimizer, OptimizerKind,
-    Pipeline, SyncKind, Train,
-};
+pub use sections::{Checkpoint, Data, DataKind, FabricKind, Launch, Metrics, Pipeline, SyncKind, Train};
 pub use settings::Config;
 pub use training::{Group, Lora};
 pub use values::{Auto, Balanced, Partition, Paths, RecomputeBy, Sizes, WarnOfStall};

@@ -2,14 +2,12 @@
 
 use std::path::PathBuf;
 
-use pipewright_stages::optimizer::Decay;
 use pipewright_stages::{DType, Recompute};
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
 use super::endpoint::endpoint;
 use super::memory::Memory;
-use super::training::Group;
 use super::values::{Auto, Balanced, Partition, Paths, RecomputeBy, WarnOfStall};
 use crate::data::{LossOn, Share, Template, Width};
 use crate::groups::Groups;
@@ -184,91 +182,6 @@ impl Default for Pipeline {
             pin: true,
             stall_warning: WarnOfStall::Named(Auto::Auto),
             stall_limit: STALL_LIMIT.as_secs(),
-        }
-    }
-}
-
-/// `[optimizer]`: how gradients change weights.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Optimizer {
-    /// AdamW, or SGD with momentum.
-    pub kind: OptimizerKind,
-    /// The learning rate. If it changes, its highest value.
-    pub learning_rate: f64,
-    /// How the learning rate changes over the steps.
-    pub schedule: LearningRateSchedule,
-    /// cosine, linear, wsd: the number of steps in which it rises from 0.
-    pub warmup_steps: u64,
-    /// wsd: the number of last steps in which it falls.
-    pub decay_steps: u64,
-    /// cosine, linear, wsd: its value at `train.steps`.
-    pub min_learning_rate: f64,
-    /// adamw: the decay rates of the two moments.
-    pub betas: (f64, f64),
-    /// adamw: the number that is added to the root of the second moment.
-    pub eps: f64,
-    /// sgd: the decay rate of the velocity. 0: no velocity.
-    pub momentum: f64,
-    /// Weight decay.
-    pub weight_decay: f64,
-    /// The parameters to which weight decay applies.
-    pub decay: Decay,
-    /// The largest norm of the whole gradient. A larger gradient is scaled down to it. 0: no clipping.
-    pub clip: f64,
-    /// The share of each target that is spread over all classes.
-    pub label_smoothing: f64,
-    /// Whether each replica updates only its part of the weights, and holds only that part of the
-    /// optimizer's state (ZeRO-1).
-    pub sharded: bool,
-    /// Parameters that are trained in their own way. The first group whose pattern fits a parameter's name
-    /// counts.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<Group>,
-}
-
-/// The optimizers a config can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerKind {
-    /// Adam with decoupled weight decay.
-    AdamW,
-    /// Stochastic gradient descent.
-    Sgd,
-}
-
-/// How the learning rate changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LearningRateSchedule {
-    /// It stays constant.
-    Constant,
-    /// It rises in a straight line, then falls along half a cosine.
-    Cosine,
-    /// It rises in a straight line, then falls in one.
-    Linear,
-    /// It rises in a straight line, stays, and falls in a straight line in the last steps.
-    Wsd,
-}
-
-impl Default for Optimizer {
-    fn default() -> Self {
-        Self {
-            kind: OptimizerKind::AdamW,
-            learning_rate: 1e-3,
-            schedule: LearningRateSchedule::Constant,
-            warmup_steps: 0,
-            decay_steps: 100,
-            min_learning_rate: 0.0,
-            betas: (0.9, 0.95),
-            eps: 1e-8,
-            momentum: 0.9,
-            weight_decay: 0.0,
-            decay: Decay::Matrices,
-            clip: 1.0,
-            label_smoothing: 0.0,
-            sharded: false,
-            groups: Vec::new(),
         }
     }
 }

@@ -7,7 +7,8 @@ use toml::Table;
 
 use super::kinds;
 use super::model::Model;
-use super::sections::{Checkpoint, Data, DataKind, Launch, Metrics, Optimizer, Pipeline, SyncKind, Train};
+use super::optimizer::Optimizer;
+use super::sections::{Checkpoint, Data, DataKind, Launch, Metrics, Pipeline, SyncKind, Train};
 use super::training::Lora;
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 

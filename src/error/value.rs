@@ -1,6 +1,7 @@
 //! A value of a config that does not fit its key, or does not fit other values.
 
 use super::model::ModelProblem;
+use super::optimizer::OptimizerProblem;
 use super::rule::RuleProblem;
 use super::{Error, ScheduleFileProblem};
 
@@ -81,6 +82,9 @@ pub enum ValueProblem {
     /// A rule about what is trained that cannot be followed.
     #[error(transparent)]
     Rule(#[from] RuleProblem),
+    /// A setting of the optimizer that cannot be.
+    #[error(transparent)]
+    Optimizer(#[from] OptimizerProblem),
     /// Too few widths for a perceptron, or a width of 0.
     #[error("{0:?}: give the widths of input and output at least, each 1 or more")]
     Widths(Vec<usize>),
@@ -151,12 +155,6 @@ pub enum ValueProblem {
         /// The gradient groups.
         groups: u32,
     },
-    /// A sharded optimizer that has no state.
-    #[error(
-        "sgd without momentum has no state to divide among replicas: set this to false, or \
-         optimizer.momentum above 0"
-    )]
-    NothingToShard,
     /// Weights that may not be stale, with the reason.
     #[error("weights may not be stale {0}: set this to 0, or take pipeline.sync = \"reduce\"")]
     NotStale(&'static str),
@@ -182,27 +180,6 @@ pub enum ValueProblem {
         ranks: usize,
         /// How many replicas there are.
         replicas: u32,
-    },
-    /// A warm-up that is longer than the training.
-    #[error("{warmup} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer")]
-    WarmUp {
-        /// The steps of warm-up.
-        warmup: u64,
-        /// The steps of the training.
-        steps: u64,
-    },
-    /// A decay that does not fit between the warm-up and the end of the training.
-    #[error(
-        "{decay} steps of decay after {warmup} of warm-up do not fit into train.steps = {steps}: lower it or \
-         train longer"
-    )]
-    Decay {
-        /// The steps of decay.
-        decay: u64,
-        /// The steps of warm-up.
-        warmup: u64,
-        /// The steps of the training.
-        steps: u64,
     },
     /// A run's name that cannot be the name of a folder.
     #[error("\"{0}\" cannot name a folder: use a name without slashes that does not start with a dot")]

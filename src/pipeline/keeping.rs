@@ -10,6 +10,7 @@ use crate::actor::{Snap, TakeBack};
 use crate::error::Result;
 use crate::fabric::{Item, Stamp};
 use crate::id::WorldRank;
+use crate::worker::ParameterInfo;
 
 impl<S: Stage> Pipeline<S> {
     /// Before a step: makes a snapshot if one is due, and gives it to the next process.
@@ -146,11 +147,14 @@ impl<S: Stage> Pipeline<S> {
 
     /// The most bytes of a rank's snapshot.
     pub(super) fn most_kept(&self) -> u64 {
-        let states = 1 + self.optimizer.state_names().len() as u64;
-        let numbers = |dims: &[usize]| dims.iter().product::<usize>() as u64;
         // Each list of numbers has its length before it.
-        let bytes = |dims: &[usize]| states * (8 + 4 * numbers(dims)) + 8;
-        self.parameters.iter().map(|info| bytes(&info.dims)).sum()
+        let bytes = |dims: &[usize]| 8 + 4 * dims.iter().product::<usize>() as u64;
+        let of = |info: &ParameterInfo| {
+            let states = self.optimizer.states(&info.name, &info.dims);
+            let states = states.iter().map(|tensor| bytes(&tensor.dims));
+            8 + bytes(&info.dims) + states.sum::<u64>()
+        };
+        self.parameters.iter().map(of).sum()
     }
 
     fn before(&self) -> u32 {

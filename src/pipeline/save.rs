@@ -62,7 +62,7 @@ impl<S: Stage> Pipeline<S> {
             0 => Draft::create,
             _ => Draft::beside,
         };
-        let make = || make(folder, &self.tensors(), self.optimizer.state_names());
+        let make = || make(folder, &self.tensors(), &*self.optimizer);
         let draft = self.ranks.during("beginning a checkpoint", make);
         self.all_do("beginning a checkpoint", draft)
     }
@@ -83,9 +83,8 @@ impl<S: Stage> Pipeline<S> {
     /// [`Error::Checkpoint`] with the file and the parameter (no weight has changed), or [`Error::Io`].
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
-        let states = self.optimizer.state_names();
         let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
-            checkpoint.check(&self.tensors(), states)?;
+            checkpoint.check(&self.tensors(), &*self.optimizer)?;
             Ok(Arc::new(checkpoint))
         });
         let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;

@@ -131,11 +131,12 @@ fn check_replicas(replicas: u32, groups: u32) -> Result<()> {
 /// Refuses to shard an optimizer that has no state, or that needs whole parameters.
 fn check_sharded<S: Stage>(parts: &Parts<S>) -> Result<()> {
     let optimizer = &parts.optimizer;
-    let why = match (optimizer.state_names(), optimizer.updates_parts()) {
+    // An optimizer that updates parts keeps as much for one parameter as for another.
+    let why = match optimizer.updates_parts() {
         _ if !parts.sharded => return Ok(()),
-        ([], _) => WholeUpdates::NoState,
-        (_, false) => WholeUpdates::WholeParameters,
-        _ => return Ok(()),
+        false => WholeUpdates::WholeParameters,
+        true if optimizer.states("", &[1]).is_empty() => WholeUpdates::NoState,
+        true => return Ok(()),
     };
     let optimizer = format!("{optimizer:?}");
     Err(LaunchError::NotSharded { optimizer, why }.into())

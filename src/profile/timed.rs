@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::models::LayerSpec;
-use pipewright_stages::optimizer::{Optimizer, Update};
+use pipewright_stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright_stages::{
     Bytes, ChooseLora, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage, Tensor,
 };
@@ -149,8 +149,8 @@ pub(super) struct TimedOptimizer<O> {
 }
 
 impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
-    fn state_names(&self) -> &'static [&'static str] {
-        self.optimizer.state_names()
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        self.optimizer.states(name, dims)
     }
 
     fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {

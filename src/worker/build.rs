@@ -113,7 +113,7 @@ impl<S: Stage> Worker<S> {
         for chunk in &mut self.chunks {
             let stage = chunk.id;
             for parameter in chunk.stage.parameters() {
-                if !snapshot.restore(place, parameter)? {
+                if !snapshot.restore(place, parameter, &*self.optimizer)? {
                     let parameter = parameter.name().to_owned();
                     return Err(RestartError::BuiltOtherwise { stage, parameter }.into());
                 }

@@ -1,6 +1,7 @@
 //! A copy of a rank's weights and optimizer state, from which it can go on when its stages are built again.
 //! [`Snapshot::append`] and [`Snapshot::read`] are for a copy that another process keeps.
 
+use pipewright_stages::optimizer::{Optimizer, StateTensor};
 use pipewright_stages::{Parameter, Part};
 
 use crate::error::Result;
@@ -77,12 +78,24 @@ impl Snapshot {
     ///
     /// # Errors
     /// Whatever a GPU reports.
-    pub(super) fn restore(&self, place: usize, parameter: &mut Parameter) -> Result<bool> {
-        let Some(copy) = self.parameters.get(place).filter(|copy| copy.fits(parameter)) else {
+    pub(super) fn restore(
+        &self,
+        place: usize,
+        parameter: &mut Parameter,
+        optimizer: &dyn Optimizer,
+    ) -> Result<bool> {
+        let Some(copy) = self.parameters.get(place) else {
             return Ok(false);
         };
+        let tensors = match copy.state.is_empty() {
+            true => Vec::new(),
+            false => optimizer.states(parameter.name(), parameter.dims()),
+        };
+        if !copy.fits(parameter, &tensors) {
+            return Ok(false);
+        }
         pipewright_stages::copy(&copy.value, &mut parameter.value);
-        parameter.make_state(copy.state.len());
+        parameter.make_state(&tensors);
         for (state, copy) in parameter.state.iter_mut().zip(&copy.state) {
             pipewright_stages::copy(copy, state);
         }
@@ -93,10 +106,11 @@ impl Snapshot {
 }
 
 impl Numbers {
-    /// Whether these can be of this parameter.
-    fn fits(&self, parameter: &Parameter) -> bool {
-        let owned = parameter.owned().len();
-        self.value.len() == parameter.value.len() && self.state.iter().all(|state| state.len() == owned)
+    /// Whether these can be of this parameter, with these tensors of the optimizer.
+    fn fits(&self, parameter: &Parameter, tensors: &[StateTensor]) -> bool {
+        let state = self.state.iter().map(Vec::len);
+        let expected = tensors.iter().map(|tensor| parameter.state_numbers(tensor));
+        self.value.len() == parameter.value.len() && state.eq(expected)
     }
 }
 

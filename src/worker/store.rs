@@ -186,10 +186,9 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// As for [`Worker::read`].
     pub(crate) fn verify(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        let states = self.optimizer.state_names();
         let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
         let parameters: Vec<&Parameter> = parameters.map(|parameter| &*parameter).collect();
-        checkpoint.verify_parameters(&parameters, states)
+        checkpoint.verify_parameters(&parameters, &*self.optimizer)
     }
 
     /// Reads this rank's parameters from a checkpoint. It must hold exactly the model's parameters.
@@ -198,10 +197,9 @@ impl<S: Stage> Worker<S> {
     /// [`crate::Error::Checkpoint`] for a tensor that has changed since it was saved, and
     /// [`crate::Error::Io`].
     pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
-        let states = self.optimizer.state_names();
         let progress = &self.meter.progress;
         let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
-        checkpoint.read(parameters.inspect(|_| progress.advance()), states)?;
+        checkpoint.read(parameters.inspect(|_| progress.advance()), &*self.optimizer)?;
         for chunk in &mut self.chunks {
             chunk.stage.try_visit_parameters(&mut |parameter| {
                 parameter.store(Part::Value)?;

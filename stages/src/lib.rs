@@ -50,7 +50,8 @@
 //! # More
 //!
 //! * Losses: [`CrossEntropy`](loss::CrossEntropy), [`MeanSquaredError`](loss::MeanSquaredError).
-//! * Optimizers: [`AdamW`](optimizer::AdamW), [`Sgd`](optimizer::Sgd).
+//! * Optimizers: [`AdamW`](optimizer::AdamW), [`Lion`](optimizer::Lion), [`Muon`](optimizer::Muon),
+//!   [`Adafactor`](optimizer::Adafactor), [`Sgd`](optimizer::Sgd).
 //! * Models: [`Gpt`](models::Gpt) (GPT-2), [`Llama`](models::Llama) and its kin, and [`Mlp`](models::Mlp).
 //!   [`Model`](models::Model) makes one of any layers.
 //! * A layer of your own is a type that implements [`Layer`]. [`testing::check_gradients`] checks it. It runs

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::identity::Shard;
 use crate::init::{Init, starts_at_zero};
 use crate::numbers::Numbers;
+use crate::optimizer::StateTensor;
 use crate::sums::{Found, Sums};
 use crate::training::Training;
 
@@ -45,7 +46,8 @@ pub struct Parameter {
     /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
     /// if the parameter is frozen.
     pub grad: Numbers,
-    /// The optimizer's tensors, each as long as [`Parameter::owned`]. Empty before the first step.
+    /// The optimizer's tensors, of which [`Parameter::state_numbers`] says how long they are. Empty before
+    /// the first step.
     pub state: Vec<Numbers>,
     owned: Range<usize>,
     pub(crate) sums: Sums,
@@ -199,8 +201,7 @@ impl Parameter {
         self.owned.clone()
     }
 
-    /// What an optimizer needs on the CPU: the weights that it updates, their gradients, and its tensors, all
-    /// equally long.
+    /// What an optimizer needs on the CPU: the weights that it updates, their gradients, and its tensors.
     pub fn owned_parts(&mut self) -> (&mut [f32], &[f32], &mut [Numbers]) {
         let owned = self.owned.clone();
         (&mut self.value[owned.clone()], &self.grad[owned], &mut self.state)
@@ -305,10 +306,20 @@ impl Parameter {
         Ok(())
     }
 
-    /// Makes `count` tensors of zeros for the optimizer, if the parameter is not frozen.
-    pub fn make_state(&mut self, count: usize) {
-        let count = if self.is_frozen() { 0 } else { count };
-        self.state = vec![Numbers::zeros(self.owned.len()); count];
+    /// Makes these tensors of the optimizer, all zeros, if the parameter is not frozen.
+    pub fn make_state(&mut self, tensors: &[StateTensor]) {
+        let tensors = if self.is_frozen() { &[] } else { tensors };
+        let zeros = |tensor| Numbers::zeros(self.state_numbers(tensor));
+        self.state = tensors.iter().map(zeros).collect();
+    }
+
+    /// How many numbers of one of the optimizer's tensors are here: all of them, or those of
+    /// [`Parameter::owned`].
+    pub fn state_numbers(&self, tensor: &StateTensor) -> usize {
+        match tensor.dims == self.dims {
+            true => self.owned.len(),
+            false => tensor.dims.iter().product(),
+        }
     }
 
     /// The name, also used in checkpoints.

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::cpu::sum_of_squares::sum_of_squares;
 use crate::cuda::Weights;
 use crate::error::Result;
 use crate::parameter::Parameter;
@@ -37,17 +38,6 @@ impl Parameter {
         if let Some(weights) = self.on_gpu() {
             return weights.squares()[piece];
         }
-        let mut lanes = [0.0_f64; 8];
-        let (chunks, rest) = self.grad[self.piece(piece)].as_chunks::<8>();
-        for chunk in chunks {
-            for (lane, &number) in lanes.iter_mut().zip(chunk) {
-                *lane += f64::from(number) * f64::from(number);
-            }
-        }
-        let rest: f64 = rest
-            .iter()
-            .map(|&number| f64::from(number) * f64::from(number))
-            .sum();
-        lanes.iter().sum::<f64>() + rest
+        sum_of_squares(&self.grad[self.piece(piece)])
     }
 }

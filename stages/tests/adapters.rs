@@ -5,6 +5,7 @@ mod common;
 use common::{pass, tensor};
 use pipewright_stages::layers::{LayerNorm, Layout, Linear, Recomputed, Relu, Residual};
 use pipewright_stages::models::{Mlp, Model, Rules};
+use pipewright_stages::optimizer::StateTensor;
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{
     Bytes, ForwardContext, Init, Layer, Lora, Mode, Parameter, Sequential, Stage, Tensor, Training,
@@ -185,7 +186,7 @@ fn frozen_layers_keep_nothing_and_give_the_same_input_gradient() {
             (0, 0, 0)
         );
         assert_eq!(parameter.owned(), 0..0);
-        parameter.make_state(2);
+        parameter.make_state(&[StateTensor::for_each("mean", parameter.dims())]);
         assert!(parameter.state.is_empty());
     }
 }
@@ -263,20 +264,20 @@ fn a_model_tells_what_is_in_its_units() {
         .map(String::as_str)
         .collect();
     assert_eq!(targets, ["fc0", "fc1"]);
-    let parameters: Vec<(&str, usize, usize)> = contents
+    let parameters: Vec<(&str, &[usize], bool)> = contents
         .iter()
         .flat_map(|unit| &unit.parameters)
-        .map(|(name, all, trained)| (name.as_str(), *all, *trained))
+        .map(|one| (one.name.as_str(), &one.dims[..], one.is_frozen))
         .collect();
     assert_eq!(
         parameters,
         [
-            ("fc0.weight", 30, 0),
-            ("fc0.bias", 5, 0),
-            ("fc1.weight", 15, 0),
-            ("fc1.bias", 3, 0),
-            ("fc1.lora_a.weight", 10, 10),
-            ("fc1.lora_b.weight", 6, 6)
+            ("fc0.weight", &[5, 6][..], true),
+            ("fc0.bias", &[5], true),
+            ("fc1.weight", &[3, 5], true),
+            ("fc1.bias", &[3], true),
+            ("fc1.lora_a.weight", &[2, 5], false),
+            ("fc1.lora_b.weight", &[3, 2], false)
         ]
     );
 }

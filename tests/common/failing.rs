@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
-use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
+use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 use pipewright::stages::{
     BuildStage, Clock, Error, ForwardContext, Mode, Packed, Parameter, Place, Result, Sequential, Shape,
     Stage, StageBuilder, Tensor,
@@ -164,8 +164,8 @@ impl Stage for Failing {
 pub struct FailingOptimizer(pub AdamW, pub Faults);
 
 impl Optimizer for FailingOptimizer {
-    fn state_names(&self) -> &'static [&'static str] {
-        self.0.state_names()
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        self.0.states(name, dims)
     }
 
     fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {

@@ -79,9 +79,14 @@ fn the_learning_rate_ends_with_the_run() {
 
 #[test]
 fn optimizers_are_told_by_their_state() {
-    let states = |text: &str| compose::optimizer(&parse(text).unwrap()).state_names().len();
-    assert_eq!(states(""), 2);
-    assert_eq!(states("[optimizer]\nkind = 'sgd'"), 1);
+    let states = |text: &str| compose::optimizer(&parse(text).unwrap()).states("fc.weight", &[2, 3]);
+    let names = |text: &str| -> Vec<&str> { states(text).iter().map(|state| state.name).collect() };
+    assert_eq!(names(""), ["exp_avg", "exp_avg_sq"]);
+    assert_eq!(names("[optimizer]\nkind = 'sgd'"), ["momentum_buffer"]);
+    assert_eq!(names("[optimizer]\nkind = 'sgd'\nmomentum = 0.0"), [""; 0]);
+    assert_eq!(names("[optimizer]\nkind = 'lion'"), ["exp_avg"]);
+    assert_eq!(names("[optimizer]\nkind = 'muon'"), ["momentum_buffer"]);
+    assert_eq!(names("[optimizer]\nkind = 'adafactor'"), ["row_var", "col_var"]);
 }
 
 #[test]

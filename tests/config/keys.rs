@@ -121,7 +121,7 @@ fn keys_of_another_kind_are_refused() {
         ),
         (
             "[optimizer]\nmomentum = 0.5",
-            &["my.toml:2: optimizer.momentum is for optimizer.kind = \"sgd\""],
+            &["my.toml:2: optimizer.momentum is for optimizer.kind = \"muon\" or \"sgd\""],
         ),
         (
             "[optimizer]\nwarmup_steps = 5",

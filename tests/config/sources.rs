@@ -51,7 +51,7 @@ fn set_takes_text_without_quotes_and_lists() {
     );
     assert_eq!(
         (config.optimizer.betas, config.optimizer.learning_rate),
-        ((0.8, 0.9), 1.0)
+        (Some((0.8, 0.9)), 1.0)
     );
     assert_eq!(with_sets("", &["train.name=17"]).unwrap().train.name, "17");
     assert_eq!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pipewright::PipelineBuilder;
 use pipewright::stages::layers::Relu;
 use pipewright::stages::models::{LayerSpec, Mlp, Model};
-use pipewright::stages::optimizer::{Optimizer, Update};
+use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright::stages::{DType, Device, Parameter, Place, Result as StageResult, Sequential};
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
@@ -77,8 +77,8 @@ fn out_of_memory_tells_where_how_much_and_what_would_fit() {
 struct Slowly;
 
 impl Optimizer for Slowly {
-    fn state_names(&self) -> &'static [&'static str] {
-        &[]
+    fn states(&self, _: &str, _: &[usize]) -> Vec<StateTensor> {
+        Vec::new()
     }
 
     fn update(&self, _: &mut Parameter, _: Update) -> StageResult<()> {

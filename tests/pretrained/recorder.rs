@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use pipewright::stages::optimizer::{AdamW, Decay, Optimizer, Update};
+use pipewright::stages::optimizer::{AdamW, Decay, Optimizer, StateTensor, Update};
 use pipewright::stages::{Parameter, Result};
 
 /// AdamW as transformers' trainer uses it, which also records the mean gradients of the first step.
@@ -22,8 +22,8 @@ impl Recorder {
 }
 
 impl Optimizer for Recorder {
-    fn state_names(&self) -> &'static [&'static str] {
-        Self::adamw().state_names()
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        Self::adamw().states(name, dims)
     }
 
     fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {

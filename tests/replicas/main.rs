@@ -11,7 +11,7 @@ use pipewright::mesh::Map;
 use pipewright::schedule::{Pass, Schedule};
 use pipewright::stages::Parameter;
 use pipewright::stages::models::Mlp;
-use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
+use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 
 const STEPS: u64 = 2;
 
@@ -202,8 +202,8 @@ impl std::fmt::Debug for Counting {
 }
 
 impl Optimizer for Counting {
-    fn state_names(&self) -> &'static [&'static str] {
-        self.adamw.state_names()
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        self.adamw.states(name, dims)
     }
 
     fn update(&self, parameter: &mut Parameter, update: Update) -> pipewright::stages::Result<()> {

@@ -8,7 +8,7 @@ use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::optimizer::{Optimizer, Sgd, Update};
+use pipewright::stages::optimizer::{Optimizer, Sgd, StateTensor, Update};
 use pipewright::stages::{Init, Parameter, Sequential, Shape, Tensor};
 use pipewright::{Error, Pipeline, PipelineBuilder, Result};
 
@@ -39,8 +39,8 @@ fn a_failing_replica_is_named() {
 struct FailsOnce(AtomicBool);
 
 impl Optimizer for FailsOnce {
-    fn state_names(&self) -> &'static [&'static str] {
-        &["nothing"]
+    fn states(&self, _: &str, dims: &[usize]) -> Vec<StateTensor> {
+        vec![StateTensor::for_each("nothing", dims)]
     }
 
     fn update(&self, parameter: &mut Parameter, _: Update) -> pipewright::stages::Result<()> {

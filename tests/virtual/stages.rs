@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use pipewright::Error;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
-use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
+use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 use pipewright::stages::{
     Error as StageError, ForwardContext, Init, Kept, Layer, Mode, Parameter, Result, Sequential, Shape,
     StageBuilder, Tensor, rng,
@@ -220,8 +220,8 @@ impl DataSource for Numbers {
 pub(crate) struct Updates(AdamW);
 
 impl Optimizer for Updates {
-    fn state_names(&self) -> &'static [&'static str] {
-        self.0.state_names()
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        self.0.states(name, dims)
     }
 
     fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {

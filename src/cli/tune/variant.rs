@@ -1,6 +1,5 @@
 //! The configs that are compared: the given one with other settings.
 
-use crate::compose;
 use crate::config::{Balanced, Config, Partition, RecomputeBy, SyncKind};
 use crate::mesh::Map;
 use crate::plan::{Candidate, ModelCosts, Setting};
@@ -52,8 +51,7 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps:
         }
         given => vec![given],
     };
-    let has_state = !compose::optimizer(config).state_names().is_empty();
-    let may_choose = has_state && config.pipeline.sync == SyncKind::Reduce;
+    let may_choose = config.optimizer.may_be_sharded() && config.pipeline.sync == SyncKind::Reduce;
     let sharded: &[bool] = match replicas > 1 && may_choose {
         true => &[false, true],
         false => &[false],

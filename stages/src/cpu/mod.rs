@@ -5,6 +5,7 @@
 //! it is in.
 
 pub(crate) mod activation;
+pub(crate) mod adafactor;
 pub(crate) mod adamw;
 pub(crate) mod attention;
 pub(crate) mod columns;
@@ -16,9 +17,11 @@ pub(crate) mod gelu;
 pub(crate) mod halves;
 pub(crate) mod head_norm;
 pub(crate) mod lanes;
+pub(crate) mod lion;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod matrix;
+pub(crate) mod muon;
 pub(crate) mod norm;
 pub(crate) mod parts;
 mod prefetch;
@@ -29,5 +32,6 @@ pub(crate) mod sgd;
 pub(crate) mod small;
 pub(crate) mod softmax;
 pub(crate) mod squared_error;
+pub(crate) mod sum_of_squares;
 mod tile;
 pub(crate) mod vector;

@@ -1,7 +1,7 @@
 //! Updates of weights.
 
 use super::{Gpu, Grid, Ptr};
-use crate::cpu::{adamw, sgd};
+use crate::cpu::{adamw, lion, sgd};
 use crate::error::Result;
 
 /// Contiguous `f32` weights to update.
@@ -43,6 +43,23 @@ impl Gpu {
             by.step_size.into(),
         ];
         self.launch("adamw", weights.grid(), &args)
+    }
+
+    /// Like [`lion::update`], with the same bits.
+    pub(crate) fn lion(&self, weights: Flat, mean: Ptr, by: lion::Scalars) -> Result<()> {
+        let args = [
+            weights.value.into(),
+            weights.grad.into(),
+            mean.into(),
+            weights.half.into(),
+            (weights.count as u64).into(),
+            by.scale.into(),
+            by.shrink.into(),
+            by.direction_step.into(),
+            by.mean_step.into(),
+            by.learning_rate.into(),
+        ];
+        self.launch("lion", weights.grid(), &args)
     }
 
     /// Like [`sgd::update`] or, without momentum, [`sgd::update_plain`], with the same bits.

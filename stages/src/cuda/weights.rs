@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::optimizer::Flat;
 use super::{Gpu, Memory, Pinned, Ptr};
-use crate::cpu::{adamw, sgd};
+use crate::cpu::{adamw, lion, sgd};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
 use crate::numbers::Numbers;
@@ -188,6 +188,12 @@ impl Weights {
     pub(crate) fn adamw(&mut self, by: adamw::Scalars) -> Result<()> {
         let [mean, square] = self.state()?;
         self.gpu()?.adamw(self.flat(), mean, square, by)
+    }
+
+    /// Updates the weights by Lion.
+    pub(crate) fn lion(&mut self, by: lion::Scalars) -> Result<()> {
+        let [mean] = self.state()?;
+        self.gpu()?.lion(self.flat(), mean, by)
     }
 
     /// Updates the weights by gradient descent.

@@ -89,10 +89,28 @@ pub struct Model {
 /// What is in a unit of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitContents {
-    /// The name, the numbers, and the numbers that are trained, of each parameter.
-    pub parameters: Vec<(String, usize, usize)>,
+    /// Its parameters.
+    pub parameters: Vec<ParameterContents>,
     /// The names for which adapters can be chosen: see [`Rules::with_lora`].
     pub targets: Vec<String>,
+}
+
+/// A parameter of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterContents {
+    /// Its name.
+    pub name: String,
+    /// The dimensions, outermost first.
+    pub dims: Vec<usize>,
+    /// Whether its weights stay as they are.
+    pub is_frozen: bool,
+}
+
+impl ParameterContents {
+    /// How many weights it has.
+    pub fn numbers(&self) -> usize {
+        self.dims.iter().product()
+    }
 }
 
 impl Model {
@@ -130,7 +148,11 @@ impl Model {
             })?;
             self.rules.apply(&mut stage)?;
             let parameters = stage.parameters().into_iter();
-            let parameters = parameters.map(|one| (one.name().to_owned(), one.value.len(), one.trained()));
+            let parameters = parameters.map(|one| ParameterContents {
+                name: one.name().to_owned(),
+                dims: one.dims().to_vec(),
+                is_frozen: one.is_frozen(),
+            });
             let parameters = parameters.collect();
             Ok(UnitContents { parameters, targets })
         };
@@ -214,7 +236,7 @@ impl Model {
             let (stage, after) = rest.split_at(**count);
             rest = after;
             let mut own = stage.iter().flat_map(|unit| &unit.parameters).peekable();
-            own.peek().is_some() && own.all(|(_, _, trained)| *trained == 0)
+            own.peek().is_some() && own.all(|parameter| parameter.is_frozen)
         };
         Ok(counts.iter().take_while(is_frozen).count())
     }

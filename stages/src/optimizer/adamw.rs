@@ -1,6 +1,6 @@
 //! AdamW.
 
-use super::{Decay, Optimizer, Update, fill_state};
+use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::cpu::adamw::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
@@ -35,8 +35,10 @@ impl Default for AdamW {
 }
 
 impl Optimizer for AdamW {
-    fn state_names(&self) -> &'static [&'static str] {
-        &["exp_avg", "exp_avg_sq"]
+    fn states(&self, _name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        ["exp_avg", "exp_avg_sq"]
+            .map(|name| StateTensor::for_each(name, dims))
+            .into()
     }
 
     fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
@@ -57,9 +59,9 @@ impl Optimizer for AdamW {
         if let Some(weights) = parameter.on_gpu_mut() {
             return weights.adamw(scalars);
         }
-        fill_state(parameter, 2);
+        fill_state(parameter, self);
         let (value, grad, [mean, square]) = parameter.owned_parts() else {
-            unreachable!("fill_state: two tensors, and checkpoints are checked against state_names")
+            unreachable!("fill_state: two tensors, and checkpoints are checked against `states`")
         };
         update(value, grad, mean, square, scalars);
         Ok(())

@@ -1,20 +1,29 @@
 //! Optimizers: how gradients change weights.
 
+mod adafactor;
 mod adamw;
 mod learning_rate;
+mod lion;
+mod muon;
 mod sgd;
 
+pub use adafactor::Adafactor;
 pub use adamw::AdamW;
 pub use learning_rate::LearningRate;
+pub use lion::Lion;
+pub use muon::Muon;
 pub use sgd::Sgd;
+
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::parameter::Parameter;
 
 /// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
-    /// The names of the tensors in [`Parameter::state`], in the same order. Checkpoints use them.
-    fn state_names(&self) -> &'static [&'static str];
+    /// The tensors that it keeps for a parameter of this name and these dimensions, in the order of
+    /// [`Parameter::state`].
+    fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor>;
 
     /// Updates the weights from `update.scale` times the gradient. The gradient does not change. Makes the
     /// state if it is empty ([`Parameter::make_state`]). Not called for a frozen parameter. The ready-made
@@ -31,27 +40,52 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
 
     /// Whether it can update a part of a parameter alone: the numbers of [`Parameter::owned`], from
     /// [`Parameter::owned_parts`]. A replica with a sharded optimizer needs this. An optimizer whose update
-    /// of a number depends on other numbers cannot.
+    /// of a number depends on other numbers cannot. One that can keeps equally many tensors for every
+    /// parameter, each with the parameter's dimensions.
     fn updates_parts(&self) -> bool {
         false
     }
 }
 
-impl Optimizer for Box<dyn Optimizer> {
-    fn state_names(&self) -> &'static [&'static str] {
-        (**self).state_names()
-    }
+macro_rules! boxed {
+    ($($pointer:ty),*) => {$(
+        impl Optimizer for $pointer {
+            fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor> {
+                (**self).states(name, dims)
+            }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
-        (**self).update(parameter, update)
-    }
+            fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+                (**self).update(parameter, update)
+            }
 
-    fn runs_on_gpus(&self) -> bool {
-        (**self).runs_on_gpus()
-    }
+            fn runs_on_gpus(&self) -> bool {
+                (**self).runs_on_gpus()
+            }
 
-    fn updates_parts(&self) -> bool {
-        (**self).updates_parts()
+            fn updates_parts(&self) -> bool {
+                (**self).updates_parts()
+            }
+        }
+    )*};
+}
+
+boxed!(Box<dyn Optimizer>, Arc<dyn Optimizer>);
+
+/// A tensor that an optimizer keeps for a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StateTensor {
+    /// Its name. Checkpoints use it.
+    pub name: &'static str,
+    /// The dimensions, outermost first. If they are the parameter's, an owner of a part of the parameter has
+    /// only the same part of this tensor.
+    pub dims: Vec<usize>,
+}
+
+impl StateTensor {
+    /// A tensor with a number for each number of a parameter of these dimensions.
+    pub fn for_each(name: &'static str, dims: &[usize]) -> Self {
+        let dims = dims.to_vec();
+        Self { name, dims }
     }
 }
 
@@ -95,9 +129,9 @@ impl Decay {
 }
 
 /// Makes the optimizer's tensors, all zeros, before the first update.
-fn fill_state(parameter: &mut Parameter, count: usize) {
+fn fill_state(parameter: &mut Parameter, optimizer: &impl Optimizer) {
     if parameter.state.is_empty() {
-        parameter.make_state(count);
+        parameter.make_state(&optimizer.states(parameter.name(), parameter.dims()));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Stochastic gradient descent with momentum.
 
-use super::{Decay, Optimizer, Update, fill_state};
+use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::cpu::sgd;
 use crate::error::Result;
 use crate::parameter::Parameter;
@@ -19,12 +19,9 @@ pub struct Sgd {
 }
 
 impl Optimizer for Sgd {
-    fn state_names(&self) -> &'static [&'static str] {
-        if self.momentum == 0.0 {
-            &[]
-        } else {
-            &["momentum_buffer"]
-        }
+    fn states(&self, _name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        let momentum = || StateTensor::for_each("momentum_buffer", dims);
+        (self.momentum != 0.0).then(momentum).into_iter().collect()
     }
 
     fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
@@ -38,7 +35,7 @@ impl Optimizer for Sgd {
         if let Some(weights) = parameter.on_gpu_mut() {
             return weights.sgd(with_momentum, scalars);
         }
-        fill_state(parameter, self.state_names().len());
+        fill_state(parameter, self);
         let (value, grad, state) = parameter.owned_parts();
         match state.first_mut() {
             Some(momentum) => sgd::update(value, grad, momentum, scalars),

@@ -1,6 +1,6 @@
 //! Optimizers, over several steps.
 
-use pipewright_stages::optimizer::{AdamW, Decay, Optimizer, Sgd, Update};
+use pipewright_stages::optimizer::{AdamW, Decay, Lion, Optimizer, Sgd, Update};
 use pipewright_stages::{Init, Parameter, Part};
 use proptest::prelude::*;
 
@@ -66,9 +66,15 @@ fn check(
     }
     let column = |which: usize| -> Vec<Approx> { entries.iter().map(|entry| entry[which]).collect() };
     assert_within(limit, &format!("{what}: weights"), &parameter.value, &column(0));
-    assert_eq!(parameter.state.len(), optimizer.state_names().len());
-    for (index, (name, state)) in optimizer.state_names().iter().zip(&parameter.state).enumerate() {
-        assert_within(limit, &format!("{what}: {name}"), state, &column(index + 1));
+    let states = optimizer.states("p", dims);
+    assert_eq!(parameter.state.len(), states.len());
+    for (index, (tensor, state)) in states.iter().zip(&parameter.state).enumerate() {
+        assert_within(
+            limit,
+            &format!("{what}: {}", tensor.name),
+            state,
+            &column(index + 1),
+        );
     }
 }
 
@@ -148,6 +154,44 @@ proptest! {
     }
 }
 
+/// Signs have no error, so Lion has the bits of a plain loop.
+#[test]
+fn lion_is_the_plain_loop() {
+    let lion = Lion {
+        weight_decay: 0.1,
+        decay: Decay::All,
+        ..Lion::default()
+    };
+    for (kind, count) in [
+        (Kind::Signed, 1),
+        (Kind::Wide, 7),
+        (Kind::Signed, 1003),
+        (Kind::Wide, 40_000),
+    ] {
+        let mut parameter = Parameter::new("p", &[count], Init::Zeros, 1);
+        parameter.value.copy_from_slice(&draw(kind, "weights", count));
+        let mut weights = parameter.value.to_vec();
+        let mut means = vec![0.0_f32; count];
+        for step in 1..=STEPS {
+            parameter
+                .grad
+                .copy_from_slice(&draw(kind, &format!("grad {step}"), count));
+            parameter.grad[0] = 0.0;
+            parameter.store(Part::Gradient).unwrap();
+            for ((weight, mean), grad) in weights.iter_mut().zip(&mut means).zip(&parameter.grad) {
+                let more = grad * SCALE as f32 - *mean;
+                let direction = more.mul_add((1.0 - 0.9) as f32, *mean);
+                *mean = more.mul_add((1.0 - 0.99) as f32, *mean);
+                let sign = if direction == 0.0 { 0.0 } else { direction.signum() };
+                *weight = (-RATE as f32).mul_add(sign, *weight * (1.0 - RATE * 0.1) as f32);
+            }
+            update(&lion, &mut parameter, step);
+        }
+        assert_eq!(parameter.value[..], weights[..]);
+        assert_eq!(parameter.state[0][..], means[..]);
+    }
+}
+
 /// The sum is in double precision, so its error is far below that of single precision.
 #[test]
 fn squares_of_the_gradient_are_summed() {
@@ -175,7 +219,11 @@ fn adamw_without_eps() {
 
 #[test]
 fn nan_stays_nan() {
-    for optimizer in [&AdamW::default() as &dyn Optimizer, &Sgd::default()] {
+    for optimizer in [
+        &AdamW::default() as &dyn Optimizer,
+        &Lion::default(),
+        &Sgd::default(),
+    ] {
         let mut parameter = Parameter::new("p", &[20], Init::Ones, 1);
         parameter.grad[3] = f32::NAN;
         update(optimizer, &mut parameter, 1);

@@ -29,6 +29,29 @@ extern "C" __global__ void adamw(float* value, const float* grad, float* mean, f
     if (half) store_some(half + first, some, whole, p);
 }
 
+// Lion. Chen et al., "Symbolic discovery of optimization algorithms" (2023). All arrays are [count]. The scalars
+// are described at `Scalars` in src/cpu/lion.rs.
+extern "C" __global__ void lion(float* value, const float* grad, float* mean, bf16* half, u64 count, float scale,
+                                float shrink, float direction_step, float mean_step, float learning_rate) {
+    u64 first = 4 * global_thread();
+    unsigned some = some_of<4>(first, count);
+    bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(mean) && is_aligned(half);
+    float p[4], g[4], m[4];
+    load_some(value + first, some, whole, p);
+    load_some(grad + first, some, whole, g);
+    load_some(mean + first, some, whole, m);
+    for (int i = 0; i < 4; ++i) {
+        float more = __fmul_rn(g[i], scale) - m[i];  // Rounded twice, as on the CPU.
+        float direction = fmaf(more, direction_step, m[i]);
+        m[i] = fmaf(more, mean_step, m[i]);
+        float sign = direction > 0 ? 1.0f : direction < 0 ? -1.0f : direction;  // NaN stays NaN.
+        p[i] = fmaf(-learning_rate, sign, p[i] * shrink);
+    }
+    store_some(value + first, some, whole, p);
+    store_some(mean + first, some, whole, m);
+    if (half) store_some(half + first, some, whole, p);
+}
+
 // Gradient descent. `momentum` is its running sum of gradients, or 0 without momentum. All arrays are
 // [count].
 extern "C" __global__ void sgd(float* value, const float* grad, float* momentum, bf16* half, u64 count,

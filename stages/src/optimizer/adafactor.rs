@@ -1,0 +1,89 @@
+//! Adafactor.
+
+use super::{Decay, Optimizer, StateTensor, Update, fill_state};
+use crate::cpu::adafactor::{Scalars, Squares, sum_of_update, update};
+use crate::cpu::sum_of_squares::sum_of_squares;
+use crate::error::Result;
+use crate::parameter::Parameter;
+
+/// Adafactor, which keeps a mean square for each row and each column of a matrix, instead of one for each
+/// number: next to no memory. Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory
+/// cost" (2018), by PyTorch's formula, without a mean gradient.
+///
+/// With gradient `g`, learning rate `a`, step `t` and `k = t^decay_rate`: `r += k (mean over columns of g^2 -
+/// r)`, `c += k (mean over rows of g^2 - c)`, `v = r c / mean(r)`, `u = g / sqrt(v)`, `p *= 1 - a *
+/// weight_decay`, `p -= max(1e-3, rms(p)) min(a, 1 / sqrt(t)) / max(1, rms(u)) u`, with `rms(p)` from before
+/// the decay. A parameter of one dimension keeps `v += k (g^2 - v)`. Of more than two dimensions, the last
+/// two are a matrix. `mean(r)` is at least 2^-23, and `v` its square.
+///
+/// An update depends on the whole parameter. So this optimizer cannot be sharded, and runs on CPUs only.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adafactor {
+    /// How fast mean squares change: the power of the step.
+    pub decay_rate: f64,
+    /// The share of a weight that each step removes, times the learning rate.
+    pub weight_decay: f64,
+    /// Which parameters decay.
+    pub decay: Decay,
+}
+
+impl Default for Adafactor {
+    /// The paper's and PyTorch's: a decay rate of -0.8, no weight decay.
+    fn default() -> Self {
+        Self {
+            decay_rate: -0.8,
+            weight_decay: 0.0,
+            decay: Decay::default(),
+        }
+    }
+}
+
+/// The least that weights count as, when an update is scaled by them.
+const LEAST_RMS: f64 = 1e-3;
+
+impl Optimizer for Adafactor {
+    fn states(&self, _name: &str, dims: &[usize]) -> Vec<StateTensor> {
+        let [outer @ .., rows, columns] = dims else {
+            return vec![StateTensor::for_each("variance", dims)];
+        };
+        let of = |name, dim: &usize| StateTensor {
+            name,
+            dims: outer.iter().chain([dim]).copied().collect(),
+        };
+        vec![of("row_var", rows), of("col_var", columns)]
+    }
+
+    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
+        fill_state(parameter, self);
+        let step = by.step as f64;
+        let learning_rate = by.learning_rate * parameter.training().rate;
+        let weight_decay = self.decay.of(self.weight_decay, parameter);
+        let sides = match parameter.dims() {
+            [.., rows, columns] => Some([*rows, *columns]),
+            _ => None,
+        };
+        let (value, grad, state) = parameter.owned_parts();
+        let squares = match (state, sides) {
+            ([rows, columns], Some([height, width])) => Squares::Factored {
+                rows,
+                columns,
+                height,
+                width,
+            },
+            ([variance], _) => Squares::Each(variance),
+            _ => unreachable!("fill_state: as `states` says, and checkpoints are checked against it"),
+        };
+        let rms = |squares: f64| (squares / grad.len().max(1) as f64).sqrt();
+        let size = rms(sum_of_squares(value)).max(LEAST_RMS);
+        let scalars = Scalars {
+            scale: by.scale as f32,
+            change: step.powf(self.decay_rate) as f32,
+            shrink: (1.0 - learning_rate * weight_decay) as f32,
+        };
+        let mut squares = squares;
+        let longest = rms(sum_of_update(grad, &mut squares, scalars)).max(1.0);
+        let step_size = size * learning_rate.min(1.0 / step.sqrt()) / longest;
+        update(value, grad, &squares, scalars, step_size as f32);
+        Ok(())
+    }
+}

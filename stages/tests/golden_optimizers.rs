@@ -1,0 +1,128 @@
+//! Updates of Lion, Adafactor and Muon equal PyTorch's: `scripts/optimizers_golden.py` has made the numbers.
+
+use pipewright_stages::optimizer::{Adafactor, AdamW, Decay, Lion, Muon, Optimizer, Update};
+use pipewright_stages::{Init, Parameter};
+use serde_json::Value;
+
+const STEPS: u64 = 5;
+
+fn numbers(count: usize, start: f64) -> Vec<f32> {
+    let sine = |index: usize| (start + 0.7 * (index * index) as f64).sin() as f32;
+    (0..count).map(sine).collect()
+}
+
+/// The optimizer that the script has, and the learning rate.
+fn optimizer(kind: &str) -> (Box<dyn Optimizer>, f64) {
+    let adafactor = |weight_decay| Adafactor {
+        weight_decay,
+        decay: Decay::All,
+        ..Adafactor::default()
+    };
+    match kind {
+        "lion" => {
+            let lion = Lion {
+                weight_decay: 0.2,
+                decay: Decay::All,
+                ..Lion::default()
+            };
+            (Box::new(lion), 3e-3)
+        }
+        "adafactor" => (Box::new(adafactor(0.1)), 0.02),
+        "adafactor, small rate" => (Box::new(adafactor(0.0)), 1e-3),
+        "muon" => {
+            let adamw = AdamW {
+                weight_decay: 0.1,
+                ..AdamW::default()
+            };
+            let muon = Muon {
+                adamw,
+                ..Muon::default()
+            };
+            (Box::new(muon), 0.02)
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// Trains a parameter as the script does. The gradients are summed over a batch of weight 20 here, so that
+/// the scale counts.
+fn train(optimizer: &dyn Optimizer, learning_rate: f64, dims: &[usize]) -> Parameter {
+    let mut parameter = Parameter::new("p", dims, Init::Zeros, 0);
+    let count = parameter.value.len();
+    parameter.value.copy_from_slice(&numbers(count, 0.3));
+    for step in 1..=STEPS {
+        parameter
+            .grad
+            .copy_from_slice(&numbers(count, 2.0 * step as f64 - 1.0));
+        let by = Update {
+            step,
+            learning_rate,
+            scale: 0.05,
+        };
+        optimizer.update(&mut parameter, by).unwrap();
+    }
+    parameter
+}
+
+#[test]
+fn updates_equal_those_of_pytorch() {
+    let golden: Value = serde_json::from_str(include_str!("golden/optimizers.json")).unwrap();
+    for (kind, cases) in golden.as_object().unwrap() {
+        let (optimizer, learning_rate) = optimizer(kind);
+        for (name, case) in cases.as_object().unwrap() {
+            let list = |key: &str| case[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap());
+            let dims: Vec<usize> = list("shape").map(|size| size as usize).collect();
+            let parameter = train(&*optimizer, learning_rate, &dims);
+            for (index, (got, expected)) in parameter.value.iter().zip(list("weights")).enumerate() {
+                let off = (f64::from(*got) - expected).abs();
+                assert!(
+                    off < 2e-6,
+                    "{kind}, {name}, weight {index}: {got}, not {expected}"
+                );
+            }
+            let states = optimizer.states("p", &dims);
+            let lengths = states.iter().map(|state| state.dims.iter().product());
+            let kept: Vec<usize> = parameter.state.iter().map(|state| state.len()).collect();
+            assert_eq!(kept, lengths.collect::<Vec<usize>>(), "{kind}, {name}");
+        }
+    }
+}
+
+/// A vector, and a matrix that is named.
+#[test]
+fn muon_leaves_some_to_adamw() {
+    let muon = Muon {
+        by_adamw: vec!["p".to_owned()],
+        ..Muon::default()
+    };
+    for dims in [&[21][..], &[2, 3, 5], &[5, 4]] {
+        let expected = train(&muon.adamw, 0.01, dims);
+        let got = train(&muon, 0.01, dims);
+        assert_eq!((&got.value, &got.state), (&expected.value, &expected.state));
+    }
+    assert_ne!(
+        train(&Muon::default(), 0.01, &[5, 4]).value,
+        train(&muon, 0.01, &[5, 4]).value
+    );
+}
+
+/// An empty tensor, and a gradient of zeros.
+#[test]
+fn nothing_to_do_is_done() {
+    for kind in ["lion", "adafactor", "muon"] {
+        let (optimizer, _) = optimizer(kind);
+        for dims in [&[0][..], &[0, 3], &[3, 0], &[2, 3]] {
+            let mut parameter = Parameter::new("p", dims, Init::Zeros, 0);
+            let by = Update {
+                step: 1,
+                learning_rate: 0.1,
+                scale: 1.0,
+            };
+            optimizer.update(&mut parameter, by).unwrap();
+            assert!(
+                parameter.value.iter().all(|&weight| weight == 0.0),
+                "{kind} {dims:?}"
+            );
+        }
+    }
+}
