@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pipewright::checkpoint::{Checkpoint, Draft, TensorInfo, named_step, remove, tidy};
 use pipewright::error::{CheckpointError, PlaceProblem};
+use pipewright::stages::optimizer::Sgd;
 
 use super::*;
 
@@ -217,7 +218,7 @@ fn a_checkpoint_that_lacks_a_tensor_is_not_put_in_its_place() {
         name: "weight".to_owned(),
         dims: vec![2, 3],
     }];
-    let draft = Draft::create(&folder.path().join("new"), &tensors, &[]).expect("laid out");
+    let draft = Draft::create(&folder.path().join("new"), &tensors, &Sgd::default()).expect("laid out");
     let error = draft
         .finish(1, "", None, Vec::new())
         .expect_err("no rank has written it");
@@ -246,7 +247,7 @@ fn a_damaged_checkpoint_may_be_replaced() {
 fn two_programs_that_save_at_one_place_do_not_write_into_one_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = folder.path().join("last");
-    let create = || Draft::create(&place, &[], &[]);
+    let create = || Draft::create(&place, &[], &Sgd::default());
     let first = create().expect("nothing is there");
     let before = everything(folder.path());
     let refused = create().expect_err("the first one is not done");
