@@ -12,6 +12,7 @@ mod costs;
 mod cuda_env;
 mod devices;
 mod encoding;
+mod evaluate;
 mod export;
 mod file_limit;
 mod generate;
@@ -65,6 +66,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Train(train::Args),
+    Evaluate(evaluate::Args),
     Sample(sample::Args),
     Import(import::Args),
     Export(export::Args),
@@ -128,6 +130,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
     match command {
         Command::Train(args) => return train::run(&args),
+        Command::Evaluate(args) => processes::refuse("evaluate").and_then(|()| evaluate::run(&args))?,
         Command::Sample(args) => processes::refuse("sample").and_then(|()| sample::run(&args))?,
         Command::Import(args) => processes::refuse("import").and_then(|()| import::run(&args))?,
         Command::Export(args) => processes::refuse("export").and_then(|()| export::run(&args))?,

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use super::choice::Choice;
 use super::generate::{Generator, check_prompt};
 use super::source::Source;
-use super::spread::Spread;
+use super::spread::{Busy, Spread};
 use super::stop::Stop;
 use super::words::Words;
 use crate::Result;
 use crate::error::CommandError;
+use crate::stages::loss::CrossEntropy;
 
 /// Write text with a trained model, or with one from Hugging Face
 #[derive(Debug, clap::Args)]
@@ -58,7 +59,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut words = Words::of(&source.text);
     let prompt = words.prompt(args.prompt.as_deref(), args.chat)?;
     check_prompt(&prompt, source.vocab)?;
-    let model = args.spread.launch(source.model).map_err(CommandError::refused)?;
+    let model = args
+        .spread
+        .launch(source.model, CrossEntropy::default(), Busy::One)
+        .map_err(CommandError::refused)?;
     let loaded = begun.elapsed();
     let mut generator = Generator::new(model, source.context, args.choice, args.seed, prompt.clone());
     let mut shown = Vec::new();

@@ -68,26 +68,43 @@ impl Spread {
         (held, Place { device, dtype })
     }
 
-    /// Reads the model and starts its ranks.
-    pub(super) fn launch(&self, model: SavedModel) -> Result<Pipeline<Sequential>> {
+    /// Reads the model and starts its ranks. `busy` ranks share the threads.
+    pub(super) fn launch(
+        &self,
+        model: SavedModel,
+        loss: CrossEntropy,
+        busy: Busy,
+    ) -> Result<Pipeline<Sequential>> {
         let ranks = self.ranks();
         let threads = self.threads.or_else(|| available_parallelism().ok());
+        let share = match busy {
+            Busy::One => 1,
+            Busy::All => ranks as usize,
+        };
         let devices: Vec<Device> = match self.devices[..] {
             [device] => vec![device; ranks as usize],
             _ => self.devices.clone(),
         };
         let (held, places): (Vec<_>, Vec<_>) = devices.into_iter().map(|device| self.numbers(device)).unzip();
-        // A token is in one rank at a time, so each rank may use all threads.
         Pipeline::builder()
             .schedule(Schedule::gpipe(ranks, 1)?)
             .stages(model.stages(&held)?)
             .places(places)
-            .threads_per_rank(threads.map_or(1, NonZero::get))
+            .threads_per_rank((threads.map_or(1, NonZero::get) / share).max(1))
             .pin(false)
-            .loss(CrossEntropy::default())
+            .loss(loss)
             .data(Arc::new(NoData))
             .launch()
     }
+}
+
+/// How many ranks compute at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Busy {
+    /// One: a token is in one rank at a time.
+    One,
+    /// All: each has another micro-batch.
+    All,
 }
 
 /// The value of `--dtype`.

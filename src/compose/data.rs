@@ -1,9 +1,10 @@
 //! The data of a config.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::tokenized::{documents, tokenizer};
-use crate::config::{Config, DataKind, ModelKind};
+use crate::config::{Config, DataKind, ModelKind, Paths};
 use crate::data::{Corpus, DataSource, Documents, Encoded, Form, Images, LabelledImages, Sequences, Windows};
 use crate::error::{Result, ValueProblem};
 use crate::tokenizer::Tokenizer;
@@ -46,146 +47,215 @@ pub fn data(config: &Config) -> Result<TrainingData> {
 /// # Errors
 /// As [`data`].
 pub fn data_telling(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<TrainingData> {
-    let paths = &config.data.path.0;
-    if paths.is_empty() {
-        return Err(config.refuse("data.path", ValueProblem::NoData));
+    let all = Opened::of(config, "data.path", &config.data.path, tell)?;
+    let (train, held) = match config.data.validation_path.is_empty() {
+        true => config.data.validation.split(all.count()),
+        false => (0..all.count(), 0..0),
+    };
+    let (source, more) = all.train(config, train)?;
+    let mut data = TrainingData {
+        train: source,
+        summary: all.summary(&held) + &more,
+        validation: None,
+        validation_micro_batches: 1,
+    };
+    let validation = match config.data.validation_path.is_empty() {
+        true if held.is_empty() => return Ok(data),
+        true => all.validation(config, held)?,
+        false => {
+            let held_out = held_out(config, tell)?;
+            data.summary += &format!("; for validation {}", held_out.summary);
+            (held_out.source, held_out.micro_batches)
+        }
+    };
+    data.validation = Some(validation.0);
+    data.validation_micro_batches = validation.1;
+    Ok(data)
+}
+
+/// Data to evaluate a model on.
+pub struct HeldOut {
+    /// The data, in order.
+    pub source: Arc<dyn DataSource>,
+    /// The number of micro-batches in a validation.
+    pub micro_batches: u32,
+    /// A description of the data for people.
+    pub summary: String,
+}
+
+impl std::fmt::Debug for HeldOut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HeldOut")
+            .field("summary", &self.summary)
+            .finish_non_exhaustive()
     }
-    let (data, is_built_in) = (&config.data, config.data.path.is_built_in());
-    let mut encoded = |form, tokenizer: &Tokenizer| documents(config, form, tokenizer, tell);
-    match (data.kind, tokenizer(config)?) {
-        (DataKind::Text, Some(tokenizer)) => {
-            let corpus = match is_built_in {
+}
+
+/// Opens what a config sets aside for validation, and nothing for training.
+///
+/// # Errors
+/// As [`data`]. Also when nothing is set aside.
+pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOut> {
+    let own = &config.data.validation_path;
+    let (key, paths) = match own.is_empty() {
+        true => ("data.path", &config.data.path),
+        false => ("data.validation_path", own),
+    };
+    let all = Opened::of(config, key, paths, tell)?;
+    let span = match own.is_empty() {
+        true => config.data.validation.split(all.count()).1,
+        false => 0..all.count(),
+    };
+    if span.is_empty() {
+        return Err(config.refuse("data.validation", ValueProblem::NothingHeldOut));
+    }
+    let summary = match own.is_empty() {
+        true => all.summary(&span),
+        false => all.summary(&(0..0)),
+    };
+    let (source, micro_batches) = all.validation(config, span)?;
+    Ok(HeldOut {
+        source,
+        micro_batches,
+        summary,
+    })
+}
+
+/// Data that has been opened: for training, for validation, or for both.
+enum Opened {
+    /// And what a token is called.
+    Corpus(Arc<Corpus>, &'static str),
+    Documents(Arc<Documents>),
+    Images(Arc<LabelledImages>, String),
+}
+
+impl Opened {
+    fn of(config: &Config, key: &str, paths: &Paths, tell: &mut dyn FnMut(Encoded)) -> Result<Self> {
+        if paths.is_empty() {
+            return Err(config.refuse(key, ValueProblem::NoData));
+        }
+        let data = &config.data;
+        let mut encoded = |form, tokenizer: &Tokenizer| documents(config, paths, form, tokenizer, tell);
+        let corpus = match (data.kind, tokenizer(config)?) {
+            (DataKind::Text, Some(tokenizer)) => match paths.is_built_in() {
                 true => Corpus::built_in_encoded(&tokenizer, data.end_of_text.as_deref())?,
                 false => encoded(Form::Text, &tokenizer)?.into_corpus(),
-            };
-            windows(config, corpus, "tokens")
-        }
-        (DataKind::Text, None) if is_built_in => windows(config, Corpus::built_in(), "bytes"),
-        (DataKind::Text, None) => windows(config, Corpus::text(paths)?, "bytes"),
-        (DataKind::Tokens, _) => windows(config, Corpus::tokens(paths, data.dtype)?, "tokens"),
-        (DataKind::Jsonl, Some(tokenizer)) => sequences(config, encoded(Form::Jsonl, &tokenizer)?),
-        (DataKind::Parquet, Some(tokenizer)) => sequences(config, encoded(Form::Parquet, &tokenizer)?),
-        (DataKind::Jsonl | DataKind::Parquet, None) => {
-            Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer))
-        }
-        (DataKind::Idx, _) => images(config),
+            },
+            (DataKind::Text, None) if paths.is_built_in() => Corpus::built_in(),
+            (DataKind::Text, None) => Corpus::text(&paths.0)?,
+            (DataKind::Tokens, _) => Corpus::tokens(&paths.0, data.dtype)?,
+            (DataKind::Jsonl, Some(tokenizer)) => {
+                return Ok(Self::Documents(Arc::new(encoded(Form::Jsonl, &tokenizer)?)));
+            }
+            (DataKind::Parquet, Some(tokenizer)) => {
+                return Ok(Self::Documents(Arc::new(encoded(Form::Parquet, &tokenizer)?)));
+            }
+            (DataKind::Jsonl | DataKind::Parquet, None) => {
+                return Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer));
+            }
+            (DataKind::Idx, _) => return Self::images(config, key, paths),
+        };
+        corpus.check_vocabulary(config.model.vocab)?;
+        let unit = match (data.kind, &data.tokenizer) {
+            (DataKind::Text, None) => "bytes",
+            _ => "tokens",
+        };
+        Ok(Self::Corpus(Arc::new(corpus), unit))
     }
-}
 
-fn windows(config: &Config, corpus: Corpus, unit: &str) -> Result<TrainingData> {
-    corpus.check_vocabulary(config.model.vocab)?;
-    let (rows, seq) = (config.micro_batch_size(), config.data.seq);
-    let (train, validation) = config.data.validation.split(corpus.count());
-    let (count, held) = (corpus.count(), validation.end - validation.start);
-    let whole = (held / seq as u64)
-        .clamp(1, VALIDATION_WINDOWS)
-        .div_ceil(rows as u64) as u32;
-    let micro_batches = config.train.validation_micro_batches.unwrap_or(whole);
-    let summary = format!(
-        "{}: {count} {unit}, the last {held} for validation",
-        corpus.name()
-    );
-    let corpus = Arc::new(corpus);
-    Ok(TrainingData {
-        train: Arc::new(Windows::drawn(
-            Arc::clone(&corpus),
-            train,
-            rows,
-            seq,
-            config.data.seed,
-        )?),
-        validation: if validation.is_empty() {
-            None
-        } else {
-            Some(Arc::new(Windows::even(
-                corpus,
-                validation,
-                rows,
-                seq,
-                micro_batches,
-            )?))
-        },
-        validation_micro_batches: micro_batches,
-        summary,
-    })
-}
-
-fn sequences(config: &Config, documents: Documents) -> Result<TrainingData> {
-    let size = (config.micro_batch_size(), config.data.seq);
-    let (packing, micro_batches, seed) = (
-        config.data.packing,
-        config.pipeline.micro_batches,
-        config.data.seed,
-    );
-    let (count, tokens, name) = (
-        documents.count(),
-        documents.corpus().count(),
-        documents.corpus().name(),
-    );
-    let (train, validation) = config.data.validation.split(count);
-    let held = validation.end - validation.start;
-    let documents = Arc::new(documents);
-    let train = Sequences::shuffled(Arc::clone(&documents), train, packing, size, micro_batches, seed)?;
-    let validation = match validation.is_empty() {
-        true => None,
-        false => Some(Sequences::in_order(documents, validation, packing, size)?),
-    };
-    let whole = validation
-        .as_ref()
-        .map_or(1, |all| all.count().min(VALIDATION_WINDOWS));
-    let cut = match train.cut() {
-        0 => String::new(),
-        cut => format!(
-            "; {cut} are longer than data.seq = {}, and their ends are not used",
-            size.1
-        ),
-    };
-    Ok(TrainingData {
-        validation_micro_batches: config
-            .train
-            .validation_micro_batches
-            .unwrap_or(whole.div_ceil(size.0 as u64) as u32),
-        summary: format!(
-            "{name}: {count} documents of {tokens} tokens in {} sequences, the last {held} documents for \
-             validation{cut}",
-            train.count()
-        ),
-        train: Arc::new(train),
-        validation: validation.map(|all| Arc::new(all) as Arc<dyn DataSource>),
-    })
-}
-
-fn images(config: &Config) -> Result<TrainingData> {
-    let [path] = config.data.path.0.as_slice() else {
-        return Err(config.refuse("data.path", ValueProblem::SeveralImages));
-    };
-    let all = LabelledImages::read(path, config.data.labels.as_deref())?;
-    if let (ModelKind::Mlp, Some(&classes)) = (config.model.kind, config.model.sizes.0.last()) {
-        all.check_classes(classes)?;
+    fn images(config: &Config, key: &str, paths: &Paths) -> Result<Self> {
+        let [path] = paths.0.as_slice() else {
+            return Err(config.refuse(key, ValueProblem::SeveralImages));
+        };
+        // The key names the labels of `data.path`.
+        let labels = config.data.labels.as_deref().filter(|_| key == "data.path");
+        let all = LabelledImages::read(path, labels)?;
+        if let (ModelKind::Mlp, Some(&classes)) = (config.model.kind, config.model.sizes.0.last()) {
+            all.check_classes(classes)?;
+        }
+        Ok(Self::Images(Arc::new(all), path.display().to_string()))
     }
-    let rows = config.micro_batch_size();
-    let (train, validation) = config.data.validation.split(all.count());
-    let (count, held) = (all.count(), validation.end - validation.start);
-    let whole = held.div_ceil(rows as u64) as u32;
-    let summary = format!(
-        "`{}`: {count} images, the last {held} for validation",
-        path.display()
-    );
-    let (all, micro_batches, seed) = (Arc::new(all), config.pipeline.micro_batches, config.data.seed);
-    Ok(TrainingData {
-        train: Arc::new(Images::shuffled(
-            Arc::clone(&all),
-            train,
-            rows,
-            micro_batches,
-            seed,
-        )?),
-        validation: if validation.is_empty() {
-            None
-        } else {
-            Some(Arc::new(Images::in_order(all, validation, rows)?))
-        },
-        validation_micro_batches: config.train.validation_micro_batches.unwrap_or(whole),
-        summary,
-    })
+
+    /// How many tokens, documents or images there are.
+    fn count(&self) -> u64 {
+        match self {
+            Self::Corpus(corpus, _) => corpus.count(),
+            Self::Documents(documents) => documents.count(),
+            Self::Images(images, _) => images.count(),
+        }
+    }
+
+    /// A description for people. `held`: what of it is for validation.
+    fn summary(&self, held: &Range<u64>) -> String {
+        let (all, what) = match self {
+            Self::Corpus(corpus, unit) => (format!("{}: {} {unit}", corpus.name(), corpus.count()), ""),
+            Self::Documents(documents) => {
+                let corpus = documents.corpus();
+                let (count, tokens) = (documents.count(), corpus.count());
+                let all = format!("{}: {count} documents of {tokens} tokens", corpus.name());
+                (all, " documents")
+            }
+            Self::Images(images, name) => (format!("`{name}`: {} images", images.count()), ""),
+        };
+        match held.end - held.start {
+            0 => all,
+            held => format!("{all}, the last {held}{what} for validation"),
+        }
+    }
+
+    /// A part of it for training, and more to say of it.
+    fn train(&self, config: &Config, span: Range<u64>) -> Result<(Arc<dyn DataSource>, String)> {
+        let (rows, seq, seed) = (config.micro_batch_size(), config.data.seq, config.data.seed);
+        let micro_batches = config.pipeline.micro_batches;
+        Ok(match self {
+            Self::Corpus(corpus, _) => {
+                let windows = Windows::drawn(Arc::clone(corpus), span, rows, seq, seed)?;
+                (Arc::new(windows), String::new())
+            }
+            Self::Documents(documents) => {
+                let (documents, packing) = (Arc::clone(documents), config.data.packing);
+                let all = Sequences::shuffled(documents, span, packing, (rows, seq), micro_batches, seed)?;
+                let cut = match all.cut() {
+                    0 => String::new(),
+                    cut => format!(
+                        ", of which {cut} are longer than data.seq = {seq}, and their ends are not used"
+                    ),
+                };
+                let more = format!("; {} sequences for training{cut}", all.count());
+                (Arc::new(all), more)
+            }
+            Self::Images(images, _) => {
+                let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
+                (Arc::new(images), String::new())
+            }
+        })
+    }
+
+    /// A part of it for validation, and how many micro-batches that takes.
+    fn validation(&self, config: &Config, span: Range<u64>) -> Result<(Arc<dyn DataSource>, u32)> {
+        let (rows, seq) = (config.micro_batch_size(), config.data.seq);
+        let given = config.train.validation_micro_batches;
+        let all = |count: u64| given.unwrap_or(count.div_ceil(rows as u64) as u32);
+        Ok(match self {
+            Self::Corpus(corpus, _) => {
+                let windows = (span.end - span.start) / seq as u64;
+                let micro_batches = all(windows.clamp(1, VALIDATION_WINDOWS));
+                let windows = Windows::even(Arc::clone(corpus), span, rows, seq, micro_batches)?;
+                (Arc::new(windows), micro_batches)
+            }
+            Self::Documents(documents) => {
+                let packing = config.data.packing;
+                let sequences = Sequences::in_order(Arc::clone(documents), span, packing, (rows, seq))?;
+                let micro_batches = all(sequences.count().min(VALIDATION_WINDOWS));
+                (Arc::new(sequences), micro_batches)
+            }
+            Self::Images(images, _) => {
+                let micro_batches = all(span.end - span.start);
+                (
+                    Arc::new(Images::in_order(Arc::clone(images), span, rows)?),
+                    micro_batches,
+                )
+            }
+        })
+    }
 }

@@ -18,7 +18,7 @@ mod tokenized;
 mod trained;
 
 pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster};
-pub use data::{TrainingData, data, data_telling};
+pub use data::{HeldOut, TrainingData, data, data_telling, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use memory::{estimated_costs, memory};
 pub use model::{adapted, architecture, model, stages};

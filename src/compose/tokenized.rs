@@ -1,6 +1,6 @@
 //! The tokenizer of a config, and the documents that it encodes.
 
-use crate::config::Config;
+use crate::config::{Config, Paths};
 use crate::data::{Documents, Encoded, Form, Recipe};
 use crate::error::{Result, ValueProblem};
 use crate::tokenizer::Tokenizer;
@@ -18,9 +18,10 @@ pub fn tokenizer(config: &Config) -> Result<Option<Tokenizer>> {
     Ok(Some(tokenizer))
 }
 
-/// The documents of a config as tokens.
+/// The documents of these files as tokens, encoded as a config says.
 pub(super) fn documents(
     config: &Config,
+    paths: &Paths,
     form: Form,
     tokenizer: &Tokenizer,
     tell: &mut dyn FnMut(Encoded),
@@ -36,5 +37,5 @@ pub(super) fn documents(
     let cache = || Some(pipewright_stages::devices::cache_folder()?.join("tokens"));
     let folder = data.cache.clone().or_else(cache);
     let folder = folder.ok_or_else(|| config.refuse("data.cache", ValueProblem::NoCacheFolder))?;
-    Documents::encode(&data.path.0, tokenizer, &recipe, &folder, tell)
+    Documents::encode(&paths.0, tokenizer, &recipe, &folder, tell)
 }

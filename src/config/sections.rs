@@ -52,6 +52,9 @@ pub struct Data {
     /// How much is set aside for validation, from the end of the data: a fraction, or a whole number of
     /// tokens, documents or images.
     pub validation: Share,
+    /// Data of the same kind for validation. All of it is used, and nothing of `data.path` is set aside.
+    #[serde(skip_serializing_if = "Paths::is_empty")]
+    pub validation_path: Paths,
     /// The seed for the order of the data.
     pub seed: u64,
 }
@@ -88,6 +91,7 @@ impl Default for Data {
             seq: 128,
             dtype: Width::U16,
             validation: Share::Fraction(0.1),
+            validation_path: Paths::default(),
             seed: 1,
         }
     }

@@ -20,6 +20,11 @@ impl Paths {
     /// The prefix of all paths for built-in data.
     pub(super) const IN_PROGRAM: &str = "builtin:";
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether this is the built-in text.
     pub fn is_built_in(&self) -> bool {
         self.0 == [PathBuf::from(Self::BUILT_IN)]

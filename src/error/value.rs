@@ -116,6 +116,9 @@ pub enum ValueProblem {
     /// No data.
     #[error("nothing to train on: name a file or a folder")]
     NoData,
+    /// Nothing to evaluate a model on.
+    #[error("nothing is set aside: choose a share above 0, or name other data in data.validation_path")]
+    NothingHeldOut,
     /// Several paths for labelled images.
     #[error("labelled images are one file, or a folder with one pair")]
     SeveralImages,

@@ -98,7 +98,7 @@ fn a_run_says_how_many_documents_and_sequences_it_has() {
     let args = [&["--steps", "1", "--run-dir", "runs/each"], sets.as_flattened()].concat();
     let said = train(&place, &args).stdout();
     assert!(
-        said.contains("in 36 sequences") && said.contains("36 are longer than data.seq = 20"),
+        said.contains("36 sequences for training") && said.contains("36 are longer than data.seq = 20"),
         "{said}"
     );
 }

@@ -212,6 +212,7 @@ mod out;
 mod tune;
 
 mod dtypes;
+mod evaluate;
 
 mod verify;
 

@@ -1,0 +1,177 @@
+//! `pipewright evaluate`: the loss of a trained model on data.
+
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::encoding::EncodingBar;
+use super::newest::newest;
+use super::saved::SavedModel;
+use super::spread::{Busy, Spread};
+use crate::checkpoint::Checkpoint;
+use crate::compose::{self, HeldOut};
+use crate::config::Config;
+use crate::data::DataSource;
+use crate::error::{CommandError, Result};
+use crate::id::MicroBatch;
+use crate::pretrained::{self, Weights, read_config};
+use crate::stages::{Shape, Tensor};
+
+const BAR: &str = "evaluating  {bar:24} {pos} of {len} micro-batches  {eta} left";
+
+/// Compute the loss of a trained model on data that it was not trained on
+///
+/// Of a run, that is the data that was set aside for validation (data.validation or data.validation_path).
+/// With --set it can be any other. A model of tokens has a perplexity too: e to the power of its loss.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples (`pipewright train` makes such a run, `pipewright import` such a folder):
+  pipewright evaluate runs/gpt-text
+  pipewright evaluate runs/gpt-text --set data.validation_path=other.txt
+  pipewright evaluate runs/gpt-text/checkpoints/step-00000700 --set train.validation_micro_batches=1000
+  pipewright evaluate models/smollm2 --set data.validation_path=my.txt --set data.seq=512")]
+pub(super) struct Args {
+    /// The folder of a run, for its newest checkpoint; of a checkpoint; or of a model in Hugging Face's form
+    path: PathBuf,
+    /// Set a key of the run's config, such as where the data is; may be repeated
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+    #[command(flatten)]
+    spread: Spread,
+    /// Print text, or one object of JSON
+    #[arg(long, value_enum, default_value = "text", value_name = "FORM")]
+    format: Form,
+}
+
+/// The value of `--format`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Form {
+    Text,
+    Json,
+}
+
+/// What `--format json` prints.
+#[derive(serde::Serialize)]
+struct Printed {
+    /// The mean loss of a target.
+    loss: f64,
+    /// `e` to the power of the loss, for a model of tokens.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    perplexity: Option<f64>,
+    /// The share of right predictions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accuracy: Option<f64>,
+    targets: f64,
+    seconds: f64,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    args.spread.enter();
+    let (config, model) = open(args).map_err(CommandError::refused)?;
+    args.spread.check(&model)?;
+    let bar = EncodingBar::new(true);
+    let data = compose::held_out(&config, &mut |encoded| bar.show(encoded)).map_err(CommandError::refused)?;
+    drop(bar);
+    if args.format == Form::Text {
+        super::print(&format!("{}\n", data.summary))?;
+    }
+    let loss = compose::loss(&config)?;
+    let mut pipeline = args
+        .spread
+        .launch(model, loss, Busy::All)
+        .map_err(CommandError::refused)?;
+    let HeldOut {
+        source,
+        micro_batches,
+        ..
+    } = data;
+    let counted = Counted {
+        source,
+        bar: bar_of(micro_batches),
+    };
+    let begun = Instant::now();
+    let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
+    let of_tokens = config.model.kind.takes_tokens();
+    let printed = Printed {
+        loss: evaluation.loss,
+        perplexity: of_tokens.then(|| evaluation.loss.exp()),
+        accuracy: evaluation.accuracy,
+        targets: evaluation.weight,
+        seconds: begun.elapsed().as_secs_f64(),
+    };
+    super::print(&match args.format {
+        Form::Json => serde_json::to_string(&printed).map_err(CommandError::from)? + "\n",
+        Form::Text => {
+            let perplexity = printed
+                .perplexity
+                .map_or(String::new(), |number| format!("  perplexity {number:.3}"));
+            let (targets, rate) = (printed.targets, printed.targets / printed.seconds.max(1e-9));
+            format!("{evaluation}{perplexity}  {targets} targets, {rate:.0} a second\n")
+        }
+    })
+}
+
+/// The config and the model at a path.
+fn open(args: &Args) -> Result<(Config, SavedModel)> {
+    if args.path.join(pretrained::CONFIG).is_file() {
+        return of_folder(&args.path, &args.sets);
+    }
+    let folder = newest(&args.path)?;
+    let checkpoint = Checkpoint::open(&folder)?;
+    let name = format!("the config in {}", folder.display());
+    let config = Config::parse(&name, checkpoint.config(), &[], &args.sets)?;
+    let model = compose::model(&config)?;
+    Ok((config, SavedModel::of_checkpoint(model, checkpoint)))
+}
+
+/// A folder in Hugging Face's form. Text is encoded by its tokenizer, unless the arguments name another.
+fn of_folder(folder: &Path, sets: &[String]) -> Result<(Config, SavedModel)> {
+    let value = |key: &str| format!("{key}={}", toml::Value::from(folder.to_string_lossy().as_ref()));
+    let mut all = vec![value("model.path")];
+    if folder.join(pretrained::TOKENIZER).is_file() {
+        all.push(value("data.tokenizer"));
+    }
+    all.extend_from_slice(sets);
+    let config = Config::parse("the arguments", "", &[], &all)?;
+    let weights = Weights::open(folder, &read_config(folder)?)?;
+    let model = compose::model(&config)?;
+    Ok((config, SavedModel::of_folder(model, weights)))
+}
+
+fn bar_of(micro_batches: u32) -> ProgressBar {
+    let bar = ProgressBar::new(u64::from(micro_batches));
+    if !stderr().is_terminal() {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar.with_style(ProgressStyle::with_template(BAR).expect("the template is fixed"))
+}
+
+/// Data that shows how much of it was taken.
+struct Counted {
+    source: Arc<dyn DataSource>,
+    bar: ProgressBar,
+}
+
+impl DataSource for Counted {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        self.bar.set_position(u64::from(micro_batch.0));
+        self.source.micro_batch(step, micro_batch)
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.source.shapes()
+    }
+
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
