@@ -27,6 +27,12 @@ impl Parameter {
         self
     }
 
+    /// Says that the layer adds several gradients in a micro-batch. They must be added to each other first,
+    /// so none may be added to the sum of another group in place.
+    pub(crate) fn expect_several(&mut self) {
+        self.sums.by_layer = false;
+    }
+
     /// From now on the gradient counts as zero. Where the layer overwrites the old numbers, they are
     /// unspecified until it does: this saves setting them to zero.
     ///

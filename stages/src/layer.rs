@@ -129,9 +129,22 @@ pub trait Layer: std::fmt::Debug + 'static {
     fn recompute_interior(&mut self) {}
 }
 
-/// Layers that run one after the other, and the place of the first one in its stage: `None` inside of another
-/// layer.
-pub(crate) type Chain<'a> = (&'a mut [Box<dyn Layer>], Option<usize>);
+/// A chain of layers of any types, as a list of boxes: what a [`crate::Sequential`] and the branches of a
+/// [`crate::layers::Block`] are made of.
+///
+/// ```
+/// use pipewright_stages::layers::{Linear, Relu};
+/// use pipewright_stages::{Init, Sequential, chain};
+///
+/// let fc = Linear::new("fc", [4, 8], Init::Normal(0.1), 1);
+/// let stage = Sequential::new(chain![fc, Relu::new("relu")]);
+/// ```
+#[macro_export]
+macro_rules! chain {
+    ($($layer:expr),* $(,)?) => {
+        ::std::vec![$(::std::boxed::Box::new($layer) as ::std::boxed::Box<dyn $crate::Layer>),*]
+    };
+}
 
 /// Fails if the layer does not run there.
 pub(crate) fn check_place(layer: &dyn Layer, place: Place) -> Result<()> {

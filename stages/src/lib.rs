@@ -24,7 +24,8 @@
 //! | [`Experts`] | a mixture of experts | `f32[.., dim]` | the same |
 //! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
 //! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
-//! | [`Residual`] | `x + f(x)` around a chain of layers | the chain's | the same |
+//! | [`Reshape`] | the same numbers in other dimensions | `f32[batch, ..]` | `f32[batch, dims..]` |
+//! | [`Block`] | layers composed: a chain, a residual, branches (see there) | the first's | the last's |
 //! | [`Recomputed`] | a cheap layer, then a linear one (see there) | the first's | the second's |
 //!
 //! `row` is the length of a row of queries, keys and values, and `n` that of the queries alone: see
@@ -44,7 +45,8 @@
 //! [`Experts`]: layers::Experts
 //! [`Dropout`]: layers::Dropout
 //! [`Flatten`]: layers::Flatten
-//! [`Residual`]: layers::Residual
+//! [`Reshape`]: layers::Reshape
+//! [`Block`]: layers::Block
 //! [`Recomputed`]: layers::Recomputed
 //!
 //! # More
@@ -62,6 +64,7 @@
 //! * `serde`: [`Device`], [`DType`], [`Place`], [`Recompute`], [`Shape`], [`Shard`], [`optimizer::Decay`] and
 //!   [`loss::Score`] implement `Serialize` and `Deserialize`.
 
+mod chain;
 mod clock;
 mod copy;
 mod cpu;

@@ -1,9 +1,7 @@
-//! The next tokens of a text, through a chain of layers.
+//! The last token of a text, whose scores say what may follow.
 
 use crate::cpu::real::in_format;
-use crate::current;
 use crate::error::Result;
-use crate::layer::Chain;
 use crate::stage::Bytes;
 use crate::tensor::Tensor;
 
@@ -24,16 +22,4 @@ pub(crate) fn last_row(rows: Tensor) -> Result<Tensor> {
         last.numbers_mut::<N>().copy_from_slice(&numbers[numbers.len() - width..]);
     });
     Ok(last)
-}
-
-/// Runs all layers on the next tokens of a text.
-pub(crate) fn forward_next((layers, first): Chain<'_>, past: usize, input: Tensor) -> Result<Tensor> {
-    layers
-        .iter_mut()
-        .enumerate()
-        .try_fold(input, |tensor, (index, layer)| {
-            current::begin(first, index);
-            let output = layer.forward_next(past, tensor);
-            output.map_err(|error| error.at(layer.name()))
-        })
 }

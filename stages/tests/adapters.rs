@@ -3,7 +3,7 @@
 mod common;
 
 use common::{pass, tensor};
-use pipewright_stages::layers::{LayerNorm, Layout, Linear, Recomputed, Relu, Residual};
+use pipewright_stages::layers::{Block, LayerNorm, Layout, Linear, Recomputed, Relu};
 use pipewright_stages::models::{Mlp, Model, Rules};
 use pipewright_stages::optimizer::StateTensor;
 use pipewright_stages::testing::check_gradients;
@@ -93,7 +93,7 @@ proptest! {
         let norm = LayerNorm::new("ln", width);
         let inner = Recomputed::new(norm, Linear::new("fc", [width, 7], Init::Normal(0.5), 1));
         let out = Linear::new("out", [7, width], Init::Normal(0.5), 1).without_bias();
-        let mut layer = Residual::new("both", vec![Box::new(inner), Box::new(out)]);
+        let mut layer = Block::residual("both", vec![Box::new(inner), Box::new(out)]);
         let lora = lora(2, if dropped { 0.3 } else { 0.0 });
         let mut targets = Vec::new();
         layer.adapt(&mut |target| {
@@ -110,7 +110,7 @@ proptest! {
         let norm = LayerNorm::new("ln", width);
         let inner = Recomputed::new(norm, Linear::new("fc", [width, width], Init::Normal(0.5), 1));
         let last = Linear::new("out", [width, width], Init::Normal(0.5), 1);
-        let mut layer = Residual::new("both", vec![Box::new(inner), Box::new(last)]);
+        let mut layer = Block::residual("both", vec![Box::new(inner), Box::new(last)]);
         let names: Vec<String> = layer.parameters().iter().map(|one| one.name().to_owned()).collect();
         freeze(&mut layer, |name| names.iter().position(|other| other == name) == Some(which));
         check_gradients(layer, &tensor("x", &[rows, width])).unwrap();

@@ -1,10 +1,10 @@
-//! An input gradient must have the shape of the input. If a user's layer gives another shape, the step fails
-//! with the layer's name.
+//! An input gradient must have the shape of the input, and a weight gradient the length of its weights. If a
+//! user's layer gives another shape, the step fails with the layer's name.
 
-use pipewright_stages::layers::{Flatten, Linear, Residual};
+use pipewright_stages::layers::{Block, Flatten, Linear};
 use pipewright_stages::{
-    ForwardContext, Init, Kept, Layer, Mode, Recompute, RecomputedStage, Result, Sequential, Shape, Stage,
-    Tensor,
+    ForwardContext, Init, Kept, Layer, Mode, Numbers, Parameter, Recompute, RecomputedStage, Result,
+    Sequential, Shape, Stage, Tensor, chain,
 };
 
 /// An identity layer. Its input gradient has these dimensions.
@@ -39,8 +39,12 @@ const CTX: ForwardContext = ForwardContext {
     mode: Mode::Train,
 };
 
+fn linear_layer() -> Linear {
+    Linear::new("fc", [8, 8], Init::Normal(0.1), 1)
+}
+
 fn linear() -> Box<dyn Layer> {
-    Box::new(Linear::new("fc", [8, 8], Init::Normal(0.1), 1))
+    Box::new(linear_layer())
 }
 
 /// A stage with such a layer between two others. The layer's input is `[4, 8]`.
@@ -80,7 +84,7 @@ fn an_input_gradient_of_another_shape_is_refused_with_the_layer() {
         let expected = [refusal(got), refusal(got)];
         assert_eq!(messages(|| stage(dims)), expected);
         let inside = || {
-            Sequential::new(vec![Box::new(Residual::new(
+            Sequential::new(vec![Box::new(Block::residual(
                 "block",
                 vec![Box::new(Mine(dims.to_vec()))],
             ))])
@@ -120,4 +124,58 @@ fn a_gradient_after_a_layer_that_changes_the_shape_is_compared_with_the_input() 
 #[test]
 fn gradients_of_the_right_shape_pass() {
     assert_eq!(messages(|| stage(&[4, 8])), [None, None]);
+}
+
+/// A layer that replaces its weight gradient by none.
+#[derive(Debug)]
+struct Replacing(Parameter);
+
+impl Layer for Replacing {
+    fn name(&self) -> &str {
+        "replacing"
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        Ok((input, Kept::new(ctx, [])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        Ok((Some(grad), saved))
+    }
+
+    fn backward_weight(&mut self, _pending: Kept) -> Result<()> {
+        self.0.grad = Numbers::default();
+        Ok(())
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.0);
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_weight_gradient_of_another_length_is_refused_with_the_layer_and_the_parameter() {
+    let replacing = || Replacing(Parameter::new("replacing.slope", &[2, 3], Init::Ones, 0));
+    let expected = "replacing: backward_weight left a gradient of 0 numbers in `replacing.slope`, which is \
+                    [2, 3] and needs 6: add to `Parameter::grad`, and never replace it";
+    let inside = || Block::sum("block", [chain![replacing()], chain![]]);
+    let stages: [&dyn Fn() -> Sequential; 2] =
+        [&|| Sequential::new(chain![linear_layer(), replacing()]), &|| {
+            Sequential::new(chain![inside(), linear_layer()])
+        }];
+    for make in stages {
+        let input = || Tensor::zeros(&[4, 8]);
+        let mut stage = make();
+        let (_, saved) = stage.forward(CTX, input()).unwrap();
+        assert_eq!(stage.backward(saved, input()).unwrap_err().to_string(), expected);
+        let mut stage = make();
+        let (_, saved) = stage.forward(CTX, input()).unwrap();
+        let (_, pending) = stage.backward_input(saved, input()).unwrap();
+        assert_eq!(stage.backward_weight(pending).unwrap_err().to_string(), expected);
+    }
 }

@@ -5,8 +5,8 @@ mod common;
 
 use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
-    Attention, Cheap, Dropout, Embedding, Experts, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads,
-    LayerNorm, Layout, Linear, Recomputed, Relu, Residual, RmsNorm, Rope, RopeLayout, RopeScaling, Rotary,
+    Attention, Block, Cheap, Dropout, Embedding, Experts, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm,
+    Heads, LayerNorm, Layout, Linear, Recomputed, Relu, RmsNorm, Rope, RopeLayout, RopeScaling, Rotary,
     Routing,
 };
 use pipewright_stages::testing::check_gradients;
@@ -151,13 +151,13 @@ proptest! {
             Box::new(linear(Layout::InOut, dim, dim, true)),
             Box::new(Dropout::new("dropout", 0.3, 1).unwrap()),
         ];
-        check(Residual::new("block", attend), &tensor("x", &[batch, time, dim]));
+        check(Block::residual("block", attend), &tensor("x", &[batch, time, dim]));
         let think: Vec<Box<dyn Layer>> = vec![
             Box::new(linear(Layout::InOut, dim, 4 * dim, true)),
             Box::new(Gelu::new("gelu", GeluForm::Tanh)),
             Box::new(linear(Layout::OutIn, 4 * dim, dim, false)),
         ];
-        check(Residual::new("block", think), &tensor("x", &[batch, time, dim]));
+        check(Block::residual("block", think), &tensor("x", &[batch, time, dim]));
     }
 
     #[test]
@@ -189,7 +189,7 @@ fn experts_in_several_sizes() {
         check(experts(all, chosen, [dim, ffn]), &input);
         let norm = RmsNorm::new("norm", dim, 1e-5);
         let chain: Vec<Box<dyn Layer>> = vec![Box::new(norm), Box::new(experts(all, chosen, [dim, ffn]))];
-        check(Residual::new("block", chain), &input);
+        check(Block::residual("block", chain), &input);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use common::{ids, tensor};
-use pipewright_stages::layers::{Dropout, Layout, Linear, Relu, Residual};
+use pipewright_stages::layers::{Block, Dropout, Layout, Linear, Relu};
 use pipewright_stages::models::{Gpt, LayerSpec, Mlp, Model};
 use pipewright_stages::{
     Bytes, ForwardContext, Init, Kept, Layer, Mode, Parameter, Recompute, RecomputedStage, Result,
@@ -50,8 +50,8 @@ fn nested() -> Model {
     Model::new(vec![
         LayerSpec::new("a", 1.0, move || Ok(vec![linear("a.fc")])),
         LayerSpec::new("b", 1.0, move || {
-            let inner = Residual::new("b.in", vec![relu("b.relu"), linear("b.fc"), dropout("b.drop")]);
-            let outer = Residual::new("b.out", vec![linear("b.fc0"), Box::new(inner), relu("b.relu1")]);
+            let inner = Block::residual("b.in", vec![relu("b.relu"), linear("b.fc"), dropout("b.drop")]);
+            let outer = Block::residual("b.out", vec![linear("b.fc0"), Box::new(inner), relu("b.relu1")]);
             Ok(vec![relu("b.relu0"), Box::new(outer), dropout("b.last")])
         }),
         LayerSpec::new("c", 1.0, move || {
@@ -274,7 +274,7 @@ fn the_last_layer_that_needs_its_input_does_not_make_its_output_again() {
             Box::new(last.clone()),
             dropout(),
         ];
-        let layers: Vec<Box<dyn Layer>> = vec![Box::new(Residual::new("block", inner)), dropout()];
+        let layers: Vec<Box<dyn Layer>> = vec![Box::new(Block::residual("block", inner)), dropout()];
         let mut stage = RecomputedStage::new(Sequential::new(layers), how);
         let (output, saved) = stage.forward(ctx(0, Mode::Train), tensor("x", &[4])).unwrap();
         stage.backward(saved, output).unwrap();

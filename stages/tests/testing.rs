@@ -1,7 +1,7 @@
 //! What the gradient check finds, and its messages.
 
 use pipewright_stages::error::ShapeError;
-use pipewright_stages::layers::{Dropout, LayerNorm, Relu, Residual};
+use pipewright_stages::layers::{Block, Dropout, LayerNorm, Relu};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::testing::{CheckError, GradientCheck, Problem, Way, check_gradients};
 use pipewright_stages::{
@@ -258,6 +258,6 @@ fn ready_layers_pass_as_one_chain() {
         Box::new(Dropout::new("dropout", 0.3, 1).unwrap()),
         Box::new(Scale::new(Fault::None)),
     ];
-    check_gradients(Residual::new("block", layers), &input()).unwrap();
+    check_gradients(Block::residual("block", layers), &input()).unwrap();
     check_gradients(Relu::new("relu"), &input()).unwrap();
 }

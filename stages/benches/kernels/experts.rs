@@ -1,7 +1,7 @@
 //! Mixtures of experts, and beside each the same products as a dense layer: as many rows, which share the
 //! weights of one expert.
 
-use pipewright_stages::layers::{Experts, GateForm, Gated, Linear, Residual, Routing};
+use pipewright_stages::layers::{Block, Experts, GateForm, Gated, Linear, Routing};
 use pipewright_stages::{DType, Init, Layer, Result};
 
 use crate::layers::layer_run;
@@ -68,7 +68,7 @@ fn dense(rows: usize, (dtype, format): (DType, &str)) -> Result<Kernel> {
         format!("as one expert: {rows} rows{format}"),
         passes(of_rows(rows), dtype),
         layer_run(
-            Box::new(Residual::new("dense", layers)),
+            Box::new(Block::residual("dense", layers)),
             tensor(&[rows, DIM])?.to(place(dtype))?,
         )?,
     ))

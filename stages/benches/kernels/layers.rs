@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use pipewright_stages::layers::{
-    Dropout, Embedding, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads, LayerNorm, Relu, Residual, RmsNorm,
+    Block, Dropout, Embedding, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads, LayerNorm, Relu, RmsNorm,
 };
 use pipewright_stages::{ForwardContext, Init, Kept, Layer, Mode, Result, Shape, Tensor};
 
@@ -153,7 +153,7 @@ impl Layer for Ready {
 fn residual() -> Result<Kernel> {
     let numbers = tensor(&[ROWS, DIM])?;
     let ready = Rc::new(RefCell::new(Vec::new()));
-    let mut layer = Residual::new("residual", vec![Box::new(Ready(Rc::clone(&ready)))]);
+    let mut layer = Block::residual("residual", vec![Box::new(Ready(Rc::clone(&ready)))]);
     let run = move |clock: &mut Clock| {
         *ready.borrow_mut() = vec![own(&numbers), own(&numbers)];
         let (input, grad) = (own(&numbers), own(&numbers));

@@ -17,6 +17,16 @@ pub(crate) fn take<N: Real>(out: &mut [N], rows: &[N], width: usize, columns: Ra
     });
 }
 
+/// `rows[columns] = from`. `rows` is `[n, width]`, `from` is `[n, columns]`.
+pub(crate) fn put<N: Real>(rows: &mut [N], width: usize, columns: Range<usize>, from: &[N]) {
+    let count = columns.len();
+    cut((By(rows, width), By(from, count)), count, |_, (rows, from)| {
+        for (row, from) in rows.chunks_exact_mut(width).zip(from.chunks_exact(count)) {
+            row[columns.clone()].copy_from_slice(from);
+        }
+    });
+}
+
 /// `rows[columns] += scale more`. `rows` is `[n, width]`, `more` is `[n, columns]`.
 pub(crate) fn add<N: Real>(rows: &mut [N], width: usize, columns: Range<usize>, more: &[N], scale: f32) {
     let count = columns.len();

@@ -20,6 +20,24 @@ fn add_part<N: Real, M: Real>(sum: &mut [N], addend: &[M]) {
     }
 }
 
+/// `product *= factor`.
+pub(crate) fn multiply<N: Real>(product: &mut [N], factor: &[N]) {
+    cut(
+        (By(product, LINE), By(factor, LINE)),
+        LINE,
+        |_, (product, factor)| {
+            multiply_part(product, factor);
+        },
+    );
+}
+
+#[multiversion(targets = "simd")]
+fn multiply_part<N: Real>(product: &mut [N], factor: &[N]) {
+    for (product, factor) in product.iter_mut().zip(factor) {
+        *product = N::narrow(product.wide() * factor.wide());
+    }
+}
+
 /// `sum = c + (b + (a + sum))`, where `addends` are `a`, `b`, `c`: at most three at once, so that the sum is
 /// read and written once.
 pub(crate) fn add_in_turn(sum: &mut [f32], addends: &[&[f32]]) {

@@ -28,6 +28,19 @@ impl Gpu {
         self.columns(kernel!(dtype, "take_columns"), [out, rows], of, scale)
     }
 
+    /// Like [`crate::cpu::columns::put`].
+    pub(crate) fn put_columns(&self, dtype: DType, rows: Ptr, of: &Columns, from: Ptr) -> Result<()> {
+        let args = [
+            rows.into(),
+            from.into(),
+            (of.width as u64).into(),
+            (of.range.start as u64).into(),
+            (of.range.len() as u64).into(),
+        ];
+        let grid = Grid::of_rows(of.rows, of.range.len());
+        self.launch(kernel!(dtype, "put_columns"), grid, &args)
+    }
+
     /// Like [`crate::cpu::columns::add`].
     pub(crate) fn add_columns(
         &self,

@@ -25,6 +25,11 @@ impl Gpu {
         self.launch(kernel!(dtype, "add"), eights(count), &args)
     }
 
+    /// Like [`crate::cpu::elementwise::multiply`].
+    pub(crate) fn multiply(&self, dtype: DType, product: Ptr, factor: Ptr, count: usize) -> Result<()> {
+        self.pairs(kernel!(dtype, "multiply"), product, factor, count)
+    }
+
     /// `out = input`, rounded from `f32` to `bf16`.
     pub(crate) fn cast_to_bf16(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         self.pairs("cast_f32_to_bf16", out, input, count)

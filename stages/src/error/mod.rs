@@ -113,6 +113,12 @@ pub enum ErrorKind {
     /// A stage that cannot compute the next tokens of a text.
     #[error("this stage writes no text: it lacks `Stage::forward_next` or `Stage::next_scores`")]
     WritesNoText,
+    /// A block that is used several times cannot compute the next tokens of a text.
+    #[error(
+        "a repeated block writes no text: its layers keep the keys and values of one use; write the layers \
+         once for each use, with `Parameter::tied` weights"
+    )]
+    RepeatedWritesNoText,
     /// A failure of a stage or layer written by the user.
     #[error(transparent)]
     Other(Cause),

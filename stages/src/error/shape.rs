@@ -41,13 +41,45 @@ pub enum ShapeError {
         /// The shape of the target.
         got: Shape,
     },
-    /// The layers inside a residual change the shape, so that their input and output cannot be added.
-    #[error("the layers inside a residual must keep the shape: {input} became {output}")]
-    Residual {
+    /// A weight gradient of another length than its weights.
+    #[error(
+        "backward_weight left a gradient of {got} numbers in `{name}`, which is {dims:?} and needs \
+         {expected}: add to `Parameter::grad`, and never replace it"
+    )]
+    WeightGradient {
+        /// The name of the parameter.
+        name: String,
+        /// Its dimensions.
+        dims: Vec<usize>,
+        /// How many numbers its gradient must have; none if it is frozen.
+        expected: usize,
+        /// How many it has.
+        got: usize,
+    },
+    /// A block without a branch.
+    #[error("a block needs a branch; one without layers gives its input")]
+    NoBranches,
+    /// Branches whose outputs do not fit together.
+    #[error("{how}, but branch 0 gives {first} and branch {index} gives {other} (branches count from 0)")]
+    Branches {
+        /// What must fit, in words.
+        how: &'static str,
+        /// The shape of the first branch's output.
+        first: Shape,
+        /// Which branch does not fit.
+        index: usize,
+        /// The shape of its output.
+        other: Shape,
+    },
+    /// Columns that do not fit the branches or the input.
+    #[error("the branches get columns {widths:?} of {input}: {wrong}")]
+    Columns {
+        /// The width of each group of columns.
+        widths: Vec<usize>,
         /// The shape of the input.
         input: Shape,
-        /// The shape of the output.
-        output: Shape,
+        /// What does not fit, in words.
+        wrong: String,
     },
     /// A number of elements that differs from that of the shape.
     #[error("{count} elements do not fill {shape}, which has {}", shape.count())]

@@ -1,6 +1,7 @@
 //! Flattening: all dimensions but the outermost become one.
 
 use super::check_numbers;
+use super::reshape::{reshaped, restored};
 use crate::error::{Error, Result};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -42,15 +43,10 @@ impl Layer for Flatten {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        // An empty tensor carries the inner dimensions to backward.
-        let inner = Tensor::scratch(input.shape().with_first(0).dims());
-        Ok((input.reshape(shape.dims())?, Kept::new(ctx, [inner])))
+        reshaped(ctx, input, &shape)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let ctx = saved.ctx;
-        let [inner] = saved.into_tensors();
-        let shape = inner.shape().with_first(grad.dims()[0]);
-        Ok((Some(grad.reshape(shape.dims())?), Kept::new(ctx, [])))
+        restored(saved, grad)
     }
 }

@@ -4,6 +4,7 @@
 
 mod adapter;
 mod attention;
+mod block;
 mod dropout;
 mod embedding;
 mod experts;
@@ -17,7 +18,7 @@ mod linear;
 mod operands;
 mod recomputed;
 mod relu;
-mod residual;
+mod reshape;
 mod rms_norm;
 mod rope;
 mod rotary;
@@ -26,6 +27,7 @@ mod weight_matrix;
 
 pub use crate::cpu::gated::GateForm;
 pub use attention::Attention;
+pub use block::Block;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use experts::{Experts, Routing};
@@ -40,7 +42,7 @@ pub use operands::Layout;
 pub(crate) use operands::{adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch};
 pub use recomputed::{Cheap, Recomputed};
 pub use relu::Relu;
-pub use residual::Residual;
+pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopeLayout, RopeScaling};
 pub use rotary::Rotary;

@@ -5,7 +5,7 @@ use crate::error::{Result, check_positive};
 use crate::init::Init;
 use crate::layer::Layer;
 use crate::layers::{
-    Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed, Residual,
+    Attention, Block, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
 };
 use crate::parameter::Parameter;
 
@@ -84,7 +84,7 @@ impl Gpt {
             Box::new(projection),
         ];
         self.push_dropout(&mut layers, &name)?;
-        Ok(vec![Box::new(Residual::new(&name, layers))])
+        Ok(vec![Box::new(Block::residual(&name, layers))])
     }
 
     fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
@@ -104,7 +104,7 @@ impl Gpt {
             Box::new(Recomputed::new(gelu, projection)),
         ];
         self.push_dropout(&mut layers, &name)?;
-        Ok(vec![Box::new(Residual::new(&name, layers))])
+        Ok(vec![Box::new(Block::residual(&name, layers))])
     }
 
     fn head(self) -> Result<Vec<Box<dyn Layer>>> {

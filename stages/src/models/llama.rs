@@ -1,17 +1,18 @@
 //! Llama and its kin. Touvron et al., "LLaMA: open and efficient foundation language models" (2023).
 
 use super::{LayerSpec, Model};
+use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::init::Init;
 use crate::layer::Layer;
 use crate::layers::{
-    Attention, Embedding, Experts, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, Residual, RmsNorm,
+    Attention, Block, Embedding, Experts, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, RmsNorm,
     Rope, Rotary, Routing,
 };
 use crate::parameter::Parameter;
 
-/// The standard deviation of the starting weights.
-const DEVIATION: f32 = 0.02;
+/// How weights start.
+const INIT: Init = Init::Normal(0.02);
 
 /// A Llama, a Mistral, a Mixtral, a Qwen-2 or a Qwen-3: ids `[batch, time]` to logits `[batch, time, vocab]`.
 ///
@@ -100,67 +101,81 @@ impl Llama {
     }
 
     fn embed(self) -> Vec<Box<dyn Layer>> {
-        let init = Init::Normal(DEVIATION);
-        let embedding = Embedding::of_tokens("embed", "wte.weight", self.vocab, self.dim, init, self.seed);
-        vec![Box::new(embedding)]
+        let table = Embedding::of_tokens("embed", "wte.weight", self.vocab, self.dim, INIT, self.seed);
+        chain![table]
     }
 
     fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
         let (name, heads) = (format!("h.{index}.attn"), self.heads);
-        let norm = RmsNorm::new(&format!("h.{index}.ln_1"), self.dim, self.epsilon);
-        let (queries, keys) = (heads.query * heads.width, heads.key_value * heads.width);
-        let part = |which: &str, width| (format!("{name}.{which}"), width);
-        let mut qkv = self
-            .linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()])
-            .with_parts([part("q", queries), part("k", keys), part("v", keys)]);
-        if !self.bias {
-            qkv = qkv.without_bias();
-        }
-        let out = self.linear(&format!("{name}.out"), [queries, self.dim]);
-        let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(Recomputed::new(norm, qkv))];
+        let out = self.linear(&format!("{name}.out"), [heads.query * heads.width, self.dim]);
+        let mut inner = chain![
+            Recomputed::new(self.norm(&format!("h.{index}.ln_1")), self.qkv(&name)),
+            Rotary::new(&name, heads, self.rope)?,
+            Attention::grouped(&name, heads, self.window)?,
+            out.without_bias(),
+        ];
         if self.head_norms {
-            layers.push(Box::new(HeadNorm::new(&name, heads, self.epsilon)));
+            inner.insert(1, Box::new(HeadNorm::new(&name, heads, self.epsilon)));
         }
-        layers.push(Box::new(Rotary::new(&name, heads, self.rope)?));
-        layers.push(Box::new(Attention::grouped(&name, heads, self.window)?));
-        layers.push(Box::new(out.without_bias()));
-        Ok(vec![Box::new(Residual::new(&name, layers))])
+        Ok(chain![Block::residual(&name, inner)])
     }
 
     fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
-        let name = format!("h.{index}.mlp");
-        let norm = RmsNorm::new(&format!("h.{index}.ln_2"), self.dim, self.epsilon);
-        if let Some(routing) = self.experts {
-            let init = Init::Normal(DEVIATION);
-            let experts = Experts::new(&name, [self.dim, self.ffn], routing, init, self.seed)?;
-            let layers: Vec<Box<dyn Layer>> = vec![Box::new(norm), Box::new(experts)];
-            return Ok(vec![Box::new(Residual::new(&name, layers))]);
-        }
-        let part = |which: &str| (format!("{name}.{which}"), self.ffn);
-        let wide = self
-            .linear(&format!("{name}.gate_up"), [self.dim, 2 * self.ffn])
-            .with_parts([part("gate"), part("up")]);
-        let down = self.linear(&format!("{name}.down"), [self.ffn, self.dim]);
-        let gate = Gated::new(&name, GateForm::Silu);
-        let layers: Vec<Box<dyn Layer>> = vec![
-            Box::new(Recomputed::new(norm, wide.without_bias())),
-            Box::new(Recomputed::new(gate, down.without_bias())),
-        ];
-        Ok(vec![Box::new(Residual::new(&name, layers))])
+        let (name, norm) = (format!("h.{index}.mlp"), self.norm(&format!("h.{index}.ln_2")));
+        let (gate, down) = (Gated::new(&name, GateForm::Silu), self.down(&name));
+        let inner = match self.experts {
+            Some(routing) => chain![
+                norm,
+                Experts::new(&name, [self.dim, self.ffn], routing, INIT, self.seed)?
+            ],
+            None => chain![
+                Recomputed::new(norm, self.gate_up(&name)),
+                Recomputed::new(gate, down)
+            ],
+        };
+        Ok(chain![Block::residual(&name, inner)])
     }
 
     fn head(self) -> Result<Vec<Box<dyn Layer>>> {
-        let init = Init::Normal(DEVIATION);
         let mut head = self.linear("lm_head", [self.dim, self.vocab]).without_bias();
         if self.tied {
             let dims = [self.vocab, self.dim];
-            head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed).tied())?;
+            head = head.with_weight(Parameter::new("wte.weight", &dims, INIT, self.seed).tied())?;
         }
-        let norm = RmsNorm::new("ln_f", self.dim, self.epsilon);
-        Ok(vec![Box::new(Recomputed::new(norm, head))])
+        Ok(chain![Recomputed::new(self.norm("ln_f"), head)])
+    }
+
+    /// Queries, keys and values as one product.
+    fn qkv(self, name: &str) -> Linear {
+        let heads = self.heads;
+        let (queries, keys) = (heads.query * heads.width, heads.key_value * heads.width);
+        let part = |which: &str, width| (format!("{name}.{which}"), width);
+        let qkv = self
+            .linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()])
+            .with_parts([part("q", queries), part("k", keys), part("v", keys)]);
+        match self.bias {
+            true => qkv,
+            false => qkv.without_bias(),
+        }
+    }
+
+    /// Gate and up as one product.
+    fn gate_up(self, name: &str) -> Linear {
+        let part = |which: &str| (format!("{name}.{which}"), self.ffn);
+        let gate_up = self.linear(&format!("{name}.gate_up"), [self.dim, 2 * self.ffn]);
+        gate_up.with_parts([part("gate"), part("up")]).without_bias()
+    }
+
+    fn down(self, name: &str) -> Linear {
+        self.linear(&format!("{name}.down"), [self.ffn, self.dim])
+            .without_bias()
+    }
+
+    fn norm(self, name: &str) -> RmsNorm {
+        RmsNorm::new(name, self.dim, self.epsilon)
     }
 
     fn linear(self, name: &str, sizes: [usize; 2]) -> Linear {
-        Linear::new(name, sizes, Init::Normal(DEVIATION), self.seed)
+        Linear::new(name, sizes, INIT, self.seed)
     }
 }

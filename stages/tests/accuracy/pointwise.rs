@@ -1,7 +1,7 @@
 //! Layers that work on single numbers, or only move numbers.
 
-use pipewright_stages::layers::{Dropout, Embedding, Flatten, Gelu, GeluForm, Relu, Residual};
-use pipewright_stages::{Init, Layer};
+use pipewright_stages::layers::{Block, Dropout, Embedding, Flatten, Gelu, GeluForm, Relu};
+use pipewright_stages::{Init, Layer, chain};
 use proptest::prelude::*;
 
 use super::approx::{Approx, assert_within, stored};
@@ -12,6 +12,8 @@ use crate::common::{self, ids};
 const EXACT: f64 = 1.0;
 /// A sum of gradients. Largest measured: 1.5.
 const SUM: f64 = 3.0;
+/// Products of equal numbers, whose errors are not independent. Largest measured: FILL.
+const PRODUCT: f64 = 4.0;
 /// A product with a rounded factor. Largest measured: 1.4.
 const SCALED: f64 = 2.0;
 /// A sigmoid of a polynomial. Largest measured: 1.7.
@@ -151,11 +153,38 @@ proptest! {
     #[test]
     fn residual_adds_its_input(count in size(), kind in kind()) {
         let (x, dy) = (draw(kind, "x", count), draw(kind, "dy", count));
-        let mut layer = Residual::new("residual", vec![Box::new(Relu::new("relu"))]);
+        let mut layer = Block::residual("residual", vec![Box::new(Relu::new("relu"))]);
         check(EXACT, &mut layer, x, &dy, |x| {
             let [inner, slope] = relu(x);
             [(inner + x).stored(), slope + Approx::exact(1.0)]
         });
+    }
+
+    #[test]
+    fn branches_multiply_their_outputs(count in size(), kind in kind()) {
+        let (x, dy) = (draw(kind, "x", count), draw(kind, "dy", count));
+        let mut layer = Block::product("product", [chain![], chain![], chain![]]);
+        let [output, grad] = pass(&mut layer, &tensor(&[count], x.clone()), &tensor(&[count], dy.clone()));
+        let times = |a: Approx, b: Approx| (a * b).stored();
+        let outputs: Vec<Approx> = exact(&x).into_iter().map(|x| times(times(x, x), x)).collect();
+        assert_within(PRODUCT, "product: output", &output, &outputs);
+        let grads = exact(&x).into_iter().zip(exact(&dy));
+        let grads = grads.map(|(x, dy)| {
+            let one = times(times(dy, x), x);
+            ((one + one).stored() + one).stored()
+        });
+        assert_within(PRODUCT, "product: gradient", &grad, &grads.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn columns_are_taken_and_put_back_as_they_are(
+        rows in 1_usize..5, a in size(), b in size(), kind in kind(),
+    ) {
+        let dims = [rows, a + b];
+        let (x, dy) = (draw(kind, "x", rows * (a + b)), draw(kind, "dy", rows * (a + b)));
+        let mut layer = Block::concat("columns", [chain![], chain![]]).of_columns(&[a, b]);
+        let [output, grad] = pass(&mut layer, &tensor(&dims, x.clone()), &tensor(&dims, dy.clone()));
+        assert_eq!((output, grad), (x, dy));
     }
 
     #[test]

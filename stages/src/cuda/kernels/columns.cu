@@ -23,6 +23,26 @@ void take_columns(T* out, const T* rows, u64 width, u64 start, u64 columns, floa
 F32_AND_BF16(MAKE)
 #undef MAKE
 
+// rows[n, start .. start + columns] = from[n, columns].
+template <class T> void put_columns(T* rows, const T* from, u64 width, u64 start, u64 columns) {
+    rows += blockIdx.x * width + start;
+    from += blockIdx.x * columns;
+    bool whole = is_aligned(rows) && is_aligned(from) && columns % 8 == 0;
+    for (u64 first = 8 * threadIdx.x; first < columns; first += 8 * blockDim.x) {
+        unsigned some = some_of_8(first, columns);
+        float x[8];
+        load_some(from + first, some, whole, x);
+        store_some(rows + first, some, whole, x);
+    }
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        put_columns##SUFFIX(T* rows, const T* from, u64 width, u64 start, u64 columns) {             \
+        put_columns(rows, from, width, start, columns);                                              \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
 // rows[n, start .. start + columns] += scale * more[n, columns].
 template <class T>
 void add_columns(T* rows, const T* more, u64 width, u64 start, u64 columns, float scale) {

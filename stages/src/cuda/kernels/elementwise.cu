@@ -23,12 +23,20 @@ template <class T, class F> void map_two(T* out, const T* a, const T* b, u64 cou
     store_some(out + first, some, whole, x);
 }
 
-// ---- Sums and casts ----
+// ---- Sums, products and casts ----
 
 // out = a + b, each [count].
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void add##SUFFIX(T* out, const T* a, const T* b, u64 count) {              \
         map_two(out, a, b, count, [](float x, float y) { return x + y; });                           \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
+// product *= factor, each [count].
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void multiply##SUFFIX(T* product, const T* factor, u64 count) {            \
+        map_two(product, product, factor, count, [](float x, float y) { return x * y; });            \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

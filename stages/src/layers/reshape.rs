@@ -1,0 +1,81 @@
+//! Other dimensions for the same numbers.
+
+use super::check_numbers;
+use crate::error::{Error, Result};
+use crate::kept::Kept;
+use crate::layer::Layer;
+use crate::shape::{MAX_DIMS, Shape};
+use crate::stage::ForwardContext;
+use crate::tensor::Tensor;
+
+/// `[batch, ..]` to `[batch, dims..]`, with the same numbers in the same order: the opposite of
+/// [`Flatten`](super::Flatten). It copies nothing and keeps only the input's shape.
+#[derive(Debug)]
+pub struct Reshape {
+    name: String,
+    dims: Vec<usize>,
+}
+
+impl Reshape {
+    /// A layer of this name, with all dimensions of its output but the outermost one.
+    pub fn new(name: &str, dims: &[usize]) -> Self {
+        Self {
+            name: name.to_owned(),
+            dims: dims.to_vec(),
+        }
+    }
+}
+
+impl Layer for Reshape {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_numbers(input)?;
+        let count: usize = self.dims.iter().product();
+        match input.dims() {
+            [batch, inner @ ..] if inner.iter().product::<usize>() == count && self.dims.len() < MAX_DIMS => {
+                let mut dims = [*batch; MAX_DIMS];
+                dims[1..=self.dims.len()].copy_from_slice(&self.dims);
+                Ok(Shape::f32(&dims[..=self.dims.len()]))
+            }
+            _ => {
+                let most = MAX_DIMS - 1;
+                let expected = format!(
+                    "f32[batch, ..] for {:?}: {count} numbers, {most} dimensions at most",
+                    self.dims
+                );
+                Err(Error::shape(expected, input))
+            }
+        }
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        reshaped(ctx, input, &shape)
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        restored(saved, grad)
+    }
+}
+
+/// The same numbers in another shape, of the same batch; and the shape that they had.
+pub(super) fn reshaped(ctx: ForwardContext, input: Tensor, shape: &Shape) -> Result<(Tensor, Kept)> {
+    // An empty tensor carries the inner dimensions to backward.
+    let inner = Tensor::scratch(input.shape().with_first(0).dims());
+    Ok((input.reshape(shape.dims())?, Kept::new(ctx, [inner])))
+}
+
+/// The gradient in the shape that the input had.
+pub(super) fn restored(saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+    let ctx = saved.ctx;
+    let [inner] = saved.into_tensors();
+    let shape = inner.shape().with_first(grad.dims()[0]);
+    Ok((Some(grad.reshape(shape.dims())?), Kept::new(ctx, [])))
+}
