@@ -54,8 +54,8 @@ fn plan_check_and_refusals_print_what_the_guide_shows() {
 fn the_command_line_reference_lists_every_option_and_no_other() {
     let page = fs::read_to_string(root().join("book/src/command-line.md")).expect("the page is there");
     for command in [
-        "train", "sample", "import", "export", "tokenize", "verify", "plan", "profile", "tune", "check",
-        "devices",
+        "train", "report", "sample", "import", "export", "tokenize", "verify", "plan", "profile", "tune",
+        "check", "devices",
     ] {
         let heading = format!("## `pipewright {command}");
         let start = page

@@ -216,7 +216,11 @@ impl<S: Stage> Session<'_, S> {
             }
         }
         match forecast.map(|forecast| forecast.add(self.pipeline.schedules(), &report, timeline)) {
-            Some(Ok(Some(predicted))) => self.listeners.tell(&Event::Predicted(predicted)),
+            Some(Ok(Some(predicted))) => {
+                self.listeners.tell(&Event::Predicted(predicted));
+                let written = self.writer.as_mut().map(|writer| writer.predicted(predicted));
+                self.warn(written);
+            }
             Some(Err(error)) => {
                 self.forecast = None;
                 self.listeners.warn(Task::Forecast, error);

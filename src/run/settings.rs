@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pipewright_stages::Stage;
 
+use super::about::About;
 use super::claim::{Claim, Resume};
 use super::event::{Event, Next, Outcome};
 use super::folder::RunDir;
@@ -35,6 +36,7 @@ pub struct Run {
     pub(super) keep_every: u64,
     pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
+    pub(super) about: About,
     pub(super) labels: Labels,
     pub(super) interrupt: Interrupt,
     pub(super) progress: Option<Progress>,
@@ -61,6 +63,7 @@ impl Run {
             keep_every: 0,
             allow_other_data: false,
             config: None,
+            about: About::default(),
             labels: Labels { title, unit: None },
             interrupt: Interrupt::default(),
             progress: None,
@@ -134,6 +137,13 @@ impl Run {
     pub fn config(self, config: String) -> Self {
         let config = Some(config);
         Self { config, ..self }
+    }
+
+    /// What the run trains on and what was planned for it, which is kept as `about.json` and shown by the
+    /// command `report`. Default: nothing.
+    #[must_use]
+    pub fn about(self, about: About) -> Self {
+        Self { about, ..self }
     }
 
     /// The unit of the loss, and what the loss is the mean over, in the singular. After `loss_unit("nats",

@@ -2,11 +2,13 @@
 
 use std::fs;
 
+use super::about::About;
 use super::best::BestSoFar;
 use super::claim::Claim;
 use super::event::Task;
 use super::files::replace;
 use super::folder::{Mark, RunDir};
+use super::forecast::StepTime;
 use super::history::History;
 use super::lock::Lock;
 use super::metrics::{Line, Metrics};
@@ -22,6 +24,7 @@ pub(super) struct Writer {
     lock: Lock,
     metrics: Metrics,
     history: History,
+    about: About,
     labels: Labels,
 }
 
@@ -32,7 +35,7 @@ impl Writer {
     /// Makes the directory of a new run, or opens that of a run that continues after `step` steps.
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
-        (config, labels): (Option<&str>, Labels),
+        (config, about, labels): (Option<&str>, About, Labels),
         step: u64,
     ) -> Result<Self> {
         let new = claim.from().is_none();
@@ -47,6 +50,7 @@ impl Writer {
             if let Some(config) = config {
                 replace(&dir.config(), config)?;
             }
+            write_about(dir, &about)?;
             Ok((Metrics::open(dir.metrics(), step)?, History::open(dir.history())?))
         };
         let opened = open();
@@ -60,6 +64,7 @@ impl Writer {
             lock,
             metrics,
             history,
+            about,
             labels,
         })
     }
@@ -101,8 +106,20 @@ impl Writer {
             .map_err(|error| (Task::Mark, error))
     }
 
+    /// Records the predicted time of a step.
+    pub(super) fn predicted(&mut self, predicted: StepTime) -> std::result::Result<(), Failure> {
+        self.about.predicted = Some(predicted);
+        write_about(&self.dir, &self.about).map_err(|error| (Task::Forecast, error))
+    }
+
     pub(super) fn draw(&self) -> std::result::Result<(), Failure> {
         picture::draw(self.metrics.curve(), &self.labels, &self.dir.picture())
             .map_err(|error| (Task::Picture, error))
     }
+}
+
+fn write_about(dir: &RunDir, about: &About) -> Result<()> {
+    let mut text = serde_json::to_string(about).expect("numbers and text always serialise");
+    text.push('\n');
+    replace(&dir.about(), &text)
 }
