@@ -236,6 +236,7 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .keep_every(config.checkpoint.keep_every)
         .config(config.resolved_toml()?)
         .loss_unit(quantity, target)
+        .tensorboard(config.metrics.tensorboard)
         .progress(Progress::default().every(config.train.print_every));
     if let Some(source) = data.validation.filter(|_| config.train.validate_every > 0) {
         let validation = Validation::new(source)

@@ -226,7 +226,8 @@ impl Run {
             ..self.about.clone()
         };
         let texts = (self.config.as_deref(), about, labels);
-        let open = || Writer::begin((&self.dir, claim), texts, pipeline.next_step());
+        let board = self.tensorboard;
+        let open = || Writer::begin((&self.dir, claim), texts, board, pipeline.next_step());
         let writer = leads.then(open).transpose();
         let writer = agree(pipeline, writer)?;
         let seen = self.dir.check_shared();

@@ -28,6 +28,7 @@ const FORMAT: u32 = 1;
 /// | `loss.svg` | the losses as a picture |
 /// | `config.toml` | the settings of the run, where there are some |
 /// | `about.json` | what it trains on, and what was planned for it |
+/// | `tensorboard/` | the numbers of each step for TensorBoard, where that is asked for |
 /// | `report.html` | all of this as a page, if the command `report` has written it |
 /// | `lock` | which process trains here |
 #[derive(Clone, Debug)]
@@ -84,6 +85,11 @@ impl RunDir {
     /// What the run trains on, and what was planned for it.
     pub fn about(&self) -> PathBuf {
         self.0.join("about.json")
+    }
+
+    /// The folder of the files for TensorBoard.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.0.join("tensorboard")
     }
 
     /// The page that the command `report` writes.

@@ -74,6 +74,7 @@ mod saving;
 mod session;
 mod settings;
 mod stalls;
+mod tensorboard;
 mod told;
 mod trace;
 mod validation;

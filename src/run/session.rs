@@ -182,6 +182,8 @@ impl<S: Stage> Session<'_, S> {
         if self.rejoining.told.lines.is_new(report.step) {
             let written = self.writer.as_mut().map(|writer| writer.line(&line));
             self.warn(written);
+            let written = self.writer.as_mut().map(|writer| writer.scalars(&line));
+            self.warn(written);
         }
         if let Err(error) = validated {
             self.save_before(&error);

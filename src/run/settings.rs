@@ -37,6 +37,7 @@ pub struct Run {
     pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
     pub(super) about: About,
+    pub(super) tensorboard: bool,
     pub(super) labels: Labels,
     pub(super) interrupt: Interrupt,
     pub(super) progress: Option<Progress>,
@@ -64,6 +65,7 @@ impl Run {
             allow_other_data: false,
             config: None,
             about: About::default(),
+            tensorboard: false,
             labels: Labels { title, unit: None },
             interrupt: Interrupt::default(),
             progress: None,
@@ -144,6 +146,13 @@ impl Run {
     #[must_use]
     pub fn about(self, about: About) -> Self {
         Self { about, ..self }
+    }
+
+    /// Whether the numbers of each step are written for TensorBoard too, into the folder `tensorboard`.
+    /// Default: false.
+    #[must_use]
+    pub fn tensorboard(self, tensorboard: bool) -> Self {
+        Self { tensorboard, ..self }
     }
 
     /// The unit of the loss, and what the loss is the mean over, in the singular. After `loss_unit("nats",

@@ -13,6 +13,7 @@ use super::history::History;
 use super::lock::Lock;
 use super::metrics::{Line, Metrics};
 use super::picture::{self, Labels};
+use super::tensorboard::TensorBoard;
 use crate::{Error, Result, checkpoint};
 
 /// The files of a run, open in the process that leads it.
@@ -23,6 +24,7 @@ pub(super) struct Writer {
     new: bool,
     lock: Lock,
     metrics: Metrics,
+    tensorboard: Option<TensorBoard>,
     history: History,
     about: About,
     labels: Labels,
@@ -36,6 +38,7 @@ impl Writer {
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
         (config, about, labels): (Option<&str>, About, Labels),
+        for_tensorboard: bool,
         step: u64,
     ) -> Result<Self> {
         let new = claim.from().is_none();
@@ -63,6 +66,7 @@ impl Writer {
             new,
             lock,
             metrics,
+            tensorboard: for_tensorboard.then(|| TensorBoard::new(dir.tensorboard(), step)),
             history,
             about,
             labels,
@@ -85,6 +89,12 @@ impl Writer {
 
     pub(super) fn line(&mut self, line: &Line) -> std::result::Result<(), Failure> {
         self.metrics.add(line).map_err(|error| (Task::Metrics, error))
+    }
+
+    /// Adds a line to what TensorBoard reads.
+    pub(super) fn scalars(&mut self, line: &Line) -> std::result::Result<(), Failure> {
+        let added = self.tensorboard.as_mut().map_or(Ok(()), |board| board.add(line));
+        added.map_err(|error| (Task::TensorBoard, error))
     }
 
     /// Records an event, after `step` steps.
