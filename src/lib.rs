@@ -55,7 +55,7 @@
 //!
 //! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`], [`tokenizer`] and
 //! [`error`]; [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the
-//! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`]; [`compose`]; [`cli`].
+//! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and the report; [`compose`]; [`cli`].
 
 mod actor;
 pub mod checkpoint;
@@ -77,6 +77,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod pretrained;
 pub mod profile;
+mod report;
 pub mod run;
 pub mod schedule;
 pub mod situation;

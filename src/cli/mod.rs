@@ -19,12 +19,14 @@ mod generate;
 mod import;
 mod introduction;
 mod links;
+mod machine;
 mod memory;
 mod newest;
 mod out;
 mod plan;
 mod processes;
 mod profile;
+mod report;
 mod sample;
 mod saved;
 mod source;
@@ -54,6 +56,7 @@ use crate::{Error, Result};
     after_help = "\
 First steps:
   pipewright train                                              train a small GPT on a built-in text
+  pipewright report runs/gpt-text                               see how it went, as a page
   pipewright sample runs/gpt-text --prompt \"First Citizen:\"     write text with it
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b   see what a schedule does
   pipewright help COMMAND                                       more about a command, with examples"
@@ -74,6 +77,7 @@ enum Command {
     Profile(profile::Args),
     Tune(tune::Args),
     Tokenize(tokenize::Args),
+    Report(report::Args),
     Check(check::Args),
     Verify(verify::Args),
     Devices(devices::Args),
@@ -138,6 +142,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
         Command::Profile(args) => profile::run(&args)?,
         Command::Tune(args) => processes::refuse("tune").and_then(|()| tune::run(&args))?,
         Command::Tokenize(args) => processes::refuse("tokenize").and_then(|()| tokenize::run(&args))?,
+        Command::Report(args) => processes::refuse("report").and_then(|()| report::run(&args))?,
         Command::Check(args) => check::run(args)?,
         Command::Verify(args) => return Ok(processes::refuse("verify").and_then(|()| verify::run(&args))?),
         Command::Devices(args) => devices::run(&args)?,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{CommandError, OutProblem};
 use crate::profile::Measured;
+use crate::report;
 use crate::{Error, Result};
 
 /// Which existing file may be replaced.
@@ -13,6 +14,8 @@ use crate::{Error, Result};
 pub(super) enum Replace {
     /// A file of measured costs, because they can be measured again.
     Costs,
+    /// A page of `report`, because it can be written again.
+    Page,
     /// None.
     Nothing,
 }
@@ -69,6 +72,11 @@ impl Out {
             return Ok(());
         } else if self.replace == Replace::Nothing {
             OutProblem::Exists
+        } else if self.replace == Replace::Page {
+            match fs::read_to_string(path) {
+                Ok(text) if text.contains(report::MARK) => return Ok(()),
+                _ => OutProblem::NoPage,
+            }
         } else if !path.is_file() || Measured::read(path).is_err() {
             OutProblem::NoCosts
         } else {

@@ -9,6 +9,7 @@ use super::Failure;
 use super::cuda_env;
 use super::encoding::EncodingBar;
 use super::introduction::Introduction;
+use super::machine;
 use super::memory;
 use super::processes::{self, Role};
 use super::spare;
@@ -21,7 +22,7 @@ use crate::fabric::World;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
 use crate::run::{
-    Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
+    About, Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
 };
 use crate::stages::{RecomputedStage, Sequential};
 
@@ -188,6 +189,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         Some(checkpoint) => changes(checkpoint, &config)?,
         None => Vec::new(),
     };
+    let processes = world.as_ref().map_or(1, World::processes);
     let pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, world)?;
     let forecast = plan
         .prediction
@@ -202,7 +204,12 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         memory::table(&memory, config.pipeline.replicas),
         changes,
     );
-    let run = describe(run.forecast(forecast), args, &config, data)?;
+    let run = run.forecast(forecast).about(About {
+        machine: machine::facts(&config, processes),
+        memory,
+        ..About::default()
+    });
+    let run = describe(run, args, &config, data)?;
     Ok(Prepared {
         run,
         pipeline,
@@ -229,6 +236,7 @@ fn describe(run: Run, args: &Args, config: &Config, data: TrainingData) -> Resul
         .keep_every(config.checkpoint.keep_every)
         .config(config.resolved_toml()?)
         .loss_unit(quantity, target)
+        .tensorboard(config.metrics.tensorboard)
         .progress(Progress::default().every(config.train.print_every));
     if let Some(source) = data.validation.filter(|_| config.train.validate_every > 0) {
         let validation = Validation::new(source)

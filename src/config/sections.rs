@@ -260,6 +260,8 @@ pub struct Metrics {
     /// Port of a Prometheus endpoint, which only this machine reaches, or address and port. Default: none.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "endpoint")]
     pub listen: Option<std::net::SocketAddr>,
+    /// Whether the numbers of each step are written for TensorBoard too.
+    pub tensorboard: bool,
 }
 
 /// What connects the processes of a run.

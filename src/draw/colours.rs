@@ -1,4 +1,4 @@
-//! Colours that colour-blind people can tell apart (after Okabe and Ito), on a light ground.
+//! Colours that colour-blind people can tell apart (after Okabe and Ito).
 
 use crate::schedule::Pass;
 
@@ -11,12 +11,21 @@ const WHITE: Colour = Colour([255.0; 3]);
 /// How far the last of a rank's stages fades towards white.
 const FADE: f64 = 0.55;
 
-/// The colours of the ranks, from the first to the last. Colours between these are mixed.
-const RANKS: [Colour; 4] = [
-    Colour([13.0, 8.0, 135.0]),
-    Colour([126.0, 3.0, 168.0]),
-    Colour([204.0, 71.0, 120.0]),
-    Colour([244.0, 150.0, 60.0]),
+/// The colours of the ranks, from the first to the last: on a light ground, and on a dark one. Colours
+/// between these are mixed.
+const RANKS: [[Colour; 4]; 2] = [
+    [
+        Colour([13.0, 8.0, 135.0]),
+        Colour([126.0, 3.0, 168.0]),
+        Colour([204.0, 71.0, 120.0]),
+        Colour([244.0, 150.0, 60.0]),
+    ],
+    [
+        Colour([138.0, 129.0, 255.0]),
+        Colour([201.0, 120.0, 236.0]),
+        Colour([240.0, 135.0, 172.0]),
+        Colour([250.0, 190.0, 115.0]),
+    ],
 ];
 
 impl Colour {
@@ -34,11 +43,13 @@ impl Colour {
         base.towards(WHITE, FADE * share(chunk, chunks))
     }
 
-    /// The colour of a rank's memory curve.
-    pub(super) fn rank(rank: usize, ranks: usize) -> Self {
-        let along = share(rank, ranks) * (RANKS.len() - 1) as f64;
-        let from = (along as usize).min(RANKS.len() - 2);
-        RANKS[from].towards(RANKS[from + 1], along - from as f64)
+    /// The colours of a rank's memory curve on a light and on a dark ground.
+    pub(super) fn rank(rank: usize, ranks: usize) -> [Self; 2] {
+        RANKS.map(|colours| {
+            let along = share(rank, ranks) * (colours.len() - 1) as f64;
+            let from = (along as usize).min(colours.len() - 2);
+            colours[from].towards(colours[from + 1], along - from as f64)
+        })
     }
 
     /// Whether white letters are easier to read on it than dark ones.

@@ -38,18 +38,18 @@ fn colours(page: &mut Page, picture: &Picture<'_>, shades: &BTreeMap<Pass, usize
     let mut x = MARGIN;
     for (&pass, &count) in shades {
         for chunk in 0..count {
-            swatch(page, x, &Colour::pass(pass, chunk, count).hex());
+            swatch(page, x, &filled(Colour::pass(pass, chunk, count)));
             x += SWATCH;
         }
         x = words(page, x, pass.name());
     }
-    swatch(page, x, "#e9ecef");
+    swatch(page, x, "class=\"i\"");
     x = words(page, x + SWATCH, "idle");
     if picture
         .timelines()
         .any(|timeline| !timeline.reductions.is_empty())
     {
-        swatch(page, x, &Colour::REDUCTION.hex());
+        swatch(page, x, &filled(Colour::REDUCTION));
         x = words(page, x + SWATCH, "reduction");
     }
     if picture.transfers {
@@ -92,9 +92,13 @@ fn notes(
     }
 }
 
-fn swatch(page: &mut Page, x: f64, colour: &str) {
+fn filled(colour: Colour) -> String {
+    format!("fill=\"{}\"", colour.hex())
+}
+
+fn swatch(page: &mut Page, x: f64, attribute: &str) {
     page.add(&format!(
-        "<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>",
+        "<rect x=\"{}\" y=\"{}\" width=\"12\" height=\"12\" {attribute}/>",
         px(x),
         px(page.y() - 10.0)
     ));

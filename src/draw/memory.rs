@@ -31,17 +31,26 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     let ranks = timeline.ranks.len();
     let wider = (WIDER / ranks as f64).min(1.4);
     for (rank, row) in timeline.ranks.iter().enumerate() {
-        let colour = Colour::rank(rank, ranks).hex();
+        let class = colour(page, rank, ranks);
         let width = THIN + wider * (ranks - 1 - rank) as f64;
         let data = curve(frame, row);
         page.add(&format!(
-            "<path transform=\"translate({} {})\" stroke=\"{colour}\" stroke-width=\"{}\" d=\"{data}\"/>",
+            "<path class=\"{class}\" transform=\"translate({} {})\" stroke-width=\"{}\" d=\"{data}\"/>",
             px(frame.left),
             px(bottom),
             px(width)
         ));
     }
     page.down(HEIGHT + 6.0);
+}
+
+/// The class that gives the colour of a rank's curve.
+fn colour(page: &mut Page, rank: usize, ranks: usize) -> String {
+    let class = format!("c{rank}-{ranks}");
+    let [light, dark] = Colour::rank(rank, ranks).map(Colour::hex);
+    page.style(&format!(".{class}{{stroke:{light}}}"));
+    page.dark_style(&format!(".{class}{{stroke:{dark}}}"));
+    class
 }
 
 /// The title, and which colour is which rank.
@@ -62,9 +71,9 @@ fn names(page: &mut Page, panel: &Panel<'_>) {
         } else {
             0
         };
-        let colour = Colour::rank(rank, ranks).hex();
+        let class = colour(page, rank, ranks);
         page.add(&format!(
-            "<path stroke=\"{colour}\" stroke-width=\"3\" d=\"M{} {}h14\"/>",
+            "<path class=\"{class}\" stroke-width=\"3\" d=\"M{} {}h14\"/>",
             px(x),
             px(page.y() - 4.0)
         ));

@@ -1,9 +1,14 @@
-//! Timelines for people: a picture (SVG), and events for a trace viewer. Pure: text from numbers.
+//! Pictures for people: timelines (SVG, and events for a trace viewer), and charts of a run. Pure: text from
+//! numbers.
 //!
-//! A picture has a row for each rank, with its passes in colours. Under the rows it shows the memory that
-//! each rank holds. The SVG is written without a plotting library: a pass here is a dozen characters of a
-//! path, and such a library writes a rectangle of about a hundred and fifty.
+//! A timeline's picture has a row for each rank, with its passes in colours. Under the rows it shows the
+//! memory that each rank holds. The SVG is written without a plotting library: a pass here is a dozen
+//! characters of a path, and such a library writes a rectangle of about a hundred and fifty. So is that of
+//! charts: they share the style of timelines, which has a light and a dark form (`style.rs`).
 
+mod axis;
+mod bars;
+mod chart;
 mod colours;
 mod events;
 mod figures;
@@ -13,7 +18,13 @@ mod page;
 mod picture;
 mod rows;
 mod scale;
+mod series;
+mod style;
 mod svg;
 
+pub(crate) use bars::{Bars, Row, Segment};
+pub(crate) use chart::{Chart, Line};
 pub use events::trace_events;
 pub use picture::{Panel, Picture, Units};
+pub(crate) use series::Series;
+pub(crate) use style::{CHART, DARK, FONT, LIGHT, where_dark};

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-/// The width of a picture.
+use super::style::{DARK, FONT, LIGHT, where_dark};
+
+/// The width of a timeline's picture.
 pub(super) const WIDTH: f64 = 960.0;
 /// The distance from the left edge to titles.
 pub(super) const MARGIN: f64 = 16.0;
@@ -10,27 +12,26 @@ pub(super) const MARGIN: f64 = 16.0;
 pub(super) const LEFT: f64 = 68.0;
 /// The distance from the plots to the right edge.
 pub(super) const RIGHT: f64 = 20.0;
-
-/// The style of every picture. It has its own light ground, so that it is readable on dark pages too.
-const STYLE: &str = "\
-text{fill:#24292f;font-size:12px}.h{font-size:16px;font-weight:bold}.s{fill:#424a53;font-size:13px}\
-.k{fill:#57606a;font-size:11px}.e{text-anchor:end}.m{text-anchor:middle}.l{fill:#fff}\
-path{fill:none}.z{stroke:#e9ecef}.g{stroke:#8c959f;stroke-width:.6;stroke-opacity:.45}.x{stroke:#57606a}\
-.a{stroke:#0b2545}.d{stroke:#7a1f00;stroke-dasharray:3 1.5}";
+/// The approximate width of a letter, as a share of the font size.
+const LETTER: f64 = 0.56;
 
 /// A page being written.
 #[derive(Debug)]
 pub(super) struct Page {
+    width: f64,
     body: String,
     styles: String,
+    dark: String,
     y: f64,
 }
 
 impl Page {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(width: f64) -> Self {
         Self {
+            width,
             body: String::new(),
-            styles: STYLE.to_owned(),
+            styles: String::new(),
+            dark: String::new(),
             y: 0.0,
         }
     }
@@ -49,6 +50,13 @@ impl Page {
     pub(super) fn style(&mut self, rule: &str) {
         if !self.styles.contains(rule) {
             self.styles += rule;
+        }
+    }
+
+    /// Adds a style rule for a class on a dark ground.
+    pub(super) fn dark_style(&mut self, rule: &str) {
+        if !self.dark.contains(rule) {
+            self.dark += rule;
         }
     }
 
@@ -78,34 +86,62 @@ impl Page {
         ));
     }
 
-    /// The document.
+    /// A document of its own.
     pub(super) fn finish(self, title: &str) -> String {
-        let (width, height) = (px(WIDTH), px((self.y + 14.0).ceil()));
+        let height = self.height();
         let mut document = String::new();
         write!(
             document,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" role=\"img\" width=\"{width}\" height=\"{height}\" \
-             viewBox=\"0 0 {width} {height}\" font-family=\"Helvetica,Arial,sans-serif\">\n\
-             <title>{}</title>\n<style>{}</style>\n\
-             <rect width=\"{width}\" height=\"{height}\" rx=\"6\" fill=\"#fff\"/>\n{}</svg>\n",
+             viewBox=\"0 0 {width} {height}\" font-family=\"{FONT}\">\n\
+             <title>{}</title>\n<style>{LIGHT}{}{}</style>\n\
+             <rect class=\"o\" width=\"{width}\" height=\"{height}\" rx=\"6\"/>\n{}</svg>\n",
             escaped(title),
             self.styles,
-            self.body
+            where_dark(&format!("{DARK}{}", self.dark)),
+            self.body,
+            width = px(self.width),
         )
         .expect("a string takes all text");
         document
+    }
+
+    /// A part of a page that has the styles. `attributes` are added to it.
+    pub(super) fn part(self, title: &str, attributes: &str) -> String {
+        let (width, height) = (px(self.width), self.height());
+        let label = escaped(title);
+        format!(
+            "<svg role=\"img\" aria-label=\"{label}\" viewBox=\"0 0 {width} {height}\"{attributes}>\n{}\
+             </svg>\n",
+            self.body
+        )
+    }
+
+    fn height(&self) -> String {
+        px((self.y + 14.0).ceil())
     }
 }
 
 /// The approximate width of a text at this size.
 pub(super) fn text_width(text: &str, size: f64) -> f64 {
-    text.chars().count() as f64 * size * 0.6
+    text.chars().count() as f64 * size * LETTER
 }
 
-fn escaped(text: &str) -> String {
+/// A text as it stands in a document or in an attribute.
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// As much of a text as has room in this width.
+pub(super) fn cut(text: &str, size: f64, width: f64) -> String {
+    let most = (width / (size * LETTER)).max(2.0) as usize;
+    match text.chars().count() > most {
+        true => text.chars().take(most - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
 }
 
 /// A number of pixels in as few characters as needed.

@@ -2,6 +2,7 @@
 
 use pipewright_stages::units::byte_unit;
 
+use super::axis::round_step;
 use super::figures::Figures;
 use super::page::{LEFT, RIGHT, WIDTH, shorten};
 use super::picture::{Picture, Units};
@@ -129,13 +130,7 @@ impl Quantity {
     /// Round values from 0 to the largest, about `count` of them, with their labels.
     pub(super) fn ticks(&self, count: f64) -> Vec<(f64, String)> {
         let most = self.most / self.unit;
-        let rough = (most / count).max(f64::MIN_POSITIVE);
-        let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0]
-            .map(|digit| digit * power)
-            .into_iter()
-            .find(|step| *step >= rough * 0.999)
-            .unwrap_or(rough);
+        let step = round_step(most / count);
         let count = (most / step * 1.0001) as usize;
         let others = (1..=count).map(|index| index as f64 * step * self.unit);
         let zero = (0.0, "0".to_owned());

@@ -1,7 +1,7 @@
 //! A picture as an SVG document.
 
 use super::figures::Figures;
-use super::page::{MARGIN, Page};
+use super::page::{MARGIN, Page, WIDTH};
 use super::picture::{Panel, Picture, row_name};
 use super::scale::Frame;
 use super::{legend, memory, rows};
@@ -27,7 +27,7 @@ impl Picture<'_> {
             return Err(PlanError::TooManyPasses { passes, most }.into());
         }
         let frame = Frame::new(self);
-        let mut page = Page::new();
+        let mut page = Page::new(WIDTH);
         for (index, panel) in self.panels.iter().enumerate() {
             heading(&mut page, &frame, panel);
             if index == 0 {

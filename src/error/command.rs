@@ -186,6 +186,9 @@ pub enum OutProblem {
     /// The file exists, and `profile` did not write it.
     #[error("this file exists and is no file of costs, so it is not replaced: name another, or remove it")]
     NoCosts,
+    /// The file exists, and `report` did not write it.
+    #[error("this file exists and is no page of a run, so it is not replaced: name another, or remove it")]
+    NoPage,
     /// The system refuses.
     #[error("cannot be written: {0}")]
     Unwritable(#[source] std::io::Error),

@@ -80,6 +80,13 @@ pub enum RunError {
         /// What is wrong with the newest one.
         source: Box<Error>,
     },
+    /// A folder of which a report was asked has no numbers of a run.
+    #[error(
+        "there is no run in {}: it has no file metrics.jsonl; name the folder of a run, such as \
+         runs/gpt-text",
+        .0.display()
+    )]
+    NoNumbers(PathBuf),
     /// The file that marks a run directory cannot be read.
     #[error(
         "{} is not the mark of a run that this program knows: {source}; {}",

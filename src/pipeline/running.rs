@@ -85,6 +85,16 @@ impl<S: Stage> Pipeline<S> {
         self.schedules.len() as u32
     }
 
+    /// The replica of each rank of the world, and its rank in that.
+    pub(crate) fn coordinates(&self) -> Vec<(u32, u32)> {
+        let at = |rank| self.ranks.mesh().coordinate(rank);
+        self.ranks
+            .mesh()
+            .world()
+            .map(|rank| (at(rank).replica, at(rank).rank.0))
+            .collect()
+    }
+
     /// The gradient groups of a batch, of which each replica has a share.
     pub fn groups(&self) -> Groups {
         self.groups

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Result;
 use crate::groups::{Groups, Node, Sums};
 use crate::id::Rank;
@@ -67,7 +69,7 @@ pub struct DataMemory {
 }
 
 /// The most that a rank holds while it trains. In bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RankMemory {
     /// Weights.
     pub weights: f64,

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use pipewright_stages::Stage;
 
+use super::about::About;
 use super::best::BestSoFar;
 use super::claim::Claim;
+use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::progress::Screen;
 use super::prune::Kept;
@@ -216,8 +218,16 @@ impl Run {
         claim: Claim,
         leads: bool,
     ) -> Result<Option<Writer>> {
-        let (config, labels) = (self.config.as_deref(), self.labels.clone());
-        let open = || Writer::begin((&self.dir, claim), (config, labels), pipeline.next_step());
+        let labels = self.labels.clone();
+        let about = About {
+            ranks: pipeline.coordinates(),
+            predicted: self.forecast.as_ref().and_then(Forecast::predicted),
+            loss: labels.unit.clone(),
+            ..self.about.clone()
+        };
+        let texts = (self.config.as_deref(), about, labels);
+        let board = self.tensorboard;
+        let open = || Writer::begin((&self.dir, claim), texts, board, pipeline.next_step());
         let writer = leads.then(open).transpose();
         let writer = agree(pipeline, writer)?;
         let seen = self.dir.check_shared();

@@ -156,6 +156,8 @@ pub struct Warning {
 pub enum Task {
     /// To add a line to `metrics.jsonl`.
     Metrics,
+    /// To add the numbers of a step to what TensorBoard reads.
+    TensorBoard,
     /// To add a line to `history.jsonl`.
     History,
     /// To draw `loss.svg`.
@@ -178,6 +180,7 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let task = match self.task {
             Task::Metrics => "write the numbers of a step",
+            Task::TensorBoard => "write the numbers of a step for TensorBoard",
             Task::History => "write the history of the run",
             Task::Picture => "draw the losses",
             Task::Trace => "draw the traced step",

@@ -27,6 +27,9 @@ const FORMAT: u32 = 1;
 /// | `history.jsonl` | a line each time that a process began, resumed or ended the run |
 /// | `loss.svg` | the losses as a picture |
 /// | `config.toml` | the settings of the run, where there are some |
+/// | `about.json` | what it trains on, and what was planned for it |
+/// | `tensorboard/` | the numbers of each step for TensorBoard, where that is asked for |
+/// | `report.html` | all of this as a page, if the command `report` has written it |
 /// | `lock` | which process trains here |
 #[derive(Clone, Debug)]
 pub struct RunDir(PathBuf);
@@ -77,6 +80,26 @@ impl RunDir {
     /// The settings of the run.
     pub fn config(&self) -> PathBuf {
         self.0.join("config.toml")
+    }
+
+    /// What the run trains on, and what was planned for it.
+    pub fn about(&self) -> PathBuf {
+        self.0.join("about.json")
+    }
+
+    /// The folder of the files for TensorBoard.
+    pub fn tensorboard(&self) -> PathBuf {
+        self.0.join("tensorboard")
+    }
+
+    /// The page that the command `report` writes.
+    pub fn report(&self) -> PathBuf {
+        self.0.join("report.html")
+    }
+
+    /// The picture of a traced step beside the planned one.
+    pub fn plan_and_trace(&self) -> PathBuf {
+        self.0.join("plan-and-trace.svg")
     }
 
     /// The numbers of each step, a line of JSON each.
@@ -184,6 +207,7 @@ impl RunDir {
         let lock = self.0.join(LOCK);
         for file in [
             self.config(),
+            self.about(),
             self.metrics(),
             self.history(),
             self.mark_path(),

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Result;
 use crate::pipeline::StepReport;
 use crate::plan::{Costs, median};
@@ -30,7 +32,7 @@ pub struct Forecast {
 }
 
 /// How long a step takes, and how much of it is bubble.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepTime {
     /// Seconds.
     pub seconds: f64,

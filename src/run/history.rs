@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::files::now;
 use crate::{Error, Result};
@@ -16,13 +16,14 @@ pub(super) struct History {
     path: PathBuf,
 }
 
-#[derive(Serialize)]
-struct Entry<'a> {
-    time: String,
-    pid: u32,
+/// A line of the file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    pub(crate) time: String,
+    pub(crate) pid: u32,
     /// The steps done.
-    step: u64,
-    event: &'a str,
+    pub(crate) step: u64,
+    pub(crate) event: String,
 }
 
 impl History {
@@ -41,7 +42,7 @@ impl History {
             time: now(),
             pid: std::process::id(),
             step,
-            event,
+            event: event.to_owned(),
         };
         let mut json = serde_json::to_vec(&entry).expect("numbers and text always serialise");
         json.push(b'\n');

@@ -1,12 +1,13 @@
 //! `metrics.jsonl`: a line a step. Lines are only added.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::curve::Curve;
+use super::lines::Lines;
+use super::picture::Curve;
 use crate::pipeline::{Evaluation, StepReport};
 use crate::{Error, Result};
 
@@ -76,25 +77,21 @@ impl Metrics {
 
 /// The bytes of the lines before `step`, and their losses.
 fn read(file: &File, step: u64) -> std::io::Result<(u64, Curve)> {
-    let (mut reader, mut line) = (BufReader::new(file), Vec::new());
+    let mut lines = Lines::new(file);
     let (mut bytes, mut curve) = (0, Curve::default());
-    loop {
-        line.clear();
-        let length = reader.read_until(b'\n', &mut line)? as u64;
-        if line.last() != Some(&b'\n') {
-            return Ok((bytes, curve));
-        }
-        if let Ok(losses) = serde_json::from_slice::<Losses>(&line) {
+    while let Some(line) = lines.next()? {
+        if let Ok(losses) = serde_json::from_slice::<Losses>(line) {
             if losses.step >= step {
-                return Ok((bytes, curve));
+                break;
             }
             curve.training.add(losses.step, losses.loss);
             if let Some(loss) = losses.validation_loss {
                 curve.validation.add(losses.step, loss);
             }
         }
-        bytes += length;
+        bytes += line.len() as u64;
     }
+    Ok((bytes, curve))
 }
 
 /// The part of a line that is read.
@@ -106,36 +103,40 @@ struct Losses {
 }
 
 /// A line: the numbers of a step.
-#[derive(Debug, Serialize)]
-pub(super) struct Line {
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Line {
     /// From 0.
-    step: u64,
-    loss: f64,
+    pub(crate) step: u64,
+    pub(crate) loss: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    accuracy: Option<f64>,
-    grad_norm: f64,
-    lr: f64,
-    tokens: u64,
-    seconds: f64,
-    tokens_per_second: f64,
+    pub(crate) accuracy: Option<f64>,
+    pub(crate) grad_norm: f64,
+    pub(crate) lr: f64,
+    pub(crate) tokens: u64,
+    pub(crate) seconds: f64,
+    pub(crate) tokens_per_second: f64,
     /// The idle share, averaged over the ranks.
-    bubble: f64,
+    pub(crate) bubble: f64,
     /// Only with several replicas: the share in which a rank only added up gradients, the largest of all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reducing: Option<f64>,
-    /// One number a rank.
-    peak_bytes: Vec<u64>,
+    pub(crate) reducing: Option<f64>,
+    /// One number a rank: seconds of work, seconds of waiting, and the most bytes held for backward.
+    #[serde(default)]
+    pub(crate) busy: Vec<f64>,
+    #[serde(default)]
+    pub(crate) waiting: Vec<f64>,
+    pub(crate) peak_bytes: Vec<u64>,
     /// Only if weights may be stale: the step that has the loss and the norm, and of how many steps updates
     /// were missing in the weights of this one, in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
-    loss_step: Option<u64>,
+    pub(crate) loss_step: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    staleness: Option<u32>,
+    pub(crate) staleness: Option<u32>,
     /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    validation_loss: Option<f64>,
+    pub(crate) validation_loss: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    validation_accuracy: Option<f64>,
+    pub(crate) validation_accuracy: Option<f64>,
 }
 
 impl Line {
@@ -157,6 +158,8 @@ impl Line {
             tokens_per_second: report.rate(),
             bubble: report.bubble(),
             reducing: (replicas > 1).then(|| report.reducing()),
+            busy: report.ranks.iter().map(|rank| rank.busy).collect(),
+            waiting: report.ranks.iter().map(|rank| rank.waiting).collect(),
             peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
             loss_step: may_be_stale.then_some(report.loss_step),
             staleness: may_be_stale.then(|| report.staleness()),

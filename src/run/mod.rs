@@ -49,16 +49,17 @@
 //! A run prints nothing and handles no signals unless you ask for it: see [`Run::progress`] and
 //! [`Interrupt::on_signals`].
 
+mod about;
 mod alike;
 mod begin;
 mod best;
 mod claim;
-mod curve;
 mod event;
 mod files;
 mod folder;
 mod forecast;
 mod history;
+mod lines;
 mod listeners;
 mod lock;
 mod loss;
@@ -73,11 +74,13 @@ mod saving;
 mod session;
 mod settings;
 mod stalls;
+mod tensorboard;
 mod told;
 mod trace;
 mod validation;
 mod writer;
 
+pub use about::About;
 pub use best::Best;
 pub use claim::Resume;
 pub use event::{Ended, Event, Failed, Next, Outcome, Task, Warning};
@@ -89,5 +92,9 @@ pub use session::Session;
 pub use settings::Run;
 
 pub use crate::interrupt::{Interrupt, explain_on_signal};
+pub(crate) use history::Entry;
+pub(crate) use lines::Lines;
+pub(crate) use metrics::Line;
+pub(crate) use picture::LossUnit;
 pub(crate) use trace::title;
 pub use validation::Validation;

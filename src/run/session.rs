@@ -182,6 +182,8 @@ impl<S: Stage> Session<'_, S> {
         if self.rejoining.told.lines.is_new(report.step) {
             let written = self.writer.as_mut().map(|writer| writer.line(&line));
             self.warn(written);
+            let written = self.writer.as_mut().map(|writer| writer.scalars(&line));
+            self.warn(written);
         }
         if let Err(error) = validated {
             self.save_before(&error);
@@ -216,7 +218,11 @@ impl<S: Stage> Session<'_, S> {
             }
         }
         match forecast.map(|forecast| forecast.add(self.pipeline.schedules(), &report, timeline)) {
-            Some(Ok(Some(predicted))) => self.listeners.tell(&Event::Predicted(predicted)),
+            Some(Ok(Some(predicted))) => {
+                self.listeners.tell(&Event::Predicted(predicted));
+                let written = self.writer.as_mut().map(|writer| writer.predicted(predicted));
+                self.warn(written);
+            }
             Some(Err(error)) => {
                 self.forecast = None;
                 self.listeners.warn(Task::Forecast, error);

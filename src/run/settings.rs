@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use pipewright_stages::Stage;
 
+use super::about::About;
 use super::claim::{Claim, Resume};
 use super::event::{Event, Next, Outcome};
 use super::folder::RunDir;
@@ -35,6 +36,8 @@ pub struct Run {
     pub(super) keep_every: u64,
     pub(super) allow_other_data: bool,
     pub(super) config: Option<String>,
+    pub(super) about: About,
+    pub(super) tensorboard: bool,
     pub(super) labels: Labels,
     pub(super) interrupt: Interrupt,
     pub(super) progress: Option<Progress>,
@@ -61,6 +64,8 @@ impl Run {
             keep_every: 0,
             allow_other_data: false,
             config: None,
+            about: About::default(),
+            tensorboard: false,
             labels: Labels { title, unit: None },
             interrupt: Interrupt::default(),
             progress: None,
@@ -134,6 +139,20 @@ impl Run {
     pub fn config(self, config: String) -> Self {
         let config = Some(config);
         Self { config, ..self }
+    }
+
+    /// What the run trains on and what was planned for it, which is kept as `about.json` and shown by the
+    /// command `report`. Default: nothing.
+    #[must_use]
+    pub fn about(self, about: About) -> Self {
+        Self { about, ..self }
+    }
+
+    /// Whether the numbers of each step are written for TensorBoard too, into the folder `tensorboard`.
+    /// Default: false.
+    #[must_use]
+    pub fn tensorboard(self, tensorboard: bool) -> Self {
+        Self { tensorboard, ..self }
     }
 
     /// The unit of the loss, and what the loss is the mean over, in the singular. After `loss_unit("nats",

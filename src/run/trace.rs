@@ -108,7 +108,7 @@ fn write(traced: &Traced, (schedule, replicas): (&Schedule, u32), costs: &Costs,
     let file = |name| dir.path().join(name);
     replace(&file("trace.svg"), &svg(std::slice::from_ref(&measured))?)?;
     replace(&file("trace.json"), &events)?;
-    replace(&file("plan-and-trace.svg"), &svg(&[planned, measured])?)
+    replace(&dir.plan_and_trace(), &svg(&[planned, measured])?)
 }
 
 /// The title of a schedule's picture.

@@ -2,15 +2,18 @@
 
 use std::fs;
 
+use super::about::About;
 use super::best::BestSoFar;
 use super::claim::Claim;
 use super::event::Task;
 use super::files::replace;
 use super::folder::{Mark, RunDir};
+use super::forecast::StepTime;
 use super::history::History;
 use super::lock::Lock;
 use super::metrics::{Line, Metrics};
 use super::picture::{self, Labels};
+use super::tensorboard::TensorBoard;
 use crate::{Error, Result, checkpoint};
 
 /// The files of a run, open in the process that leads it.
@@ -21,7 +24,9 @@ pub(super) struct Writer {
     new: bool,
     lock: Lock,
     metrics: Metrics,
+    tensorboard: Option<TensorBoard>,
     history: History,
+    about: About,
     labels: Labels,
 }
 
@@ -32,7 +37,8 @@ impl Writer {
     /// Makes the directory of a new run, or opens that of a run that continues after `step` steps.
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
-        (config, labels): (Option<&str>, Labels),
+        (config, about, labels): (Option<&str>, About, Labels),
+        for_tensorboard: bool,
         step: u64,
     ) -> Result<Self> {
         let new = claim.from().is_none();
@@ -47,6 +53,7 @@ impl Writer {
             if let Some(config) = config {
                 replace(&dir.config(), config)?;
             }
+            write_about(dir, &about)?;
             Ok((Metrics::open(dir.metrics(), step)?, History::open(dir.history())?))
         };
         let opened = open();
@@ -59,7 +66,9 @@ impl Writer {
             new,
             lock,
             metrics,
+            tensorboard: for_tensorboard.then(|| TensorBoard::new(dir.tensorboard(), step)),
             history,
+            about,
             labels,
         })
     }
@@ -82,6 +91,12 @@ impl Writer {
         self.metrics.add(line).map_err(|error| (Task::Metrics, error))
     }
 
+    /// Adds a line to what TensorBoard reads.
+    pub(super) fn scalars(&mut self, line: &Line) -> std::result::Result<(), Failure> {
+        let added = self.tensorboard.as_mut().map_or(Ok(()), |board| board.add(line));
+        added.map_err(|error| (Task::TensorBoard, error))
+    }
+
     /// Records an event, after `step` steps.
     pub(super) fn note(&mut self, step: u64, event: &str) -> std::result::Result<(), Failure> {
         self.history
@@ -101,8 +116,20 @@ impl Writer {
             .map_err(|error| (Task::Mark, error))
     }
 
+    /// Records the predicted time of a step.
+    pub(super) fn predicted(&mut self, predicted: StepTime) -> std::result::Result<(), Failure> {
+        self.about.predicted = Some(predicted);
+        write_about(&self.dir, &self.about).map_err(|error| (Task::Forecast, error))
+    }
+
     pub(super) fn draw(&self) -> std::result::Result<(), Failure> {
         picture::draw(self.metrics.curve(), &self.labels, &self.dir.picture())
             .map_err(|error| (Task::Picture, error))
     }
+}
+
+fn write_about(dir: &RunDir, about: &About) -> Result<()> {
+    let mut text = serde_json::to_string(about).expect("numbers and text always serialise");
+    text.push('\n');
+    replace(&dir.about(), &text)
 }

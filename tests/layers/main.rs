@@ -13,6 +13,7 @@ const TABLE: &[Row] = &[
     ("cli", 9, &[]),
     ("compose", 8, &[]),
     ("config", 7, &[]),
+    ("report", 7, &[]),
     ("profile", 6, &[]),
     ("run", 6, &[]),
     ("pipeline", 5, &[]),

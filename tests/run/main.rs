@@ -8,6 +8,7 @@ mod lock;
 mod resume;
 mod saving;
 mod settings;
+mod tensorboard;
 mod warnings;
 
 use std::cell::RefCell;

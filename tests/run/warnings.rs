@@ -61,9 +61,8 @@ fn numbers_are_only_added_to_and_the_picture_is_drawn_without_reading_them() {
         !place.path().join("metrics.jsonl").exists(),
         "nobody has written it anew"
     );
-    let points = |svg: &str| svg.matches("<polyline").count();
     assert!(
-        points(&place.read("loss.svg")) > 0,
+        place.read("loss.svg").contains("data-name=\"training\""),
         "the losses are in the picture"
     );
 }

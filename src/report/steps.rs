@@ -1,0 +1,125 @@
+//! The numbers of a run's steps, as `metrics.jsonl` has them.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::draw::Series;
+use crate::run::{Line, Lines};
+
+/// The numbers of the steps that were read so far, in as little memory for many steps as for few.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    pub(super) training: Series,
+    pub(super) validation: Series,
+    pub(super) learning_rate: Series,
+    pub(super) gradient_norm: Series,
+    pub(super) rate: Series,
+    /// In percent.
+    pub(super) bubble: Series,
+    /// How many lines were read.
+    pub(super) count: u64,
+    /// The number of the last step and one.
+    pub(super) done: u64,
+    pub(super) last_loss: Option<f64>,
+    /// The lowest validation loss, and the steps done then.
+    pub(super) best: Option<(f64, u64)>,
+    pub(super) seconds: f64,
+    pub(super) targets: u64,
+    bubbles: f64,
+    pub(super) ranks: Ranks,
+    /// Lines that could not be read.
+    pub(super) damaged: u64,
+    /// The bytes that were read.
+    bytes: u64,
+}
+
+/// What each rank did, since the number of ranks last changed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranks {
+    /// The first of these steps.
+    pub(super) since: u64,
+    pub(super) seconds: f64,
+    pub(super) busy: Vec<f64>,
+    pub(super) waiting: Vec<f64>,
+    /// The most in any step.
+    pub(super) peak_bytes: Vec<u64>,
+}
+
+impl Steps {
+    /// Reads the whole lines that were added to a file since the last time. If the file is shorter now, as
+    /// that of a run that was resumed may be, it is read anew.
+    pub(super) fn update(&mut self, path: &Path) -> io::Result<()> {
+        let mut file = File::open(path)?;
+        if file.metadata()?.len() < self.bytes {
+            *self = Self::default();
+        }
+        file.seek(SeekFrom::Start(self.bytes))?;
+        let mut lines = Lines::new(file);
+        while let Some(line) = lines.next()? {
+            self.bytes += line.len() as u64;
+            match serde_json::from_slice::<Line>(line) {
+                Ok(line) => self.add(&line),
+                Err(_) => self.damaged += 1,
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, line: &Line) {
+        let step = line.step;
+        self.training.add(step, line.loss);
+        self.learning_rate.add(step, line.lr);
+        self.gradient_norm.add(step, line.grad_norm);
+        self.rate.add(step, line.tokens_per_second);
+        self.bubble.add(step, 100.0 * line.bubble);
+        self.count += 1;
+        self.done = step + 1;
+        self.last_loss = Some(line.loss);
+        if let Some(loss) = line.validation_loss {
+            self.validation.add(step, loss);
+            if self.best.is_none_or(|(best, _)| loss < best) {
+                self.best = Some((loss, self.done));
+            }
+        }
+        self.seconds += line.seconds;
+        self.targets += line.tokens;
+        self.bubbles += line.bubble * line.seconds;
+        self.ranks.add(line);
+    }
+
+    /// Targets a second, over all steps.
+    pub(super) fn mean_rate(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.targets as f64 / self.seconds)
+    }
+
+    /// The bubble, over the time of all steps.
+    pub(super) fn mean_bubble(&self) -> Option<f64> {
+        (self.seconds > 0.0).then(|| self.bubbles / self.seconds)
+    }
+}
+
+impl Ranks {
+    fn add(&mut self, line: &Line) {
+        let count = line.peak_bytes.len();
+        if self.peak_bytes.len() != count || (self.busy.is_empty() && !line.busy.is_empty()) {
+            *self = Self {
+                since: line.step,
+                seconds: 0.0,
+                busy: vec![0.0; line.busy.len()],
+                waiting: vec![0.0; line.waiting.len()],
+                peak_bytes: vec![0; count],
+            };
+        }
+        self.seconds += line.seconds;
+        for (sum, busy) in self.busy.iter_mut().zip(&line.busy) {
+            *sum += busy;
+        }
+        for (sum, waiting) in self.waiting.iter_mut().zip(&line.waiting) {
+            *sum += waiting;
+        }
+        for (most, bytes) in self.peak_bytes.iter_mut().zip(&line.peak_bytes) {
+            *most = (*most).max(*bytes);
+        }
+    }
+}

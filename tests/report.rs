@@ -1,0 +1,303 @@
+//! `pipewright report`: a page of a run, or of two.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use assert_cmd::cargo::cargo_bin;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// A folder with made-up runs.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A run with all files that a page is made of.
+    fn make(&self, name: &str, steps: u64) {
+        let run = self.path(name);
+        fs::create_dir_all(&run).unwrap();
+        let lines: String = (0..steps)
+            .map(|step| line(step, 4.0 / (1.0 + step as f64)))
+            .collect();
+        fs::write(run.join("metrics.jsonl"), lines).unwrap();
+        let rank = json!({ "weights": 1e6, "gradients": 1e6, "optimizer": 2e6, "copies": 0.0,
+            "activations": 3e6, "buffers": 5e5 });
+        let about = json!({
+            "machine": [["processor", "Abacus 9, cores 2, threads 4"]], "ranks": [[0, 0], [0, 1]],
+            "memory": [rank, rank], "predicted": { "seconds": 0.25, "bubble": 0.125 },
+            "loss": { "quantity": "nats", "target": "token" },
+        });
+        fs::write(run.join("about.json"), about.to_string()).unwrap();
+        let config = "[model]\ndim = 64\n[train]\nname = \"x\"\nsteps = 700\n";
+        fs::write(run.join("config.toml"), config).unwrap();
+        let began = json!({ "time": "2026-01-31T12:00:00Z", "pid": 7, "step": 0, "event": "began" });
+        fs::write(run.join("history.jsonl"), format!("{began}\n")).unwrap();
+        let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\"><title>100 % #1</title></svg>\n";
+        fs::write(run.join("plan-and-trace.svg"), svg).unwrap();
+    }
+
+    fn report(&self, args: &[&str]) -> Output {
+        let mut command = Command::new(cargo_bin("pipewright"));
+        command
+            .current_dir(self.0.path())
+            .arg("report")
+            .args(args)
+            .output()
+            .unwrap()
+    }
+
+    /// The page of a run, and what was said on standard error.
+    fn page(&self, args: &[&str]) -> (String, String) {
+        let output = self.report(args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        let path = String::from_utf8(output.stdout).unwrap();
+        (
+            fs::read_to_string(self.0.path().join(path.trim_end())).unwrap(),
+            said,
+        )
+    }
+
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.report(args);
+        assert_eq!(output.status.code(), Some(2));
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+fn line(step: u64, loss: f64) -> String {
+    let mut line = json!({
+        "step": step, "loss": loss, "grad_norm": 1.5, "lr": 1e-3, "tokens": 4096, "seconds": 0.5,
+        "tokens_per_second": 8192.0, "bubble": 0.25, "busy": [0.4, 0.3], "waiting": [0.05, 0.15],
+        "peak_bytes": [2_000_000, 1_000_000],
+    });
+    if step % 10 == 9 {
+        line["validation_loss"] = json!(loss + 0.5);
+    }
+    format!("{line}\n")
+}
+
+fn has(page: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn the_page_of_a_run_has_every_section() {
+    let place = Place::new();
+    place.make("first", 20);
+    let (page, said) = place.page(&["first"]);
+    assert_eq!(said, "");
+    has(
+        &page,
+        &[
+            "<h1>first</h1>",
+            "20 of 700",
+            "loss (nats per token)",
+            "loss (nats per token), logarithmic",
+            "data-name=\"training\"",
+            "data-name=\"validation\"",
+            "0.7000 after 20 steps",
+            "learning rate",
+            "tokens a second",
+            "norm before clipping",
+            "idle share of a step, mean over ranks (%)",
+            "500.0 ms, bubble 25.0 %",
+            "250.0 ms, bubble 12.5 %",
+            "<title>rank 1, waiting: 30.0</title>",
+            "<title>rank 0, most held: 1.91</title>",
+            "<title>rank 0, planned: 2.86</title>",
+            "kept for backward (MiB)",
+            "7.15 MiB",
+            "&lt;title&gt;100 %25 %231&lt;/title&gt;",
+            "Abacus 9, cores 2, threads 4",
+            "<th>model.dim</th><td>64</td>",
+            "<td>2026-01-31 12:00:00</td><td>0</td><td>began</td>",
+        ],
+    );
+    let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
+    assert!(
+        !elsewhere.contains("http:") && !elsewhere.contains("https:"),
+        "it needs no network"
+    );
+}
+
+#[test]
+fn two_runs_are_on_the_same_charts_and_what_differs_comes_first() {
+    let place = Place::new();
+    place.make("a", 20);
+    place.make("b", 30);
+    fs::write(
+        place.path("b/config.toml"),
+        "[model]\ndim = 96\n[train]\nname = \"x\"\nsteps = 700\n",
+    )
+    .unwrap();
+    let (page, _) = place.page(&["a", "b", "--out", "both.html"]);
+    has(
+        &page,
+        &[
+            "<h1>a and b</h1>",
+            "data-name=\"a, training\"",
+            "data-name=\"b, validation\"",
+            "<th>model.dim</th><td>64</td><td>96</td>",
+            "<th>Steps</th><td>20 of 700</td><td>30 of 700</td>",
+            "rank 0, a",
+            "rank 1, b",
+            "Settings that are equal",
+            "The last traced step beside the planned one: b",
+        ],
+    );
+    let differ = page.split("Settings that are equal").next().unwrap();
+    assert!(
+        !differ.contains("train.steps"),
+        "an equal setting is further down"
+    );
+    assert!(!place.path("a/report.html").exists());
+}
+
+#[test]
+fn a_run_that_has_less_lacks_those_sections() {
+    let place = Place::new();
+    fs::create_dir(place.path("bare")).unwrap();
+    fs::write(place.path("bare/metrics.jsonl"), "").unwrap();
+    let (page, said) = place.page(&["bare"]);
+    assert_eq!(said, "");
+    has(&page, &["No step is done yet."]);
+    // Lines of an earlier version have no times of ranks.
+    let mut old: serde_json::Value = serde_json::from_str(&line(0, 2.0)).unwrap();
+    for key in ["busy", "waiting"] {
+        old.as_object_mut().unwrap().remove(key);
+    }
+    fs::write(place.path("bare/metrics.jsonl"), format!("{old}\n")).unwrap();
+    let (page, said) = place.page(&["bare"]);
+    assert_eq!(said, "");
+    has(&page, &["loss", "Memory by rank"]);
+    for part in [
+        "Time by rank",
+        "planned",
+        "traced",
+        "Machine",
+        "<h2>Settings",
+        "History of",
+    ] {
+        assert!(!page.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn a_run_that_still_trains_is_shown_up_to_its_last_whole_line() {
+    let place = Place::new();
+    place.make("live", 3);
+    let half = line(3, 1.0);
+    let whole = fs::read_to_string(place.path("live/metrics.jsonl")).unwrap();
+    fs::write(place.path("live/metrics.jsonl"), whole + &half[..half.len() / 2]).unwrap();
+    let (page, said) = place.page(&["live"]);
+    assert_eq!(said, "");
+    has(&page, &["3 of 700"]);
+}
+
+#[test]
+fn damaged_files_are_named_and_the_rest_is_shown() {
+    let place = Place::new();
+    place.make("hurt", 5);
+    let damage = |file: &str, text: &str| fs::write(place.path("hurt").join(file), text).unwrap();
+    let lines = fs::read_to_string(place.path("hurt/metrics.jsonl")).unwrap();
+    damage("metrics.jsonl", &lines.replacen("{\"bubble\"", "{\"bub", 1));
+    damage("about.json", "{\"machine\":");
+    damage("config.toml", "[model\n");
+    damage("history.jsonl", "?\n");
+    damage("plan-and-trace.svg", "<svg ");
+    let (page, said) = place.page(&["hurt"]);
+    for notice in [
+        "metrics.jsonl: lines that could not be read and are left out: 1",
+        "about.json is damaged (",
+        "config.toml is damaged (",
+        "history.jsonl: lines that could not be read and are left out: 1",
+        "plan-and-trace.svg is damaged (it is no whole picture): the traced step is left out",
+    ] {
+        assert!(said.contains(&format!("warning: {notice}")), "{notice} in {said}");
+        has(&page, &[notice]);
+    }
+    assert_eq!(said.lines().count(), 5, "{said}");
+    has(&page, &["data-name=\"training\""]);
+}
+
+#[test]
+fn what_is_no_run_is_refused_and_so_is_a_file_that_is_no_page() {
+    let place = Place::new();
+    for name in ["nothing", "."] {
+        assert_eq!(
+            place.refused(&[name]),
+            format!(
+                "error: there is no run in {name}: it has no file metrics.jsonl; name the folder of a run, \
+                 such as runs/gpt-text\n"
+            )
+        );
+    }
+    place.make("run", 2);
+    fs::write(place.path("mine.html"), "<p>mine</p>").unwrap();
+    let said = place.refused(&["run", "--out", "mine.html"]);
+    assert!(
+        said.contains("mine.html: this file exists and is no page of a run"),
+        "{said}"
+    );
+    assert_eq!(
+        fs::read_to_string(place.path("mine.html")).unwrap(),
+        "<p>mine</p>"
+    );
+    place.page(&["run"]);
+    place.page(&["run"]);
+}
+
+#[test]
+fn names_and_texts_are_never_markup() {
+    let place = Place::new();
+    let name = "<script>alert('x')<&\"";
+    place.make(name, 12);
+    let evil = "\"><img src=x onerror=alert(1)>";
+    let run = place.path(name);
+    fs::write(run.join("config.toml"), format!("[model]\nkind = '{evil}'\n")).unwrap();
+    let about = json!({ "machine": [["processor", evil]], "loss": { "quantity": evil, "target": evil } });
+    fs::write(run.join("about.json"), about.to_string()).unwrap();
+    let entry = json!({ "time": evil, "pid": 1, "step": 0, "event": evil });
+    fs::write(run.join("history.jsonl"), format!("{entry}\n")).unwrap();
+    fs::write(
+        run.join("plan-and-trace.svg"),
+        format!("<svg>{evil}<script>alert(2)</script></svg>"),
+    )
+    .unwrap();
+    place.make("other", 12);
+    for args in [vec![name], vec![name, "other", "--out", "both.html"]] {
+        let (page, _) = place.page(&args);
+        assert_eq!(page.matches("<script>").count(), 1, "its own only");
+        assert!(!page.contains("<img src=x"), "{page}");
+        assert!(page.contains("&lt;script&gt;alert"), "{page}");
+    }
+}
+
+#[test]
+fn the_page_of_a_long_run_is_small_and_keeps_every_peak() {
+    let place = Place::new();
+    place.make("long", 0);
+    let lines: String = (0..40_000)
+        .map(|step| line(step, if step == 31_234 { 97.0 } else { 2.0 }))
+        .collect();
+    fs::write(place.path("long/metrics.jsonl"), lines).unwrap();
+    let (page, _) = place.page(&["long"]);
+    assert!(page.len() < 500_000, "{} bytes", page.len());
+    has(&page, &["A line shows the mean of up to 128 steps"]);
+    let loss = page.split("aria-label=\"Loss: ").nth(1).unwrap();
+    let scale = loss.split("data-y=\"").nth(1).unwrap();
+    let highest: f64 = scale.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(highest > 97.0, "the axis ends at {highest}");
+    assert!(Path::new(&place.path("long/report.html")).is_file());
+}
