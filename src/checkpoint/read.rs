@@ -183,6 +183,6 @@ fn info(parameter: &Parameter) -> TensorInfo {
     TensorInfo {
         name: parameter.name().to_owned(),
         dims: parameter.dims().to_vec(),
-        is_trained: !parameter.is_frozen(),
+        is_trained: parameter.is_optimized(),
     }
 }

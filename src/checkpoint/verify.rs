@@ -47,7 +47,7 @@ impl Checkpoint {
     pub fn verify_parameters(&self, parameters: &[&Parameter], states: &[&str]) -> Result<()> {
         self.model
             .verify_these(parameters.iter().map(|parameter| parameter.name()))?;
-        let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
+        let trained = parameters.iter().filter(|parameter| parameter.is_optimized());
         let of = |parameter: &&Parameter| {
             let names = states.iter().map(|state| state_name(parameter.name(), state));
             names.collect::<Vec<_>>()

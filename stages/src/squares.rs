@@ -31,11 +31,17 @@ impl Parameter {
     }
 
     /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
-    /// order. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
+    /// order. Of a [running mean](Parameter::running), which has no gradient: 0, or NaN if a number is not
+    /// finite. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
     /// done.
     pub fn grad_squares(&self, piece: usize) -> f64 {
         if let Some(weights) = self.on_gpu() {
             return weights.squares()[piece];
+        }
+        if self.running_share().is_some() {
+            return self.grad[self.piece(piece)]
+                .iter()
+                .fold(0.0, |all, number| all + 0.0 * f64::from(*number));
         }
         let mut lanes = [0.0_f64; 8];
         let (chunks, rest) = self.grad[self.piece(piece)].as_chunks::<8>();

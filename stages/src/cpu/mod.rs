@@ -7,7 +7,9 @@
 pub(crate) mod activation;
 pub(crate) mod adamw;
 pub(crate) mod attention;
+pub(crate) mod channels;
 pub(crate) mod columns;
+pub(crate) mod conv;
 pub(crate) mod dropout;
 pub(crate) mod elementwise;
 pub(crate) mod experts;
@@ -19,6 +21,7 @@ pub(crate) mod lanes;
 pub(crate) mod math;
 pub(crate) mod matmul;
 pub(crate) mod matrix;
+pub(crate) mod max_pool;
 pub(crate) mod norm;
 pub(crate) mod parts;
 mod prefetch;
