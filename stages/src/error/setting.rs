@@ -109,6 +109,30 @@ pub enum SettingError {
         /// The groups.
         groups: usize,
     },
+    /// A residual network without blocks.
+    #[error("blocks {blocks:?} are too few: give each group one at least, such as 2,2,2,2")]
+    Blocks {
+        /// The blocks of each group.
+        blocks: Vec<usize>,
+    },
+    /// A network of convolutions without outputs.
+    #[error("channels {channels:?} are too few: give each convolution one at least, such as 32,64")]
+    Convolutions {
+        /// The outputs of each convolution.
+        channels: Vec<usize>,
+    },
+    /// More pools than images can be halved.
+    #[error(
+        "images of {} x {} cannot be halved {pools} times: choose fewer convolutions or larger images",
+        sides[0],
+        sides[1]
+    )]
+    Pools {
+        /// Height and width of the images.
+        sides: [usize; 2],
+        /// How many pools there are.
+        pools: usize,
+    },
     /// A perceptron with fewer than two widths.
     #[error("sizes {sizes:?} are too few: give the input's and the output's width at least")]
     Widths {

@@ -121,6 +121,15 @@ pub(crate) fn backward(out: &mut [f32], grads: &[f32], image: Image, filters: &F
     });
 }
 
+/// How many numbers a pass needs while it runs, with windows whose border keeps the sides: padded images, or
+/// what the gradient of the weights copies.
+pub(crate) fn scratch(sides: [usize; 2], [inputs, outputs]: [usize; 2], kernel: usize) -> usize {
+    let padded: usize = sides.iter().map(|side| side + kernel - 1).product();
+    let channels = inputs.max(outputs);
+    let few = (PADDED / (sides.iter().product::<usize>() * channels).max(1)).max(1);
+    (few * padded * channels).max(weights::scratch(sides, outputs, kernel))
+}
+
 /// Where pixels lie: the first one, and the distances of pixels, lines and images.
 #[derive(Clone, Copy)]
 struct Places {

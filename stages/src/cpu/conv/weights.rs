@@ -47,6 +47,13 @@ pub(crate) fn is_added_up_first(images: usize, seen: Image) -> bool {
     blocks(images, seen).nth(1).is_none()
 }
 
+/// How many numbers the copies of a block have.
+pub(super) fn scratch([height, width]: [usize; 2], outputs: usize, kernel: usize) -> usize {
+    let pixels = DEPTH.max(width);
+    let images = pixels.div_ceil(height * width).max(1);
+    pixels * outputs.next_multiple_of(PANEL) + images * (height + kernel) * (width + kernel) * STRIP
+}
+
 /// `out += gradient of the weights`, or `=` if it is the `first`. `out` is `[inputs, kernel, kernel, outputs]`.
 pub(crate) fn add_weight_grad(
     out: &mut [f32],
