@@ -131,6 +131,7 @@ fn the_plan_knows_the_size_of_every_state() {
                     step: 1,
                     learning_rate: 1e-3,
                     scale: 1.0,
+                    micro_batches: 1,
                 };
                 optimizer.update(parameter, by).expect("the CPU can");
                 parameter.fetch(Part::State).expect("the CPU can");

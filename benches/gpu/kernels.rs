@@ -213,6 +213,7 @@ fn optimizer(shapes: Shapes) -> Result<Kernel> {
             step,
             learning_rate: 1e-4,
             scale: 1.0,
+            micro_batches: 1,
         };
         timer.time(|| parameter.start_grad_squares())?;
         timer.time(|| AdamW::default().update(&mut parameter, update))

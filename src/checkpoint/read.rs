@@ -184,6 +184,6 @@ fn info(parameter: &Parameter) -> TensorInfo {
     TensorInfo {
         name: parameter.name().to_owned(),
         dims: parameter.dims().to_vec(),
-        is_trained: !parameter.is_frozen(),
+        is_trained: parameter.is_optimized(),
     }
 }

@@ -48,7 +48,7 @@ impl Checkpoint {
     pub fn verify_parameters(&self, parameters: &[&Parameter], optimizer: &dyn Optimizer) -> Result<()> {
         self.model
             .verify_these(parameters.iter().map(|parameter| parameter.name()))?;
-        let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
+        let trained = parameters.iter().filter(|parameter| parameter.is_optimized());
         let of = |parameter: &&Parameter| {
             let tensors = state_tensors(parameter.name(), parameter.dims(), optimizer);
             tensors.into_iter().map(|tensor| tensor.name)

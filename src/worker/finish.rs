@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pipewright_stages::optimizer::{Update, clip_factor};
+use pipewright_stages::optimizer::{self, Update, clip_factor};
 use pipewright_stages::{Parameter, Stage};
 
 use super::Worker;
@@ -112,13 +112,14 @@ impl<S: Stage> Worker<S> {
     }
 
     fn update(&mut self, run: &Execution<'_>, stage: StageId, totals: &Totals) -> Result<()> {
-        let update = update_of(totals, self.clip, run.step + 1, run.learning_rate);
+        let micro_batches = self.share.micro_batches();
+        let update = update_of(totals, micro_batches, self.clip, run.step + 1, run.learning_rate);
         let optimizer = std::sync::Arc::clone(&self.optimizer);
         let updated = self.chunk(stage).stage.try_visit_parameters(&mut |parameter| {
-            match parameter.is_frozen() {
-                true => return Ok(()),
-                false => optimizer.update(parameter, update)?,
+            if parameter.is_frozen() {
+                return Ok(());
             }
+            optimizer::update(optimizer.as_ref(), parameter, update)?;
             parameter.start_sum()
         });
         Ok(updated?)
@@ -153,12 +154,19 @@ impl<S: Stage> Worker<S> {
 }
 
 /// The update with this number, from a step's totals.
-pub(super) fn update_of(totals: &Totals, clip: Option<f64>, step: u64, learning_rate: f64) -> Update {
+pub(super) fn update_of(
+    totals: &Totals,
+    micro_batches: u32,
+    clip: Option<f64>,
+    step: u64,
+    learning_rate: f64,
+) -> Update {
     let clip = clip.map_or(1.0, |limit| clip_factor(totals.grad_norm, limit));
     let weight = totals.score.weight;
     Update {
         step,
         learning_rate,
         scale: if weight > 0.0 { clip / weight } else { 0.0 },
+        micro_batches,
     }
 }

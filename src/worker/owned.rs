@@ -1,7 +1,7 @@
 //! What this replica owns of a stage, apart from the stage: a server updates it while the stage works with
 //! older weights.
 
-use pipewright_stages::optimizer::{Optimizer, Update};
+use pipewright_stages::optimizer::{self, Optimizer, Update};
 use pipewright_stages::{Init, Parameter, Stage};
 
 use super::partials::visit;
@@ -26,6 +26,9 @@ impl Owned {
             let dims = &dims[usize::from(!parameter.is_matrix())..];
             let mut part = Parameter::new(parameter.name(), dims, Init::Zeros, 0);
             part.value.copy_from_slice(&parameter.value[owned.clone()]);
+            if let Some(share) = parameter.running_share() {
+                part = part.running(share);
+            }
             part.train_by(parameter.training());
             part.state = std::mem::take(&mut parameter.state);
             parts.push((owned.start, part));
@@ -67,10 +70,7 @@ impl Owned {
     /// Updates the weights.
     pub(super) fn update(&mut self, optimizer: &dyn Optimizer, update: Update) -> Result<()> {
         let mut parts = self.parts.iter_mut();
-        Ok(parts.try_for_each(|(_, part)| match part.is_frozen() {
-            true => Ok(()),
-            false => optimizer.update(part, update),
-        })?)
+        Ok(parts.try_for_each(|(_, part)| optimizer::update(optimizer, part, update))?)
     }
 
     /// Appends these weights.

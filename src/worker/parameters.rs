@@ -18,6 +18,8 @@ pub struct ParameterInfo {
     pub is_tied: bool,
     /// Whether it is trained. A frozen parameter has no gradient and no optimizer state.
     pub is_trained: bool,
+    /// Whether the optimizer has state for it.
+    pub(crate) is_optimized: bool,
     /// The layer that holds it, if the stage says so.
     pub layer: Option<String>,
     /// The dimensions, outermost first.
@@ -33,7 +35,7 @@ impl From<&ParameterInfo> for TensorInfo {
         Self {
             name: parameter.name.clone(),
             dims: parameter.dims.clone(),
-            is_trained: parameter.is_trained,
+            is_trained: parameter.is_optimized,
         }
     }
 }

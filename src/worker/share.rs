@@ -31,6 +31,11 @@ impl Share {
         self.ranks.len() as u32
     }
 
+    /// How many micro-batches the batch has, over all replicas.
+    pub(super) fn micro_batches(&self) -> u32 {
+        self.groups.micro_batches()
+    }
+
     /// The rank with the same stages in another replica.
     pub(super) fn rank(&self, replica: u32) -> WorldRank {
         self.ranks[replica as usize]

@@ -71,8 +71,11 @@ impl<S: Stage> Worker<S> {
     pub(super) fn serve(&mut self) -> Result<bool> {
         self.with_server(|server, worker| {
             let (clip, optimizer) = (worker.clip, std::sync::Arc::clone(&worker.optimizer));
+            let micro_batches = worker.share.micro_batches();
             let update = |outcome, step, learning_rate| match outcome {
-                Outcome::Updated(totals) => Some(update_of(&totals, clip, step, learning_rate)),
+                Outcome::Updated(totals) => {
+                    Some(update_of(&totals, micro_batches, clip, step, learning_rate))
+                }
                 Outcome::NotFinite(_) => None::<Update>,
             };
             let rule = Rule {

@@ -36,6 +36,7 @@ impl<S: Stage> Worker<S> {
                     shard: parameter.shard(),
                     is_tied: parameter.is_tied(),
                     is_trained: !parameter.is_frozen(),
+                    is_optimized: parameter.is_optimized(),
                     layer: layers.next(),
                     dims: parameter.dims().to_vec(),
                     site: Site {

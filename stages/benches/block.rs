@@ -132,6 +132,7 @@ impl Size {
             step: step + 1,
             learning_rate: 3e-4,
             scale: 1.0 / total.weight,
+            micro_batches: 1,
         };
         for parameter in stage.parameters() {
             AdamW::default().update(parameter, update).expect("the CPU can");

@@ -41,6 +41,8 @@ pub struct Parameter {
     is_tied: bool,
     shard: Shard,
     training: Training,
+    /// Of a running mean: the share of a step's mean in it.
+    running: Option<f32>,
     /// The weights, row-major.
     pub value: Numbers,
     /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
@@ -68,6 +70,7 @@ impl Parameter {
             is_tied: false,
             shard: Shard::WHOLE,
             training: Training::default(),
+            running: None,
             value: Numbers::zeros(count),
             grad: Numbers::zeros(count),
             state: Vec::new(),
@@ -145,6 +148,30 @@ impl Parameter {
     pub fn tied(mut self) -> Self {
         self.is_tied = true;
         self
+    }
+
+    /// Makes this a running mean of what a layer sees, and no weight. Instead of a gradient, the layer adds
+    /// the numbers of each micro-batch, once, in backward-weight. At the end of a step
+    /// `value += share (mean - value)`, where `mean` is that over all micro-batches of the batch: see
+    /// [`optimizer::update`](crate::optimizer::update). The optimizer has no state for it, and it is not in the
+    /// gradient's norm.
+    ///
+    /// So the numbers are added up as gradients are: in micro-batch order, over replicas by the tree. For any
+    /// cut, schedule and replicas they are the same, bit for bit, and they are in checkpoints.
+    #[must_use]
+    pub fn running(mut self, share: f32) -> Self {
+        self.running = Some(share);
+        self
+    }
+
+    /// Of a running mean: the share of a step's mean in it.
+    pub fn running_share(&self) -> Option<f32> {
+        self.running
+    }
+
+    /// Whether an optimizer updates it, and so has state for it: not if it is frozen, or a running mean.
+    pub fn is_optimized(&self) -> bool {
+        !self.is_frozen() && self.running.is_none()
     }
 
     /// Gives the same numbers other dimensions.
@@ -306,9 +333,9 @@ impl Parameter {
         Ok(())
     }
 
-    /// Makes these tensors of the optimizer, all zeros, if the parameter is not frozen.
+    /// Makes these tensors of the optimizer, all zeros, if it [updates](Parameter::is_optimized) the parameter.
     pub fn make_state(&mut self, tensors: &[StateTensor]) {
-        let tensors = if self.is_frozen() { &[] } else { tensors };
+        let tensors = if self.is_optimized() { tensors } else { &[] };
         let zeros = |tensor| Numbers::zeros(self.state_numbers(tensor));
         self.state = tensors.iter().map(zeros).collect();
     }
@@ -347,6 +374,7 @@ impl PartialEq for Parameter {
             && self.is_tied == other.is_tied
             && self.shard == other.shard
             && self.training == other.training
+            && self.running == other.running
             && self.value == other.value
             && self.grad == other.grad
             && self.state == other.state

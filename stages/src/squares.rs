@@ -32,12 +32,19 @@ impl Parameter {
     }
 
     /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
-    /// order. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
+    /// order. Of a [running mean](Parameter::running), which has no gradient: 0, or NaN if a number is not
+    /// finite. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
     /// done.
     pub fn grad_squares(&self, piece: usize) -> f64 {
         if let Some(weights) = self.on_gpu() {
             return weights.squares()[piece];
         }
-        sum_of_squares(&self.grad[self.piece(piece)])
+        let numbers = &self.grad[self.piece(piece)];
+        match self.running_share() {
+            None => sum_of_squares(numbers),
+            Some(_) => numbers
+                .iter()
+                .fold(0.0, |all, number| all + 0.0 * f64::from(*number)),
+        }
     }
 }

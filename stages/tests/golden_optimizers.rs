@@ -58,6 +58,7 @@ fn train(optimizer: &dyn Optimizer, learning_rate: f64, dims: &[usize]) -> Param
             step,
             learning_rate,
             scale: 0.05,
+            micro_batches: 1,
         };
         optimizer.update(&mut parameter, by).unwrap();
     }
@@ -117,6 +118,7 @@ fn nothing_to_do_is_done() {
                 step: 1,
                 learning_rate: 0.1,
                 scale: 1.0,
+                micro_batches: 1,
             };
             optimizer.update(&mut parameter, by).unwrap();
             assert!(

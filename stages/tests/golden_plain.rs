@@ -245,6 +245,7 @@ fn run(golden: &Golden) {
             step: step as u64 + 1,
             learning_rate: golden.number("lr"),
             scale: mean * factor,
+            micro_batches: 1,
         };
         for parameter in stage.parameters() {
             if step == 0 {

@@ -16,7 +16,7 @@ use pipewright::pipeline::SyncMode;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Mlp, Model};
-use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor};
+use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor, update};
 use pipewright::stages::{
     ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
 };
@@ -329,16 +329,13 @@ impl Plain {
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
         let learning_rate = self.learning_rate.at(step);
         for parameter in parameters.iter_mut().filter(|parameter| !parameter.is_frozen()) {
-            self.optimizer
-                .update(
-                    parameter,
-                    Update {
-                        step: step + 1,
-                        learning_rate,
-                        scale: clip / total.weight,
-                    },
-                )
-                .expect("the CPU can");
+            let by = Update {
+                step: step + 1,
+                learning_rate,
+                scale: clip / total.weight,
+                micro_batches,
+            };
+            update(self.optimizer.as_ref(), parameter, by).expect("the CPU can");
             parameter.grad.fill(0.0);
         }
         (total.mean(), norm)

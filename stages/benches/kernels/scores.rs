@@ -77,6 +77,7 @@ fn optimizer(name: &str, optimizer: impl Optimizer, needs: Needs) -> Kernel {
             step,
             learning_rate: 1e-3,
             scale: 1e-3,
+            micro_batches: 1,
         };
         clock.time(|| optimizer.update(&mut parameter, update))?;
         Ok(())

@@ -28,6 +28,17 @@ impl<'a, N: Copy> Matrix<'a, N> {
         }
     }
 
+    /// The slice as rows of `columns` numbers that begin `stride` apart.
+    pub(super) fn strided(numbers: &'a [N], [rows, columns]: [usize; 2], stride: usize) -> Self {
+        Self {
+            numbers,
+            rows,
+            columns,
+            stride,
+            turned: false,
+        }
+    }
+
     /// The transpose: the same numbers with rows and columns exchanged.
     pub(crate) fn t(self) -> Self {
         Self {

@@ -78,11 +78,36 @@ fn is_intel() -> bool {
         == b"GenuineIntel"
 }
 
+/// Where the rows of a tile begin in its left operand.
+#[derive(Clone, Copy)]
+pub(crate) struct RowStarts<const HEIGHT: usize> {
+    starts: [usize; HEIGHT],
+    last: usize,
+}
+
+impl<const HEIGHT: usize> RowStarts<HEIGHT> {
+    /// Rows that begin at these places.
+    #[inline(always)]
+    pub(crate) fn new(starts: [usize; HEIGHT]) -> Self {
+        let last = starts.iter().fold(0, |last, &start| last.max(start));
+        Self { starts, last }
+    }
+
+    /// The same, hidden from the compiler, which would add the places up again in each step. That takes a trip
+    /// to memory.
+    #[inline(always)]
+    pub(crate) fn hidden(self) -> Self {
+        Self {
+            starts: black_box(self.starts),
+            ..self
+        }
+    }
+}
+
 /// One tile of a product. It sums, over `depth` from first to last, a column of `left` times a row of
 /// `right`, `WIDTH` registers long. Before each [`STEP`] of the depth it prefetches some of what is read
 /// next.
 #[inline(always)]
-#[allow(unsafe_code, reason = "the innermost loop has no time for checks")]
 pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     simd: S,
     depth: usize,
@@ -91,36 +116,57 @@ pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     next: &mut [Ahead<'_>],
 ) -> [[S::f32s; WIDTH]; HEIGHT] {
     let mut sums = [[simd.splat_f32s(0.0); WIDTH]; HEIGHT];
-    let last = depth - 1;
-    assert!(left.numbers.len() > (HEIGHT - 1) * left.row + last * left.column);
-    assert!(right.numbers.len() >= last * right.row + WIDTH * S::F32_LANES);
-    let mut rows: [usize; HEIGHT] = std::array::from_fn(|index| index * left.row);
+    let mut rows = RowStarts::new(std::array::from_fn(|index| index * left.row));
     if depth > 4 * STEP {
-        // Hidden from the compiler, which would add them up again in each step. That takes a trip to memory.
-        rows = black_box(rows);
+        rows = rows.hidden();
     }
-    let (mut a, mut b) = (left.numbers.as_ptr(), right.numbers.as_ptr());
+    add_to_tile(
+        simd,
+        &mut sums,
+        depth,
+        (left.numbers, &rows, left.column),
+        right,
+        next,
+    );
+    sums
+}
+
+/// Adds to the sums of a [`tile`]. `left`: the numbers of the left operand, where its rows begin in them, and
+/// the distance from one column to the next.
+#[inline(always)]
+#[allow(unsafe_code, reason = "the innermost loop has no time for checks")]
+pub(crate) fn add_to_tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
+    simd: S,
+    sums: &mut [[S::f32s; WIDTH]; HEIGHT],
+    depth: usize,
+    (numbers, rows, column): (&[f32], &RowStarts<HEIGHT>, usize),
+    right: Right<'_>,
+    next: &mut [Ahead<'_>],
+) {
+    let last = depth - 1;
+    assert!(numbers.len() > rows.last + last * column);
+    assert!(right.numbers.len() >= last * right.row + WIDTH * S::F32_LANES);
+    let (mut a, mut b) = (numbers.as_ptr(), right.numbers.as_ptr());
     let mut rest = depth;
     while rest > 0 {
         next.iter_mut().for_each(Ahead::ask);
         let steps = rest.min(STEP);
         // SAFETY: `a` is at the next column and `b` at the next row of the operands. Of both, `rest` are
-        // left. So what is read lies before the ends that were asserted.
+        // left. So what is read lies before the ends that were asserted; no row begins after `rows.last`.
         unsafe {
             for _ in 0..steps / UNROLLED {
                 for _ in 0..UNROLLED {
-                    step::<S, HEIGHT, WIDTH>(simd, &mut sums, a, &rows, b);
-                    (a, b) = (a.wrapping_add(left.column), b.wrapping_add(right.row));
+                    step::<S, HEIGHT, WIDTH>(simd, sums, a, &rows.starts, b);
+                    (a, b) = (a.wrapping_add(column), b.wrapping_add(right.row));
                 }
             }
             for _ in 0..steps % UNROLLED {
-                step::<S, HEIGHT, WIDTH>(simd, &mut sums, a, &rows, b);
-                (a, b) = (a.wrapping_add(left.column), b.wrapping_add(right.row));
+                step::<S, HEIGHT, WIDTH>(simd, sums, a, &rows.starts, b);
+                (a, b) = (a.wrapping_add(column), b.wrapping_add(right.row));
             }
         }
         rest -= steps;
     }
-    sums
 }
 
 /// Adds the products of a column of the left operand and a row of the right one.

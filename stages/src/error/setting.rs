@@ -76,6 +76,63 @@ pub enum SettingError {
         /// The share of a target that is spread.
         share: f32,
     },
+    /// A window that is larger than the image and its border.
+    #[error(
+        "a window of {kernel} x {kernel} does not fit into images of {} x {} with a border of {padding}: choose a \
+         smaller kernel, more padding or larger images",
+        sides[0],
+        sides[1]
+    )]
+    Window {
+        /// Height and width of the images.
+        sides: [usize; 2],
+        /// The length of the window's sides.
+        kernel: usize,
+        /// The width of the border.
+        padding: usize,
+    },
+    /// A border so wide that a window would see no pixel.
+    #[error("padding {padding} is not smaller than the kernel {kernel}: a window would see no pixel")]
+    Padding {
+        /// The width of the border.
+        padding: usize,
+        /// The length of the window's sides.
+        kernel: usize,
+    },
+    /// Groups of channels that do not divide them.
+    #[error(
+        "{channels} channels cannot be divided into {groups} groups: choose groups that divide the channels"
+    )]
+    ChannelGroups {
+        /// The channels.
+        channels: usize,
+        /// The groups.
+        groups: usize,
+    },
+    /// A residual network without blocks.
+    #[error("blocks {blocks:?} are too few: give each group one at least, such as 2,2,2,2")]
+    Blocks {
+        /// The blocks of each group.
+        blocks: Vec<usize>,
+    },
+    /// A network of convolutions without outputs.
+    #[error("channels {channels:?} are too few: give each convolution one at least, such as 32,64")]
+    Convolutions {
+        /// The outputs of each convolution.
+        channels: Vec<usize>,
+    },
+    /// More pools than images can be halved.
+    #[error(
+        "images of {} x {} cannot be halved {pools} times: choose fewer convolutions or larger images",
+        sides[0],
+        sides[1]
+    )]
+    Pools {
+        /// Height and width of the images.
+        sides: [usize; 2],
+        /// How many pools there are.
+        pools: usize,
+    },
     /// A perceptron with fewer than two widths.
     #[error("sizes {sizes:?} are too few: give the input's and the output's width at least")]
     Widths {

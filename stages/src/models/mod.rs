@@ -1,15 +1,19 @@
 //! Models: lists of named layers that split into stages.
 
+mod cnn;
 mod gpt;
 mod llama;
 mod mlp;
 mod partition;
+mod resnet;
 mod rules;
 mod sizes;
 
+pub use cnn::Cnn;
 pub use gpt::Gpt;
 pub use llama::Llama;
 pub use mlp::Mlp;
+pub use resnet::ResNet;
 pub use rules::Rules;
 pub use sizes::UnitSizes;
 

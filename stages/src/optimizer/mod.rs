@@ -5,6 +5,7 @@ mod adamw;
 mod learning_rate;
 mod lion;
 mod muon;
+mod running;
 mod sgd;
 
 pub use adafactor::Adafactor;
@@ -26,8 +27,8 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor>;
 
     /// Updates the weights from `update.scale` times the gradient. The gradient does not change. Makes the
-    /// state if it is empty ([`Parameter::make_state`]). Not called for a frozen parameter. The ready-made
-    /// optimizers follow what [`Parameter::training`] says of the learning rate and the weight decay.
+    /// state if it is empty ([`Parameter::make_state`]). Called only for parameters that it
+    /// [updates](Parameter::is_optimized), by [`update`]. The ready-made optimizers follow what [`Parameter::training`] says of the learning rate and the weight decay.
     ///
     /// # Errors
     /// When the parameter is on a GPU that reports an error or cannot run this optimizer.
@@ -98,6 +99,21 @@ pub struct Update {
     pub learning_rate: f64,
     /// The factor for the gradient: one over the total weight, times the clipping factor.
     pub scale: f64,
+    /// How many micro-batches the batch had.
+    pub micro_batches: u32,
+}
+
+/// Updates a parameter at the end of a step: by the optimizer, or as a [running mean](Parameter::running). A
+/// frozen one stays as it is.
+///
+/// # Errors
+/// As for [`Optimizer::update`].
+pub fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, update: Update) -> Result<()> {
+    match parameter.running_share() {
+        _ if parameter.is_frozen() => Ok(()),
+        Some(share) => running::update(parameter, share, update.micro_batches),
+        None => optimizer.update(parameter, update),
+    }
 }
 
 /// Which parameters weight decay applies to, unless a parameter has its [own](crate::Training::weight_decay).

@@ -71,7 +71,8 @@ impl GradientCheck {
     /// * Forward gives the shape that `output_shape` says, and the same numbers when it runs again for the
     ///   same micro-batch.
     /// * The input gradient has the input's shape. It and every parameter's gradient are the slopes of a
-    ///   weighted sum of the outputs, added up in double precision.
+    ///   weighted sum of the outputs, added up in double precision. Not of [running
+    ///   means](crate::Parameter::running), which have no gradient.
     /// * The gradients of two micro-batches add up.
     /// * The bits stay the same when the two halves of backward run apart, with another micro-batch between
     ///   them; when backward runs as one; when what forward keeps is computed again; and when the stage
@@ -112,6 +113,9 @@ impl GradientCheck {
             self.compare(&record.input_grads[0], &slopes)?;
         }
         for (which, grad) in record.parameters.iter().enumerate() {
+            if passes.stage.parameters()[which].running_share().is_some() {
+                continue;
+            }
             let slopes = (0..grad.numbers.len()).map(|index| {
                 let before = passes.stage.parameters()[which].value[index];
                 let slope = self.slope(before, |x| {

@@ -28,6 +28,7 @@ fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, step: u64) {
         step,
         learning_rate: RATE,
         scale: SCALE,
+        micro_batches: 1,
     };
     optimizer.update(parameter, by).unwrap();
     for part in [Part::Value, Part::Gradient, Part::State] {

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use self::pack::{DEPTH, PANEL, blocks};
+use self::pack::{DEPTH, blocks};
 use self::strips::Strips;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
@@ -21,6 +21,7 @@ use super::prefetch::{Ahead, LINE, Lines, prefetch};
 use super::tile::{self, FEW_ROWS, Left, MANY_ROWS, ROWS, STEP, is_tall, tile, wants_many_rows};
 use crate::pool::Buffer;
 
+pub(super) use self::pack::{PANEL, pack};
 pub(crate) use self::right::{Packed, Right};
 
 /// The columns of a block. With its depth, a block is half a megabyte, so it fits in the second-level cache.

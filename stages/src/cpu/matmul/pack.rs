@@ -8,7 +8,7 @@ use crate::cpu::matrix::Matrix;
 use crate::cpu::prefetch::{LINE, prefetch};
 
 /// The columns of a panel: as many as the widest tile, two AVX-512 registers.
-pub(super) const PANEL: usize = 32;
+pub(in crate::cpu) const PANEL: usize = 32;
 
 /// The depth of a block.
 pub(super) const DEPTH: usize = 512;
@@ -20,7 +20,7 @@ pub(super) fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
 
 /// Copies the rows `depth` of some columns of a matrix into panels of `WIDTH` columns.
 #[multiversion(targets = "simd")]
-pub(super) fn pack<const WIDTH: usize>(
+pub(in crate::cpu) fn pack<const WIDTH: usize>(
     to: &mut [f32],
     pitch: usize,
     from: Matrix<'_>,

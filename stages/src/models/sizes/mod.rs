@@ -1,6 +1,7 @@
 //! How much memory the units of a model need. Known before anything is made.
 
 mod gpt;
+mod images;
 mod llama;
 mod mlp;
 

@@ -1,0 +1,92 @@
+//! Max pooling.
+
+use super::images::{shape, windows};
+use crate::cpu::conv::{Image, Window};
+use crate::cpu::max_pool;
+use crate::error::{Result, SettingError};
+use crate::kept::Kept;
+use crate::layer::Layer;
+use crate::shape::Shape;
+use crate::stage::ForwardContext;
+use crate::tensor::Tensor;
+
+/// The largest number of each channel in a square window: numbers `[batch, height, width, channels]` to
+/// `[batch, places, places, channels]`, where a side has `(side + 2 padding - kernel) / stride + 1` places,
+/// rounded down.
+///
+/// The border counts as smaller than all numbers. The gradient goes to the first of equally large numbers. It
+/// keeps an id of four bytes for each output. It runs on the CPU only, in `f32`.
+#[derive(Debug)]
+pub struct MaxPool {
+    name: String,
+    window: Window,
+}
+
+impl MaxPool {
+    /// A layer whose windows have this side and lie beside each other.
+    pub fn new(name: &str, kernel: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            window: Window {
+                kernel,
+                stride: kernel,
+                padding: 0,
+            },
+        }
+    }
+
+    /// The same layer, whose window moves by so many pixels.
+    #[must_use]
+    pub fn with_stride(mut self, stride: usize) -> Self {
+        self.window.stride = stride;
+        self
+    }
+
+    /// The same layer with a border of so many pixels.
+    #[must_use]
+    pub fn with_padding(mut self, padding: usize) -> Self {
+        self.window.padding = padding;
+        self
+    }
+
+    fn sizes_of(&self, input: &Shape) -> Result<(usize, Image, Image)> {
+        let sizes = windows(input, None, self.window, |channels| channels)?;
+        let Window { kernel, padding, .. } = self.window;
+        if padding >= kernel {
+            return Err(SettingError::Padding { padding, kernel }.into());
+        }
+        Ok(sizes)
+    }
+}
+
+impl Layer for MaxPool {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        let (count, _, seen) = self.sizes_of(input)?;
+        Ok(shape(count, seen))
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let (count, image, seen) = self.sizes_of(input.shape())?;
+        let dims = shape(count, seen);
+        let mut output = Tensor::on_host(dims.dims())?;
+        let mut found = Tensor::scratch_ids(dims.dims());
+        max_pool::forward(output.f32_mut(), found.ids_mut(), input.f32(), image, self.window);
+        // An empty tensor carries the inner dimensions to backward.
+        let inner = Tensor::scratch(input.shape().with_first(0).dims());
+        Ok((output, Kept::new(ctx, [found, inner])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        let [found, inner] = saved.into_tensors();
+        let shape = inner.shape().with_first(grad.dims()[0]);
+        let (_, image, _) = self.sizes_of(&shape)?;
+        let mut input_grad = Tensor::on_host(shape.dims())?;
+        max_pool::backward(input_grad.f32_mut(), grad.f32(), found.ids(), image, self.window);
+        Ok((Some(input_grad), Kept::new(ctx, [])))
+    }
+}

@@ -1,0 +1,101 @@
+//! A small network of convolutions.
+
+use super::{LayerSpec, Model};
+use crate::error::{Result, SettingError, check_positive};
+use crate::init::Init;
+use crate::layer::Layer;
+use crate::layers::{Conv2d, Flatten, Linear, MaxPool, Relu, Unflatten};
+
+/// The side of the windows.
+pub(super) const KERNEL: usize = 3;
+
+/// Convolutions of 3 x 3 with ReLU, each followed by a pool that halves the sides; then a linear layer:
+/// `[batch, ..]` to `[batch, classes]`.
+///
+/// Parameters start as PyTorch's, uniform within `1 / sqrt(numbers in a window)`: `conv1.weight`, `conv1.bias`,
+/// ..., `fc.weight`, `fc.bias`. The inputs of `fc` are in the order (line, column, channel). Units: `conv1`, ...,
+/// `head`. All run on the CPU only, in `f32`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cnn {
+    /// Height, width and channels of the images.
+    pub image: [usize; 3],
+    /// The outputs of each convolution: `[32, 64]`.
+    pub channels: Vec<usize>,
+    /// The number of classes.
+    pub classes: usize,
+    /// The seed of the starting weights.
+    pub seed: u64,
+}
+
+impl Cnn {
+    /// The model, not yet split.
+    ///
+    /// # Errors
+    /// When a size is 0, there is no convolution, or the images are too small for so many pools.
+    pub fn model(&self) -> Result<Model> {
+        let [height, width, channels] = self.image;
+        check_positive(&[
+            ("the images' height", height),
+            ("the images' width", width),
+            ("the images' channels", channels),
+            ("classes", self.classes),
+        ])?;
+        if self.channels.is_empty() || self.channels.contains(&0) {
+            let channels = self.channels.clone();
+            return Err(SettingError::Convolutions { channels }.into());
+        }
+        let images = self.images();
+        let last = images[self.channels.len()];
+        if last[..2].contains(&0) {
+            let (sides, pools) = ([height, width], self.channels.len());
+            return Err(SettingError::Pools { sides, pools }.into());
+        }
+        let pairs = images.windows(2).enumerate();
+        let mut units: Vec<LayerSpec> = pairs
+            .map(|(index, pair)| self.convolution(index, pair[0], pair[1][2]))
+            .collect();
+        let (inputs, classes, seed) = (last.iter().product::<usize>(), self.classes, self.seed);
+        units.push(LayerSpec::new(
+            "head",
+            2.0 * (inputs * classes) as f64,
+            move || {
+                let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
+                Ok(vec![
+                    Box::new(Flatten::new("flatten")),
+                    Box::new(Linear::new("fc", [inputs, classes], init, seed).with_bias(init)),
+                ])
+            },
+        ));
+        Ok(Model::new(units).with_settings(format!("{self:?}")))
+    }
+
+    /// The sizes of the images before each convolution, and after the last pool.
+    pub(super) fn images(&self) -> Vec<[usize; 3]> {
+        let mut image = self.image;
+        let mut images = vec![image];
+        for &outputs in &self.channels {
+            image = [image[0] / 2, image[1] / 2, outputs];
+            images.push(image);
+        }
+        images
+    }
+
+    fn convolution(&self, index: usize, image: [usize; 3], outputs: usize) -> LayerSpec {
+        let (seed, [height, width, inputs]) = (self.seed, image);
+        let name = format!("conv{}", index + 1);
+        let in_window = KERNEL * KERNEL * inputs;
+        let cost = 2.0 * (height * width * in_window * outputs) as f64;
+        LayerSpec::new(name.clone(), cost, move || {
+            let init = Init::Uniform(1.0 / (in_window as f32).sqrt());
+            let conv = Conv2d::new(&name, [inputs, outputs], KERNEL, init, seed);
+            let mut layers: Vec<Box<dyn Layer>> = Vec::new();
+            if index == 0 {
+                layers.push(Box::new(Unflatten::new("images", image)));
+            }
+            layers.push(Box::new(conv.with_padding(KERNEL / 2).with_bias(init)));
+            layers.push(Box::new(Relu::new(&format!("{name}.relu"))));
+            layers.push(Box::new(MaxPool::new(&format!("{name}.pool"), 2)));
+            Ok(layers)
+        })
+    }
+}
