@@ -23,6 +23,7 @@ mod rms_norm;
 mod rope;
 mod rotary;
 mod row_norm;
+mod sigmoid;
 mod weight_matrix;
 
 pub use crate::cpu::gated::GateForm;
@@ -46,6 +47,7 @@ pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopeLayout, RopeScaling};
 pub use rotary::Rotary;
+pub use sigmoid::Sigmoid;
 
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
