@@ -13,6 +13,7 @@ pages! {
     why: "../book/src/why.md",
     first_run: "../book/src/first-run.md",
     launch: "../book/src/launch.md",
+    layers: "../book/src/layers.md",
     schedules: "../book/src/schedules.md",
     replicas: "../book/src/replicas.md",
     one_stage: "../book/src/one-stage.md",

@@ -2,76 +2,22 @@
 //! several tensors on one wire, gates, and weights that are used several times.
 
 mod common;
+#[path = "common/composed.rs"]
+mod composed;
 
-use std::sync::Arc;
-
-use common::{RandomRows, Recipe, recipe_of};
+use common::Recipe;
+use composed::{model_of_blocks, recipe_of_blocks};
 use pipewright::plan::Costs;
 use pipewright::schedule::Schedule;
-use pipewright::stages::layers::{Block, Dropout, Gelu, GeluForm, LayerNorm, Linear};
-use pipewright::stages::models::{LayerSpec, Model, Rules};
-use pipewright::stages::{DType, Init, Layer, Lora, Place, Result, chain};
+use pipewright::stages::models::Rules;
+use pipewright::stages::{DType, Lora, Place};
 use proptest::prelude::*;
 
 const STEPS: u64 = 2;
 
-fn linear(name: &str, inputs: usize, outputs: usize) -> Linear {
-    Linear::new(name, [inputs, outputs], Init::Normal(0.3), 3)
-}
-
-fn gelu(name: &str) -> Gelu {
-    Gelu::new(name, GeluForm::Tanh)
-}
-
-/// The inner part of the net, and the skip beside it, which passes through.
-fn beside(name: &str, inner: Vec<Box<dyn Layer>>) -> Block {
-    Block::concat(name, [inner, chain![]]).of_columns(&[8, 16])
-}
-
-fn layers(unit: &str) -> Result<Vec<Box<dyn Layer>>> {
-    let fc = |part: &str, inputs, outputs| linear(&format!("{unit}.{part}"), inputs, outputs);
-    let norm = |width| LayerNorm::new(&format!("{unit}.norm"), width);
-    Ok(match unit {
-        "in" => chain![fc("fc", 12, 16)],
-        // From here to "up", a wire has the inner 8 numbers and the 16 of the skip.
-        "down" => chain![Block::concat(unit, [chain![norm(16), fc("fc", 16, 8)], chain![]])],
-        "repeated" => {
-            let dropout = Dropout::new("repeated.dropout", 0.1, 3)?;
-            let shared = chain![norm(8), fc("fc", 8, 8), gelu("repeated"), dropout];
-            chain![beside(
-                unit,
-                chain![Block::residual("repeated.r", shared).repeated(3)]
-            )]
-        }
-        "middle" => chain![beside(unit, chain![fc("fc", 8, 8), gelu("middle")])],
-        "up" => chain![Block::sum(unit, [chain![fc("fc", 8, 16)], chain![]]).of_columns(&[8, 16])],
-        "gate" => {
-            let gate = chain![fc("gate", 16, 32), gelu("gate")];
-            let gated = Block::product("gate.gated", [gate, chain![fc("up", 16, 32)]]);
-            chain![Block::residual(unit, chain![norm(16), gated, fc("down", 32, 16)])]
-        }
-        _ => chain![fc("fc", 16, 5)],
-    })
-}
-
-fn model() -> Result<Model> {
-    let units = ["in", "down", "repeated", "middle", "up", "gate", "head"];
-    let units = units.map(|unit| LayerSpec::new(unit, 1.0, move || layers(unit)));
-    Ok(Model::new(units.into()))
-}
-
-fn recipe(micro_batches: u32) -> Recipe {
-    let data = RandomRows {
-        rows: 6,
-        width: 12,
-        classes: 5,
-    };
-    recipe_of(model, Arc::new(data), micro_batches)
-}
-
 #[test]
 fn weights_are_equal_for_any_number_of_stages() {
-    let recipe = recipe(5);
+    let recipe = recipe_of_blocks(5);
     let plain = recipe.plain_hash(STEPS);
     for stages in 1..=7 {
         for schedule in ["gpipe", "1f1b", "zb-h1"] {
@@ -89,7 +35,7 @@ fn weights_are_equal_for_any_number_of_stages() {
 #[test]
 fn weights_do_not_depend_on_replicas() {
     for micro_batches in [4, 8, 11] {
-        let mut recipe = recipe(micro_batches);
+        let mut recipe = recipe_of_blocks(micro_batches);
         let plain = recipe.plain_hash(STEPS);
         for (replicas, ranks) in [(1, 2), (2, 1), (2, 2), (3, 2), (8, 1)] {
             for sharded in [false, true] {
@@ -106,7 +52,7 @@ fn weights_do_not_depend_on_replicas() {
 
 #[test]
 fn weights_are_equal_in_16_bits() {
-    let mut recipe = recipe(4);
+    let mut recipe = recipe_of_blocks(4);
     recipe.place = Place {
         dtype: DType::Bf16,
         ..Place::default()
@@ -131,7 +77,7 @@ proptest! {
         let chunks = (known.start() + more).min(*known.end()).min(7);
         let ranks = ranks.min(7 / chunks);
         let schedule = Schedule::make(name, ranks, Some(chunks), micro_batches, &Costs::default());
-        let recipe = recipe(micro_batches);
+        let recipe = recipe_of_blocks(micro_batches);
         prop_assert_eq!(recipe.hash_on(schedule.expect("sizes"), STEPS), recipe.plain_hash(STEPS));
     }
 }
@@ -165,10 +111,11 @@ fn adapters_of_a_repeated_block_train_to_the_same_bits() {
         seed: 5,
     };
     let chosen = move |target: &str| ["repeated.fc", "gate.up"].contains(&target).then_some(lora);
-    let with_lora = move || model().map(|model| model.with_rules(Rules::default().with_lora(chosen)));
+    let with_lora =
+        move || model_of_blocks().map(|model| model.with_rules(Rules::default().with_lora(chosen)));
     let mut recipe = Recipe {
         model: Box::new(move || with_lora().expect("the model can be built")),
-        ..recipe(4)
+        ..recipe_of_blocks(4)
     };
     let plain = recipe.plain_hash(STEPS);
     for (replicas, ranks) in [(1, 3), (4, 1), (2, 3)] {

@@ -20,6 +20,7 @@
 //! | [`HeadNorm`] | RMSNorm of query and key heads | `f32[.., (query + 2 key_value) width]` | the same |
 //! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
 //! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
+//! | [`Sigmoid`] | `1 / (1 + exp(-x))` | `f32[..]` | the same |
 //! | [`Gated`] | SwiGLU, GeGLU: `act(a) b` for a row `[a, b]` | `f32[.., 2 * width]` | `f32[.., width]` |
 //! | [`Experts`] | a mixture of experts | `f32[.., dim]` | the same |
 //! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
@@ -41,6 +42,7 @@
 //! [`HeadNorm`]: layers::HeadNorm
 //! [`Relu`]: layers::Relu
 //! [`Gelu`]: layers::Gelu
+//! [`Sigmoid`]: layers::Sigmoid
 //! [`Gated`]: layers::Gated
 //! [`Experts`]: layers::Experts
 //! [`Dropout`]: layers::Dropout

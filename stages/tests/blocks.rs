@@ -268,11 +268,12 @@ fn a_gate_has_the_bits_of_its_two_products_by_hand() {
 #[test]
 fn a_first_block_drops_its_input_gradient_and_keeps_its_weight_gradients() {
     let (x, dy) = (tensor("x", &[5, WIDTH]), tensor("dy", &[5, WIDTH]));
-    let blocks: [fn() -> Block; 4] = [
+    let blocks: [fn() -> Block; 5] = [
         || Block::sum("sum", two()),
         || Block::residual("residual", two().into_iter().next().unwrap()),
         || Block::product("product", two()),
-        || Block::chain("chain", chain![Relu::new("relu"), linear("fc", WIDTH, WIDTH)]).repeated(2),
+        || Block::chain("chain", chain![Relu::new("relu"), linear("fc", WIDTH, WIDTH)]),
+        || Block::concat("beside", [chain![], chain![linear("fc", 12, WIDTH - 7)]]).of_columns(&[7, 12]),
     ];
     for make in blocks {
         let (mut usual, mut first) = (make(), make());

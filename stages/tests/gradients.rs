@@ -7,7 +7,7 @@ use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
     Attention, Block, Cheap, Dropout, Embedding, Experts, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm,
     Heads, LayerNorm, Layout, Linear, Recomputed, Relu, RmsNorm, Rope, RopeLayout, RopeScaling, Rotary,
-    Routing,
+    Routing, Sigmoid,
 };
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
@@ -58,6 +58,13 @@ proptest! {
         input.f32_mut().iter_mut().for_each(|x| *x *= scale);
         let form = if exact { GeluForm::Exact } else { GeluForm::Tanh };
         check(Gelu::new("gelu", form), &input);
+    }
+
+    #[test]
+    fn sigmoid(count in 1_usize..70, scale in 0.5_f32..6.0) {
+        let mut input = tensor("x", &[count]);
+        input.f32_mut().iter_mut().for_each(|x| *x *= scale);
+        check(Sigmoid::new("sigmoid"), &input);
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/composed.rs"]
+mod composed;
 mod counting;
 mod damaged;
 #[path = "../../stages/tests/emulator/mod.rs"]
@@ -20,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use common::{Recipe, recipe, recipe_of};
+use composed::recipe_of_blocks;
 use counting::{allocations, live_bytes, started};
 use mixtral::recipe_of_mixtral;
 use pipewright::Pipeline;
@@ -280,6 +283,17 @@ fn nor_do_experts() {
         };
         let schedule = Schedule::named("zb-2p", 2, 4).expect("the sizes fit");
         steady_on(&recipe, schedule, Recompute::None, place);
+    }
+}
+
+#[test]
+fn nor_do_composed_layers() {
+    let _alone = alone();
+    for (name, ranks) in [("1f1b", 1), ("zb-2p", 3)] {
+        for how in [Recompute::None, Recompute::Selective] {
+            let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
+            steady(&recipe_of_blocks(4), schedule, how);
+        }
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) mod real;
 pub(crate) mod rotary;
 mod row_sums;
 pub(crate) mod sgd;
+pub(crate) mod sigmoid;
 pub(crate) mod small;
 pub(crate) mod softmax;
 pub(crate) mod squared_error;

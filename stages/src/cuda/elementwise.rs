@@ -51,6 +51,16 @@ impl Gpu {
         self.pairs(kernel!(dtype, "relu_backward"), grad, output, count)
     }
 
+    /// Like [`crate::cpu::sigmoid::forward`].
+    pub(crate) fn sigmoid(&self, dtype: DType, out: Ptr, input: Ptr, count: usize) -> Result<()> {
+        self.pairs(kernel!(dtype, "sigmoid_forward"), out, input, count)
+    }
+
+    /// Like [`crate::cpu::sigmoid::backward`].
+    pub(crate) fn sigmoid_backward(&self, dtype: DType, grad: Ptr, input: Ptr, count: usize) -> Result<()> {
+        self.pairs(kernel!(dtype, "sigmoid_backward"), grad, input, count)
+    }
+
     /// Like [`crate::cpu::gelu::forward`].
     pub(crate) fn gelu(&self, dtype: DType, exact: bool, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         let name = match exact {

@@ -6,6 +6,7 @@ pub(crate) const SOURCE: &str = concat!(
     include_str!("kernels/elementwise.cu"),
     include_str!("kernels/columns.cu"),
     include_str!("kernels/gelu.cu"),
+    include_str!("kernels/sigmoid.cu"),
     include_str!("kernels/gated.cu"),
     include_str!("kernels/reduce.cu"),
     include_str!("kernels/embedding.cu"),

@@ -31,6 +31,7 @@ mod rope;
 mod rotary;
 mod row_norm;
 mod unflatten;
+mod sigmoid;
 mod weight_matrix;
 
 pub use crate::cpu::gated::GateForm;
@@ -61,6 +62,7 @@ pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopeLayout, RopeScaling};
 pub use rotary::Rotary;
 pub use unflatten::Unflatten;
+pub use sigmoid::Sigmoid;
 
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};

@@ -32,16 +32,27 @@ pub(super) struct Branches {
     join: Join,
     /// The width of each branch's columns of the input. `None`: all have the whole input.
     widths: Option<Vec<usize>>,
+    /// Whether somebody uses the input gradient.
+    input_gradient: bool,
 }
 
 impl Branches {
     pub(super) fn new(chains: Vec<Chain>, join: Join) -> Self {
-        let widths = None;
-        Self { chains, join, widths }
+        Self {
+            chains,
+            join,
+            widths: None,
+            input_gradient: true,
+        }
     }
 
     pub(super) fn set_columns(&mut self, widths: &[usize]) {
         self.widths = Some(widths.to_vec());
+    }
+
+    pub(super) fn drop_input_gradient(&mut self) {
+        self.input_gradient = false;
+        self.chains.iter_mut().for_each(Chain::drop_input_gradient);
     }
 
     pub(super) fn chains(&self) -> &[Chain] {
@@ -184,6 +195,9 @@ impl Branches {
     /// The gradient of the input, from those of the branches' inputs. A branch may have none, because its
     /// output does not depend on its input, or because nobody uses the gradient.
     fn input_grad(&self, grads: SmallVec<[Option<Tensor>; FEW]>) -> Result<Option<Tensor>> {
+        if !self.input_gradient {
+            return Ok(None);
+        }
         let Some(widths) = &self.widths else {
             let mut grads = grads.into_iter().flatten();
             let Some(mut sum) = grads.next() else {

@@ -51,7 +51,6 @@ pub struct Block {
     name: String,
     branches: Branches,
     times: usize,
-    input_gradient: bool,
     recompute: bool,
 }
 
@@ -90,7 +89,6 @@ impl Block {
             name: name.to_owned(),
             branches: Branches::new(chains, join),
             times: 1,
-            input_gradient: true,
             recompute: false,
         }
     }
@@ -201,8 +199,7 @@ impl Layer for Block {
             pending.push(weight);
             grad = input_grad;
         }
-        let input_grad = grad.filter(|_| self.input_gradient);
-        Ok((input_grad, Kept::listed(ctx, pending)))
+        Ok((grad, Kept::listed(ctx, pending)))
     }
 
     fn backward_weight(&mut self, mut pending: Kept) -> Result<()> {
@@ -232,12 +229,10 @@ impl Layer for Block {
         chains.for_each(Chain::merge_adapters);
     }
 
+    /// All uses but the first need theirs, and one is as the other.
     fn drop_input_gradient(&mut self) {
-        self.input_gradient = false;
-        // The later uses need theirs.
         if self.times == 1 {
-            let chains = self.branches.chains_mut().iter_mut();
-            chains.for_each(Chain::drop_input_gradient);
+            self.branches.drop_input_gradient();
         }
     }
 
