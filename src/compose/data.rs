@@ -68,7 +68,7 @@ pub fn data_telling(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<Tr
         (DataKind::Jsonl | DataKind::Parquet, None) => {
             Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer))
         }
-        (DataKind::Idx, _) => images(config),
+        (DataKind::Idx | DataKind::Cifar10, _) => images(config),
     }
 }
 
@@ -159,10 +159,16 @@ fn images(config: &Config) -> Result<TrainingData> {
     let [path] = config.data.path.0.as_slice() else {
         return Err(config.refuse("data.path", ValueProblem::SeveralImages));
     };
-    let all = LabelledImages::read(path, config.data.labels.as_deref())?;
-    if let (ModelKind::Mlp, Some(&classes)) = (config.model.kind, config.model.sizes.0.last()) {
-        all.check_classes(classes)?;
-    }
+    let all = match config.data.kind {
+        DataKind::Cifar10 => LabelledImages::cifar10(path)?,
+        _ => LabelledImages::read(path, config.data.labels.as_deref())?,
+    };
+    let model = &config.model;
+    let classes = match model.kind {
+        ModelKind::Mlp => model.sizes.0.last().copied(),
+        _ => Some(model.classes),
+    };
+    classes.map_or(Ok(()), |classes| all.check_classes(classes))?;
     let rows = config.micro_batch_size();
     let (train, validation) = config.data.validation.split(all.count());
     let (count, held) = (all.count(), validation.end - validation.start);
@@ -172,14 +178,12 @@ fn images(config: &Config) -> Result<TrainingData> {
         path.display()
     );
     let (all, micro_batches, seed) = (Arc::new(all), config.pipeline.micro_batches, config.data.seed);
+    let mut train = Images::shuffled(Arc::clone(&all), train, rows, micro_batches, seed)?;
+    if config.data.kind == DataKind::Cifar10 && config.data.augment {
+        train = train.with_crops_and_flips(seed);
+    }
     Ok(TrainingData {
-        train: Arc::new(Images::shuffled(
-            Arc::clone(&all),
-            train,
-            rows,
-            micro_batches,
-            seed,
-        )?),
+        train: Arc::new(train),
         validation: if validation.is_empty() {
             None
         } else {

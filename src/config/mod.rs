@@ -11,6 +11,7 @@
 
 mod changes;
 mod check;
+mod data;
 mod devices;
 mod endpoint;
 mod fabric;
@@ -26,12 +27,14 @@ mod pretrained;
 mod read;
 mod sections;
 mod settings;
+mod sizes;
 mod training;
 mod tree;
 mod typed;
 mod values;
 mod variables;
 
+pub use data::{Data, DataKind};
 pub use devices::Devices;
 pub use fabric::Fabric;
 pub use launch::{Launched, Launcher, launched, processes};
@@ -39,8 +42,8 @@ pub use memory::Memory;
 pub use model::{Model, ModelKind, RopeScalingKind};
 pub(crate) use parse::environment;
 pub use sections::{
-    Checkpoint, Data, DataKind, FabricKind, Launch, LearningRateSchedule, Metrics, Optimizer, OptimizerKind,
-    Pipeline, SyncKind, Train,
+    Checkpoint, FabricKind, Launch, LearningRateSchedule, Metrics, Optimizer, OptimizerKind, Pipeline,
+    SyncKind, Train,
 };
 pub use settings::Config;
 pub use training::{Group, Lora};

@@ -12,9 +12,9 @@ pub(super) const KERNEL: usize = 3;
 /// Convolutions of 3 x 3 with ReLU, each followed by a pool that halves the sides; then a linear layer:
 /// `[batch, ..]` to `[batch, classes]`.
 ///
-/// Parameters start as PyTorch's, uniform within `1 / sqrt(numbers in a window)`: `conv1.weight`, `conv1.bias`,
-/// ..., `fc.weight`, `fc.bias`. The inputs of `fc` are in the order (line, column, channel). Units: `conv1`, ...,
-/// `head`. All run on the CPU only, in `f32`.
+/// Parameters start as PyTorch's, uniform within `1 / sqrt(numbers in a window)`: `conv1.weight`,
+/// `conv1.bias`, ..., `fc.weight`, `fc.bias`. The inputs of `fc` are in the order (line, column, channel).
+/// Units: `conv1`, ..., `head`. All run on the CPU only, in `f32`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
     /// Height, width and channels of the images.

@@ -10,8 +10,8 @@ use crate::shape::Shape;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
-/// `f(x) + g(x)`, where `f` and `g` are chains of layers on the CPU. It keeps what both keep, or only its input
-/// if it recomputes its interior.
+/// `f(x) + g(x)`, where `f` and `g` are chains of layers on the CPU. It keeps what both keep, or only its
+/// input if it recomputes its interior.
 #[derive(Debug)]
 pub(super) struct Branches {
     name: String,
