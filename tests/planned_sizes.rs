@@ -57,9 +57,14 @@ fn held(config: &Config, data: &dyn DataSource) -> Vec<Bytes3> {
 /// A model of `units` units in one stage, and in a stage for each unit, in all ways to recompute and to
 /// compute.
 fn agree(model: &str, units: usize, data: &dyn DataSource) {
+    agree_in(&["f32", "bf16"], model, units, data);
+}
+
+/// The same, in these number formats.
+fn agree_in(dtypes: &[&str], model: &str, units: usize, data: &dyn DataSource) {
     for stages in [1, units] {
         for recompute in ["none", "selective", "full"] {
-            for dtype in ["f32", "bf16"] {
+            for dtype in dtypes {
                 let text = format!(
                     "{model}\n[pipeline]\nstages = {stages}\nmicro_batches = {stages}\nmicro_batch_size = 3\n\
                      recompute = '{recompute}'\ndtype = '{dtype}'\n"
@@ -121,5 +126,24 @@ fn a_perceptron_holds_what_is_planned() {
              [model]\nkind = 'mlp'\nsizes = '31,17,23,5'\ndropout = {dropout}"
         );
         agree(&model, 6, &data);
+    }
+}
+
+#[test]
+fn networks_of_convolutions_hold_what_is_planned() {
+    let data = RandomRows {
+        rows: 3,
+        width: 16 * 8 * 2,
+        classes: 5,
+    };
+    for (keys, units) in [
+        ("kind = 'cnn'\nchannels = '5,6,3'", 4),
+        ("kind = 'resnet'\nblocks = '2,1,2'\nwidth = 6", 7),
+    ] {
+        let model = format!(
+            "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n\
+             [model]\nimage = '16,8,2'\nclasses = 5\n{keys}"
+        );
+        agree_in(&["f32"], &model, units, &data);
     }
 }

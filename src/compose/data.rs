@@ -153,7 +153,7 @@ impl Opened {
             (DataKind::Jsonl | DataKind::Parquet, None) => {
                 return Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer));
             }
-            (DataKind::Idx, _) => return Self::images(config, key, paths),
+            (DataKind::Idx | DataKind::Cifar10, _) => return Self::images(config, key, paths),
         };
         corpus.check_vocabulary(config.model.vocab)?;
         let unit = match (data.kind, &data.tokenizer) {
@@ -169,10 +169,16 @@ impl Opened {
         };
         // The key names the labels of `data.path`.
         let labels = config.data.labels.as_deref().filter(|_| key == "data.path");
-        let all = LabelledImages::read(path, labels)?;
-        if let (ModelKind::Mlp, Some(&classes)) = (config.model.kind, config.model.sizes.0.last()) {
-            all.check_classes(classes)?;
-        }
+        let all = match config.data.kind {
+            DataKind::Cifar10 => LabelledImages::cifar10(path)?,
+            _ => LabelledImages::read(path, labels)?,
+        };
+        let model = &config.model;
+        let classes = match model.kind {
+            ModelKind::Mlp => model.sizes.0.last().copied(),
+            _ => Some(model.classes),
+        };
+        classes.map_or(Ok(()), |classes| all.check_classes(classes))?;
         Ok(Self::Images(Arc::new(all), path.display().to_string()))
     }
 
@@ -226,6 +232,10 @@ impl Opened {
             }
             Self::Images(images, _) => {
                 let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
+                let images = match config.data.kind == DataKind::Cifar10 && config.data.augment {
+                    true => images.with_crops_and_flips(seed),
+                    false => images,
+                };
                 (Arc::new(images), String::new())
             }
         })

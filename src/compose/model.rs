@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
-use pipewright_stages::models::{Gpt, Llama, Mlp, Model, UnitSizes};
+use pipewright_stages::models::{Cnn, Gpt, Llama, Mlp, Model, ResNet, UnitSizes};
 use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
 use super::rules::with_rules;
-use crate::config::{self, Config, Partition, RecomputeBy, RopeScalingKind};
+use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::{Result, ValueProblem};
 use crate::pretrained::{Architecture, Family, Target, Weights, open_adapters, start_from};
 
@@ -24,6 +24,8 @@ fn untrained(config: &Config) -> Result<Model> {
     match kind(config) {
         Kind::OfTokens(architecture) => architecture.model(),
         Kind::Mlp(mlp) => mlp.model().map_err(Into::into),
+        Kind::Cnn(cnn) => cnn.model().map_err(Into::into),
+        Kind::ResNet(resnet) => resnet.model().map_err(Into::into),
     }
     .map_err(|error| match error {
         crate::Error::Stage(error) => config.refuse("model", error),
@@ -35,15 +37,31 @@ fn untrained(config: &Config) -> Result<Model> {
 enum Kind {
     OfTokens(Architecture),
     Mlp(Mlp),
+    Cnn(Cnn),
+    ResNet(ResNet),
 }
 
 fn kind(config: &Config) -> Kind {
-    match architecture(config) {
-        Some(architecture) => Kind::OfTokens(architecture),
-        None => Kind::Mlp(Mlp {
-            sizes: config.model.sizes.0.clone(),
-            dropout: config.model.dropout as f32,
-            seed: config.model.seed,
+    let (model, seed) = (&config.model, config.model.seed);
+    match (model.kind, architecture(config)) {
+        (_, Some(architecture)) => Kind::OfTokens(architecture),
+        (ModelKind::Cnn, _) => Kind::Cnn(Cnn {
+            image: config.image(),
+            channels: model.channels.0.clone(),
+            classes: model.classes,
+            seed,
+        }),
+        (ModelKind::Resnet, _) => Kind::ResNet(ResNet {
+            image: config.image(),
+            blocks: model.blocks.0.clone(),
+            width: model.width,
+            classes: model.classes,
+            seed,
+        }),
+        _ => Kind::Mlp(Mlp {
+            sizes: model.sizes.0.clone(),
+            dropout: model.dropout as f32,
+            seed,
         }),
     }
 }
@@ -127,6 +145,12 @@ pub(super) struct Sizes {
 
 pub(super) fn sizes(config: &Config) -> Sizes {
     let rows = config.micro_batch_size();
+    let of_images = |units, numbers: usize| Sizes {
+        units,
+        input: (rows * numbers) as u64,
+        target: rows as u64,
+    };
+    let pixels = || config.image().iter().product();
     match kind(config) {
         Kind::OfTokens(architecture) => {
             let tokens = (rows * config.data.seq) as u64;
@@ -136,11 +160,9 @@ pub(super) fn sizes(config: &Config) -> Sizes {
                 target: tokens,
             }
         }
-        Kind::Mlp(mlp) => Sizes {
-            units: mlp.unit_sizes(rows),
-            input: (rows * mlp.sizes.first().copied().unwrap_or(0)) as u64,
-            target: rows as u64,
-        },
+        Kind::Mlp(mlp) => of_images(mlp.unit_sizes(rows), mlp.sizes.first().copied().unwrap_or(0)),
+        Kind::Cnn(cnn) => of_images(cnn.unit_sizes(rows), pixels()),
+        Kind::ResNet(resnet) => of_images(resnet.unit_sizes(rows), pixels()),
     }
 }
 

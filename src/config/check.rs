@@ -2,13 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::model::ModelKind;
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths, WarnOfStall};
-use super::{Config, DataKind, check_optimizer, limits};
+use super::{Config, DataKind, check_optimizer, limits, sizes};
 use crate::data::Share;
-use crate::error::{ModelProblem, Result, RuleProblem, ValueProblem};
-use crate::pretrained::Family;
+use crate::error::{Result, RuleProblem, ValueProblem};
 
 /// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
@@ -36,7 +34,7 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
 pub(super) fn check(config: &Config) -> Result<()> {
     positive(config)?;
     limits::check(config)?;
-    model(config)?;
+    sizes::check(config)?;
     data(config)?;
     pipeline(config)?;
     check_optimizer::check(config)?;
@@ -69,6 +67,8 @@ fn positive(config: &Config) -> Result<()> {
         ("model.experts_per_token", Some(model.experts_per_token as u64)),
         ("model.window", model.window.map(|count| count as u64)),
         ("model.rope_original", Some(model.rope_original as u64)),
+        ("model.classes", Some(model.classes as u64)),
+        ("model.width", Some(model.width as u64)),
         ("data.seq", Some(config.data.seq as u64)),
         ("pipeline.stages", Some(pipeline.stages as u64)),
         ("pipeline.chunks", pipeline.chunks.map(u64::from)),
@@ -99,97 +99,14 @@ fn positive(config: &Config) -> Result<()> {
         .try_for_each(|(key, count)| config.require(count != Some(0), key, || ValueProblem::Zero))
 }
 
-fn model(config: &Config) -> Result<()> {
-    let model = &config.model;
-    let dropout = model.dropout;
-    config.require((0.0..1.0).contains(&dropout), "model.dropout", || {
-        ValueProblem::NoProbability(dropout)
-    })?;
-    if model.kind == ModelKind::Mlp {
-        let sizes = &model.sizes.0;
-        return config.require(sizes.len() >= 2 && !sizes.contains(&0), "model.sizes", || {
-            ValueProblem::Widths(sizes.clone())
-        });
-    }
-    let (seq, context) = (config.data.seq, model.context.unwrap_or(usize::MAX));
-    config.require(seq <= context, "data.seq", || {
-        ModelProblem::Context { seq, context }.into()
-    })?;
-    let divides = model.head_width.is_some() || model.dim.is_multiple_of(model.heads);
-    config.require(divides, "model.heads", || ValueProblem::Heads {
-        dim: model.dim,
-        heads: model.heads,
-    })?;
-    match model.kind.family() {
-        Some(_) => llama(config),
-        None => Ok(()),
-    }
-}
-
-/// Llama and its kin.
-fn llama(config: &Config) -> Result<()> {
-    let model = &config.model;
-    let (heads, width) = (model.heads, model.head_width.unwrap_or(model.dim / model.heads));
-    let kv_heads = model.kv_heads.unwrap_or(heads);
-    config.require(heads.is_multiple_of(kv_heads), "model.kv_heads", || {
-        ModelProblem::KeyValueHeads { heads, kv_heads }.into()
-    })?;
-    config.require(width.is_multiple_of(2), "model.head_width", || {
-        ModelProblem::OddHead { width }.into()
-    })?;
-    for (key, value) in [
-        ("rope_theta", model.rope_theta),
-        ("rope_factor", model.rope_factor),
-        ("rope_low", model.rope_low),
-        ("rope_high", model.rope_high),
-        ("norm_epsilon", model.norm_epsilon),
-    ] {
-        let holds = value > 0.0 && value.is_finite();
-        config.require(holds, &format!("model.{key}"), || ValueProblem::OutOfRange {
-            value,
-            must: "it must be above 0",
-        })?;
-    }
-    config.require(model.rope_low < model.rope_high, "model.rope_low", || {
-        ValueProblem::OutOfRange {
-            value: model.rope_low,
-            must: "it must be below model.rope_high",
-        }
-    })?;
-    match model.kind {
-        ModelKind::Mixtral => mixtral(config),
-        _ => Ok(()),
-    }
-}
-
-fn mixtral(config: &Config) -> Result<()> {
-    let model = &config.model;
-    let (chosen, experts) = (model.experts_per_token, model.experts);
-    config.require(chosen <= experts, "model.experts_per_token", || {
-        ModelProblem::Experts { chosen, experts }.into()
-    })?;
-    let value = model.auxiliary;
-    let holds = value >= 0.0 && value.is_finite();
-    config.require(holds, "model.auxiliary", || ValueProblem::OutOfRange {
-        value,
-        must: "it must be 0 or more",
-    })
-}
-
 fn data(config: &Config) -> Result<()> {
     let data = &config.data;
-    let takes_images = config.model.kind == ModelKind::Mlp;
-    config.require(takes_images == (data.kind == DataKind::Idx), "data.kind", || {
-        let (model, takes, to) = match config.model.kind {
-            ModelKind::Mlp => ("mlp", "images", "= \"idx\""),
-            kind => {
-                let name = kind.family().map_or("gpt", Family::name);
-                (
-                    name,
-                    "tokens",
-                    "to \"text\", \"tokens\", \"jsonl\" or \"parquet\"",
-                )
-            }
+    let takes_images = !config.model.kind.takes_tokens();
+    config.require(takes_images == data.kind.has_images(), "data.kind", || {
+        let model = config.model.kind.name();
+        let (takes, to) = match takes_images {
+            true => ("images", "to \"idx\" or \"cifar10\""),
+            false => ("tokens", "to \"text\", \"tokens\", \"jsonl\" or \"parquet\""),
         };
         ValueProblem::OtherData { model, takes, to }
     })?;

@@ -4,9 +4,10 @@ use serde::de::value::Error as NoValue;
 use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
+use super::data::Data;
 use super::model::Model;
 use super::optimizer::Optimizer;
-use super::sections::{Checkpoint, Data, Launch, Metrics, Pipeline, Train};
+use super::sections::{Checkpoint, Launch, Metrics, Pipeline, Train};
 use super::training::Lora;
 use crate::error::{ConfigError, MeantKey, Origin};
 use crate::nearest::nearest;

@@ -27,7 +27,10 @@ const TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwen3"
 /// Llama and its kin.
 const LLAMAS: &[&str] = &["llama", "mistral", "mixtral", "qwen2", "qwen3"];
 
-const RULES: [Rule; 43] = [
+/// The models of convolutions.
+const CONVOLUTIONS: &[&str] = &["cnn", "resnet"];
+
+const RULES: [Rule; 49] = [
     rule("model", "path", "kind", TOKENS),
     rule("model", "vocab", "kind", TOKENS),
     rule("model", "dim", "kind", TOKENS),
@@ -51,6 +54,11 @@ const RULES: [Rule; 43] = [
     rule("model", "window", "kind", &["mistral", "mixtral"]),
     rule("model", "dropout", "kind", &["gpt", "mlp"]),
     rule("model", "sizes", "kind", &["mlp"]),
+    rule("model", "image", "kind", CONVOLUTIONS),
+    rule("model", "classes", "kind", CONVOLUTIONS),
+    rule("model", "channels", "kind", &["cnn"]),
+    rule("model", "blocks", "kind", &["resnet"]),
+    rule("model", "width", "kind", &["resnet"]),
     rule(
         "data",
         "tokenizer",
@@ -66,6 +74,7 @@ const RULES: [Rule; 43] = [
     rule("data", "seq", "kind", &["text", "tokens", "jsonl", "parquet"]),
     rule("data", "dtype", "kind", &["tokens"]),
     rule("data", "labels", "kind", &["idx"]),
+    rule("data", "augment", "kind", &["cifar10"]),
     rule("pipeline", "max_staleness", "sync", &["server"]),
     rule("optimizer", "betas", "kind", &["adamw", "lion", "muon"]),
     rule("optimizer", "eps", "kind", &["adamw", "muon"]),

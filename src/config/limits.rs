@@ -1,6 +1,8 @@
 //! Refuses sizes that are too large, before a number overflows or memory cannot be allocated.
 
-use super::{Config, DataKind, ModelKind};
+use pipewright_stages::models::ResNet;
+
+use super::{Config, ModelKind};
 use crate::error::{Result, ValueProblem};
 use crate::mesh::MAX_RANKS;
 
@@ -44,6 +46,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
     at_most(config, "launch.deadline", deadline, YEAR, "seconds")?;
     match config.model.kind {
         ModelKind::Mlp => mlp(config),
+        ModelKind::Cnn => cnn(config),
+        ModelKind::Resnet => resnet(config),
         _ => tokens(config),
     }
 }
@@ -65,7 +69,7 @@ fn rows(config: &Config) -> Result<()> {
         ROWS,
         "rows",
     )?;
-    if config.data.kind == DataKind::Idx {
+    if config.data.kind.has_images() {
         return Ok(());
     }
     at_most(config, "data.seq", config.data.seq, SEQUENCE, "tokens")
@@ -151,6 +155,57 @@ fn mlp(config: &Config) -> Result<()> {
         count = sum(count, product(pair));
     }
     weights(config, key, count)
+}
+
+/// The sides and channels of images, and their numbers in a micro-batch if they have so many channels.
+fn images(config: &Config, channels: usize) -> Result<()> {
+    let [height, width, own] = config.image();
+    for size in [height, width, own] {
+        at_most(config, "model.image", size, WIDTH, "pixels or channels")?;
+    }
+    let widest = [config.micro_batch_size(), height, width, own.max(channels)];
+    tensor(config, config.rows_key(), "a layer's activation", &widest)
+}
+
+fn cnn(config: &Config) -> Result<()> {
+    let (key, channels) = ("model.channels", &config.model.channels.0);
+    at_most(config, key, channels.len(), LAYERS, "convolutions")?;
+    at_most(config, "model.classes", config.model.classes, WIDTH, "classes")?;
+    let [height, width, own] = config.image();
+    let mut count = Some(0);
+    for pair in [&[own], &channels[..]].concat().windows(2) {
+        at_most(config, key, pair[1], WIDTH, "channels")?;
+        images(config, pair[1])?;
+        let weights = [9, pair[0], pair[1]];
+        tensor(config, key, "a convolution's weights", &weights)?;
+        count = sum(count, product(&weights));
+    }
+    let last = channels.last().copied().unwrap_or(1);
+    let head = [height, width, last, config.model.classes];
+    tensor(config, "model.classes", "the last layer's matrix", &head)?;
+    weights(config, key, count)
+}
+
+fn resnet(config: &Config) -> Result<()> {
+    let (model, blocks) = (&config.model, &config.model.blocks.0);
+    at_most(config, "model.blocks", blocks.len(), ResNet::GROUPS, "groups")?;
+    let all = blocks
+        .iter()
+        .fold(0_usize, |all, &count| all.saturating_add(count));
+    at_most(config, "model.blocks", all, LAYERS, "blocks")?;
+    at_most(config, "model.width", model.width, WIDTH, "channels")?;
+    at_most(config, "model.classes", model.classes, WIDTH, "classes")?;
+    images(config, model.width)?;
+    let last = model.width << blocks.len().saturating_sub(1);
+    let widest = [9, last, last];
+    tensor(config, "model.width", "a convolution's weights", &widest)?;
+    tensor(
+        config,
+        "model.classes",
+        "the last layer's matrix",
+        &[last, model.classes],
+    )?;
+    weights(config, "model.blocks", product(&[9, last, last, 2, all.max(1)]))
 }
 
 fn at_most(config: &Config, key: &str, value: usize, limit: usize, unit: &'static str) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::pretrained::Family;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Model {
-    /// What is built: a GPT-2, a Llama or one of its kin, or a multi-layer perceptron.
+    /// What is built: a GPT-2, a Llama or one of its kin, a multi-layer perceptron, or convolutions.
     pub kind: ModelKind,
     /// A folder in Hugging Face's form. The starting weights come from it, and so do all keys that its
     /// `config.json` decides, unless `kind` is given too.
@@ -66,6 +66,18 @@ pub struct Model {
     pub tied: bool,
     /// mlp: the widths, input and output included.
     pub sizes: Sizes,
+    /// cnn, resnet: height, width and channels of the images. Default: those of MNIST or CIFAR-10, by
+    /// `data.kind`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<Sizes>,
+    /// cnn, resnet: the number of classes.
+    pub classes: usize,
+    /// cnn: the outputs of each convolution.
+    pub channels: Sizes,
+    /// resnet: the blocks of each group. 2, 2, 2, 2 is ResNet-18.
+    pub blocks: Sizes,
+    /// resnet: the channels of the first group. Each group has twice as many as the one before.
+    pub width: usize,
     /// gpt, mlp: the probability of dropout, from 0 to below 1.
     pub dropout: f64,
     /// The seed of the starting weights and of dropout.
@@ -90,13 +102,17 @@ pub enum ModelKind {
     Qwen3,
     /// A multi-layer perceptron over images.
     Mlp,
+    /// A small network of convolutions over images.
+    Cnn,
+    /// A residual network over images.
+    Resnet,
 }
 
 impl ModelKind {
     /// The family of a Llama or one of its kin.
     pub fn family(self) -> Option<Family> {
         match self {
-            Self::Gpt | Self::Mlp => None,
+            Self::Gpt | Self::Mlp | Self::Cnn | Self::Resnet => None,
             Self::Llama => Some(Family::Llama),
             Self::Mistral => Some(Family::Mistral),
             Self::Mixtral => Some(Family::Mixtral),
@@ -105,9 +121,25 @@ impl ModelKind {
         }
     }
 
+    /// Whether it is made of convolutions.
+    pub fn has_convolutions(self) -> bool {
+        matches!(self, Self::Cnn | Self::Resnet)
+    }
+
+    /// Its name in a config.
+    pub fn name(self) -> &'static str {
+        match (self, self.family()) {
+            (_, Some(family)) => family.name(),
+            (Self::Mlp, _) => "mlp",
+            (Self::Cnn, _) => "cnn",
+            (Self::Resnet, _) => "resnet",
+            _ => "gpt",
+        }
+    }
+
     /// Whether it reads tokens.
     pub fn takes_tokens(self) -> bool {
-        self != Self::Mlp
+        !matches!(self, Self::Mlp | Self::Cnn | Self::Resnet)
     }
 }
 
@@ -149,6 +181,11 @@ impl Default for Model {
             window: None,
             tied: false,
             sizes: Sizes(vec![784, 128, 10]),
+            image: None,
+            classes: 10,
+            channels: Sizes(vec![32, 64]),
+            blocks: Sizes(vec![2, 2, 2, 2]),
+            width: 64,
             dropout: 0.0,
             seed: 1,
         }

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use serde::Serialize;
 use toml::Table;
 
+use super::data::{Data, DataKind};
 use super::kinds;
 use super::model::Model;
 use super::optimizer::Optimizer;
-use super::sections::{Checkpoint, Data, DataKind, Launch, Metrics, Pipeline, SyncKind, Train};
+use super::sections::{Checkpoint, Launch, Metrics, Pipeline, SyncKind, Train};
 use super::training::Lora;
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 
@@ -106,7 +107,7 @@ impl Config {
     pub fn targets(&self) -> u64 {
         let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
         match self.data.kind {
-            DataKind::Idx => rows,
+            kind if kind.has_images() => rows,
             _ => rows * self.data.seq as u64,
         }
     }
@@ -114,7 +115,7 @@ impl Config {
     /// The word for what a step's loss counts.
     pub fn unit(&self) -> &'static str {
         match self.data.kind {
-            DataKind::Idx => "images",
+            kind if kind.has_images() => "images",
             _ => "tokens",
         }
     }
@@ -123,8 +124,18 @@ impl Config {
     /// cross-entropy.
     pub fn loss_unit(&self) -> (&'static str, &'static str) {
         match self.data.kind {
-            DataKind::Idx => ("nats", "image"),
+            kind if kind.has_images() => ("nats", "image"),
             _ => ("nats", "token"),
+        }
+    }
+
+    /// cnn, resnet: height, width and channels of the images.
+    pub fn image(&self) -> [usize; 3] {
+        let given = self.model.image.as_ref().map(|image| image.0.as_slice());
+        match (given, self.data.kind) {
+            (Some(&[height, width, channels]), _) => [height, width, channels],
+            (_, DataKind::Cifar10) => [32, 32, 3],
+            _ => [28, 28, 1],
         }
     }
 

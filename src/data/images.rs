@@ -5,20 +5,22 @@ use std::sync::Arc;
 
 use pipewright_stages::{Shape, Tensor, rng};
 
+use super::augment::{Augment, Change};
 use super::permutation::permute;
 use super::range::{check_rows, check_span};
 use super::{DataSource, Fingerprint, IGNORED, LabelledImages};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
-/// Micro-batches of [`LabelledImages`]. Input: `f32` of `[rows, height, width]`, from 0 to 1. Target: ids of
-/// `[rows]`.
+/// Micro-batches of [`LabelledImages`]. Input: `f32` of `[rows, height, width]`, from 0 to 1; of CIFAR-10
+/// `[rows, 32, 32, 3]`, of mean 0 and deviation 1. Target: ids of `[rows]`.
 #[derive(Debug)]
 pub struct Images {
     all: Arc<LabelledImages>,
     span: Range<u64>,
     rows: usize,
     order: Order,
+    augment: Option<Augment>,
 }
 
 /// Which image is at a position.
@@ -81,21 +83,53 @@ impl Images {
             span,
             rows,
             order,
+            augment: None,
         })
     }
 
-    /// The image at a row, or `None` after the end of the span.
-    fn image(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<usize> {
+    /// The same images, each moved by up to 4 pixels, with zeros behind its border, and flipped or not, at
+    /// random (He et al., 2016). The changes are keyed by the seed, the epoch and the image.
+    #[must_use]
+    pub fn with_crops_and_flips(mut self, seed: u64) -> Self {
+        self.augment = Some(Augment::new(seed));
+        self
+    }
+
+    /// The image at a row and its epoch, or `None` after the end of the span.
+    fn image(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<(usize, u64)> {
         let count = self.span.end - self.span.start;
-        let index = match self.order {
+        let (index, epoch) = match self.order {
             Order::Shuffled { key, micro_batches } => {
                 let place = (step * u64::from(micro_batches) + u64::from(micro_batch.0)) * self.rows as u64
                     + row as u64;
-                permute(key, place / count, count, place % count)
+                (permute(key, place / count, count, place % count), place / count)
             }
-            Order::InOrder => u64::from(micro_batch.0) * self.rows as u64 + row as u64,
+            Order::InOrder => (u64::from(micro_batch.0) * self.rows as u64 + row as u64, 0),
         };
-        (index < count).then_some((self.span.start + index) as usize)
+        (index < count).then_some(((self.span.start + index) as usize, epoch))
+    }
+
+    /// Writes an image, as it is changed.
+    fn write(&self, pixels: &mut [f32], bytes: &[u8], change: Option<Change>) {
+        let Some(change) = change else {
+            return self.all.numbers(bytes, pixels);
+        };
+        let (sides, colors) = self.sides();
+        for (place, pixel) in pixels.chunks_exact_mut(colors).enumerate() {
+            match change.source(place, sides) {
+                Some(from) => self.all.numbers(&bytes[from * colors..][..colors], pixel),
+                None => pixel.fill(0.0),
+            }
+        }
+    }
+
+    /// Height and width, and how many numbers a pixel has.
+    fn sides(&self) -> ([usize; 2], usize) {
+        match *self.all.images.dims {
+            [_, height, width, colors] => ([height, width], colors),
+            [_, height, width] => ([height, width], 1),
+            _ => ([1, self.input_shape().last()], 1),
+        }
     }
 
     fn input_shape(&self) -> Shape {
@@ -110,13 +144,12 @@ impl DataSource for Images {
         target.ids_mut().fill(IGNORED);
         let size = input.shape().count() / self.rows;
         for (row, pixels) in input.f32_mut().chunks_exact_mut(size).enumerate() {
-            let Some(image) = self.image(step, micro_batch, row) else {
+            let Some((image, epoch)) = self.image(step, micro_batch, row) else {
                 break;
             };
             let bytes = &self.all.images.bytes[image * size..(image + 1) * size];
-            for (pixel, &byte) in pixels.iter_mut().zip(bytes) {
-                *pixel = f32::from(byte) / 255.0;
-            }
+            let change = self.augment.map(|augment| augment.change(epoch, image as u64));
+            self.write(pixels, bytes, change);
             target.ids_mut()[row] = u32::from(self.all.labels.bytes[image]);
         }
         Ok((input, target))
@@ -142,7 +175,10 @@ impl DataSource for Images {
         Ok(Fingerprint {
             name: self.all.name(),
             contents: self.all.checksum(),
-            batches: format!("{rows} images from {start}..{end}, {order}"),
+            batches: match self.augment {
+                Some(augment) => format!("{rows} images from {start}..{end}, {order}, {augment:?}"),
+                None => format!("{rows} images from {start}..{end}, {order}"),
+            },
             is_sample: false,
         })
     }

@@ -1,18 +1,21 @@
-//! Images with one label each, from a pair of IDX files.
+//! Images with one label each, from a pair of IDX files or from CIFAR-10.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::cifar;
 use super::file::{unreadable, wrong};
 use super::idx::{Header, Idx};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 
-/// Images with one label each, from a pair of IDX files.
+/// Images with one label each, from a pair of IDX files or from CIFAR-10.
 #[derive(Debug)]
 pub struct LabelledImages {
     pub(super) images: Idx,
     pub(super) labels: Idx,
+    /// The mean and the deviation of each color, which become 0 and 1.
+    colors: Option<[[f32; 3]; 2]>,
     checksum: OnceLock<Checksum>,
 }
 
@@ -45,8 +48,39 @@ impl LabelledImages {
         Ok(Self {
             images: images.contents()?,
             labels: labels.contents()?,
+            colors: None,
             checksum: OnceLock::new(),
         })
+    }
+
+    /// Reads CIFAR-10 in its binary form: a file, or a folder with `data_batch_1.bin` and so on, then
+    /// `test_batch.bin`, whose 10,000 images are the last ones. Images are `[count, 32, 32, 3]`; each color
+    /// has mean 0 and deviation 1 over the training set.
+    ///
+    /// # Errors
+    /// When a file is missing or empty, or has no whole records of 3073 bytes.
+    pub fn cifar10(path: &Path) -> Result<Self> {
+        let (images, labels) = cifar::read(path)?;
+        Ok(Self {
+            images,
+            labels,
+            colors: Some([cifar::MEANS, cifar::DEVIATIONS]),
+            checksum: OnceLock::new(),
+        })
+    }
+
+    /// The numbers of some pixels, whose colors are side by side.
+    pub(super) fn numbers(&self, bytes: &[u8], numbers: &mut [f32]) {
+        for (number, &byte) in numbers.iter_mut().zip(bytes) {
+            *number = f32::from(byte) / 255.0;
+        }
+        if let Some([means, deviations]) = self.colors {
+            for pixel in numbers.as_chunks_mut::<3>().0 {
+                for ((number, mean), deviation) in pixel.iter_mut().zip(means).zip(deviations) {
+                    *number = (*number - mean) / deviation;
+                }
+            }
+        }
     }
 
     /// A name for messages: the images' file.

@@ -3,6 +3,8 @@
 //! A source is a pure function of the position (step, micro-batch). So there is no iterator whose state must
 //! be kept to resume a run, to split it over processes, or to prepare batches ahead.
 
+mod augment;
+mod cifar;
 mod corpus;
 mod documents;
 mod encode;

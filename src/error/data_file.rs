@@ -98,6 +98,14 @@ pub enum FileProblem {
         /// The dimensions.
         dims: Vec<usize>,
     },
+    /// It has no whole records.
+    #[error("has {bytes} bytes, which are no whole records of {record}: CIFAR-10's binary form was expected")]
+    Records {
+        /// The bytes of the file.
+        bytes: u64,
+        /// The bytes of a record.
+        record: usize,
+    },
     /// It is shorter than its header says.
     #[error("is truncated: it holds {held} of the {expected} bytes that its dimensions {dims:?} call for")]
     Truncated {
@@ -153,6 +161,9 @@ pub enum FolderProblem {
     /// It has no file of images.
     #[error("holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)")]
     NoImages,
+    /// It has no file of CIFAR-10.
+    #[error("holds neither `data_batch_1.bin` nor `test_batch.bin`: unpack CIFAR-10's binary version there")]
+    NoCifar,
     /// It has more than one file of images.
     #[error("holds {count} files of images; name one, such as `{}`", first.display())]
     SeveralImages {

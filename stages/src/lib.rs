@@ -6,7 +6,8 @@
 //!
 //! # Ready layers
 //!
-//! All run on CPUs and GPUs. `..` stands for any dimensions.
+//! Those above the line of `Conv2d` run on CPUs and GPUs, those from there on on CPUs only, in `f32`. `..`
+//! stands for any dimensions, and images are `f32[batch, height, width, channels]`.
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
@@ -28,6 +29,11 @@
 //! | [`Reshape`] | the same numbers in other dimensions | `f32[batch, ..]` | `f32[batch, dims..]` |
 //! | [`Block`] | layers composed: a chain, a residual, branches (see there) | the first's | the last's |
 //! | [`Recomputed`] | a cheap layer, then a linear one (see there) | the first's | the second's |
+//! | [`Conv2d`] | a convolution with stride and padding | images | images |
+//! | [`MaxPool`] | the largest number in a window | images | images |
+//! | [`GlobalAverage`] | the mean over all pixels | images | `f32[batch, channels]` |
+//! | [`BatchNorm`] | each channel normal over a micro-batch | `f32[.., channels]` | the same |
+//! | [`GroupNorm`] | groups of channels normal over an image | images | the same |
 //!
 //! `row` is the length of a row of queries, keys and values, and `n` that of the queries alone: see
 //! [`layers::Heads`].
@@ -50,14 +56,19 @@
 //! [`Reshape`]: layers::Reshape
 //! [`Block`]: layers::Block
 //! [`Recomputed`]: layers::Recomputed
+//! [`Conv2d`]: layers::Conv2d
+//! [`MaxPool`]: layers::MaxPool
+//! [`GlobalAverage`]: layers::GlobalAverage
+//! [`BatchNorm`]: layers::BatchNorm
+//! [`GroupNorm`]: layers::GroupNorm
 //!
 //! # More
 //!
 //! * Losses: [`CrossEntropy`](loss::CrossEntropy), [`MeanSquaredError`](loss::MeanSquaredError).
 //! * Optimizers: [`AdamW`](optimizer::AdamW), [`Lion`](optimizer::Lion), [`Muon`](optimizer::Muon),
 //!   [`Adafactor`](optimizer::Adafactor), [`Sgd`](optimizer::Sgd).
-//! * Models: [`Gpt`](models::Gpt) (GPT-2), [`Llama`](models::Llama) and its kin, and [`Mlp`](models::Mlp).
-//!   [`Model`](models::Model) makes one of any layers.
+//! * Models: [`Gpt`](models::Gpt) (GPT-2), [`Llama`](models::Llama) and its kin, [`Mlp`](models::Mlp),
+//!   [`Cnn`](models::Cnn) and [`ResNet`](models::ResNet). [`Model`](models::Model) makes one of any layers.
 //! * A layer of your own is a type that implements [`Layer`]. [`testing::check_gradients`] checks it. It runs
 //!   on the CPU, and also on GPUs if it only calls ready layers: see [`Layer::runs_on_gpus`].
 //!

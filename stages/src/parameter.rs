@@ -153,8 +153,8 @@ impl Parameter {
     /// Makes this a running mean of what a layer sees, and no weight. Instead of a gradient, the layer adds
     /// the numbers of each micro-batch, once, in backward-weight. At the end of a step
     /// `value += share (mean - value)`, where `mean` is that over all micro-batches of the batch: see
-    /// [`optimizer::update`](crate::optimizer::update). The optimizer has no state for it, and it is not in the
-    /// gradient's norm.
+    /// [`optimizer::update`](crate::optimizer::update). The optimizer has no state for it, and it is not in
+    /// the gradient's norm.
     ///
     /// So the numbers are added up as gradients are: in micro-batch order, over replicas by the tree. For any
     /// cut, schedule and replicas they are the same, bit for bit, and they are in checkpoints.

@@ -275,8 +275,8 @@ fn sizes_that_do_not_fit_are_refused() {
     );
     assert_eq!(
         refusal(&conv, &[2, 2, 8, 3]),
-        "a window of 5 x 5 does not fit into images of 2 x 8 with a border of 1: choose a smaller kernel, more \
-         padding or larger images"
+        "a window of 5 x 5 does not fit into images of 2 x 8 with a border of 1: choose a smaller kernel, \
+         more padding or larger images"
     );
     assert_eq!(
         refusal(&MaxPool::new("pool", 2).with_padding(2), &[1, 4, 4, 1]),

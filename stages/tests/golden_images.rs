@@ -1,5 +1,5 @@
-//! Repeats PyTorch's runs of networks of convolutions: losses, first gradients, final weights, running means and
-//! an evaluation.
+//! Repeats PyTorch's runs of networks of convolutions: losses, first gradients, final weights, running means
+//! and an evaluation.
 
 use std::collections::HashMap;
 use std::path::Path;

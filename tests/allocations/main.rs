@@ -29,7 +29,7 @@ use pipewright::Pipeline;
 use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Width, Windows};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::models::{Gpt, Mlp};
+use pipewright::stages::models::{Cnn, Gpt, Mlp, ResNet};
 use pipewright::stages::{
     Bytes, DType, Device, ForwardContext, Mode, Place, Recompute, Stage, Tensor, devices, recompute,
 };
@@ -294,6 +294,39 @@ fn nor_do_composed_layers() {
             let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
             steady(&recipe_of_blocks(4), schedule, how);
         }
+    }
+}
+
+#[test]
+fn nor_do_convolutions() {
+    let _alone = alone();
+    let resnet = ResNet {
+        image: [5, 5, 1],
+        blocks: vec![1, 1],
+        width: 4,
+        classes: 10,
+        seed: 1,
+    };
+    let cnn = Cnn {
+        image: [5, 5, 1],
+        channels: vec![3, 4],
+        classes: 10,
+        seed: 1,
+    };
+    for how in [Recompute::None, Recompute::Selective] {
+        let schedule = || Schedule::named("zb-2p", 2, 4).expect("the sizes fit");
+        let net = resnet.clone();
+        steady(
+            &recipe_of(move || net.model(), source("images"), 4),
+            schedule(),
+            how,
+        );
+        let net = cnn.clone();
+        steady(
+            &recipe_of(move || net.model(), source("images"), 4),
+            schedule(),
+            how,
+        );
     }
 }
 

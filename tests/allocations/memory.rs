@@ -207,3 +207,21 @@ fn memory_of_a_perceptron_is_what_was_estimated() {
         holds(name, &format!("{model}{pipeline}\n{rest}\n"));
     }
 }
+
+#[test]
+fn memory_of_networks_of_convolutions_is_what_was_estimated() {
+    for (name, model) in [
+        ("cnn", "kind = 'cnn'\nchannels = '16,32'"),
+        ("resnet", "kind = 'resnet'\nblocks = '1,1,1'\nwidth = 16"),
+    ] {
+        for (schedule, recompute) in [("1f1b", "none"), ("zb-h1", "selective")] {
+            holds(
+                name,
+                &format!(
+                    "[model]\n{model}\n[data]\nIMAGES\n[pipeline]\nstages = 2\nmicro_batches = 4\n\
+                     micro_batch_size = 8\nschedule = '{schedule}'\nrecompute = '{recompute}'\n"
+                ),
+            );
+        }
+    }
+}

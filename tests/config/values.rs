@@ -157,7 +157,7 @@ fn impossible_values_say_what_to_do() {
         ),
         (
             "[model]\nkind = 'mlp'",
-            &["data.kind: a model of kind \"mlp\" takes images: set data.kind = \"idx\""],
+            &["data.kind: a model of kind \"mlp\" takes images: set data.kind to \"idx\" or \"cifar10\""],
         ),
         (
             "[data]\nkind = 'idx'",

@@ -68,6 +68,8 @@ mod windows;
 
 mod images;
 
+mod cifar;
+
 mod fingerprints;
 
 mod loading;

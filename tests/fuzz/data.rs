@@ -142,6 +142,29 @@ fn idx_labels() {
     images("idx_labels", true);
 }
 
+#[test]
+fn cifar_records() {
+    let folder = TempDir::new().expect("a folder");
+    let path = folder.path().join("data_batch_1.bin");
+    let record: Vec<u8> = (0..3073).map(|at| (at % 10) as u8).collect();
+    Target {
+        name: "cifar_records",
+        seeds: vec![record.clone(), record.repeat(3)],
+        words: &[],
+        inputs: 300,
+        bytes: 64 * MIB,
+        blocks: 100_000,
+    }
+    .fuzz(|input| {
+        write(&path, input);
+        let all = told(LabelledImages::cifar10(folder.path()))?;
+        told(all.check_classes(10))?;
+        let count = all.count();
+        let images = Images::shuffled(Arc::new(all), 0..count, 2, 2, 1);
+        told(images.and_then(|images| take(&images.with_crops_and_flips(1))))
+    });
+}
+
 /// Documents through the tokenizer to sequences.
 fn documents(folder: &Path, path: &Path, tokenizer: &Tokenizer, recipe: &Recipe) -> Result<(), String> {
     let cache = folder.join("cache");

@@ -1,8 +1,8 @@
 //! Sums over the rows of each channel, and loops that treat each channel in its own way. Batch and group norm
 //! are made of them, and the global average.
 //!
-//! Sums are in `f32` over a few rows, and in `f64` over all of these. So they lose nothing over many rows, and
-//! their order depends on the number of rows alone.
+//! Sums are in `f32` over a few rows, and in `f64` over all of these. So they lose nothing over many rows,
+//! and their order depends on the number of rows alone.
 
 use multiversion::multiversion;
 

@@ -93,8 +93,8 @@ impl<const HEIGHT: usize> RowStarts<HEIGHT> {
         Self { starts, last }
     }
 
-    /// The same, hidden from the compiler, which would add the places up again in each step. That takes a trip
-    /// to memory.
+    /// The same, hidden from the compiler, which would add the places up again in each step. That takes a
+    /// trip to memory.
     #[inline(always)]
     pub(crate) fn hidden(self) -> Self {
         Self {

@@ -78,8 +78,8 @@ pub enum SettingError {
     },
     /// A window that is larger than the image and its border.
     #[error(
-        "a window of {kernel} x {kernel} does not fit into images of {} x {} with a border of {padding}: choose a \
-         smaller kernel, more padding or larger images",
+        "a window of {kernel} x {kernel} does not fit into images of {} x {} with a border of {padding}: \
+         choose a smaller kernel, more padding or larger images",
         sides[0],
         sides[1]
     )]
@@ -110,7 +110,7 @@ pub enum SettingError {
         groups: usize,
     },
     /// A residual network without blocks.
-    #[error("blocks {blocks:?} are too few: give each group one at least, such as 2,2,2,2")]
+    #[error("blocks {blocks:?}: give 1 to 12 groups at least one block each, such as 2,2,2,2")]
     Blocks {
         /// The blocks of each group.
         blocks: Vec<usize>,

@@ -13,21 +13,21 @@ use crate::shape::Shape;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 
-/// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, for each channel (the innermost dimension): numbers
-/// `[.., channels]` to the same. Ioffe and Szegedy, "Batch normalization" (2015).
+/// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, for each channel (the innermost dimension):
+/// numbers `[.., channels]` to the same. Ioffe and Szegedy, "Batch normalization" (2015).
 ///
 /// In training, mean and variance are those of one micro-batch, over all its rows, as in GPipe (Huang et al.,
 /// 2019). So they depend on the size of a micro-batch, and not on replicas. In evaluation they are running
 /// means of what training saw. At the end of a step these take a share of a tenth of the step's mean: of the
-/// micro-batches' means, and of their variances with `n - 1` for `n` rows. With one micro-batch a step this is
-/// PyTorch's rule.
+/// micro-batches' means, and of their variances with `n - 1` for `n` rows. With one micro-batch a step this
+/// is PyTorch's rule.
 ///
 /// The running means are parameters ([`Parameter::running`]): their "gradient" is the sum over micro-batches.
 /// It is added up and sent as all gradients are, so evaluation does not depend on how a model is cut.
 ///
 /// Parameters, as PyTorch names them: `{name}.weight` (starts at 1), `.bias` (0), `.running_mean` (0) and
-/// `.running_var` (1), all `[channels]`. Keeps its input, and three numbers for each channel. It runs on the CPU
-/// only, in `f32`.
+/// `.running_var` (1), all `[channels]`. Keeps its input, and three numbers for each channel. It runs on the
+/// CPU only, in `f32`.
 #[derive(Debug)]
 pub struct BatchNorm {
     name: String,

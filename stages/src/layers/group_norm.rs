@@ -18,9 +18,9 @@ use crate::tensor::Tensor;
 /// channels over all pixels of one image: numbers `[batch, height, width, channels]` to the same. Wu and He,
 /// "Group normalization" (2018).
 ///
-/// No number depends on other images, so neither on the size of a micro-batch. Groups are consecutive channels.
-/// Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (0), both `[channels]`. Keeps its input, and two
-/// numbers for each group of an image. It runs on the CPU only, in `f32`.
+/// No number depends on other images, so neither on the size of a micro-batch. Groups are consecutive
+/// channels. Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (0), both `[channels]`. Keeps its
+/// input, and two numbers for each group of an image. It runs on the CPU only, in `f32`.
 #[derive(Debug)]
 pub struct GroupNorm {
     name: String,

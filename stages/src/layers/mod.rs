@@ -30,7 +30,6 @@ mod rms_norm;
 mod rope;
 mod rotary;
 mod row_norm;
-mod unflatten;
 mod sigmoid;
 mod weight_matrix;
 
@@ -61,7 +60,6 @@ pub use reshape::Reshape;
 pub use rms_norm::RmsNorm;
 pub use rope::{Rope, RopeLayout, RopeScaling};
 pub use rotary::Rotary;
-pub use unflatten::Unflatten;
 pub use sigmoid::Sigmoid;
 
 use crate::error::{Error, Result};

@@ -4,7 +4,7 @@ use super::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
 use crate::init::Init;
 use crate::layer::Layer;
-use crate::layers::{Conv2d, Flatten, Linear, MaxPool, Relu, Unflatten};
+use crate::layers::{Conv2d, Flatten, Linear, MaxPool, Relu, Reshape};
 
 /// The side of the windows.
 pub(super) const KERNEL: usize = 3;
@@ -12,9 +12,9 @@ pub(super) const KERNEL: usize = 3;
 /// Convolutions of 3 x 3 with ReLU, each followed by a pool that halves the sides; then a linear layer:
 /// `[batch, ..]` to `[batch, classes]`.
 ///
-/// Parameters start as PyTorch's, uniform within `1 / sqrt(numbers in a window)`: `conv1.weight`, `conv1.bias`,
-/// ..., `fc.weight`, `fc.bias`. The inputs of `fc` are in the order (line, column, channel). Units: `conv1`, ...,
-/// `head`. All run on the CPU only, in `f32`.
+/// Parameters start as PyTorch's, uniform within `1 / sqrt(numbers in a window)`: `conv1.weight`,
+/// `conv1.bias`, ..., `fc.weight`, `fc.bias`. The inputs of `fc` are in the order (line, column, channel).
+/// Units: `conv1`, ..., `head`. All run on the CPU only, in `f32`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
     /// Height, width and channels of the images.
@@ -90,7 +90,7 @@ impl Cnn {
             let conv = Conv2d::new(&name, [inputs, outputs], KERNEL, init, seed);
             let mut layers: Vec<Box<dyn Layer>> = Vec::new();
             if index == 0 {
-                layers.push(Box::new(Unflatten::new("images", image)));
+                layers.push(Box::new(Reshape::new("images", &image)));
             }
             layers.push(Box::new(conv.with_padding(KERNEL / 2).with_bias(init)));
             layers.push(Box::new(Relu::new(&format!("{name}.relu"))));

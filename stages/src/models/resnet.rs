@@ -4,22 +4,23 @@ use super::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
 use crate::init::Init;
 use crate::layer::Layer;
-use crate::layers::{self, BatchNorm, Conv2d, GlobalAverage, Linear, Relu};
+use crate::layers::{self, BatchNorm, Conv2d, GlobalAverage, Linear, Relu, Reshape};
 
 /// What batch norm adds to variances, as in PyTorch.
 const EPSILON: f32 = 1e-5;
 
-/// A residual network of basic blocks for small images: `[batch, height, width, channels]` to `[batch, classes]`.
-/// He et al., "Deep residual learning for image recognition" (2016), in the form for CIFAR: a stem of one 3 x 3
-/// convolution, without pooling. With `blocks` of `[2, 2, 2, 2]` and a width of 64 it is ResNet-18.
+/// A residual network of basic blocks for small images: `[batch, ..]` (height, width, channels) to `[batch,
+/// classes]`. He et al., "Deep residual learning for image recognition" (2016), in the form for CIFAR: a stem
+/// of one 3 x 3 convolution, without pooling. With `blocks` of `[2, 2, 2, 2]` and a width of 64 it is
+/// ResNet-18.
 ///
 /// A block is `relu(x + bn(conv(relu(bn(conv(x))))))`. The first block of each group but the first halves the
 /// sides and doubles the channels; there, `x` goes through a 1 x 1 convolution and a norm.
 ///
 /// Parameters have the names of torchvision: `conv1.weight`, `layer1.0.bn2.running_var`,
-/// `layer2.0.downsample.0.weight`, `fc.bias`. Convolutions start normal with deviation `sqrt(2 / (9 outputs))`
-/// (of 3 x 3), the last layer uniform within `1 / sqrt(inputs)`. Units: `stem`, `layer1.0`, ..., `head`. All run
-/// on the CPU only, in `f32`.
+/// `layer2.0.downsample.0.weight`, `fc.bias`. Convolutions start normal with deviation `sqrt(2 / (9
+/// outputs))` (of 3 x 3), the last layer uniform within `1 / sqrt(inputs)`. Units: `stem`, `layer1.0`, ...,
+/// `head`. All run on the CPU only, in `f32`.
 ///
 /// ```
 /// use pipewright_stages::models::ResNet;
@@ -96,12 +97,15 @@ impl Block {
 }
 
 impl ResNet {
+    /// The most groups of blocks.
+    pub const GROUPS: usize = 12;
+
     /// The model, not yet split.
     ///
     /// # Errors
-    /// When a size is 0, or there are no groups.
+    /// When a size is 0, or there are no groups or more than [`ResNet::GROUPS`].
     pub fn model(&self) -> Result<Model> {
-        let [height, width, channels] = self.image;
+        let image @ [height, width, channels] = self.image;
         check_positive(&[
             ("the images' height", height),
             ("the images' width", width),
@@ -109,7 +113,7 @@ impl ResNet {
             ("width", self.width),
             ("classes", self.classes),
         ])?;
-        if self.blocks.is_empty() || self.blocks.contains(&0) {
+        if self.blocks.is_empty() || self.blocks.contains(&0) || self.blocks.len() > Self::GROUPS {
             let blocks = self.blocks.clone();
             return Err(SettingError::Blocks { blocks }.into());
         }
@@ -117,6 +121,7 @@ impl ResNet {
         let stem = 2.0 * (height * width * 9 * channels * wide) as f64;
         let mut units = vec![LayerSpec::new("stem", stem, move || {
             Ok(vec![
+                Box::new(Reshape::new("images", &image)),
                 conv("conv1", [channels, wide], 3, 1, seed),
                 norm("bn1", wide),
                 Box::new(Relu::new("relu")),

@@ -28,7 +28,8 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
 
     /// Updates the weights from `update.scale` times the gradient. The gradient does not change. Makes the
     /// state if it is empty ([`Parameter::make_state`]). Called only for parameters that it
-    /// [updates](Parameter::is_optimized), by [`update`]. The ready-made optimizers follow what [`Parameter::training`] says of the learning rate and the weight decay.
+    /// [updates](Parameter::is_optimized), by [`update`]. The ready-made optimizers follow what
+    /// [`Parameter::training`] says of the learning rate and the weight decay.
     ///
     /// # Errors
     /// When the parameter is on a GPU that reports an error or cannot run this optimizer.

@@ -2,8 +2,8 @@
 //!
 //! A window's row is contiguous in an image, since channels are innermost and neighbours in a row follow each
 //! other. So a window is a few contiguous segments, and a tile of the output is summed over these where they
-//! lie. Only the border is a copy: images are put between zeros, a few at a time. The input gradient is such a
-//! product too, with the weights of each kind of pixel turned round.
+//! lie. Only the border is a copy: images are put between zeros, a few at a time. The input gradient is such
+//! a product too, with the weights of each kind of pixel turned round.
 //!
 //! Every number is summed in an order that only the sizes of an image decide. So its bits depend neither on
 //! the threads nor on the images beside it.

@@ -54,7 +54,8 @@ pub(super) fn scratch([height, width]: [usize; 2], outputs: usize, kernel: usize
     pixels * outputs.next_multiple_of(PANEL) + images * (height + kernel) * (width + kernel) * STRIP
 }
 
-/// `out += gradient of the weights`, or `=` if it is the `first`. `out` is `[inputs, kernel, kernel, outputs]`.
+/// `out += gradient of the weights`, or `=` if it is the `first`. `out` is `[inputs, kernel, kernel,
+/// outputs]`.
 pub(crate) fn add_weight_grad(
     out: &mut [f32],
     is_first: bool,
