@@ -12,6 +12,8 @@ use crate::tensor::Tensor;
 /// One layer of a [`crate::Sequential`] stage: forward, backward-input and backward-weight as three
 /// functions.
 ///
+/// Most layers need not be derived: [`crate::layers::Block`] composes ready ones.
+///
 /// These functions return [`crate::Result`]. From the engine it is `pipewright::stages::Result`, not
 /// `pipewright::Result`. Check a layer of your own with [`crate::testing::check_gradients`].
 ///
@@ -24,8 +26,8 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Whether the layer also runs on GPUs. Then its tensors and parameters are on the GPU of its stage, and
     /// it runs in `bf16` too.
     ///
-    /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it. Any
-    /// other layer runs on the CPU only, in `f32`, and so must its rank: there is no public way to launch a
+    /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it, as a
+    /// [`crate::layers::Block`] does. Any other layer run on the CPU only, in `f32`, and so must its rank: there is no public way to launch a
     /// kernel yet, and [`Tensor::f32`] reads neither a GPU's memory nor numbers of `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false

@@ -69,6 +69,7 @@
 //!   [`Adafactor`](optimizer::Adafactor), [`Sgd`](optimizer::Sgd).
 //! * Models: [`Gpt`](models::Gpt) (GPT-2), [`Llama`](models::Llama) and its kin, [`Mlp`](models::Mlp),
 //!   [`Cnn`](models::Cnn) and [`ResNet`](models::ResNet). [`Model`](models::Model) makes one of any layers.
+//! * [`Block`] composes layers of others, and needs no derivative.
 //! * A layer of your own is a type that implements [`Layer`]. [`testing::check_gradients`] checks it. It runs
 //!   on the CPU, and also on GPUs if it only calls ready layers: see [`Layer::runs_on_gpus`].
 //!

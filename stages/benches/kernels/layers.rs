@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use pipewright_stages::layers::{
     Block, Dropout, Embedding, GateForm, Gated, Gelu, GeluForm, HeadNorm, Heads, LayerNorm, Relu, RmsNorm,
+    Sigmoid,
 };
-use pipewright_stages::{ForwardContext, Init, Kept, Layer, Mode, Result, Shape, Tensor};
+use pipewright_stages::{ForwardContext, Init, Kept, Layer, Mode, Result, Shape, Tensor, chain};
 
 use crate::bounds::Needs;
 use crate::clock::{Clock, Run};
@@ -17,9 +18,10 @@ use crate::{FORMATS, ids, own, place, tensor};
 const ROWS: usize = 512;
 const DIM: usize = 256;
 
-/// Bytes that are read, changed and written for each number: one tensor becomes another, is changed in place,
-/// or is changed with the help of another.
+/// Bytes that are read, changed and written for each number: one tensor becomes another, once or twice, is
+/// changed in place, or is changed with the help of another.
 const COPIED: [f64; 3] = [4.0, 0.0, 4.0];
+const TWICE: [f64; 3] = [8.0, 0.0, 8.0];
 const CHANGED: [f64; 3] = [0.0, 4.0, 0.0];
 const WITH: [f64; 3] = [4.0, 4.0, 0.0];
 
@@ -78,6 +80,8 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     let exact = || Ok(Gelu::new("gelu, exact form", GeluForm::Exact));
     let work = [Needs::new(COPIED, 36.0, 1.0), Needs::new(WITH, 57.0, 1.0)];
     kernels.extend(each(exact, 4 * DIM, work)?);
+    let work = [Needs::new(COPIED, 19.0, 1.0), Needs::new(WITH, 21.0, 1.0)];
+    kernels.extend(each(|| Ok(Sigmoid::new("sigmoid")), 4 * DIM, work)?);
     kernels.extend(gated()?);
     let work = [Needs::new(CHANGED, 2.0, 0.0), Needs::new(WITH, 2.0, 0.0)];
     kernels.extend(each(|| Ok(Relu::new("relu")), 4 * DIM, work)?);
@@ -85,6 +89,9 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     let work = Needs::new(CHANGED, 36.0, 0.0);
     kernels.extend(each(|| Dropout::new("dropout", 0.1, 0), DIM, [work; 2])?);
     kernels.extend([residual()?, embedding(true)?, embedding(false)?]);
+    // Columns are taken out of rows and put side by side again.
+    let columns = || Ok(Block::concat("columns", [chain![], chain![]]).of_columns(&[DIM / 4, DIM - DIM / 4]));
+    kernels.extend(each(columns, DIM, [Needs::new(TWICE, 0.0, 0.0); 2])?);
     Ok(kernels)
 }
 

@@ -1,6 +1,7 @@
 //! GPT-2. Radford et al., "Language models are unsupervised multitask learners" (2019).
 
 use super::{LayerSpec, Model};
+use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::init::Init;
 use crate::layer::Layer;
@@ -65,8 +66,8 @@ impl Gpt {
     }
 
     fn embed(self) -> Result<Vec<Box<dyn Layer>>> {
-        let embedding = Embedding::new("embed", self.vocab, self.context, self.dim, self.seed);
-        let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(embedding)];
+        let table = Embedding::new("embed", self.vocab, self.context, self.dim, self.seed);
+        let mut layers = chain![table];
         self.push_dropout(&mut layers, "embed")?;
         Ok(layers)
     }
@@ -74,37 +75,27 @@ impl Gpt {
     fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
         let (name, dim) = (format!("h.{index}.attn"), self.dim);
         let norm = LayerNorm::new(&format!("h.{index}.ln_1"), dim);
-        let projection = self.linear(&format!("{name}.c_proj"), [dim, dim], self.residual_deviation());
-        let mut layers: Vec<Box<dyn Layer>> = vec![
-            Box::new(Recomputed::new(
-                norm,
-                self.linear(&format!("{name}.c_attn"), [dim, 3 * dim], DEVIATION),
-            )),
-            Box::new(Attention::new(&name, dim, self.heads)?),
-            Box::new(projection),
-        ];
+        let qkv = self.linear(&format!("{name}.c_attn"), [dim, 3 * dim], DEVIATION);
+        let out = self.linear(&format!("{name}.c_proj"), [dim, dim], self.residual_deviation());
+        let attend = Attention::new(&name, dim, self.heads)?;
+        let mut layers = chain![Recomputed::new(norm, qkv), attend, out];
         self.push_dropout(&mut layers, &name)?;
-        Ok(vec![Box::new(Block::residual(&name, layers))])
+        Ok(chain![Block::residual(&name, layers)])
     }
 
     fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
         let (name, dim) = (format!("h.{index}.mlp"), self.dim);
         let norm = LayerNorm::new(&format!("h.{index}.ln_2"), dim);
+        let wide = self.linear(&format!("{name}.c_fc"), [dim, 4 * dim], DEVIATION);
         let gelu = Gelu::new(&name, GeluForm::Tanh);
-        let projection = self.linear(
+        let out = self.linear(
             &format!("{name}.c_proj"),
             [4 * dim, dim],
             self.residual_deviation(),
         );
-        let mut layers: Vec<Box<dyn Layer>> = vec![
-            Box::new(Recomputed::new(
-                norm,
-                self.linear(&format!("{name}.c_fc"), [dim, 4 * dim], DEVIATION),
-            )),
-            Box::new(Recomputed::new(gelu, projection)),
-        ];
+        let mut layers = chain![Recomputed::new(norm, wide), Recomputed::new(gelu, out)];
         self.push_dropout(&mut layers, &name)?;
-        Ok(vec![Box::new(Block::residual(&name, layers))])
+        Ok(chain![Block::residual(&name, layers)])
     }
 
     fn head(self) -> Result<Vec<Box<dyn Layer>>> {
@@ -114,10 +105,7 @@ impl Gpt {
             let dims = [self.vocab, self.dim];
             head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed).tied())?;
         }
-        Ok(vec![Box::new(Recomputed::new(
-            LayerNorm::new("ln_f", self.dim),
-            head,
-        ))])
+        Ok(chain![Recomputed::new(LayerNorm::new("ln_f", self.dim), head)])
     }
 
     fn linear(self, name: &str, sizes: [usize; 2], deviation: f32) -> Linear {

@@ -122,16 +122,9 @@ impl Llama {
 
     fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
         let (name, norm) = (format!("h.{index}.mlp"), self.norm(&format!("h.{index}.ln_2")));
-        let (gate, down) = (Gated::new(&name, GateForm::Silu), self.down(&name));
         let inner = match self.experts {
-            Some(routing) => chain![
-                norm,
-                Experts::new(&name, [self.dim, self.ffn], routing, INIT, self.seed)?
-            ],
-            None => chain![
-                Recomputed::new(norm, self.gate_up(&name)),
-                Recomputed::new(gate, down)
-            ],
+            Some(routing) => chain![norm, self.choosing(&name, routing)?],
+            None => chain![Recomputed::new(norm, self.gate_up(&name)), self.down(&name)],
         };
         Ok(chain![Block::residual(&name, inner)])
     }
@@ -166,9 +159,14 @@ impl Llama {
         gate_up.with_parts([part("gate"), part("up")]).without_bias()
     }
 
-    fn down(self, name: &str) -> Linear {
-        self.linear(&format!("{name}.down"), [self.ffn, self.dim])
-            .without_bias()
+    /// The gate, and the product after it.
+    fn down(self, name: &str) -> Recomputed<Gated> {
+        let down = self.linear(&format!("{name}.down"), [self.ffn, self.dim]);
+        Recomputed::new(Gated::new(name, GateForm::Silu), down.without_bias())
+    }
+
+    fn choosing(self, name: &str, routing: Routing) -> Result<Experts> {
+        Experts::new(name, [self.dim, self.ffn], routing, INIT, self.seed)
     }
 
     fn norm(self, name: &str) -> RmsNorm {

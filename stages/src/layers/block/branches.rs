@@ -22,7 +22,7 @@ pub(super) enum Join {
     Concat,
 }
 
-/// How many branches need no memory of their own for what goes into them and comes out.
+/// A block of up to so many branches allocates nothing in a steady step.
 const FEW: usize = 4;
 
 /// Branches, of which each has the whole input, or columns of its own.
@@ -149,6 +149,7 @@ impl Branches {
         let outputs: SmallVec<[Tensor; FEW]> = outputs.map(|[output]| output).collect();
         let shapes = branches.iter().map(|(_, input)| *input);
         let grads = self.output_grads(grad, &outputs, shapes)?;
+        drop(outputs);
         let mut pending = List::with_room(count);
         let mut input_grads = SmallVec::<[Option<Tensor>; FEW]>::new();
         for ((chain, (kept, _)), grad) in self.chains.iter_mut().zip(branches).zip(grads) {
