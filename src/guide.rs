@@ -43,6 +43,7 @@ pages! {
     inside: "../book/src/inside.md",
     example_gpt: "../book/src/example-gpt.md",
     example_mnist: "../book/src/example-mnist.md",
+    example_resnet: "../book/src/example-resnet.md",
     example_stage: "../book/src/example-stage.md",
     config: "../book/src/config.md",
     command_line: "../book/src/command-line.md",
