@@ -58,7 +58,7 @@ fn masked(bytes: &[u8]) -> u32 {
             };
         }
     }
-    ((!crc >> 15) | (!crc << 17)).wrapping_add(0xa282_ead8)
+    (!crc).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 fn read(folder: &Path) -> Scalars {
