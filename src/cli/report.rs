@@ -1,20 +1,22 @@
 //! `pipewright report`: a run as a page.
 
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use super::out::{Out, Replace};
 use crate::Result;
-use crate::report::{Record, page};
+use crate::report::{Record, page, serve};
 
 /// Show a run as a page: losses, speed, bubble, memory, the traced step, settings.
 ///
 /// The page is one HTML file, which needs no network. It shows a run that still trains up to its last whole
-/// line; write it again for the steps since then.
+/// line; with --serve it follows the run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   pipewright report runs/gpt-text
-  pipewright report runs/gpt-text runs/four --out both.html")]
+  pipewright report runs/gpt-text runs/four --out both.html
+  pipewright report runs/gpt-text --serve")]
 pub(super) struct Args {
     /// The folder of a run
     run: PathBuf,
@@ -23,23 +25,46 @@ pub(super) struct Args {
     /// Where the page goes, instead of report.html in the folder of the run
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write no file, but show the page in a browser while the run goes: on this port of this machine
+    /// (without one: 6080), or on an address and port that others reach too
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true, default_missing_value = "6080",
+        value_parser = address, conflicts_with = "out"
+    )]
+    serve: Option<SocketAddr>,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let runs = read([Some(&args.run), args.other.as_ref()])?;
-    let path = args.out.clone().unwrap_or_else(|| runs[0].dir().report());
-    let out = Out::check(&path, Replace::Page)?;
+    let paths = [Some(&args.run), args.other.as_ref()];
+    let runs: Vec<Record> = paths
+        .into_iter()
+        .flatten()
+        .map(|path| Record::read(path))
+        .collect::<Result<_>>()?;
     for notice in runs.iter().flat_map(Record::notices) {
         eprintln!("warning: {notice}");
     }
+    if let Some(address) = args.serve {
+        return serve(runs, address, told);
+    }
+    let path = args.out.clone().unwrap_or_else(|| runs[0].dir().report());
+    let out = Out::check(&path, Replace::Page)?;
     out.write(&page(&runs, false))?;
     super::print(&format!("{}\n", path.display()))
 }
 
-fn read(paths: [Option<&PathBuf>; 2]) -> Result<Vec<Record>> {
-    paths
-        .into_iter()
-        .flatten()
-        .map(|path| Record::read(Path::new(path)))
-        .collect()
+/// Says where the page is.
+fn told(address: SocketAddr) -> Result<()> {
+    if !address.ip().is_loopback() {
+        eprintln!("warning: whoever reaches {address} can read the run: its numbers, settings and history");
+    }
+    super::print(&format!("http://{address} shows the run; Ctrl-C ends this\n"))
+}
+
+/// An address and a port. A port alone can be reached from this machine only.
+fn address(text: &str) -> std::result::Result<SocketAddr, String> {
+    let port = text.parse().map(|port: u16| (Ipv4Addr::LOCALHOST, port).into());
+    port.or_else(|_| text.parse()).map_err(|_| {
+        "expected a port such as 6080, or an address and a port such as 10.0.0.1:6080".to_owned()
+    })
 }

@@ -11,6 +11,7 @@ use super::style::CHART;
 const RIGHT: f64 = 18.0;
 /// Lines with at most so many points have a dot at each.
 const DOTS: usize = 48;
+const FEW: usize = 12;
 /// The length of a line in the legend.
 const SAMPLE: f64 = 20.0;
 
@@ -111,8 +112,8 @@ impl Chart<'_> {
     }
 
     fn steps(&self) -> Axis {
-        let last = self.points().map(|point| point.step).fold(0.0, f64::max);
-        Axis::from_zero(last)
+        let last = self.lines.iter().map(|line| line.series.last_step()).max();
+        Axis::from_zero(last.unwrap_or(0) as f64)
     }
 
     fn values(&self) -> Axis {
@@ -187,7 +188,7 @@ impl Plot {
             page.text_at(x, self.bottom + 16.0, "k m", &label);
         }
         page.path("x", &marks);
-        page.text_at((self.left + self.right) / 2.0, self.bottom + 33.0, "s m", "step");
+        page.text_at((self.left + self.right) / 2.0, self.bottom + 33.0, "m", "step");
     }
 
     fn line(&self, page: &mut Page, line: &Line<'_>) {
@@ -214,7 +215,8 @@ impl Plot {
             escaped(&line.name),
             through(places())
         ));
-        if points.len() <= DOTS {
+        // Dots of the second run would hide the line of the first.
+        if points.len() <= if line.is_dashed { FEW } else { DOTS } {
             for (x, y) in places() {
                 page.add(&format!(
                     "<circle class=\"f{}\" cx=\"{}\" cy=\"{}\" r=\"2.4\"/>",

@@ -25,6 +25,7 @@ pub(crate) struct Series {
     each: u32,
     /// The values of the next point.
     open: Option<(Point, u32)>,
+    last_step: u64,
 }
 
 impl Default for Series {
@@ -33,6 +34,7 @@ impl Default for Series {
             points: Vec::new(),
             each: 1,
             open: None,
+            last_step: 0,
         }
     }
 }
@@ -49,6 +51,7 @@ impl Series {
             low: value,
             high: value,
         };
+        self.last_step = step;
         let (point, count) = match self.open {
             Some((point, count)) => (joined((point, count), (one, 1)), count + 1),
             None => (one, 1),
@@ -70,6 +73,11 @@ impl Series {
     pub(crate) fn points(&self) -> impl Iterator<Item = Point> {
         let open = self.open.map(|(point, _)| point);
         self.points.iter().copied().chain(open)
+    }
+
+    /// The step of the last value.
+    pub(crate) fn last_step(&self) -> u64 {
+        self.last_step
     }
 
     /// The most values that a point has.

@@ -166,6 +166,14 @@ pub enum RunError {
         /// Why it cannot be used.
         source: metrics_exporter_prometheus::BuildError,
     },
+    /// The address that a page should be served on cannot be used.
+    #[error("cannot serve the page on {address}: {source}; choose another port with --serve=PORT")]
+    Serve {
+        /// The address.
+        address: SocketAddr,
+        /// Why it cannot be used.
+        source: std::io::Error,
+    },
     /// The system does not let the process watch for signals.
     #[error("cannot watch for interruptions: {source}")]
     Signals {

@@ -49,9 +49,11 @@ pub(super) fn others(runs: &[Record]) -> Vec<String> {
     let targets = runs.iter().find_map(|run| run.about.loss.as_ref());
     let targets = targets.map_or("targets".to_owned(), |unit| format!("{}s", unit.target));
     let charts: [(String, String, Values); 4] = [
-        ("Learning rate".to_owned(), "learning rate".to_owned(), |steps| {
-            &steps.learning_rate
-        }),
+        (
+            "Learning rate".to_owned(),
+            "learning rate of the step".to_owned(),
+            |steps| &steps.learning_rate,
+        ),
         ("Speed".to_owned(), format!("{targets} a second"), |steps| {
             &steps.rate
         }),

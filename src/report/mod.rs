@@ -9,8 +9,10 @@ mod numbers;
 mod page;
 mod ranks;
 mod record;
+mod serve;
 mod steps;
 mod tables;
 
 pub(crate) use page::{MARK, page};
 pub(crate) use record::Record;
+pub(crate) use serve::serve;

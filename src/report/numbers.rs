@@ -15,6 +15,14 @@ pub(super) fn rounded(value: f64) -> String {
     }
 }
 
+/// A whole number with its thousands apart: `1,000,000`.
+pub(super) fn whole(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev();
+    let groups: Vec<_> = groups.map(|group| String::from_utf8_lossy(group)).collect();
+    groups.join(",")
+}
+
 /// A share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)

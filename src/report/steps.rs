@@ -1,7 +1,7 @@
 //! The numbers of a run's steps, as `metrics.jsonl` has them.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use crate::draw::Series;
@@ -30,8 +30,9 @@ pub(super) struct Steps {
     pub(super) ranks: Ranks,
     /// Lines that could not be read.
     pub(super) damaged: u64,
-    /// The bytes that were read.
+    /// The bytes that were read, and the last line of them.
     bytes: u64,
+    last_line: Vec<u8>,
 }
 
 /// What each rank did, since the number of ranks last changed.
@@ -47,23 +48,36 @@ pub(super) struct Ranks {
 }
 
 impl Steps {
-    /// Reads the whole lines that were added to a file since the last time. If the file is shorter now, as
-    /// that of a run that was resumed may be, it is read anew.
+    /// Reads the whole lines that were added to a file since the last time. If what was read before is no
+    /// longer there, because a run that was resumed repeats steps, the file is read anew.
     pub(super) fn update(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
-        if file.metadata()?.len() < self.bytes {
+        if !self.goes_on(&mut file)? {
             *self = Self::default();
+            file.rewind()?;
         }
-        file.seek(SeekFrom::Start(self.bytes))?;
         let mut lines = Lines::new(file);
         while let Some(line) = lines.next()? {
             self.bytes += line.len() as u64;
+            self.last_line.clear();
+            self.last_line.extend_from_slice(line);
             match serde_json::from_slice::<Line>(line) {
                 Ok(line) => self.add(&line),
                 Err(_) => self.damaged += 1,
             }
         }
         Ok(())
+    }
+
+    /// Whether the last line that was read is still where it was. Then the file is behind it.
+    fn goes_on(&self, file: &mut File) -> io::Result<bool> {
+        let mut there = vec![0; self.last_line.len()];
+        file.seek(SeekFrom::Start(self.bytes - there.len() as u64))?;
+        match file.read_exact(&mut there) {
+            Ok(()) => Ok(there == self.last_line),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn add(&mut self, line: &Line) {

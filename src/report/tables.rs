@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::numbers::{bytes, duration, percent, rounded};
+use super::numbers::{bytes, duration, percent, rounded, whole};
 use super::record::Record;
 use crate::plan::RankMemory;
 
@@ -21,13 +21,13 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
     let loss = |run: &Record| run.steps.last_loss.map(rounded);
     let best = |run: &Record| {
         let (loss, done) = run.steps.best?;
-        Some(format!("{} after {done} steps", rounded(loss)))
+        Some(format!("{} after {} steps", rounded(loss), whole(done)))
     };
     let steps = |run: &Record| {
         let of = run
             .planned_steps
-            .map_or(String::new(), |steps| format!(" of {steps}"));
-        Some(format!("{}{of}", run.steps.done))
+            .map_or(String::new(), |steps| format!(" of {}", whole(steps)));
+        Some(format!("{}{of}", whole(run.steps.done)))
     };
     let rate = |run: &Record| run.steps.mean_rate().map(rounded);
     let predicted = |run: &Record| {
@@ -44,14 +44,14 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
         Some(format!("{}, bubble {bubble}", duration(mean)))
     };
     let targets = runs.iter().find_map(|run| run.about.loss.as_ref());
-    let targets = targets.map_or("Targets".to_owned(), |unit| format!("{}s", unit.target));
+    let targets = targets.map_or("targets".to_owned(), |unit| format!("{}s", unit.target));
     let rows: [(String, &Figure); 7] = [
         ("Steps".to_owned(), &steps),
         ("Last training loss".to_owned(), &loss),
         ("Lowest validation loss".to_owned(), &best),
-        (format!("{targets} a second, mean"), &rate),
-        ("Step, mean".to_owned(), &measured),
-        ("Step, predicted".to_owned(), &predicted),
+        (format!("Mean {targets} a second"), &rate),
+        ("Mean step".to_owned(), &measured),
+        ("Predicted step".to_owned(), &predicted),
         ("Time in steps".to_owned(), &|run| {
             Some(duration(run.steps.seconds))
         }),
@@ -109,7 +109,7 @@ pub(super) fn planned_memory(run: &Record) -> Option<Markup> {
     (!ranks.is_empty()).then(|| {
         html! {
             details { summary { "Planned memory of " (run.name) }
-                div.wide tabindex="0" role="region" aria-label="Planned memory" { table {
+                div.wide tabindex="0" role="region" aria-label="Planned memory" { table.figures {
                     thead { tr { th { "rank" } @for (name, _) in parts { th { (name) } } } }
                     tbody { @for (rank, held) in ranks.iter().enumerate() {
                         tr { th { (rank) } @for (_, of) in parts { td { (bytes(of(held))) } } }
@@ -130,7 +130,7 @@ pub(super) fn history(run: &Record) -> Option<Markup> {
                     tbody { @for entry in run.history.iter().rev().take(EVENTS) {
                         tr {
                             td { (entry.time.replace('T', " ").replace('Z', "")) }
-                            td { (entry.step) }
+                            td { (whole(entry.step)) }
                             td { (entry.event) }
                         }
                     } }
