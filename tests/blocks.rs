@@ -84,7 +84,7 @@ proptest! {
 
 #[test]
 fn adapters_reach_all_linear_layers_inside() {
-    let contents = model()
+    let contents = model_of_blocks()
         .and_then(|model| model.contents())
         .expect("the model can be built");
     let targets: Vec<&String> = contents.iter().flat_map(|unit| &unit.targets).collect();
