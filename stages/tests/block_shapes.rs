@@ -6,6 +6,7 @@ use common::{tensor, train};
 use pipewright_stages::layers::{Attention, Block, LayerNorm, Linear, Recomputed, Reshape};
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, ForwardContext, Init, Layer, Mode, Shape, Tensor, chain};
+use proptest::prelude::*;
 
 type Layers = Vec<Box<dyn Layer>>;
 
@@ -60,6 +61,46 @@ fn what_does_not_fit_is_refused_by_name() {
     ];
     for (block, expected) in cases {
         assert_eq!(refusal(&block, &[2, 4]), expected);
+    }
+}
+
+proptest! {
+    /// Whatever fits or not: `output_shape` says what forward does, and nothing panics.
+    #[test]
+    fn output_shape_tells_what_forward_does(
+        dims in prop::collection::vec(0_usize..4, 0..4),
+        outputs in prop::collection::vec(0_usize..4, 0..4),
+        widths in prop::option::of(prop::collection::vec(0_usize..4, 0..4)),
+        join in 0_usize..3,
+        times in 0_usize..3,
+    ) {
+        // A branch from 2 numbers to so many, or without layers.
+        let branch = |&outputs: &usize| match outputs {
+            0 => chain![],
+            outputs => chain![linear("fc", 2, outputs)],
+        };
+        let branches = outputs.iter().map(branch);
+        let block = match join {
+            0 => Block::sum("block", branches),
+            1 => Block::product("block", branches),
+            _ => Block::concat("block", branches),
+        };
+        let block = match &widths {
+            Some(widths) => block.of_columns(widths),
+            None => block,
+        };
+        let mut block = block.repeated(times);
+        let expected = block.output_shape(&Shape::f32(&dims));
+        let forward = block.forward(train(0), tensor("x", &dims));
+        match (expected, forward) {
+            (Ok(shape), Ok((output, kept))) => {
+                prop_assert_eq!(*output.shape(), shape);
+                let input_grad = block.backward_input(kept, output).unwrap().0.unwrap();
+                prop_assert_eq!(input_grad.dims(), &dims[..]);
+            }
+            (Err(expected), Err(got)) => prop_assert_eq!(expected, got),
+            (expected, got) => prop_assert!(false, "{expected:?}, but forward: {got:?}"),
+        }
     }
 }
 
