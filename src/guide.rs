@@ -14,6 +14,7 @@ pages! {
     first_run: "../book/src/first-run.md",
     launch: "../book/src/launch.md",
     layers: "../book/src/layers.md",
+    layers_in_config: "../book/src/layers-in-config.md",
     schedules: "../book/src/schedules.md",
     replicas: "../book/src/replicas.md",
     one_stage: "../book/src/one-stage.md",

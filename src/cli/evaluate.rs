@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let begun = Instant::now();
     let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
-    let of_tokens = config.model.kind.takes_tokens();
+    let of_tokens = config.reads_tokens();
     let printed = Printed {
         loss: evaluation.loss,
         perplexity: of_tokens.then(|| evaluation.loss.exp()),

@@ -55,7 +55,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let name = format!("the config in {}", from.display());
     let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
     let Some(architecture) = compose::architecture(&config) else {
-        return Err(CommandError::WritesNoText { folder: from }.into());
+        let kind = config.model.kind.name();
+        return Err(CommandError::WritesNoText { folder: from, kind }.into());
     };
     let mut model = starting_at_zero(|| compose::model(&config)?.whole().map_err(Error::from))?;
     checkpoint.read_weights(model.parameters())?;

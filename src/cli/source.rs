@@ -49,7 +49,8 @@ impl Source {
         let name = format!("the config in {}", folder.display());
         let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
         let Some(architecture) = compose::architecture(&config) else {
-            return Err(CommandError::WritesNoText { folder }.into());
+            let kind = config.model.kind.name();
+            return Err(CommandError::WritesNoText { folder, kind }.into());
         };
         let mut text = Text {
             tokenizer: compose::tokenizer(&config)?,

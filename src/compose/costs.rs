@@ -84,7 +84,7 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         add: cluster.add,
         sharded: config.divides_updates(),
     };
-    let Sizes { units, .. } = sizes(config);
+    let Sizes { units, .. } = sizes(config)?;
     let numbers: Vec<u64> = match trained(config)? {
         Some(units) => units.into_iter().map(|numbers| numbers.trained).collect(),
         None => units.iter().map(|unit| unit.weights).collect(),

@@ -176,6 +176,7 @@ impl Opened {
         let model = &config.model;
         let classes = match model.kind {
             ModelKind::Mlp => model.sizes.0.last().copied(),
+            ModelKind::Stack => None,
             _ => Some(model.classes),
         };
         classes.map_or(Ok(()), |classes| all.check_classes(classes))?;

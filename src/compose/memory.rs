@@ -22,7 +22,7 @@ const F32: f64 = 4.0;
 /// # Errors
 /// As for [`places`]. Also when the plan belongs to another config.
 pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
-    let Sizes { input, target, .. } = sizes(config);
+    let Sizes { input, target, .. } = sizes(config)?;
     let (estimated, stages) = each_stage(config, plan)?;
     let costs = match &plan.costs {
         Some(measured) => measured.stages(&plan.counts)?,
@@ -79,7 +79,7 @@ pub fn estimated_costs(config: &Config, plan: &PipelinePlan, bytes: f64) -> Resu
 /// What each stage keeps of a micro-batch, and what it needs under any schedule.
 fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, Vec<StageMemory>)> {
     let schedule = plan.replicas.largest();
-    let Sizes { units, input, .. } = sizes(config);
+    let Sizes { units, input, .. } = sizes(config)?;
     let how = recomputed_by_stage(config, plan.counts.len())?;
     let places = places(config, schedule.ranks())?;
     let per_weight = PerWeight::of(config, plan);
@@ -87,7 +87,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     let mut left = units.as_slice();
     let (mut unit, mut all_frozen) = (0, true);
     // Images are read in the format of the activations. Ids have four bytes.
-    let bytes = match config.model.kind.takes_tokens() {
+    let bytes = match config.reads_tokens() {
         true => F32,
         false => places[0].dtype.bytes() as f64,
     };

@@ -14,6 +14,7 @@ mod places;
 mod plan;
 mod rules;
 mod schedule;
+mod stack;
 mod tokenized;
 mod trained;
 
@@ -25,6 +26,7 @@ pub use model::{adapted, architecture, model, stages};
 pub use pipeline::{launch, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{PipelinePlan, plan};
+pub use stack::{LayerPlace, register_layer};
 pub use tokenized::tokenizer;
 
 use crate::config::Config;

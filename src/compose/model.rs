@@ -8,6 +8,7 @@ use pipewright_stages::models::{Cnn, Gpt, Llama, Mlp, Model, ResNet, UnitSizes};
 use pipewright_stages::{Error, Recompute, RecomputedStage, Sequential, StageBuilder, recompute};
 
 use super::rules::with_rules;
+use super::stack;
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::{Result, ValueProblem};
 use crate::pretrained::{Architecture, Family, Target, Weights, open_adapters, start_from};
@@ -22,6 +23,7 @@ pub fn model(config: &Config) -> Result<Model> {
 
 fn untrained(config: &Config) -> Result<Model> {
     match kind(config) {
+        Kind::Stack => stack::model(config),
         Kind::OfTokens(architecture) => architecture.model(),
         Kind::Mlp(mlp) => mlp.model().map_err(Into::into),
         Kind::Cnn(cnn) => cnn.model().map_err(Into::into),
@@ -39,12 +41,14 @@ enum Kind {
     Mlp(Mlp),
     Cnn(Cnn),
     ResNet(ResNet),
+    Stack,
 }
 
 fn kind(config: &Config) -> Kind {
     let (model, seed) = (&config.model, config.model.seed);
     match (model.kind, architecture(config)) {
         (_, Some(architecture)) => Kind::OfTokens(architecture),
+        (ModelKind::Stack, _) => Kind::Stack,
         (ModelKind::Cnn, _) => Kind::Cnn(Cnn {
             image: config.image(),
             channels: model.channels.0.clone(),
@@ -143,27 +147,32 @@ pub(super) struct Sizes {
     pub(super) target: u64,
 }
 
-pub(super) fn sizes(config: &Config) -> Sizes {
+pub(super) fn sizes(config: &Config) -> Result<Sizes> {
     let rows = config.micro_batch_size();
     let of_images = |units, numbers: usize| Sizes {
         units,
         input: (rows * numbers) as u64,
         target: rows as u64,
     };
+    let of_tokens = |units| Sizes {
+        units,
+        input: (rows * config.data.seq) as u64,
+        target: (rows * config.data.seq) as u64,
+    };
     let pixels = || config.image().iter().product();
-    match kind(config) {
-        Kind::OfTokens(architecture) => {
-            let tokens = (rows * config.data.seq) as u64;
-            Sizes {
-                units: architecture.unit_sizes(rows, config.data.seq),
-                input: tokens,
-                target: tokens,
+    Ok(match kind(config) {
+        Kind::Stack => {
+            let units = stack::unit_sizes(config, rows)?;
+            match config.reads_tokens() {
+                true => of_tokens(units),
+                false => of_images(units, pixels()),
             }
         }
+        Kind::OfTokens(architecture) => of_tokens(architecture.unit_sizes(rows, config.data.seq)),
         Kind::Mlp(mlp) => of_images(mlp.unit_sizes(rows), mlp.sizes.first().copied().unwrap_or(0)),
         Kind::Cnn(cnn) => of_images(cnn.unit_sizes(rows), pixels()),
         Kind::ResNet(resnet) => of_images(resnet.unit_sizes(rows), pixels()),
-    }
+    })
 }
 
 /// The stages of the model. `counts` are the layers of each. They recompute as `pipeline.recompute` says. If

@@ -101,7 +101,7 @@ fn positive(config: &Config) -> Result<()> {
 
 fn data(config: &Config) -> Result<()> {
     let data = &config.data;
-    let takes_images = !config.model.kind.takes_tokens();
+    let takes_images = !config.reads_tokens();
     config.require(takes_images == data.kind.has_images(), "data.kind", || {
         let model = config.model.kind.name();
         let (takes, to) = match takes_images {

@@ -27,12 +27,15 @@ const TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwen3"
 /// Llama and its kin.
 const LLAMAS: &[&str] = &["llama", "mistral", "mixtral", "qwen2", "qwen3"];
 
+/// The models that may read tokens.
+const OF_TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwen3", "stack"];
+
 /// The models of convolutions.
 const CONVOLUTIONS: &[&str] = &["cnn", "resnet"];
 
-const RULES: [Rule; 49] = [
+const RULES: [Rule; 50] = [
     rule("model", "path", "kind", TOKENS),
-    rule("model", "vocab", "kind", TOKENS),
+    rule("model", "vocab", "kind", OF_TOKENS),
     rule("model", "dim", "kind", TOKENS),
     rule("model", "layers", "kind", TOKENS),
     rule("model", "heads", "kind", TOKENS),
@@ -54,11 +57,12 @@ const RULES: [Rule; 49] = [
     rule("model", "window", "kind", &["mistral", "mixtral"]),
     rule("model", "dropout", "kind", &["gpt", "mlp"]),
     rule("model", "sizes", "kind", &["mlp"]),
-    rule("model", "image", "kind", CONVOLUTIONS),
+    rule("model", "image", "kind", &["cnn", "resnet", "stack"]),
     rule("model", "classes", "kind", CONVOLUTIONS),
     rule("model", "channels", "kind", &["cnn"]),
     rule("model", "blocks", "kind", &["resnet"]),
     rule("model", "width", "kind", &["resnet"]),
+    rule("model", "stack", "kind", &["stack"]),
     rule(
         "data",
         "tokenizer",

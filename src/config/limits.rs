@@ -48,6 +48,7 @@ pub(super) fn check(config: &Config) -> Result<()> {
         ModelKind::Mlp => mlp(config),
         ModelKind::Cnn => cnn(config),
         ModelKind::Resnet => resnet(config),
+        ModelKind::Stack => Ok(()),
         _ => tokens(config),
     }
 }

@@ -66,7 +66,7 @@ pub struct Model {
     pub tied: bool,
     /// mlp: the widths, input and output included.
     pub sizes: Sizes,
-    /// cnn, resnet: height, width and channels of the images. Default: those of MNIST or CIFAR-10, by
+    /// cnn, resnet, stack: height, width and channels of the images. Default: those of MNIST or CIFAR-10, by
     /// `data.kind`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Sizes>,
@@ -82,6 +82,9 @@ pub struct Model {
     pub dropout: f64,
     /// The seed of the starting weights and of dropout.
     pub seed: u64,
+    /// stack: the layers. Each has a `kind`, and the settings of that kind.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stack: Vec<toml::Table>,
 }
 
 /// The models a config can name.
@@ -106,13 +109,15 @@ pub enum ModelKind {
     Cnn,
     /// A residual network over images.
     Resnet,
+    /// Layers that the config lists.
+    Stack,
 }
 
 impl ModelKind {
     /// The family of a Llama or one of its kin.
     pub fn family(self) -> Option<Family> {
         match self {
-            Self::Gpt | Self::Mlp | Self::Cnn | Self::Resnet => None,
+            Self::Gpt | Self::Mlp | Self::Cnn | Self::Resnet | Self::Stack => None,
             Self::Llama => Some(Family::Llama),
             Self::Mistral => Some(Family::Mistral),
             Self::Mixtral => Some(Family::Mixtral),
@@ -133,13 +138,14 @@ impl ModelKind {
             (Self::Mlp, _) => "mlp",
             (Self::Cnn, _) => "cnn",
             (Self::Resnet, _) => "resnet",
+            (Self::Stack, _) => "stack",
             _ => "gpt",
         }
     }
 
-    /// Whether it reads tokens.
+    /// Whether it is a model of tokens.
     pub fn takes_tokens(self) -> bool {
-        !matches!(self, Self::Mlp | Self::Cnn | Self::Resnet)
+        !matches!(self, Self::Mlp | Self::Cnn | Self::Resnet | Self::Stack)
     }
 }
 
@@ -188,6 +194,7 @@ impl Default for Model {
             width: 64,
             dropout: 0.0,
             seed: 1,
+            stack: Vec::new(),
         }
     }
 }

@@ -7,7 +7,7 @@ use toml::Table;
 
 use super::data::{Data, DataKind};
 use super::kinds;
-use super::model::Model;
+use super::model::{Model, ModelKind};
 use super::optimizer::Optimizer;
 use super::sections::{Checkpoint, Launch, Metrics, Pipeline, SyncKind, Train};
 use super::training::Lora;
@@ -129,7 +129,15 @@ impl Config {
         }
     }
 
-    /// cnn, resnet: height, width and channels of the images.
+    /// Whether the model reads tokens. A stack reads what the data has.
+    pub fn reads_tokens(&self) -> bool {
+        match self.model.kind {
+            ModelKind::Stack => !self.data.kind.has_images(),
+            kind => kind.takes_tokens(),
+        }
+    }
+
+    /// cnn, resnet, stack: height, width and channels of the images.
     pub fn image(&self) -> [usize; 3] {
         let given = self.model.image.as_ref().map(|image| image.0.as_slice());
         match (given, self.data.kind) {

@@ -19,6 +19,10 @@ pub(super) fn check(config: &Config) -> Result<()> {
             ValueProblem::Widths(sizes.clone())
         });
     }
+    if model.kind == ModelKind::Stack {
+        let has_three = model.image.as_ref().is_none_or(|image| image.0.len() == 3);
+        return config.require(has_three, "model.image", || ModelProblem::Image.into());
+    }
     if model.kind.has_convolutions() {
         return convolutions(config);
     }

@@ -38,11 +38,17 @@ pub enum CommandError {
         /// The parameter.
         parameter: String,
     },
-    /// A checkpoint of a model that does not generate text.
-    #[error("{}: only a model of tokens writes text, and this one is a perceptron", folder.display())]
+    /// A checkpoint of a model that does not write text.
+    #[error(
+        "{}: only a gpt, a llama or one of its kin writes text and can be exported, and this is a model of kind \
+         \"{kind}\"",
+        folder.display()
+    )]
     WritesNoText {
         /// The checkpoint.
         folder: PathBuf,
+        /// The kind of the model.
+        kind: &'static str,
     },
     /// There is no checkpoint at a path.
     #[error("{} is neither a checkpoint nor a run that has one: train first", path.display())]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use super::ValueProblem;
+use super::stack::StackProblem;
 
 /// Where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,9 @@ impl fmt::Display for Origin {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// A kind of layers of one's own that configs cannot name.
+    #[error(transparent)]
+    OwnLayer(#[from] StackProblem),
     /// A file that is not TOML. A key that occurs twice in a section is such a mistake too.
     #[error("{origin}: {}{}", source.message(), shown(text))]
     Syntax {

@@ -24,6 +24,7 @@ mod run;
 pub mod schedule;
 mod schedule_file;
 mod secret;
+mod stack;
 mod tokenizer;
 mod value;
 
@@ -51,6 +52,7 @@ pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
 pub use secret::{SecretError, SecretOf};
+pub use stack::StackProblem;
 pub use tokenizer::TokenizerProblem;
 pub use value::ValueProblem;
 

@@ -3,6 +3,7 @@
 use super::model::ModelProblem;
 use super::optimizer::OptimizerProblem;
 use super::rule::RuleProblem;
+use super::stack::StackProblem;
 use super::{Error, ScheduleFileProblem};
 
 /// What is wrong with a value of a config.
@@ -82,6 +83,9 @@ pub enum ValueProblem {
     /// A rule about what is trained that cannot be followed.
     #[error(transparent)]
     Rule(#[from] RuleProblem),
+    /// A layer of the model that cannot be made.
+    #[error(transparent)]
+    Stack(#[from] StackProblem),
     /// A setting of the optimizer that cannot be.
     #[error(transparent)]
     Optimizer(#[from] OptimizerProblem),
