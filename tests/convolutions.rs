@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use common::{RandomRows, Recipe, recipe_of};
 use pipewright::config::Config;
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
 use pipewright::plan::Costs;
 use pipewright::schedule::Schedule;
 use pipewright::stages::layers::{BatchNorm, GroupNorm};
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Cnn, LayerSpec, Model, ResNet, Rules};
-use pipewright::stages::{Recompute, Stage, Training, recompute};
+use pipewright::stages::optimizer::LearningRate;
+use pipewright::stages::{Recompute, Shape, Stage, Tensor, Training, recompute, rng};
 use pipewright::{Pipeline, SyncMode};
 use proptest::prelude::*;
 
@@ -219,6 +222,86 @@ fn a_checkpoint_has_the_running_means_and_evaluates_alike_for_any_cut() {
                 "{what:?}, {stages} stages"
             );
         }
+    }
+}
+
+/// Bars in noise: of class 0 along a line, of class 1 along a column.
+struct Bars;
+
+const BAR_SIDE: usize = 8;
+const BAR_ROWS: usize = 16;
+
+impl DataSource for Bars {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        let draw = |row: usize, at: usize| {
+            rng::philox([3, 3], [step as u32, micro_batch.0, row as u32, at as u32])[0]
+        };
+        let pixel = |row: usize, at: usize| {
+            let (class, place) = (draw(row, 1000) % 2, draw(row, 1001) as usize % BAR_SIDE);
+            let is_bar = place == if class == 0 { at / BAR_SIDE } else { at % BAR_SIDE };
+            2.0 * (rng::unit(draw(row, at)) - 0.5) + if is_bar { 1.5 } else { 0.0 }
+        };
+        let pixels = (0..BAR_ROWS).flat_map(|row| (0..BAR_SIDE * BAR_SIDE).map(move |at| pixel(row, at)));
+        let classes = (0..BAR_ROWS).map(|row| draw(row, 1000) % 2);
+        Ok((
+            Tensor::from_vec(&[BAR_ROWS, BAR_SIDE, BAR_SIDE], pixels.collect())?,
+            Tensor::from_ids(&[BAR_ROWS], classes.collect())?,
+        ))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (
+            Shape::f32(&[BAR_ROWS, BAR_SIDE, BAR_SIDE]),
+            Shape::ids(&[BAR_ROWS]),
+        )
+    }
+}
+
+/// Others than training has: those of later steps.
+struct OtherBars;
+
+impl DataSource for OtherBars {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
+        Bars.micro_batch(step + 1_000_000, micro_batch)
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        Bars.shapes()
+    }
+}
+
+#[test]
+fn networks_learn_what_they_have_not_seen_and_running_means_evaluate_it() {
+    let image = [BAR_SIDE, BAR_SIDE, 1];
+    let (classes, seed) = (2, 1);
+    let resnet = ResNet {
+        image,
+        blocks: vec![1, 1],
+        width: 8,
+        classes,
+        seed,
+    };
+    let cnn = Cnn {
+        image,
+        channels: vec![8, 8],
+        classes,
+        seed,
+    };
+    let recipes = [
+        recipe_of(move || resnet.model(), Arc::new(Bars), 4),
+        recipe_of(move || cnn.model(), Arc::new(Bars), 4),
+    ];
+    for recipe in recipes {
+        let recipe = Recipe {
+            learning_rate: LearningRate::Constant(0.01),
+            ..recipe
+        };
+        let mut pipeline = recipe.pipeline(2, "1f1b");
+        for _ in 0..60 {
+            pipeline.step().unwrap();
+        }
+        let evaluation = pipeline.evaluate(Arc::new(OtherBars), 8).unwrap();
+        assert!(evaluation.accuracy.unwrap() > 0.95, "{evaluation:?}");
     }
 }
 

@@ -6,8 +6,8 @@
 //!
 //! # Ready layers
 //!
-//! Those above the line of `Conv2d` run on CPUs and GPUs, those from there on on CPUs only, in `f32`. `..`
-//! stands for any dimensions, and images are `f32[batch, height, width, channels]`.
+//! All run on CPUs and GPUs, but those from [`Conv2d`] on, which run on CPUs only, in `f32`. `..` stands for
+//! any dimensions, and images are `f32[batch, height, width, channels]`.
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |

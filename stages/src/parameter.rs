@@ -151,8 +151,8 @@ impl Parameter {
     }
 
     /// Makes this a running mean of what a layer sees, and no weight. Instead of a gradient, the layer adds
-    /// the numbers of each micro-batch, once, in backward-weight. At the end of a step the value moves by this
-    /// share towards the mean over all micro-batches of the batch:
+    /// the numbers of each micro-batch, once, in backward-weight. At the end of a step the value moves by
+    /// this share towards the mean over all micro-batches of the batch:
     /// [`optimizer::update`](crate::optimizer::update). The optimizer has no state for it, and it is not in
     /// the gradient's norm.
     ///

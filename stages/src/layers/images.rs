@@ -4,11 +4,12 @@ use crate::cpu::conv::{Image, Window};
 use crate::error::{Error, Result, SettingError, check_positive};
 use crate::shape::{Kind, Shape};
 
-/// The number of images and their size. Without `channels`, any number of these is right.
+/// The number of images of at least one pixel, and their size. Without `channels`, any number of these is
+/// right.
 pub(super) fn images(input: &Shape, channels: Option<usize>) -> Result<(usize, Image)> {
     match (input.kind(), input.dims()) {
         (Kind::F32, &[count, height, width, found])
-            if found > 0 && channels.is_none_or(|channels| channels == found) =>
+            if height * width * found > 0 && channels.is_none_or(|channels| channels == found) =>
         {
             let image = Image {
                 height,
@@ -38,7 +39,7 @@ pub(super) fn windows(
     let (count, image) = images(input, channels)?;
     if [image.height, image.width]
         .into_iter()
-        .any(|side| side == 0 || window.places(side).is_none())
+        .any(|side| window.places(side).is_none())
     {
         let Window { kernel, padding, .. } = window;
         return Err(SettingError::Window {

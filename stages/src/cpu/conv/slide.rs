@@ -188,3 +188,58 @@ impl Slide<'_> {
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use pulp::Scalar;
+    use pulp::x86::{V3, V4};
+
+    use super::super::filters::Filters;
+    use super::super::{Image, Window, places};
+    use super::*;
+    use crate::pool::Buffer;
+    use crate::rng;
+
+    const IMAGE: Image = Image {
+        height: 5,
+        width: 6,
+        channels: 70,
+    };
+
+    #[test]
+    fn every_level_of_simd_gives_the_same_bits() {
+        let window = Window {
+            kernel: 3,
+            stride: 1,
+            padding: 1,
+        };
+        let mut numbers = vec![0.0; 2 * IMAGE.count() + 70 * 9 * 43];
+        rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
+        let (images, weights) = numbers.split_at(2 * IMAGE.count());
+        let filters = Filters::forward(weights, [IMAGE.channels, 43], window);
+        let mut room = Buffer::pooled(0);
+        let padded = Padded::new(images, IMAGE, [[1, 1]; 2], &mut room);
+        let seen = IMAGE.seen_by(window, 43);
+        let pixels = Pixels {
+            size: [seen.height, seen.width],
+            from: padded.places([0, 0], 1),
+            to: places(seen, [0, 0], 1),
+        };
+        fn product<S: Simd>(simd: S, padded: &Padded<'_>, pixels: Pixels, phase: Phase<'_>) -> Vec<f32> {
+            let mut out = vec![0.5; 2 * 5 * 6 * 43];
+            let (out_numbers, bias) = (&mut out[..], Some(&[0.25; 43][..]));
+            simd.vectorize(Slide {
+                out: out_numbers,
+                bias,
+                images: padded,
+                pixels,
+                phase,
+            });
+            out
+        }
+        let phase = || filters.phases().next().expect("forward has one");
+        let plain = product(Scalar, &padded, pixels, phase());
+        assert!(V3::try_new().is_none_or(|simd| product(simd, &padded, pixels, phase()) == plain));
+        assert!(V4::try_new().is_none_or(|simd| product(simd, &padded, pixels, phase()) == plain));
+    }
+}

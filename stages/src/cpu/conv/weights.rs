@@ -281,3 +281,57 @@ impl Strips<'_> {
         }
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use pulp::Scalar;
+    use pulp::x86::{V3, V4};
+
+    use super::*;
+    use crate::rng;
+
+    const IMAGE: Image = Image {
+        height: 5,
+        width: 6,
+        channels: 6,
+    };
+    const WINDOW: Window = Window {
+        kernel: 3,
+        stride: 2,
+        padding: 1,
+    };
+
+    /// The gradient of six channels of two images, added to 0.5.
+    fn gradient<S: Simd>(simd: S, images: &[f32], panels: &[f32], outputs: usize) -> Vec<f32> {
+        let seen = IMAGE.seen_by(WINDOW, outputs);
+        let block = blocks(2, seen).next().expect("there is one");
+        let of = Strip::of(images, IMAGE, WINDOW, &block, 0..IMAGE.channels);
+        let mut strip = vec![0.0; of.count()];
+        of.fill(&mut strip);
+        let mut out = vec![0.5; IMAGE.channels * 9 * outputs];
+        simd.vectorize(Strips {
+            out: &mut out,
+            is_first: false,
+            channels: IMAGE.channels,
+            strip: &strip,
+            of,
+            panels,
+            seen,
+            lines: 2 * seen.height,
+        });
+        out
+    }
+
+    #[test]
+    fn every_level_of_simd_gives_the_same_bits() {
+        for outputs in [43, 32, 7] {
+            let pixels = 2 * IMAGE.seen_by(WINDOW, outputs).count() / outputs;
+            let mut numbers = vec![0.0; 2 * IMAGE.count() + pixels * outputs.next_multiple_of(PANEL)];
+            rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
+            let (images, panels) = numbers.split_at(2 * IMAGE.count());
+            let plain = gradient(Scalar, images, panels, outputs);
+            assert!(V3::try_new().is_none_or(|simd| gradient(simd, images, panels, outputs) == plain));
+            assert!(V4::try_new().is_none_or(|simd| gradient(simd, images, panels, outputs) == plain));
+        }
+    }
+}

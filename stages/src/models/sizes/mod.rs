@@ -11,7 +11,8 @@ use crate::layers::{Layout, adds_in_place, half_scratch, packed_halves, packed_w
 /// bytes, or of two in `bf16`. Weights, and what is in place, always have four.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitSizes {
-    /// Weights. The gradient and each of the optimizer's tensors hold as many numbers.
+    /// Weights. The gradient and each of the optimizer's tensors hold as many numbers; running means have no
+    /// tensors of the optimizer, and are counted as if they had.
     pub weights: u64,
     /// Packed copies of weights, in the order in which products on the CPU read them in `f32`.
     pub packed: u64,
