@@ -130,9 +130,7 @@ impl Chart<'_> {
             let (from, to) = (low / 1.05, high * 1.05);
             return Axis { from, to, is_log };
         }
-        let margin = ((high - low) * 0.05)
-            .max(high.abs() * 1e-3)
-            .max(f64::MIN_POSITIVE);
+        let margin = ((high - low) * 0.05).max(high.abs() * 1e-3).max(1e-9);
         let from = if low >= 0.0 {
             (low - margin).max(0.0)
         } else {

@@ -84,12 +84,12 @@ fn planned_of(run: &Record, rank: usize) -> Option<f64> {
     Some(run.about.memory.get(of_replica as usize)?.activations)
 }
 
-/// The name of a rank. Where weights may be stale, a run has recorded some ranks only, without their names.
+/// The name of a rank.
 fn name(run: &Record, rank: usize) -> String {
     let ranks = &run.about.ranks;
     let replicated = ranks.iter().any(|(replica, _)| *replica > 0);
     match ranks.get(rank) {
-        Some((replica, rank)) if replicated && ranks.len() == run.steps.ranks.peak_bytes.len() => {
+        Some((replica, rank)) if replicated => {
             format!("replica {replica}, rank {rank}")
         }
         _ => format!("rank {rank}"),

@@ -104,7 +104,9 @@ impl Record {
         match text.map(|text| text.parse::<Table>()) {
             Some(Ok(table)) => {
                 let steps = table.get("train").and_then(|train| train.get("steps"));
-                self.planned_steps = steps.and_then(Value::as_integer).map(|steps| steps as u64);
+                self.planned_steps = steps
+                    .and_then(Value::as_integer)
+                    .and_then(|steps| steps.try_into().ok());
                 self.settings.clear();
                 flatten("", &table, &mut self.settings);
             }

@@ -88,7 +88,7 @@ impl Steps {
         self.rate.add(step, line.tokens_per_second);
         self.bubble.add(step, 100.0 * line.bubble);
         self.count += 1;
-        self.done = step + 1;
+        self.done = step.saturating_add(1);
         self.last_loss = Some(line.loss);
         if let Some(loss) = line.validation_loss {
             self.validation.add(step, loss);
@@ -97,7 +97,7 @@ impl Steps {
             }
         }
         self.seconds += line.seconds;
-        self.targets += line.tokens;
+        self.targets = self.targets.saturating_add(line.tokens);
         self.bubbles += line.bubble * line.seconds;
         self.ranks.add(line);
     }

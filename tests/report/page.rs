@@ -212,3 +212,32 @@ fn the_page_of_a_long_run_is_small_and_keeps_every_peak() {
     assert!(highest > 97.0, "the axis ends at {highest}");
     assert!(place.path("long/report.html").is_file());
 }
+
+#[test]
+fn odd_numbers_are_no_panic() {
+    let place = Place::new();
+    place.make("odd", 0);
+    let odd = |change: serde_json::Value| {
+        let mut line: serde_json::Value = serde_json::from_str(&line(9, 1.0)).unwrap();
+        for (key, value) in change.as_object().unwrap() {
+            line[key] = value.clone();
+        }
+        format!("{line}\n")
+    };
+    let lines = [
+        odd(json!({ "step": u64::MAX, "tokens": u64::MAX, "loss": -1e308 })),
+        odd(json!({ "step": 0, "tokens": u64::MAX, "loss": 1e308, "seconds": 0.0 })),
+        odd(json!({ "busy": [], "waiting": [] })),
+        odd(json!({ "bubble": -5.0, "lr": -1.0, "peak_bytes": [u64::MAX], "grad_norm": 1e-320 })),
+        odd(json!({ "peak_bytes": [], "busy": [1e308, 1.0, 2.0], "validation_loss": 0.0 })),
+        odd(json!({ "loss": null })),
+    ];
+    for count in 0..=lines.len() {
+        fs::write(place.path("odd/metrics.jsonl"), lines[..count].concat()).unwrap();
+        place.page(&["odd"]);
+        fs::write(place.path("odd/metrics.jsonl"), lines[count..].concat()).unwrap();
+        place.page(&["odd"]);
+    }
+    fs::write(place.path("odd/config.toml"), "[train]\nsteps = -7\n").unwrap();
+    place.page(&["odd"]);
+}
