@@ -1,7 +1,7 @@
 //! What this process's ranks do, and for how long they have stayed where they are.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::calls::Calls;
 use super::usual::Usual;
@@ -9,10 +9,6 @@ use crate::id::{MicroBatch, WorldRank};
 use crate::schedule::{Action, Flow, Pass};
 use crate::situation::{Awaited, Doing, Part, Program, RankState, Waits};
 use crate::worker::{Progress, Reading, WaitsFor};
-
-/// The longest time that counts between two looks. If this process was stopped meanwhile, or got no core, its
-/// ranks could not move either.
-const AWAKE: Duration = Duration::from_millis(500);
 
 /// For so long, what was found when others were asked is told.
 const LATELY: Duration = Duration::from_secs(5);
@@ -27,7 +23,6 @@ pub(super) struct Board {
     part: Part,
     /// For how long the program has been there.
     stayed: Duration,
-    looked: Instant,
     /// The processes of which nothing was heard when they were asked, and for how long that is past.
     unheard: Vec<u32>,
     since_asked: Duration,
@@ -60,7 +55,6 @@ impl Board {
             at: (String::new(), 0),
             part: Part::default(),
             stayed: Duration::ZERO,
-            looked: Instant::now(),
             unheard: Vec::new(),
             since_asked: Duration::ZERO,
         }
@@ -71,11 +65,9 @@ impl Board {
         (self.unheard, self.since_asked) = (unheard, Duration::ZERO);
     }
 
-    /// Looks at all ranks. Returns how much time has passed since the last look. In a steady step it
-    /// allocates nothing.
-    pub(super) fn look(&mut self) -> Duration {
-        let passed = self.looked.elapsed().min(AWAKE);
-        self.looked = Instant::now();
+    /// Looks at all ranks. So much time has passed since the last look. In a steady step it allocates
+    /// nothing.
+    pub(super) fn look(&mut self, passed: Duration) {
         self.since_asked += passed;
         for watched in &mut self.ranks {
             let reading = watched.progress.read();
@@ -93,7 +85,7 @@ impl Board {
         let at = self.calls.read();
         if at.count == self.at.1 {
             self.stayed += passed;
-            return passed;
+            return;
         }
         if self.part != Part::Ranks {
             self.usual.stayed(&self.at.0, self.stayed);
@@ -105,7 +97,6 @@ impl Board {
         self.at.0.clear();
         self.at.0.push_str(&at.what);
         (self.at.1, self.stayed) = (at.count, Duration::ZERO);
-        passed
     }
 
     /// Longer than this is a stall. `None`: any time may pass.

@@ -19,6 +19,8 @@ pub(super) struct Inquiry {
     mesh: Mesh,
     /// By process.
     asked: Vec<Asked>,
+    /// For how long this process has looked.
+    since_launch: Duration,
 }
 
 /// What is known of another process.
@@ -40,11 +42,13 @@ impl Inquiry {
             asked: vec![Asked::default(); others.processes() as usize],
             others,
             mesh,
+            since_launch: Duration::ZERO,
         }
     }
 
     /// So much time has passed since this was called last.
     pub(super) fn look(&mut self, passed: Duration) {
+        self.since_launch += passed;
         for (process, asked) in (0..).zip(&mut self.asked) {
             let heard = self.others.heard(process);
             if heard == asked.heard {
@@ -121,15 +125,17 @@ impl Inquiry {
         if self.others.has_ended(process) {
             return Contact::Ended;
         }
+        let said = self.others.said(process);
+        if self.others.heard(process) == 0 || self.has_answered(process) && said.is_empty() {
+            let seconds = self.since_launch.as_secs_f64();
+            return Contact::NotLaunched { seconds };
+        }
         if !self.has_answered(process) {
             let seconds = asked.silent.as_secs_f64();
-            return Contact::Silent { seconds };
+            let machine = self.others.machine_answers(process);
+            return Contact::Silent { seconds, machine };
         }
-        // One that has not begun says nothing yet.
-        let program = postcard::from_bytes(&self.others.said(process));
-        Contact::Answers(program.unwrap_or_else(|_| Program {
-            call: Some("launching".to_owned()),
-            ..Program::default()
-        }))
+        // All run the same program, so it can be read.
+        Contact::Answers(postcard::from_bytes(&said).unwrap_or_default())
     }
 }

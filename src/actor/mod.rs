@@ -19,6 +19,7 @@ pub(crate) use messages::{
     Build, CheckLoss, CopyAll, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Snap, TakeBack, Tied,
     Train, Verify, Write,
 };
-pub(crate) use ranks::{Ranks, StallRules};
+pub(crate) use ranks::Ranks;
 pub use usual::StallWarning;
-pub(crate) use watcher::OnStall;
+pub use watcher::Look;
+pub(crate) use watcher::{OnStall, StallRules};

@@ -2,7 +2,6 @@
 
 use std::fmt::Arguments;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix::dev::ToEnvelope;
 use actix::{Actor, Handler, Message};
@@ -14,8 +13,8 @@ use super::board::Board;
 use super::calls::Calls;
 use super::runtime::Runtime;
 use super::stage_actor::StageActor;
-use super::usual::{StallWarning, Usual};
-use super::watcher::{OnStall, Watcher};
+use super::usual::Usual;
+use super::watcher::{OnStall, StallRules, Watcher};
 use crate::error::{CallError, LaunchError, Result};
 use crate::fabric::{Call, Peers};
 use crate::id::{Rank, WorldRank};
@@ -34,15 +33,6 @@ pub(crate) struct Ranks<S: Stage> {
     mesh: Mesh,
 }
 
-/// When ranks count as stalled.
-#[derive(Clone, Debug)]
-pub(crate) struct StallRules {
-    /// When it is told.
-    pub(crate) warning: StallWarning,
-    /// When the call ends. `None`: never.
-    pub(crate) limit: Option<Duration>,
-}
-
 impl<S: Stage> Ranks<S> {
     /// Starts this process's ranks.
     ///
@@ -55,7 +45,7 @@ impl<S: Stage> Ranks<S> {
             let progress = own.iter().map(|rank| (*rank, runtime.progress(*rank)));
             let usual = Usual::new(rules.warning);
             let board = Board::new(Arc::clone(&calls), usual, progress);
-            let watcher = Watcher::start(board, peers.others(), mesh.clone(), rules.limit);
+            let watcher = Watcher::start(board, peers.others(), mesh.clone(), rules);
             let watcher = watcher.map_err(|source| LaunchError::RankThreads {
                 ranks: own.len(),
                 source,

@@ -8,7 +8,8 @@ use std::time::Duration;
 pub enum StallWarning {
     /// Five times the longest time for which a rank has stayed where it was in earlier calls of the kind,
     /// such as training steps, but 5 seconds at least. In the first call of a kind 30 seconds: there, kernels
-    /// are compiled and caches are filled.
+    /// are compiled and caches are filled. Its times count only in the second one, and up to these 30
+    /// seconds. Of a stall that was told, so much counts as had passed when it was told.
     #[default]
     ByTimes,
     /// After this time.
@@ -37,7 +38,9 @@ pub(super) struct Usual {
 #[derive(Debug, Default)]
 struct Seen {
     calls: u64,
-    /// After the first call.
+    /// The longest time in the first call.
+    first: Duration,
+    /// The longest time after the first call.
     longest: Duration,
 }
 
@@ -51,20 +54,26 @@ impl Usual {
 
     /// A rank has stayed where it was for this long.
     pub(super) fn stayed(&mut self, what: &str, time: Duration) {
-        if let Some(seen) = self.seen.get_mut(what).filter(|seen| seen.calls > 0) {
-            seen.longest = seen.longest.max(time);
-        }
+        // A disk that hung for an hour must not keep the next stall from being told for five hours.
+        let time = time.min(self.most(what).unwrap_or(Duration::MAX));
+        let seen = self.seen(what);
+        let longest = match seen.calls {
+            0 => &mut seen.first,
+            _ => &mut seen.longest,
+        };
+        *longest = time.max(*longest);
     }
 
     /// A call has ended.
     pub(super) fn ended(&mut self, what: &str) {
-        match self.seen.get_mut(what) {
-            Some(seen) => seen.calls += 1,
-            None => {
-                let (calls, longest) = (1, Duration::ZERO);
-                self.seen.insert(what.to_owned(), Seen { calls, longest });
-            }
+        self.seen(what).calls += 1;
+    }
+
+    fn seen(&mut self, what: &str) -> &mut Seen {
+        if !self.seen.contains_key(what) {
+            self.seen.insert(what.to_owned(), Seen::default());
         }
+        self.seen.get_mut(what).expect("it was put there")
     }
 
     /// Longer than this is a stall. `None`: any time may pass.
@@ -73,8 +82,14 @@ impl Usual {
             StallWarning::Never => None,
             StallWarning::After(time) => Some(time),
             StallWarning::ByTimes => Some(match self.seen.get(what) {
-                Some(seen) => (seen.longest * TIMES).max(LEAST),
-                None => FIRST,
+                None | Some(Seen { calls: 0, .. }) => FIRST,
+                Some(seen) => {
+                    let first = match seen.calls {
+                        1 => (seen.first * TIMES).min(FIRST),
+                        _ => Duration::ZERO,
+                    };
+                    (seen.longest * TIMES).max(first).max(LEAST)
+                }
             }),
         }
     }

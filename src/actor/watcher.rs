@@ -3,20 +3,25 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::board::Board;
 use super::inquiry::Inquiry;
 use super::told::Told;
+use super::usual::StallWarning;
 use crate::ended::await_end;
 use crate::error::CallError;
 use crate::fabric::Others;
-use crate::interrupt::questions;
+use crate::interrupt::{Answering, questions};
 use crate::mesh::Mesh;
 use crate::situation::{Root, Situation, Stall};
 
 /// The time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// The longest time that counts between two looks. If this process was stopped meanwhile, or got no core, its
+/// ranks could not move either.
+const AWAKE: Duration = Duration::from_millis(500);
 
 /// The time between two inquiries while a stall is suspected.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -28,9 +33,27 @@ const GRACE: Duration = Duration::from_secs(5);
 /// Is told of stalls.
 pub(crate) type OnStall = Arc<dyn Fn(&Stall) + Send + Sync>;
 
+/// Looks once at the ranks of a process. It is told how much time has passed since the last look.
+pub type Look = Box<dyn FnMut(Duration) + Send>;
+
+/// Takes what looks at the ranks, and calls it instead of a thread.
+pub(crate) type TakesLook = Arc<dyn Fn(Look) + Send + Sync>;
+
+/// When ranks count as stalled, and who looks at them.
+#[derive(Clone)]
+pub(crate) struct StallRules {
+    /// When it is told.
+    pub(crate) warning: StallWarning,
+    /// When the call ends. `None`: never.
+    pub(crate) limit: Option<Duration>,
+    /// `None`: a thread looks.
+    pub(crate) looks: Option<TakesLook>,
+}
+
 /// Watches until it is dropped.
 pub(super) struct Watcher {
     shared: Arc<Shared>,
+    /// `None` if somebody else looks.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,7 +67,7 @@ struct Shared {
 }
 
 impl Watcher {
-    /// Starts the thread.
+    /// Starts the thread, unless another one looks.
     ///
     /// # Errors
     /// When the system cannot start it.
@@ -52,7 +75,7 @@ impl Watcher {
         board: Board,
         others: Others,
         mesh: Mesh,
-        limit: Option<Duration>,
+        StallRules { limit, looks, .. }: StallRules,
     ) -> std::io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let board = Arc::new(Mutex::new(board));
@@ -70,11 +93,23 @@ impl Watcher {
             limit,
             told: Told::default(),
             since: AGAIN,
+            looked: Instant::now(),
             questions: questions(),
         };
+        if let Some(take) = looks {
+            take(Box::new(move |passed| {
+                if !rounds.shared.ends.load(Ordering::Relaxed) {
+                    rounds.look(passed);
+                }
+            }));
+            let thread = None;
+            return Ok(Self { shared, thread });
+        }
         let watch = move || {
+            let _answering = Answering::begin();
             while !rounds.shared.ends.load(Ordering::Relaxed) {
-                rounds.look();
+                let passed = since(&mut rounds.looked);
+                rounds.look(passed);
                 thread::park_timeout(LOOK);
             }
         };
@@ -113,6 +148,13 @@ impl Drop for Watcher {
     }
 }
 
+/// The time since the last look, as far as it counts. This is the next one.
+fn since(looked: &mut Instant) -> Duration {
+    let passed = looked.elapsed().min(AWAKE);
+    *looked = Instant::now();
+    passed
+}
+
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -128,13 +170,15 @@ struct Rounds {
     told: Told,
     /// The time since the last inquiry.
     since: Duration,
+    /// When this thread looked last.
+    looked: Instant,
     /// How often SIGUSR1 had come when that was looked at.
     questions: u64,
 }
 
 impl Rounds {
-    fn look(&mut self) {
-        let passed = lock(&self.board).look();
+    fn look(&mut self, passed: Duration) {
+        lock(&self.board).look(passed);
         self.inquiry.look(passed);
         self.told.pass(passed);
         self.since += passed;
@@ -170,8 +214,10 @@ impl Rounds {
     fn inquire(&mut self) -> Situation {
         self.since = Duration::ZERO;
         let (board, told, shared) = (&self.board, &mut self.told, &self.shared);
+        let looked = &mut self.looked;
         let mut look = || {
-            let passed = lock(board).look();
+            let passed = since(looked);
+            lock(board).look(passed);
             told.pass(passed);
             (!shared.ends.load(Ordering::Relaxed)).then_some(passed)
         };

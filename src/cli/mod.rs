@@ -32,6 +32,7 @@ mod saved;
 mod source;
 mod spare;
 mod spread;
+mod stalls;
 mod stop;
 mod tokenize;
 mod train;

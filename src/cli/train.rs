@@ -13,12 +13,14 @@ use super::machine;
 use super::memory;
 use super::processes::{self, Role};
 use super::spare;
+use super::stalls::ShowsStalls;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose::{self, RanksHere, TrainingData};
 use crate::config::Config;
 use crate::error::RunError;
 use crate::fabric::World;
+use crate::interrupt::before_ranks;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
 use crate::run::{
@@ -102,15 +104,16 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     // Everything that fails before the first step is a refusal: nothing was started.
+    explain_on_signal().map_err(Failure::refused)?;
     if args.spare {
         return stand_by(args).map_err(Failure::refused);
     }
     let role = Role::here().map_err(Failure::refused)?;
-    explain_on_signal().map_err(Failure::refused)?;
     let mut prepared = prepare(args, role).map_err(Failure::refused)?;
     let interrupt = on_interrupt(role).map_err(Failure::refused)?;
     let run = prepared.run.interrupt(interrupt);
     let session = run.begin(&mut prepared.pipeline).map_err(Failure::refused)?;
+    drop(prepared.shows_stalls);
     if role.leads()
         && let Err(error) = prepared.introduction.print(&session)
     {
@@ -166,6 +169,8 @@ struct Prepared {
     run: Run,
     pipeline: Pipeline<RecomputedStage<Sequential>>,
     introduction: Introduction,
+    /// Until the run shows them.
+    shows_stalls: ShowsStalls,
 }
 
 /// Everything until the run directory is made.
@@ -190,7 +195,15 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         None => Vec::new(),
     };
     let processes = world.as_ref().map_or(1, World::processes);
-    let pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, world)?;
+    let shows_stalls = ShowsStalls::new();
+    let pipeline = compose::launch_telling(
+        &config,
+        &data,
+        &plan.counts,
+        &plan.replicas,
+        world,
+        shows_stalls.listener(),
+    )?;
     let forecast = plan
         .prediction
         .as_ref()
@@ -214,6 +227,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         run,
         pipeline,
         introduction,
+        shows_stalls,
     })
 }
 
@@ -260,10 +274,8 @@ fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<
         serve_metrics(config)?;
     }
     let bar = EncodingBar::new(role.leads());
-    Ok((
-        compose::data_telling(config, &mut |encoded| bar.show(encoded))?,
-        run,
-    ))
+    let open = || compose::data_telling(config, &mut |encoded| bar.show(encoded));
+    Ok((before_ranks("opening the data".to_owned(), open)?, run))
 }
 
 fn serve_metrics(config: &Config) -> Result<()> {

@@ -23,7 +23,7 @@ pub use data::{HeldOut, TrainingData, data, data_telling, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use memory::{estimated_costs, memory};
 pub use model::{adapted, architecture, model, stages};
-pub use pipeline::{launch, learning_rate, loss, optimizer};
+pub use pipeline::{launch, launch_telling, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{PipelinePlan, plan};
 pub use stack::{LayerPlace, register_layer};

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::fabric::World;
 use crate::pipeline::{Pipeline, StallWarning, SyncMode};
 use crate::plan::Replicas;
+use crate::situation::Stall;
 
 /// Starts the pipeline of a config, with the schedules of these replicas. `counts` are the layers of each
 /// stage.
@@ -27,6 +28,21 @@ pub fn launch(
     counts: &[usize],
     replicas: &Replicas,
     world: Option<World>,
+) -> Result<Pipeline<RecomputedStage<Sequential>>> {
+    launch_telling(config, data, counts, replicas, world, |_| {})
+}
+
+/// As [`launch`]. `on_stall` is told of stalls, also while the pipeline starts.
+///
+/// # Errors
+/// As for [`launch`].
+pub fn launch_telling(
+    config: &Config,
+    data: &TrainingData,
+    counts: &[usize],
+    replicas: &Replicas,
+    world: Option<World>,
+    on_stall: impl Fn(&Stall) + Send + Sync + 'static,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
     let schedules = (0..replicas.count()).map(|replica| replicas.schedule(replica).clone());
     let snapshot_every = NonZeroU32::new(config.train.snapshot_every).expect("checked: it is not 0");
@@ -58,6 +74,7 @@ pub fn launch(
             0 => None,
             seconds => Some(Duration::from_secs(seconds)),
         })
+        .on_stall(on_stall)
         .restarts(config.train.restarts, snapshot_every)
         .config(config.resolved_toml()?);
     if config.optimizer.clip > 0.0 {

@@ -25,7 +25,8 @@ impl<S: Stage> Pipeline<S> {
     ///
     /// One checkpoint at a time is on its way: another one waits until it is on the disk.
     /// [`Pipeline::saved`] tells when this one is. Call it between steps: where there are several processes,
-    /// the checkpoint is completed only then. When the pipeline is dropped, it waits for the checkpoint.
+    /// the checkpoint is completed only then. When the pipeline is dropped, it waits for the checkpoint, but
+    /// not for longer than [`stall_limit`](super::PipelineBuilder::stall_limit) if the disk hangs.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -148,12 +149,29 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
+    /// Waits until this process writes no more of a checkpoint that cannot be completed, unless that takes
+    /// longer than a stall may last.
+    pub(super) fn end_writing(&mut self) {
+        let Some(OnItsWay { mut writing, .. }) = self.beside.on_its_way.take() else {
+            return;
+        };
+        let keep_waiting = || self.keep_waiting();
+        let written = self
+            .ranks
+            .during("writing a checkpoint", || writing.own(Some(&keep_waiting)));
+        if written.is_err_and(|error| error.is_left_early()) {
+            writing.leave();
+        }
+    }
+
+    fn keep_waiting(&self) -> Result<()> {
+        let ended = self.ranks.peers().keep_waiting(None);
+        ended.map_err(|ending| ending.error(Vec::new(), Vec::new()).into())
+    }
+
     /// Whether a checkpoint is on the disk. All processes have the same answer.
     fn progress_of(&self, on_its_way: &mut OnItsWay, waits: bool) -> Result<bool> {
-        let interrupted = || {
-            let ended = self.ranks.peers().keep_waiting(None);
-            ended.map_err(|ending| ending.error(Vec::new(), Vec::new()).into())
-        };
+        let interrupted = || self.keep_waiting();
         let keep_waiting: Option<&dyn Fn() -> Result<()>> = waits.then_some(&interrupted);
         let OnItsWay {
             writing, is_written, ..

@@ -13,7 +13,7 @@ use super::rejoin::launch_or_join;
 use super::running::Pipeline;
 use super::shared_builder::SharedBuilder;
 use super::sync::SyncMode;
-use crate::actor::StallWarning;
+use crate::actor::{Look, StallWarning};
 use crate::data::{DataSource, Fingerprinted};
 use crate::error::Result;
 use crate::fabric::{Transport, WireFrame, World, ends_by_nccl};
@@ -202,6 +202,15 @@ impl<S: Stage> PipelineBuilder<S> {
     #[must_use]
     pub fn on_stall(mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
         self.parts.on_stall.push(Arc::new(listener));
+        self
+    }
+
+    /// Lets another one than a thread of the pipeline look at the ranks: `take` is given what does that. For
+    /// tests in virtual time, where it is called a few times a second of that time. Then nobody answers
+    /// `SIGUSR1`.
+    #[must_use]
+    pub fn looked_at_by(mut self, take: impl Fn(Look) + Send + Sync + 'static) -> Self {
+        self.parts.stalls.looks = Some(Arc::new(take));
         self
     }
 

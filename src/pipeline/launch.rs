@@ -66,10 +66,6 @@ pub(super) fn launch<S: Stage>(parts: &Parts<S>, world: Option<World>) -> Result
             (boxed(ends), Peers::none())
         }
     };
-    if peers.processes() > 1 {
-        let compared = peers.compare("comparing the processes", alike::parts(parts, &setup));
-        compared.inspect_err(|error| peers.fail(error))?;
-    }
     let cores = cores(parts.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(setup.mesh.clone(), peers, parts.stalls.clone())?;
     ranks.take_data_from(setup.data.describe());
@@ -77,6 +73,12 @@ pub(super) fn launch<S: Stage>(parts: &Parts<S>, world: Option<World>) -> Result
         .on_stall
         .iter()
         .for_each(|listener| ranks.on_stall(Arc::clone(listener)));
+    // The ranks are watched by now: another process may take its time before it comes here.
+    if ranks.peers().processes() > 1 {
+        let what = "comparing the processes";
+        let compared = ranks.together(what, |peers| peers.compare(what, alike::parts(parts, &setup)));
+        compared.inspect_err(|error| ranks.peers().fail(error))?;
+    }
     let (_, summed) = alike::known(ranks.peers().processes(), &setup.data);
     let stale = Stale::at_most(max_staleness(parts));
     let (schedules, groups) = (setup.schedules.clone(), setup.groups);

@@ -41,4 +41,4 @@ pub use report::{Evaluation, StepReport};
 pub use running::Pipeline;
 pub use sync::SyncMode;
 
-pub use crate::actor::StallWarning;
+pub use crate::actor::{Look, StallWarning};

@@ -101,6 +101,7 @@ impl<S: Stage> Default for Parts<S> {
             stalls: StallRules {
                 warning: StallWarning::default(),
                 limit: Some(STALL_LIMIT),
+                looks: None,
             },
             on_stall: Vec::new(),
             restarting: None,

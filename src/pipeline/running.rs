@@ -371,12 +371,15 @@ impl<S: Stage> Pipeline<S> {
 
 impl<S: Stage> Drop for Pipeline<S> {
     /// Another process may still wait for what this one's shards know. A checkpoint that is on its way is
-    /// completed.
+    /// completed, unless that takes longer than a stall may last.
     fn drop(&mut self) {
-        if self.processes() == 1 || self.failure.is_some() || std::thread::panicking() {
+        if std::thread::panicking() {
             return;
         }
-        if self.is_open() {
+        if self.failure.is_some() && self.processes() > 1 {
+            return self.end_writing();
+        }
+        if self.is_open() && self.processes() > 1 {
             let _ = self.begin(format_args!("end of the steps"));
         }
         let _ = self.wait_until_saved();

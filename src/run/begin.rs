@@ -79,14 +79,15 @@ impl Run {
     }
 
     fn session<S: Stage>(
-        mut self,
+        self,
         pipeline: &mut Pipeline<S>,
         writer: Option<Writer>,
         rejoining: Rejoining,
     ) -> Session<'_, S> {
         let (leads, done) = (writer.is_some(), pipeline.next_step());
-        let listeners = self.listeners(leads, done);
-        let stalls = Arc::new(self.stalls(pipeline.process(), listeners.screen().cloned()));
+        let progress = self.progress.filter(|_| leads);
+        let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
+        let stalls = Arc::new(self.stalls(pipeline.process(), screen.clone()));
         let weak = Arc::downgrade(&stalls);
         pipeline.on_stall(move |stall| {
             // The pipeline may outlive the run.
@@ -98,7 +99,7 @@ impl Run {
         Session {
             pipeline,
             saving: Saving::begin(done, self.dir.checkpoint(done).exists(), best.clone()),
-            listeners,
+            listeners: Listeners::new(screen, self.listeners, stalls),
             dir: self.dir,
             writer,
             interrupt: self.interrupt,
@@ -116,7 +117,6 @@ impl Run {
             tracer: None,
             traced: None,
             notes: Vec::new(),
-            stalls,
             rejoining,
         }
     }
@@ -197,13 +197,6 @@ impl Run {
             ));
         }
         Ok(so_far)
-    }
-
-    /// The listeners. In the process that leads, also the screen.
-    fn listeners(&mut self, leads: bool, done: u64) -> Listeners {
-        let progress = self.progress.filter(|_| leads);
-        let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
-        Listeners::new(screen, std::mem::take(&mut self.listeners))
     }
 
     fn stalls(&self, process: u32, screen: Option<Screen>) -> Stalls {

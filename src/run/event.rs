@@ -54,9 +54,10 @@ pub enum Event<'a> {
     Predicted(StepTime),
     /// A task besides the training failed. The run continues.
     Warning(&'a Warning),
-    /// Nothing moved for a while, or it moves again. Listeners are told when the call that stalls goes on or
-    /// fails: see [`PipelineBuilder::on_stall`](crate::PipelineBuilder::on_stall) for a listener that is told
-    /// at once.
+    /// Nothing moved for a while, or it moves again. It comes just before the next event, so only when the
+    /// step, the validation or the checkpoint that stands still goes on or fails: listeners are called on the
+    /// thread that waits for it. The screen and the history are told at once, and so is
+    /// [`PipelineBuilder::on_stall`](crate::PipelineBuilder::on_stall), on a thread of its own.
     Stall(&'a Stall),
     /// The run has ended normally, and everything is saved.
     End(&'a Outcome),
@@ -166,7 +167,7 @@ pub enum Task {
     Trace,
     /// To predict how long a step takes.
     Forecast,
-    /// To write the checkpoint that was on its way when the run failed.
+    /// To write a checkpoint when the run failed.
     Checkpoint,
     /// To remove old checkpoints.
     Prune,
@@ -185,7 +186,7 @@ impl fmt::Display for Warning {
             Task::Picture => "draw the losses",
             Task::Trace => "draw the traced step",
             Task::Forecast => "predict how long a step takes",
-            Task::Checkpoint => "write the checkpoint that was on its way",
+            Task::Checkpoint => "write the checkpoint",
             Task::Prune => "remove old checkpoints",
             Task::Mark => "write which checkpoints are the last and the best one",
             Task::Lock => "hold the lock of the run directory all the time",

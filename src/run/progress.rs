@@ -66,7 +66,7 @@ impl Screen {
             Event::Validation { step, evaluation, .. } => {
                 self.say(&format!("validation after {step} steps: {evaluation}"));
             }
-            // Stalls were shown when they happened.
+            // Stalls are shown when they happen.
             Event::Checkpoint { .. } | Event::Waits { .. } | Event::Stall(_) => {}
             Event::Predicted(predicted) => {
                 self.say(&format!("predicted {predicted} by the passes of the first steps"));

@@ -40,8 +40,10 @@ impl<S: Stage> Session<'_, S> {
     /// validation is refused.
     pub(super) fn save_before(&mut self, end: &Error) {
         if !matches!(end, Error::NotFinite { .. }) && self.pipeline.goes_on() {
-            // The caller is told why the run ends, and which checkpoint is the newest.
-            let _ = self.save_last();
+            // The caller is told why the run ends.
+            if let Err(error) = self.save_last() {
+                self.listeners.warn(Task::Checkpoint, error);
+            }
         }
     }
 

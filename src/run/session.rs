@@ -15,7 +15,6 @@ use super::metrics::Line;
 use super::prune::Kept;
 use super::rejoining::Rejoining;
 use super::saving::{Saving, is_due};
-use super::stalls::Stalls;
 use super::trace::Tracer;
 use super::validation::Validation;
 use super::writer::{Failure, Writer};
@@ -47,7 +46,6 @@ pub struct Session<'p, S: Stage> {
     pub(super) traced: Option<u64>,
     /// Notes about its beginning.
     pub(super) notes: Vec<String>,
-    pub(super) stalls: Arc<Stalls>,
     pub(super) rejoining: Rejoining,
 }
 
@@ -158,9 +156,8 @@ impl<S: Stage> Session<'_, S> {
 
     /// One step, with its validation and its checkpoint if they are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
-        self.stalls.set_done(self.done());
+        self.listeners.set_done(self.done());
         let report = self.advance()?;
-        self.tell_stalls();
         self.check_place()?;
         self.prove(report.loss_step);
         for restart in &report.restarts {
@@ -293,13 +290,6 @@ impl<S: Stage> Session<'_, S> {
         self.warn(noted);
     }
 
-    /// Tells the listeners of stalls since the last call.
-    pub(super) fn tell_stalls(&mut self) {
-        for stall in self.stalls.take() {
-            self.listeners.tell(&Event::Stall(&stall));
-        }
-    }
-
     pub(super) fn warn(&mut self, result: Option<std::result::Result<(), Failure>>) {
         if let Some(Err((task, error))) = result {
             self.listeners.warn(task, error);
@@ -309,7 +299,7 @@ impl<S: Stage> Session<'_, S> {
     /// After a failure: tells the other processes, and tells the listeners from which checkpoint the run can
     /// continue.
     fn fail(&mut self, error: &Error) {
-        self.tell_stalls();
+        self.listeners.tell_stalls();
         self.save_what_is_on_its_way(error);
         if self.pipeline.processes() > 1 {
             self.pipeline.fail(error);

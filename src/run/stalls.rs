@@ -44,10 +44,8 @@ impl Stalls {
 
     /// Shows and notes a stall.
     pub(super) fn tell(&self, stall: &Stall) {
-        let line = match stall {
-            Stall::Over { .. } => stall.to_string(),
-            _ => format!("warning: {stall}"),
-        };
+        self.untold().push(stall.clone());
+        let line = stall.line();
         match &self.screen {
             _ if !self.shows => {}
             Some(screen) => screen.complain(&line),
@@ -59,7 +57,6 @@ impl Stalls {
             let history = History::open(path.clone());
             let _ = history.and_then(|mut history| history.add(self.done.load(Ordering::Relaxed), &line));
         }
-        self.untold().push(stall.clone());
     }
 
     /// The stalls of which the listeners have not heard.

@@ -21,10 +21,17 @@ pub struct ProcessState {
 pub enum Contact {
     /// It says what it does.
     Answers(Program),
+    /// Nothing has ever come from it.
+    NotLaunched {
+        /// It has been waited for for so many seconds.
+        seconds: f64,
+    },
     /// It does not answer.
     Silent {
         /// For so many seconds nothing has come from it.
         seconds: f64,
+        /// Whether its machine answers, if that can be known.
+        machine: Option<bool>,
     },
     /// It has ended, or its connection has.
     Ended,

@@ -80,7 +80,12 @@ impl Situation {
     fn silent(&self) -> impl Iterator<Item = Root> {
         self.processes
             .iter()
-            .filter(|state| matches!(state.contact, Contact::Silent { .. }))
+            .filter(|state| {
+                matches!(
+                    state.contact,
+                    Contact::Silent { .. } | Contact::NotLaunched { .. }
+                )
+            })
             .map(|state| Root::Silent(state.process))
     }
 }

@@ -31,6 +31,16 @@ pub enum Stall {
     },
 }
 
+impl Stall {
+    /// As a line for a person.
+    pub(crate) fn line(&self) -> String {
+        match self {
+            Self::Over { .. } => self.to_string(),
+            _ => format!("warning: {self}"),
+        }
+    }
+}
+
 impl fmt::Display for Stall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (roots, situation, word) = match self {

@@ -117,11 +117,22 @@ impl fmt::Display for ProcessState {
         }
         match &self.contact {
             Contact::Answers(program) => write!(f, " {program}"),
-            Contact::Silent { seconds } => write!(
+            Contact::NotLaunched { seconds } => write!(
                 f,
-                " does not answer, and nothing has come from it for {seconds:.1} s: it is stopped, or its \
-                 machine or the network has failed"
+                " has not launched its pipeline in {seconds:.1} s: it may still open its data, or it is \
+                 stopped"
             ),
+            Contact::Silent { seconds, machine } => {
+                let why = match machine {
+                    Some(true) => "its machine answers, so it is stopped, or gets no core",
+                    Some(false) => "its machine does not answer either, so that or the network has failed",
+                    None => "it is stopped, or its machine or the network has failed",
+                };
+                write!(
+                    f,
+                    " does not answer, and nothing has come from it for {seconds:.1} s: {why}"
+                )
+            }
             Contact::Ended => write!(f, " has ended"),
         }
     }

@@ -29,7 +29,11 @@ fn a_process_that_is_stopped_is_told_once_and_that_it_moves_again() {
     let place = Place::new();
     let mut started = start(&place);
     started[1].signal("-STOP");
-    let said = started[0].await_said("or its machine or the network has failed");
+    let said = started[0].await_said(if cfg!(target_os = "linux") {
+        ": its machine answers, so it is stopped, or gets no core"
+    } else {
+        ": it is stopped, or its machine or the network has failed"
+    });
     assert!(said.contains("warning: "), "{said}");
     assert!(
         said.contains("process 1 (rank 1) does not answer, and nothing has come from it for "),
@@ -119,4 +123,43 @@ fn usr1_asks_a_process_that_is_alone() {
     alone.signal("-USR1");
     alone.await_said("what all ranks do, as process 0 sees it:\n");
     interrupt(vec![alone]);
+}
+
+/// Waits until a process has printed something.
+fn await_print(started: &mut Started) {
+    let from = started.0.stdout.as_mut().unwrap();
+    from.read_exact(&mut [0]).expect("it speaks");
+}
+
+#[test]
+fn usr1_asks_a_process_that_waits_for_the_others() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let member = |rank| Started::new(place.member(rank, 2, &address, &[]));
+    let mut first = member(0);
+    await_print(&mut first);
+    first.signal("-USR1");
+    let said = first.await_said("until all 2 are there for ");
+    let joins = format!("it has been joining the run at {address} as process 0");
+    assert!(said.contains(&joins), "{said}");
+    for started in [member(1), first] {
+        started.end().done();
+    }
+}
+
+#[test]
+fn usr1_asks_a_spare_and_it_goes_on_waiting() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let args = [&LONG[..], &["--set", "train.restarts=1"]].concat();
+    let member = |rank| Started::new(place.member(rank, 2, &address, &args));
+    let several: Vec<_> = (0..2).map(member).collect();
+    place.await_steps();
+    let mut spare = Started::new(place.member(7, 9, &address, &[&args[..], &["--spare"]].concat()));
+    await_print(&mut spare);
+    spare.signal("-USR1");
+    let said = spare.await_said("waiting as a spare of the run at ");
+    assert!(said.contains("this process has no ranks now"), "{said}");
+    interrupt(several);
+    assert_eq!(spare.end().status, Some(0), "it ends with the run");
 }

@@ -14,6 +14,7 @@ mod words;
 
 use std::cell::RefCell;
 use std::fs;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -190,6 +191,13 @@ fn a_rank_that_hangs_while_a_checkpoint_is_written_says_what_it_is_at() {
     drop(open);
 }
 
+/// Waits until a run has noted a stall: its own listener comes after the one that was added first.
+fn await_warning(history: &Path) {
+    while !fs::read_to_string(history).is_ok_and(|noted| noted.contains("warning: ")) {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_run_notes_a_stall_at_once_and_tells_its_listeners_when_the_step_goes_on() {
     let (builder, open) = held(2, 1, true);
@@ -212,10 +220,7 @@ fn a_run_notes_a_stall_at_once_and_tells_its_listeners_when_the_step_goes_on() {
     thread::scope(|scope| {
         let train = scope.spawn(train);
         let told = next(&stalls).to_string();
-        // The run's own listener comes after the one that was added first.
-        while !fs::read_to_string(&history).is_ok_and(|noted| noted.contains("warning: ")) {
-            thread::sleep(Duration::from_millis(5));
-        }
+        await_warning(&history);
         drop(open);
         let events = train.join().expect("no panic");
         assert_eq!(&events[..2], ["step 0", &told]);
@@ -223,6 +228,44 @@ fn a_run_notes_a_stall_at_once_and_tells_its_listeners_when_the_step_goes_on() {
             events.iter().filter(|event| event.starts_with("step ")).count(),
             2
         );
+    });
+}
+
+#[test]
+fn a_run_tells_its_listeners_of_a_stall_of_its_last_checkpoint_before_the_end() {
+    let (open, gate) = gate();
+    let saves = Arc::new(AtomicBool::new(false));
+    let data = sources::Late::new(Arc::clone(&saves), gate);
+    let (builder, stalls) = heard(pipeline(gated(2, |_, _| {})).data(Arc::new(data)));
+    let mut pipeline = builder.launch().expect("it starts");
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = folder.path().join("run");
+    let history = dir.join("history.jsonl");
+    let train = move || {
+        let events = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&events);
+        let run = Run::new(dir).steps(1).on(move |event| {
+            seen.borrow_mut().push(match event {
+                Event::Step(_) => {
+                    saves.store(true, Ordering::SeqCst);
+                    "step"
+                }
+                Event::Stall(Stall::Began { .. }) => "stall",
+                Event::Checkpoint { .. } => "saved",
+                Event::End(_) => "end",
+                _ => return,
+            });
+        });
+        run.train(&mut pipeline).expect("it trains");
+        events.take()
+    };
+    thread::scope(|scope| {
+        let train = scope.spawn(train);
+        let told = next(&stalls).to_string();
+        assert!(told.contains("has been at `ending a checkpoint`"), "{told}");
+        await_warning(&history);
+        drop(open);
+        assert_eq!(train.join().expect("no panic"), ["step", "stall", "saved", "end"]);
     });
 }
 

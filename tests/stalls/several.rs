@@ -39,6 +39,31 @@ fn of_several_processes_the_first_one_tells_it_once_and_all_get_the_same_error()
 }
 
 #[test]
+fn a_process_that_does_not_come_to_the_launch_is_told() {
+    let (open, gate) = gate();
+    let said = in_processes(2, |world| {
+        let (builder, stalls) = heard(pipeline(gated(2, |_, _| {})));
+        if world.process() == 1 {
+            wait_at(&gate);
+            return builder.world(world).launch().map(|_| String::new());
+        }
+        // The other process goes on once this was told.
+        thread::scope(|scope| {
+            let launch = scope.spawn(|| builder.world(world).launch());
+            let told = next(&stalls).to_string();
+            open.send(()).expect("it waits");
+            launch.join().expect("no panic").map(|_| told)
+        })
+    });
+    let told = said[0].as_ref().expect("it is launched");
+    assert_eq!(
+        timeless(told),
+        "process 1 (rank 1) has not launched its pipeline in N s: it may still open its data, or it is \
+         stopped"
+    );
+}
+
+#[test]
 fn a_process_whose_program_makes_no_call_is_told() {
     let (open, gate) = gate();
     let said = in_processes(2, |world| {

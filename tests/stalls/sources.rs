@@ -99,10 +99,7 @@ fn a_source_that_hangs_while_it_is_read_ahead_does_not_hold_up_the_drop() {
 fn a_thread_of_the_caller_that_hangs_in_a_checkpoint_is_told() {
     let (open, gate) = gate();
     let saves = Arc::new(AtomicBool::new(false));
-    let data = Late {
-        saves: Arc::clone(&saves),
-        gate,
-    };
+    let data = Late::new(Arc::clone(&saves), gate);
     let (builder, stalls) = heard(pipeline(gated(2, |_, _| {})).data(Arc::new(data)));
     let mut pipeline = builder.launch().expect("it starts");
     pipeline.step().expect("it trains");
@@ -120,10 +117,38 @@ fn a_thread_of_the_caller_that_hangs_in_a_checkpoint_is_told() {
     assert!(matches!(next(&stalls), Stall::Over { .. }));
 }
 
+#[test]
+fn a_thread_that_hangs_in_a_checkpoint_beside_the_steps_does_not_hold_up_the_drop_for_ever() {
+    let (open, gate) = gate();
+    let saves = Arc::new(AtomicBool::new(false));
+    let data = Late::new(Arc::clone(&saves), gate);
+    let (builder, stalls) = heard(pipeline(gated(2, |_, _| {})).data(Arc::new(data)));
+    let mut pipeline = builder.stall_limit(Some(4 * SOON)).launch().expect("it starts");
+    pipeline.step().expect("it trains");
+    saves.store(true, Ordering::SeqCst);
+    let folder = tempfile::tempdir().expect("a folder");
+    pipeline
+        .save_beside(folder.path().join("saved"))
+        .expect("it is copied");
+    pipeline.step().expect("it trains beside");
+    drop(pipeline);
+    assert_eq!(
+        timeless(&next(&stalls).to_string()),
+        "process 0 (ranks 0 to 1) has been at `ending a checkpoint` for N s"
+    );
+    drop(open);
+}
+
 /// Ones, of which the fingerprint waits at a gate while a checkpoint is saved.
-struct Late {
+pub(super) struct Late {
     saves: Arc<AtomicBool>,
     gate: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Late {
+    pub(super) fn new(saves: Arc<AtomicBool>, gate: Arc<Mutex<Receiver<()>>>) -> Self {
+        Self { saves, gate }
+    }
 }
 
 impl DataSource for Late {

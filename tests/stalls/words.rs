@@ -48,6 +48,11 @@ fn training(rank: RankState, unheard: &[u32]) -> Contact {
     })
 }
 
+fn silent(machine: Option<bool>) -> Contact {
+    let seconds = 51.0;
+    Contact::Silent { seconds, machine }
+}
+
 #[test]
 fn a_dead_link_between_two_processes_that_a_third_one_hears_is_named() {
     let situation = Situation {
@@ -108,14 +113,15 @@ fn of_many_ranks_that_wait_some_are_told_and_the_others_counted() {
     let mut processes: Vec<_> = (0..63)
         .map(|number| process(number, training(waiting(number, 50.0), &[])))
         .collect();
-    processes.push(process(63, Contact::Silent { seconds: 51.0 }));
+    processes.push(process(63, silent(Some(false))));
     let situation = Situation { processes };
     let roots = situation.roots(5.0).expect("nobody moves");
     assert_eq!(roots, [Root::Silent(63)]);
     let told = situation.explain(&roots);
-    assert!(
-        told.starts_with("process 63 (rank 63) does not answer, and nothing has come from it for 51.0 s")
-    );
+    assert!(told.starts_with(
+        "process 63 (rank 63) does not answer, and nothing has come from it for 51.0 s: its machine does not \
+             answer either, so that or the network has failed; "
+    ));
     assert!(
         told.ends_with("; and 55 more ranks") && told.len() < 1500,
         "{told}"

@@ -15,6 +15,7 @@ mod links;
 mod order;
 mod programs;
 mod stages;
+mod stalls;
 mod state;
 mod story;
 mod timeline;
@@ -30,6 +31,7 @@ use bug::Bug;
 use faults::Fault;
 use pipewright::Error;
 use pipewright::error::LaunchError;
+use stalls::Told;
 use story::Story;
 use world::World;
 
@@ -116,7 +118,7 @@ fn ends_keep_their_promises_in_every_program() {
 fn a_pipeline_needs_the_ends_of_all_its_ranks() {
     let story = Story::of(0);
     let world = World::new(100, 0, story.weather, Vec::new());
-    let error = trial::builder(&story, &world, &Arc::default())
+    let error = trial::builder(&story, &world, &Arc::default(), &Told::default())
         .ends(move |mesh, room| end::ends(&world, mesh.world_size() + 1, room))
         .launch()
         .expect_err("there is one end too many");

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use pipewright::fabric::{Load, Parcel};
+use pipewright::pipeline::Look;
 use pipewright::stages::Tensor;
 
 use crate::draw::Draw;
@@ -12,12 +14,19 @@ use crate::here::{FORWARD, Pass};
 use crate::links::{Frame, Net, Weather};
 use crate::timeline::{Timeline, What};
 
+/// The time between two looks at the ranks, in microseconds.
+const LOOK: u64 = 500_000;
+
 /// More than any run here needs.
 const MOST_ENTRIES: usize = 3_000_000;
 
 pub(crate) struct State {
     /// In microseconds.
     pub(crate) now: u64,
+    /// Looks for stalls.
+    pub(crate) look: Option<Look>,
+    /// For so long nobody has looked.
+    unseen: u64,
     pub(crate) draw: Draw,
     pub(crate) ranks: Vec<Rank>,
     pub(crate) turn: Option<usize>,
@@ -90,6 +99,8 @@ impl State {
         };
         let mut state = State {
             now: 0,
+            look: None,
+            unseen: 0,
             ranks: (0..ranks).map(rank).collect(),
             draw,
             turn: None,
@@ -199,10 +210,22 @@ impl State {
                 .chain(self.due.first_key_value().map(|((at, _), _)| *at))
                 .min();
             match next {
-                Some(next) => self.now = next,
+                Some(next) => self.pass_time(next),
                 None => return self.end_badly("nobody can move"),
             }
         }
+    }
+
+    /// Nothing happens until then. Meanwhile somebody looks for stalls.
+    fn pass_time(&mut self, until: u64) {
+        self.unseen += until - self.now;
+        self.now = until;
+        for _ in 0..self.unseen / LOOK {
+            if let Some(look) = &mut self.look {
+                look(Duration::from_micros(LOOK));
+            }
+        }
+        self.unseen %= LOOK;
     }
 
     fn happen(&mut self, event: Event) {

@@ -42,6 +42,11 @@ impl Timeline {
         self.0.push(Entry { at, rank, what });
     }
 
+    /// The time of the last entry, in microseconds.
+    pub(crate) fn time(&self) -> u64 {
+        self.0.last().map_or(0, |entry| entry.at)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

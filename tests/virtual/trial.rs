@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use pipewright::stages::Sequential;
 use pipewright::stages::loss::MeanSquaredError;
-use pipewright::{Error, Pipeline, PipelineBuilder, Result, StallWarning};
+use pipewright::{Error, Pipeline, PipelineBuilder, Result};
 
 use crate::bug::Bug;
 use crate::end::ends;
 use crate::judge::{self, CLIP, End, RATE};
 use crate::stages::{Numbers, Updates};
+use crate::stalls::Told;
 use crate::story::{Deed, Story};
 use crate::timeline::Timeline;
 use crate::world::World;
@@ -23,6 +24,7 @@ struct Trial<'a> {
     story: &'a Story,
     world: Arc<World>,
     data: Arc<Numbers>,
+    told: Told,
     folder: &'a Path,
     /// The newest checkpoint.
     saved: Option<PathBuf>,
@@ -35,10 +37,11 @@ pub(crate) fn run(story: &Story) -> std::result::Result<(End, Timeline), Box<Bug
         story,
         world: World::new(story.world(), story.seed, story.weather, story.faults.clone()),
         data: Arc::new(Numbers::failing(&story.faults)),
+        told: Told::default(),
         folder: folder.path(),
         saved: None,
     };
-    let mut pipeline = builder(story, &trial.world, &trial.data).launch();
+    let mut pipeline = builder(story, &trial.world, &trial.data, &trial.told).launch();
     let judged = match &mut pipeline {
         Ok(pipeline) => trial.live(pipeline),
         Err(error) => judge::error(story, &trial.world.timeline(), error),
@@ -46,6 +49,7 @@ pub(crate) fn run(story: &Story) -> std::result::Result<(End, Timeline), Box<Bug
     trial.world.end();
     drop(pipeline);
     let timeline = trial.world.timeline();
+    let judged = judged.and_then(|end| trial.told.judge(story, &timeline).map(|()| end));
     // What ends the world explains everything else.
     let judged = match trial.world.verdict() {
         Some(verdict) => Err(verdict),
@@ -63,9 +67,14 @@ pub(crate) fn run(story: &Story) -> std::result::Result<(End, Timeline), Box<Bug
     }
 }
 
-/// The pipeline of a story.
-pub(crate) fn builder(story: &Story, world: &Arc<World>, data: &Arc<Numbers>) -> PipelineBuilder<Sequential> {
-    let world = Arc::clone(world);
+/// The pipeline of a story, which tells of its stalls.
+pub(crate) fn builder(
+    story: &Story,
+    world: &Arc<World>,
+    data: &Arc<Numbers>,
+    told: &Told,
+) -> PipelineBuilder<Sequential> {
+    let (world, watched) = (Arc::clone(world), Arc::clone(world));
     Pipeline::builder()
         .schedule(story.schedule())
         .stages(story.model.stages())
@@ -77,8 +86,9 @@ pub(crate) fn builder(story: &Story, world: &Arc<World>, data: &Arc<Numbers>) ->
         .replicas(story.replicas)
         .sharded(story.sharded)
         .restarts(story.restarts, story.snapshots)
-        .stall_warning(StallWarning::Never)
+        .on_stall(told.listener())
         .stall_limit(None)
+        .looked_at_by(move |look| watched.watch_by(look))
         .pin(false)
         .ends(move |mesh, room| ends(&world, mesh.world_size(), room))
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use pipewright::fabric::{Call, Links, Load, Parcel};
 use pipewright::id::WorldRank;
+use pipewright::pipeline::Look;
 use pipewright::stages::Tensor;
 
 use crate::faults::Fault;
@@ -36,6 +37,11 @@ impl World {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on this looks for stalls, in the time of this world.
+    pub(crate) fn watch_by(&self, look: Look) {
+        self.lock().look = Some(look);
     }
 
     /// A rank begins a call, when all others have come to it too.

@@ -2,6 +2,7 @@
 
 use super::grid::{Found, Grid};
 use crate::Result;
+use crate::cli::stalls::ShowsStalls;
 use crate::compose;
 use crate::plan::median;
 
@@ -52,7 +53,15 @@ pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
 fn steps(found: &Found) -> Result<Vec<f64>> {
     let (config, candidate) = (&found.config, &found.candidate);
     let data = compose::data(config)?;
-    let mut pipeline = compose::launch(config, &data, &candidate.counts, &candidate.replicas, None)?;
+    let shows = ShowsStalls::new();
+    let mut pipeline = compose::launch_telling(
+        config,
+        &data,
+        &candidate.counts,
+        &candidate.replicas,
+        None,
+        shows.listener(),
+    )?;
     pipeline.step()?;
     let times = (0..STEPS).map(|_| Ok(pipeline.step()?.seconds));
     times.collect()

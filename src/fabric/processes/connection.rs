@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use super::aside::Answer;
 use super::body::TensorWire;
 use super::head::{DESCRIPTION, Head, Kind};
 use super::kept::{self, Item};
@@ -67,14 +68,14 @@ impl Connection {
         self.line.nudge();
     }
 
-    /// How many questions it has answered.
-    pub(super) fn answers(&self) -> u64 {
-        self.line.answer().count()
+    /// Its last answer, and how many there were.
+    pub(super) fn answer(&self) -> &Answer {
+        self.line.answer()
     }
 
-    /// What it said last that it does.
-    pub(super) fn said(&self) -> Vec<u8> {
-        self.line.answer().said()
+    /// While it does not answer: whether its machine does, if that can be known.
+    pub(super) fn machine_answers(&self) -> Option<bool> {
+        self.line.machine_answers()
     }
 
     /// A frame has come from it. Only the thread that reads calls this.
@@ -85,7 +86,7 @@ impl Connection {
 
     /// A number that changes whenever something comes from it.
     pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed) + self.answers()
+        self.heard.load(Ordering::Relaxed) + self.answer().count()
     }
 
     /// Nothing more will come from it.

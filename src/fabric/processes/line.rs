@@ -90,6 +90,12 @@ pub(in crate::fabric) trait Line: Send + Sync {
 
     /// Its last answer.
     fn answer(&self) -> &Answer;
+
+    /// While a question is open: whether the machine of the other process has taken it. `None` if that cannot
+    /// be known.
+    fn machine_answers(&self) -> Option<bool> {
+        None
+    }
 }
 
 /// [`Line::send`] as a stream.

@@ -51,19 +51,24 @@ impl Others {
     /// How many questions a process has answered.
     pub(crate) fn answers(&self, process: u32) -> u64 {
         self.connection(process)
-            .map_or(0, |connection| connection.answers())
+            .map_or(0, |connection| connection.answer().count())
     }
 
     /// What it said last. Empty if it has not begun.
     pub(crate) fn said(&self, process: u32) -> Vec<u8> {
         self.connection(process)
-            .map_or_else(Vec::new, |connection| connection.said())
+            .map_or_else(Vec::new, |connection| connection.answer().said())
     }
 
     /// A number that changes whenever something comes from a process.
     pub(crate) fn heard(&self, process: u32) -> u64 {
         self.connection(process)
             .map_or(0, |connection| connection.heard())
+    }
+
+    /// While a process does not answer: whether its machine does, if that can be known.
+    pub(crate) fn machine_answers(&self, process: u32) -> Option<bool> {
+        self.connection(process)?.machine_answers()
     }
 
     /// Whether a process has ended, or its connection has.

@@ -89,7 +89,7 @@ impl Patience {
     fn listen(&mut self, connections: &[Option<Arc<Connection>>]) -> Result<(), EndsNow> {
         let answers = |connection: &Option<Arc<Connection>>| {
             let connection = connection.as_ref();
-            connection.map(|connection| connection.answers())
+            connection.map(|connection| connection.answer().count())
         };
         let missing = connections
             .iter()

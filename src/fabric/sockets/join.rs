@@ -11,6 +11,7 @@ use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
 use crate::fabric::processes::{Aside, Lines, ReadsFrames, StartsReaders, inlet};
+use crate::interrupt::before_ranks;
 
 /// A longer deadline is cut to this: an `Instant` cannot be far in the future.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -42,7 +43,9 @@ impl World {
             deadline: membership.deadline.min(YEAR),
             ..membership.clone()
         };
-        bootstrap::stand_by(membership, known, Instant::now() + membership.deadline)
+        let deadline = Instant::now() + membership.deadline;
+        let does = format!("waiting as a spare of the run at {}", membership.address);
+        before_ranks(does, || bootstrap::stand_by(membership, known, deadline))
     }
 }
 
@@ -53,7 +56,8 @@ fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Resul
         ..membership.clone()
     };
     let deadline = Instant::now() + membership.deadline;
-    let joined = bootstrap::join(membership, program, back, deadline)?;
+    let does = does(membership, back.is_some());
+    let joined = before_ranks(does, || bootstrap::join(membership, program, back, deadline))?;
     let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
     for (process, pair) in (0..).zip(joined.pairs) {
         let connect = |Pair { data, watch }| {
@@ -87,6 +91,18 @@ fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Resul
         join(&membership, &program, Some(Back { run, lost, door }))
     };
     Ok(world.with_return(Arc::new(again), joined.goes_on))
+}
+
+/// What a process does that joins.
+fn does(membership: &Membership, again: bool) -> String {
+    let Membership {
+        process,
+        processes,
+        address,
+        ..
+    } = membership;
+    let joining = if again { "joining again" } else { "joining" };
+    format!("{joining} the run at {address} as process {process}, until all {processes} are there")
 }
 
 /// Two threads for each other process: one reads frames, one watches the second connection.

@@ -9,6 +9,7 @@ use socket2::TcpKeepalive;
 
 use super::channel::Channel;
 use super::shared::Shared;
+use super::taken::is_taken;
 use crate::fabric::processes::{Answer, Aside, BUFFER, Head, Line};
 
 /// What processes say on the second connection: a question; that an answer follows, with its length; and that
@@ -165,6 +166,10 @@ impl Line for Sockets {
 
     fn answer(&self) -> &Answer {
         &self.answer
+    }
+
+    fn machine_answers(&self) -> Option<bool> {
+        is_taken(self.watch.socket())
     }
 }
 

@@ -13,6 +13,11 @@ mod shared;
 mod shared;
 #[cfg(target_os = "linux")]
 mod slots;
+#[cfg(target_os = "linux")]
+mod taken;
+#[cfg(not(target_os = "linux"))]
+#[path = "not_taken.rs"]
+mod taken;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

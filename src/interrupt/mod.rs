@@ -1,16 +1,21 @@
-//! Ending a run from outside of its loop.
+//! Ending a run from outside of its loop, and asking what it does.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+mod questions;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 
 use crate::error::RunError;
 use crate::{Error, Result};
+
+pub use questions::explain_on_signal;
+pub(crate) use questions::{Answering, before_ranks, questions};
 
 /// How long a run may take to end at once: it reports the reason and tells the other processes.
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -89,38 +94,4 @@ impl Interrupt {
             low_level::exit(1);
         }
     }
-}
-
-/// How often SIGUSR1 has come.
-static QUESTIONS: AtomicU64 = AtomicU64::new(0);
-
-/// From now on, `kill -USR1` makes each pipeline of this process print on standard error what all its ranks
-/// do, those of other processes too, as far as these answer: see [`crate::situation`]. The run goes on.
-/// Without this, the signal ends the process.
-///
-/// # Errors
-/// [`Error::Run`] when the system refuses.
-pub fn explain_on_signal() -> Result<()> {
-    static COUNTS: Mutex<bool> = Mutex::new(false);
-    let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if *counts {
-        return Ok(());
-    }
-    let start = || {
-        let mut arrivals = Signals::new([SIGUSR1])?;
-        let count = move || {
-            for _ in arrivals.forever() {
-                QUESTIONS.fetch_add(1, Ordering::Relaxed);
-            }
-        };
-        thread::Builder::new().name("questions".to_owned()).spawn(count)
-    };
-    start().map_err(|source| Error::from(RunError::Signals { source }))?;
-    *counts = true;
-    Ok(())
-}
-
-/// How often SIGUSR1 has come since [`explain_on_signal`].
-pub(crate) fn questions() -> u64 {
-    QUESTIONS.load(Ordering::Relaxed)
 }
