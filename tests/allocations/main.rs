@@ -292,7 +292,11 @@ fn nor_do_composed_layers() {
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 3)] {
         for how in [Recompute::None, Recompute::Selective] {
             let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
-            steady(&recipe_of_blocks(4), schedule, how);
+            let recipe = Recipe {
+                data: source("images"),
+                ..recipe_of_blocks(4)
+            };
+            steady(&recipe, schedule, how);
         }
     }
 }

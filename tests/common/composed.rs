@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pipewright::stages::layers::{Block, Dropout, Gelu, GeluForm, LayerNorm, Linear};
+use pipewright::stages::layers::{Block, Dropout, Flatten, Gelu, GeluForm, LayerNorm, Linear};
 use pipewright::stages::models::{LayerSpec, Model};
 use pipewright::stages::{Init, Layer, Result, chain};
 
@@ -25,7 +25,7 @@ fn layers(unit: &str) -> Result<Vec<Box<dyn Layer>>> {
     let fc = |part: &str, inputs, outputs| linear(&format!("{unit}.{part}"), inputs, outputs);
     let norm = |width| LayerNorm::new(&format!("{unit}.norm"), width);
     Ok(match unit {
-        "in" => chain![fc("fc", 12, 16)],
+        "in" => chain![Flatten::new("flatten"), fc("fc", 25, 16)],
         // From here to "up", a wire has the inner 8 numbers and the 16 of the skip.
         "down" => chain![Block::concat(unit, [chain![norm(16), fc("fc", 16, 8)], chain![]])],
         "repeated" => {
@@ -43,7 +43,7 @@ fn layers(unit: &str) -> Result<Vec<Box<dyn Layer>>> {
             let gated = Block::product("gate.gated", [gate, chain![fc("up", 16, 32)]]);
             chain![Block::residual(unit, chain![norm(16), gated, fc("down", 32, 16)])]
         }
-        _ => chain![fc("fc", 16, 5)],
+        _ => chain![fc("fc", 16, 10)],
     })
 }
 
@@ -58,8 +58,8 @@ pub(crate) fn model_of_blocks() -> Result<Model> {
 pub(crate) fn recipe_of_blocks(micro_batches: u32) -> Recipe {
     let data = RandomRows {
         rows: 6,
-        width: 12,
-        classes: 5,
+        width: 25,
+        classes: 10,
     };
     recipe_of(model_of_blocks, Arc::new(data), micro_batches)
 }

@@ -312,7 +312,9 @@ fn joined(join: Join, outputs: SmallVec<[Tensor; FEW]>) -> Result<Tensor> {
         return Ok(all);
     }
     let mut outputs = outputs.into_iter();
-    let mut all = outputs.next().ok_or(Error::from(ShapeError::NoBranches))?;
+    let mut all = outputs
+        .next()
+        .ok_or_else(|| Error::from(ShapeError::NoBranches))?;
     outputs.try_for_each(|output| match join {
         Join::Product => multiply(&mut all, &output),
         Join::Sum | Join::Concat => add(&mut all, &output),
