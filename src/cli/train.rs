@@ -24,7 +24,7 @@ use crate::interrupt::before_ranks;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
 use crate::run::{
-    About, Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
+    Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
 };
 use crate::stages::{RecomputedStage, Sequential};
 
@@ -217,11 +217,10 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         memory::table(&memory, config.pipeline.replicas),
         changes,
     );
-    let run = run.forecast(forecast).about(About {
-        machine: machine::facts(&config, processes),
-        memory,
-        ..About::default()
-    });
+    let run = run
+        .forecast(forecast)
+        .machine(machine::facts(&config, processes))
+        .planned_memory(memory);
     let run = describe(run, args, &config, data)?;
     Ok(Prepared {
         run,

@@ -10,11 +10,11 @@ use crate::plan::RankMemory;
 /// What a run trains on and what was planned for it, as it last began or was resumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct About {
+pub(crate) struct About {
     /// The machine of process 0: a name and a value each, such as `processor`.
-    pub machine: Vec<(String, String)>,
+    pub(crate) machine: Vec<(String, String)>,
     /// The memory that each rank of a replica was estimated to need, in bytes. Empty: it was not estimated.
-    pub memory: Vec<RankMemory>,
+    pub(crate) memory: Vec<RankMemory>,
     /// The replica of each rank and its rank in that, in the order of the numbers in `metrics.jsonl`.
     pub(crate) ranks: Vec<(u32, u32)>,
     /// The predicted time and bubble of a step, once they are known.

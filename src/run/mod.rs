@@ -80,7 +80,7 @@ mod trace;
 mod validation;
 mod writer;
 
-pub use about::About;
+pub(crate) use about::About;
 pub use best::Best;
 pub use claim::Resume;
 pub use event::{Ended, Event, Failed, Next, Outcome, Task, Warning};

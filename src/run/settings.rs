@@ -17,6 +17,7 @@ use crate::checkpoint::Checkpoint;
 use crate::fabric::World;
 use crate::interrupt::Interrupt;
 use crate::pipeline::Pipeline;
+use crate::plan::RankMemory;
 
 /// A listener of a run.
 pub(super) type Listener = Box<dyn FnMut(&Event<'_>) -> Next>;
@@ -141,11 +142,20 @@ impl Run {
         Self { config, ..self }
     }
 
-    /// What the run trains on and what was planned for it, which is kept as `about.json` and shown by the
-    /// command `report`. Default: nothing.
+    /// What the run trains on: a name and a value each, such as `processor`. The command `report` shows it.
+    /// Default: nothing.
     #[must_use]
-    pub fn about(self, about: About) -> Self {
-        Self { about, ..self }
+    pub fn machine(mut self, machine: Vec<(String, String)>) -> Self {
+        self.about.machine = machine;
+        self
+    }
+
+    /// The memory that each rank of a replica is planned to need. The command `report` shows it beside what
+    /// was measured. Default: nothing.
+    #[must_use]
+    pub fn planned_memory(mut self, ranks: Vec<RankMemory>) -> Self {
+        self.about.memory = ranks;
+        self
     }
 
     /// Whether the numbers of each step are written for TensorBoard too, into the folder `tensorboard`.
