@@ -42,6 +42,7 @@ mod words;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::thread;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -117,8 +118,25 @@ impl From<Error> for Failure {
     }
 }
 
+/// The stack of a program's first thread, in bytes.
+const STACK: usize = 8 << 20;
+
 /// Runs the command of this process's arguments and returns its exit status.
+///
+/// It runs on a thread of its own. A signal goes to the first thread of a process if that does not block it.
+/// If that thread hung in a disk, it would not be heard.
 pub fn main() -> ExitCode {
+    let thread = thread::Builder::new()
+        .name("command".to_owned())
+        .stack_size(STACK);
+    match thread.spawn(command) {
+        // A panic was printed.
+        Ok(command) => command.join().unwrap_or(ExitCode::from(101)),
+        Err(_) => command(),
+    }
+}
+
+fn command() -> ExitCode {
     refuse_apart(std::env::args());
     let result = file_limit::report()
         .map_err(Failure::failed)

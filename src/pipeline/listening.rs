@@ -19,6 +19,11 @@ impl<S: Stage> Pipeline<S> {
         self.ranks.heed(interrupt);
     }
 
+    /// Does something besides calls, on this thread, that may take its time: for messages about stalls.
+    pub(crate) fn during<T>(&self, what: &str, act: impl FnOnce() -> T) -> T {
+        self.ranks.during(what, act)
+    }
+
     /// From now on this is told of stalls: see
     /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
     pub(crate) fn on_stall(&mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) {

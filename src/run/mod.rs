@@ -64,6 +64,7 @@ mod listeners;
 mod lock;
 mod loss;
 mod metrics;
+mod notes;
 mod picture;
 mod progress;
 mod prune;

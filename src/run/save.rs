@@ -8,7 +8,6 @@ use pipewright_stages::Stage;
 use super::event::{Event, Task};
 use super::saving::{OnItsWay, is_due};
 use super::session::Session;
-use super::writer::Writer;
 use crate::{Error, Result};
 
 impl<S: Stage> Session<'_, S> {
@@ -90,7 +89,7 @@ impl<S: Stage> Session<'_, S> {
 
     fn prepare(&mut self) -> Result<()> {
         self.check_place()?;
-        let synced = self.writer.as_ref().map(Writer::sync);
+        let synced = self.on_disk(|writer| writer.sync());
         self.warn(synced);
         Ok(())
     }
@@ -124,11 +123,11 @@ impl<S: Stage> Session<'_, S> {
         let OnItsWay { step, best, stalled } = saved;
         self.saving.saved = Some(step);
         self.saving.best = best;
-        let marked = self.writer.as_ref();
-        let marked = marked.map(|writer| writer.mark(Some(step), &self.saving.best));
+        let best = self.saving.best.clone();
+        let marked = self.on_disk(|writer| writer.mark(Some(step), &best));
         self.warn(marked);
         self.prune();
-        let drawn = self.writer.as_ref().map(Writer::draw);
+        let drawn = self.on_disk(|writer| writer.draw());
         self.warn(drawn);
         // The steps stand still for this too.
         let stalled = stalled + started.elapsed().as_secs_f64();
@@ -150,10 +149,11 @@ impl<S: Stage> Session<'_, S> {
         if self.writer.is_none() {
             return;
         }
-        if let Err(error) = self
-            .dir
-            .prune(self.kept, self.saving.best.best, self.saving.unproven)
-        {
+        let prune = || {
+            self.dir
+                .prune(self.kept, self.saving.best.best, self.saving.unproven)
+        };
+        if let Err(error) = self.pipeline.during("removing old checkpoints", prune) {
             self.listeners.warn(Task::Prune, error);
         }
     }

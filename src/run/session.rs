@@ -150,6 +150,12 @@ impl<S: Stage> Session<'_, S> {
         }))
     }
 
+    /// Writes files of the run, in the process that leads.
+    pub(super) fn on_disk<T>(&mut self, write: impl FnOnce(&mut Writer) -> T) -> Option<T> {
+        let (pipeline, writer) = (&*self.pipeline, self.writer.as_mut()?);
+        Some(pipeline.during("writing files of the run", || write(writer)))
+    }
+
     pub(super) fn done(&self) -> u64 {
         self.pipeline.next_step()
     }
@@ -177,7 +183,7 @@ impl<S: Stage> Session<'_, S> {
             validation.map(|(evaluation, _)| evaluation),
         );
         if self.rejoining.told.lines.is_new(report.step) {
-            let written = self.writer.as_mut().map(|writer| writer.line(&line));
+            let written = self.on_disk(|writer| writer.line(&line));
             self.warn(written);
             let written = self.writer.as_mut().map(|writer| writer.scalars(&line));
             self.warn(written);
@@ -267,8 +273,8 @@ impl<S: Stage> Session<'_, S> {
 
     /// Fails if the directory no longer belongs to this run.
     pub(super) fn check_place(&mut self) -> Result<()> {
-        if let Some(writer) = &mut self.writer
-            && let Some((task, error)) = writer.check_place()?
+        if let Some(checked) = self.on_disk(Writer::check_place)
+            && let Some((task, error)) = checked?
         {
             self.listeners.warn(task, error);
         }
@@ -286,7 +292,7 @@ impl<S: Stage> Session<'_, S> {
     /// Adds an event to the run's history.
     pub(super) fn note(&mut self, event: &str) {
         let step = self.done();
-        let noted = self.writer.as_mut().map(|writer| writer.note(step, event));
+        let noted = self.on_disk(|writer| writer.note(step, event));
         self.warn(noted);
     }
 

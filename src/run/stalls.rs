@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::history::History;
+use super::notes::Notes;
 use super::progress::Screen;
 use crate::situation::Stall;
 
@@ -17,6 +17,7 @@ pub(super) struct Stalls {
     /// Of the process that leads.
     screen: Option<Screen>,
     history: Option<PathBuf>,
+    notes: OnceLock<Notes>,
     /// The steps done.
     done: AtomicU64,
     /// For the listeners, which are not for other threads.
@@ -32,6 +33,7 @@ impl Stalls {
             shows,
             screen,
             history,
+            notes: OnceLock::new(),
             done: AtomicU64::new(0),
             untold: Mutex::default(),
         }
@@ -52,10 +54,8 @@ impl Stalls {
             None => eprintln!("process {}: {line}", self.process),
         }
         if let Some(path) = &self.history {
-            // The thread that trains has the file open too. Each adds whole lines. If this fails, the stall
-            // has still been shown, and the listeners will be told.
-            let history = History::open(path.clone());
-            let _ = history.and_then(|mut history| history.add(self.done.load(Ordering::Relaxed), &line));
+            let notes = self.notes.get_or_init(|| Notes::start(path.clone()));
+            notes.note(self.done.load(Ordering::Relaxed), line);
         }
     }
 

@@ -31,6 +31,12 @@ fn process(started: &Started, number: u32) -> String {
     children.lines().find(is_it).expect("it runs").to_owned()
 }
 
+/// Sends a signal to the process with this number.
+fn signal(started: &Started, number: u32, name: &str) {
+    let id = process(started, number);
+    assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+}
+
 #[test]
 fn processes_that_mpi_connects_train_to_the_same_bits() {
     let place = Place::new();
@@ -89,14 +95,7 @@ fn a_killed_process_ends_the_job_and_is_named() {
     let args = [&LONG[..], &["--set", "pipeline.stages=3"]].concat();
     let started = Started::new(mpirun(&place, 3, &args));
     place.await_steps();
-    let victim = process(&started, 1);
-    assert!(
-        Command::new("kill")
-            .args(["-KILL", &victim])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal(&started, 1, "-KILL");
     let ended = started.end();
     assert_ne!(ended.status, Some(0));
     assert!(ended.stderr.contains("process rank 1"), "{}", ended.stderr);
@@ -111,14 +110,7 @@ fn a_process_that_is_silent_ends_the_job_and_is_named() {
     command.env("PIPEWRIGHT_SILENCE", "2");
     let started = Started::new(command);
     place.await_steps();
-    let silent = process(&started, 2);
-    assert!(
-        Command::new("kill")
-            .args(["-STOP", &silent])
-            .status()
-            .unwrap()
-            .success()
-    );
+    signal(&started, 2, "-STOP");
     let said = started.end().failed(1);
     let line = "error: process 2 has stopped without saying why";
     assert!(said.contains(line), "{said}");
@@ -174,4 +166,88 @@ fn sockets_can_be_asked_for_under_mpirun() {
     let stdout = ended.done().stdout;
     let line = "\nfabric    sockets between 2 processes: launch.fabric says so\n";
     assert!(stdout.contains(line), "{stdout}");
+}
+
+#[test]
+fn a_stall_by_mpi_is_told_once_and_that_it_is_over() {
+    let place = Place::new();
+    let soon = [
+        "--set",
+        "pipeline.stages=3",
+        "--set",
+        "pipeline.stall_warning=0.5",
+    ];
+    let mut started = Started::new(mpirun(&place, 3, &[&LONG[..], &soon].concat()));
+    place.await_steps();
+    signal(&started, 1, "-STOP");
+    let said = started.await_said("it is stopped, or its machine or the network has failed");
+    assert!(
+        said.contains("process 1 (rank 1) does not answer, and nothing has come from it for "),
+        "{said}"
+    );
+    signal(&started, 1, "-CONT");
+    let said = started.await_said("it moves again, after ");
+    assert!(!said.contains("warning: "), "told once: {said}");
+    signal(&started, 0, "-INT");
+    let ended = started.end();
+    assert!(
+        ended.stdout.contains("interrupted: "),
+        "{}{}",
+        ended.stdout,
+        ended.stderr
+    );
+}
+
+#[test]
+fn a_stall_by_mpi_ends_the_job_after_the_limit() {
+    let place = Place::new();
+    let limit = ["--set", "pipeline.stages=3", "--set", "pipeline.stall_limit=1"];
+    let started = Started::new(mpirun(&place, 3, &[&LONG[..], &limit].concat()));
+    place.await_steps();
+    signal(&started, 2, "-STOP");
+    let said = started.end().failed(1);
+    assert!(
+        said.contains("error: a stall of 1 s: process 2 (rank 2) does not answer"),
+        "{said}"
+    );
+}
+
+#[test]
+fn usr1_asks_all_processes_that_mpi_connects() {
+    let place = Place::new();
+    let mut started = Started::new(mpirun(
+        &place,
+        2,
+        &[&LONG[..], &["--set", "pipeline.stages=2"]].concat(),
+    ));
+    place.await_steps();
+    signal(&started, 1, "-USR1");
+    let said = started.await_said("what all ranks do, as process 1 sees it:\n");
+    assert!(!said.contains("error"), "{said}");
+    for process in 0..2 {
+        started.await_said(&format!("process {process}"));
+    }
+    signal(&started, 0, "-INT");
+    started.end();
+}
+
+#[test]
+fn checkpoints_beside_the_steps_are_the_same_by_mpi() {
+    let place = Place::new();
+    let all = ["--set", "checkpoint.every=1", "--set", "checkpoint.keep=10"];
+    place
+        .alone(&[&all[..], &["--set", "pipeline.stages=1", "--run-dir", "plain"]].concat())
+        .done();
+    let mpi = [&all[..], &["--set", "pipeline.stages=3", "--run-dir", "mpi"]].concat();
+    Started::new(mpirun(&place, 3, &mpi)).end().done();
+    let [plain, mpi] = ["plain", "mpi"].map(|run| place.path(run));
+    assert_eq!(checkpoints(&mpi).len(), 4);
+    assert_eq!(checkpoints(&mpi), checkpoints(&plain));
+    for name in checkpoints(&plain) {
+        for file in ["model.safetensors", "optimizer.safetensors"] {
+            let [one, other] =
+                [&plain, &mpi].map(|run| fs::read(run.join("checkpoints").join(&name).join(file)));
+            assert!(one.unwrap() == other.unwrap(), "{name}/{file} differs");
+        }
+    }
 }
