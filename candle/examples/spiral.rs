@@ -35,5 +35,6 @@ fn main() -> Result<()> {
     let pipeline = pipeline.loss(CrossEntropy::default());
     let mut pipeline = pipeline.data(Arc::new(Spiral(1))).launch()?;
     (0..500).try_for_each(|_| pipeline.step().map(drop))?;
-    Ok(println!("{}", pipeline.evaluate(Arc::new(Spiral(2)), 16)?))
+    println!("{}", pipeline.evaluate(Arc::new(Spiral(2)), 16)?);
+    Ok(())
 }

@@ -52,10 +52,12 @@ impl CandleLayer {
     /// starting weights are those that the module asks for, with random numbers of this seed. What the module
     /// computes from weights while it is built does not change when they do, and gets no gradient.
     ///
-    /// candle's kernels run on the threads of the rank (`threads_per_rank`). On a thread without helpers they
-    /// run alone: from the first such layer on, rayon's functions use this thread only, and
+    /// candle's products run on the threads of the rank (`threads_per_rank`). On a thread without helpers
+    /// they run alone: from the first such layer on, rayon's functions use this thread only, and
     /// [`threads::start`](pipewright_stages::threads::start) must have been called before.
     /// `RAYON_NUM_THREADS` says into how many parts candle cuts a product, not on how many threads they run.
+    /// Its operations on single numbers run in one pool for the whole process, where ranks wait for each
+    /// other: start a program of several ranks with `CANDLE_NUM_THREADS=1`.
     ///
     /// # Errors
     /// When `build` fails.

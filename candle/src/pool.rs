@@ -9,7 +9,7 @@ thread_local! {
     static ALONE: OnceCell<Option<ThreadPool>> = const { OnceCell::new() };
 }
 
-/// Keeps candle's kernels on the threads of the current rank. They use the pool of rayon's that the current
+/// Keeps candle's products on the threads of the current rank. They use the pool of rayon's that the current
 /// thread is in. A rank with several threads is in one. A rank with one thread would use the global pool,
 /// which all ranks share and which nobody pins, so it gets a pool that is its thread alone.
 pub(crate) fn stay_on_this_rank() {

@@ -259,3 +259,23 @@ fn an_output_of_five_dimensions_is_refused() {
         "{text}"
     );
 }
+
+#[test]
+fn candle_s_kernels_stay_on_the_thread_of_their_rank() {
+    let seen = std::thread::spawn(|| {
+        let mut layer = CandleLayer::new("seen", 1, |_| {
+            Ok(|x: &Candle| {
+                let here = std::thread::current().id();
+                let others = rayon::broadcast(|_| std::thread::current().id() != here);
+                assert_eq!(others, [false]);
+                Ok(x.clone())
+            })
+        });
+        layer
+            .as_mut()
+            .expect("it can be built")
+            .forward(AT, input())
+            .map(drop)
+    });
+    seen.join().expect("no other thread").expect("forward");
+}
