@@ -1,6 +1,9 @@
 //! What layers keep from forward to backward.
 
+use std::any::Any;
 use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
@@ -20,6 +23,19 @@ pub struct Kept {
     pub ctx: ForwardContext,
     tensors: SmallVec<[Tensor; IN_PLACE]>,
     inner: List,
+    foreign: Option<Rc<Foreign>>,
+}
+
+/// A value of another library.
+struct Foreign {
+    value: Box<dyn Any>,
+    bytes: u64,
+}
+
+impl fmt::Debug for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Foreign({} bytes)", self.bytes)
+    }
 }
 
 impl Kept {
@@ -29,7 +45,24 @@ impl Kept {
             ctx,
             tensors: tensors.into_iter().collect(),
             inner: List::default(),
+            foreign: None,
         }
+    }
+
+    /// Keeps a value of another library too, such as its tape. It holds so many bytes, besides the tensors.
+    /// Clones share it.
+    #[must_use]
+    pub fn with_foreign(self, value: impl Any, bytes: u64) -> Self {
+        let value = Box::new(value);
+        Self {
+            foreign: Some(Rc::new(Foreign { value, bytes })),
+            ..self
+        }
+    }
+
+    /// The value of another library that the layer put in, if it is of this type.
+    pub fn foreign<T: Any>(&self) -> Option<&T> {
+        self.foreign.as_ref()?.value.downcast_ref()
     }
 
     /// Keeps what the layers inside a composite layer keep.
@@ -49,6 +82,7 @@ impl Kept {
             ctx,
             tensors: SmallVec::new(),
             inner,
+            foreign: None,
         }
     }
 
@@ -88,6 +122,9 @@ impl Kept {
                 .iter()
                 .map(|tensor| (tensor.memory(), tensor.bytes())),
         );
+        if let Some(foreign) = &self.foreign {
+            found.push((Rc::as_ptr(foreign).addr(), foreign.bytes));
+        }
         self.inner.0.iter().for_each(|entry| entry.kept.blocks(found));
     }
 

@@ -173,7 +173,8 @@ fn a_cycle_of_files_is_found_through_what_a_module_hands_on() {
 #[test]
 fn the_ground_floor_knows_nothing_of_the_engine() {
     let mut faults = Vec::new();
-    for file in rust_files(&root().join("stages")) {
+    let ground = ["stages", "candle/src"];
+    for file in ground.iter().flat_map(|folder| rust_files(&root().join(folder))) {
         for (line, import) in imports(&read(&file), "pipewright::") {
             faults.push(format!(
                 "{}:{line}: imports `pipewright::{import}`",
@@ -183,7 +184,7 @@ fn the_ground_floor_knows_nothing_of_the_engine() {
     }
     assert!(
         faults.is_empty(),
-        "stages/ may not import the engine\n{}",
+        "stages/ and candle/src/ may not import the engine\n{}",
         faults.join("\n")
     );
 }
@@ -226,6 +227,15 @@ fn a_model_of_one_s_own_trains_with_resume_in_fewer_than_60_lines() {
     let example = read(&root().join("examples/run.rs"));
     assert!(example.lines().count() < 60, "{} lines", example.lines().count());
     for part in ["Model::new(", "Resume::", "Validation::", "impl DataSource"] {
+        assert!(example.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn a_model_of_candle_s_trains_in_at_most_40_lines() {
+    let example = read(&root().join("candle/examples/spiral.rs"));
+    assert!(example.lines().count() <= 40, "{} lines", example.lines().count());
+    for part in ["unit(", "split(2)", "impl DataSource"] {
         assert!(example.contains(part), "{part}");
     }
 }
@@ -331,9 +341,9 @@ fn module_of(relative: &Path) -> Option<String> {
     (!["lib", "main", "guide"].contains(&name)).then(|| name.to_owned())
 }
 
-/// All files of the two packages.
+/// All files of our packages.
 fn own_files() -> Vec<PathBuf> {
-    let folders = ["src", "stages", "tests", "examples", "benches"];
+    let folders = ["src", "stages", "candle", "tests", "examples", "benches"];
     let files = folders.iter().flat_map(|folder| rust_files(&root().join(folder)));
     files.collect()
 }
