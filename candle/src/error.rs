@@ -3,6 +3,10 @@
 use candle_core::DType;
 use pipewright_stages::{Error, MAX_DIMS};
 
+/// Operations of candle without a gradient, and what to use instead.
+const CUTTING: &str = "candle_nn's LayerNorm, RmsNorm, softmax_last_dim and rope have none: use \
+                       `layer_norm_slow` and the like of `candle_nn::ops`";
+
 /// What can go wrong between candle and the engine. It is the [source](std::error::Error::source) of an
 /// [`Error`] that names the layer.
 #[derive(Debug, thiserror::Error)]
@@ -34,15 +38,13 @@ pub enum CandleError {
     /// A weight that candle's tape does not reach.
     #[error(
         "candle's tape gives no gradient for the weight `{0}`: it is not used, or an operation on the way has \
-         none (candle_nn's LayerNorm, RmsNorm, softmax_last_dim and rope have none: use `layer_norm_slow` and \
-         the like of `candle_nn::ops`); freeze it if that is meant"
+         none ({CUTTING}); freeze it if that is meant"
     )]
     NoGradient(String),
     /// An input that candle's tape does not reach.
     #[error(
-        "candle's tape gives no gradient for the input: the output does not depend on it, or an operation on \
-         the way has none (candle_nn's LayerNorm, RmsNorm, softmax_last_dim and rope have none: use \
-         `layer_norm_slow` and the like of `candle_nn::ops`)"
+        "candle's tape gives no gradient for the input: the output does not depend on it, or an operation \
+         on the way has none ({CUTTING})"
     )]
     NoInputGradient,
 }

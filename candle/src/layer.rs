@@ -12,6 +12,7 @@ use pipewright_stages::{Error, ForwardContext, Kept, Kind, Layer, Mode, Paramete
 use crate::error::{CandleError, Result};
 use crate::numbers::{from_candle, read, to_candle};
 use crate::pool::stay_on_this_rank;
+use crate::split::{Waiting, collecting};
 use crate::tape::Tape;
 use crate::weights::{Asked, Weights};
 
@@ -132,21 +133,53 @@ impl CandleLayer {
         Ok((given, Tape { output, input: var }))
     }
 
-    /// The input gradient, and those of all weights that are trained.
-    fn grads(&mut self, tape: &Tape, grad: &Tensor) -> Result<(Option<Tensor>, Vec<candle_core::Tensor>)> {
+    /// The input gradient, and what the gradients of all weights that are trained are made of.
+    fn grads(&mut self, tape: &Tape, grad: &Tensor) -> Result<(Option<Tensor>, Pending)> {
         stay_on_this_rank();
-        let mut grads = tape.backward(to_candle(grad)?)?;
+        let grad = to_candle(grad)?;
+        let (grads, waiting) = collecting(|| tape.backward(grad));
+        let (mut grads, mut waiting) = (grads?, waiting.into_iter().map(Some).collect::<Vec<_>>());
         let of_weight = |(parameter, var): &mut (Parameter, Var)| {
-            let missing = || CandleError::NoGradient(parameter.name().to_owned());
-            grads.remove(var).ok_or_else(missing)
+            let own = waiting
+                .iter_mut()
+                .filter_map(|one| one.take_if(|one| one.weight == var.id()));
+            let (known, later): (_, Vec<_>) = (grads.remove(var), own.collect());
+            match known.is_none() && later.is_empty() {
+                true => Err(CandleError::NoGradient(parameter.name().to_owned())),
+                false => Ok((known, later)),
+            }
         };
         let of_weights = self.weights.trained().map(of_weight).collect::<Result<_>>()?;
+        let pending = Pending(of_weights);
         let Some(input) = &tape.input else {
-            return Ok((None, of_weights));
+            return Ok((None, pending));
         };
         let of_input = grads.remove(input).ok_or(CandleError::NoInputGradient)?;
-        Ok((Some(from_candle(&of_input)?), of_weights))
+        Ok((Some(from_candle(&of_input)?), pending))
     }
+}
+
+/// For each weight that is trained: the gradient from the tape, and those that wait.
+struct Pending(Vec<(Option<candle_core::Tensor>, Vec<Waiting>)>);
+
+impl Pending {
+    fn bytes(&self) -> u64 {
+        let known = self.0.iter().filter_map(|(known, _)| known.as_ref());
+        let known = known.map(|grad| 4 * grad.elem_count() as u64);
+        let later = self
+            .0
+            .iter()
+            .flat_map(|(_, later)| later.iter().map(Waiting::bytes));
+        known.chain(later).sum()
+    }
+}
+
+/// Adds a micro-batch's gradient to a parameter's.
+fn add(parameter: &mut Parameter, grad: &candle_core::Tensor) -> Result<()> {
+    read(grad, "a gradient", |more| {
+        let sums = parameter.grad.iter_mut().zip(more);
+        sums.for_each(|(sum, more)| *sum += more);
+    })
 }
 
 /// A unit of a model that is one [`CandleLayer`], made as [`CandleLayer::new`] does. `cost` is the estimated
@@ -217,23 +250,21 @@ impl Layer for CandleLayer {
     ) -> pipewright_stages::Result<(Option<Tensor>, Kept)> {
         let tape = saved.foreign().expect("checked: forward before backward");
         let (input_grad, grads) = self.grads(tape, &grad).map_err(|error| at(&self.name, error))?;
-        let bytes = grads.iter().map(|grad| 4 * grad.elem_count() as u64).sum();
+        let bytes = grads.bytes();
         Ok((input_grad, Kept::new(saved.ctx, []).with_foreign(grads, bytes)))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> pipewright_stages::Result<()> {
-        let grads: &Vec<candle_core::Tensor> = pending
+        let Pending(grads) = pending
             .foreign()
             .expect("checked: backward-input before backward-weight");
-        let name = &self.name;
+        stay_on_this_rank();
         let mut pairs = self.weights.trained().zip(grads);
-        pairs.try_for_each(|((parameter, _), grad)| {
-            let add = |more: &[f32]| {
-                let sums = parameter.grad.iter_mut().zip(more);
-                sums.for_each(|(sum, more)| *sum += more);
-            };
-            read(grad, "a gradient", add).map_err(|error| at(name, error))
-        })
+        let added = pairs.try_for_each(|((parameter, _), (known, later))| {
+            known.iter().try_for_each(|grad| add(parameter, grad))?;
+            later.iter().try_for_each(|grad| add(parameter, &grad.compute()?))
+        });
+        added.map_err(|error| at(&self.name, error))
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

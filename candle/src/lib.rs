@@ -28,14 +28,15 @@
 //! * **Parameters belong to the engine.** Optimizers, checkpoints and replicas see a
 //!   [`Parameter`](pipewright_stages::Parameter) for each variable, `{layer}.{path}`, sorted by name. After
 //!   each update its numbers are copied into candle's variable, once.
-//! * **Weight gradients come with the input gradient.** candle's tape makes both at once. So backward-input
-//!   takes the time of both, backward-weight only adds them, and a schedule that splits backward gains
-//!   nothing. Between the two, the gradients of a micro-batch are held.
+//! * **Weight gradients come with the input gradient**, except those of a [`SplitLinear`]. candle's tape makes
+//!   both at once. So backward-input takes the time of both, backward-weight only adds them, and a schedule
+//!   that splits backward gains nothing. Between the two, the gradients of a micro-batch are held. The matrix
+//!   of a [`SplitLinear`] has its gradient in backward-weight.
 //! * **What is cut off is an error.** Some fast operations of candle have no gradient, and say nothing: they
 //!   cut the tape. They are `softmax_last_dim`, `layer_norm` and `rms_norm` of `candle_nn::ops`, those of
-//!   `candle_nn::rotary_emb`, and the modules `LayerNorm` and `RmsNorm`, which call them. A weight or an input
-//!   that the tape does not reach is an error that names it. If the tape reaches it on another way, nobody
-//!   can see that: [`check_gradients`](pipewright_stages::testing::check_gradients) does.
+//!   `candle_nn::rotary_emb`, and the modules `LayerNorm` and `RmsNorm`, which call them. A weight or an
+//!   input that the tape does not reach is an error that names it. If the tape reaches it on another way,
+//!   nobody can see that: [`check_gradients`](pipewright_stages::testing::check_gradients) does.
 //! * **Threads are those of the rank.** See [`CandleLayer::new`].
 //! * **Random numbers of candle have no key**, such as those of its `Dropout`. With them, training is neither
 //!   repeatable nor equal for every cut, and a recomputed pass is wrong. Use
@@ -46,8 +47,15 @@ mod error;
 mod layer;
 mod numbers;
 mod pool;
+mod split;
 mod tape;
 mod weights;
 
 pub use error::CandleError;
 pub use layer::{CandleLayer, unit};
+pub use split::{SplitLinear, split_linear, split_linear_no_bias};
+
+/// The page of the guide, whose code runs as a doc-test.
+#[cfg(doctest)]
+#[doc = include_str!("../../book/src/candle.md")]
+mod guide {}

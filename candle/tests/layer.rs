@@ -197,6 +197,10 @@ fn operations_that_cut_the_tape_are_refused() {
         text.starts_with("norm: candle's tape gives no gradient for the weight `norm.bias`"),
         "{text}"
     );
+    assert!(
+        text.ends_with("`layer_norm_slow` and the like of `candle_nn::ops`); freeze it if that is meant"),
+        "{text}"
+    );
     let softmax = CandleLayer::new("probabilities", 1, |_| Ok(candle_nn::ops::softmax_last_dim));
     let text = refused(softmax.expect("it can be built"));
     assert!(

@@ -19,7 +19,7 @@ use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{LayerSpec, Model};
 use pipewright::stages::{Recompute, Stage, StageBuilder, chain, recompute};
 use pipewright::{Pipeline, PipelineBuilder};
-use pipewright_candle::unit;
+use pipewright_candle::{split_linear, unit};
 
 const DIM: usize = 8;
 const VOCAB: usize = 17;
@@ -48,8 +48,8 @@ fn model() -> Model {
         dropout,
         unit("h.1", 400.0, 3, attention),
         unit("mlp", 300.0, 3, |weights| {
-            let up = linear(DIM, 16, weights.pp("up"))?;
-            let down = linear(16, DIM, weights.pp("down"))?;
+            let up = split_linear(DIM, 16, weights.pp("up"))?;
+            let down = split_linear(16, DIM, weights.pp("down"))?;
             Ok(move |x: &Tensor| x + down.forward(&up.forward(x)?.gelu_erf()?)?)
         }),
         unit("head", 300.0, 3, |weights| linear_no_bias(DIM, VOCAB, weights)),
