@@ -37,8 +37,8 @@ pub enum CandleError {
     TooManyDims(Vec<usize>),
     /// A weight that candle's tape does not reach.
     #[error(
-        "candle's tape gives no gradient for the weight `{0}`: it is not used, or an operation on the way has \
-         none ({CUTTING}); freeze it if that is meant"
+        "candle's tape gives no gradient for the weight `{0}`: it is not used, or an operation on the way \
+         has none ({CUTTING}); freeze it if that is meant"
     )]
     NoGradient(String),
     /// An input that candle's tape does not reach.
