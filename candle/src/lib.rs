@@ -30,8 +30,8 @@
 //!   each update its numbers are copied into candle's variable, once.
 //! * **Weight gradients come with the input gradient**, except those of a [`SplitLinear`]. candle's tape
 //!   makes both at once. So backward-input takes the time of both, backward-weight only adds them, and a
-//!   schedule that splits backward gains nothing. Between the two, the gradients of a micro-batch are held. The
-//!   matrix of a [`SplitLinear`] has its gradient in backward-weight.
+//!   schedule that splits backward gains nothing. Between the two, the gradients of a micro-batch are held.
+//!   The matrix of a [`SplitLinear`] has its gradient in backward-weight.
 //! * **What is cut off is an error.** Some fast operations of candle have no gradient, and say nothing: they
 //!   cut the tape. They are `softmax_last_dim`, `layer_norm` and `rms_norm` of `candle_nn::ops`, those of
 //!   `candle_nn::rotary_emb`, and the modules `LayerNorm` and `RmsNorm`, which call them. A weight or an
