@@ -40,8 +40,8 @@ pub enum CommandError {
     },
     /// A checkpoint of a model that does not write text.
     #[error(
-        "{}: only a gpt, a llama or one of its kin writes text and can be exported, and this is a model of kind \
-         \"{kind}\"",
+        "{}: only a gpt, a llama or one of its kin writes text and can be exported, and this is a model of \
+         kind \"{kind}\"",
         folder.display()
     )]
     WritesNoText {

@@ -1,7 +1,5 @@
 //! Layers of a config that cannot be made.
 
-use crate::nearest::nearest;
-
 /// An entry of `model.stack` that is no layer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -16,12 +14,14 @@ pub enum StackProblem {
         layer: String,
     },
     /// A kind that nobody knows.
-    #[error("layer {layer} is of an unknown kind \"{kind}\"{}", known_kinds(kind, known))]
+    #[error("layer {layer} is of an unknown kind \"{kind}\"{}", known_kinds(meant.as_deref(), known))]
     UnknownKind {
         /// The number of the layer, from 0.
         layer: String,
         /// The kind.
         kind: String,
+        /// The kind that was probably meant.
+        meant: Option<String>,
         /// All kinds that are known.
         known: Vec<String>,
     },
@@ -49,8 +49,7 @@ pub enum StackProblem {
     },
 }
 
-fn known_kinds(kind: &str, known: &[String]) -> String {
-    let meant = nearest(kind, known.iter().map(String::as_str));
+fn known_kinds(meant: Option<&str>, known: &[String]) -> String {
     match meant {
         Some(meant) => format!(": did you mean \"{meant}\"?"),
         None => format!("; known are {}", known.join(", ")),

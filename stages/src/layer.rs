@@ -27,8 +27,9 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// it runs in `bf16` too.
     ///
     /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it, as a
-    /// [`crate::layers::Block`] does. Any other layer run on the CPU only, in `f32`, and so must its rank: there is no public way to launch a
-    /// kernel yet, and [`Tensor::f32`] reads neither a GPU's memory nor numbers of `bf16`.
+    /// [`crate::layers::Block`] does. Any other layer runs on the CPU only, in `f32`, and so must its rank:
+    /// there is no public way to launch a kernel yet, and [`Tensor::f32`] reads neither a GPU's memory nor
+    /// numbers of `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false
     }

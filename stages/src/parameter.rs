@@ -333,7 +333,8 @@ impl Parameter {
         Ok(())
     }
 
-    /// Makes these tensors of the optimizer, all zeros, if it [updates](Parameter::is_optimized) the parameter.
+    /// Makes these tensors of the optimizer, all zeros, if it [updates](Parameter::is_optimized) the
+    /// parameter.
     pub fn make_state(&mut self, tensors: &[StateTensor]) {
         let tensors = if self.is_optimized() { tensors } else { &[] };
         let zeros = |tensor| Numbers::zeros(self.state_numbers(tensor));

@@ -4,7 +4,7 @@ mod common;
 
 use common::{pass, tensor, train};
 use pipewright_stages::layers::{Block, Dropout, Embedding, Gelu, GeluForm, Linear, Relu};
-use pipewright_stages::testing::{GradientCheck, check_gradients};
+use pipewright_stages::testing::GradientCheck;
 use pipewright_stages::{Init, Layer, Tensor, chain};
 use proptest::prelude::*;
 
@@ -20,7 +20,14 @@ fn gelu() -> Gelu {
 
 /// Panics if something is wrong with the layer.
 fn check(layer: impl Layer, input: &Tensor) {
-    check_gradients(layer, input).unwrap_or_else(|error| panic!("{error}"));
+    // Layers in a row curve more, and some gradients are tiny: rounding is seen in the slopes.
+    let check = GradientCheck {
+        step: 1e-2,
+        tolerance: 2e-2,
+    };
+    check
+        .layer(layer, input)
+        .unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// A branch from `inputs` numbers to `outputs`, of one of several kinds.

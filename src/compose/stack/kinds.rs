@@ -8,12 +8,13 @@ use serde::de::DeserializeOwned;
 use toml::Table;
 
 use crate::error::{self, ConfigError, StackProblem};
+use crate::nearest::nearest;
 
 /// Where a layer of a config stands.
 #[derive(Clone, Debug)]
 pub struct LayerPlace {
-    /// The name of the layer, and the beginning of its parameters' names: its number in `model.stack`, from 0,
-    /// such as `3`; inside of another layer such as `3.0`.
+    /// The name of the layer, and the beginning of its parameters' names: its number in `model.stack`, from
+    /// 0, such as `3`; inside of another layer such as `3.0`.
     pub name: String,
     /// The seed of the model, for starting weights and dropout.
     pub seed: u64,
@@ -48,8 +49,8 @@ pub(super) fn add(kind: String, make: Make) {
 /// config is used. `make` makes a layer from the keys that stand beside its `kind`; each call makes the same
 /// layer.
 ///
-/// The name has a dot, such as `my.swish`, so that it differs from those of ready layers. A name that is given
-/// again takes the place of the first.
+/// The name has a dot, such as `my.swish`, so that it differs from those of ready layers. A name that is
+/// given again takes the place of the first.
 ///
 /// ```
 /// use pipewright::compose::{LayerPlace, register_layer};
@@ -116,12 +117,12 @@ pub(super) fn make(place: &LayerPlace, entry: &Table) -> Result<Box<dyn Layer>, 
     };
     let kinds = KINDS.read().unwrap_or_else(PoisonError::into_inner);
     let Some(make) = kinds.get(&kind).map(Arc::clone) else {
-        let known = kinds.keys().cloned().collect();
-        let layer = layer();
+        let meant = nearest(&kind, kinds.keys().map(String::as_str)).map(str::to_owned);
         return Err(Failure::Settings(StackProblem::UnknownKind {
-            layer,
+            layer: layer(),
             kind,
-            known,
+            meant,
+            known: kinds.keys().cloned().collect(),
         }));
     };
     // A layer may have layers inside, which are looked up too.

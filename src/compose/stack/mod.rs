@@ -107,8 +107,8 @@ fn first_shape(config: &Config) -> Shape {
     }
 }
 
-/// What each unit holds of a micro-batch of `rows` rows. Nobody knows this of layers of one's own, so one row of
-/// zeros goes through all units, forward and backward.
+/// What each unit holds of a micro-batch of `rows` rows. Nobody knows this of layers of one's own, so one row
+/// of zeros goes through all units, forward and backward.
 pub(super) fn unit_sizes(config: &Config, rows: usize) -> Result<Vec<UnitSizes>> {
     let model = model(config)?;
     let shape = first_shape(config);

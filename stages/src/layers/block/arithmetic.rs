@@ -43,6 +43,9 @@ pub(super) fn multiply(to: &mut Tensor, from: &Tensor) -> Result<()> {
 /// Some columns of all rows.
 pub(super) fn take(rows: &Tensor, range: Range<usize>) -> Result<Tensor> {
     let mut out = rows.beside(rows.shape().with_last(range.len()).dims())?;
+    if out.shape().count() == 0 {
+        return Ok(out);
+    }
     match rows.gpu()? {
         Some(gpu) => gpu.take_columns(rows.dtype(), out.at(), rows.at(), &columns_of(rows, range), 1.0)?,
         None => in_format!(rows.dtype(), N => {
@@ -54,6 +57,9 @@ pub(super) fn take(rows: &Tensor, range: Range<usize>) -> Result<Tensor> {
 
 /// Writes some columns of all rows.
 pub(super) fn put(rows: &mut Tensor, range: Range<usize>, from: &Tensor) -> Result<()> {
+    if from.shape().count() == 0 {
+        return Ok(());
+    }
     let width = rows.shape().last();
     match from.gpu()? {
         Some(gpu) => {
