@@ -3,7 +3,7 @@
 //! A [`CandleLayer`] is a layer made of a candle module, or of a closure over candle's tensors. Nobody has to
 //! write its backward: the gradient comes from candle's tape. It stands beside other layers in a
 //! [`Sequential`](pipewright_stages::Sequential), a [`Block`](pipewright_stages::layers::Block) or a
-//! [`Model`](pipewright_stages::models::Model). [`unit`] makes one as a unit of a model.
+//! [`Model`](pipewright_stages::models::Model). [`unit()`] makes one as a unit of a model.
 //!
 //! ```
 //! use candle_core::Tensor;
