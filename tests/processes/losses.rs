@@ -355,6 +355,23 @@ fn spares_take_the_places_of_lost_processes() {
 }
 
 #[test]
+fn a_spare_that_has_died_is_passed_over() {
+    let mut run = Throttled::start(2, &[]);
+    let mut spares = [run.spare(), run.spare()];
+    for spare in &mut spares {
+        await_known(spare);
+    }
+    let [living, mut dead] = spares;
+    dead.0.kill().unwrap();
+    dead.0.wait().unwrap();
+    run.await_step(8);
+    run.kill(1);
+    let (_, ended) = run.end_first();
+    ended.done();
+    assert_eq!(living.end().done().stdout, "takes the place of process 1\n");
+}
+
+#[test]
 fn a_spare_ends_with_its_run() {
     let run = Throttled::start(2, &[]);
     let mut spare = run.spare();

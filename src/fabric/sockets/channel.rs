@@ -1,6 +1,7 @@
 //! A connection to another process: of the network, or of the system itself.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -118,6 +119,18 @@ impl Channel {
             }
         }
         Ok(())
+    }
+
+    /// Whether the other end, which has nothing to say, has closed the connection.
+    pub(super) fn has_gone(&self) -> bool {
+        let waits = self.set_timeouts(Instant::now() + Duration::from_millis(1));
+        match waits.and_then(|()| self.socket.peek(&mut [MaybeUninit::uninit()])) {
+            Ok(read) => read == 0,
+            Err(error) => !matches!(
+                error.kind(),
+                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+            ),
+        }
     }
 
     /// The next read or write ends at the deadline.

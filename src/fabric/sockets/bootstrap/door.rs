@@ -50,6 +50,9 @@ impl Waiting {
 
     /// Takes in somebody who has come while the processes were not connecting.
     pub(super) fn take(&mut self, arrival: Arrival) {
+        if self.spares.len() == MOST {
+            self.spares.retain(|spare| !spare.has_gone());
+        }
         match arrival.purpose {
             Purpose::Spare if self.spares.len() < MOST => {
                 if send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE).is_ok() {

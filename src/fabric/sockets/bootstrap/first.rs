@@ -141,10 +141,12 @@ impl Gathering<'_> {
             if !is_lost || is_asked || self.members[process as usize].is_some() {
                 continue;
             }
-            if let Some(spare) = self.waiting.spares.pop() {
-                // If it has gone, it does not come.
-                let _ = send(&spare, &Message::Take { process, processes }, now + GRACE);
-                self.asked.insert(process, now);
+            while let Some(spare) = self.waiting.spares.pop() {
+                let take = Message::Take { process, processes };
+                if !spare.has_gone() && send(&spare, &take, now + GRACE).is_ok() {
+                    self.asked.insert(process, now);
+                    break;
+                }
             }
         }
     }
@@ -174,6 +176,8 @@ impl Gathering<'_> {
                 // If it has gone already, nothing is lost.
                 let _ = send(&channel, &Message::Refused(cause.clone()), self.deadline);
                 if self.goes_on() {
+                    // If it was a spare, the next one is asked at once.
+                    self.asked.remove(&process);
                     return Ok(());
                 }
                 Err(FabricError::Refused { cause }.into())
