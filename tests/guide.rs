@@ -24,7 +24,8 @@ struct Block {
 fn plan_check_and_refusals_print_what_the_guide_shows() {
     let blocks = blocks();
     let mut shown = 0;
-    for pair in blocks.windows(2).filter(|pair| pair[1].language == "text") {
+    let pairs = blocks.windows(2).filter(|pair| pair[0].page == pair[1].page);
+    for pair in pairs.filter(|pair| pair[1].language == "text") {
         let Some(arguments) = pair[0].text.strip_prefix("$ pipewright ") else {
             continue;
         };
