@@ -207,9 +207,15 @@ fn of_stage(
     how: Recompute,
 ) -> StageMemory {
     let all = F32 * units.iter().map(|unit| unit.weights).sum::<u64>() as f64;
-    let [weights, trained, optimizer] = match trained {
-        Some(numbers) => [numbers.all, numbers.trained, numbers.optimizer].map(|count| F32 * count as f64),
-        None => [all, all, per_weight.states * all],
+    let (states, parts) = (per_weight.states, per_weight.parts);
+    // Of the optimizer: all that is kept for the stage, and this replica's part.
+    let [weights, trained, optimizer, own] = match trained {
+        Some(numbers) => {
+            let [all, trained, kept] =
+                [numbers.all, numbers.trained, numbers.optimizer].map(|count| F32 * count as f64);
+            [all, trained, kept, kept / parts]
+        }
+        None => [all, all, states * all, states / parts * all],
     };
     let activation = place.dtype.bytes() as f64;
     let in_place = match place.device {
@@ -243,7 +249,7 @@ fn of_stage(
     StageMemory {
         weights: per_weight.weights * weights + copy,
         gradients: per_weight.gradients * (trained - in_place) + per_weight.gradients_in_place * in_place,
-        optimizer: optimizer / per_weight.parts,
+        optimizer: own,
         copies: copies * (weights + optimizer),
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64,

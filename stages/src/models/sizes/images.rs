@@ -126,7 +126,7 @@ impl ResNet {
                 pending: input + output + norms * output + adds,
                 pending_f32: adds,
                 output,
-                working: input + 2 * output + convs().map(|conv| conv.scratch()).max().unwrap_or(0),
+                working: input + output + convs().map(|conv| conv.scratch()).max().unwrap_or(0),
                 ..UnitSizes::default()
             }
         }));
