@@ -1,4 +1,5 @@
-//! Updates of Lion, Adafactor and Muon equal PyTorch's: `scripts/optimizers_golden.py` has made the numbers.
+//! Updates of Adafactor equal PyTorch's, those of Muon PyTorch's with exact products, those of Lion the paper's
+//! formula: `scripts/optimizers_golden.py` has made the numbers.
 
 use pipewright_stages::optimizer::{Adafactor, AdamW, Decay, Lion, Muon, Optimizer, Update};
 use pipewright_stages::{Init, Parameter};
@@ -66,7 +67,7 @@ fn train(optimizer: &dyn Optimizer, learning_rate: f64, dims: &[usize]) -> Param
 }
 
 #[test]
-fn updates_equal_those_of_pytorch() {
+fn updates_equal_the_golden_numbers() {
     let golden: Value = serde_json::from_str(include_str!("golden/optimizers.json")).unwrap();
     for (kind, cases) in golden.as_object().unwrap() {
         let (optimizer, learning_rate) = optimizer(kind);
