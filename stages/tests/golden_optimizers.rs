@@ -1,5 +1,5 @@
-//! Updates of Adafactor equal PyTorch's, those of Muon PyTorch's with exact products, those of Lion the paper's
-//! formula: `scripts/optimizers_golden.py` has made the numbers.
+//! Updates of Adafactor equal PyTorch's, those of Muon PyTorch's with exact products, those of Lion the
+//! paper's formula: `scripts/optimizers_golden.py` has made the numbers.
 
 use pipewright_stages::optimizer::{Adafactor, AdamW, Decay, Lion, Muon, Optimizer, Update};
 use pipewright_stages::{Init, Parameter};
