@@ -5,16 +5,20 @@
 mod common;
 mod emulator;
 
-use std::sync::Barrier;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pipewright_stages::devices::probe;
 use pipewright_stages::layers::Relu;
 use pipewright_stages::nccl::{Communicator, Member, UniqueId};
 use pipewright_stages::{DType, Device, Error, Place, Sequential, Stage, Tensor};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the other member is given for a few small passes.
+const SOON: Duration = Duration::from_secs(30);
 
 /// A `going_on` that never stops the wait.
 fn always() -> Result<(), Error> {
@@ -114,6 +118,58 @@ fn what_is_computed_is_what_comes_and_its_memory_waits_until_it_is_sent() {
             done.wait();
         });
     }
+}
+
+/// Two activations and two gradients may be on their way before computing has to wait for their memory.
+#[test]
+fn computing_waits_for_no_send_of_the_passes_before() {
+    if !two() {
+        return;
+    }
+    let (has_read, is_read) = mpsc::channel();
+    let is_read = Mutex::new(is_read);
+    let done = Barrier::new(2);
+    members(|number, communicator| {
+        let mut stage = stage(place(number, DType::F32));
+        if number == 0 {
+            communicator
+                .connect(&[1], &[], PATIENCE, always)
+                .expect("connected");
+            for round in 0..=ROUNDS {
+                let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
+                let input = stage.load(host).expect("there is room");
+                let (output, _) = stage.forward(common::train(0), input).expect("forward");
+                if round < ROUNDS {
+                    communicator.send(&output, 1, always).expect("queued");
+                } else {
+                    let host = output.to(Place::default()).expect("computed");
+                    assert_eq!(host.f32(), numbers(round));
+                }
+            }
+            has_read.send(()).expect("the other one is there");
+            done.wait();
+        } else {
+            communicator
+                .connect(&[], &[0], PATIENCE, always)
+                .expect("connected");
+            // Nothing is received before the other member has computed, so its sends are still under way.
+            let is_read = is_read.lock().recv_timeout(SOON);
+            let receive = |_| {
+                communicator
+                    .receive(&[COUNT], DType::F32, 0, always)
+                    .expect("queued")
+            };
+            let received: Vec<_> = (0..ROUNDS).map(receive).collect();
+            for (round, tensor) in received.into_iter().enumerate() {
+                let host = stage
+                    .receive(tensor)
+                    .and_then(|tensor| tensor.to(Place::default()));
+                assert_eq!(host.expect("there").f32(), numbers(round));
+            }
+            done.wait();
+            is_read.expect("the other member computes while its sends are under way");
+        }
+    });
 }
 
 /// Runs both members, each with two communicators: for transfers and for exchanges.

@@ -51,10 +51,29 @@ pub(super) struct Stream(CUstream);
 impl Stream {
     /// A stream in the thread's current context. It does not wait for the default stream.
     pub(super) fn new() -> Result<Self> {
-        let mut stream = std::ptr::null_mut();
+        Self::of_priority(0)
+    }
+
+    /// Like [`Stream::new`], for transfers: its kernels begin before those of other streams that wait too. They
+    /// need few of the device's processors, and other ranks wait for them.
+    pub(super) fn urgent() -> Result<Self> {
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the pointers are to locals that outlive the call.
+        unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
+            .result()
+            .map_err(failed("asking for the priorities of streams"))?;
+        Self::of_priority(greatest)
+    }
+
+    fn of_priority(priority: i32) -> Result<Self> {
+        let (mut stream, flags) = (
+            std::ptr::null_mut(),
+            CUstream_flags::CU_STREAM_NON_BLOCKING as u32,
+        );
         // SAFETY: the pointer is to a local that outlives the call.
-        let code = unsafe { sys::cuStreamCreate(&mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
-        code.result().map_err(failed("making a stream"))?;
+        unsafe { sys::cuStreamCreateWithPriority(&mut stream, flags, priority) }
+            .result()
+            .map_err(failed("making a stream"))?;
         Ok(Self(stream))
     }
 

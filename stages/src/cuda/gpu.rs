@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use super::blas::Blas;
 use super::driver::{self, Stream, failed};
 use super::library::Library;
-use super::memory::Shelf;
 use super::module::Kernels;
+use super::shelf::Shelf;
 use super::staging::Staging;
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Left, Result};
@@ -25,8 +25,10 @@ pub(crate) struct Gpu {
     index: u32,
     /// The compute stream.
     stream: Stream,
-    /// The stream for transfers between ranks.
+    /// The stream for transfers between processes.
     transfers: Stream,
+    /// The stream for copies from other devices of this process.
+    copies: Stream,
     /// The stream for exchanges between processes.
     exchanges: Stream,
     kernels: Kernels,
@@ -79,8 +81,9 @@ impl Gpu {
             index,
             shelf: Shelf::new(index)?,
             stream,
-            transfers: Stream::new()?,
-            exchanges: Stream::new()?,
+            transfers: Stream::urgent()?,
+            copies: Stream::urgent()?,
+            exchanges: Stream::urgent()?,
             kernels: Kernels::load(capability)?,
             staging: Staging::default(),
             reached: RefCell::default(),
@@ -107,9 +110,14 @@ impl Gpu {
         &self.stream
     }
 
-    /// The stream for transfers between ranks.
+    /// The stream for transfers between processes.
     pub(super) fn transfers(&self) -> &Stream {
         &self.transfers
+    }
+
+    /// The stream for copies from other devices of this process.
+    pub(super) fn copies(&self) -> &Stream {
+        &self.copies
     }
 
     /// The stream for exchanges between processes.

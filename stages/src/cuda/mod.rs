@@ -34,6 +34,7 @@ mod probe;
 mod reduce;
 mod rotary;
 mod scores;
+mod shelf;
 mod source;
 mod staging;
 mod trial;
