@@ -172,6 +172,51 @@ fn computing_waits_for_no_send_of_the_passes_before() {
     });
 }
 
+/// Otherwise ranks of several processes can wait for each other in a circle, of which the check of a schedule
+/// knows nothing.
+#[test]
+fn a_copy_from_another_gpu_waits_for_no_transfer_between_processes() {
+    if !two() || probe().gpus.is_ok_and(|gpus| gpus.len() < 3) {
+        return;
+    }
+    let (has_read, is_read) = mpsc::channel();
+    let is_read = Mutex::new(is_read);
+    let done = Barrier::new(2);
+    members(|number, communicator| {
+        let mut stage = stage(place(number, DType::F32));
+        if number == 0 {
+            communicator
+                .connect(&[], &[1], PATIENCE, always)
+                .expect("connected");
+            let late = communicator
+                .receive(&[COUNT], DType::F32, 1, always)
+                .expect("queued");
+            let mut near = self::stage(place(2, DType::F32));
+            let host = Tensor::from_vec(&[COUNT], numbers(1)).expect("it fits");
+            let input = near.load(host).expect("there is room");
+            let (output, _) = near.forward(common::train(0), input).expect("forward");
+            let copy = stage.receive(output).expect("copied");
+            let host = copy.to(Place::default()).expect("there");
+            assert_eq!(host.f32(), numbers(1));
+            has_read.send(()).expect("the other one is there");
+            let late = stage.receive(late).and_then(|tensor| tensor.to(Place::default()));
+            assert_eq!(late.expect("there").f32(), numbers(2));
+            done.wait();
+        } else {
+            communicator
+                .connect(&[0], &[], PATIENCE, always)
+                .expect("connected");
+            let is_read = is_read.lock().recv_timeout(SOON);
+            let host = Tensor::from_vec(&[COUNT], numbers(2)).expect("it fits");
+            let input = stage.load(host).expect("there is room");
+            let (output, _) = stage.forward(common::train(0), input).expect("forward");
+            communicator.send(&output, 0, always).expect("queued");
+            done.wait();
+            is_read.expect("the copy is there before anything is sent");
+        }
+    });
+}
+
 /// Runs both members, each with two communicators: for transfers and for exchanges.
 fn members_twice(task: impl Fn(u32, &Communicator, &Communicator) + Sync) {
     let ids = [(); 2].map(|()| UniqueId::make().expect("NCCL is there"));
