@@ -1,7 +1,7 @@
 //! A GPU as one thread uses it.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -10,7 +10,7 @@ use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
 use super::blas::Blas;
-use super::driver::{self, Stream, failed};
+use super::driver::{self, Copy, Stream, failed};
 use super::library::Library;
 use super::module::Kernels;
 use super::shelf::Shelf;
@@ -34,8 +34,8 @@ pub(crate) struct Gpu {
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
-    /// Other devices whose memory this one can already access.
-    reached: RefCell<BTreeSet<u32>>,
+    /// How memory of other devices is copied.
+    reached: RefCell<BTreeMap<u32, Copy>>,
     /// Made at the first matrix product.
     blas: OnceCell<Blas>,
     /// The most bytes of shared memory that a block may have.
@@ -157,11 +157,13 @@ impl Gpu {
         Ok(self.blas.get_or_init(|| opened))
     }
 
-    /// Opens direct access to another device, once. Copies are correct without it too.
-    pub(super) fn reach(&self, other: u32) {
-        if self.reached.borrow_mut().insert(other) {
-            let _ = driver::reach(self.index, other).and(driver::reach(other, self.index));
-        }
+    /// How memory of another device is copied to this one. At the first call it opens direct access. If that
+    /// fails, copies are correct too; `pairs` says so.
+    pub(super) fn reach(&self, other: u32) -> Copy {
+        let mut reached = self.reached.borrow_mut();
+        *reached
+            .entry(other)
+            .or_insert_with(|| Copy::from(driver::reach(self.index, other)))
     }
 
     /// Whether all work queued so far is done.

@@ -15,7 +15,7 @@ use super::driver::{self, Event, Stream};
 use super::shelf::{Free, Home, Kind};
 use super::{Gpu, Ptr};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, OutOfMemory, Result};
+use crate::error::{Error, ErrorKind, OutOfMemory, Result, Wanted};
 
 /// Sizes are multiples of this many bytes, so that tensors of similar size can use the same blocks.
 const GRAIN: usize = 256;
@@ -124,7 +124,7 @@ impl Gpu {
     fn out_of_memory(&self, wanted: usize) -> Error {
         let error = OutOfMemory {
             device: Device::Cuda(self.index()),
-            wanted: wanted as u64,
+            wanted: Wanted::Bytes(wanted as u64),
             left: self.memory().ok(),
             lasting: false,
         };
@@ -147,7 +147,7 @@ impl Gpu {
         let from = memory.0.take().expect("there until it is dropped");
         let copy = self.take(Filler::Copies, from.bytes)?;
         let stream = self.copies();
-        self.reach(from.device);
+        let how = self.reach(from.device);
         stream.wait(&from.event)?;
         // SAFETY: both blocks are as large as the copy, and the order of the streams is correct for both.
         unsafe {
@@ -155,6 +155,7 @@ impl Gpu {
                 (copy.at(), self.index()),
                 (from.at, from.device),
                 from.bytes,
+                how,
                 stream,
             )
         }?;

@@ -10,6 +10,7 @@ use cudarc::nccl::sys::{self, ncclComm_t, ncclConfig_t, ncclResult_t, ncclUnique
 use parking_lot::Mutex;
 
 use super::Member;
+use crate::cuda::driver;
 use crate::error::{Error, NcclError, NcclRemedy, Result};
 
 /// The time limit for an abort, because NCCL's abort can hang.
@@ -102,6 +103,9 @@ impl Handle {
     pub(super) fn failed(&self, call: &str, code: ncclResult_t) -> Error {
         let raw = self.raw.lock().map_or(ptr::null_mut(), |raw| raw.0);
         let meaning = describe(raw, code);
+        if code == ncclResult_t::ncclUnhandledCudaError && meaning.contains("out of memory") {
+            return driver::no_memory_for(call);
+        }
         let error = NcclError::Refused {
             call: call.to_owned(),
             member: self.member,

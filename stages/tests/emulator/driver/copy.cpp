@@ -47,14 +47,34 @@ API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, void
     return wait(stream, place);
 }
 
+// Whether the memory is the device's own, or mapped on it.
+static bool reaches(Device *device, CUdeviceptr pointer) {
+    Device *owner = device_of(pointer);
+    auto &mapped = owner->mapped_on;
+    return owner == device || std::find(mapped.begin(), mapped.end(), device->ordinal) != mapped.end();
+}
+
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, void *handle) {
     Lock lock(machine());
-    return move("cuMemcpyDtoDAsync", stream_of(handle), to, from, bytes);
+    Stream *stream = stream_of(handle);
+    if (CUresult result = move("cuMemcpyDtoDAsync", stream, to, from, bytes)) return result;
+    if (reaches(stream->device, to) && reaches(stream->device, from)) return SUCCESS;
+    return FAIL(INVALID_VALUE, "cuMemcpyDtoDAsync of memory that is not mapped on the stream's device");
+}
+
+// How many copies were left to the driver, which may take them through the host.
+static uint64_t left_to_driver = 0;
+
+// For tests: how many copies were left to the driver.
+API uint64_t pw_left_to_driver() {
+    Lock lock(machine());
+    return left_to_driver;
 }
 
 API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Device *, size_t bytes,
                                void *handle) {
     Lock lock(machine());
+    left_to_driver++;
     return move("cuMemcpyPeerAsync", stream_of(handle), to, from, bytes);
 }
 

@@ -50,6 +50,8 @@ struct Device {
     Stream *legacy = nullptr;
     std::vector<Stream *> streams;
     std::vector<Device *> peers;
+    /// Other devices on which its pool is mapped.
+    std::vector<int> mapped_on;
 };
 
 enum class Progress { Done, Blocked };
@@ -100,6 +102,8 @@ CUresult wait_all(Device *device);
 
 /// Whether `bytes` at `address` lie inside one live allocation of a device.
 bool inside(CUdeviceptr address, size_t bytes);
+/// The device of an address inside a live allocation.
+Device *device_of(CUdeviceptr address);
 /// Whether `bytes` at `address` lie in page-locked memory.
 bool pinned(const void *address, size_t bytes);
 

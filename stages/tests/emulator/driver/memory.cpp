@@ -30,6 +30,8 @@ bool inside(CUdeviceptr pointer, size_t bytes) {
     return pointer + bytes <= start + block.bytes;
 }
 
+Device *device_of(CUdeviceptr pointer) { return std::prev(blocks.upper_bound(pointer))->second.device; }
+
 bool pinned(const void *pointer, size_t bytes) {
     auto after = pinned_blocks.upper_bound((uintptr_t)pointer);
     if (after == pinned_blocks.begin()) return false;
@@ -202,8 +204,16 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
 
 API CUresult cuMemPoolTrimTo(Device *, size_t) { return SUCCESS; }
 
-// Every emulated device can access the memory of all others.
-API CUresult cuMemPoolSetAccess(Device *, const void *, size_t) { return SUCCESS; }
+/// The part of `CUmemAccessDesc` that is read here.
+struct Access {
+    int type, device, flags;
+};
+
+API CUresult cuMemPoolSetAccess(Device *pool, const Access *accesses, size_t count) {
+    Lock lock(machine());
+    for (size_t i = 0; i < count; i++) pool->mapped_on.push_back(accesses[i].device);
+    return SUCCESS;
+}
 
 // For the emulated cuBLASLt and NCCL: whether `bytes` at `address` lie inside one live allocation.
 API int pw_inside(const void *start, size_t bytes) {
