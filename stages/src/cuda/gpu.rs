@@ -199,7 +199,7 @@ pub(crate) fn check(place: Place) -> Result<()> {
 }
 
 /// Makes the device's context the current one of this thread.
-fn enter(index: u32) -> Result<()> {
+pub(super) fn enter(index: u32) -> Result<()> {
     if CURRENT.get() == Some(index) {
         return Ok(());
     }

@@ -16,7 +16,7 @@ extern "C" int cuCtxGetDevice(int *device);
 struct Config {
     size_t size;
     unsigned magic, version;
-    int blocking;
+    int blocking, cluster, least_blocks, most_blocks;
 };
 static const size_t CONFIG_BYTES = 80;
 static const unsigned MAGIC = 0xcafebeef;
@@ -25,6 +25,15 @@ static const unsigned MAGIC = 0xcafebeef;
 struct Handle {
     Shared comm;
 };
+
+// The most thread blocks that any communicator lets a transfer take, and how many threads were started for
+// transfers. A communicator that does not block starts one for each call outside of a group, and for each
+// group.
+static std::atomic<int> most_blocks{0};
+static std::atomic<uint64_t> threads_started{0};
+
+API uint64_t pw_most_blocks() { return (uint64_t)most_blocks; }
+API uint64_t pw_threads_started() { return threads_started; }
 
 static thread_local int group_depth = 0;
 static thread_local std::vector<std::pair<Shared, Transfer>> group_transfers;
@@ -75,6 +84,8 @@ API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int r
     comm->name = std::string(id.name, strnlen(id.name, sizeof id.name - 1));
     comm->rank = rank, comm->ranks = ranks;
     comm->blocking = !config || config->blocking != 0;
+    int blocks = config && config->most_blocks != INT_MIN ? config->most_blocks : 32;
+    if (blocks > most_blocks) most_blocks = blocks;
     if (cuCtxGetDevice(&comm->device) != 0) return say(UNHANDLED_CUDA, "no context is current");
     comm->links.resize((size_t)ranks);
     if (pipe(comm->wake) != 0) return say(SYSTEM, "no pipe");
@@ -130,6 +141,7 @@ static Result ready(Comm &comm) {
 
 static Result launch(const Shared &comm, std::vector<Transfer> transfers) {
     if (comm->blocking) return queue(comm, std::move(transfers));
+    threads_started++;
     comm->pending = std::move(transfers);
     comm->polls = 0;
     return IN_PROGRESS;
