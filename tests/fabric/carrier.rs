@@ -18,7 +18,7 @@ struct Beside {
 }
 
 impl Carrier<Number> for Beside {
-    fn send(&mut self, _: WorldRank, wire: &Number, _: KeepGoing<'_>) -> Result<bool> {
+    fn send(&mut self, _: WorldRank, wire: &Number) -> Result<bool> {
         let carried = wire.0 % 2 == 1;
         if carried {
             self.to.send(wire.0).expect("somebody listens");
@@ -26,7 +26,7 @@ impl Carrier<Number> for Beside {
         Ok(carried)
     }
 
-    fn receive(&mut self, peer: WorldRank, description: &[u8], _: KeepGoing<'_>) -> Result<Number> {
+    fn receive(&mut self, peer: WorldRank, description: &[u8]) -> Result<Number> {
         assert_eq!((peer, description), (WorldRank(0), &[1][..]));
         Ok(Number(
             self.from.recv().expect("queued before the header was sent"),
@@ -125,11 +125,11 @@ impl Carrier<Number> for Reaching {
         self.0.contains(&partner)
     }
 
-    fn send(&mut self, _: WorldRank, _: &Number, _: KeepGoing<'_>) -> Result<bool> {
+    fn send(&mut self, _: WorldRank, _: &Number) -> Result<bool> {
         Ok(false)
     }
 
-    fn receive(&mut self, _: WorldRank, _: &[u8], _: KeepGoing<'_>) -> Result<Number> {
+    fn receive(&mut self, _: WorldRank, _: &[u8]) -> Result<Number> {
         unreachable!("all goes over the sockets")
     }
 }
@@ -184,12 +184,12 @@ impl Carrier<Number> for Log {
         Ok(())
     }
 
-    fn send(&mut self, _: WorldRank, _: &Number, _: KeepGoing<'_>) -> Result<bool> {
+    fn send(&mut self, _: WorldRank, _: &Number) -> Result<bool> {
         self.add("send");
         Ok(true)
     }
 
-    fn receive(&mut self, _: WorldRank, _: &[u8], _: KeepGoing<'_>) -> Result<Number> {
+    fn receive(&mut self, _: WorldRank, _: &[u8]) -> Result<Number> {
         self.add("recv");
         Ok(Number(0))
     }

@@ -193,6 +193,28 @@ fn a_process_that_is_killed_ends_the_transfers_of_the_others() {
     }
 }
 
+/// Otherwise it would hang.
+#[test]
+fn launches_that_block_are_refused_where_processes_send_to_each_other() {
+    let Some(gpus) = Gpus::new() else { return };
+    let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
+    let args = [&keys[..], &["--steps", "1"]].concat();
+    let address = worlds::free_address();
+    let member = |rank| {
+        let mut command = gpus.member(rank, 2, &address, &args);
+        command.env("CUDA_LAUNCH_BLOCKING", "1");
+        Started::new(command)
+    };
+    for ended in end_all((0..2).map(member).collect()) {
+        let said = ended.failed(2);
+        assert!(
+            said.contains("CUDA_LAUNCH_BLOCKING=1: CUDA waits for each piece of work")
+                && said.contains("unset CUDA_LAUNCH_BLOCKING"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn without_nccl_all_processes_say_how_to_get_it() {
     let Some(gpus) = Gpus::new() else { return };

@@ -15,8 +15,8 @@ use crate::stages::devices::{Library, Report, pairs, probe};
 /// The first column is the device's name for pipeline.devices. For each library you see its version and its
 /// file. If one is missing or too old, the output says how to install it. The exit status is always 0.
 ///
-/// With several GPUs you also see how fast each copies from each other one, measured now. Ranks of one process
-/// send each other activations and gradients by such copies.
+/// With several GPUs you also see how fast each copies from each other one, measured now. By such copies
+/// ranks of one process send each other activations and gradients.
 ///
 /// Libraries are searched for in this order: the folders in PIPEWRIGHT_CUDA_LIBS; where the system's loader
 /// looks (LD_LIBRARY_PATH first); $CUDA_HOME/lib64; pip's packages (nvidia/*/lib in the site-packages of

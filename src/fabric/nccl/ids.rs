@@ -2,7 +2,7 @@
 
 use pipewright_stages::Device;
 use pipewright_stages::devices::Library;
-use pipewright_stages::nccl::UniqueId;
+use pipewright_stages::nccl::{UniqueId, refuse_blocking_launches};
 
 use crate::error::{FabricError, Result};
 use crate::id::WorldRank;
@@ -18,7 +18,8 @@ const ENTRY: usize = size_of::<u32>() + UniqueId::BYTES;
 /// process's block to all.
 ///
 /// # Errors
-/// When two ranks of a process would need one GPU, when NCCL is missing, or when another process fails.
+/// When two ranks of a process would need one GPU, when NCCL is missing, when CUDA waits for each launch, or
+/// when another process fails.
 pub(super) fn ids(
     all: &[&Members],
     own: &[WorldRank],
@@ -66,6 +67,7 @@ fn own_part(all: &[&Members], own: &[WorldRank]) -> Result<Vec<u8>> {
             continue;
         }
         Library::Driver.require()?;
+        refuse_blocking_launches()?;
         if seen.first() == members.first() {
             block.extend(place.to_le_bytes());
             block.extend(UniqueId::make()?.to_bytes());

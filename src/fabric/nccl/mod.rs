@@ -21,7 +21,8 @@ pub use pairs::GpuPairs;
 /// of their own ranks. `share` gives every process's block to all. `deadline` limits the time to connect.
 ///
 /// # Errors
-/// When two ranks of a process would need one GPU, when NCCL is missing, or when another process fails.
+/// When two ranks of a process would need one GPU, when NCCL is missing, when CUDA waits for each launch, or
+/// when another process fails.
 pub(super) fn carry<W: WireFrame>(
     ends: Vec<End<W>>,
     pairs: GpuPairs,

@@ -141,8 +141,8 @@ impl Gpu {
         memory.awaited_by(self.stream())
     }
 
-    /// Copies another device's memory, which is marked as ready, to this device, on the stream for copies. So a
-    /// copy waits for what it copies and for earlier copies, and for no transfer between processes.
+    /// Copies another device's memory, which is marked as ready, to this device, on the stream for copies. So
+    /// a copy waits for what it copies and for earlier copies, and for no transfer between processes.
     pub(crate) fn received(&self, mut memory: Memory) -> Result<Memory> {
         let from = memory.0.take().expect("there until it is dropped");
         let copy = self.take(Filler::Copies, from.bytes)?;

@@ -16,8 +16,8 @@ use crate::error::Result;
 const ON_THE_WAY: usize = 4096;
 
 /// If other streams still use more blocks of one size than this, the next user waits for one of them, and
-/// takes no new memory. The host is far ahead of the device, so to it each transfer seems to be under way, and
-/// without a limit memory would grow with the number of micro-batches. This many are enough for two
+/// takes no new memory. The host is far ahead of the device, so to it each transfer seems to be under way,
+/// and without a limit memory would grow with the number of micro-batches. This many are enough for two
 /// activations and two gradients on their way, which is what the planner counts.
 const MOST_AWAITED: usize = 4;
 

@@ -58,8 +58,8 @@ pub struct CudaError {
 pub enum CudaRemedy {
     /// Find the faulty call. A GPU runs behind the program, so a later call may report the error.
     #[error(
-        "the fault may lie in work given before this call: with CUDA_LAUNCH_BLOCKING=1 the call that is at \
-         fault fails"
+        "the fault may lie in work given before this call: with all ranks in one process and \
+         CUDA_LAUNCH_BLOCKING=1, the call that is at fault fails"
     )]
     FindCall,
     /// End other programs that use the GPU.

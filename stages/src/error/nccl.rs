@@ -9,6 +9,18 @@ use crate::device::Device;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NcclError {
+    /// CUDA is told to wait for each piece of work.
+    #[error(
+        "{variable}={value}: CUDA waits for each piece of work, so a rank that sends would wait for ever for \
+         a rank of another process, which receives only when it hears of the send; unset {variable}, or run \
+         all ranks in one process"
+    )]
+    LaunchesBlock {
+        /// The environment variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
     /// NCCL returns no id, which the members need to find each other.
     #[error("NCCL cannot begin: {meaning}")]
     CannotBegin {

@@ -198,8 +198,8 @@ fn remedy(code: ncclResult_t, meaning: &str) -> NcclRemedy {
 }
 
 /// The most thread blocks of a transfer's kernel. It waits on the device for the other member, and products
-/// cannot use its multiprocessors meanwhile. Inside of a host NCCL would take up to 32 for each peer, which is
-/// a quarter of an H100. Over a network it takes a few in any case.
+/// cannot use its multiprocessors meanwhile. Inside of a host NCCL would take up to 32 for each peer, which
+/// is a quarter of an H100. Over a network it takes a few in any case.
 const MOST_BLOCKS: i32 = 8;
 
 /// The configuration of a communicator. NCCL chooses all else.

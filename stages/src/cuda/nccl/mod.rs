@@ -7,6 +7,7 @@
 mod exchange;
 mod handle;
 
+use std::env;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -279,6 +280,24 @@ fn answer<T>(call: &Receiver<Result<T>>) -> Result<Option<T>> {
         Ok(result) => result.map(Some),
         Err(TryRecvError::Empty) => Ok(None),
         Err(TryRecvError::Disconnected) => Err(Error::other("a call of NCCL panicked")),
+    }
+}
+
+/// With this variable, each launch waits until the device has done it.
+const BLOCKING: &str = "CUDA_LAUNCH_BLOCKING";
+
+/// Checks that sends do not wait on the host until they are received.
+///
+/// # Errors
+/// [`NcclError::LaunchesBlock`].
+pub fn refuse_blocking_launches() -> Result<()> {
+    match env::var(BLOCKING) {
+        Ok(value) if !matches!(value.as_str(), "" | "0") => Err(NcclError::LaunchesBlock {
+            variable: BLOCKING,
+            value,
+        }
+        .into()),
+        _ => Ok(()),
     }
 }
 
