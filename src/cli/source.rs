@@ -52,14 +52,7 @@ impl Source {
             let kind = config.model.kind.name();
             return Err(CommandError::WritesNoText { folder, kind }.into());
         };
-        let mut text = Text {
-            tokenizer: compose::tokenizer(&config)?,
-            is_bytes: config.data.kind == DataKind::Text,
-            template: config.data.template,
-            end_of_text: config.data.end_of_text.clone(),
-            ends: Vec::new(),
-        };
-        text.add_ends(config.model.path.as_deref());
+        let text = Text::of_config(&config)?;
         let model = SavedModel::of_checkpoint(compose::model(&config)?, checkpoint);
         Ok(Self::of(model, &architecture, text))
     }
@@ -91,6 +84,19 @@ impl Source {
 }
 
 impl Text {
+    /// How the model of a config reads and writes text.
+    pub(super) fn of_config(config: &Config) -> Result<Self> {
+        let mut text = Self {
+            tokenizer: compose::tokenizer(config)?,
+            is_bytes: config.data.kind == DataKind::Text,
+            template: config.data.template,
+            end_of_text: config.data.end_of_text.clone(),
+            ends: Vec::new(),
+        };
+        text.add_ends(config.model.path.as_deref());
+        Ok(text)
+    }
+
     /// Finds the tokens that end a text: the one that ends a document, and those that the
     /// `generation_config.json` of a folder names.
     fn add_ends(&mut self, folder: Option<&Path>) {

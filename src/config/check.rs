@@ -85,6 +85,7 @@ fn positive(config: &Config) -> Result<()> {
             Some(pipeline.threads_per_rank as u64),
         ),
         ("train.steps", Some(train.steps)),
+        ("train.sample_tokens", Some(train.sample_tokens as u64)),
         ("train.print_every", Some(train.print_every)),
         ("train.snapshot_every", Some(train.snapshot_every.into())),
         (
@@ -240,6 +241,12 @@ fn groups(config: &Config) -> Result<()> {
 
 fn train(config: &Config) -> Result<()> {
     let name = &config.train.name;
+    let value = config.train.sample_temperature;
+    let holds = (0.0..=limits::TEMPERATURE).contains(&value);
+    config.require(holds, "train.sample_temperature", || ValueProblem::OutOfRange {
+        value,
+        must: "it must be from 0 to 1000",
+    })?;
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
     config.require(plain, "train.name", || ValueProblem::RunName(name.clone()))
 }

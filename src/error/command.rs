@@ -12,8 +12,11 @@ pub enum CommandError {
     #[error(transparent)]
     Refused(Box<Error>),
     /// The model cannot continue a `--prompt`.
-    #[error(transparent)]
+    #[error("--prompt: {0}")]
     Prompt(#[from] PromptProblem),
+    /// A chat with a model that has no tokenizer.
+    #[error("--chat: this model has no tokenizer, so it was not trained to chat: leave it out")]
+    NoChat,
     /// A temperature that is negative or not a number.
     #[error("--temperature {0}: it must be 0 or more")]
     Temperature(f32),
@@ -144,21 +147,16 @@ pub enum CommandError {
 #[non_exhaustive]
 pub enum PromptProblem {
     /// A model for token files needs a prompt.
-    #[error(
-        "this model reads tokens: give --prompt with the numbers that the text begins with, such as \"17 4\""
-    )]
+    #[error("this model reads tokens: give the numbers that the text begins with, such as \"17 4\"")]
     Missing,
-    /// A chat with a model that has no tokenizer.
-    #[error("--chat: this model has no tokenizer, so it was not trained to chat: leave it out")]
-    NoChat,
     /// It has no tokens.
-    #[error("--prompt is empty: a text begins with one token at least")]
+    #[error("it is empty: a text begins with one token at least")]
     Empty,
     /// A part of it is not the number of a token.
-    #[error("--prompt: `{0}` is no token: give numbers such as \"17 4\"")]
+    #[error("`{0}` is no token: give numbers such as \"17 4\"")]
     NotANumber(String),
     /// The model does not know a token.
-    #[error("--prompt: token {token} is outside the model's vocabulary of {vocab}")]
+    #[error("token {token} is outside the model's vocabulary of {vocab}")]
     OutsideVocabulary {
         /// The token.
         token: u32,

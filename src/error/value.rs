@@ -1,5 +1,6 @@
 //! A value of a config that does not fit its key, or does not fit other values.
 
+use super::command::PromptProblem;
 use super::model::ModelProblem;
 use super::optimizer::OptimizerProblem;
 use super::rule::RuleProblem;
@@ -86,6 +87,12 @@ pub enum ValueProblem {
     /// A layer of the model that cannot be made.
     #[error(transparent)]
     Stack(#[from] StackProblem),
+    /// A text that the model cannot go on from.
+    #[error(transparent)]
+    Prompt(#[from] PromptProblem),
+    /// A model that writes no text should do so.
+    #[error("a model of the kind \"{0}\" writes no text: set it to 0")]
+    NoText(&'static str),
     /// A setting of the optimizer that cannot be.
     #[error(transparent)]
     Optimizer(#[from] OptimizerProblem),

@@ -21,9 +21,9 @@ impl<S: Stage> Pipeline<S> {
     /// all have the same weights.
     ///
     /// # Errors
-    /// [`CallError::NoTokens`] and [`CallError::PastTooLong`]: the pipeline continues to run. When a stage fails, for example at a token outside of its vocabulary or a text that
-    /// is longer than its context, [`Error::Action`](crate::Error::Action). Otherwise as for
-    /// [`Pipeline::step`].
+    /// [`CallError::NoTokens`] and [`CallError::PastTooLong`]: the pipeline continues to run. When a
+    /// stage fails, for example at a token outside of its vocabulary or a text that is longer than its
+    /// context, [`Error::Action`](crate::Error::Action). Otherwise as for [`Pipeline::step`].
     pub fn next_scores(&mut self, past: usize, tokens: &[u32]) -> Result<Vec<f32>> {
         let sum = Checksum::of(bytemuck::cast_slice(tokens));
         let count = tokens.len();

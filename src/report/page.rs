@@ -84,6 +84,13 @@ fn content(runs: &[Record], title: &str) -> Markup {
         @for run in runs {
             @if let Some(timeline) = &run.timeline { (traced(run, timeline, runs.len() > 1)) }
         }
+        @if runs.iter().any(|run| run.samples.has_some()) {
+            h2 { "Samples over the steps" }
+            @for run in runs {
+                @if runs.len() > 1 && run.samples.has_some() { h3 { (run.name) } }
+                (run.samples.table(&run.name).unwrap_or_default())
+            }
+        }
         @if let Some(machine) = tables::machine(runs) { h2 { "Machine" } (machine) }
         @if let Some(settings) = tables::settings(runs) { h2 { "Settings" } (settings) }
         @if runs.iter().any(|run| !run.history.is_empty()) {

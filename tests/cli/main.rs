@@ -198,6 +198,7 @@ mod memory;
 mod safety;
 
 mod sample;
+mod samples;
 
 mod documents;
 

@@ -30,6 +30,8 @@ fn the_page_of_a_run_has_every_section() {
             "kept for backward (MiB)",
             "7.15 MiB",
             "&lt;title&gt;100 %25 %231&lt;/title&gt;",
+            "Samples over the steps",
+            "<td><span class=\"given\">The </span>quick &lt;fox&gt;\nand</td>",
             "Abacus 9, cores 2, threads 4",
             "<th>model.dim</th><td>64</td>",
             "<td>2026-01-31 12:00:00</td><td>0</td><td>began</td>",
