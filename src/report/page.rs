@@ -13,7 +13,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The page of one run, or of two that are compared. `is_live`: it is served, and asks for itself again.
-pub(crate) fn page(runs: &[Record], is_live: bool) -> String {
+pub fn page(runs: &[Record], is_live: bool) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let title = names.join(" and ");
     let style = format!(":root{{--font:{FONT}}}{LIGHT}{CHART}{STYLE}{}", where_dark(DARK));

@@ -17,7 +17,7 @@ const LARGEST_PICTURE: usize = 600_000;
 
 /// A run, as its directory tells it.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub struct Record {
     dir: RunDir,
     pub(super) name: String,
     pub(super) steps: Steps,
@@ -40,7 +40,7 @@ impl Record {
     ///
     /// # Errors
     /// [`RunError::NoNumbers`] if there is no run; [`Error::Io`].
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = whole.file_name().unwrap_or(whole.as_os_str());
         let mut record = Self {
@@ -65,7 +65,7 @@ impl Record {
     }
 
     /// What is missing because a file is damaged, a sentence each.
-    pub(crate) fn notices(&self) -> &[String] {
+    pub fn notices(&self) -> &[String] {
         &self.notices
     }
 
@@ -73,7 +73,7 @@ impl Record {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(crate) fn update(&mut self) -> Result<()> {
+    pub fn update(&mut self) -> Result<()> {
         let metrics = self.dir.metrics();
         self.notices.clear();
         match self.steps.update(&metrics) {

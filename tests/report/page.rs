@@ -243,3 +243,15 @@ fn odd_numbers_are_no_panic() {
     fs::write(place.path("odd/config.toml"), "[train]\nsteps = -7\n").unwrap();
     place.page(&["odd"]);
 }
+
+#[test]
+fn ranks_that_have_had_no_time_yet_have_no_shares() {
+    let place = Place::new();
+    place.make("a", 20);
+    place.make("b", 0);
+    let started = line(0, 2.0).replace("\"seconds\":0.5", "\"seconds\":0.0");
+    fs::write(place.path("b/metrics.jsonl"), started).unwrap();
+    let (page, _) = place.page(&["a", "b", "--out", "both.html"]);
+    has(&page, &["<title>rank 1, a, waiting: 30.0</title>"]);
+    assert!(!page.contains("inf"));
+}
