@@ -58,13 +58,13 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.spread.check(&source.model)?;
     let mut words = Words::of(&source.text);
     let prompt = words.prompt(args.prompt.as_deref(), args.chat)?;
-    check_prompt(&prompt, source.vocab)?;
+    check_prompt(&prompt, source.writing.vocab)?;
     let mut model = args
         .spread
         .launch(source.model, CrossEntropy::default(), Busy::One)
         .map_err(CommandError::refused)?;
     let loaded = begun.elapsed();
-    let mut generator = Generator::new(source.context, choice, args.seed, prompt.clone());
+    let mut generator = Generator::new(source.writing.context, choice, args.seed, prompt.clone());
     let mut shown = Vec::new();
     for token in &prompt {
         shown.extend(words.show(*token)?);

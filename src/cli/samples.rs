@@ -4,7 +4,7 @@ use super::source::Text;
 use super::words::{Words, check_prompt};
 use crate::compose;
 use crate::config::Config;
-use crate::error::{CommandError, Error, Result, ValueProblem};
+use crate::error::{CommandError, Error, Result};
 use crate::run::{Choice, Samples};
 
 /// What text the run of a config writes, if it writes any.
@@ -16,21 +16,16 @@ pub(super) fn samples(config: &Config) -> Result<Option<Samples>> {
     if train.sample_every == 0 {
         return Ok(None);
     }
-    let Some(architecture) = compose::architecture(config) else {
-        return Err(config.refuse(
-            "train.sample_every",
-            ValueProblem::NoText(config.model.kind.name()),
-        ));
-    };
+    let writing = compose::writing(config).map_err(|why| config.refuse("train.sample_every", why))?;
     let text = Text::of_config(config)?;
     let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref(), false);
-    let prompt = prompt.and_then(|prompt| check_prompt(&prompt, architecture.vocab()).map(|()| prompt));
+    let prompt = prompt.and_then(|prompt| check_prompt(&prompt, writing.vocab).map(|()| prompt));
     let prompt = prompt.map_err(|error| in_config(config, error))?;
     let choice = Choice {
         temperature: train.sample_temperature as f32,
         ..Choice::default()
     };
-    let samples = Samples::new(prompt, architecture.context())
+    let samples = Samples::new(prompt, writing.context)
         .every(train.sample_every)
         .tokens(train.sample_tokens)
         .choice(choice)

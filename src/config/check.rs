@@ -212,7 +212,8 @@ fn lora(config: &Config) -> Result<()> {
             None => Ok(()),
         };
     }
-    let has_model = lora.path.is_none() || config.model.path.is_some();
+    let has_model = config.model.path.is_some() && config.model.kind.takes_tokens();
+    let has_model = lora.path.is_none() || has_model;
     config.require(has_model, "lora.path", || RuleProblem::NoModel.into())?;
     let named = !lora.targets.is_empty();
     config.require(named, "lora.targets", || RuleProblem::NoTargets.into())?;

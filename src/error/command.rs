@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Error;
+use super::stack::NoText;
 
 /// Arguments of a command that cannot be used. The command has not begun its work.
 #[derive(Debug, thiserror::Error)]
@@ -41,17 +42,19 @@ pub enum CommandError {
         /// The parameter.
         parameter: String,
     },
-    /// A checkpoint of a model that does not write text.
-    #[error(
-        "{}: only a gpt, a llama or one of its kin writes text and can be exported, and this is a model of \
-         kind \"{kind}\"",
-        folder.display()
-    )]
+    /// A model that does not write text.
+    #[error("{}: {why}", folder.display())]
     WritesNoText {
+        /// The folder of the model.
+        folder: PathBuf,
+        /// Why it does not.
+        why: NoText,
+    },
+    /// Adapters of a model that Hugging Face has no form for.
+    #[error("{}: adapters of this kind of model cannot be written alone: add --merge", folder.display())]
+    NeedsMerge {
         /// The checkpoint.
         folder: PathBuf,
-        /// The kind of the model.
-        kind: &'static str,
     },
     /// There is no checkpoint at a path.
     #[error("{} is neither a checkpoint nor a run that has one: train first", path.display())]

@@ -4,7 +4,7 @@ use super::command::PromptProblem;
 use super::model::ModelProblem;
 use super::optimizer::OptimizerProblem;
 use super::rule::RuleProblem;
-use super::stack::StackProblem;
+use super::stack::{NoText, StackProblem};
 use super::{Error, ScheduleFileProblem};
 
 /// What is wrong with a value of a config.
@@ -91,8 +91,8 @@ pub enum ValueProblem {
     #[error(transparent)]
     Prompt(#[from] PromptProblem),
     /// A model that writes no text should do so.
-    #[error("a model of the kind \"{0}\" writes no text: set it to 0")]
-    NoText(&'static str),
+    #[error("{0}; set it to 0")]
+    NoText(#[from] NoText),
     /// A setting of the optimizer that cannot be.
     #[error(transparent)]
     Optimizer(#[from] OptimizerProblem),

@@ -199,6 +199,7 @@ mod safety;
 
 mod sample;
 mod samples;
+mod stacks;
 
 mod documents;
 
