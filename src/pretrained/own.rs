@@ -1,5 +1,5 @@
-//! Models in our own form: a folder with `config.toml`, a whole config, and `model.safetensors` with our names.
-//! For models that Hugging Face has no form for.
+//! Models in our own form: a folder with `config.toml`, a whole config, and `model.safetensors` with our
+//! names. For models that Hugging Face has no form for.
 
 use std::fs;
 use std::path::Path;
