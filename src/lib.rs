@@ -44,6 +44,7 @@
 //! | write a schedule, and have it checked | [`schedule`] |
 //! | know what a step will take, before it runs | [`plan`] |
 //! | draw a step, planned or measured | [`draw`] |
+//! | make a page of a run | [`report`] |
 //! | read a checkpoint without a pipeline | [`checkpoint::Checkpoint`] |
 //! | train in several processes | [`fabric::World`] |
 //! | read a config as the command does | [`config::Config`], [`compose`] |
@@ -55,7 +56,7 @@
 //!
 //! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`], [`tokenizer`] and
 //! [`error`]; [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the
-//! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and the report; [`compose`]; [`cli`].
+//! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and [`report`]; [`compose`]; [`cli`].
 
 mod actor;
 pub mod checkpoint;
@@ -77,7 +78,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod pretrained;
 pub mod profile;
-mod report;
+pub mod report;
 pub mod run;
 pub mod schedule;
 pub mod situation;

@@ -1,8 +1,9 @@
 //! The schedule that `auto` chooses.
 
+use pipewright::id::Rank;
 use pipewright::plan::{Auto, Wanted, auto, simulate};
 use pipewright::plan::{Costs, Goal, StageCost};
-use pipewright::schedule::{LinkKind, Placement, Schedule};
+use pipewright::schedule::{LinkKind, Pass, Placement, Schedule};
 
 fn share([forward, backward_input, backward_weight, comm]: [f64; 4], pending: f64) -> Costs {
     let share = StageCost {
@@ -207,6 +208,33 @@ fn what_a_backward_makes_again_counts_in_the_limit() {
                 auto.simulation.peak_memory() <= more * least * (1.0 + 1e-9),
                 "{auto}"
             );
+        }
+    }
+}
+
+#[test]
+fn a_backward_weight_that_costs_nothing_is_never_put_apart() {
+    for (ranks, micro_batches, chunks) in [(2, 6, 1), (3, 8, 1), (3, 4, 2), (2, 8, 2), (4, 8, 4)] {
+        for comm in [0.0, 0.05, 0.3] {
+            let costs = share([1.0, 2.0, 0.0, comm], 0.2);
+            let wanted = wanted(ranks, micro_batches, &costs);
+            let chunks = Some(chunks);
+            let Auto { schedule, .. } = chosen(&Wanted { chunks, ..wanted });
+            let whole = |rank| {
+                let passes = schedule.passes(Rank(rank));
+                let whole = passes.filter_map(|(pass, cell)| match pass {
+                    Pass::BackwardWeight => None,
+                    Pass::BackwardInput => Some((Pass::Backward, cell)),
+                    pass => Some((pass, cell)),
+                });
+                whole.collect()
+            };
+            let rows = (0..ranks).map(whole).collect();
+            let placement = schedule.placement().clone();
+            let joined = Schedule::from_passes("auto", placement, micro_batches, rows).unwrap();
+            // Only a backward that comes before its turn has its weight gradient later.
+            let joined = joined.in_turn();
+            assert!((0..ranks).all(|rank| joined.passes(Rank(rank)).eq(schedule.passes(Rank(rank)))));
         }
     }
 }

@@ -9,11 +9,12 @@ use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::stages::{Bytes, ForwardContext, Mode, Stage};
 
-/// Bytes of a stage's weights, of what forward keeps of a micro-batch, and of what backward-input keeps.
-type Bytes3 = [f64; 3];
+/// Bytes of a stage's weights, of its optimizer state, of what forward keeps of a micro-batch, and of what
+/// backward-input keeps.
+type Sizes = [f64; 4];
 
 /// What is planned for each stage of a config whose ranks have one stage each.
-fn planned(config: &Config) -> Vec<Bytes3> {
+fn planned(config: &Config) -> Vec<Sizes> {
     let plan = compose::plan(config).expect("a plan");
     let costs = compose::estimated_costs(config, &plan, 1.0).expect("costs");
     let costs = costs
@@ -21,12 +22,12 @@ fn planned(config: &Config) -> Vec<Bytes3> {
         .expect("as many stages");
     let memory = compose::memory(config, &plan).expect("sizes");
     let each = memory.iter().zip(costs);
-    each.map(|(rank, cost)| [rank.weights, cost.saved, cost.pending])
+    each.map(|(rank, cost)| [rank.weights, rank.optimizer, cost.saved, cost.pending])
         .collect()
 }
 
 /// What each stage holds, measured while a micro-batch goes through all.
-fn held(config: &Config, data: &dyn DataSource) -> Vec<Bytes3> {
+fn held(config: &Config, data: &dyn DataSource) -> Vec<Sizes> {
     let plan = compose::plan(config).expect("a plan");
     let place = compose::places(config, plan.counts.len() as u32).expect("the CPU")[0];
     let (mut wire, _) = data.micro_batch(0, MicroBatch(0)).expect("random data");
@@ -45,11 +46,25 @@ fn held(config: &Config, data: &dyn DataSource) -> Vec<Bytes3> {
             .iter()
             .map(|parameter| parameter.value.len())
             .sum();
+        let optimizer = compose::optimizer(config);
+        stage.visit_parameters(&mut |parameter| {
+            parameter.make_state(&optimizer.states(parameter.name(), parameter.dims()));
+        });
+        let parameters = stage.parameters().into_iter();
+        let state: usize = parameters
+            .flat_map(|parameter| &parameter.state)
+            .map(|state| state.len())
+            .sum();
         let (output, saved) = stage.forward(ctx, input).expect("forward");
         wire = output.clone();
         let kept = saved.bytes();
         let (_, pending) = stage.backward_input(saved, output).expect("backward-input");
-        [4.0 * weights as f64, kept as f64, pending.bytes() as f64]
+        [
+            4.0 * weights as f64,
+            4.0 * state as f64,
+            kept as f64,
+            pending.bytes() as f64,
+        ]
     });
     each.collect()
 }
@@ -146,4 +161,42 @@ fn networks_of_convolutions_hold_what_is_planned() {
         );
         agree_in(&["f32"], &model, units, &data);
     }
+}
+
+#[test]
+fn every_optimizer_keeps_what_is_planned() {
+    let images = RandomRows {
+        rows: 3,
+        width: 16 * 8 * 2,
+        classes: 5,
+    };
+    let tokens = RandomTokens {
+        rows: 3,
+        seq: 19,
+        vocab: 43,
+    };
+    // Batch norm has running means, which no optimizer updates.
+    let resnet = "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n\
+                  [model]\nimage = '16,8,2'\nclasses = 5\nkind = 'resnet'\nblocks = '2,1,2'\nwidth = 6";
+    let gpt = "[data]\nseq = 19\n[model]\nvocab = 43\nlayers = 2\ndim = 36\nheads = 2\ntied = true";
+    for optimizer in ["sgd", "lion", "muon", "adafactor"] {
+        let with = |model: &str| format!("{model}\n[optimizer]\nkind = '{optimizer}'");
+        agree_in(&["f32"], &with(resnet), 7, &images);
+        agree_in(&["f32"], &with(gpt), 6, &tokens);
+    }
+}
+
+#[test]
+fn what_is_not_trained_keeps_nothing_of_the_optimizer() {
+    let frozen = "[data]\nseq = 19\n[model]\nvocab = 43\nlayers = 2\ndim = 36\nheads = 2\n[optimizer]\n\
+                  groups = [{ parameters = ['h.1.*'], frozen = true }]\n[pipeline]\nstages = 1\n\
+                  micro_batches = 1\nmicro_batch_size = 3";
+    let config = Config::parse("my.toml", frozen, &[], &[]).expect("a right config");
+    let tokens = RandomTokens {
+        rows: 3,
+        seq: 19,
+        vocab: 43,
+    };
+    let [planned, held] = [planned(&config), held(&config, &tokens)].map(|sizes| sizes[0][1]);
+    assert_eq!(planned, held);
 }

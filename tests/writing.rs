@@ -98,15 +98,20 @@ fn a_text_goes_on_from_any_of_its_tokens_until_the_weights_change() {
 }
 
 #[test]
-fn replicas_write_no_text() {
-    let recipe = Recipe { replicas: 2, ..gpt() };
-    let mut pipeline = recipe.pipeline(2, "1f1b");
-    let error = pipeline.next_scores(0, &[1]).expect_err("there are two");
-    assert_eq!(
-        error.to_string(),
-        "a pipeline with 2 replicas writes no text: launch it with one"
-    );
-    pipeline.step().expect("it goes on");
+fn the_first_of_several_replicas_writes() {
+    let expected = of_one_stage(&gpt());
+    let recipe = || Recipe { replicas: 2, ..gpt() };
+    for (ranks, schedule) in [(1, "gpipe"), (2, "1f1b"), (2, "zb-v")] {
+        let mut pipeline = recipe().pipeline(ranks, schedule);
+        assert_eq!(of_pipeline(&mut pipeline), expected, "{ranks} ranks, {schedule}");
+        pipeline.step().expect("it goes on");
+    }
+    let told = in_processes(2, |world| {
+        let schedule = Schedule::gpipe(2, 2).expect("the sizes fit");
+        let builder = recipe().builder(schedule).expect("the model fits");
+        of_pipeline(&mut builder.world(world).launch().expect("it starts"))
+    });
+    assert_eq!(told, [expected.clone(), expected], "in two processes");
 }
 
 #[test]

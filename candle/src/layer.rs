@@ -41,6 +41,8 @@ pub struct CandleLayer {
     run: Run,
     weights: Weights,
     input_gradient: bool,
+    /// Whether the gradient of a weight has waited for backward-weight.
+    splits_backward: bool,
     /// The last shape of an input, and that of its output.
     shapes: Cell<Option<(Shape, Shape)>>,
 }
@@ -114,6 +116,7 @@ impl CandleLayer {
             run,
             weights: Weights::new(vars).map_err(|error| at(name, error))?,
             input_gradient: true,
+            splits_backward: false,
             shapes: Cell::new(None),
         })
     }
@@ -153,6 +156,7 @@ impl CandleLayer {
         };
         let of_weights = self.weights.trained().map(of_weight).collect::<Result<_>>()?;
         let pending = Pending(of_weights);
+        self.splits_backward |= pending.0.iter().any(|(_, later)| !later.is_empty());
         let Some(input) = &tape.input else {
             return Ok((None, pending));
         };
@@ -275,6 +279,10 @@ impl Layer for CandleLayer {
 
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.weights.visit_gradients(visit);
+    }
+
+    fn splits_backward(&mut self) -> bool {
+        self.splits_backward
     }
 
     fn drop_input_gradient(&mut self) {

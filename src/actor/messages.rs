@@ -161,9 +161,9 @@ message! {
     Next {
         /** The call. */ call: Call,
         /** The tokens. */ next: Arc<NextTokens>,
-        /** The passes over one micro-batch. */ forwards: Arc<Forwards>
+        /** The passes over one micro-batch, if the rank has any. */ forwards: Option<Arc<Forwards>>
     } -> Vec<f32>,
-    must |worker, message| worker.next_scores(message.call, &message.next, &message.forwards)
+    must |worker, message| worker.next_scores(message.call, &message.next, message.forwards.as_deref())
 }
 
 message! {

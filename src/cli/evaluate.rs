@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::data::DataSource;
 use crate::error::{CommandError, Result};
 use crate::id::MicroBatch;
-use crate::pretrained::{self, Weights, read_config};
+use crate::pretrained;
 use crate::stages::{Shape, Tensor};
 
 const BAR: &str = "evaluating  {bar:24} {pos} of {len} micro-batches  {eta} left";
@@ -116,7 +116,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
 
 /// The config and the model at a path.
 fn open(args: &Args) -> Result<(Config, SavedModel)> {
-    if args.path.join(pretrained::CONFIG).is_file() {
+    if args.path.join(pretrained::CONFIG).is_file() || pretrained::is_own(&args.path) {
         return of_folder(&args.path, &args.sets);
     }
     let folder = newest(&args.path)?;
@@ -127,7 +127,8 @@ fn open(args: &Args) -> Result<(Config, SavedModel)> {
     Ok((config, SavedModel::of_checkpoint(model, checkpoint)))
 }
 
-/// A folder in Hugging Face's form. Text is encoded by its tokenizer, unless the arguments name another.
+/// A folder in Hugging Face's form or in ours. Text is encoded by its tokenizer, unless the arguments name
+/// another.
 fn of_folder(folder: &Path, sets: &[String]) -> Result<(Config, SavedModel)> {
     let value = |key: &str| format!("{key}={}", toml::Value::from(folder.to_string_lossy().as_ref()));
     let mut all = vec![value("model.path")];
@@ -136,7 +137,7 @@ fn of_folder(folder: &Path, sets: &[String]) -> Result<(Config, SavedModel)> {
     }
     all.extend_from_slice(sets);
     let config = Config::parse("the arguments", "", &[], &all)?;
-    let weights = Weights::open(folder, &read_config(folder)?)?;
+    let weights = compose::weights(&config)?.expect("model.path is given");
     let model = compose::model(&config)?;
     Ok((config, SavedModel::of_folder(model, weights)))
 }

@@ -26,11 +26,14 @@ const COPIED: [&str; 9] = [
     "LICENSE",
 ];
 
-/// Write a trained model as a folder that Hugging Face's transformers loads
+/// Write a trained model as a folder: for Hugging Face's transformers, or with our names
 ///
 /// The folder gets config.json and model.safetensors with 32-bit floats. If training started from such a
 /// folder, its tokenizer is copied. Of a run that trained adapters ([lora]) only these are written, in PEFT's
 /// form, unless --merge adds them to the weights.
+///
+/// A model that Hugging Face has no form for (mlp, cnn, resnet, stack) gets config.toml instead of
+/// config.json, and its tensors have our names. With model.path, training starts from such a folder too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -54,24 +57,28 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let checkpoint = Checkpoint::open(&from)?;
     let name = format!("the config in {}", from.display());
     let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
-    let Some(architecture) = compose::architecture(&config) else {
-        let kind = config.model.kind.name();
-        return Err(CommandError::WritesNoText { folder: from, kind }.into());
-    };
+    let architecture = compose::architecture(&config);
     let mut model = starting_at_zero(|| compose::model(&config)?.whole().map_err(Error::from))?;
     checkpoint.read_weights(model.parameters())?;
     let has_adapters = config.lora.rank > 0;
     if args.merge && !has_adapters {
         return Err(CommandError::NothingToMerge { folder: from }.into());
     }
-    let what = match has_adapters && !args.merge {
-        true => {
-            write_adapters(&args.folder, &config, &architecture, &mut model)?;
+    let what = match (has_adapters && !args.merge, &architecture) {
+        (true, Some(architecture)) => {
+            write_adapters(&args.folder, &config, architecture, &mut model)?;
             "adapters of "
         }
-        false => {
+        (true, None) => return Err(CommandError::NeedsMerge { folder: from }.into()),
+        (false, Some(architecture)) => {
             model.merge_adapters();
-            pretrained::write(&args.folder, &architecture, &[], weights_of(&mut model))?;
+            pretrained::write(&args.folder, architecture, &[], weights_of(&mut model))?;
+            ""
+        }
+        (false, None) => {
+            model.merge_adapters();
+            let units = compose::model(&config)?.contents()?;
+            pretrained::write_own(&args.folder, checkpoint.config(), &units, weights_of(&mut model))?;
             ""
         }
     };
@@ -82,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     super::print(&format!(
         "{}: {what}{}, after {step} steps\n",
         args.folder.display(),
-        architecture.name()
+        config.model.kind.name()
     ))
 }
 

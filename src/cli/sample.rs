@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::choice::Choice;
-use super::generate::{Generator, check_prompt};
+use super::choice::ChoiceArgs;
 use super::source::Source;
 use super::spread::{Busy, Spread};
 use super::stop::Stop;
-use super::words::Words;
+use super::words::{Words, check_prompt};
 use crate::Result;
 use crate::error::CommandError;
+use crate::run::Generator;
 use crate::stages::loss::CrossEntropy;
 
 /// Write text with a trained model, or with one from Hugging Face
@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 500, value_name = "N")]
     tokens: usize,
     #[command(flatten)]
-    choice: Choice,
+    choice: ChoiceArgs,
     /// End the text before this word; may be given several times
     #[arg(long, value_name = "WORD")]
     stop: Vec<String>,
@@ -51,20 +51,20 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    args.choice.check()?;
+    let choice = args.choice.checked()?;
     args.spread.enter();
     let begun = Instant::now();
     let source = Source::open(&args.path).map_err(CommandError::refused)?;
     args.spread.check(&source.model)?;
     let mut words = Words::of(&source.text);
     let prompt = words.prompt(args.prompt.as_deref(), args.chat)?;
-    check_prompt(&prompt, source.vocab)?;
-    let model = args
+    check_prompt(&prompt, source.writing.vocab)?;
+    let mut model = args
         .spread
         .launch(source.model, CrossEntropy::default(), Busy::One)
         .map_err(CommandError::refused)?;
     let loaded = begun.elapsed();
-    let mut generator = Generator::new(model, source.context, args.choice, args.seed, prompt.clone());
+    let mut generator = Generator::new(source.writing.context, choice, args.seed, prompt.clone());
     let mut shown = Vec::new();
     for token in &prompt {
         shown.extend(words.show(*token)?);
@@ -75,7 +75,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut stop = Stop::new(&args.stop);
     let (begun, mut first, mut count) = (Instant::now(), Duration::ZERO, 0);
     for _ in 0..args.tokens {
-        let token = generator.next()?;
+        let token = generator.next(&mut model)?;
         count += 1;
         if count == 1 {
             first = begun.elapsed();

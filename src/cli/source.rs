@@ -8,20 +8,17 @@ use serde_json::Value;
 use super::newest::newest;
 use super::saved::SavedModel;
 use crate::checkpoint::Checkpoint;
-use crate::compose;
+use crate::compose::{self, Writing};
 use crate::config::{Config, DataKind};
 use crate::data::Template;
 use crate::error::{CommandError, Result};
-use crate::pretrained::{self, Architecture, Weights, read_config};
+use crate::pretrained::{self, Weights, read_config};
 use crate::tokenizer::Tokenizer;
 
 /// A model, and how it reads and writes text.
 pub(super) struct Source {
     pub(super) model: SavedModel,
-    /// The number of tokens that it knows.
-    pub(super) vocab: usize,
-    /// The longest text that it is made for, in tokens.
-    pub(super) context: usize,
+    pub(super) writing: Writing,
     pub(super) text: Text,
 }
 
@@ -44,24 +41,31 @@ impl Source {
         if path.join(pretrained::CONFIG).is_file() {
             return Self::of_folder(path);
         }
+        if pretrained::is_own(path) {
+            return Self::of_own(path);
+        }
         let folder = newest(path)?;
         let checkpoint = Checkpoint::open(&folder)?;
         let name = format!("the config in {}", folder.display());
         let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
-        let Some(architecture) = compose::architecture(&config) else {
-            let kind = config.model.kind.name();
-            return Err(CommandError::WritesNoText { folder, kind }.into());
-        };
-        let mut text = Text {
-            tokenizer: compose::tokenizer(&config)?,
-            is_bytes: config.data.kind == DataKind::Text,
-            template: config.data.template,
-            end_of_text: config.data.end_of_text.clone(),
-            ends: Vec::new(),
-        };
-        text.add_ends(config.model.path.as_deref());
         let model = SavedModel::of_checkpoint(compose::model(&config)?, checkpoint);
-        Ok(Self::of(model, &architecture, text))
+        Self::of_config(&folder, &config, model)
+    }
+
+    /// The model of a folder in our own form.
+    fn of_own(folder: &Path) -> Result<Self> {
+        let name = format!("the config in {}", folder.display());
+        let config = Config::parse(&name, &pretrained::own_config(folder)?, &[], &[])?;
+        let model = compose::model(&config)?;
+        let weights = pretrained::open_own(folder, &model.contents()?)?;
+        Self::of_config(folder, &config, SavedModel::of_folder(model, weights))
+    }
+
+    fn of_config(folder: &Path, config: &Config, model: SavedModel) -> Result<Self> {
+        let folder = folder.to_owned();
+        let writing = compose::writing(config).map_err(|why| CommandError::WritesNoText { folder, why })?;
+        let text = Text::of_config(config)?;
+        Ok(Self { model, writing, text })
     }
 
     fn of_folder(folder: &Path) -> Result<Self> {
@@ -76,21 +80,29 @@ impl Source {
             ends: Vec::new(),
         };
         text.add_ends(Some(folder));
-        let model = SavedModel::of_folder(architecture.model()?, weights);
-        Ok(Self::of(model, &architecture, text))
-    }
-
-    fn of(model: SavedModel, architecture: &Architecture, text: Text) -> Self {
-        Self {
-            model,
+        let writing = Writing {
             vocab: architecture.vocab(),
             context: architecture.context(),
-            text,
-        }
+        };
+        let model = SavedModel::of_folder(architecture.model()?, weights);
+        Ok(Self { model, writing, text })
     }
 }
 
 impl Text {
+    /// How the model of a config reads and writes text.
+    pub(super) fn of_config(config: &Config) -> Result<Self> {
+        let mut text = Self {
+            tokenizer: compose::tokenizer(config)?,
+            is_bytes: config.data.kind == DataKind::Text,
+            template: config.data.template,
+            end_of_text: config.data.end_of_text.clone(),
+            ends: Vec::new(),
+        };
+        text.add_ends(config.model.path.as_deref());
+        Ok(text)
+    }
+
     /// Finds the tokens that end a text: the one that ends a document, and those that the
     /// `generation_config.json` of a folder names.
     fn add_ends(&mut self, folder: Option<&Path>) {

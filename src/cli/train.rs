@@ -12,6 +12,7 @@ use super::introduction::Introduction;
 use super::machine;
 use super::memory;
 use super::processes::{self, Role};
+use super::samples::samples;
 use super::spare;
 use super::stalls::ShowsStalls;
 use crate::Result;
@@ -177,6 +178,7 @@ struct Prepared {
 fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     let (config, run) = choose(args, role)?;
     cuda_env::enter_for(&config);
+    let samples = samples(&config)?;
     let plan = compose::plan(&config)?;
     if let Some(warning) = &plan.warning {
         eprintln!("warning: {warning}");
@@ -221,7 +223,10 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         .forecast(forecast)
         .machine(machine::facts(&config, processes))
         .planned_memory(memory);
-    let run = describe(run, args, &config, data)?;
+    let mut run = describe(run, args, &config, data)?;
+    if let Some(samples) = samples {
+        run = run.samples(samples);
+    }
     Ok(Prepared {
         run,
         pipeline,

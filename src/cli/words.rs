@@ -2,7 +2,7 @@
 
 use super::source::Text;
 use crate::Result;
-use crate::error::PromptProblem;
+use crate::error::{CommandError, PromptProblem};
 use crate::tokenizer::{TextStream, Tokenizer};
 
 /// How a model's tokens are read and shown.
@@ -28,7 +28,7 @@ impl<'a> Words<'a> {
     /// The tokens of a prompt, or of a question in a chat.
     pub(super) fn prompt(&self, prompt: Option<&str>, chat: bool) -> Result<Vec<u32>> {
         match (self, prompt) {
-            (Self::Bytes | Self::Numbers, _) if chat => Err(PromptProblem::NoChat.into()),
+            (Self::Bytes | Self::Numbers, _) if chat => Err(CommandError::NoChat.into()),
             (Self::Bytes, Some(prompt)) => Ok(prompt.bytes().map(u32::from).collect()),
             (Self::Bytes, None) => Ok(vec![u32::from(b'\n')]),
             (Self::Numbers, Some(prompt)) => tokens_of(prompt),
@@ -58,6 +58,17 @@ impl<'a> Words<'a> {
             Self::Tokenizer(_, stream, _) => Ok(stream.finish()?.into_bytes()),
             Self::Bytes | Self::Numbers => Ok(Vec::new()),
         }
+    }
+}
+
+/// Refuses a beginning of a text that a model with this vocabulary cannot read.
+pub(super) fn check_prompt(prompt: &[u32], vocab: usize) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(PromptProblem::Empty.into());
+    }
+    match prompt.iter().find(|&&token| token as usize >= vocab) {
+        Some(&token) => Err(PromptProblem::OutsideVocabulary { token, vocab }.into()),
+        None => Ok(()),
     }
 }
 

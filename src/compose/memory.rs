@@ -102,7 +102,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         unit += stage.len();
         let memory = of_stage(stage, trained, place, per_weight, how);
         let cost = cost(stage, place, how, read);
-        all_frozen &= trained.is_some_and(|numbers| numbers.trained == 0);
+        all_frozen &= trained.is_some_and(|numbers| numbers.all > 0 && numbers.trained == 0);
         costs.push(match trained {
             // No gradient goes to this stage.
             Some(_) if all_frozen => StageCost {

@@ -17,17 +17,19 @@ mod schedule;
 mod stack;
 mod tokenized;
 mod trained;
+mod writing;
 
 pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster};
 pub use data::{HeldOut, TrainingData, data, data_telling, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use memory::{estimated_costs, memory};
-pub use model::{adapted, architecture, model, stages};
+pub use model::{adapted, architecture, model, stages, weights};
 pub use pipeline::{launch, launch_telling, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{PipelinePlan, plan};
 pub use stack::{LayerPlace, register_layer};
 pub use tokenized::tokenizer;
+pub use writing::{Writing, writing};
 
 use crate::config::Config;
 use crate::error::Result;

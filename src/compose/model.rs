@@ -1,6 +1,7 @@
 //! The model, and its stages.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
@@ -11,7 +12,7 @@ use super::rules::with_rules;
 use super::stack;
 use crate::config::{self, Config, ModelKind, Partition, RecomputeBy, RopeScalingKind};
 use crate::error::{Result, ValueProblem};
-use crate::pretrained::{Architecture, Family, Target, Weights, open_adapters, start_from};
+use crate::pretrained::{Architecture, Family, Target, Weights, open_adapters, open_own, start_from};
 
 /// The model, before it is cut.
 ///
@@ -183,9 +184,9 @@ pub(super) fn sizes(config: &Config) -> Result<Sizes> {
 /// number of stages, or when the folder does not have the model's tensors.
 pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<RecomputedStage<Sequential>>>> {
     let (mut stages, how) = cut(config, counts)?;
-    if let (Some(folder), Some(architecture)) = (&config.model.path, architecture(config)) {
-        let weights = Arc::new(Weights::open(folder, &architecture)?);
-        let adapters = adapters(config, &architecture)?.map(Arc::new);
+    if let Some(weights) = weights(config)? {
+        let weights = Arc::new(weights);
+        let adapters = adapters(config)?.map(Arc::new);
         let start = |stage| start_from(Arc::clone(&weights), adapters.clone(), stage);
         stages = stages.into_iter().map(start).collect();
     }
@@ -193,13 +194,27 @@ pub fn stages(config: &Config, counts: &[usize]) -> Result<Vec<StageBuilder<Reco
     Ok(pairs.map(|(stage, how)| recompute(stage, how)).collect())
 }
 
-/// The adapters that training starts from.
-fn adapters(config: &Config, architecture: &Architecture) -> Result<Option<Weights>> {
-    let lora = &config.lora;
-    let Some(folder) = lora.path.as_ref().filter(|_| lora.rank > 0) else {
-        return Ok(None);
+/// The weights of the folder `model.path`, if the config has one.
+///
+/// # Errors
+/// When the folder does not have the model's tensors.
+pub fn weights(config: &Config) -> Result<Option<Weights>> {
+    let open = |folder: &PathBuf| match architecture(config) {
+        Some(architecture) => Weights::open(folder, &architecture),
+        None => open_own(folder, &model(config)?.contents()?),
     };
-    open_adapters(folder, architecture, lora.rank, &adapted(config)?).map(Some)
+    config.model.path.as_ref().map(open).transpose()
+}
+
+/// The adapters that training starts from.
+fn adapters(config: &Config) -> Result<Option<Weights>> {
+    let lora = &config.lora;
+    match (&lora.path, architecture(config)) {
+        (Some(folder), Some(architecture)) if lora.rank > 0 => {
+            open_adapters(folder, &architecture, lora.rank, &adapted(config)?).map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The layers of a model that have adapters.

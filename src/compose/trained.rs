@@ -7,7 +7,7 @@ use pipewright_stages::models::ParameterContents;
 
 use super::rules::is_plain;
 use super::{model, optimizer};
-use crate::config::Config;
+use crate::config::{Config, ModelKind};
 use crate::error::Result;
 
 /// How many numbers a part of a model has.
@@ -40,28 +40,29 @@ impl Sum for Trained {
 }
 
 /// The numbers of each unit of the model. `None` if all weights are trained, and the optimizer keeps equally
-/// much for each.
+/// much for each. Then no unit is made, which may be too large for this machine.
 ///
 /// # Errors
 /// As for [`model`](super::model).
 pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     let optimizer = optimizer(config);
-    if is_plain(config) && optimizer.updates_parts() {
+    let may_have_running_means = matches!(config.model.kind, ModelKind::Resnet | ModelKind::Stack);
+    if is_plain(config) && optimizer.updates_parts() && !may_have_running_means {
         return Ok(None);
     }
     let numbers = |parameter: &ParameterContents| {
         let all = parameter.numbers() as u64;
-        if parameter.is_frozen {
-            return Trained {
-                all,
-                ..Trained::default()
-            };
-        }
-        let tensors = optimizer.states(&parameter.name, &parameter.dims).into_iter();
-        let numbers = tensors.map(|tensor| tensor.dims.iter().product::<usize>() as u64);
+        let states = match parameter.is_optimized {
+            true => optimizer.states(&parameter.name, &parameter.dims),
+            false => Vec::new(),
+        };
+        let numbers = states
+            .iter()
+            .map(|tensor| tensor.dims.iter().product::<usize>() as u64);
         Trained {
             all,
-            trained: all,
+            // A running mean has sums, as a gradient has, but nothing of the optimizer.
+            trained: if parameter.is_frozen { 0 } else { all },
             optimizer: numbers.sum(),
         }
     };

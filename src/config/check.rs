@@ -85,6 +85,7 @@ fn positive(config: &Config) -> Result<()> {
             Some(pipeline.threads_per_rank as u64),
         ),
         ("train.steps", Some(train.steps)),
+        ("train.sample_tokens", Some(train.sample_tokens as u64)),
         ("train.print_every", Some(train.print_every)),
         ("train.snapshot_every", Some(train.snapshot_every.into())),
         (
@@ -211,7 +212,8 @@ fn lora(config: &Config) -> Result<()> {
             None => Ok(()),
         };
     }
-    let has_model = lora.path.is_none() || config.model.path.is_some();
+    let has_model = config.model.path.is_some() && config.model.kind.takes_tokens();
+    let has_model = lora.path.is_none() || has_model;
     config.require(has_model, "lora.path", || RuleProblem::NoModel.into())?;
     let named = !lora.targets.is_empty();
     config.require(named, "lora.targets", || RuleProblem::NoTargets.into())?;
@@ -240,6 +242,12 @@ fn groups(config: &Config) -> Result<()> {
 
 fn train(config: &Config) -> Result<()> {
     let name = &config.train.name;
+    let value = config.train.sample_temperature;
+    let holds = (0.0..=limits::TEMPERATURE).contains(&value);
+    config.require(holds, "train.sample_temperature", || ValueProblem::OutOfRange {
+        value,
+        must: "it must be from 0 to 1000",
+    })?;
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
     config.require(plain, "train.name", || ValueProblem::RunName(name.clone()))
 }

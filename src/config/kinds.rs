@@ -33,8 +33,7 @@ const OF_TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwe
 /// The models of convolutions.
 const CONVOLUTIONS: &[&str] = &["cnn", "resnet"];
 
-const RULES: [Rule; 50] = [
-    rule("model", "path", "kind", TOKENS),
+const RULES: [Rule; 49] = [
     rule("model", "vocab", "kind", OF_TOKENS),
     rule("model", "dim", "kind", TOKENS),
     rule("model", "layers", "kind", TOKENS),

@@ -25,6 +25,9 @@ const SEQUENCE: usize = 1 << 20;
 const ROWS: usize = 1 << 20;
 const THREADS: usize = 1024;
 
+/// The highest temperature of samples.
+pub(super) const TEMPERATURE: f64 = 1000.0;
+
 /// The longest deadline: a year, in seconds.
 pub(super) const YEAR: usize = 365 * 24 * 3600;
 
@@ -44,6 +47,8 @@ pub(super) fn check(config: &Config) -> Result<()> {
     )?;
     let deadline = usize::try_from(config.launch.deadline).unwrap_or(usize::MAX);
     at_most(config, "launch.deadline", deadline, YEAR, "seconds")?;
+    let sampled = config.train.sample_tokens;
+    at_most(config, "train.sample_tokens", sampled, SEQUENCE, "tokens")?;
     match config.model.kind {
         ModelKind::Mlp => mlp(config),
         ModelKind::Cnn => cnn(config),

@@ -1,15 +1,16 @@
 //! The keys of `[model]` that a folder's `config.json` decides.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pipewright_stages::layers::{Rope, RopeScaling};
 use pipewright_stages::models::{Gpt, Llama};
 use toml::{Table, Value};
 
 use super::tree::{Entry, Tree, is_stronger};
-use crate::error::{ConfigError, Origin, Result};
+use crate::error::{ConfigError, Origin, PretrainedError, Result};
 use crate::pretrained::{
-    ADAPTER_CONFIG, Architecture, CONFIG, Family, TOKENIZER, read_adapters, read_config,
+    ADAPTER_CONFIG, Architecture, CONFIG, Family, OWN_CONFIG, TOKENIZER, is_own, own_config, read_adapters,
+    read_config,
 };
 
 /// Keys that stay with the user when a folder decides the others.
@@ -43,8 +44,12 @@ pub(super) fn add(tree: &mut Tree) -> Result<()> {
         }
         tree.remove("model", key);
     }
-    for (key, value) in keys(&read_config(&folder)?) {
-        tree.insert("model", &key, entry(value, folder.join(CONFIG)));
+    let (keys, file) = match is_own(&folder) {
+        true => (own_keys(&folder)?, folder.join(OWN_CONFIG)),
+        false => (keys(&read_config(&folder)?), folder.join(CONFIG)),
+    };
+    for (key, value) in keys {
+        tree.insert("model", &key, entry(value, file.clone()));
     }
     let tokenizer = folder.join(TOKENIZER);
     if tree.get("data", "tokenizer").is_none() && tokenizer.is_file() {
@@ -99,6 +104,25 @@ fn entry(value: Value, file: PathBuf) -> Entry {
         text: None,
         origin: Origin::Pretrained(file),
     }
+}
+
+/// The keys of `[model]` in a folder in our own form.
+fn own_keys(folder: &Path) -> Result<Table> {
+    let text = own_config(folder)?;
+    let table: Table = text
+        .parse()
+        .map_err(|error: toml::de::Error| PretrainedError::Damaged {
+            path: folder.join(OWN_CONFIG),
+            why: error.message().to_owned(),
+        })?;
+    let mut keys = match table.get("model") {
+        Some(Value::Table(keys)) => keys.clone(),
+        _ => Table::new(),
+    };
+    for own in OWN {
+        keys.remove(own);
+    }
+    Ok(keys)
 }
 
 /// The keys of a model.

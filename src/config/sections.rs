@@ -119,6 +119,17 @@ pub struct Train {
     /// Micro-batches of a validation. Default: all images, or 128 windows of text or tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_micro_batches: Option<u32>,
+    /// Steps between texts that the model writes. 0: none.
+    pub sample_every: u64,
+    /// The beginning of these texts. Default: a line break, or the token that ends a document.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample_prompt: Option<String>,
+    /// How many tokens follow it.
+    pub sample_tokens: usize,
+    /// How random the choice of each token is: 0 always takes the most likely one.
+    pub sample_temperature: f64,
+    /// The seed of these choices.
+    pub sample_seed: u64,
     /// Steps between printed lines, if there is no progress bar.
     pub print_every: u64,
     /// How often a rank that fails in a step is built again, and how often in the run a process that dies is
@@ -136,6 +147,11 @@ impl Default for Train {
             steps: 1000,
             validate_every: 100,
             validation_micro_batches: None,
+            sample_every: 0,
+            sample_prompt: None,
+            sample_tokens: 100,
+            sample_temperature: 0.8,
+            sample_seed: 1,
             print_every: 10,
             restarts: 0,
             snapshot_every: 10,

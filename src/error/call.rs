@@ -27,12 +27,6 @@ pub enum CallError {
         /// How many the stages have had.
         had: usize,
     },
-    /// A pipeline with replicas should write text. The pipeline continues to run.
-    #[error("a pipeline with {replicas} replicas writes no text: launch it with one")]
-    SeveralReplicas {
-        /// How many there are.
-        replicas: u32,
-    },
     /// No process has the rank that is asked.
     #[error("no process has rank {rank}")]
     NoSuchRank {

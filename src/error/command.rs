@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Error;
+use super::stack::NoText;
 
 /// Arguments of a command that cannot be used. The command has not begun its work.
 #[derive(Debug, thiserror::Error)]
@@ -12,8 +13,11 @@ pub enum CommandError {
     #[error(transparent)]
     Refused(Box<Error>),
     /// The model cannot continue a `--prompt`.
-    #[error(transparent)]
+    #[error("--prompt: {0}")]
     Prompt(#[from] PromptProblem),
+    /// A chat with a model that has no tokenizer.
+    #[error("--chat: this model has no tokenizer, so it was not trained to chat: leave it out")]
+    NoChat,
     /// A temperature that is negative or not a number.
     #[error("--temperature {0}: it must be 0 or more")]
     Temperature(f32),
@@ -38,17 +42,19 @@ pub enum CommandError {
         /// The parameter.
         parameter: String,
     },
-    /// A checkpoint of a model that does not write text.
-    #[error(
-        "{}: only a gpt, a llama or one of its kin writes text and can be exported, and this is a model of \
-         kind \"{kind}\"",
-        folder.display()
-    )]
+    /// A model that does not write text.
+    #[error("{}: {why}", folder.display())]
     WritesNoText {
+        /// The folder of the model.
+        folder: PathBuf,
+        /// Why it does not.
+        why: NoText,
+    },
+    /// Adapters of a model that Hugging Face has no form for.
+    #[error("{}: adapters of this kind of model cannot be written alone: add --merge", folder.display())]
+    NeedsMerge {
         /// The checkpoint.
         folder: PathBuf,
-        /// The kind of the model.
-        kind: &'static str,
     },
     /// There is no checkpoint at a path.
     #[error("{} is neither a checkpoint nor a run that has one: train first", path.display())]
@@ -144,21 +150,16 @@ pub enum CommandError {
 #[non_exhaustive]
 pub enum PromptProblem {
     /// A model for token files needs a prompt.
-    #[error(
-        "this model reads tokens: give --prompt with the numbers that the text begins with, such as \"17 4\""
-    )]
+    #[error("this model reads tokens: give the numbers that the text begins with, such as \"17 4\"")]
     Missing,
-    /// A chat with a model that has no tokenizer.
-    #[error("--chat: this model has no tokenizer, so it was not trained to chat: leave it out")]
-    NoChat,
     /// It has no tokens.
-    #[error("--prompt is empty: a text begins with one token at least")]
+    #[error("it is empty: a text begins with one token at least")]
     Empty,
     /// A part of it is not the number of a token.
-    #[error("--prompt: `{0}` is no token: give numbers such as \"17 4\"")]
+    #[error("`{0}` is no token: give numbers such as \"17 4\"")]
     NotANumber(String),
     /// The model does not know a token.
-    #[error("--prompt: token {token} is outside the model's vocabulary of {vocab}")]
+    #[error("token {token} is outside the model's vocabulary of {vocab}")]
     OutsideVocabulary {
         /// The token.
         token: u32,

@@ -52,7 +52,7 @@ pub use run::{Holder, RunError};
 pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
 pub use secret::{SecretError, SecretOf};
-pub use stack::StackProblem;
+pub use stack::{NoText, StackProblem};
 pub use tokenizer::TokenizerProblem;
 pub use value::ValueProblem;
 

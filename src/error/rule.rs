@@ -30,7 +30,7 @@ pub enum RuleProblem {
     #[error("there are no adapters: set lora.rank too, for example to 8")]
     NoRank,
     /// A folder with adapters, without the model that they are for.
-    #[error("adapters belong to a model: set model.path too, to the folder of that model")]
+    #[error("adapters belong to a model: set model.path too, to its folder in Hugging Face's form")]
     NoModel,
     /// Adapters without targets.
     #[error("names no layer: give patterns such as [\"*.attn.q\", \"*.attn.v\"]")]

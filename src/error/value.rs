@@ -1,9 +1,10 @@
 //! A value of a config that does not fit its key, or does not fit other values.
 
+use super::command::PromptProblem;
 use super::model::ModelProblem;
 use super::optimizer::OptimizerProblem;
 use super::rule::RuleProblem;
-use super::stack::StackProblem;
+use super::stack::{NoText, StackProblem};
 use super::{Error, ScheduleFileProblem};
 
 /// What is wrong with a value of a config.
@@ -86,6 +87,12 @@ pub enum ValueProblem {
     /// A layer of the model that cannot be made.
     #[error(transparent)]
     Stack(#[from] StackProblem),
+    /// A text that the model cannot go on from.
+    #[error(transparent)]
+    Prompt(#[from] PromptProblem),
+    /// A model that writes no text should do so.
+    #[error("{0}; set it to 0")]
+    NoText(#[from] NoText),
     /// A setting of the optimizer that cannot be.
     #[error(transparent)]
     Optimizer(#[from] OptimizerProblem),

@@ -17,13 +17,13 @@ impl<S: Stage> Pipeline<S> {
     ///
     /// The stages keep what later tokens need, such as keys and values, until a new text begins. After a
     /// training step, or new weights from a checkpoint, a new text must begin. The scores are the same, bit
-    /// for bit, for any cut and placement of the model.
+    /// for bit, for any cut and placement of the model. Of several replicas, the first one computes them:
+    /// all have the same weights.
     ///
     /// # Errors
-    /// [`CallError::NoTokens`], [`CallError::PastTooLong`] and [`CallError::SeveralReplicas`]: the pipeline
-    /// continues to run. When a stage fails, for example at a token outside of its vocabulary or a text that
-    /// is longer than its context, [`Error::Action`](crate::Error::Action). Otherwise as for
-    /// [`Pipeline::step`].
+    /// [`CallError::NoTokens`] and [`CallError::PastTooLong`]: the pipeline continues to run. When a
+    /// stage fails, for example at a token outside of its vocabulary or a text that is longer than its
+    /// context, [`Error::Action`](crate::Error::Action). Otherwise as for [`Pipeline::step`].
     pub fn next_scores(&mut self, past: usize, tokens: &[u32]) -> Result<Vec<f32>> {
         let sum = Checksum::of(bytemuck::cast_slice(tokens));
         let count = tokens.len();
@@ -40,10 +40,11 @@ impl<S: Stage> Pipeline<S> {
             past,
             tokens: tokens.to_vec(),
         });
-        let scores = self.ranks.ask_all("writing text", |_| Next {
+        let mesh = self.ranks.mesh().clone();
+        let scores = self.ranks.ask_all("writing text", |rank| Next {
             call,
             next: Arc::clone(&next),
-            forwards: Arc::clone(&forwards),
+            forwards: (mesh.coordinate(rank).replica == 0).then(|| Arc::clone(&forwards)),
         });
         self.text.had = past + count;
         // Only the rank of the last stage has scores.
@@ -51,9 +52,8 @@ impl<S: Stage> Pipeline<S> {
     }
 
     fn check_next(&self, past: usize, tokens: &[u32]) -> Result<()> {
-        let (had, replicas) = (self.text.had, self.replicas());
+        let had = self.text.had;
         Err(match () {
-            () if replicas > 1 => CallError::SeveralReplicas { replicas },
             () if tokens.is_empty() => CallError::NoTokens,
             () if past > had => CallError::PastTooLong { past, had },
             () => return Ok(()),

@@ -4,9 +4,10 @@ use std::fmt;
 
 use crate::Result;
 use crate::error::PlanError;
+use crate::id::{Rank, StageId};
 use crate::plan::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
 use crate::plan::{Costs, Goal, Simulation, simulate, vee};
-use crate::schedule::{LinkKind, Placement, Schedule};
+use crate::schedule::{LinkKind, Pass, Placement, Schedule};
 
 /// The name under which commands and configs ask for [`auto`].
 pub const AUTO: &str = "auto";
@@ -170,9 +171,8 @@ fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
                 wanted.micro_batches,
                 wanted.costs,
             );
-            if let Ok(schedule) = made.map(Schedule::in_turn) {
-                let simulation = simulate(&schedule, wanted.costs, wanted.links)?;
-                found.push((schedule, simulation));
+            if let Ok(schedule) = made {
+                found.push(simulated(wanted, schedule)?);
             }
         }
     }
@@ -201,8 +201,25 @@ fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule,
     };
     let listed = climb(&task, policy, listed, wanted.goal);
     let schedule = Schedule::from_passes(AUTO, placement, wanted.micro_batches, listed.passes)?;
+    simulated(wanted, schedule).map(Some)
+}
+
+/// A schedule in the order in which a pipeline runs it, and its step. Backward is split only where
+/// backward-weight takes time. A named schedule that is changed by this is no longer that one.
+fn simulated(wanted: &Wanted<'_>, schedule: Schedule) -> Result<(Schedule, Simulation)> {
+    let costs = wanted.costs.of(schedule.placement())?;
+    let is_free = |stage: StageId| costs[stage.index()].backward_weight == 0.0;
+    let is_split = |rank| {
+        let mut passes = schedule.passes(Rank(rank));
+        passes.any(|(pass, cell)| pass == Pass::BackwardInput && is_free(cell.stage))
+    };
+    let schedule = match (0..schedule.ranks()).any(is_split) {
+        true => schedule.joined(AUTO, is_free),
+        false => schedule,
+    };
+    let schedule = schedule.in_turn();
     let simulation = simulate(&schedule, wanted.costs, wanted.links)?;
-    Ok(Some((schedule, simulation)))
+    Ok((schedule, simulation))
 }
 
 /// The policies that a search starts from.

@@ -19,7 +19,7 @@ use crate::checksum::ChecksumBuilder;
 use crate::error::{Error, PretrainedError, Result, TensorProblem};
 
 /// The one file of a model, and the list of several.
-const ONE: &str = "model.safetensors";
+pub(super) const ONE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// What GPT-2's tensors are called in models with a head.

@@ -112,6 +112,9 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
     let mut layers = halves.costs();
     for (layer, one) in layers.iter_mut().zip(one.costs()) {
         layer.backward = one.backward;
+        if layer.cost.backward_weight == 0.0 {
+            layer.cost.backward_input = one.backward;
+        }
     }
     let Subject {
         ranks,

@@ -30,7 +30,10 @@ pub(super) enum Observation {
     BackwardInput {
         pending: u64,
     },
-    BackwardWeight,
+    BackwardWeight {
+        /// Whether it computed gradients, and did not only add some.
+        splits: bool,
+    },
     Loss,
     Update {
         parameter: String,

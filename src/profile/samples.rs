@@ -27,6 +27,8 @@ struct Layer {
     saved: u64,
     shared: u64,
     pending: u64,
+    /// Whether backward-weight computes gradients.
+    splits: bool,
     output: u64,
     /// The newest forward pass and the memory that it kept.
     kept: Option<(ForwardContext, Vec<(usize, u64)>)>,
@@ -73,7 +75,10 @@ impl Samples {
                     layer.pending = pending;
                     &mut layer.backward_input
                 }
-                Observation::BackwardWeight => &mut layer.backward_weight,
+                Observation::BackwardWeight { splits } => {
+                    layer.splits |= splits;
+                    &mut layer.backward_weight
+                }
                 Observation::Loss => &mut layer.loss,
                 Observation::Update { parameter } => self.updates.entry(parameter).or_default(),
             };
@@ -95,7 +100,8 @@ impl Samples {
         both.map(|block| block.1).sum()
     }
 
-    /// What each layer costs. A whole backward has its own measurement, and so has each half.
+    /// What each layer costs. A whole backward has its own measurement, and so has each half. Where
+    /// backward-weight only adds gradients, its time counts as backward-input's.
     pub(super) fn costs(self) -> Vec<LayerCost> {
         let updates: HashMap<String, f64> = self
             .updates
@@ -105,10 +111,11 @@ impl Samples {
         self.layers
             .into_iter()
             .map(|layer| {
-                let (input, weight) = (
-                    undisturbed(layer.backward_input),
-                    undisturbed(layer.backward_weight),
-                );
+                let both = [layer.backward_input, layer.backward_weight].map(undisturbed);
+                let [input, weight] = match layer.splits {
+                    true => both,
+                    false => [both[0] + both[1], 0.0],
+                };
                 LayerCost {
                     cost: StageCost {
                         forward: undisturbed(layer.forward) + undisturbed(layer.loss),

@@ -73,7 +73,13 @@ impl Layer for Timed {
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let ((), took) = timed(|| self.inside.backward_weight(pending))?;
-        tell(&self.log, self.layer, took, Observation::BackwardWeight);
+        let splits = self.inside.splits_backward();
+        tell(
+            &self.log,
+            self.layer,
+            took,
+            Observation::BackwardWeight { splits },
+        );
         Ok(())
     }
 

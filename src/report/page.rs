@@ -13,7 +13,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 /// The page of one run, or of two that are compared. `is_live`: it is served, and asks for itself again.
-pub(crate) fn page(runs: &[Record], is_live: bool) -> String {
+pub fn page(runs: &[Record], is_live: bool) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
     let title = names.join(" and ");
     let style = format!(":root{{--font:{FONT}}}{LIGHT}{CHART}{STYLE}{}", where_dark(DARK));
@@ -83,6 +83,13 @@ fn content(runs: &[Record], title: &str) -> Markup {
         }
         @for run in runs {
             @if let Some(timeline) = &run.timeline { (traced(run, timeline, runs.len() > 1)) }
+        }
+        @if runs.iter().any(|run| run.samples.has_some()) {
+            h2 { "Samples over the steps" }
+            @for run in runs {
+                @if runs.len() > 1 && run.samples.has_some() { h3 { (run.name) } }
+                (run.samples.table(&run.name).unwrap_or_default())
+            }
         }
         @if let Some(machine) = tables::machine(runs) { h2 { "Machine" } (machine) }
         @if let Some(settings) = tables::settings(runs) { h2 { "Settings" } (settings) }

@@ -15,6 +15,9 @@ pub(super) fn time(runs: &[Record]) -> Option<String> {
     let bars = |run: &Record, rank: usize| {
         let ranks = &run.steps.ranks;
         let share = |sums: &[f64]| sums.get(rank).map(|sum| 100.0 * sum / ranks.seconds);
+        if !timed(run) {
+            return None;
+        }
         let (busy, waiting) = (share(&ranks.busy)?, share(&ranks.waiting)?);
         Some(vec![
             (0, busy),

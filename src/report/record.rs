@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use toml::{Table, Value};
 
+use super::samples::Samples;
 use super::steps::Steps;
 use crate::error::RunError;
 use crate::run::{About, Entry, Lines, RunDir};
@@ -16,7 +17,7 @@ const LARGEST_PICTURE: usize = 600_000;
 
 /// A run, as its directory tells it.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub struct Record {
     dir: RunDir,
     pub(super) name: String,
     pub(super) steps: Steps,
@@ -26,6 +27,8 @@ pub(crate) struct Record {
     /// The steps of the whole run, if its config tells.
     pub(super) planned_steps: Option<u64>,
     pub(super) history: Vec<Entry>,
+    /// The texts that the model wrote.
+    pub(super) samples: Samples,
     /// The picture of a traced step beside the planned one.
     pub(super) timeline: Option<String>,
     /// What is missing because a file is damaged.
@@ -37,7 +40,7 @@ impl Record {
     ///
     /// # Errors
     /// [`RunError::NoNumbers`] if there is no run; [`Error::Io`].
-    pub(crate) fn read(path: &Path) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = whole.file_name().unwrap_or(whole.as_os_str());
         let mut record = Self {
@@ -48,6 +51,7 @@ impl Record {
             settings: Vec::new(),
             planned_steps: None,
             history: Vec::new(),
+            samples: Samples::of(""),
             timeline: None,
             notices: Vec::new(),
         };
@@ -61,7 +65,7 @@ impl Record {
     }
 
     /// What is missing because a file is damaged, a sentence each.
-    pub(crate) fn notices(&self) -> &[String] {
+    pub fn notices(&self) -> &[String] {
         &self.notices
     }
 
@@ -69,7 +73,7 @@ impl Record {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub(crate) fn update(&mut self) -> Result<()> {
+    pub fn update(&mut self) -> Result<()> {
         let metrics = self.dir.metrics();
         self.notices.clear();
         match self.steps.update(&metrics) {
@@ -86,6 +90,7 @@ impl Record {
         self.read_about();
         self.read_settings();
         self.read_history();
+        self.read_samples();
         self.read_timeline();
         Ok(())
     }
@@ -128,6 +133,15 @@ impl Record {
         if damaged > 0 {
             let notice = format!("history.jsonl: lines that could not be read and are left out: {damaged}");
             self.notices.push(notice);
+        }
+    }
+
+    fn read_samples(&mut self) {
+        self.samples = Samples::of(&self.text(self.dir.samples()).unwrap_or_default());
+        if let damaged @ 1.. = self.samples.damaged {
+            self.notices.push(format!(
+                "samples.jsonl: lines that could not be read and are left out: {damaged}"
+            ));
         }
     }
 

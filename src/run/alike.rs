@@ -1,6 +1,7 @@
 //! The settings that must be equal in all processes of a run, besides their pipelines. They are compared when
 //! the run begins.
 
+use super::samples::Samples;
 use super::settings::Run;
 
 impl Run {
@@ -10,6 +11,7 @@ impl Run {
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
         let validation = self.validation.as_ref();
         let micro_batches = validation.map(|validation| validation.micro_batches.into());
+        let samples = self.samples.as_ref();
         let forecast = match &self.forecast {
             None => "none",
             Some(forecast) if forecast.predicted().is_some() => "by costs",
@@ -39,6 +41,14 @@ impl Run {
                 number(validation.map(|validation| validation.every)),
             ),
             ("the data of the validation", data.unwrap_or("none").to_owned()),
+            (
+                "the steps between samples",
+                number(samples.map(|samples| samples.every)),
+            ),
+            (
+                "the text that is written",
+                samples.map_or("none".to_owned(), Samples::described),
+            ),
             ("the steps to trace", number(self.trace)),
             ("the forecast", forecast.to_owned()),
         ];

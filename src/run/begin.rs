@@ -26,13 +26,13 @@ use crate::{Error, Result};
 impl Run {
     /// Makes the directory of a new run, or loads the newest checkpoint of an existing run. Afterwards the
     /// run is ready for its first step. A validation that the pipeline cannot run is refused here, and not
-    /// only when it is due.
+    /// only when it is due; so is text that it cannot write.
     ///
     /// # Errors
     /// [`Error::Run`] when the directory or a setting cannot be used, [`CheckpointError::OtherData`] when the
     /// run trained on other data before, [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when
     /// the settings differ between processes, and whatever [`Pipeline::load`] and [`Pipeline::evaluate`]
-    /// return. The other processes are told.
+    /// return; [`Pipeline::next_scores`] too. The other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         pipeline.heed(self.interrupt.clone());
         pipeline.expect_steps(self.steps);
@@ -104,6 +104,7 @@ impl Run {
             writer,
             interrupt: self.interrupt,
             validation: self.validation,
+            samples: self.samples,
             steps: self.steps,
             save_every: self.save_every,
             saves_beside: self.save_beside,
@@ -133,6 +134,9 @@ impl Run {
         let data = agree(pipeline, data)?;
         let in_common = self.in_common(data.as_deref());
         pipeline.compare("comparing runs", in_common.clone())?;
+        if let Some(samples) = &self.samples {
+            samples.check(pipeline)?;
+        }
         let (Some(validation), Some(data)) = (&self.validation, data) else {
             return Ok((in_common, None));
         };
@@ -219,8 +223,8 @@ impl Run {
             ..self.about.clone()
         };
         let texts = (self.config.as_deref(), about, labels);
-        let board = self.tensorboard;
-        let open = || Writer::begin((&self.dir, claim), texts, board, pipeline.next_step());
+        let asked = (self.samples.is_some(), self.tensorboard);
+        let open = || Writer::begin((&self.dir, claim), texts, asked, pipeline.next_step());
         let writer = leads.then(open).transpose();
         let writer = agree(pipeline, writer)?;
         let seen = self.dir.check_shared();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::best::Best;
 use super::forecast::{ForecastReport, StepTime};
 use super::loss::{Loss, Return};
+use super::sample::Sample;
 use crate::pipeline::{Evaluation, StepReport};
 use crate::situation::Stall;
 use crate::{Error, Restart, Staleness};
@@ -32,6 +33,8 @@ pub enum Event<'a> {
         /// Whether its loss is the lowest so far.
         best: bool,
     },
+    /// The model has written a text.
+    Sample(&'a Sample),
     /// A checkpoint is on the disk. Steps may have been done since it was due: see [`Run::save_beside`].
     ///
     /// [`Run::save_beside`]: super::Run::save_beside
@@ -157,6 +160,8 @@ pub struct Warning {
 pub enum Task {
     /// To add a line to `metrics.jsonl`.
     Metrics,
+    /// To add a text to `samples.jsonl`.
+    Samples,
     /// To add the numbers of a step to what TensorBoard reads.
     TensorBoard,
     /// To add a line to `history.jsonl`.
@@ -181,6 +186,7 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let task = match self.task {
             Task::Metrics => "write the numbers of a step",
+            Task::Samples => "write the text of the model",
             Task::TensorBoard => "write the numbers of a step for TensorBoard",
             Task::History => "write the history of the run",
             Task::Picture => "draw the losses",

@@ -25,6 +25,7 @@ const FORMAT: u32 = 1;
 /// | `checkpoints/step-00000100.not-finite` | set aside: its weights gave numbers that are not finite |
 /// | `metrics.jsonl` | a line a step |
 /// | `history.jsonl` | a line each time that a process began, resumed or ended the run |
+/// | `samples.jsonl` | a line for each text that the model wrote, where that is asked for |
 /// | `loss.svg` | the losses as a picture |
 /// | `config.toml` | the settings of the run, where there are some |
 /// | `about.json` | what it trains on, and what was planned for it |
@@ -105,6 +106,11 @@ impl RunDir {
     /// The numbers of each step, a line of JSON each.
     pub fn metrics(&self) -> PathBuf {
         self.0.join("metrics.jsonl")
+    }
+
+    /// The texts that the model wrote while it was trained, a line of JSON each.
+    pub fn samples(&self) -> PathBuf {
+        self.0.join("samples.jsonl")
     }
 
     /// The losses as a picture.
@@ -209,6 +215,7 @@ impl RunDir {
             self.config(),
             self.about(),
             self.metrics(),
+            self.samples(),
             self.history(),
             self.mark_path(),
             partial(&self.mark_path()),

@@ -1,49 +1,39 @@
 //! `metrics.jsonl`: a line a step. Lines are only added.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::lines::Lines;
+use super::json_lines::JsonLines;
 use super::picture::Curve;
+use crate::Result;
 use crate::pipeline::{Evaluation, StepReport};
-use crate::{Error, Result};
 
 /// The file of a run's numbers, and the losses for its picture.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    file: File,
-    path: PathBuf,
-    /// The bytes of all complete lines.
-    bytes: u64,
+    lines: JsonLines,
     curve: Curve,
 }
 
 impl Metrics {
-    /// Opens the file to continue from `step`. Lines of this step and later ones are removed, and so is an
-    /// incomplete last line. The lines before stay as they are, byte for byte.
+    /// Opens the file to continue from `step`. Lines of this step and later ones are removed.
     pub(super) fn open(path: PathBuf, step: u64) -> Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(&path)
-            .map_err(Error::io("open", &path))?;
-        let (bytes, curve) = read(&file, step).map_err(Error::io("read", &path))?;
-        let size = file.metadata().map_err(Error::io("read", &path))?.len();
-        if bytes < size {
-            file.set_len(bytes)
-                .and_then(|()| file.sync_all())
-                .map_err(Error::io("cut", &path))?;
-        }
-        Ok(Self {
-            file,
-            path,
-            bytes,
-            curve,
-        })
+        let mut curve = Curve::default();
+        let lines = JsonLines::open(path, |line| {
+            let Ok(losses) = serde_json::from_slice::<Losses>(line) else {
+                return true;
+            };
+            if losses.step >= step {
+                return false;
+            }
+            curve.training.add(losses.step, losses.loss);
+            if let Some(loss) = losses.validation_loss {
+                curve.validation.add(losses.step, loss);
+            }
+            true
+        })?;
+        Ok(Self { lines, curve })
     }
 
     /// Adds a line. If that fails, the file ends with the previous line.
@@ -52,46 +42,18 @@ impl Metrics {
         if let Some(loss) = line.validation_loss {
             self.curve.validation.add(line.step, loss);
         }
-        let mut json = serde_json::to_vec(line).expect("numbers always serialise");
-        json.push(b'\n');
-        if let Err(error) = self.file.write_all(&json) {
-            // Half of a line may be in the file. If it cannot be removed, it is skipped when the file is
-            // read.
-            let _ = self.file.set_len(self.bytes);
-            return Err(Error::io("write", &self.path)(error));
-        }
-        self.bytes += json.len() as u64;
-        Ok(())
+        self.lines.add(line)
     }
 
     /// Waits until the disk has all lines.
     pub(super) fn sync(&self) -> Result<()> {
-        self.file.sync_data().map_err(Error::io("write", &self.path))
+        self.lines.sync()
     }
 
     /// The losses so far.
     pub(super) fn curve(&self) -> &Curve {
         &self.curve
     }
-}
-
-/// The bytes of the lines before `step`, and their losses.
-fn read(file: &File, step: u64) -> std::io::Result<(u64, Curve)> {
-    let mut lines = Lines::new(file);
-    let (mut bytes, mut curve) = (0, Curve::default());
-    while let Some(line) = lines.next()? {
-        if let Ok(losses) = serde_json::from_slice::<Losses>(line) {
-            if losses.step >= step {
-                break;
-            }
-            curve.training.add(losses.step, losses.loss);
-            if let Some(loss) = losses.validation_loss {
-                curve.validation.add(losses.step, loss);
-            }
-        }
-        bytes += line.len() as u64;
-    }
-    Ok((bytes, curve))
 }
 
 /// The part of a line that is read.

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::event::Event;
+use super::sample::Sample;
 use crate::pipeline::{StepReport, score};
 
 const BAR: &str = "{bar:24} {pos}/{len}  {msg}  {eta} left";
@@ -65,6 +66,9 @@ impl Screen {
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, .. } => {
                 self.say(&format!("validation after {step} steps: {evaluation}"));
+            }
+            Event::Sample(Sample { step, prompt, text }) => {
+                self.say(&format!("sample after {step} steps: {prompt:?} {text:?}"));
             }
             // Stalls are shown when they happen.
             Event::Checkpoint { .. } | Event::Waits { .. } | Event::Stall(_) => {}

@@ -14,6 +14,7 @@ use super::listeners::Listeners;
 use super::metrics::Line;
 use super::prune::Kept;
 use super::rejoining::Rejoining;
+use super::samples::Samples;
 use super::saving::{Saving, is_due};
 use super::trace::Tracer;
 use super::validation::Validation;
@@ -33,6 +34,7 @@ pub struct Session<'p, S: Stage> {
     pub(super) listeners: Listeners,
     pub(super) interrupt: Interrupt,
     pub(super) validation: Option<Validation>,
+    pub(super) samples: Option<Samples>,
     pub(super) steps: u64,
     pub(super) save_every: u64,
     pub(super) saves_beside: bool,
@@ -160,7 +162,7 @@ impl<S: Stage> Session<'_, S> {
         self.pipeline.next_step()
     }
 
-    /// One step, with its validation and its checkpoint if they are due.
+    /// One step, with its validation, its sample and its checkpoint if they are due.
     fn step(&mut self) -> Result<Option<Evaluation>> {
         self.listeners.set_done(self.done());
         let report = self.advance()?;
@@ -192,6 +194,7 @@ impl<S: Stage> Session<'_, S> {
             self.save_before(&error);
             return Err(error);
         }
+        self.sample_if_due()?;
         let best = validation.is_some_and(|(_, best)| best);
         self.save_if_due(best)?;
         Ok(validation.map(|(evaluation, _)| evaluation))

@@ -11,6 +11,7 @@ use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::picture::{Labels, LossUnit};
 use super::progress::Progress;
+use super::samples::Samples;
 use super::validation::Validation;
 use crate::Result;
 use crate::checkpoint::Checkpoint;
@@ -31,6 +32,7 @@ pub struct Run {
     pub(super) resume: Resume,
     pub(super) steps: u64,
     pub(super) validation: Option<Validation>,
+    pub(super) samples: Option<Samples>,
     pub(super) save_every: u64,
     pub(super) save_beside: bool,
     pub(super) keep: usize,
@@ -59,6 +61,7 @@ impl Run {
             resume: Resume::default(),
             steps: 1000,
             validation: None,
+            samples: None,
             save_every: 0,
             save_beside: true,
             keep: 3,
@@ -95,6 +98,13 @@ impl Run {
     pub fn validate(self, validation: Validation) -> Self {
         let validation = Some(validation);
         Self { validation, ..self }
+    }
+
+    /// Lets the model write text while it is trained. Default: it writes none.
+    #[must_use]
+    pub fn samples(self, samples: Samples) -> Self {
+        let samples = Some(samples);
+        Self { samples, ..self }
     }
 
     /// Saves a checkpoint every `save_every` steps, besides the one at the end. Default: 0, only the one at

@@ -15,6 +15,7 @@ pub(super) struct Told {
     pub(super) steps: Last,
     pub(super) lines: Last,
     pub(super) validations: Last,
+    pub(super) samples: Last,
     /// The loss and the gradient norm of the newest steps.
     numbers: VecDeque<(u64, [f64; 2])>,
 }

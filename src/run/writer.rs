@@ -13,6 +13,7 @@ use super::history::History;
 use super::lock::Lock;
 use super::metrics::{Line, Metrics};
 use super::picture::{self, Labels};
+use super::sample::{Sample, SampleFile};
 use super::tensorboard::TensorBoard;
 use crate::{Error, Result, checkpoint};
 
@@ -24,6 +25,8 @@ pub(super) struct Writer {
     new: bool,
     lock: Lock,
     metrics: Metrics,
+    /// If the run writes text, or has written some.
+    samples: Option<SampleFile>,
     tensorboard: Option<TensorBoard>,
     history: History,
     about: About,
@@ -38,7 +41,7 @@ impl Writer {
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
         (config, about, labels): (Option<&str>, About, Labels),
-        for_tensorboard: bool,
+        (writes_text, for_tensorboard): (bool, bool),
         step: u64,
     ) -> Result<Self> {
         let new = claim.from().is_none();
@@ -54,18 +57,25 @@ impl Writer {
                 replace(&dir.config(), config)?;
             }
             write_about(dir, &about)?;
-            Ok((Metrics::open(dir.metrics(), step)?, History::open(dir.history())?))
+            let samples = dir.samples();
+            let samples = (writes_text || samples.exists()).then(|| SampleFile::open(samples, step));
+            Ok((
+                Metrics::open(dir.metrics(), step)?,
+                samples.transpose()?,
+                History::open(dir.history())?,
+            ))
         };
         let opened = open();
         if new && opened.is_err() {
             dir.abandon();
         }
-        let (metrics, history) = opened?;
+        let (metrics, samples, history) = opened?;
         Ok(Self {
             dir: dir.clone(),
             new,
             lock,
             metrics,
+            samples,
             tensorboard: for_tensorboard.then(|| TensorBoard::new(dir.tensorboard(), step)),
             history,
             about,
@@ -91,6 +101,12 @@ impl Writer {
         self.metrics.add(line).map_err(|error| (Task::Metrics, error))
     }
 
+    /// Adds a text that the model wrote.
+    pub(super) fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
+        let added = self.samples.as_mut().map_or(Ok(()), |file| file.add(sample));
+        added.map_err(|error| (Task::Samples, error))
+    }
+
     /// Adds a line to what TensorBoard reads.
     pub(super) fn scalars(&mut self, line: &Line) -> std::result::Result<(), Failure> {
         let added = self.tensorboard.as_mut().map_or(Ok(()), |board| board.add(line));
@@ -104,9 +120,11 @@ impl Writer {
             .map_err(|error| (Task::History, error))
     }
 
-    /// Waits until the disk has the numbers of the checkpoint that is about to be saved.
+    /// Waits until the disk has the numbers and texts of the checkpoint that is about to be saved.
     pub(super) fn sync(&self) -> std::result::Result<(), Failure> {
-        self.metrics.sync().map_err(|error| (Task::Metrics, error))
+        self.metrics.sync().map_err(|error| (Task::Metrics, error))?;
+        let synced = self.samples.as_ref().map_or(Ok(()), SampleFile::sync);
+        synced.map_err(|error| (Task::Samples, error))
     }
 
     /// Records which checkpoints are the last and the best one.

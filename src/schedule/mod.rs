@@ -4,6 +4,7 @@ mod action;
 mod check;
 mod deadlock;
 mod in_turn;
+mod joined;
 mod link;
 mod lower;
 mod pairs;

@@ -12,7 +12,8 @@ use crate::schedule::Cell;
 
 impl<S: Stage> Worker<S> {
     /// Runs the next tokens of a text through this rank's stages. Returns the scores of what may follow, on
-    /// the rank of the last stage, and nothing on other ranks. `forwards` must be for one micro-batch.
+    /// the rank of the last stage, and nothing on other ranks. `forwards` must be for one micro-batch;
+    /// `None`: another replica writes.
     ///
     /// # Errors
     /// [`crate::Error::Action`] with the pass that failed.
@@ -20,9 +21,12 @@ impl<S: Stage> Worker<S> {
         &mut self,
         call: Call,
         next: &NextTokens,
-        forwards: &Forwards,
+        forwards: Option<&Forwards>,
     ) -> Result<Vec<f32>> {
         self.transport.begin(call)?;
+        let Some(forwards) = forwards else {
+            return Ok(Vec::new());
+        };
         let mut run = Execution::next(next);
         self.meter.start(None)?;
         self.run(forwards.round(0).1, &mut run)?;

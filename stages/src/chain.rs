@@ -169,6 +169,10 @@ impl Chain {
 
     /// Says that nobody uses the input gradient. Layers before the first one that is trained run forward only
     /// from then on.
+    pub(crate) fn splits_backward(&mut self) -> bool {
+        self.layers.iter_mut().any(|layer| layer.splits_backward())
+    }
+
     pub(crate) fn drop_input_gradient(&mut self) {
         let is_trained = |layer: &mut Box<dyn Layer>| {
             let parameters = layer.parameters();

@@ -86,6 +86,13 @@ pub trait Layer: std::fmt::Debug + 'static {
         Ok(())
     }
 
+    /// Whether backward-weight computes gradients, and not only adds what backward-input has found with its
+    /// own. Only then a schedule gains something from a backward in two halves. It is asked after a
+    /// backward-input: a layer may know it only then. The default: if it has parameters that are trained.
+    fn splits_backward(&mut self) -> bool {
+        self.parameters().iter().any(|parameter| !parameter.is_frozen())
+    }
+
     /// Calls `visit` with every parameter, in an order that never changes. The default is for layers without
     /// parameters. Weights change only through this function, so a layer that caches something computed from
     /// its weights must drop the cache here.

@@ -62,6 +62,11 @@ impl Sequential {
         self.chain.drop_input_gradient();
     }
 
+    /// As [`Layer::splits_backward`], of any layer.
+    pub fn splits_backward(&mut self) -> bool {
+        self.chain.splits_backward()
+    }
+
     /// As [`Layer::adapt`], for all layers.
     ///
     /// # Errors

@@ -198,6 +198,8 @@ mod memory;
 mod safety;
 
 mod sample;
+mod samples;
+mod stacks;
 
 mod documents;
 

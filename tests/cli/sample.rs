@@ -73,7 +73,7 @@ fn what_cannot_be_is_refused() {
     let place = trained();
     let refused = |args: &[&str]| place.run(args).refused();
     assert!(refused(&["sample", "none"]).contains("none is neither a checkpoint nor a run that has one"));
-    assert!(refused(&["sample", "runs/small", "--prompt", ""]).contains("--prompt is empty"));
+    assert!(refused(&["sample", "runs/small", "--prompt", ""]).contains("--prompt: it is empty"));
     for temperature in [&["--temperature=-1"][..], &["--temperature", "-1"]] {
         let said = refused(&[&["sample", "runs/small"], temperature].concat());
         assert_eq!(said, "error: --temperature -1: it must be 0 or more\n");
@@ -121,7 +121,7 @@ fn a_model_on_token_files_reads_and_writes_tokens() {
     assert_eq!((written.len(), &written[..2]), (5, &[17, 299][..]));
     let said = place.run(&["sample", "runs/small"]).refused();
     assert!(
-        said.starts_with("error: this model reads tokens: give --prompt with the numbers"),
+        said.starts_with("error: --prompt: this model reads tokens: give the numbers"),
         "{said}"
     );
     let said = place.run(&["sample", "runs/small", "--prompt", "17 x"]).refused();

@@ -73,10 +73,6 @@ fn keys_of_llama_are_refused_for_other_models() {
             &["model.sizes is for model.kind = \"mlp\""],
         ),
         (
-            "[model]\nkind = 'mlp'\npath = 'x'\n[data]\nkind = 'idx'",
-            &["my.toml:3: model.path is for model.kind = \"gpt\" or \"llama\""],
-        ),
-        (
             "[data]\nkind = 'idx'\n[model]\nkind = 'mistral'",
             &["a model of kind \"mistral\" takes tokens"],
         ),

@@ -179,7 +179,7 @@ fn adapters_of_a_folder_need_the_model_that_they_are_for() {
     let said = super::refused(parse(&llama(&format!("[lora]\npath = {folder:?}\n"))));
     assert!(
         said.ends_with(
-            "lora.path: adapters belong to a model: set model.path too, to the folder of that model"
+            "lora.path: adapters belong to a model: set model.path too, to its folder in Hugging Face's form"
         ),
         "{said}"
     );

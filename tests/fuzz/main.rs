@@ -7,6 +7,7 @@ mod files;
 mod memory;
 mod models;
 mod mutate;
+mod reports;
 mod saved;
 mod settings;
 mod watch;

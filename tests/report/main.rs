@@ -43,6 +43,8 @@ impl Place {
         fs::write(run.join("config.toml"), config).unwrap();
         let began = json!({ "time": "2026-01-31T12:00:00Z", "pid": 7, "step": 0, "event": "began" });
         fs::write(run.join("history.jsonl"), format!("{began}\n")).unwrap();
+        let sample = json!({ "step": 10, "prompt": "The ", "text": "quick <fox>\nand" });
+        fs::write(run.join("samples.jsonl"), format!("{sample}\n")).unwrap();
         let svg = "<svg xmlns=\"http://www.w3.org/2000/svg\"><title>100 % #1</title></svg>\n";
         fs::write(run.join("plan-and-trace.svg"), svg).unwrap();
     }

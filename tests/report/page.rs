@@ -30,6 +30,8 @@ fn the_page_of_a_run_has_every_section() {
             "kept for backward (MiB)",
             "7.15 MiB",
             "&lt;title&gt;100 %25 %231&lt;/title&gt;",
+            "Samples over the steps",
+            "<td><span class=\"given\">The </span>quick &lt;fox&gt;\nand</td>",
             "Abacus 9, cores 2, threads 4",
             "<th>model.dim</th><td>64</td>",
             "<td>2026-01-31 12:00:00</td><td>0</td><td>began</td>",
@@ -240,4 +242,16 @@ fn odd_numbers_are_no_panic() {
     }
     fs::write(place.path("odd/config.toml"), "[train]\nsteps = -7\n").unwrap();
     place.page(&["odd"]);
+}
+
+#[test]
+fn ranks_that_have_had_no_time_yet_have_no_shares() {
+    let place = Place::new();
+    place.make("a", 20);
+    place.make("b", 0);
+    let started = line(0, 2.0).replace("\"seconds\":0.5", "\"seconds\":0.0");
+    fs::write(place.path("b/metrics.jsonl"), started).unwrap();
+    let (page, _) = place.page(&["a", "b", "--out", "both.html"]);
+    has(&page, &["<title>rank 1, a, waiting: 30.0</title>"]);
+    assert!(!page.contains("inf"));
 }

@@ -108,6 +108,8 @@ pub struct ParameterContents {
     pub dims: Vec<usize>,
     /// Whether its weights stay as they are.
     pub is_frozen: bool,
+    /// Whether an optimizer updates it, and so has state for it: not if it is frozen, or a running mean.
+    pub is_optimized: bool,
 }
 
 impl ParameterContents {
@@ -156,6 +158,7 @@ impl Model {
                 name: one.name().to_owned(),
                 dims: one.dims().to_vec(),
                 is_frozen: one.is_frozen(),
+                is_optimized: one.is_optimized(),
             });
             let parameters = parameters.collect();
             Ok(UnitContents { parameters, targets })

@@ -242,6 +242,10 @@ impl Layer for Block {
         layers.for_each(|layer| layer.hold_in_bf16());
     }
 
+    fn splits_backward(&mut self) -> bool {
+        self.branches.chains_mut().iter_mut().any(Chain::splits_backward)
+    }
+
     fn recompute_interior(&mut self) {
         self.recompute = true;
     }

@@ -1,0 +1,56 @@
+//! The text that a run writes while it trains.
+
+use super::source::Text;
+use super::words::{Words, check_prompt};
+use crate::compose;
+use crate::config::Config;
+use crate::error::{CommandError, Error, Result};
+use crate::run::{Choice, Samples};
+
+/// What text the run of a config writes, if it writes any.
+///
+/// # Errors
+/// When the model cannot write, or cannot go on from the prompt.
+pub(super) fn samples(config: &Config) -> Result<Option<Samples>> {
+    let train = &config.train;
+    if train.sample_every == 0 {
+        return Ok(None);
+    }
+    let writing = compose::writing(config).map_err(|why| config.refuse("train.sample_every", why))?;
+    let text = Text::of_config(config)?;
+    let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref(), false);
+    let prompt = prompt.and_then(|prompt| check_prompt(&prompt, writing.vocab).map(|()| prompt));
+    let prompt = prompt.map_err(|error| in_config(config, error))?;
+    let choice = Choice {
+        temperature: train.sample_temperature as f32,
+        ..Choice::default()
+    };
+    let samples = Samples::new(prompt, writing.context)
+        .every(train.sample_every)
+        .tokens(train.sample_tokens)
+        .choice(choice)
+        .seed(train.sample_seed)
+        .ends(text.ends.clone())
+        .as_text(move |tokens| text_of(&text, tokens));
+    Ok(Some(samples))
+}
+
+/// An error about the prompt, as one about its key.
+fn in_config(config: &Config, error: Error) -> Error {
+    match error {
+        Error::Command(problem) => match *problem {
+            CommandError::Prompt(problem) => config.refuse("train.sample_prompt", problem),
+            other => other.into(),
+        },
+        other => other,
+    }
+}
+
+fn text_of(text: &Text, tokens: &[u32]) -> Result<String> {
+    let (mut words, mut bytes) = (Words::of(text), Vec::new());
+    for &token in tokens {
+        bytes.extend(words.show(token)?);
+    }
+    bytes.extend(words.finish()?);
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
