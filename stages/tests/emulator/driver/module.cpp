@@ -1,6 +1,7 @@
 // Modules, functions and launches. An image is a shared object that the emulated NVRTC made.
 #include "../kernel/abi.h"
 #include "driver.h"
+#include "watch.h"
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -10,16 +11,21 @@
 static const int DEFAULT_SHARED = 48 << 10, MOST_SHARED = 227 << 10;
 
 struct Function {
+    Device *device;
     PwModule *module;
     const PwKernel *kernel;
     int most_dynamic_shared = DEFAULT_SHARED;
 };
 
 struct Module {
+    Device *device;
     void *library;
     PwModule *compiled;
     std::vector<std::unique_ptr<Function>> functions;
 };
+
+static size_t loaded = 0;
+size_t modules_alive() { return loaded; }
 
 // The length of a shared object. Its section headers come last.
 static size_t length_of(const void *image) {
@@ -29,6 +35,7 @@ static size_t length_of(const void *image) {
 }
 
 API CUresult cuModuleLoadData(Module **module, const void *image) {
+    MAY_FAIL;
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     size_t length = length_of(image);
@@ -41,25 +48,32 @@ API CUresult cuModuleLoadData(Module **module, const void *image) {
     unlink(path);
     auto *compiled = library ? (PwModule *)dlsym(library, "pw_module") : nullptr;
     if (!compiled) return FAIL(INVALID_IMAGE, "cuModuleLoadData: %s", dlerror());
-    *module = new Module{library, compiled, {}};
+    loaded++;
+    *module = new Module{current(), library, compiled, {}};
     return SUCCESS;
 }
 
 API CUresult cuModuleLoadDataEx(Module **module, const void *image, unsigned, void *, void **) {
+    MAY_FAIL;
     return cuModuleLoadData(module, image);
 }
 
 // Queued launches may still run, so the code stays loaded.
-API CUresult cuModuleUnload(Module *) { return SUCCESS; }
+API CUresult cuModuleUnload(Module *) {
+    MAY_FAIL;
+    Lock lock(machine());
+    return loaded--, SUCCESS;
+}
 
 API CUresult cuModuleGetFunction(Function **function, Module *module, const char *name) {
+    MAY_FAIL;
     Lock lock(machine());
     for (auto &known : module->functions)
         if (strcmp(known->kernel->name, name) == 0) return *function = known.get(), SUCCESS;
     for (size_t i = 0; i < module->compiled->kernel_count; i++) {
         const PwKernel *kernel = &module->compiled->kernels[i];
         if (strcmp(kernel->name, name) != 0) continue;
-        module->functions.emplace_back(new Function{module->compiled, kernel});
+        module->functions.emplace_back(new Function{module->device, module->compiled, kernel});
         return *function = module->functions.back().get(), SUCCESS;
     }
     return NOT_FOUND;
@@ -68,6 +82,7 @@ API CUresult cuModuleGetFunction(Function **function, Module *module, const char
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8, CARVEOUT = 9 };
 
 API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
+    MAY_FAIL;
     Lock lock(machine());
     if (attribute == CARVEOUT) return SUCCESS;
     if (attribute != MAX_DYNAMIC_SHARED || value < 0 || value > MOST_SHARED)
@@ -78,6 +93,7 @@ API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
 }
 
 API CUresult cuFuncGetAttribute(int *value, int attribute, Function *function) {
+    MAY_FAIL;
     switch (attribute) {
     case MAX_THREADS: return *value = (int)function->kernel->max_threads, SUCCESS;
     case STATIC_SHARED: return *value = 0, SUCCESS;
@@ -88,6 +104,7 @@ API CUresult cuFuncGetAttribute(int *value, int attribute, Function *function) {
 }
 
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Function *, int threads, size_t) {
+    MAY_FAIL;
     return *blocks = threads > 0 ? 2048 / threads : 0, SUCCESS;
 }
 
@@ -105,25 +122,55 @@ static CUresult check(Function *function, PwDim grid, PwDim block, unsigned shar
     return SUCCESS;
 }
 
-API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                            unsigned by, unsigned bz, unsigned shared, void *handle, void **params,
-                            void **extra) {
-    Lock lock(machine());
-    if (CUresult result = usable()) return result;
-    Stream *stream = stream_of(handle);
-    if (!stream || extra)
-        return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
-    PwDim grid{gx, gy, gz}, block{bx, by, bz};
+/// A kernel's pointers, and whether it may write there.
+static std::vector<std::pair<CUdeviceptr, bool>> pointers_of(const PwKernel *kernel, void **params) {
+    std::vector<std::pair<CUdeviceptr, bool>> pointers;
+    for (unsigned long i = 0; i < kernel->argument_count; i++)
+        if (kernel->arguments[i] != PW_NO_POINTER)
+            pointers.push_back({*(CUdeviceptr *)params[i], kernel->arguments[i] == PW_WRITES});
+    return pointers;
+}
+
+static CUresult launch(Function *function, PwDim grid, PwDim block, unsigned shared, Stream *stream,
+                       void **params) {
+    // "A kernel launch will fail if it is issued to a stream that is not associated to the current device."
+    if (stream->device != function->device || stream->device != current())
+        return FAIL(INVALID_HANDLE, "launch of %s: its module is of device %d, %s, and device %d is current",
+                    function->kernel->name, function->device->ordinal, lane_name(stream->lane).c_str(),
+                    current()->ordinal);
     if (CUresult result = check(function, grid, block, shared)) return result;
     const PwKernel *kernel = function->kernel;
     PwModule *module = function->module;
     auto arguments =
         std::make_shared<std::vector<std::max_align_t>>(kernel->bytes / sizeof(std::max_align_t) + 1);
     kernel->capture(params, arguments->data());
-    enqueue(stream, [=] {
-        if (!run_grid(module, kernel, arguments->data(), grid, block, shared))
-            broken(stream->device, LAUNCH_FAILED);
+    auto pointers = pointers_of(kernel, params);
+    enqueue(stream, kernel->name, [=] {
+        // Without a watch, a kernel may use all that its pointers point at.
+        if (!module->watch)
+            for (auto [start, writes] : pointers) may_touch(start, writes);
+        begin_watch(module);
+        bool good = run_grid(module, kernel, arguments->data(), grid, block, shared);
+        end_watch(module);
+        if (!good) broken(stream->device, LAUNCH_FAILED);
         return Progress::Done;
     });
     return SUCCESS;
+}
+
+API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                            unsigned by, unsigned bz, unsigned shared, void *handle, void **params,
+                            void **extra) {
+    MAY_FAIL;
+    Stream *stream;
+    {
+        Lock lock(machine());
+        if (CUresult result = usable()) return result;
+        stream = stream_of(handle);
+        if (!stream || extra)
+            return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
+        if (CUresult result = launch(function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params))
+            return result;
+    }
+    return wait_for_room(stream);
 }
