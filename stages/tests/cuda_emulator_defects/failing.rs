@@ -3,7 +3,8 @@
 use cudarc::driver::result;
 use cudarc::driver::sys::CUresult;
 
-use crate::machine::{Machine, answer, event, stream, tell};
+use crate::emulator::{answer, tell};
+use crate::machine::{Machine, event, stream};
 
 #[test]
 fn the_nth_call_of_a_function_fails_and_says_so() {

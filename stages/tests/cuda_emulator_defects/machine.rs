@@ -1,6 +1,6 @@
 //! Programs of driver calls, and what the emulator says of them.
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CString, c_void};
 use std::ptr::{from_mut, null_mut};
 
 use cudarc::driver::result::{self, DriverError};
@@ -9,7 +9,7 @@ use cudarc::nvrtc;
 use libloading::os::unix::Library;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::emulator::{self, Cuda};
+use crate::emulator::{self, Cuda, answer, tell};
 
 /// The emulator, for one test at a time, because a complaint breaks a device.
 pub(crate) struct Machine {
@@ -70,31 +70,6 @@ impl Machine {
             // A complaint has broken the device.
             let _ = result::ctx::synchronize();
         }
-    }
-}
-
-/// Calls a function of the emulator that takes a text.
-pub(crate) fn tell(function: &str, setting: &str) {
-    let setting = CString::new(setting).expect("no zero byte");
-    // SAFETY: the library is loaded, and this is the function's signature.
-    unsafe {
-        let call = Library::this()
-            .get::<unsafe extern "C" fn(*const c_char)>(function.as_bytes())
-            .map(|symbol| *symbol);
-        call.expect("a function of the emulator")(setting.as_ptr());
-    }
-}
-
-/// Calls a function of the emulator that writes a text.
-pub(crate) fn answer(function: &str) -> String {
-    let mut text = [0 as c_char; 1024];
-    // SAFETY: the library is loaded, and this is the function's signature.
-    unsafe {
-        let call = Library::this()
-            .get::<unsafe extern "C" fn(*mut c_char, usize)>(function.as_bytes())
-            .map(|symbol| *symbol);
-        call.expect("a function of the emulator")(text.as_mut_ptr(), text.len());
-        CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned()
     }
 }
 
