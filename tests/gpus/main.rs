@@ -13,6 +13,7 @@ mod plain;
 #[path = "../common/text.rs"]
 mod text;
 
+mod failures;
 mod profile;
 mod refusals;
 mod replicas;

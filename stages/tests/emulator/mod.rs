@@ -5,6 +5,7 @@
 #![allow(unsafe_code, dead_code)]
 
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::{CStr, CString, c_char};
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -42,6 +43,31 @@ impl Cuda {
     /// Whether tests that need CUDA must be skipped.
     pub(crate) fn is_none(&self) -> bool {
         matches!(self, Self::None)
+    }
+}
+
+/// Calls a function of the emulator that takes a text.
+pub(crate) fn tell(function: &str, setting: &str) {
+    let setting = CString::new(setting).expect("no zero byte");
+    // SAFETY: the library is loaded, and this is the function's signature.
+    unsafe {
+        let call = Library::this()
+            .get::<unsafe extern "C" fn(*const c_char)>(function.as_bytes())
+            .map(|symbol| *symbol);
+        call.expect("a function of the emulator")(setting.as_ptr());
+    }
+}
+
+/// Calls a function of the emulator that writes a text.
+pub(crate) fn answer(function: &str) -> String {
+    let mut text = [0 as c_char; 1024];
+    // SAFETY: the library is loaded, and this is the function's signature.
+    unsafe {
+        let call = Library::this()
+            .get::<unsafe extern "C" fn(*mut c_char, usize)>(function.as_bytes())
+            .map(|symbol| *symbol);
+        call.expect("a function of the emulator")(text.as_mut_ptr(), text.len());
+        CStr::from_ptr(text.as_ptr()).to_string_lossy().into_owned()
     }
 }
 
@@ -87,19 +113,26 @@ const LIBRARIES: [Stand; 4] = [
     Stand {
         file: "libcuda.so",
         sources: &[
+            "driver/accesses.cpp",
+            "driver/addresses.cpp",
+            "driver/clock.cpp",
             "driver/copy.cpp",
             "driver/device.cpp",
+            "driver/failing.cpp",
             "driver/fiber.cpp",
+            "driver/inside.cpp",
             "driver/memory.cpp",
             "driver/module.cpp",
+            "driver/order.cpp",
             "driver/stream.cpp",
+            "driver/watch.cpp",
         ],
         needs: &[],
     },
     Stand {
         file: "libnvrtc.so",
         sources: &["nvrtc/nvrtc.cpp", "nvrtc/rewrite.cpp"],
-        needs: &[],
+        needs: &["libcuda.so"],
     },
     Stand {
         file: "libcublasLt.so",
@@ -123,21 +156,32 @@ macro_rules! sources {
 
 /// All source files, included here so that tests need no source tree when they run. The kernels' headers are
 /// read when kernels are compiled.
-const SOURCES: [(&str, &str); 21] = sources![
+const SOURCES: [(&str, &str); 32] = sources![
     "cublaslt/compute.cpp",
     "cublaslt/cublaslt.h",
     "cublaslt/descriptors.cpp",
     "cublaslt/matmul.cpp",
+    "driver/accesses.cpp",
+    "driver/accesses.h",
+    "driver/addresses.cpp",
+    "driver/clock.cpp",
+    "driver/clock.h",
     "driver/copy.cpp",
     "driver/device.cpp",
     "driver/driver.h",
+    "driver/failing.cpp",
     "driver/fiber.cpp",
+    "driver/inside.cpp",
     "driver/memory.cpp",
     "driver/module.cpp",
+    "driver/order.cpp",
     "driver/stream.cpp",
+    "driver/watch.cpp",
+    "driver/watch.h",
     "kernel/abi.h",
     "kernel/arithmetic.h",
     "kernel/shim.h",
+    "kernel/watch.h",
     "nccl/api.cpp",
     "nccl/link.cpp",
     "nccl/nccl.h",

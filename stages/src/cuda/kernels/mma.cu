@@ -33,6 +33,7 @@ inline void mma_bf16_16x8x16(float (&sum)[4], const unsigned (&left)[4], unsigne
 }
 
 inline void ldmatrix_x4(unsigned (&words)[4], unsigned address) {
+    pw_aligned("ldmatrix", address, 16);
     unsigned rows[32];
     pw_warp_exchange(&address, rows, sizeof address);
     for (unsigned i = 0; i < 4; i++)
@@ -40,6 +41,7 @@ inline void ldmatrix_x4(unsigned (&words)[4], unsigned address) {
 }
 
 inline void ldmatrix_x4_trans(unsigned (&words)[4], unsigned address) {
+    pw_aligned("ldmatrix", address, 16);
     unsigned rows[32];
     pw_warp_exchange(&address, rows, sizeof address);
     for (unsigned i = 0; i < 4; i++) {
@@ -65,6 +67,9 @@ struct PendingCopies {
 static PendingCopies pending_copies[1024];
 
 inline void begin_copy(const PendingCopy &copy) {
+    pw_aligned("cp.async to shared memory", copy.address, copy.size);
+    pw_aligned("cp.async from global memory", (u64)copy.source, copy.size);
+    pw_reads(copy.source, copy.bytes);
     PendingCopies &pending = pending_copies[threadIdx.x];
     pending.copies[pending.count++] = copy;
     __builtin_memset(dynamic_shared() + copy.address, 0xff, copy.size);

@@ -109,6 +109,7 @@ API size_t cublasLtGetVersion() { return 130100; }
 API const char *cublasLtGetStatusName(Status status) {
     switch (status) {
     case SUCCESS: return "CUBLAS_STATUS_SUCCESS";
+    case NOT_INITIALIZED: return "CUBLAS_STATUS_NOT_INITIALIZED";
     case INVALID_VALUE: return "CUBLAS_STATUS_INVALID_VALUE";
     case NOT_SUPPORTED: return "CUBLAS_STATUS_NOT_SUPPORTED";
     case EXECUTION_FAILED: return "CUBLAS_STATUS_EXECUTION_FAILED";

@@ -5,7 +5,13 @@
 #include <iterator>
 #include <cstring>
 
-extern "C" uint64_t pw_enqueue(void *handle, int (*work)(void *), void *argument, void **stream);
+extern "C" uint64_t pw_enqueue(void *handle, const char *name, int (*work)(void *), void *argument,
+                               void **stream);
+extern "C" void pw_touches(const void *start, size_t bytes, int writes);
+extern "C" int pw_fails(const char *call);
+extern "C" int pw_device_of(void *stream);
+extern "C" int pw_current_device();
+extern "C" double pw_slowdown(int device);
 extern "C" int pw_inside(const void *address, size_t bytes);
 extern "C" double pw_clock();
 extern "C" void pw_set_clock(double seconds);
@@ -14,6 +20,12 @@ static const uint64_t WANTED_WORKSPACE = 64 << 10;
 
 // Of the emulated device, in operations a second: about what the emulator computes.
 static const double SPEED = 4e9;
+
+// "The cuBLASLt library context is tied to the current CUDA device."
+struct Handle {
+    int device;
+};
+static std::atomic<int> handles;
 
 // How often each algorithm ran.
 static std::atomic<uint64_t> runs[std::size(KINDS)];
@@ -126,6 +138,7 @@ API Status cublasLtMatmulAlgoGetHeuristic(void *, const Operation *operation, co
     if (!preference || wanted < 1 || !results || !found)
         return FAIL(INVALID_VALUE, "no place for a heuristic's results");
     *found = 0;
+    if (pw_fails(__func__)) return EXECUTION_FAILED;
     if (Status status = check(operation, a, b, c, d)) return status;
     uint64_t workspace = std::min(preference->workspace, WANTED_WORKSPACE);
     *found = std::min(wanted, (int)std::size(KINDS));
@@ -154,6 +167,12 @@ static size_t extent(const Layout &layout) {
     return ((size_t)(layout.batches - 1) * (size_t)layout.batch_stride + one) * bytes_of(layout.type);
 }
 
+static Layout aux_of(const Product &product) {
+    const Operation &operation = product.operation;
+    return {product.d.type, 0, product.d.rows, product.d.cols, operation.aux_ld, operation.aux_batch_stride,
+            product.d.batches};
+}
+
 static Status check_pointers(const Product &product, const Algorithm *algorithm, const void *workspace,
                              size_t workspace_bytes) {
     const Layout *layouts[] = {&product.a, &product.b, &product.c, &product.d};
@@ -176,8 +195,7 @@ static Status check_pointers(const Product &product, const Algorithm *algorithm,
     if (bias && (!operation.bias || !pw_inside(operation.bias, length * bytes_of(product.d.type))))
         return FAIL(INVALID_VALUE, "the bias is not %zu numbers of one live allocation", length);
     if (has_aux(operation.epilogue)) {
-        Layout aux = {product.d.type, 0, product.d.rows, product.d.cols, operation.aux_ld,
-                      operation.aux_batch_stride, product.d.batches};
+        Layout aux = aux_of(product);
         if (!operation.aux || (uintptr_t)operation.aux % 16 || !pw_inside(operation.aux, extent(aux)))
             return FAIL(INVALID_VALUE, "aux is not %zu bytes of one live allocation, aligned to 16",
                         extent(aux));
@@ -193,6 +211,7 @@ static Status check_pointers(const Product &product, const Algorithm *algorithm,
 }
 
 struct Job {
+    int device;
     Product product;
     size_t algorithm;
     void *workspace;
@@ -204,25 +223,49 @@ static double operations(const Product &product) {
     return 2.0 * (double)(product.d.rows * product.d.cols * k) * product.d.batches;
 }
 
+// Tells the driver which memory a product uses.
+static void touch(const Job &job) {
+    const Product &product = job.product;
+    const Operation &operation = product.operation;
+    const Layout &d = product.d;
+    pw_touches(product.a_at, extent(product.a), false);
+    pw_touches(product.b_at, extent(product.b), false);
+    if (product.beta != 0) pw_touches(product.c_at, extent(product.c), false);
+    pw_touches(product.d_at, extent(d), true);
+    if (has_bias(operation.epilogue)) pw_touches(operation.bias, d.rows * bytes_of(d.type), false);
+    if (gives_bias_gradient(operation.epilogue))
+        pw_touches(operation.bias, (operation.epilogue == BGRADB ? d.cols : d.rows) * bytes_of(d.type), true);
+    if (has_aux(operation.epilogue)) {
+        bool writes = operation.epilogue == GELU_AUX || operation.epilogue == GELU_AUX_BIAS;
+        pw_touches(operation.aux, extent(aux_of(product)), writes);
+    }
+    if (job.workspace_bytes) pw_touches(job.workspace, job.workspace_bytes, true);
+}
+
 static int work(void *argument) {
     Job *job = (Job *)argument;
+    touch(*job);
     // Overwrites the workspace, as the real product does.
     if (job->workspace_bytes)
         memset(job->workspace, 0xFF, std::min(job->workspace_bytes, (size_t)WANTED_WORKSPACE));
     double start = pw_clock();
     compute(job->product);
     // By the device's clock it takes as long as the algorithm says, whatever else the machine does meanwhile.
-    pw_set_clock(start + KINDS[job->algorithm].time * operations(job->product) / SPEED);
+    pw_set_clock(start + KINDS[job->algorithm].time * operations(job->product) / SPEED * pw_slowdown(job->device));
     runs[job->algorithm]++;
     delete job;
     return 1;
 }
 
-API Status cublasLtMatmul(void *handle, const Operation *operation, const float *alpha, const void *a_at,
+API Status cublasLtMatmul(Handle *handle, const Operation *operation, const float *alpha, const void *a_at,
                           const Layout *a, const void *b_at, const Layout *b, const float *beta,
                           const void *c_at, const Layout *c, void *d_at, const Layout *d,
                           const Algorithm *algorithm, void *workspace, size_t workspace_bytes, void *stream) {
+    if (pw_fails(__func__)) return EXECUTION_FAILED;
     if (!handle || !alpha || !beta) return FAIL(INVALID_VALUE, "no handle, alpha or beta");
+    if (handle->device != pw_device_of(stream))
+        return FAIL(INVALID_VALUE, "a handle of device %d, and a stream of device %d", handle->device,
+                    pw_device_of(stream));
     if (Status status = check(operation, a, b, c, d)) return status;
     Product product = {*operation, *a, *b, *c, *d, a_at, b_at, c_at, d_at, *alpha, *beta, false};
     size_t index = algorithm ? algorithm->index : 0;
@@ -230,12 +273,24 @@ API Status cublasLtMatmul(void *handle, const Operation *operation, const float 
     if (Status status = check_pointers(product, algorithm, workspace, workspace_bytes)) return status;
     if (algorithm && algorithm->problem != problem(*operation, {a, b, c, d}))
         return FAIL(INVALID_VALUE, "the algorithm was found for another problem");
-    Job *job = new Job{product, index, workspace, workspace_bytes};
-    if (!pw_enqueue(stream, work, job, &stream))
+    Job *job = new Job{handle->device, product, index, workspace, workspace_bytes};
+    if (!pw_enqueue(stream, "cublasLtMatmul", work, job, &stream))
         return FAIL(EXECUTION_FAILED, "the stream or its context is not usable");
     return SUCCESS;
 }
 
-API Status cublasLtCreate(void **handle) { return *handle = new char, SUCCESS; }
+API Status cublasLtCreate(Handle **handle) {
+    if (pw_fails(__func__)) return NOT_INITIALIZED;
+    int device;
+    if ((device = pw_current_device()) < 0) return FAIL(NOT_INITIALIZED, "no context is current");
+    handles++;
+    return *handle = new Handle{device}, SUCCESS;
+}
 
-API Status cublasLtDestroy(void *handle) { return delete (char *)handle, SUCCESS; }
+API Status cublasLtDestroy(Handle *handle) {
+    handles--;
+    return delete handle, SUCCESS;
+}
+
+// For tests: how many handles there are.
+API int pw_blas_handles() { return handles; }

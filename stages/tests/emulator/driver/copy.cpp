@@ -3,8 +3,14 @@
 // written when the stream reaches the copy.
 #include "driver.h"
 #include <cstring>
+#include <string_view>
 
 static void *address(CUdeviceptr pointer) { return (void *)(uintptr_t)pointer; }
+
+// Of page-locked memory, which the host must leave as it is while a copy is queued.
+static uint64_t hash_of(const void *from, size_t bytes) {
+    return std::hash<std::string_view>()({(const char *)from, bytes});
+}
 
 static CUresult check(const char *call, Stream *stream, CUdeviceptr pointer, size_t bytes) {
     if (CUresult result = usable()) return result;
@@ -14,52 +20,68 @@ static CUresult check(const char *call, Stream *stream, CUdeviceptr pointer, siz
     return SUCCESS;
 }
 
-static CUresult move(const char *call, Stream *stream, CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+static CUresult move(const char *call, Stream *stream, CUdeviceptr to, CUdeviceptr from, size_t bytes,
+                     Reach reach) {
     if (CUresult result = check(call, stream, to, bytes)) return result;
     if (CUresult result = check(call, stream, from, bytes)) return result;
-    enqueue(stream, [=] { return memmove(address(to), address(from), bytes), Progress::Done; });
+    enqueue(stream, call, [=] {
+        touches(from, bytes, false, reach);
+        touches(to, bytes, true, reach);
+        return memmove(address(to), address(from), bytes), Progress::Done;
+    });
     return SUCCESS;
 }
 
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, void *handle) {
+    MAY_FAIL;
     Lock lock(machine());
     Stream *stream = stream_of(handle);
     if (CUresult result = check("cuMemcpyHtoDAsync", stream, to, bytes)) return result;
     if (pinned(from, bytes)) {
-        enqueue(stream, [=] { return memcpy(address(to), from, bytes), Progress::Done; });
+        uint64_t before = hash_of(from, bytes);
+        enqueue(stream, "cuMemcpyHtoDAsync", [=] {
+            if (hash_of(from, bytes) != before)
+                complain(stream->device, ILLEGAL_ADDRESS,
+                         text("race on page-locked memory: the host changed %zu bytes that a copy on %s was "
+                              "still to read",
+                              bytes, lane_name(stream->lane).c_str()));
+            touches((uintptr_t)from, bytes, false);
+            touches(to, bytes, true);
+            return memcpy(address(to), from, bytes), Progress::Done;
+        });
         return SUCCESS;
     }
     auto taken = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
-    enqueue(stream, [=] { return memcpy(address(to), taken->data(), bytes), Progress::Done; });
+    enqueue(stream, "cuMemcpyHtoDAsync", [=] {
+        touches(to, bytes, true);
+        return memcpy(address(to), taken->data(), bytes), Progress::Done;
+    });
     return SUCCESS;
 }
 
 API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, void *handle) {
+    MAY_FAIL;
     Stream *stream;
     uint64_t place;
     {
         Lock lock(machine());
         stream = stream_of(handle);
         if (CUresult result = check("cuMemcpyDtoHAsync", stream, from, bytes)) return result;
-        place = enqueue(stream, [=] { return memcpy(to, address(from), bytes), Progress::Done; });
-        if (pinned(to, bytes)) return SUCCESS;
+        bool later = pinned(to, bytes);
+        place = enqueue(stream, "cuMemcpyDtoHAsync", [=] {
+            touches(from, bytes, false);
+            if (later) touches((uintptr_t)to, bytes, true);
+            return memcpy(to, address(from), bytes), Progress::Done;
+        });
+        if (later) return SUCCESS;
     }
     return wait(stream, place);
 }
 
-// Whether the memory is the device's own, or mapped on it.
-static bool reaches(Device *device, CUdeviceptr pointer) {
-    Device *owner = device_of(pointer);
-    auto &mapped = owner->mapped_on;
-    return owner == device || std::find(mapped.begin(), mapped.end(), device->ordinal) != mapped.end();
-}
-
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, void *handle) {
+    MAY_FAIL;
     Lock lock(machine());
-    Stream *stream = stream_of(handle);
-    if (CUresult result = move("cuMemcpyDtoDAsync", stream, to, from, bytes)) return result;
-    if (reaches(stream->device, to) && reaches(stream->device, from)) return SUCCESS;
-    return FAIL(INVALID_VALUE, "cuMemcpyDtoDAsync of memory that is not mapped on the stream's device");
+    return move("cuMemcpyDtoDAsync", stream_of(handle), to, from, bytes, Reach::Direct);
 }
 
 // How many copies were left to the driver, which may take them through the host.
@@ -73,9 +95,10 @@ API uint64_t pw_left_to_driver() {
 
 API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Device *, size_t bytes,
                                void *handle) {
+    MAY_FAIL;
     Lock lock(machine());
     left_to_driver++;
-    return move("cuMemcpyPeerAsync", stream_of(handle), to, from, bytes);
+    return move("cuMemcpyPeerAsync", stream_of(handle), to, from, bytes, Reach::Any);
 }
 
 // The blocking forms use the legacy stream, and wait for all streams that synchronize with it.
@@ -102,14 +125,17 @@ template <class Call> static CUresult blocking(Call call) {
 }
 
 API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+    MAY_FAIL;
     return blocking([=] { return cuMemcpyHtoDAsync_v2(to, from, bytes, nullptr); });
 }
 
 API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+    MAY_FAIL;
     return blocking([=] { return cuMemcpyDtoHAsync_v2(to, from, bytes, nullptr); });
 }
 
 API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    MAY_FAIL;
     return blocking([=] { return cuMemcpyDtoDAsync_v2(to, from, bytes, nullptr); });
 }
 
@@ -119,26 +145,34 @@ static CUresult fill(const char *call, CUdeviceptr to, T value, size_t count, vo
     Stream *stream = stream_of(handle);
     if (CUresult result = check(call, stream, to, count * sizeof(T))) return result;
     if (to % sizeof(T)) return FAIL(INVALID_VALUE, "%s of a pointer that is not aligned", call);
-    enqueue(stream, [=] { return std::fill_n((T *)address(to), count, value), Progress::Done; });
+    enqueue(stream, call, [=] {
+        touches(to, count * sizeof(T), true);
+        return std::fill_n((T *)address(to), count, value), Progress::Done;
+    });
     return SUCCESS;
 }
 
 API CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, void *stream) {
+    MAY_FAIL;
     return fill("cuMemsetD8Async", to, value, count, stream);
 }
 
 API CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, void *stream) {
+    MAY_FAIL;
     return fill("cuMemsetD16Async", to, value, count, stream);
 }
 
 API CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, void *stream) {
+    MAY_FAIL;
     return fill("cuMemsetD32Async", to, value, count, stream);
 }
 
 API CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
+    MAY_FAIL;
     return blocking([=] { return cuMemsetD8Async(to, value, count, nullptr); });
 }
 
 API CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
+    MAY_FAIL;
     return blocking([=] { return cuMemsetD32Async(to, value, count, nullptr); });
 }

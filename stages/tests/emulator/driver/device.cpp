@@ -32,6 +32,7 @@ static const char *setting(const char *name, const char *otherwise) {
 }
 
 API CUresult cuInit(unsigned) {
+    MAY_FAIL;
     Lock lock(machine());
     if (all) return all->empty() ? NO_DEVICE : SUCCESS;
     int count = atoi(setting("PIPEWRIGHT_EMULATOR_DEVICES", "4"));
@@ -41,8 +42,7 @@ API CUresult cuInit(unsigned) {
         Device *device = new Device;
         device->ordinal = i;
         device->memory = memory;
-        device->legacy = new Stream{device, true};
-        device->streams.push_back(device->legacy);
+        device->legacy = new_stream(device, true);
         all->push_back(device);
     }
     return count > 0 ? SUCCESS : NO_DEVICE;
@@ -51,6 +51,7 @@ API CUresult cuInit(unsigned) {
 API CUresult cuDriverGetVersion(int *version) { return *version = 13000, SUCCESS; }
 
 API CUresult cuDeviceGetCount(int *count) {
+    MAY_FAIL;
     if (!all) return NOT_INITIALIZED;
     return *count = (int)all->size(), SUCCESS;
 }
@@ -58,21 +59,25 @@ API CUresult cuDeviceGetCount(int *count) {
 static bool exists(int ordinal) { return ordinal >= 0 && ordinal < (int)devices().size(); }
 
 API CUresult cuDeviceGet(int *device, int ordinal) {
+    MAY_FAIL;
     if (!all) return NOT_INITIALIZED;
     return exists(ordinal) ? (*device = ordinal, SUCCESS) : INVALID_DEVICE;
 }
 
 API CUresult cuDeviceGetName(char *name, int length, int device) {
+    MAY_FAIL;
     if (!exists(device)) return INVALID_DEVICE;
     snprintf(name, (size_t)length, "Pipewright emulator");
     return SUCCESS;
 }
 
 API CUresult cuDeviceTotalMem_v2(size_t *bytes, int device) {
+    MAY_FAIL;
     return exists(device) ? (*bytes = devices()[device]->memory, SUCCESS) : INVALID_DEVICE;
 }
 
 API CUresult cuDeviceGetUuid_v2(char *uuid, int device) {
+    MAY_FAIL;
     if (!exists(device)) return INVALID_DEVICE;
     memcpy(uuid, "PipewrightEmula", 15);
     uuid[15] = (char)device;
@@ -82,6 +87,7 @@ API CUresult cuDeviceGetUuid_v2(char *uuid, int device) {
 API CUresult cuDeviceGetUuid(char *uuid, int device) { return cuDeviceGetUuid_v2(uuid, device); }
 
 API CUresult cuDeviceGetPCIBusId(char *id, int length, int device) {
+    MAY_FAIL;
     if (!exists(device)) return INVALID_DEVICE;
     snprintf(id, (size_t)length, "0000:%02x:00.0", device + 1);
     return SUCCESS;
@@ -125,6 +131,7 @@ static const int ATTRIBUTES[][2] = {
 };
 
 API CUresult cuDeviceGetAttribute(int *value, int attribute, int device) {
+    MAY_FAIL;
     if (!exists(device)) return INVALID_DEVICE;
     const char *capability = setting("PIPEWRIGHT_EMULATOR_CAPABILITY", "9.0");
     if (attribute == 75) return *value = atoi(capability), SUCCESS;
@@ -136,6 +143,7 @@ API CUresult cuDeviceGetAttribute(int *value, int attribute, int device) {
 }
 
 API CUresult cuDevicePrimaryCtxRetain(Device **context, int device) {
+    MAY_FAIL;
     Lock lock(machine());
     if (!exists(device)) return all ? INVALID_DEVICE : NOT_INITIALIZED;
     *context = devices()[device];
@@ -144,6 +152,7 @@ API CUresult cuDevicePrimaryCtxRetain(Device **context, int device) {
 }
 
 API CUresult cuDevicePrimaryCtxRelease_v2(int device) {
+    MAY_FAIL;
     Lock lock(machine());
     if (!exists(device) || devices()[device]->retained == 0)
         return FAIL(INVALID_CONTEXT, "a context released too often");
@@ -151,25 +160,35 @@ API CUresult cuDevicePrimaryCtxRelease_v2(int device) {
     return SUCCESS;
 }
 
-API CUresult cuCtxSetCurrent(Device *context) { return bound = context, SUCCESS; }
+API CUresult cuCtxSetCurrent(Device *context) {
+    MAY_FAIL;
+    return bound = context, SUCCESS;
+}
 
-API CUresult cuCtxGetCurrent(Device **context) { return *context = bound, SUCCESS; }
+API CUresult cuCtxGetCurrent(Device **context) {
+    MAY_FAIL;
+    return *context = bound, SUCCESS;
+}
 
 API CUresult cuCtxGetDevice(int *device) {
+    MAY_FAIL;
     return bound ? (*device = bound->ordinal, SUCCESS) : INVALID_CONTEXT;
 }
 
 API CUresult cuCtxSynchronize() {
+    MAY_FAIL;
     if (CUresult result = usable()) return result;
     return wait_all(bound);
 }
 
 API CUresult cuDeviceCanAccessPeer(int *can, int device, int peer) {
+    MAY_FAIL;
     if (!exists(device) || !exists(peer)) return INVALID_DEVICE;
     return *can = device != peer && atoi(setting("PIPEWRIGHT_EMULATOR_PEERS", "1")), SUCCESS;
 }
 
 API CUresult cuCtxEnablePeerAccess(Device *peer, unsigned) {
+    MAY_FAIL;
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     if (peer == bound) return FAIL(PEER_ACCESS_UNSUPPORTED, "peer access of a device to itself");
@@ -201,6 +220,7 @@ static const Named ERRORS[] = {
     {PEER_ACCESS_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
     {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
 API CUresult cuGetErrorName(CUresult error, const char **name) {
@@ -209,7 +229,10 @@ API CUresult cuGetErrorName(CUresult error, const char **name) {
     return *name = nullptr, INVALID_VALUE;
 }
 
+// Where the emulator knows more about the error, it says so.
 API CUresult cuGetErrorString(CUresult error, const char **text) {
+    if (error == UNKNOWN) return *text = failed_call(), SUCCESS;
+    if (error == ILLEGAL_ADDRESS && last_complaint()) return *text = last_complaint(), SUCCESS;
     for (auto &known : ERRORS)
         if (known.error == error) return *text = known.text, SUCCESS;
     return *text = nullptr, INVALID_VALUE;

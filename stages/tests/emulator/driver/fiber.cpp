@@ -22,12 +22,13 @@ struct Fiber {
 };
 
 static const unsigned WARP = 32, MOST_BYTES = 256;
+static const unsigned long MOST_STATIC = 48 << 10, MOST_OF_BOTH = 227 << 10;
 static const size_t STACK = 128 << 10;
 static const uint64_t CANARY = 0x5049504557524947;
 
 static std::vector<Fiber> &fibers = *new std::vector<Fiber>;
 static std::vector<char *> &free_stacks = *new std::vector<char *>;
-static Fiber *running;
+static Fiber *fiber_now;
 static void *scheduler_stack_pointer;
 static unsigned alive, waiting;
 static std::string &complaint = *new std::string;
@@ -82,8 +83,8 @@ static char *take_stack() {
 
 static void entry() {
     kernel_now->call(arguments_now);
-    running->at = At::End;
-    pw_switch(&running->stack_pointer, scheduler_stack_pointer);
+    fiber_now->at = At::End;
+    pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
 }
 
 static void resume(Fiber &fiber) {
@@ -94,7 +95,7 @@ static void resume(Fiber &fiber) {
     unsigned x = block_dim_now.x, y = block_dim_now.y;
     module_now->state->thread = {fiber.thread % x, fiber.thread / x % y, fiber.thread / x / y};
     fiber.at = At::Ready;
-    running = &fiber;
+    fiber_now = &fiber;
     pw_switch(&scheduler_stack_pointer, fiber.stack_pointer);
     if (*(uint64_t *)fiber.stack != CANARY) complaint = "a thread's local memory is over 128 KiB", abort();
     if (fiber.at != At::End) return;
@@ -105,9 +106,9 @@ static void resume(Fiber &fiber) {
 }
 
 static void barrier() {
-    running->at = At::Barrier;
+    fiber_now->at = At::Barrier;
     waiting++;
-    pw_switch(&running->stack_pointer, scheduler_stack_pointer);
+    pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
 }
 
 // Completes the exchange of the lanes in `mask` if all of them that have not returned have reached it. A lane
@@ -134,7 +135,7 @@ static bool exchanged(unsigned first, unsigned mask, unsigned bytes) {
 }
 
 static void exchange(unsigned mask, const void *mine, void *all, unsigned bytes) {
-    Fiber *fiber = running;
+    Fiber *fiber = fiber_now;
     unsigned lane = fiber->thread % WARP;
     if (bytes > MOST_BYTES) complaint = "an exchange of more than 256 bytes";
     if (!(mask >> lane & 1)) complaint = "a lane that is not in the mask of its own warp operation";
@@ -142,6 +143,25 @@ static void exchange(unsigned mask, const void *mine, void *all, unsigned bytes)
     fiber->at = At::Exchange;
     if (complaint.empty() && exchanged(fiber->thread - lane, mask, bytes)) return;
     pw_switch(&fiber->stack_pointer, scheduler_stack_pointer);
+}
+
+static void trap(const char *what, unsigned long value) {
+    complaint = text("thread %u: %s at address %lu, which is not aligned", fiber_now->thread, what, value);
+    pw_switch(&fiber_now->stack_pointer, scheduler_stack_pointer);
+}
+
+static std::map<const void *, unsigned long> &shared_now = *new std::map<const void *, unsigned long>;
+static void shares(const void *start, unsigned long bytes) { shared_now[start] = bytes; }
+
+// The static shared memory that the kernel has declared so far, and its dynamic one.
+static void check_shared(unsigned dynamic) {
+    unsigned long bytes = 0;
+    for (auto &[start, length] : shared_now) bytes += length;
+    if (bytes > MOST_STATIC)
+        complaint = text("%lu bytes of static shared memory, at most %lu", bytes, MOST_STATIC);
+    else if (bytes + dynamic > MOST_OF_BOTH)
+        complaint = text("%lu bytes of static and %u of dynamic shared memory, at most %lu together", bytes,
+                         dynamic, MOST_OF_BOTH);
 }
 
 // Runs the threads of a warp until each waits for another warp or has returned. True if any of them ran.
@@ -173,7 +193,7 @@ static std::string stuck() {
     return text;
 }
 
-static bool run_block(unsigned threads, bool backwards) {
+static void run_block(unsigned threads, bool backwards) {
     fibers.resize(threads);
     for (unsigned i = 0; i < threads; i++) fibers[i] = Fiber{.thread = i};
     alive = threads;
@@ -194,16 +214,17 @@ static bool run_block(unsigned threads, bool backwards) {
     }
     for (Fiber &fiber : fibers)
         if (fiber.stack) free_stacks.push_back(fiber.stack);
-    return complaint.empty();
 }
 
 bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim grid, PwDim block,
               unsigned shared) {
     static const bool backwards = getenv("PIPEWRIGHT_EMULATOR_BACKWARDS") != nullptr;
-    *module->runtime = {barrier, exchange};
+    *module->runtime = {barrier, exchange, trap, shares};
+    shared_now.clear();
     kernel_now = kernel, module_now = module, arguments_now = arguments, block_dim_now = block;
     PwState &state = *module->state;
     state.block_dim = block, state.grid_dim = grid;
+    state.launch++;
     uint64_t blocks = (uint64_t)grid.x * grid.y * grid.z;
     for (uint64_t i = 0; i < blocks; i++) {
         uint64_t index = backwards ? blocks - 1 - i : i;
@@ -211,7 +232,9 @@ bool run_grid(PwModule *module, const PwKernel *kernel, void *arguments, PwDim g
                        (unsigned)(index / grid.x / grid.y)};
         memset(module->dynamic_shared, 0xFF, shared);
         complaint.clear();
-        if (run_block(block.x * block.y * block.z, (index & 1) != backwards)) continue;
+        run_block(block.x * block.y * block.z, (index & 1) != backwards);
+        if (complaint.empty()) check_shared(shared);
+        if (complaint.empty()) continue;
         fprintf(stderr, "emulated CUDA: kernel %s, block (%u, %u, %u): %s\n", kernel->name, state.block.x,
                 state.block.y, state.block.z, complaint.c_str());
         return false;

@@ -1,148 +1,162 @@
 // Memory. Every allocation lies between two guards, which are checked when it is freed. New and freed memory
 // is filled with bytes 0xFF, which are NaN as f32 and as bf16.
 #include "driver.h"
-#include <cstdlib>
 #include <cstring>
-#include <map>
 
 static const size_t GUARD = 256;
 static const int POISON = 0xFF, GUARD_BYTE = 0xA5;
 
-struct Block {
-    size_t bytes;
-    Device *device;
-    bool ordered;  // from cuMemAllocAsync
-};
-static std::map<CUdeviceptr, Block> &blocks = *new std::map<CUdeviceptr, Block>;
-static std::map<uintptr_t, size_t> &pinned_blocks = *new std::map<uintptr_t, size_t>;
-
-// Freed blocks stay here for a while, filled with 0xFF. So late reads give NaN, and late writes are found.
-static std::deque<std::pair<CUdeviceptr, Block>> &resting = *new std::deque<std::pair<CUdeviceptr, Block>>;
+// Freed allocations stay for a while, filled with 0xFF. So late reads give NaN, and late writes are found.
+static std::deque<std::shared_ptr<Allocation>> &resting = *new std::deque<std::shared_ptr<Allocation>>;
 static size_t resting_bytes = 0;
 static const size_t MOST_RESTING = 256 << 20;
+static uint64_t made = 0;
 
 static void *address(CUdeviceptr pointer) { return (void *)(uintptr_t)pointer; }
 
-bool inside(CUdeviceptr pointer, size_t bytes) {
-    auto after = blocks.upper_bound(pointer);
-    if (after == blocks.begin()) return false;
-    auto &[start, block] = *std::prev(after);
-    return pointer + bytes <= start + block.bytes;
+static std::shared_ptr<Allocation> live_at(CUdeviceptr pointer) {
+    auto allocation = allocation_of(pointer);
+    return allocation && allocation->live ? allocation : nullptr;
 }
 
-Device *device_of(CUdeviceptr pointer) { return std::prev(blocks.upper_bound(pointer))->second.device; }
+bool inside(CUdeviceptr pointer, size_t bytes) {
+    auto allocation = live_at(pointer);
+    return allocation && allocation->device && pointer + bytes <= allocation->start + allocation->bytes;
+}
 
 bool pinned(const void *pointer, size_t bytes) {
-    auto after = pinned_blocks.upper_bound((uintptr_t)pointer);
-    if (after == pinned_blocks.begin()) return false;
-    auto &[start, length] = *std::prev(after);
-    return (uintptr_t)pointer + bytes <= start + length;
+    auto allocation = live_at((uintptr_t)pointer);
+    return allocation && !allocation->device &&
+           (uintptr_t)pointer + bytes <= allocation->start + allocation->bytes;
 }
 
-static CUresult allocate(CUdeviceptr *pointer, size_t bytes, bool ordered) {
-    if (CUresult result = usable()) return result;
-    Device *device = current();
+static size_t tail_of(size_t bytes) { return (bytes + GUARD - 1) / GUARD * GUARD + GUARD; }
+
+static std::shared_ptr<Allocation> make(size_t bytes, Device *device, bool ordered) {
+    char *base = (char *)take_addresses(GUARD + tail_of(bytes));
+    if (!base) return nullptr;
+    memset(base, GUARD_BYTE, GUARD);
+    memset(base + GUARD, POISON, bytes);
+    memset(base + GUARD + bytes, GUARD_BYTE, tail_of(bytes) - bytes);
+    CUdeviceptr start = (uintptr_t)(base + GUARD);
+    auto allocation = std::make_shared<Allocation>(Allocation{start, bytes, device, ordered});
+    allocation->number = ++made;
+    return allocations()[start] = allocation;
+}
+
+static CUresult allocate(CUdeviceptr *pointer, size_t bytes, Device *device, bool ordered) {
     if (bytes == 0) return FAIL(INVALID_VALUE, "an allocation of no bytes");
     if (bytes > device->memory - device->used) return OUT_OF_MEMORY;
-    size_t whole = GUARD + (bytes + GUARD - 1) / GUARD * GUARD + GUARD;
-    char *base = (char *)aligned_alloc(GUARD, whole);
-    if (!base) return OUT_OF_MEMORY;
-    memset(base, GUARD_BYTE, GUARD);
-    memset(base + GUARD + bytes, GUARD_BYTE, whole - GUARD - bytes);
-    *pointer = (uintptr_t)(base + GUARD);
-    memset(address(*pointer), POISON, bytes);
-    blocks[*pointer] = {bytes, device, ordered};
+    auto allocation = make(bytes, device, ordered);
+    if (!allocation) return OUT_OF_MEMORY;
+    *pointer = allocation->start;
     device->used += bytes;
-    if (device->used > device->most_used) device->most_used = device->used;
+    device->most_used = std::max(device->most_used, device->used);
     return SUCCESS;
 }
 
-// Marks the block as freed: nothing may use it from here on. `release` frees the memory later, when the
+// Marks the allocation as freed: the host may not name it from here on. `release` frees the memory, when the
 // stream reaches it.
-static bool retire(CUdeviceptr pointer, Block &block) {
-    auto found = blocks.find(pointer);
-    if (found == blocks.end()) return false;
-    block = found->second;
-    blocks.erase(found);
-    block.device->used -= block.bytes;
-    return true;
+static std::shared_ptr<Allocation> retire(CUdeviceptr pointer) {
+    auto allocation = live_at(pointer);
+    if (!allocation || !allocation->device || allocation->start != pointer) return nullptr;
+    allocation->live = false;
+    allocation->device->used -= allocation->bytes;
+    return allocation;
 }
 
 static void bury() {
-    auto [pointer, block] = resting.front();
+    auto allocation = resting.front();
     resting.pop_front();
-    resting_bytes -= block.bytes;
-    auto *start = (unsigned char *)address(pointer);
-    if (std::any_of(start, start + block.bytes, [](unsigned char byte) { return byte != POISON; }))
-        broken(block.device,
-               FAIL(ILLEGAL_ADDRESS, "written to an allocation of %zu bytes after it was freed",
-                    block.bytes));
-    free(start - GUARD);
+    resting_bytes -= allocation->bytes;
+    auto *start = (unsigned char *)address(allocation->start);
+    if (std::any_of(start, start + allocation->bytes, [](unsigned char byte) { return byte != POISON; }))
+        complain(allocation->device, ILLEGAL_ADDRESS,
+                 text("written to an allocation of %zu bytes after it was freed", allocation->bytes));
+    allocations().erase(allocation->start);
+    give_addresses(start - GUARD, GUARD + tail_of(allocation->bytes));
 }
 
-static void release(CUdeviceptr pointer, const Block &block) {
-    auto *start = (unsigned char *)address(pointer);
-    size_t tail = (block.bytes + GUARD - 1) / GUARD * GUARD + GUARD;
+static void check_guards(const Allocation &allocation) {
+    auto *start = (unsigned char *)address(allocation.start);
     for (size_t i = 0; i < GUARD; i++)
         if (start[-1 - (ptrdiff_t)i] != GUARD_BYTE)
-            return broken(block.device,
-                          FAIL(ILLEGAL_ADDRESS, "written before an allocation of %zu bytes", block.bytes));
-    for (size_t i = block.bytes; i < tail; i++)
+            return complain(allocation.device, ILLEGAL_ADDRESS,
+                            text("written before an allocation of %zu bytes", allocation.bytes));
+    for (size_t i = allocation.bytes; i < tail_of(allocation.bytes); i++)
         if (start[i] != GUARD_BYTE)
-            return broken(block.device,
-                          FAIL(ILLEGAL_ADDRESS,
-                               "written %zu bytes past the end of an allocation of %zu bytes",
-                               i + 1 - block.bytes, block.bytes));
-    memset(start, POISON, block.bytes);
-    resting.push_back({pointer, block});
-    resting_bytes += block.bytes;
+            return complain(allocation.device, ILLEGAL_ADDRESS,
+                            text("written %zu bytes past the end of an allocation of %zu bytes",
+                                 i + 1 - allocation.bytes, allocation.bytes));
+}
+
+static void release(const std::shared_ptr<Allocation> &allocation) {
+    check_guards(*allocation);
+    memset(address(allocation->start), POISON, allocation->bytes);
+    allocation->freed = true;
+    resting.push_back(allocation);
+    resting_bytes += allocation->bytes;
     while (resting_bytes > MOST_RESTING) bury();
 }
 
 API CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
+    MAY_FAIL;
     Lock lock(machine());
-    return allocate(pointer, bytes, false);
+    if (CUresult result = usable()) return result;
+    return allocate(pointer, bytes, current(), false);
 }
 
 // Waits for the device, except for memory of cuMemAllocAsync: the documentation leaves that to the caller.
 API CUresult cuMemFree_v2(CUdeviceptr pointer) {
-    Block block;
+    MAY_FAIL;
+    std::shared_ptr<Allocation> allocation;
     {
         Lock lock(machine());
-        if (!retire(pointer, block))
+        if (!(allocation = retire(pointer)))
             return FAIL(INVALID_VALUE, "cuMemFree of what was not allocated, or freed twice");
     }
-    if (!block.ordered)
-        if (CUresult result = wait_all(block.device)) return result;
+    if (!allocation->ordered)
+        if (CUresult result = wait_all(allocation->device)) return result;
     Lock lock(machine());
-    release(pointer, block);
-    return block.device->error;
+    freed_by_host(*allocation);
+    release(allocation);
+    return allocation->device->error;
 }
 
 API CUresult cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, void *handle) {
+    MAY_FAIL;
     Lock lock(machine());
+    if (CUresult result = usable()) return result;
     Stream *stream = stream_of(handle);
     if (!stream) return FAIL(INVALID_HANDLE, "cuMemAllocAsync on no stream");
-    if (CUresult result = allocate(pointer, bytes, true)) return result;
+    if (CUresult result = allocate(pointer, bytes, stream->device, true)) return result;
     // Filled again when the stream reaches the allocation. So a stream that did not wait for it loses what it
     // wrote.
-    void *start = address(*pointer);
-    enqueue(stream, [=] { return memset(start, POISON, bytes), Progress::Done; });
+    CUdeviceptr start = *pointer;
+    enqueue(stream, "cuMemAllocAsync", [=] {
+        touches(start, bytes, true);
+        return memset(address(start), POISON, bytes), Progress::Done;
+    });
     return SUCCESS;
 }
 
 API CUresult cuMemFreeAsync(CUdeviceptr pointer, void *handle) {
+    MAY_FAIL;
     Lock lock(machine());
     Stream *stream = stream_of(handle);
-    Block block;
     if (!stream) return FAIL(INVALID_HANDLE, "cuMemFreeAsync on no stream");
-    if (!retire(pointer, block))
+    auto allocation = retire(pointer);
+    if (!allocation)
         return FAIL(INVALID_VALUE, "cuMemFreeAsync of what was not allocated, or freed twice");
-    enqueue(stream, [=] { return release(pointer, block), Progress::Done; });
+    enqueue(stream, "cuMemFreeAsync", [=] {
+        touches(allocation->start, allocation->bytes, true);
+        return release(allocation), Progress::Done;
+    });
     return SUCCESS;
 }
 
 API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
+    MAY_FAIL;
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     *total = current()->memory;
@@ -151,34 +165,40 @@ API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total) {
 }
 
 API CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned) {
+    MAY_FAIL;
     Lock lock(machine());
     if (CUresult result = usable()) return result;
-    *pointer = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-    if (bytes == 0 || !*pointer) return FAIL(INVALID_VALUE, "cuMemHostAlloc of %zu bytes", bytes);
-    memset(*pointer, POISON, bytes);
-    pinned_blocks[(uintptr_t)*pointer] = bytes;
+    auto allocation = bytes ? make(bytes, nullptr, false) : nullptr;
+    if (!allocation) return FAIL(INVALID_VALUE, "cuMemHostAlloc of %zu bytes", bytes);
+    *pointer = address(allocation->start);
     return SUCCESS;
 }
 
 // Waits for all devices first, as the real function does, because a transfer may still use the memory.
 API CUresult cuMemFreeHost(void *pointer) {
+    MAY_FAIL;
     for (Device *device : devices())
         if (CUresult result = wait_all(device)) return result;
     Lock lock(machine());
-    if (!pinned_blocks.erase((uintptr_t)pointer))
+    auto allocation = live_at((uintptr_t)pointer);
+    if (!allocation || allocation->device || allocation->start != (uintptr_t)pointer)
         return FAIL(INVALID_VALUE, "cuMemFreeHost of what was not allocated");
-    free(pointer);
+    check_guards(*allocation);
+    allocations().erase(allocation->start);
+    give_addresses((char *)pointer - GUARD, GUARD + tail_of(allocation->bytes));
     return SUCCESS;
 }
 
 // The default pool of a device. Its handle is the device.
 API CUresult cuDeviceGetDefaultMemPool(Device **pool, int ordinal) {
+    MAY_FAIL;
     if (ordinal < 0 || ordinal >= (int)devices().size()) return INVALID_DEVICE;
     *pool = devices()[ordinal];
     return SUCCESS;
 }
 
 API CUresult cuDeviceGetMemPool(Device **pool, int ordinal) {
+    MAY_FAIL;
     return cuDeviceGetDefaultMemPool(pool, ordinal);
 }
 
@@ -186,6 +206,7 @@ enum { REUSE_FIRST = 1, REUSE_LAST = 3, RELEASE_THRESHOLD = 4, RESERVED = 5, RES
       USED_HIGH = 8 };
 
 API CUresult cuMemPoolSetAttribute(Device *pool, int attribute, void *value) {
+    MAY_FAIL;
     Lock lock(machine());
     if (attribute >= REUSE_FIRST && attribute <= REUSE_LAST) return SUCCESS;
     if (attribute == RELEASE_THRESHOLD) return pool->release_threshold = *(uint64_t *)value, SUCCESS;
@@ -194,6 +215,7 @@ API CUresult cuMemPoolSetAttribute(Device *pool, int attribute, void *value) {
 }
 
 API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
+    MAY_FAIL;
     Lock lock(machine());
     if (attribute == RELEASE_THRESHOLD) return *(uint64_t *)value = pool->release_threshold, SUCCESS;
     if (attribute == RESERVED || attribute == USED) return *(uint64_t *)value = pool->used, SUCCESS;
@@ -202,16 +224,27 @@ API CUresult cuMemPoolGetAttribute(Device *pool, int attribute, void *value) {
     return FAIL(INVALID_VALUE, "cuMemPoolGetAttribute of attribute %d", attribute);
 }
 
-API CUresult cuMemPoolTrimTo(Device *, size_t) { return SUCCESS; }
+API CUresult cuMemPoolTrimTo(Device *, size_t) {
+    MAY_FAIL;
+    return SUCCESS;
+}
 
-/// The part of `CUmemAccessDesc` that is read here.
-struct Access {
-    int type, device, flags;
+/// As in the API: a type and an ordinal, and 3 for reading and writing.
+struct AccessDescription {
+    int type, ordinal, flags;
 };
 
-API CUresult cuMemPoolSetAccess(Device *pool, const Access *accesses, size_t count) {
+API CUresult cuMemPoolSetAccess(Device *pool, const AccessDescription *descriptions, size_t count) {
+    MAY_FAIL;
     Lock lock(machine());
-    for (size_t i = 0; i < count; i++) pool->mapped_on.push_back(accesses[i].device);
+    for (size_t i = 0; i < count; i++) {
+        auto [type, ordinal, flags] = descriptions[i];
+        if (type != 1 || ordinal < 0 || ordinal >= (int)devices().size() || (flags != 0 && flags != 3))
+            return FAIL(INVALID_VALUE, "cuMemPoolSetAccess: type %d, device %d, flags %d", type, ordinal, flags);
+        auto &readers = pool->readers;
+        readers.erase(std::remove(readers.begin(), readers.end(), devices()[ordinal]), readers.end());
+        if (flags) readers.push_back(devices()[ordinal]);
+    }
     return SUCCESS;
 }
 

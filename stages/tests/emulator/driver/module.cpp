@@ -1,6 +1,7 @@
 // Modules, functions and launches. An image is a shared object that the emulated NVRTC made.
 #include "../kernel/abi.h"
 #include "driver.h"
+#include "watch.h"
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -10,6 +11,7 @@
 static const int DEFAULT_SHARED = 48 << 10, MOST_SHARED = 227 << 10;
 
 struct Function {
+    Device *device;
     PwModule *module;
     const PwKernel *kernel;
     int most_dynamic_shared = DEFAULT_SHARED;
@@ -20,10 +22,14 @@ struct Function {
 static uint64_t loaded_late = 0;
 
 struct Module {
+    Device *device;
     void *library;
     PwModule *compiled;
     std::vector<std::unique_ptr<Function>> functions;
 };
+
+static size_t loaded = 0;
+size_t modules_alive() { return loaded; }
 
 // The length of a shared object. Its section headers come last.
 static size_t length_of(const void *image) {
@@ -33,6 +39,7 @@ static size_t length_of(const void *image) {
 }
 
 API CUresult cuModuleLoadData(Module **module, const void *image) {
+    MAY_FAIL;
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     size_t length = length_of(image);
@@ -45,35 +52,44 @@ API CUresult cuModuleLoadData(Module **module, const void *image) {
     unlink(path);
     auto *compiled = library ? (PwModule *)dlsym(library, "pw_module") : nullptr;
     if (!compiled) return FAIL(INVALID_IMAGE, "cuModuleLoadData: %s", dlerror());
-    *module = new Module{library, compiled, {}};
+    loaded++;
+    *module = new Module{current(), library, compiled, {}};
     return SUCCESS;
 }
 
 API CUresult cuModuleLoadDataEx(Module **module, const void *image, unsigned, void *, void **) {
+    MAY_FAIL;
     return cuModuleLoadData(module, image);
 }
 
 // Queued launches may still run, so the code stays loaded.
-API CUresult cuModuleUnload(Module *) { return SUCCESS; }
+API CUresult cuModuleUnload(Module *) {
+    MAY_FAIL;
+    Lock lock(machine());
+    return loaded--, SUCCESS;
+}
 
 API CUresult cuModuleGetFunction(Function **function, Module *module, const char *name) {
+    MAY_FAIL;
     Lock lock(machine());
     for (auto &known : module->functions)
         if (strcmp(known->kernel->name, name) == 0) return *function = known.get(), SUCCESS;
     for (size_t i = 0; i < module->compiled->kernel_count; i++) {
         const PwKernel *kernel = &module->compiled->kernels[i];
         if (strcmp(kernel->name, name) != 0) continue;
-        module->functions.emplace_back(new Function{module->compiled, kernel});
+        module->functions.emplace_back(new Function{module->device, module->compiled, kernel});
         return *function = module->functions.back().get(), SUCCESS;
     }
     return NOT_FOUND;
 }
 
 API CUresult cuModuleGetFunctionCount(unsigned *count, Module *module) {
+    MAY_FAIL;
     return *count = (unsigned)module->compiled->kernel_count, SUCCESS;
 }
 
 API CUresult cuModuleEnumerateFunctions(Function **functions, unsigned count, Module *module) {
+    MAY_FAIL;
     for (size_t i = 0; i < count && i < module->compiled->kernel_count; i++)
         if (CUresult result = cuModuleGetFunction(&functions[i], module, module->compiled->kernels[i].name))
             return result;
@@ -81,6 +97,7 @@ API CUresult cuModuleEnumerateFunctions(Function **functions, unsigned count, Mo
 }
 
 API CUresult cuFuncLoad(Function *function) {
+    MAY_FAIL;
     Lock lock(machine());
     if (CUresult result = usable()) return result;
     return function->loaded = true, SUCCESS;
@@ -95,6 +112,7 @@ API uint64_t pw_loaded_late() {
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8, CARVEOUT = 9 };
 
 API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
+    MAY_FAIL;
     Lock lock(machine());
     if (attribute == CARVEOUT) return SUCCESS;
     if (attribute != MAX_DYNAMIC_SHARED || value < 0 || value > MOST_SHARED)
@@ -105,6 +123,7 @@ API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
 }
 
 API CUresult cuFuncGetAttribute(int *value, int attribute, Function *function) {
+    MAY_FAIL;
     switch (attribute) {
     case MAX_THREADS: return *value = (int)function->kernel->max_threads, SUCCESS;
     case STATIC_SHARED: return *value = 0, SUCCESS;
@@ -115,6 +134,7 @@ API CUresult cuFuncGetAttribute(int *value, int attribute, Function *function) {
 }
 
 API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, Function *, int threads, size_t) {
+    MAY_FAIL;
     return *blocks = threads > 0 ? 2048 / threads : 0, SUCCESS;
 }
 
@@ -132,15 +152,22 @@ static CUresult check(Function *function, PwDim grid, PwDim block, unsigned shar
     return SUCCESS;
 }
 
-API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
-                            unsigned by, unsigned bz, unsigned shared, void *handle, void **params,
-                            void **extra) {
-    Lock lock(machine());
-    if (CUresult result = usable()) return result;
-    Stream *stream = stream_of(handle);
-    if (!stream || extra)
-        return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
-    PwDim grid{gx, gy, gz}, block{bx, by, bz};
+/// A kernel's pointers, and whether it may write there.
+static std::vector<std::pair<CUdeviceptr, bool>> pointers_of(const PwKernel *kernel, void **params) {
+    std::vector<std::pair<CUdeviceptr, bool>> pointers;
+    for (unsigned long i = 0; i < kernel->argument_count; i++)
+        if (kernel->arguments[i] != PW_NO_POINTER)
+            pointers.push_back({*(CUdeviceptr *)params[i], kernel->arguments[i] == PW_WRITES});
+    return pointers;
+}
+
+static CUresult launch(Function *function, PwDim grid, PwDim block, unsigned shared, Stream *stream,
+                       void **params) {
+    // "A kernel launch will fail if it is issued to a stream that is not associated to the current device."
+    if (stream->device != function->device || stream->device != current())
+        return FAIL(INVALID_HANDLE, "launch of %s: its module is of device %d, %s, and device %d is current",
+                    function->kernel->name, function->device->ordinal, lane_name(stream->lane).c_str(),
+                    current()->ordinal);
     if (CUresult result = check(function, grid, block, shared)) return result;
     if (!function->loaded) loaded_late++, function->loaded = true;
     const PwKernel *kernel = function->kernel;
@@ -148,10 +175,33 @@ API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsign
     auto arguments =
         std::make_shared<std::vector<std::max_align_t>>(kernel->bytes / sizeof(std::max_align_t) + 1);
     kernel->capture(params, arguments->data());
-    enqueue(stream, [=] {
-        if (!run_grid(module, kernel, arguments->data(), grid, block, shared))
-            broken(stream->device, LAUNCH_FAILED);
+    auto pointers = pointers_of(kernel, params);
+    enqueue(stream, kernel->name, [=] {
+        // Without a watch, a kernel may use all that its pointers point at.
+        if (!module->watch)
+            for (auto [start, writes] : pointers) may_touch(start, writes);
+        begin_watch(module);
+        bool good = run_grid(module, kernel, arguments->data(), grid, block, shared);
+        end_watch(module);
+        if (!good) broken(stream->device, LAUNCH_FAILED);
         return Progress::Done;
     });
     return SUCCESS;
+}
+
+API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx,
+                            unsigned by, unsigned bz, unsigned shared, void *handle, void **params,
+                            void **extra) {
+    MAY_FAIL;
+    Stream *stream;
+    {
+        Lock lock(machine());
+        if (CUresult result = usable()) return result;
+        stream = stream_of(handle);
+        if (!stream || extra)
+            return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
+        if (CUresult result = launch(function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params))
+            return result;
+    }
+    return wait_for_room(stream);
 }

@@ -8,6 +8,8 @@ struct PwDim {
 /// The indices of the current thread. The driver writes them whenever it switches threads.
 struct PwState {
     PwDim thread, block, block_dim, grid_dim;
+    /// The number of the launch.
+    unsigned long launch;
 };
 
 /// The driver's functions for kernels.
@@ -16,6 +18,19 @@ struct PwRuntime {
     void (*barrier)();
     /// Every lane of `mask` gives `bytes` bytes, and gets the bytes of all 32 lanes in lane order.
     void (*exchange)(unsigned mask, const void *mine, void *all, unsigned bytes);
+    /// The kernel does what a GPU cannot do: `what` is wrong with `value`. Does not return.
+    void (*trap)(const char *what, unsigned long value);
+    /// A thread declares a static variable in shared memory.
+    void (*shares)(const void *start, unsigned long bytes);
+};
+
+/// What a kernel does with a pointer that it gets.
+enum PwArgument : unsigned char { PW_NO_POINTER = 0, PW_READS = 1, PW_WRITES = 2 };
+
+/// Marks of memory that a kernel has used: a byte for two bytes, and one for 4096 bytes.
+struct PwWatch {
+    unsigned long start, bytes;
+    unsigned char *fine, *pages;
 };
 
 struct PwKernel {
@@ -28,6 +43,9 @@ struct PwKernel {
     void (*capture)(void **params, void *into);
     /// Runs one thread.
     void (*call)(void *captured);
+    /// What it does with each argument.
+    const PwArgument *arguments;
+    unsigned long argument_count;
 };
 
 /// Exported by every module as `pw_module`.
@@ -38,4 +56,6 @@ struct PwModule {
     unsigned long dynamic_shared_bytes;
     const PwKernel *kernels;
     unsigned long kernel_count;
+    /// Null if it was not compiled to be watched.
+    PwWatch *watch;
 };

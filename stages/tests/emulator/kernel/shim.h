@@ -1,6 +1,7 @@
 // CUDA C++ for the host's compiler, as far as kernels without headers use it. The emulated NVRTC compiles
 // kernels with it. This file defines the keywords `__global__`, `__shared__` and so on; ../nvrtc/rewrite.cpp
-// rewrites `extern __shared__` and `__launch_bounds__`.
+// rewrites `extern __shared__` and `__launch_bounds__`, and counts
+// what is `__shared__`.
 #pragma once
 #include "abi.h"
 #include <math.h>
@@ -30,6 +31,34 @@ alignas(1024) static char pw_dynamic_shared[227 * 1024];
 #define blockDim pw_state.block_dim
 #define gridDim pw_state.grid_dim
 static const int warpSize = 32;
+
+// After each declaration in static shared memory
+#define PW_SHARES(variable)                                                                          \
+    do {                                                                                             \
+        static unsigned long seen;                                                                   \
+        if (seen == pw_state.launch) break;                                                          \
+        seen = pw_state.launch;                                                                      \
+        pw_runtime.shares(&variable, sizeof variable);                                               \
+    } while (0)
+
+// What the host's machine can do and a GPU cannot
+static inline void pw_aligned(const char *what, unsigned long address, unsigned long bytes) {
+    if (address % bytes) pw_runtime.trap(what, address);
+}
+#if defined(PW_WATCHED)
+#include "watch.h"
+void pw_misaligned(const void *address, unsigned long bytes) {
+    pw_aligned(bytes == 16 ? "an access to 16 bytes at once" : "an access to 2, 4 or 8 bytes at once",
+               (unsigned long)address, bytes);
+}
+static inline void pw_reads(const void *start, unsigned long bytes) {
+    if (bytes) pw_mark(start, bytes, PW_READS);
+}
+#define PW_WATCH &pw_watch
+#else
+static inline void pw_reads(const void *, unsigned long) {}
+#define PW_WATCH nullptr
+#endif
 
 // Vectors
 template <class T, unsigned BYTES> struct alignas(BYTES) PwVector2 { T x, y; };
@@ -151,15 +180,21 @@ template <class... A> struct PwArguments<void (*)(A...)> {
         new (into) Tuple(*(std::remove_cv_t<A> *)params[I]...);
     }
     static void capture(void **params, void *into) { copy(params, into, std::index_sequence_for<A...>()); }
+    template <class T> static constexpr PwArgument use() {
+        if (!std::is_pointer_v<T>) return PW_NO_POINTER;
+        return std::is_const_v<std::remove_pointer_t<T>> ? PW_READS : PW_WRITES;
+    }
+    static constexpr PwArgument uses[] = {use<std::remove_cv_t<A>>()..., PW_NO_POINTER};
 };
 template <auto KERNEL> static void pw_call(void *captured) {
     std::apply(KERNEL, *(typename PwArguments<decltype(KERNEL)>::Tuple *)captured);
 }
 #define PW_KERNEL(name, most)                                                                        \
     { #name, most, sizeof(PwArguments<decltype(&name)>::Tuple),                                      \
-      PwArguments<decltype(&name)>::capture, pw_call<&name> }
+      PwArguments<decltype(&name)>::capture, pw_call<&name>, PwArguments<decltype(&name)>::uses,       \
+      sizeof PwArguments<decltype(&name)>::uses - 1 }
 #define PW_KERNELS(...)                                                                              \
     static const PwKernel pw_kernels[] = {__VA_ARGS__};                                              \
     extern "C" __attribute__((visibility("default"))) const PwModule pw_module = {                   \
         &pw_state, &pw_runtime, pw_dynamic_shared, sizeof pw_dynamic_shared, pw_kernels,             \
-        sizeof pw_kernels / sizeof *pw_kernels};
+        sizeof pw_kernels / sizeof *pw_kernels, PW_WATCH};

@@ -10,7 +10,9 @@
 
 extern "C" int pw_inside(const void *address, size_t bytes);
 extern "C" int pw_advance(Stream *stream, uint64_t place);
-extern "C" int cuCtxGetDevice(int *device);
+extern "C" int pw_current_device();
+extern "C" int pw_device_of(void *stream);
+extern "C" int pw_fails(const char *call);
 
 /// The part of NCCL 2.28's `ncclConfig_t` that is read here.
 struct Config {
@@ -18,6 +20,8 @@ struct Config {
     unsigned magic, version;
     int blocking, cluster, least_blocks, most_blocks;
 };
+/// How many blocks a transfer has if nobody says.
+static const int BLOCKS = 32;
 static const size_t CONFIG_BYTES = 80;
 static const unsigned MAGIC = 0xcafebeef;
 
@@ -39,6 +43,9 @@ static thread_local int group_depth = 0;
 static thread_local std::vector<std::pair<Shared, Transfer>> group_transfers;
 static thread_local std::vector<Shared> group_inits;
 
+// How many handles there are.
+static std::atomic<int> handles;
+
 static std::mutex last_error_mutex;
 static std::string &last_error = *new std::string;
 
@@ -48,6 +55,11 @@ static Result say(Result result, const std::string &message) {
     last_error = message;
     return result;
 }
+
+/// For the first line of a function of the API: it fails here if a test wants that.
+#define MAY_FAIL \
+    if (pw_fails(__func__)) \
+    return say(INTERNAL, std::string("the emulator was told to let ") + __func__ + " fail")
 
 Result Comm::fail(Result result, const std::string &message) {
     say(result, message);
@@ -60,6 +72,7 @@ Result Comm::fail(Result result, const std::string &message) {
 API Result ncclGetVersion(int *version) { return *version = 22809, SUCCESS; }
 
 API Result ncclGetUniqueId(UniqueId *id) {
+    MAY_FAIL;
     std::random_device random;
     *id = {};
     snprintf(id->name, sizeof id->name, "pipewright-nccl-%d-%08x%08x", (int)getpid(), random(), random());
@@ -73,6 +86,7 @@ static Result wait_until_ready(Comm &comm) {
 }
 
 API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int rank, const Config *config) {
+    MAY_FAIL;
     if (ranks < 1 || rank < 0 || rank >= ranks || id.name[0] == 0)
         return say(INVALID_ARGUMENT,
                    "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ", or an empty id");
@@ -84,13 +98,16 @@ API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int r
     comm->name = std::string(id.name, strnlen(id.name, sizeof id.name - 1));
     comm->rank = rank, comm->ranks = ranks;
     comm->blocking = !config || config->blocking != 0;
-    int blocks = config && config->most_blocks != INT_MIN ? config->most_blocks : 32;
-    if (blocks > most_blocks) most_blocks = blocks;
-    if (cuCtxGetDevice(&comm->device) != 0) return say(UNHANDLED_CUDA, "no context is current");
+    comm->most_blocks = config && config->most_blocks != INT_MIN ? config->most_blocks : BLOCKS;
+    if (comm->most_blocks < 1 || comm->most_blocks > 64) return say(INVALID_ARGUMENT, "maxCTAs: 1 to 64");
+    if (comm->most_blocks > most_blocks) most_blocks = comm->most_blocks;
+    comm->device = pw_current_device();
+    if (comm->device < 0) return say(UNHANDLED_CUDA, "no context is current");
     comm->links.resize((size_t)ranks);
     if (pipe(comm->wake) != 0) return say(SYSTEM, "no pipe");
     comm->thread = std::thread(serve, comm);
     *handle = new Handle{comm};
+    handles++;
     if (!comm->blocking) return IN_PROGRESS;
     if (group_depth > 0) return group_inits.push_back(comm), SUCCESS;
     return wait_until_ready(*comm);
@@ -122,6 +139,7 @@ static bool still_finalizing(Comm &comm) {
 }
 
 API Result ncclCommGetAsyncError(Handle *handle, Result *result) {
+    MAY_FAIL;
     const Shared &comm = handle->comm;
     {
         std::lock_guard lock(comm->mutex);
@@ -150,6 +168,10 @@ static Result launch(const Shared &comm, std::vector<Transfer> transfers) {
 API Result ncclGroupStart() { return group_depth++, SUCCESS; }
 
 API Result ncclGroupEnd() {
+    if (pw_fails(__func__)) {
+        group_depth = 0, group_transfers.clear(), group_inits.clear();
+        return say(INTERNAL, "the emulator was told to let ncclGroupEnd fail");
+    }
     if (group_depth == 0) return say(INVALID_USAGE, "ncclGroupEnd: not in a group call");
     if (--group_depth > 0) return SUCCESS;
     Result result = SUCCESS;
@@ -199,6 +221,8 @@ static Result transfer(bool is_send, void *at, size_t count, int type, int peer,
         return say(INVALID_ARGUMENT,
                    "peer " + std::to_string(peer) + " of " + std::to_string(comm->ranks) +
                    " ranks (not oneself, here)");
+    if (pw_device_of(stream) != comm->device)
+        return say(INVALID_ARGUMENT, "a stream that is not of device " + std::to_string(comm->device));
     if (bytes == 0 || !pw_inside(at, bytes))
         return say(INVALID_ARGUMENT,
                    std::to_string(bytes) + " bytes that are not inside one live allocation");
@@ -209,10 +233,12 @@ static Result transfer(bool is_send, void *at, size_t count, int type, int peer,
 }
 
 API Result ncclSend(const void *from, size_t count, int type, int peer, Handle *handle, void *stream) {
+    MAY_FAIL;
     return transfer(true, (void *)from, count, type, peer, handle, stream);
 }
 
 API Result ncclRecv(void *to, size_t count, int type, int peer, Handle *handle, void *stream) {
+    MAY_FAIL;
     return transfer(false, to, count, type, peer, handle, stream);
 }
 
@@ -239,6 +265,7 @@ API Result ncclCommAbort(Handle *handle) {
     handle->comm->pending.clear();
     hang_up(*handle->comm);
     delete handle;
+    handles--;
     note_abort("done");
     return SUCCESS;
 }
@@ -277,3 +304,6 @@ API const char *ncclGetLastError(Handle *) {
     copy = last_error;
     return copy.c_str();
 }
+
+// For tests: how many communicators this process has.
+API int pw_communicators() { return handles; }

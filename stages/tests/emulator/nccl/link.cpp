@@ -110,7 +110,8 @@ static bool read_frame(Comm &comm, Link &link) {
     if (!read_all(link.socket, data.data(), data.size())) return false;
     std::lock_guard lock(comm.mutex);
     if (header.frame == Frame::Data) {
-        link.data[header.index] = std::move(data);
+        void *moment = header.process == (uint32_t)getpid() ? header.moment : nullptr;
+        link.data[header.index] = {std::move(data), moment};
         return true;
     }
     // The peer's send matches our receive, and its receive matches our send.

@@ -36,8 +36,16 @@ enum class Frame : uint32_t { SendReached, RecvReached, Data };
 
 struct Header {
     Frame frame;
-    uint32_t unused;
+    /// With data: the process that sends, and the moment of its stream, which means something there only.
+    uint32_t process;
     uint64_t index, bytes;
+    void *moment;
+};
+
+/// What a peer has sent, and its moment if it is in this process.
+struct Data {
+    std::vector<char> bytes;
+    void *moment;
 };
 
 /// The link to one peer. Sends and receives are counted: the n-th send of one rank matches the n-th receive
@@ -49,7 +57,7 @@ struct Link {
     /// receives).
     uint64_t recvs_reached = 0, sends_reached = 0;
     std::map<uint64_t, uint64_t> recv_bytes;
-    std::map<uint64_t, std::vector<char>> data;
+    std::map<uint64_t, Data> data;
     /// The places of our own unfinished transfers: sends (true) and receives, by number.
     std::map<std::pair<bool, uint64_t>, std::pair<Stream *, uint64_t>> places;
 };
@@ -70,6 +78,8 @@ struct Comm {
     std::string name;
     int rank, ranks, device;
     bool blocking;
+    /// How many multiprocessors a transfer takes while it waits or runs.
+    int most_blocks;
     std::mutex mutex;
     std::condition_variable changed;
     Result state = IN_PROGRESS;

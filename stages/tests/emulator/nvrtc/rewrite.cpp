@@ -1,6 +1,7 @@
 // Rewrites the few parts of CUDA C++ that macros cannot express.
 #include "rewrite.h"
 #include <cctype>
+#include <cstring>
 #include <vector>
 
 static bool is_word(char c) { return isalnum((unsigned char)c) || c == '_'; }
@@ -86,9 +87,36 @@ static void name_dynamic_shared(std::string &text) {
     }
 }
 
+// After `__shared__ TYPE NAME[..], NAME[..];` each name is told to the driver, which adds up their bytes.
+static void count_static_shared(std::string &text) {
+    for (size_t at = 0; (at = find_word(text, "__shared__", at)) != std::string::npos; at++) {
+        size_t before = text.find_last_not_of(" \t\n", at - 1);
+        if (before != std::string::npos && before >= 5 && text.compare(before - 5, 6, "extern") == 0) continue;
+        std::string counts;
+        size_t name = 0, end = 0, from = at + 10;
+        int depth = 0;
+        bool open = true;
+        for (;; from++) {
+            char c = text[from];
+            depth += strchr("([{<", c) ? 1 : strchr(")]}>", c) ? -1 : 0;
+            if (depth == 0 && open && is_word(c)) {
+                if (!is_word(text[from - 1])) name = from;
+                end = from + 1;
+            }
+            if (c == '[' && depth == 1) open = false;
+            if (depth > 0 || (c != ',' && c != ';')) continue;
+            counts += " PW_SHARES(" + text.substr(name, end - name) + ");";
+            open = true;
+            if (c == ';') break;
+        }
+        text.insert(from + 1, counts);
+    }
+}
+
 std::string rewrite(const std::string &source) {
     std::string text = source;
     std::vector<Kernel> kernels = take_kernels(text);
+    count_static_shared(text);
     name_dynamic_shared(text);
     text += "\nPW_KERNELS(";
     for (size_t i = 0; i < kernels.size(); i++)

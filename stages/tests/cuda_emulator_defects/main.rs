@@ -1,0 +1,17 @@
+//! Each rule of the emulator finds a defect that was put here: small programs that a GPU may run without a word.
+//! Beside each is a program that differs only in being right.
+
+#![allow(unsafe_code)]
+
+#[path = "../emulator/mod.rs"]
+mod emulator;
+#[path = "../cuda_emulator_products/product.rs"]
+#[allow(dead_code, reason = "it is shared with another test")]
+mod product;
+
+mod addresses;
+mod contracts;
+mod failing;
+mod machine;
+mod races;
+mod transfers;

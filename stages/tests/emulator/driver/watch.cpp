@@ -1,0 +1,82 @@
+// Kernels that are compiled to be watched set a byte for every two bytes that they read or write, and one for
+// every page. After a launch the bytes become ranges of addresses, and are cleared.
+#include "../kernel/abi.h"
+#include "driver.h"
+#include "watch.h"
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+
+/// More ranges than these of an allocation become one.
+static const size_t MOST_RANGES = 64;
+static const size_t PAGE = 4096, FINE = PAGE / 2;
+
+API int pw_watches() {
+    static const bool watches = getenv("PIPEWRIGHT_EMULATOR_ADDRESSES") != nullptr;
+    return watches;
+}
+
+static unsigned char *shadow(size_t bytes) {
+    void *start =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) abort();
+    return (unsigned char *)start;
+}
+
+void begin_watch(PwModule *module) {
+    if (!module->watch || !pw_watches()) return;
+    static unsigned char *fine = shadow(ADDRESSES / 2), *pages = shadow(ADDRESSES / PAGE);
+    *module->watch = {(unsigned long)addresses(), ADDRESSES, fine, pages};
+}
+
+struct Range {
+    CUdeviceptr start, end;
+};
+
+/// The ranges of one kind, in rising order.
+static void add(std::vector<Range> &ranges, CUdeviceptr start) {
+    if (!ranges.empty() && ranges.back().end == start)
+        ranges.back().end += 2;
+    else
+        ranges.push_back({start, start + 2});
+}
+
+static void collect(const PwWatch &watch, size_t page, std::vector<Range> &reads, std::vector<Range> &writes) {
+    unsigned char *marks = watch.fine + page * FINE;
+    for (size_t i = 0; i < FINE; i++) {
+        CUdeviceptr at = watch.start + page * PAGE + i * 2;
+        if (marks[i] & PW_READS) add(reads, at);
+        if (marks[i] & PW_WRITES) add(writes, at);
+    }
+    memset(marks, 0, FINE);
+}
+
+// An allocation of an odd number of bytes has a last mark for two.
+static void report(CUdeviceptr start, CUdeviceptr end, CUdeviceptr limit, bool writes) {
+    touches(start, (end == limit + 1 ? limit : end) - start, writes);
+}
+
+static void report(const std::vector<Range> &ranges, bool writes) {
+    for (size_t i = 0, next = 0; i < ranges.size(); i = next) {
+        auto allocation = allocation_of(ranges[i].start);
+        CUdeviceptr limit = allocation ? allocation->start + allocation->bytes : ranges[i].end;
+        while (next < ranges.size() && (next == i || ranges[next].start < limit)) next++;
+        if (next - i > MOST_RANGES)
+            report(ranges[i].start, ranges[next - 1].end, limit, writes);
+        else
+            for (size_t k = i; k < next; k++) report(ranges[k].start, ranges[k].end, limit, writes);
+    }
+}
+
+void end_watch(PwModule *module) {
+    if (!module->watch || !pw_watches()) return;
+    const PwWatch &watch = *module->watch;
+    std::vector<Range> reads, writes;
+    size_t count = (addresses_used() + PAGE - 1) / PAGE;
+    for (auto *page = watch.pages; (page = (unsigned char *)memchr(page, 1, watch.pages + count - page)); page++) {
+        *page = 0;
+        collect(watch, page - watch.pages, reads, writes);
+    }
+    report(reads, false);
+    report(writes, true);
+}
