@@ -17,14 +17,11 @@ use parking_lot::Mutex;
 use super::cache_folder;
 use super::driver::{self, failed};
 use super::library::Library;
-use super::source::SOURCE;
+use super::source::{OPTIONS, SOURCE};
 use crate::error::{CudaError, CudaRemedy, Result};
 
 /// From this many bytes of dynamic shared memory on, a kernel needs permission.
 const FREE_SHARED: u32 = 48 << 10;
-
-/// The compiler options besides the architecture.
-const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// The code for each architecture, compiled once per process. If several threads need it, one compiles it.
 static CODE: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
