@@ -1,46 +1,12 @@
-//! Attention. Fused kernels on tensor cores run bf16 heads of the widths in [`FUSED_HEADS`]; plain kernels
+//! Attention. Fused kernels on tensor cores run bf16 heads of the widths in [`FUSED`]; plain kernels
 //! run all others.
 
+use super::fused::{FUSED, Fused};
 use super::launch::{Arg, kernel};
 use super::{Gpu, Grid, Ptr};
 use crate::cpu::attention::Sizes;
 use crate::device::DType;
 use crate::error::{DeviceError, Result};
-
-/// The fused kernels for a head width.
-struct Fused {
-    width: usize,
-    forward: &'static str,
-    backward_kv: &'static str,
-    backward_q: &'static str,
-    /// The keys of a block of `backward_kv`. The blocks of the other kernels have [`QUERIES`] queries.
-    keys: usize,
-    /// The bytes of shared memory of each kernel.
-    shared: [u32; 3],
-}
-
-/// The head widths for which `bf16` attention has fused kernels. Other widths run on plain kernels, which are
-/// correct but slow.
-pub const FUSED_HEADS: [usize; 2] = [64, 128];
-
-const FUSED: [Fused; 2] = [
-    Fused {
-        width: FUSED_HEADS[0],
-        forward: "attention_forward_64_bf16",
-        backward_kv: "attention_backward_kv_64_bf16",
-        backward_q: "attention_backward_q_64_bf16",
-        keys: 128,
-        shared: [48 << 10, 65 << 10, 64 << 10],
-    },
-    Fused {
-        width: FUSED_HEADS[1],
-        forward: "attention_forward_128_bf16",
-        backward_kv: "attention_backward_kv_128_bf16",
-        backward_q: "attention_backward_q_128_bf16",
-        keys: 64,
-        shared: [96 << 10, 97 << 10, 96 << 10],
-    },
-];
 
 /// The queries of a fused kernel's block.
 const QUERIES: usize = 128;
@@ -62,13 +28,11 @@ const PLAIN_BYTES: usize = 16;
 /// The most warps in a plain kernel's block.
 const MOST_WARPS: usize = 8;
 
-impl Fused {
-    /// The fused kernels for such heads, if there are any.
-    fn of(dtype: DType, sizes: Sizes) -> Option<&'static Self> {
-        FUSED
-            .iter()
-            .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
-    }
+/// The fused kernels for such heads, if there are any.
+fn fused(dtype: DType, sizes: Sizes) -> Option<&'static Fused> {
+    FUSED
+        .iter()
+        .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
 }
 
 /// A grid with one block for every `rows` rows of each of so many heads.
@@ -119,7 +83,7 @@ impl Gpu {
     ) -> Result<()> {
         let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
         let [time, query, key_value, width, window] = size_args(sizes);
-        if let Some(fused) = Fused::of(dtype, sizes) {
+        if let Some(fused) = fused(dtype, sizes) {
             if batch > MOST_DEEP {
                 let (count, most) = (batch, MOST_DEEP);
                 return Err(DeviceError::ManySequences { count, most }.into());
@@ -158,7 +122,7 @@ impl Gpu {
         let shape = [batch.min(MOST_DEEP), sizes.time];
         let rows = by_rows(DELTA_ROWS, sizes.query, shape, 0);
         self.launch(kernel!(dtype, "attention_delta"), rows, &args)?;
-        if let Some(fused) = Fused::of(dtype, sizes) {
+        if let Some(fused) = fused(dtype, sizes) {
             let args = [qkv_grad, qkv, grad, lse, delta, time, query, key_value, window];
             let ([_, kv, q], shape) = (fused.shared, [batch, sizes.time]);
             let by_keys = by_rows(fused.keys, sizes.key_value, shape, kv);

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::cache_folder;
 use super::driver::failed;
 use super::library::Library;
-use super::source::SOURCE;
+use super::source::{OPTIONS, SOURCE};
 use crate::error::{CudaError, Result};
 
 /// From this many bytes of dynamic shared memory on, a kernel needs permission.
@@ -25,9 +25,6 @@ const FREE_SHARED: u32 = 48 << 10;
 
 /// The bytes of a checksum.
 const CHECKSUM: usize = 8;
-
-/// The compiler options besides the architecture.
-const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// The code for each architecture, compiled once per process. If several threads need it, one compiles it.
 static CODE: Mutex<BTreeMap<String, Code>> = Mutex::new(BTreeMap::new());

@@ -1,4 +1,7 @@
-//! The source of the kernels.
+//! The source of the kernels, and how it is compiled.
+
+/// The compiler options besides the architecture.
+pub(crate) const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// All kernels, in one program.
 pub(crate) const SOURCE: &str = concat!(

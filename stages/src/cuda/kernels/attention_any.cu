@@ -209,22 +209,25 @@ __forceinline__ void backward_queries_any(T *qkv_grad, const T *qkv, const T *gr
 //
 // attention_backward_q_any writes the queries' part. Dynamic shared memory: 12 * width bytes for each warp.
 #define ATTENTION_BACKWARD_ANY(T, NAME, SHORT, OF)                                                           \
-    extern "C" __global__ void attention_backward_##SHORT##_any_##NAME(                                      \
-        T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,      \
-        unsigned time, unsigned query, unsigned key_value, unsigned width, unsigned window, float scale) {       \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                     \
+        attention_backward_##SHORT##_any_##NAME(                                                             \
+            T *qkv_grad, const T *qkv, const T *grad, const float *lse, const float *delta, unsigned batch,  \
+            unsigned time, unsigned query, unsigned key_value, unsigned width, unsigned window, float scale) { \
         const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                         \
         attention::backward_##OF##_any(qkv_grad, qkv, grad, lse, delta, sizes, scale);                       \
     }
 
 #define ATTENTION_ANY(T, NAME)                                                                               \
-    extern "C" __global__ void attention_forward_any_##NAME(                                                 \
-        T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned query, unsigned key_value,     \
-        unsigned width, unsigned window, float scale) {                                                      \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                     \
+        attention_forward_any_##NAME(                                                                        \
+            T *out, float *lse, const T *qkv, unsigned batch, unsigned time, unsigned query, unsigned key_value, \
+            unsigned width, unsigned window, float scale) {                                                  \
         const attention::Sizes sizes = {{time, query, key_value, window}, batch, width};                         \
         attention::forward_any(out, lse, qkv, sizes, scale);                                                 \
     }                                                                                                        \
-    extern "C" __global__ void attention_delta_##NAME(                                                       \
-        float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {          \
+    extern "C" __global__ void __launch_bounds__(128)                                                        \
+        attention_delta_##NAME(                                                                              \
+            float *delta, const T *grad, const T *out, unsigned batch, unsigned time, unsigned width) {      \
         attention::delta_any(delta, grad, out, batch, time, width);                                          \
     }                                                                                                        \
     ATTENTION_BACKWARD_ANY(T, NAME, kv, keys)                                                                \

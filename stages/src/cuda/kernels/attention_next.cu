@@ -56,16 +56,17 @@ __forceinline__ void next(T *out, const T *qkv, const T *kept, const Sizes &size
 // at most. Grid: [time, query heads], whole warps in a block. Dynamic shared memory: 4 * width bytes, and
 // 4 * width + 8 for each warp.
 #define ATTENTION_NEXT(T, NAME)                                                                              \
-    extern "C" __global__ void attention_keep##NAME(T *kept, const T *qkv, u64 count, unsigned row,          \
-                                                    unsigned skip) {                                         \
+    extern "C" __global__ void __launch_bounds__(256)                                                        \
+        attention_keep##NAME(T *kept, const T *qkv, u64 count, unsigned row, unsigned skip) {                \
         const u64 index = global_thread();                                                                   \
         const unsigned width = row - skip;                                                                   \
         if (index < count)                                                                                   \
             kept[index] = qkv[index / width * row + skip + index % width];                                   \
     }                                                                                                        \
-    extern "C" __global__ void attention_next##NAME(                                                         \
-        T *out, const T *qkv, const T *kept, unsigned past, unsigned time, unsigned query,                   \
-        unsigned key_value, unsigned width, unsigned window, float scale) {                                  \
+    extern "C" __global__ void __launch_bounds__(256)                                                        \
+        attention_next##NAME(                                                                                \
+            T *out, const T *qkv, const T *kept, unsigned past, unsigned time, unsigned query,               \
+            unsigned key_value, unsigned width, unsigned window, float scale) {                              \
         const attention::Sizes sizes = {{time, query, key_value, window}, 1, width};                         \
         attention::next(out, qkv, kept, sizes, past, scale);                                                 \
     }

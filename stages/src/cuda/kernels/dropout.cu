@@ -34,9 +34,10 @@ void dropout(T* numbers, u64 count, float rate, float scale, unsigned key_0, uns
     }
 }
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void dropout##SUFFIX(T* numbers, u64 count, float rate, float scale,       \
-                                               unsigned key_0, unsigned key_1, unsigned moment_0,    \
-                                               unsigned moment_1, unsigned moment_2) {               \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        dropout##SUFFIX(T* numbers, u64 count, float rate, float scale,                              \
+                        unsigned key_0, unsigned key_1, unsigned moment_0,                           \
+                        unsigned moment_1, unsigned moment_2) {                                      \
         dropout(numbers, count, rate, scale, key_0, key_1, moment_0, moment_1, moment_2);            \
     }
 F32_AND_BF16(MAKE)

@@ -27,7 +27,8 @@ template <class T, class F> void map_two(T* out, const T* a, const T* b, u64 cou
 
 // out = a + b, each [count].
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void add##SUFFIX(T* out, const T* a, const T* b, u64 count) {              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        add##SUFFIX(T* out, const T* a, const T* b, u64 count) {                                     \
         map_two(out, a, b, count, [](float x, float y) { return x + y; });                           \
     }
 F32_AND_BF16(MAKE)
@@ -35,17 +36,20 @@ F32_AND_BF16(MAKE)
 
 // product *= factor, each [count].
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void multiply##SUFFIX(T* product, const T* factor, u64 count) {            \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        multiply##SUFFIX(T* product, const T* factor, u64 count) {                                   \
         map_two(product, product, factor, count, [](float x, float y) { return x * y; });            \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE
 
 // out = in, each [count], with conversion of the number format.
-extern "C" __global__ void cast_f32_to_bf16(bf16* out, const float* in, u64 count) {
+extern "C" __global__ void __launch_bounds__(256)
+    cast_f32_to_bf16(bf16* out, const float* in, u64 count) {
     map(out, in, count, [](float x) { return x; });
 }
-extern "C" __global__ void cast_bf16_to_f32(float* out, const bf16* in, u64 count) {
+extern "C" __global__ void __launch_bounds__(256)
+    cast_bf16_to_f32(float* out, const bf16* in, u64 count) {
     map(out, in, count, [](float x) { return x; });
 }
 
@@ -53,7 +57,8 @@ extern "C" __global__ void cast_bf16_to_f32(float* out, const bf16* in, u64 coun
 
 // Sets negative numbers of numbers[count] to zero. NaN stays.
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void relu_forward##SUFFIX(T* numbers, u64 count) {                         \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        relu_forward##SUFFIX(T* numbers, u64 count) {                                                \
         map(numbers, numbers, count, [](float x) { return x < 0.0f ? 0.0f : x; });                   \
     }
 F32_AND_BF16(MAKE)
@@ -61,7 +66,8 @@ F32_AND_BF16(MAKE)
 
 // Sets grad[count] to zero where output[count] is not positive.
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void relu_backward##SUFFIX(T* grad, const T* output, u64 count) {          \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        relu_backward##SUFFIX(T* grad, const T* output, u64 count) {                                 \
         map_two(grad, grad, output, count, [](float g, float y) { return y > 0.0f ? g : 0.0f; });    \
     }
 F32_AND_BF16(MAKE)

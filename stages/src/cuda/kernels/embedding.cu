@@ -95,7 +95,7 @@ template <class T> void embedding_positions(float* positions, const T* grad, uns
     sum_run(positions + (u64)blockIdx.x * dim, true, grad, (const unsigned*)0, run, dim);
 }
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void __launch_bounds__(256)                                                \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                             \
         embedding_positions##SUFFIX(float* positions, const T* grad, unsigned batch, unsigned dim) { \
         embedding_positions(positions, grad, batch, dim);                                            \
     }

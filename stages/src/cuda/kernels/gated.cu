@@ -58,16 +58,16 @@ void gated_backward(T* grad, T* in, u64 rows, unsigned width) {
 }
 
 #define MAKE_FORM(FORM, NAME, T, SUFFIX)                                                             \
-    extern "C" __global__ void gated_##NAME##_forward##SUFFIX(T* out, const T* in, u64 rows,         \
-                                                              unsigned width) {                      \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gated_##NAME##_forward##SUFFIX(T* out, const T* in, u64 rows, unsigned width) {              \
         gated_forward<FORM<T>>(out, in, rows, width);                                                \
     }                                                                                                \
-    extern "C" __global__ void gated_##NAME##_backward##SUFFIX(T* grad, T* in, u64 rows,             \
-                                                               unsigned width) {                     \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gated_##NAME##_backward##SUFFIX(T* grad, T* in, u64 rows, unsigned width) {                  \
         gated_backward<FORM<T>, false>(grad, in, rows, width);                                       \
     }                                                                                                \
-    extern "C" __global__ void gated_##NAME##_backward_and_forward##SUFFIX(T* grad, T* in, u64 rows, \
-                                                                           unsigned width) {         \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gated_##NAME##_backward_and_forward##SUFFIX(T* grad, T* in, u64 rows, unsigned width) {      \
         gated_backward<FORM<T>, true>(grad, in, rows, width);                                        \
     }
 #define MAKE(T, SUFFIX)                                                                              \

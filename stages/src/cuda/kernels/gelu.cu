@@ -28,10 +28,12 @@ template <class T> struct ExactForm {
 
 // out = gelu(input), each [count].
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void gelu_tanh_forward##SUFFIX(T* out, const T* input, u64 count) {        \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gelu_tanh_forward##SUFFIX(T* out, const T* input, u64 count) {                               \
         map(out, input, count, [](float x) { return TanhForm<T>::at(x).value; });                    \
     }                                                                                                \
-    extern "C" __global__ void gelu_exact_forward##SUFFIX(T* out, const T* input, u64 count) {       \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gelu_exact_forward##SUFFIX(T* out, const T* input, u64 count) {                              \
         map(out, input, count, [](float x) { return ExactForm<T>::at(x).value; });                   \
     }
 F32_AND_BF16(MAKE)
@@ -42,10 +44,12 @@ template <class Form, class T> void gelu_backward(T* grad, const T* input, u64 c
     map_two(grad, grad, input, count, [](float g, float x) { return g * Form::at(x).derivative; });
 }
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void gelu_tanh_backward##SUFFIX(T* grad, const T* input, u64 count) {      \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gelu_tanh_backward##SUFFIX(T* grad, const T* input, u64 count) {                             \
         gelu_backward<TanhForm<T>>(grad, input, count);                                              \
     }                                                                                                \
-    extern "C" __global__ void gelu_exact_backward##SUFFIX(T* grad, const T* input, u64 count) {     \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        gelu_exact_backward##SUFFIX(T* grad, const T* input, u64 count) {                            \
         gelu_backward<ExactForm<T>>(grad, input, count);                                             \
     }
 F32_AND_BF16(MAKE)
@@ -68,10 +72,12 @@ template <class Form, class T> void gelu_backward_and_forward(T* grad, T* input,
     store_some(input + first, some, whole, x);
 }
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void gelu_tanh_backward_and_forward##SUFFIX(T* grad, T* input, u64 count) {  \
+    extern "C" __global__ void __launch_bounds__(256)                                                  \
+        gelu_tanh_backward_and_forward##SUFFIX(T* grad, T* input, u64 count) {                         \
         gelu_backward_and_forward<TanhForm<T>>(grad, input, count);                                  \
     }                                                                                                \
-    extern "C" __global__ void gelu_exact_backward_and_forward##SUFFIX(T* grad, T* input, u64 count) { \
+    extern "C" __global__ void __launch_bounds__(256)                                                  \
+        gelu_exact_backward_and_forward##SUFFIX(T* grad, T* input, u64 count) {                        \
         gelu_backward_and_forward<ExactForm<T>>(grad, input, count);                                 \
     }
 F32_AND_BF16(MAKE)

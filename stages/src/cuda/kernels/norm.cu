@@ -46,8 +46,8 @@ void layer_norm(T* out, float* stats, const T* in, const float* gain, const floa
     Columns own(width, lanes);
     bool whole = width % 8 == 0 && is_aligned(out) && is_aligned(in);
     float gains[8], shifts[8];
-    load_some(gain + own.first, own.count, false, gains);
-    load_some(shift + own.first, shift ? own.count : 0, false, shifts);
+    load_some(gain + own.first, own.count, width % 8 == 0, gains);
+    load_some(shift + own.first, shift ? own.count : 0, width % 8 == 0, shifts);
     float share = 1.0f / (float)width;
     unsigned turn = 0;
     for (u64 first = (u64)blockIdx.x * own.groups; first < rows; first += (u64)gridDim.x * own.groups) {

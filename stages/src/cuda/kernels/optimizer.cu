@@ -4,9 +4,10 @@
 
 // AdamW. Loshchilov and Hutter, "Decoupled weight decay regularization" (ICLR 2019). All arrays are [count].
 // The scalars are described at `Scalars` in src/cpu/adamw.rs.
-extern "C" __global__ void adamw(float* value, const float* grad, float* mean, float* square, bf16* half,
-                                 u64 count, float scale, float shrink, float mean_step, float square_keep,
-                                 float square_step, float root_scale, float epsilon, float step_size) {
+extern "C" __global__ void __launch_bounds__(256)
+    adamw(float* value, const float* grad, float* mean, float* square, bf16* half,
+          u64 count, float scale, float shrink, float mean_step, float square_keep,
+          float square_step, float root_scale, float epsilon, float step_size) {
     u64 first = 4 * global_thread();
     unsigned some = some_of<4>(first, count);
     bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(mean) &&
@@ -31,8 +32,9 @@ extern "C" __global__ void adamw(float* value, const float* grad, float* mean, f
 
 // Lion. Chen et al., "Symbolic discovery of optimization algorithms" (2023). All arrays are [count]. The scalars
 // are described at `Scalars` in src/cpu/lion.rs.
-extern "C" __global__ void lion(float* value, const float* grad, float* mean, bf16* half, u64 count, float scale,
-                                float shrink, float direction_step, float mean_step, float learning_rate) {
+extern "C" __global__ void __launch_bounds__(256)
+    lion(float* value, const float* grad, float* mean, bf16* half, u64 count, float scale,
+         float shrink, float direction_step, float mean_step, float learning_rate) {
     u64 first = 4 * global_thread();
     unsigned some = some_of<4>(first, count);
     bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(mean) && is_aligned(half);
@@ -54,8 +56,9 @@ extern "C" __global__ void lion(float* value, const float* grad, float* mean, bf
 
 // Gradient descent. `momentum` is its running sum of gradients, or 0 without momentum. All arrays are
 // [count].
-extern "C" __global__ void sgd(float* value, const float* grad, float* momentum, bf16* half, u64 count,
-                               float scale, float weight_decay, float momentum_keep, float learning_rate) {
+extern "C" __global__ void __launch_bounds__(256)
+    sgd(float* value, const float* grad, float* momentum, bf16* half, u64 count,
+        float scale, float weight_decay, float momentum_keep, float learning_rate) {
     u64 first = 4 * global_thread();
     unsigned some = some_of<4>(first, count);
     bool whole = some == 4 && is_aligned(value) && is_aligned(grad) && is_aligned(momentum) &&

@@ -23,9 +23,10 @@ inline void turn_pair(T* numbers, const float* table, u64 pairs, unsigned time, 
 }
 
 #define ROTARY(T, NAME)                                                                                     \
-    extern "C" __global__ void rotary##NAME(T* numbers, const float* table, u64 pairs, unsigned time,       \
-                                            unsigned row, unsigned turned, unsigned width,                  \
-                                            unsigned in_pairs, float sign) {                                \
+    extern "C" __global__ void __launch_bounds__(256)                                                       \
+        rotary##NAME(T* numbers, const float* table, u64 pairs, unsigned time,                              \
+                     unsigned row, unsigned turned, unsigned width,                                         \
+                     unsigned in_pairs, float sign) {                                                       \
         turn_pair(numbers, table, pairs, time, row, turned, width, in_pairs, sign);                         \
     }
 F32_AND_BF16(ROTARY)

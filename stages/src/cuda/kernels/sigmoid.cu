@@ -11,7 +11,8 @@ template <class T> struct SigmoidForm {
 
 // out = sigmoid(input), each [count].
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void sigmoid_forward##SUFFIX(T* out, const T* input, u64 count) {          \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        sigmoid_forward##SUFFIX(T* out, const T* input, u64 count) {                                 \
         map(out, input, count, [](float x) { return SigmoidForm<T>::at(x).value; });                 \
     }
 F32_AND_BF16(MAKE)
@@ -19,7 +20,8 @@ F32_AND_BF16(MAKE)
 
 // grad *= sigmoid'(input), each [count].
 #define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void sigmoid_backward##SUFFIX(T* grad, const T* input, u64 count) {        \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        sigmoid_backward##SUFFIX(T* grad, const T* input, u64 count) {                               \
         map_two(grad, grad, input, count,                                                            \
                 [](float g, float x) { return g * SigmoidForm<T>::at(x).derivative; });              \
     }
