@@ -29,15 +29,20 @@ impl World {
         join(membership, program, None)
     }
 
-    /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. It calls
-    /// `known` when process 0 knows this spare. Returns
-    /// the number of a process that was lost, and how many processes there are: whoever calls this then joins
-    /// with that number. `None` when the run has ended. `process` and `processes` of the membership do not
-    /// count.
+    /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. What
+    /// it will join with is `program`: see [`World::join`]. It calls `known` when process 0 knows this spare.
+    /// Returns the number of a process that was lost, and how many processes there are: whoever calls this
+    /// then joins with that number. `None` when the run has ended. `process` and `processes` of the
+    /// membership do not count.
     ///
     /// # Errors
-    /// As for [`World::join`]; also when process 0 was lost.
-    pub fn stand_by(membership: &Membership, known: impl FnOnce()) -> Result<Option<[u32; 2]>> {
+    /// As for [`World::join`]: a spare that differs from the run is refused as soon as process 0 knows it.
+    /// Also when process 0 was lost.
+    pub fn stand_by(
+        membership: &Membership,
+        program: &str,
+        known: impl FnOnce(),
+    ) -> Result<Option<[u32; 2]>> {
         let membership = &Membership {
             process: u32::MAX,
             deadline: membership.deadline.min(YEAR),
@@ -45,7 +50,7 @@ impl World {
         };
         let deadline = Instant::now() + membership.deadline;
         let does = format!("waiting as a spare of the run at {}", membership.address);
-        before_ranks(does, || bootstrap::stand_by(membership, known, deadline))
+        before_ranks(does, || bootstrap::stand_by(membership, program, known, deadline))
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::message::{Hello, Message, receive};
+use super::message::{Alike, Hello, Message, receive};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
 
@@ -40,6 +40,8 @@ pub(super) struct Arrival {
     pub(super) tls: bool,
     /// What it says, if it joins the run.
     pub(super) hello: Option<Hello>,
+    /// What it would join with, if it is a spare.
+    pub(super) spare: Option<Alike>,
 }
 
 /// Waits for new connections and for known processes, all at once.
@@ -163,12 +165,13 @@ fn arrival(channel: Channel, talk: &Talk, gate: &Gate, deadline: Instant) -> Res
         true => secured(channel, talk, gate, Side::Listens, deadline)?,
         false => channel,
     };
-    let hello = match purpose {
-        Purpose::Join if is_alike => match receive(&channel, deadline)? {
-            Message::Hello(hello) => Some(hello),
-            _ => return Err(io::Error::from(ErrorKind::InvalidData).into()),
-        },
-        _ => None,
+    let speaks = is_alike && matches!(purpose, Purpose::Join | Purpose::Spare);
+    let said = speaks.then(|| receive(&channel, deadline)).transpose()?;
+    let (hello, spare) = match (purpose, said) {
+        (_, None) => (None, None),
+        (Purpose::Join, Some(Message::Hello(hello))) => (Some(hello), None),
+        (Purpose::Spare, Some(Message::Spare(spare))) => (None, Some(spare)),
+        _ => return Err(io::Error::from(ErrorKind::InvalidData).into()),
     };
     Ok(Arrival {
         channel: Arc::new(channel),
@@ -176,5 +179,6 @@ fn arrival(channel: Channel, talk: &Talk, gate: &Gate, deadline: Instant) -> Res
         purpose,
         tls,
         hello,
+        spare,
     })
 }

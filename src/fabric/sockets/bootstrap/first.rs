@@ -48,11 +48,11 @@ struct Gathering<'a> {
 pub(super) fn gather(
     membership: &Membership,
     gate: Gate,
-    hello: impl FnOnce(SocketAddr) -> Hello,
+    hello: impl Fn(SocketAddr) -> Hello,
     (lost, waiting): (&[u32], Option<Waiting>),
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>, Waiting)> {
-    let waiting = waiting.map_or_else(|| listen(membership, gate), Ok)?;
+    let waiting = waiting.map_or_else(|| listen(membership, gate, &hello), Ok)?;
     let mut gathering = Gathering {
         membership,
         own: hello(waiting.at),
@@ -79,7 +79,7 @@ pub(super) fn gather(
 }
 
 /// Listens where the membership says.
-fn listen(membership: &Membership, gate: Gate) -> Result<Waiting> {
+fn listen(membership: &Membership, gate: Gate, hello: impl Fn(SocketAddr) -> Hello) -> Result<Waiting> {
     let address = &membership.address;
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: address.clone(),
@@ -87,7 +87,8 @@ fn listen(membership: &Membership, gate: Gate) -> Result<Waiting> {
     };
     let places = places(membership, address.to_socket_addrs().map_err(cannot)?)?;
     let (listener, at) = listen_at(&places).map_err(cannot)?;
-    Ok(Waiting::at(at, Acceptor::new(listener, gate).map_err(cannot)?))
+    let acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
+    Ok(Waiting::at(at, acceptor, hello(at).alike))
 }
 
 impl Gathering<'_> {
@@ -165,7 +166,7 @@ impl Gathering<'_> {
         let twice = || format!("two processes came with RANK {process}: give each its own");
         let taken = member.is_some_and(Option::is_some).then(twice);
         let objection = match &arrival.hello {
-            None => Some(other_tls(process, arrival.tls)),
+            None => Some(other_tls(&format!("process {process}"), arrival.tls)),
             Some(hello) => objection(&self.own, process, hello).or(taken),
         };
         match (objection, arrival.hello) {
@@ -266,7 +267,7 @@ impl Gathering<'_> {
         let missing: Vec<u32> = missing.collect();
         let note = |process: &u32| match &self.membership.secret {
             Some(_) => format!("a process came that calls itself {process} and does not know the secret"),
-            None => other_build(*process, [&self.own.version; 2]),
+            None => other_build(&format!("process {process}"), [&self.own.alike.version; 2]),
         };
         FabricError::Missing {
             turned_away: self

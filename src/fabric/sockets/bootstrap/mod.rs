@@ -18,9 +18,8 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::gate::{Gate, Key, Secret};
 use crate::error::{FabricError, Result, SecretError};
-use crate::fabric::processes::binary;
 pub(super) use door::Door;
-use message::Hello;
+use message::{Alike, Hello};
 
 /// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -112,9 +111,7 @@ pub(super) fn join(
     let hello = |address| Hello {
         processes,
         address,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        binary: *binary(),
-        program: program.to_owned(),
+        alike: Alike::here(program),
         was_in,
     };
     let (known, pairs, door) = match process {
@@ -151,10 +148,17 @@ pub(super) fn join(
 /// number and how many there are; `None` when the run has ended.
 pub(super) fn stand_by(
     membership: &Membership,
+    program: &str,
     known: impl FnOnce(),
     deadline: Instant,
 ) -> Result<Option<[u32; 2]>> {
-    spare::stand_by(membership, &gate(membership)?, known, deadline)
+    spare::stand_by(
+        membership,
+        &gate(membership)?,
+        Alike::here(program),
+        known,
+        deadline,
+    )
 }
 
 /// What a process of this membership proves itself by.

@@ -209,7 +209,7 @@ pub(super) fn reach_first(
     match talk.wants_tls(Side::Listens) == membership.tls {
         true => Ok(channel),
         false => Err(FabricError::Refused {
-            cause: other_tls(membership.process, membership.tls),
+            cause: other_tls("this process", membership.tls),
         }
         .into()),
     }
