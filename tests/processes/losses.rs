@@ -54,9 +54,13 @@ fn a_run_loses_several_processes_one_after_the_other() {
         run.await_step(step);
         run.kill(victim);
         run.begin(victim);
+        run.await_return();
     }
     let said = run.ends_as_if_nothing_had_happened();
-    assert_eq!(said.matches("the run goes on with step").count(), 3, "{said}");
+    assert!(
+        !said.contains("the run goes on with step"),
+        "there is no fourth: {said}"
+    );
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn processes_are_replaced_as_often_as_the_config_says() {
     run.await_step(8);
     run.kill(1);
     run.begin(1);
-    run.await_step(16);
+    run.await_return();
     run.kill(1);
     let said = run.running[0].take().unwrap().end().failed(1);
     assert!(

@@ -27,8 +27,8 @@ fn spares_take_the_places_of_lost_processes() {
     for (step, victim) in [(8, 2), (16, 1)] {
         run.await_step(step);
         run.kill(victim);
+        run.await_return();
     }
-    run.await_step(24);
     // The spares are processes 1 and 2 now.
     let (place, args) = (run.place.path("."), run.args.clone());
     let first = run.end_first();

@@ -121,6 +121,16 @@ impl Throttled {
         self.running[0].as_mut().expect("it runs").await_said(words)
     }
 
+    /// Waits until the others go on without the process that was killed last. A kill before that is one of two
+    /// at once.
+    pub(super) fn await_return(&mut self) {
+        // It may wait for room for a line, and know of no loss yet.
+        if let Screen::Full(reader) = &mut self.screen {
+            reader.read_exact(&mut [0; 1 << 10]).unwrap();
+        }
+        self.await_said("the run goes on with step");
+    }
+
     /// How process 0 ends.
     pub(super) fn end_first(mut self) -> (Place, Ended) {
         self.running.truncate(1);
