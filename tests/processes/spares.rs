@@ -1,6 +1,6 @@
 //! Spares: they wait beside a run, and take the places of processes that are lost.
 
-use super::throttled::Throttled;
+use super::throttled::{MANY, Throttled};
 use super::*;
 
 /// Waits until process 0 knows a spare. Returns what it says then.
@@ -16,7 +16,7 @@ fn await_known(spare: &mut Started) -> String {
 
 #[test]
 fn spares_take_the_places_of_lost_processes() {
-    let mut run = Throttled::start(3, &["pipeline.stages=3"]);
+    let mut run = Throttled::start(3, &["pipeline.stages=3", MANY]);
     let mut spares = [run.spare(), run.spare(), run.spare()];
     for spare in &mut spares {
         assert_eq!(

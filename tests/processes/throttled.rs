@@ -26,8 +26,14 @@ enum Screen {
 /// The steps of these runs.
 const STEPS: &str = "150";
 
+/// The steps of runs with several losses.
+pub(super) const MANY: &str = "train.steps=300";
+
+/// Room in a pipe comes in pieces of so many bytes: for some steps.
+const PAGE: usize = 1 << 12;
+
 /// So many bytes are in a full pipe, less the room for some steps.
-const FILLED: usize = (1 << 16) - (1 << 12);
+const FILLED: usize = (1 << 16) - PAGE;
 
 impl Throttled {
     pub(super) fn start(size: u32, sets: &[&str]) -> Self {
@@ -121,12 +127,12 @@ impl Throttled {
         self.running[0].as_mut().expect("it runs").await_said(words)
     }
 
-    /// Waits until the others go on without the process that was killed last. A kill before that is one of two
-    /// at once.
+    /// Waits until the run goes on after a loss. A process that is killed before that is one of two at once.
+    /// Each such wait lets process 0 do more steps: [`MANY`] are enough for three.
     pub(super) fn await_return(&mut self) {
         // It may wait for room for a line, and know of no loss yet.
         if let Screen::Full(reader) = &mut self.screen {
-            reader.read_exact(&mut [0; 1 << 10]).unwrap();
+            reader.read_exact(&mut [0; PAGE]).unwrap();
         }
         self.await_said("the run goes on with step");
     }
