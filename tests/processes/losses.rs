@@ -1,6 +1,6 @@
 //! Processes that are lost and replaced while the others go on: the weights are those of an undisturbed run.
 
-use super::throttled::Throttled;
+use super::throttled::{MANY, Throttled};
 
 #[test]
 fn a_process_that_is_started_again_takes_its_place_with_the_same_bits() {
@@ -49,7 +49,7 @@ fn replicas_with_a_sharded_optimizer_are_replaced() {
 
 #[test]
 fn a_run_loses_several_processes_one_after_the_other() {
-    let mut run = Throttled::start(3, &["pipeline.stages=3"]);
+    let mut run = Throttled::start(3, &["pipeline.stages=3", MANY]);
     for (step, victim) in [(8, 1), (16, 2), (24, 1)] {
         run.await_step(step);
         run.kill(victim);
@@ -144,7 +144,7 @@ fn the_first_process_cannot_be_replaced() {
 
 #[test]
 fn processes_are_replaced_as_often_as_the_config_says() {
-    let mut run = Throttled::start(2, &["train.restarts=1"]);
+    let mut run = Throttled::start(2, &["train.restarts=1", MANY]);
     run.await_step(8);
     run.kill(1);
     run.begin(1);
@@ -165,4 +165,24 @@ fn without_restarts_a_lost_process_ends_the_run() {
     run.kill(1);
     let said = run.running[0].take().unwrap().end().failed(1);
     assert!(!said.contains("waits"), "{said}");
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_a_process_at_once() {
+    // Process 0 itself, and one that waits with it.
+    for asked in [0, 2] {
+        let mut run = Throttled::start(3, &["pipeline.stages=3", "checkpoint.every=4"]);
+        run.await_step(12);
+        run.kill(1);
+        let mut said = run.await_said("the run waits");
+        run.running[asked].as_ref().expect("it runs").signal("-INT");
+        run.running.remove(1);
+        let (_, ended) = run.end();
+        let ends = format!("process {asked} was asked to end while the run waited");
+        for process in ended {
+            said += &process.failed(1);
+            assert!(said.contains(&ends), "{said}");
+            said.clear();
+        }
+    }
 }

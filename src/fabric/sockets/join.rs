@@ -11,7 +11,7 @@ use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
 use crate::fabric::processes::{Aside, Lines, ReadsFrames, StartsReaders, inlet};
-use crate::interrupt::before_ranks;
+use crate::interrupt::{Interrupt, before_ranks};
 
 /// A longer deadline is cut to this: an `Instant` cannot be far in the future.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -91,9 +91,14 @@ fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Resul
     }
     let (membership, program, run) = (membership.clone(), program.to_owned(), joined.first);
     let door = Mutex::new(joined.door);
-    let again = move |lost: &[u32]| {
-        let door = door.lock().unwrap_or_else(PoisonError::into_inner).take();
-        join(&membership, &program, Some(Back { run, lost, door }))
+    let again = move |lost: &[u32], interrupt: &Interrupt| {
+        let back = Back {
+            run,
+            lost,
+            door: door.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            interrupt,
+        };
+        join(&membership, &program, Some(back))
     };
     Ok(world.with_return(Arc::new(again), joined.goes_on))
 }

@@ -104,7 +104,6 @@ impl Door {
                     waiting.take(arrival);
                 }
             }
-            waiting.acceptor.wake();
             waiting
         };
         let thread = thread::Builder::new().name("door".to_owned()).spawn(wait)?;

@@ -12,10 +12,11 @@ use super::door::Waiting;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{FabricError, Result, SecretError};
+use crate::error::{Error, FabricError, RestartError, Result, SecretError};
 use crate::fabric::processes::{other_build, plain};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Purpose};
+use crate::interrupt::Interrupt;
 
 /// The longest time between two looks at who is missing.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -47,12 +48,13 @@ struct Gathering<'a> {
 /// and `waiting`: if the run goes on after a loss.
 pub(super) fn gather(
     membership: &Membership,
-    gate: Gate,
+    (gate, interrupt): (Gate, Interrupt),
     hello: impl Fn(SocketAddr) -> Hello,
     (lost, waiting): (&[u32], Option<Waiting>),
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>, Waiting)> {
-    let waiting = waiting.map_or_else(|| listen(membership, gate, &hello), Ok)?;
+    let mut waiting = waiting.map_or_else(|| listen(membership, gate, &hello), Ok)?;
+    waiting.acceptor.wake(interrupt);
     let mut gathering = Gathering {
         membership,
         own: hello(waiting.at),
@@ -68,7 +70,7 @@ pub(super) fn gather(
         let joined = gathering.admit_all().and_then(|()| gathering.connect());
         match joined {
             Ok((known, pairs)) => return Ok((known, pairs, gathering.waiting)),
-            Err(_) if gathering.goes_on() && Instant::now() < deadline => gathering.begin_anew(),
+            Err(error) if gathering.begins_anew(&error) => gathering.begin_anew(),
             Err(error) => {
                 gathering.tell_all(&Message::Refused(error.to_string()));
                 gathering.waiting.end();
@@ -98,6 +100,11 @@ impl Gathering<'_> {
         self.own.was_in.is_some()
     }
 
+    /// Whether a run that goes on begins to connect once more, after this error.
+    fn begins_anew(&self, error: &Error) -> bool {
+        self.goes_on() && !error.is_end_of_wait() && Instant::now() < self.deadline
+    }
+
     /// A process was lost while all were connecting. All others come again.
     fn begin_anew(&mut self) {
         for (channel, _) in self.members.iter_mut().filter_map(Option::take) {
@@ -123,6 +130,8 @@ impl Gathering<'_> {
                         self.unproven.insert(process);
                     }
                 }
+                Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
+                Some(Event::Interrupted) => return Err(interrupted(0)),
                 Some(Event::Said(process, _)) if self.goes_on() => self.members[process as usize] = None,
                 Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
                 None if Instant::now() < self.deadline => {}
@@ -216,6 +225,8 @@ impl Gathering<'_> {
                 },
                 Some(Event::Unproven(_)) => {}
                 Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
+                Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
+                Some(Event::Interrupted) => return Err(interrupted(0)),
                 Some(Event::Said(process, Ok(Message::Failed(why)))) => {
                     let cause = format!("process {process}: {}", plain(&why));
                     return Err(FabricError::Refused { cause }.into());
@@ -282,6 +293,11 @@ impl Gathering<'_> {
             seconds: self.membership.deadline.as_secs_f64(),
         }
     }
+}
+
+/// This process was asked to end.
+fn interrupted(process: u32) -> Error {
+    RestartError::WaitEnded { process }.into()
 }
 
 /// Where process 0 may listen, and the address by which others of its machine know it.

@@ -30,6 +30,8 @@ pub(super) enum Message {
     Connected,
     /// To process 0: why this process cannot take part.
     Failed(String),
+    /// To process 0: this process was asked to end. So nobody need wait any more.
+    Interrupted,
     /// From process 0: all processes are connected.
     Ready,
     /// To a spare: process 0 knows it.

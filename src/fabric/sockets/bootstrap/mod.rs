@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::gate::{Gate, Key, Secret};
 use crate::error::{FabricError, Result, SecretError};
+use crate::interrupt::Interrupt;
 pub(super) use door::Door;
 use message::{Alike, Hello};
 
@@ -82,6 +83,8 @@ pub(super) struct Back<'a> {
     /// The processes that were lost, as far as this one knows.
     pub(super) lost: &'a [u32],
     pub(super) door: Option<Door>,
+    /// It may end the wait for the others.
+    pub(super) interrupt: &'a Interrupt,
 }
 
 /// Where every process is. All know it once the last one has connected.
@@ -108,6 +111,7 @@ pub(super) fn join(
     }
     let gate = gate(membership)?;
     let was_in = back.as_ref().map(|back| back.run);
+    let interrupt = back.as_ref().map(|back| back.interrupt);
     let hello = |address| Hello {
         processes,
         address,
@@ -118,7 +122,8 @@ pub(super) fn join(
         0 => {
             let lost = back.as_ref().map_or(&[][..], |back| back.lost);
             let waiting = back.and_then(|back| back.door?.close());
-            let gathered = first::gather(membership, gate, hello, (lost, waiting), deadline)?;
+            let interrupt = interrupt.cloned().unwrap_or_default();
+            let gathered = first::gather(membership, (gate, interrupt), hello, (lost, waiting), deadline)?;
             let (known, pairs, waiting) = gathered;
             let door = membership.replaces.then(|| Door::open(waiting)).transpose();
             let door = door.map_err(|source| FabricError::CannotListen {
@@ -128,7 +133,7 @@ pub(super) fn join(
             (known, pairs, door)
         }
         _ => {
-            let (known, pairs) = others::come(membership, &gate, hello, deadline)?;
+            let (known, pairs) = others::come(membership, (&gate, interrupt), hello, deadline)?;
             (known, pairs, None)
         }
     };
