@@ -79,18 +79,16 @@ pub(super) fn or_tell<T>(result: Result<T>, world: Option<World>) -> Result<(T, 
 /// only one process. The text says what connects them, and why. `options` are the command line's options that
 /// must be equal in all processes, one a line.
 pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<(Option<World>, String)> {
-    let program = format!(
-        "{}
-[options]
-{options}
-{}",
-        config.in_common()?,
-        plan.in_common()
-    );
-    connect(config, &program, |processes| {
+    connect(config, &program(config, plan, options)?, |processes| {
         let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
         Mesh::new(sizes, processes, &[]).map(drop)
     })
+}
+
+/// What must be equal in all processes of a run, with the command line's options, one a line.
+pub(super) fn program(config: &Config, plan: &PipelinePlan, options: &str) -> Result<String> {
+    let (config, plan) = (config.in_common()?, plan.in_common());
+    Ok(format!("{config}\n[options]\n{options}\n{plan}"))
 }
 
 /// Connects to the other processes, if so many can share the run. `program` is what must be equal in all.

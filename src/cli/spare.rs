@@ -8,14 +8,14 @@ use crate::error::{Error, Result};
 use crate::fabric::World;
 
 /// Waits until a process is lost, and then becomes that process: the same command runs again, with its
-/// number. Returns when the run has ended.
-pub(super) fn wait(config: &Config) -> Result<ExitCode> {
+/// number. Returns when the run has ended. `program` is what must be equal in all processes.
+pub(super) fn wait(config: &Config, program: &str) -> Result<ExitCode> {
     let membership = config.spare_membership(&environment())?;
     let known = || {
         // If nobody can read it, it waits all the same.
         let _ = print(&format!("a spare of the run at {}\n", membership.address));
     };
-    match World::stand_by(&membership, known)? {
+    match World::stand_by(&membership, program, known)? {
         None => {
             print("the run has ended\n")?;
             Ok(ExitCode::SUCCESS)

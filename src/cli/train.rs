@@ -140,11 +140,9 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
 
 /// Waits beside a run.
 fn stand_by(args: &Args) -> Result<ExitCode> {
-    let config = match &args.config {
-        Some(path) => Config::load(path, &args.sets)?,
-        None => Config::built_in(&args.sets)?,
-    };
-    spare::wait(&config)
+    let (config, _) = choose(args, Role::Other)?;
+    let program = processes::program(&config, &compose::plan(&config)?, &args.in_common())?;
+    spare::wait(&config, &program)
 }
 
 /// What is printed after the last step, besides what the run itself prints.

@@ -272,6 +272,11 @@ impl Error {
         }
     }
 
+    /// Whether a process was asked to end while a run waited for one that takes the place of a lost one.
+    pub(crate) fn is_end_of_wait(&self) -> bool {
+        matches!(self, Self::Restart(error) if matches!(**error, RestartError::WaitEnded { .. }))
+    }
+
     /// Whether the call ended while ranks were still at work in it.
     pub(crate) fn is_left_early(&self) -> bool {
         matches!(self, Self::Call(error)

@@ -46,6 +46,29 @@ pub enum RestartError {
         /// The newest checkpoint.
         checkpoint: Option<PathBuf>,
     },
+    /// A process was asked to end while the run waited for one that takes the place of a lost one.
+    #[error(
+        "process {process} was asked to end while the run waited for one that takes the place of a lost \
+         process"
+    )]
+    WaitEnded {
+        /// The process.
+        process: u32,
+    },
+    /// The run was asked to end while a process was missing.
+    #[error(
+        "{why}: this step cannot end without the lost process, so it is not saved{}",
+        match checkpoint {
+            Some(checkpoint) => format!("; --resume continues from {}", checkpoint.display()),
+            None => ", and there is no checkpoint yet".to_owned(),
+        }
+    )]
+    NotWaitedFor {
+        /// Which process was lost, and which was asked to end.
+        why: String,
+        /// The newest checkpoint.
+        checkpoint: Option<PathBuf>,
+    },
     /// A process was replaced, but its weights were lost.
     #[error(
         "a process and the one that kept a snapshot of it were lost together, and there is no checkpoint yet \
@@ -73,6 +96,9 @@ pub enum RestartError {
          `train.restarts` in the config, or `Membership::replaces` and `PipelineBuilder::restarts` in Rust"
     )]
     CannotRejoin,
+    /// A pipeline was to join its run again, and needs not.
+    #[error("no other process of this run was lost, so there is nothing to join again: go on with it")]
+    NobodyLost,
     /// A stage is not what it was.
     #[error(
         "stage {stage} was built again after a failure, and its parameter `{parameter}` is not what it was: \

@@ -16,6 +16,9 @@ pub(super) struct Again<S: Stage> {
     pub(super) parts: Parts<S>,
     pub(super) snapshots: Snapshots,
     pub(super) interrupt: Interrupt,
+    /// The processes that were lost when this one tried to join again, and could not. `None`: it has not left
+    /// its run.
+    pub(super) lost: Option<Vec<u32>>,
     /// How often processes may be replaced.
     pub(super) most: u32,
     /// How long to wait for one that takes the place of another.
@@ -43,6 +46,7 @@ impl<S: Stage> Again<S> {
             parts,
             snapshots: Snapshots::every(restarts.snapshot_every.into()),
             interrupt: Interrupt::default(),
+            lost: None,
             most: restarts.most,
             waits,
         })

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 use super::again::{Again, Rejoined};
 use super::launch::launch;
 use super::metrics;
-use super::on_its_way::Beside;
 use super::parts::Parts;
 use super::running::Pipeline;
 use crate::error::{Error, RestartError, Result};
@@ -38,7 +37,7 @@ impl<S: Stage> Again<S> {
             && let Some(lost) = error.lost_process()
         {
             let lost = vec![lost];
-            launched = (self.join)(&lost).and_then(|world| self.launch_in(world, lost));
+            launched = (self.join)(&lost, &self.interrupt).and_then(|world| self.launch_in(world, lost));
         }
         launched.map(|mut pipeline| {
             pipeline.again = Some(self);
@@ -66,12 +65,18 @@ impl<S: Stage> Pipeline<S> {
     /// Whether [`Pipeline::rejoin`] can help after this failure: another process was lost, this one can join
     /// its run again, and process 0 is there, to which all connect.
     pub fn may_rejoin(&self, failure: &Error) -> bool {
-        if self.again.is_none() || !failure.is_echo() {
+        let Some(again) = self.again.as_ref().filter(|_| failure.is_echo()) else {
             return false;
-        }
-        let mut lost = self.ranks.peers().lost();
+        };
+        let mut lost = self.lost(again);
         lost.extend(failure.lost_process());
         !lost.is_empty() && !lost.contains(&0)
+    }
+
+    /// The processes that were lost, as far as this one knows.
+    fn lost(&self, again: &Again<S>) -> Vec<u32> {
+        // All connections have ended since this process left.
+        again.lost.clone().unwrap_or_else(|| self.ranks.peers().lost())
     }
 
     /// Joins the run again after another process was lost, when that one has been started again with its
@@ -103,18 +108,26 @@ impl<S: Stage> Pipeline<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RestartError::CannotRejoin`] if this pipeline cannot; otherwise as for
+    /// [`RestartError::CannotRejoin`] if this pipeline cannot, [`RestartError::NobodyLost`] if no process was
+    /// lost; otherwise as for
     /// [`World::join`] and [`PipelineBuilder::launch`](super::PipelineBuilder::launch).
     /// It may be called again if another process was lost meanwhile: see [`Pipeline::may_rejoin`].
     pub fn rejoin(&mut self) -> Result<Rejoined> {
         let mut again = self.again.take().ok_or(RestartError::CannotRejoin)?;
-        let lost = self.ranks.peers().lost();
-        self.ranks.leave(lost.first().copied().unwrap_or_default());
-        self.loaders.clear();
-        self.beside = Beside::default();
-        let launched = (again.join)(&lost).and_then(|world| again.launch_in(world, lost));
+        let lost = self.lost(&again);
+        if again.lost.is_none() {
+            let Some(first) = lost.first() else {
+                self.again = Some(again);
+                return Err(RestartError::NobodyLost.into());
+            };
+            self.end_writing();
+            self.ranks.leave(*first);
+            self.loaders.clear();
+        }
+        let launched = (again.join)(&lost, &again.interrupt).and_then(|world| again.launch_in(world, lost));
         match launched {
             Ok(mut pipeline) => {
+                again.lost = None;
                 pipeline.again = Some(again);
                 pipeline.known_steps = self.known_steps;
                 metrics::rejoined();
@@ -122,6 +135,7 @@ impl<S: Stage> Pipeline<S> {
                 Ok(self.rejoined.clone().unwrap_or_default())
             }
             Err(error) => {
+                again.lost = Some(error.lost_process().into_iter().collect());
                 self.again = Some(again);
                 Err(error)
             }

@@ -34,13 +34,17 @@ impl<S: Stage> Session<'_, S> {
     pub(super) fn rejoin(&mut self, mut failure: Error) -> Result<()> {
         let (step, since) = (self.done(), Instant::now());
         loop {
+            let why = failure.to_string();
             self.allow(failure, step)?;
-            self.rejoining.pause();
+            self.rejoining.pause(&self.interrupt);
             let joined = self.pipeline.rejoin().and_then(|_| self.go_on());
             match joined {
                 Ok(checkpoint) => {
                     self.tell_return(step, checkpoint, since);
                     return Ok(());
+                }
+                Err(error) if error.is_end_of_wait() => {
+                    return Err(self.not_waited_for(&format!("{why}; {error}")));
                 }
                 Err(error) => failure = error,
             }
@@ -50,7 +54,7 @@ impl<S: Stage> Session<'_, S> {
     /// Counts a loss, and tells it.
     fn allow(&mut self, failure: Error, step: u64) -> Result<()> {
         let most = self.pipeline.most_rejoins();
-        if most == 0 || self.interrupt.is_requested() || !self.pipeline.may_rejoin(&failure) {
+        if most == 0 || !self.pipeline.may_rejoin(&failure) {
             return Err(match failure.lost_process() {
                 Some(0) if most > 0 => RestartError::FirstLost {
                     checkpoint: self.dir.last().ok().flatten(),
@@ -76,6 +80,15 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Loss(&loss));
         self.note(&loss.to_string());
         Ok(())
+    }
+
+    /// The run was asked to end. So it does not wait for a process that takes the place of a lost one.
+    fn not_waited_for(&self, why: &str) -> Error {
+        RestartError::NotWaitedFor {
+            why: why.to_owned(),
+            checkpoint: self.dir.last().ok().flatten(),
+        }
+        .into()
     }
 
     /// With all other processes: what the run must know to go on. Returns the steps done in the checkpoint

@@ -1,16 +1,20 @@
 //! What a run needs to go on after a process was lost.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::best::BestSoFar;
 use super::told::Told;
+use crate::interrupt::Interrupt;
 
 /// The pause before the run goes on after its second loss. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// The longest pause.
 const LONGEST: Duration = Duration::from_secs(5);
+
+/// The time between two looks for an interrupt.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The settings that must be equal in all processes, by name.
 pub(super) type InCommon = Vec<(String, String)>;
@@ -48,10 +52,14 @@ impl Rejoining {
         self.bests.iter().rev().find(was).cloned().unwrap_or_default()
     }
 
-    /// Waits before the next of several losses is made good.
-    pub(super) fn pause(&self) {
-        if let Some(doubled) = self.losses.checked_sub(2) {
-            thread::sleep(PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST));
+    /// Waits before the next of several losses is made good, but not after an interrupt.
+    pub(super) fn pause(&self, interrupt: &Interrupt) {
+        let Some(doubled) = self.losses.checked_sub(2) else {
+            return;
+        };
+        let until = Instant::now() + PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST);
+        while Instant::now() < until && !interrupt.is_requested() {
+            thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         }
     }
 }

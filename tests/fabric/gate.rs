@@ -175,8 +175,8 @@ pub(crate) fn hello() -> Value {
         Sha256::digest(program).into()
     });
     json!({ "Hello": {
-        "processes": 2, "address": "127.0.0.1:9", "version": env!("CARGO_PKG_VERSION"),
-        "binary": binary, "program": PROGRAM
+        "processes": 2, "address": "127.0.0.1:9",
+        "alike": { "version": env!("CARGO_PKG_VERSION"), "binary": binary, "program": PROGRAM }
     } })
 }
 

@@ -28,7 +28,9 @@ mod runs;
 mod secrets;
 mod servers;
 mod sizes;
+mod spares;
 mod stalls;
+mod throttled;
 mod training;
 
 use std::fs;

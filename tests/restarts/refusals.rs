@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pipewright::error::{LaunchError, RestartError, Synchronous};
+use pipewright::fabric::{Membership, World};
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::Mlp;
 use pipewright::{Error, Pipeline, SyncMode};
 
 use super::common::{RandomRows, recipe};
 use super::failing::{Failing, Faults, How};
+use super::worlds::{free_address, in_processes_like, place};
 use super::{builder, named};
 
 #[test]
@@ -98,4 +100,29 @@ fn a_builder_that_builds_something_else_is_told() {
         "stage 0 was built again after a failure, and its parameter `fc0.weight` is not what it was: its \
          builder must build the same each time"
     );
+}
+
+#[test]
+fn a_run_that_has_lost_nobody_cannot_be_joined_again() {
+    let launch = |world: World| {
+        let builder = builder(&recipe(2, false, 3), named("1f1b", 2, 3), &[], 2);
+        builder.world(world).launch().expect("it starts")
+    };
+    for replaces in [true, false] {
+        let first = Membership {
+            replaces,
+            ..place(2, free_address())
+        };
+        let expected = match replaces {
+            true => "no other process of this run was lost",
+            false => "this process cannot join its run again",
+        };
+        in_processes_like(&first, |world| {
+            let mut pipeline = launch(world);
+            pipeline.step().expect("it trains");
+            let error = pipeline.rejoin().expect_err("nobody was lost").to_string();
+            assert!(error.starts_with(expected), "{error}");
+            pipeline.step().expect("it goes on");
+        });
+    }
 }

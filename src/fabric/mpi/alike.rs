@@ -56,8 +56,9 @@ pub(super) fn compare(mpi: &Mpi, place: [u32; 2], program: &str) -> Result<()> {
 }
 
 fn objection(first: &Hello, process: u32, other: &Hello) -> Option<String> {
+    let who = format!("process {process}");
     if first.binary != other.binary || first.version != other.version {
-        return Some(other_build(process, [&first.version, &other.version]));
+        return Some(other_build(&who, [&first.version, &other.version]));
     }
-    other_program(process, &first.program, &other.program)
+    other_program(&who, &first.program, &other.program)
 }

@@ -16,26 +16,24 @@ pub(in crate::fabric) fn binary() -> &'static [u8; 32] {
     })
 }
 
-/// Says that a process runs another program file than process 0. `versions` are those of process 0 and of
-/// that process.
-pub(in crate::fabric) fn other_build(process: u32, versions: [&str; 2]) -> String {
+/// Says that `who` runs another program file than process 0. `versions` are those of process 0 and of the
+/// other one.
+pub(in crate::fabric) fn other_build(who: &str, versions: [&str; 2]) -> String {
     let [own, version] = [versions[0], &plain(versions[1])];
     if version == own {
-        return format!(
-            "process {process} runs another build of the program: start the same file everywhere"
-        );
+        return format!("{who} runs another build of the program: start the same file everywhere");
     }
     format!(
-        "process {process} runs version {version} of the program, process 0 version {own}: start the same \
+        "{who} runs version {version} of the program, process 0 version {own}: start the same \
          file everywhere"
     )
 }
 
-/// Says how the program of a process, such as its config, differs from that of process 0, if it does.
-pub(in crate::fabric) fn other_program(process: u32, first: &str, other: &str) -> Option<String> {
+/// Says how the program of `who`, such as its config, differs from that of process 0, if it does.
+pub(in crate::fabric) fn other_program(who: &str, first: &str, other: &str) -> Option<String> {
     let difference = difference(first, other)?;
     Some(format!(
-        "process {process} was started with another config: {difference}; start all with the same config \
+        "{who} was started with another config: {difference}; start all with the same config \
          and options"
     ))
 }

@@ -15,6 +15,7 @@ use super::reader::{Between, Deliveries, Reader};
 use crate::error::{Error, Result};
 use crate::fabric::WireFrame;
 use crate::fabric::feed::Feed;
+use crate::interrupt::Interrupt;
 use crate::mesh::Mesh;
 
 /// Connected processes that run the same program with the same config. Each will hold its own ranks.
@@ -39,8 +40,8 @@ pub struct World {
     goes_on: bool,
 }
 
-/// Joins a run again. It is given the processes that were lost.
-pub(crate) type JoinAgain = Arc<dyn Fn(&[u32]) -> Result<World> + Send + Sync>;
+/// Joins a run again. It is given the processes that were lost, and what may end the wait for others.
+pub(crate) type JoinAgain = Arc<dyn Fn(&[u32], &Interrupt) -> Result<World> + Send + Sync>;
 
 impl World {
     /// The processes at the other ends of these lines. `deadline`: see [`World::deadline`].

@@ -11,7 +11,7 @@ use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
 use crate::fabric::processes::{Aside, Lines, ReadsFrames, StartsReaders, inlet};
-use crate::interrupt::before_ranks;
+use crate::interrupt::{Interrupt, before_ranks};
 
 /// A longer deadline is cut to this: an `Instant` cannot be far in the future.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -29,15 +29,20 @@ impl World {
         join(membership, program, None)
     }
 
-    /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. It calls
-    /// `known` when process 0 knows this spare. Returns
-    /// the number of a process that was lost, and how many processes there are: whoever calls this then joins
-    /// with that number. `None` when the run has ended. `process` and `processes` of the membership do not
-    /// count.
+    /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. What
+    /// it will join with is `program`: see [`World::join`]. It calls `known` when process 0 knows this spare.
+    /// Returns the number of a process that was lost, and how many processes there are: whoever calls this
+    /// then joins with that number. `None` when the run has ended. `process` and `processes` of the
+    /// membership do not count.
     ///
     /// # Errors
-    /// As for [`World::join`]; also when process 0 was lost.
-    pub fn stand_by(membership: &Membership, known: impl FnOnce()) -> Result<Option<[u32; 2]>> {
+    /// As for [`World::join`]: a spare that differs from the run is refused as soon as process 0 knows it.
+    /// Also when process 0 was lost.
+    pub fn stand_by(
+        membership: &Membership,
+        program: &str,
+        known: impl FnOnce(),
+    ) -> Result<Option<[u32; 2]>> {
         let membership = &Membership {
             process: u32::MAX,
             deadline: membership.deadline.min(YEAR),
@@ -45,7 +50,7 @@ impl World {
         };
         let deadline = Instant::now() + membership.deadline;
         let does = format!("waiting as a spare of the run at {}", membership.address);
-        before_ranks(does, || bootstrap::stand_by(membership, known, deadline))
+        before_ranks(does, || bootstrap::stand_by(membership, program, known, deadline))
     }
 }
 
@@ -86,9 +91,14 @@ fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Resul
     }
     let (membership, program, run) = (membership.clone(), program.to_owned(), joined.first);
     let door = Mutex::new(joined.door);
-    let again = move |lost: &[u32]| {
-        let door = door.lock().unwrap_or_else(PoisonError::into_inner).take();
-        join(&membership, &program, Some(Back { run, lost, door }))
+    let again = move |lost: &[u32], interrupt: &Interrupt| {
+        let back = Back {
+            run,
+            lost,
+            door: door.lock().unwrap_or_else(PoisonError::into_inner).take(),
+            interrupt,
+        };
+        join(&membership, &program, Some(back))
     };
     Ok(world.with_return(Arc::new(again), joined.goes_on))
 }

@@ -8,12 +8,16 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::message::{Hello, Message, receive};
+use super::message::{Alike, Hello, Message, receive};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
+use crate::interrupt::Interrupt;
 
 /// How often to look for new connections, and for what they say, while processes connect.
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// How often to look whether this process was asked to end, while nothing else can happen.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// How long a process may take at least to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,6 +33,8 @@ pub(super) enum Event {
     Unproven(u32),
     /// A message from a known process, or the end of its connection.
     Said(u32, io::Result<Message>),
+    /// This process was asked to end.
+    Interrupted,
 }
 
 /// A new connection of a process that belongs to the run.
@@ -40,6 +46,8 @@ pub(super) struct Arrival {
     pub(super) tls: bool,
     /// What it says, if it joins the run.
     pub(super) hello: Option<Hello>,
+    /// What it would join with, if it is a spare.
+    pub(super) spare: Option<Alike>,
 }
 
 /// Waits for new connections and for known processes, all at once.
@@ -50,6 +58,7 @@ pub(super) struct Acceptor {
     tell: Sender<Event>,
     events: Receiver<Event>,
     pause: Duration,
+    interrupt: Interrupt,
 }
 
 impl Acceptor {
@@ -63,6 +72,7 @@ impl Acceptor {
             tell,
             events,
             pause: PAUSE,
+            interrupt: Interrupt::default(),
         })
     }
 
@@ -74,11 +84,12 @@ impl Acceptor {
     /// From now on only takes in who joins the run or waits beside it, and looks less often.
     pub(super) fn rest(&mut self, pause: Duration) {
         (self.gate.run, self.pause) = (None, pause);
+        self.interrupt = Interrupt::default();
     }
 
-    /// From now on looks as often as while processes connect.
-    pub(super) fn wake(&mut self) {
-        self.pause = PAUSE;
+    /// From now on looks as often as while processes connect, until this interrupt.
+    pub(super) fn wake(&mut self, interrupt: Interrupt) {
+        (self.pause, self.interrupt) = (PAUSE, interrupt);
     }
 
     /// Forgets all connections so far.
@@ -103,9 +114,26 @@ impl Acceptor {
         thread::Builder::new().spawn(hear).map(|_| ())
     }
 
+    /// The next message of a process that is reported, or `None` when the deadline passes. Nobody else is
+    /// taken in meanwhile.
+    pub(super) fn said(&self, deadline: Instant) -> Option<Event> {
+        while Instant::now() < deadline {
+            if self.interrupt.is_requested() {
+                return Some(Event::Interrupted);
+            }
+            if let Ok(event) = self.events.recv_timeout(LOOK) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
     /// The next event, or `None` when the deadline passes.
     pub(super) fn next(&mut self, deadline: Instant) -> Option<Event> {
         while Instant::now() < deadline {
+            if self.interrupt.is_requested() {
+                return Some(Event::Interrupted);
+            }
             if let Ok(event) = self.events.recv_timeout(self.pause) {
                 return Some(event);
             }
@@ -163,12 +191,13 @@ fn arrival(channel: Channel, talk: &Talk, gate: &Gate, deadline: Instant) -> Res
         true => secured(channel, talk, gate, Side::Listens, deadline)?,
         false => channel,
     };
-    let hello = match purpose {
-        Purpose::Join if is_alike => match receive(&channel, deadline)? {
-            Message::Hello(hello) => Some(hello),
-            _ => return Err(io::Error::from(ErrorKind::InvalidData).into()),
-        },
-        _ => None,
+    let speaks = is_alike && matches!(purpose, Purpose::Join | Purpose::Spare);
+    let said = speaks.then(|| receive(&channel, deadline)).transpose()?;
+    let (hello, spare) = match (purpose, said) {
+        (_, None) => (None, None),
+        (Purpose::Join, Some(Message::Hello(hello))) => (Some(hello), None),
+        (Purpose::Spare, Some(Message::Spare(spare))) => (None, Some(spare)),
+        _ => return Err(io::Error::from(ErrorKind::InvalidData).into()),
     };
     Ok(Arrival {
         channel: Arc::new(channel),
@@ -176,5 +205,6 @@ fn arrival(channel: Channel, talk: &Talk, gate: &Gate, deadline: Instant) -> Res
         purpose,
         tls,
         hello,
+        spare,
     })
 }

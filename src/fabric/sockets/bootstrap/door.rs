@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Arrival, Event};
-use super::message::{Message, send};
+use super::alike::other_tls;
+use super::message::{Alike, Message, send};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::Purpose;
 
@@ -18,6 +19,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a spare may take to read a message.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Who is told of differences.
+const SPARE: &str = "this spare";
+
 /// The most spares.
 const MOST: usize = 64;
 
@@ -26,6 +30,8 @@ pub(super) struct Waiting {
     /// Where it is.
     pub(super) at: SocketAddr,
     pub(super) acceptor: Acceptor,
+    /// What a spare must have too.
+    alike: Alike,
     pub(super) spares: Vec<Arc<Channel>>,
     /// Those that have come too early.
     pub(super) early: Vec<Arrival>,
@@ -39,10 +45,11 @@ pub(in crate::fabric::sockets) struct Door {
 }
 
 impl Waiting {
-    pub(super) fn at(at: SocketAddr, acceptor: Acceptor) -> Self {
+    pub(super) fn at(at: SocketAddr, acceptor: Acceptor, alike: Alike) -> Self {
         Self {
             at,
             acceptor,
+            alike,
             spares: Vec::new(),
             early: Vec::new(),
         }
@@ -50,18 +57,28 @@ impl Waiting {
 
     /// Takes in somebody who has come while the processes were not connecting.
     pub(super) fn take(&mut self, arrival: Arrival) {
+        match arrival.purpose {
+            Purpose::Spare => self.take_spare(&arrival),
+            Purpose::Join => self.early.push(arrival),
+            // Its connection is closed.
+            Purpose::Data | Purpose::Watch => {}
+        }
+    }
+
+    /// A spare that could not take any place is told so now, and not when a process is lost.
+    fn take_spare(&mut self, arrival: &Arrival) {
         if self.spares.len() == MOST {
             self.spares.retain(|spare| !spare.has_gone());
         }
-        match arrival.purpose {
-            Purpose::Spare if self.spares.len() < MOST => {
-                if send(&arrival.channel, &Message::Known, Instant::now() + PATIENCE).is_ok() {
-                    self.spares.push(arrival.channel);
-                }
-            }
-            Purpose::Join => self.early.push(arrival),
-            // Its connection is closed.
-            Purpose::Spare | Purpose::Data | Purpose::Watch => {}
+        let cause = match &arrival.spare {
+            None => Some(other_tls(SPARE, arrival.tls)),
+            Some(_) if self.spares.len() == MOST => Some(format!("{MOST} spares wait already")),
+            Some(spare) => self.alike.difference(SPARE, spare),
+        };
+        let answer = cause.map_or(Message::Known, Message::Refused);
+        let told = send(&arrival.channel, &answer, Instant::now() + PATIENCE);
+        if let (Ok(()), Message::Known) = (told, answer) {
+            self.spares.push(Arc::clone(&arrival.channel));
         }
     }
 
@@ -87,7 +104,6 @@ impl Door {
                     waiting.take(arrival);
                 }
             }
-            waiting.acceptor.wake();
             waiting
         };
         let thread = thread::Builder::new().name("door".to_owned()).spawn(wait)?;

@@ -12,10 +12,11 @@ use super::door::Waiting;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{FabricError, Result, SecretError};
+use crate::error::{Error, FabricError, RestartError, Result, SecretError};
 use crate::fabric::processes::{other_build, plain};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Purpose};
+use crate::interrupt::Interrupt;
 
 /// The longest time between two looks at who is missing.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -47,12 +48,13 @@ struct Gathering<'a> {
 /// and `waiting`: if the run goes on after a loss.
 pub(super) fn gather(
     membership: &Membership,
-    gate: Gate,
-    hello: impl FnOnce(SocketAddr) -> Hello,
+    (gate, interrupt): (Gate, Interrupt),
+    hello: impl Fn(SocketAddr) -> Hello,
     (lost, waiting): (&[u32], Option<Waiting>),
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>, Waiting)> {
-    let waiting = waiting.map_or_else(|| listen(membership, gate), Ok)?;
+    let mut waiting = waiting.map_or_else(|| listen(membership, gate, &hello), Ok)?;
+    waiting.acceptor.wake(interrupt);
     let mut gathering = Gathering {
         membership,
         own: hello(waiting.at),
@@ -68,7 +70,7 @@ pub(super) fn gather(
         let joined = gathering.admit_all().and_then(|()| gathering.connect());
         match joined {
             Ok((known, pairs)) => return Ok((known, pairs, gathering.waiting)),
-            Err(_) if gathering.goes_on() && Instant::now() < deadline => gathering.begin_anew(),
+            Err(error) if gathering.begins_anew(&error) => gathering.begin_anew(),
             Err(error) => {
                 gathering.tell_all(&Message::Refused(error.to_string()));
                 gathering.waiting.end();
@@ -79,7 +81,7 @@ pub(super) fn gather(
 }
 
 /// Listens where the membership says.
-fn listen(membership: &Membership, gate: Gate) -> Result<Waiting> {
+fn listen(membership: &Membership, gate: Gate, hello: impl Fn(SocketAddr) -> Hello) -> Result<Waiting> {
     let address = &membership.address;
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: address.clone(),
@@ -87,7 +89,8 @@ fn listen(membership: &Membership, gate: Gate) -> Result<Waiting> {
     };
     let places = places(membership, address.to_socket_addrs().map_err(cannot)?)?;
     let (listener, at) = listen_at(&places).map_err(cannot)?;
-    Ok(Waiting::at(at, Acceptor::new(listener, gate).map_err(cannot)?))
+    let acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
+    Ok(Waiting::at(at, acceptor, hello(at).alike))
 }
 
 impl Gathering<'_> {
@@ -95,6 +98,11 @@ impl Gathering<'_> {
     /// all connect.
     fn goes_on(&self) -> bool {
         self.own.was_in.is_some()
+    }
+
+    /// Whether a run that goes on begins to connect once more, after this error.
+    fn begins_anew(&self, error: &Error) -> bool {
+        self.goes_on() && !error.is_end_of_wait() && Instant::now() < self.deadline
     }
 
     /// A process was lost while all were connecting. All others come again.
@@ -122,6 +130,8 @@ impl Gathering<'_> {
                         self.unproven.insert(process);
                     }
                 }
+                Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
+                Some(Event::Interrupted) => return Err(interrupted(0)),
                 Some(Event::Said(process, _)) if self.goes_on() => self.members[process as usize] = None,
                 Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
                 None if Instant::now() < self.deadline => {}
@@ -165,7 +175,7 @@ impl Gathering<'_> {
         let twice = || format!("two processes came with RANK {process}: give each its own");
         let taken = member.is_some_and(Option::is_some).then(twice);
         let objection = match &arrival.hello {
-            None => Some(other_tls(process, arrival.tls)),
+            None => Some(other_tls(&format!("process {process}"), arrival.tls)),
             Some(hello) => objection(&self.own, process, hello).or(taken),
         };
         match (objection, arrival.hello) {
@@ -215,6 +225,8 @@ impl Gathering<'_> {
                 },
                 Some(Event::Unproven(_)) => {}
                 Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
+                Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
+                Some(Event::Interrupted) => return Err(interrupted(0)),
                 Some(Event::Said(process, Ok(Message::Failed(why)))) => {
                     let cause = format!("process {process}: {}", plain(&why));
                     return Err(FabricError::Refused { cause }.into());
@@ -266,7 +278,7 @@ impl Gathering<'_> {
         let missing: Vec<u32> = missing.collect();
         let note = |process: &u32| match &self.membership.secret {
             Some(_) => format!("a process came that calls itself {process} and does not know the secret"),
-            None => other_build(*process, [&self.own.version; 2]),
+            None => other_build(&format!("process {process}"), [&self.own.alike.version; 2]),
         };
         FabricError::Missing {
             turned_away: self
@@ -281,6 +293,11 @@ impl Gathering<'_> {
             seconds: self.membership.deadline.as_secs_f64(),
         }
     }
+}
+
+/// This process was asked to end.
+fn interrupted(process: u32) -> Error {
+    RestartError::WaitEnded { process }.into()
 }
 
 /// Where process 0 may listen, and the address by which others of its machine know it.

@@ -16,6 +16,8 @@ const LONGEST: u64 = 1 << 20;
 pub(super) enum Message {
     /// To process 0: who joins the run.
     Hello(Hello),
+    /// To process 0: what a spare would join with.
+    Spare(Alike),
     /// From process 0, when all have come: the addresses of all processes, and the number of this run, from
     /// which all make its key. `first` is the number that the run had when it began: it is another one if
     /// processes were lost since, and the run goes on.
@@ -28,6 +30,8 @@ pub(super) enum Message {
     Connected,
     /// To process 0: why this process cannot take part.
     Failed(String),
+    /// To process 0: this process was asked to end. So nobody need wait any more.
+    Interrupted,
     /// From process 0: all processes are connected.
     Ready,
     /// To a spare: process 0 knows it.
@@ -46,14 +50,20 @@ pub(super) struct Hello {
     pub(super) processes: u32,
     /// Where it listens for processes with higher numbers.
     pub(super) address: SocketAddr,
-    /// The version of the engine.
-    pub(super) version: String,
-    /// A hash of its program's file.
-    pub(super) binary: [u8; 32],
-    /// What must be equal in all processes.
-    pub(super) program: String,
+    pub(super) alike: Alike,
     /// The number of the run that it was in, and goes on with.
     pub(super) was_in: Option<[u8; 32]>,
+}
+
+/// What must be equal in all processes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Alike {
+    /// The version of the engine.
+    pub(super) version: String,
+    /// A hash of the program's file.
+    pub(super) binary: [u8; 32],
+    /// The config, and what else must be equal, line by line.
+    pub(super) program: String,
 }
 
 /// Sends a message before the deadline.

@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::gate::{Gate, Key, Secret};
 use crate::error::{FabricError, Result, SecretError};
-use crate::fabric::processes::binary;
+use crate::interrupt::Interrupt;
 pub(super) use door::Door;
-use message::Hello;
+use message::{Alike, Hello};
 
 /// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
@@ -83,6 +83,8 @@ pub(super) struct Back<'a> {
     /// The processes that were lost, as far as this one knows.
     pub(super) lost: &'a [u32],
     pub(super) door: Option<Door>,
+    /// It may end the wait for the others.
+    pub(super) interrupt: &'a Interrupt,
 }
 
 /// Where every process is. All know it once the last one has connected.
@@ -109,19 +111,19 @@ pub(super) fn join(
     }
     let gate = gate(membership)?;
     let was_in = back.as_ref().map(|back| back.run);
+    let interrupt = back.as_ref().map(|back| back.interrupt);
     let hello = |address| Hello {
         processes,
         address,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        binary: *binary(),
-        program: program.to_owned(),
+        alike: Alike::here(program),
         was_in,
     };
     let (known, pairs, door) = match process {
         0 => {
             let lost = back.as_ref().map_or(&[][..], |back| back.lost);
             let waiting = back.and_then(|back| back.door?.close());
-            let gathered = first::gather(membership, gate, hello, (lost, waiting), deadline)?;
+            let interrupt = interrupt.cloned().unwrap_or_default();
+            let gathered = first::gather(membership, (gate, interrupt), hello, (lost, waiting), deadline)?;
             let (known, pairs, waiting) = gathered;
             let door = membership.replaces.then(|| Door::open(waiting)).transpose();
             let door = door.map_err(|source| FabricError::CannotListen {
@@ -131,7 +133,7 @@ pub(super) fn join(
             (known, pairs, door)
         }
         _ => {
-            let (known, pairs) = others::come(membership, &gate, hello, deadline)?;
+            let (known, pairs) = others::come(membership, (&gate, interrupt), hello, deadline)?;
             (known, pairs, None)
         }
     };
@@ -151,10 +153,17 @@ pub(super) fn join(
 /// number and how many there are; `None` when the run has ended.
 pub(super) fn stand_by(
     membership: &Membership,
+    program: &str,
     known: impl FnOnce(),
     deadline: Instant,
 ) -> Result<Option<[u32; 2]>> {
-    spare::stand_by(membership, &gate(membership)?, known, deadline)
+    spare::stand_by(
+        membership,
+        &gate(membership)?,
+        Alike::here(program),
+        known,
+        deadline,
+    )
 }
 
 /// What a process of this membership proves itself by.

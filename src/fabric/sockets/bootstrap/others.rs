@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Event};
 use super::alike::other_tls;
-use super::message::{Hello, Message, receive, send};
+use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::reach::reach;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{Error, FabricError, Result, SecretError};
+use crate::error::{Error, FabricError, RestartError, Result, SecretError};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side};
+use crate::interrupt::Interrupt;
 
 /// The pause before all connect anew.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -23,15 +24,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long one of several addresses may be silent.
 const ONE_ADDRESS: Duration = Duration::from_secs(2);
 
-/// The addresses of all processes, and the connections to the others.
+/// The addresses of all processes, and the connections to the others. With an `interrupt`, this process joins
+/// its run again: it may be asked to end meanwhile, and process 0 listens all the time, unless it has ended.
 pub(super) fn come(
     membership: &Membership,
-    gate: &Gate,
+    (gate, interrupt): (&Gate, Option<&Interrupt>),
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
     loop {
-        match come_once(membership, gate.clone(), &hello, deadline) {
+        match come_once(membership, (gate.clone(), interrupt), &hello, deadline) {
             Err(error) if membership.replaces && comes_again(&error) && Instant::now() < deadline => {
                 thread::sleep(PAUSE);
             }
@@ -52,11 +54,16 @@ fn comes_again(error: &Error) -> bool {
 
 fn come_once(
     membership: &Membership,
-    mut gate: Gate,
+    (gate, interrupt): (Gate, Option<&Interrupt>),
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let first = Arc::new(reach_first(membership, &gate, Purpose::Join, deadline)?);
+    let first = Arc::new(reach_first(
+        membership,
+        (&gate, interrupt),
+        Purpose::Join,
+        deadline,
+    )?);
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: "a free port".to_owned(),
         source: Arc::new(source),
@@ -69,29 +76,46 @@ fn come_once(
     };
     let listener = TcpListener::bind((own, 0)).map_err(cannot)?;
     let hello = hello(listener.local_addr().map_err(cannot)?);
-    let known = introduce(membership, &first, hello, deadline)?;
-    gate.run = Some(gate.key.of_run(&known.run));
+    let key = gate.key.clone();
     let mut acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
-    acceptor.hear(0, &first, deadline + GRACE).map_err(cannot)?;
+    acceptor.wake(interrupt.cloned().unwrap_or_default());
+    let hear = |acceptor: &Acceptor| acceptor.hear(0, &first, deadline + GRACE).map_err(cannot);
+    hear(&acceptor)?;
+    let known = introduce(membership, (&first, &acceptor), hello, deadline)?;
+    acceptor.open(key.of_run(&known.run));
+    hear(&acceptor)?;
     let at = first.there().map_err(cannot)?;
     let mut table = Table::new(membership.process, membership.processes, at);
-    let connected = connect(&mut acceptor, &mut table, &known, deadline);
-    if let Err(error) = &connected {
+    let connected = connect(membership, (&first, &mut acceptor), &mut table, &known, deadline);
+    if let Err(error) = &connected
+        && !error.is_end_of_wait()
+    {
         // If process 0 has gone, it has told the others why.
         let _ = send(&first, &Message::Failed(error.to_string()), deadline + GRACE);
     }
     connected?;
     let told = send(&first, &Message::Connected, deadline + GRACE);
     told.map_err(|error| unheard(membership, error))?;
-    wait_until_ready(&mut acceptor, deadline + GRACE)?;
+    wait_until_ready(membership, (&first, &mut acceptor), deadline + GRACE)?;
     Ok((known, table.lines()))
 }
 
 /// Says hello to process 0, and waits until it has heard all and tells their addresses.
-fn introduce(membership: &Membership, first: &Channel, hello: Hello, deadline: Instant) -> Result<Known> {
+fn introduce(
+    membership: &Membership,
+    (first, acceptor): (&Channel, &Acceptor),
+    hello: Hello,
+    deadline: Instant,
+) -> Result<Known> {
     let deadline = deadline + GRACE;
-    let said = send(first, &Message::Hello(hello), deadline).and_then(|()| receive(first, deadline));
+    let told = send(first, &Message::Hello(hello), deadline);
+    let said = told.and_then(|()| match acceptor.said(deadline) {
+        Some(Event::Said(_, said)) => said,
+        Some(Event::Interrupted) => Ok(Message::Interrupted),
+        Some(Event::Came(_) | Event::Unproven(_)) | None => Err(ErrorKind::TimedOut.into()),
+    });
     match said {
+        Ok(Message::Interrupted) => Err(interrupted(membership, first)),
         Ok(Message::Welcome {
             addresses,
             run,
@@ -108,7 +132,13 @@ fn introduce(membership: &Membership, first: &Channel, hello: Hello, deadline: I
 }
 
 /// Connects to the processes with lower numbers, and waits for those with higher ones.
-fn connect(acceptor: &mut Acceptor, table: &mut Table, known: &Known, deadline: Instant) -> Result<()> {
+fn connect(
+    membership: &Membership,
+    (first, acceptor): (&Channel, &mut Acceptor),
+    table: &mut Table,
+    known: &Known,
+    deadline: Instant,
+) -> Result<()> {
     table.reach_lower(known, acceptor.gate(), deadline)?;
     loop {
         let processes = table.missing();
@@ -119,6 +149,7 @@ fn connect(acceptor: &mut Acceptor, table: &mut Table, known: &Known, deadline: 
             Some(Event::Came(arrival)) => table.take(arrival),
             Some(Event::Unproven(_)) => {}
             Some(Event::Said(_, said)) => ready(said)?,
+            Some(Event::Interrupted) => return Err(interrupted(membership, first)),
             None => {
                 let process = table.process();
                 return Err(FabricError::NotConnected { process, processes }.into());
@@ -128,10 +159,15 @@ fn connect(acceptor: &mut Acceptor, table: &mut Table, known: &Known, deadline: 
 }
 
 /// Waits until process 0 says that all are connected.
-fn wait_until_ready(acceptor: &mut Acceptor, deadline: Instant) -> Result<()> {
+fn wait_until_ready(
+    membership: &Membership,
+    (first, acceptor): (&Channel, &mut Acceptor),
+    deadline: Instant,
+) -> Result<()> {
     loop {
         match acceptor.next(deadline) {
             Some(Event::Said(_, said)) => return ready(said),
+            Some(Event::Interrupted) => return Err(interrupted(membership, first)),
             // All have connected already.
             Some(Event::Came(_) | Event::Unproven(_)) => {}
             None => return Err(FabricError::Vanished { process: 0 }.into()),
@@ -146,6 +182,15 @@ fn ready(said: io::Result<Message>) -> Result<()> {
         Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
         Ok(_) | Err(_) => Err(FabricError::Vanished { process: 0 }.into()),
     }
+}
+
+/// This process was asked to end. Process 0 tells all others, which need not wait any more.
+fn interrupted(membership: &Membership, first: &Channel) -> Error {
+    // If it has gone, nobody waits.
+    let _ = send(first, &Message::Interrupted, Instant::now() + GRACE);
+    first.close();
+    let process = membership.process;
+    RestartError::WaitEnded { process }.into()
 }
 
 fn foreign(address: &str) -> FabricError {
@@ -170,28 +215,48 @@ pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError 
     }
 }
 
-/// Connects to process 0 once it listens, for this purpose.
+/// Connects to process 0 once it listens, for this purpose. With an `interrupt` it listens already, unless it
+/// has ended.
 pub(super) fn reach_first(
     membership: &Membership,
-    gate: &Gate,
+    (gate, interrupt): (&Gate, Option<&Interrupt>),
     purpose: Purpose,
     deadline: Instant,
 ) -> Result<Channel> {
     let address = &membership.address;
     let own_only = membership.secret.is_none();
-    let needed = || {
-        FabricError::from(SecretError::Needed {
-            address: address.clone(),
-        })
-    };
     if own_only && leads_away(address) {
-        return Err(needed().into());
+        return Err(needed(address).into());
     }
     let connect = |time| connect_any(address, own_only, time);
+    let asked = || interrupt.is_some_and(Interrupt::is_requested);
+    let has_ended = |error: &io::Error| interrupt.is_some() && error.kind() == ErrorKind::ConnectionRefused;
+    let goes_on = |error: &io::Error| !asked() && !has_ended(error);
+    let reached = reach((connect, goes_on), gate, (0, purpose), deadline);
+    let (channel, talk) = reached.map_err(|rebuff| match rebuff {
+        Rebuff::Unreached(_) if asked() => {
+            let process = membership.process;
+            RestartError::WaitEnded { process }.into()
+        }
+        Rebuff::Unreached(error) if has_ended(&error) => Error::ProcessGone(0),
+        rebuff => unreached(membership, rebuff),
+    })?;
+    match talk.wants_tls(Side::Listens) == membership.tls {
+        true => Ok(channel),
+        false => Err(FabricError::Refused {
+            cause: other_tls("this process", membership.tls),
+        }
+        .into()),
+    }
+}
+
+/// Why process 0 was not reached.
+fn unreached(membership: &Membership, rebuff: Rebuff) -> Error {
+    let address = &membership.address;
     let has_secret = membership.secret.is_some();
-    let (channel, talk) = reach(connect, gate, (0, purpose), deadline).map_err(|rebuff| match rebuff {
+    let error = match rebuff {
         // Where the name leads may be known only now.
-        Rebuff::Unreached(_) if own_only && leads_away(address) => needed(),
+        Rebuff::Unreached(_) if membership.secret.is_none() && leads_away(address) => needed(address),
         Rebuff::Unreached(error) => FabricError::CannotReach {
             address: address.clone(),
             seconds: membership.deadline.as_secs_f64(),
@@ -205,14 +270,14 @@ pub(super) fn reach_first(
         Rebuff::Impostor => FabricError::from(SecretError::Impostor {
             address: address.clone(),
         }),
-    })?;
-    match talk.wants_tls(Side::Listens) == membership.tls {
-        true => Ok(channel),
-        false => Err(FabricError::Refused {
-            cause: other_tls(membership.process, membership.tls),
-        }
-        .into()),
-    }
+    };
+    error.into()
+}
+
+fn needed(address: &str) -> FabricError {
+    FabricError::from(SecretError::Needed {
+        address: address.to_owned(),
+    })
 }
 
 /// Whether an address leads only to other hosts, or can be reached from them.

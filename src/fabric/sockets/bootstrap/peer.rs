@@ -42,7 +42,7 @@ impl Table {
             };
             for (line, purpose) in LINES.into_iter().enumerate() {
                 let connect = |time| TcpStream::connect_timeout(&address, time);
-                let reached = reach(connect, gate, (peer, purpose), deadline);
+                let reached = reach((connect, |_: &_| true), gate, (peer, purpose), deadline);
                 let (channel, _) = reached.map_err(|rebuff| FabricError::CannotReachPeer {
                     process: peer,
                     address,

@@ -12,9 +12,13 @@ use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side, Talk, knock, sec
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Connects by `connect`, which may take so long, and is let in by the process `to`. Where nobody listens
-/// yet, or where it is sent away because too many have come at once, it comes again until the deadline.
+/// yet, or where it is sent away because too many have come at once, it comes again until the deadline, if it
+/// `goes_on` after such an error.
 pub(super) fn reach(
-    connect: impl Fn(Duration) -> io::Result<TcpStream>,
+    (connect, goes_on): (
+        impl Fn(Duration) -> io::Result<TcpStream>,
+        impl Fn(&io::Error) -> bool,
+    ),
     gate: &Gate,
     to: (u32, Purpose),
     deadline: Instant,
@@ -36,7 +40,7 @@ pub(super) fn reach(
             },
             Err(error) => error,
         };
-        if Instant::now() + PAUSE >= deadline {
+        if !goes_on(&error) || Instant::now() + PAUSE >= deadline {
             return Err(Rebuff::Unreached(error));
         }
         thread::sleep(PAUSE);

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use super::Membership;
-use super::message::{Message, receive};
+use super::message::{Alike, Message, receive, send};
 use super::others::{reach_first, unheard};
 use crate::error::{FabricError, Result};
 use crate::fabric::processes::plain;
@@ -18,11 +18,12 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(super) fn stand_by(
     membership: &Membership,
     gate: &Gate,
+    alike: Alike,
     known: impl FnOnce(),
     deadline: Instant,
 ) -> Result<Option<[u32; 2]>> {
-    let first = reach_first(membership, gate, Purpose::Spare, deadline)?;
-    let mut said = receive(&first, deadline);
+    let first = reach_first(membership, (gate, None), Purpose::Spare, deadline)?;
+    let mut said = send(&first, &Message::Spare(alike), deadline).and_then(|()| receive(&first, deadline));
     if let Ok(Message::Known) = said {
         known();
         said = receive(&first, Instant::now() + YEAR);

@@ -1,0 +1,175 @@
+//! A run that loses processes. It does not end before a test lets it.
+
+use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::thread::JoinHandle;
+
+use super::*;
+
+/// A run with restarts. Process 0 cannot do all of its steps before [`Throttled::free`].
+pub(super) struct Throttled {
+    pub(super) place: Place,
+    pub(super) address: String,
+    size: u32,
+    pub(super) args: Vec<String>,
+    /// By process.
+    pub(super) running: Vec<Option<Started>>,
+    screen: Screen,
+}
+
+/// What process 0 prints.
+enum Screen {
+    /// Nobody reads it, and there is room for few lines.
+    Full(PipeReader),
+    Read(JoinHandle<String>),
+}
+
+/// The steps of these runs.
+const STEPS: &str = "150";
+
+/// The steps of runs with several losses.
+pub(super) const MANY: &str = "train.steps=300";
+
+/// Room in a pipe comes in pieces of so many bytes: for some steps.
+const PAGE: usize = 1 << 12;
+
+/// So many bytes are in a full pipe, less the room for some steps.
+const FILLED: usize = (1 << 16) - PAGE;
+
+impl Throttled {
+    pub(super) fn start(size: u32, sets: &[&str]) -> Self {
+        let mut args: Vec<String> = ["--weights-hash".to_owned()].into();
+        let usual = [
+            "train.restarts=3",
+            "train.snapshot_every=5",
+            "train.validate_every=0",
+            "checkpoint.every=0",
+            "launch.deadline=300",
+        ];
+        let steps = format!("train.steps={STEPS}");
+        for set in usual.iter().chain([&steps.as_str()]).chain(sets) {
+            args.extend(["--set".to_owned(), (*set).to_owned()]);
+        }
+        let (reader, writer) = pipe().unwrap();
+        let mut run = Self {
+            place: Place::new(),
+            address: worlds::free_address(),
+            size,
+            args,
+            running: (0..size).map(|_| None).collect(),
+            screen: Screen::Full(reader),
+        };
+        run.running[0] = Some(run.first(writer));
+        (1..size).for_each(|process| run.begin(process));
+        run
+    }
+
+    pub(super) fn args(&self) -> Vec<&str> {
+        self.args.iter().map(String::as_str).collect()
+    }
+
+    pub(super) fn first(&self, mut writer: PipeWriter) -> Started {
+        writer.write_all(&vec![b'\n'; FILLED]).unwrap();
+        let mut command = self.place.member(0, self.size, &self.address, &self.args());
+        Started(command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Starts a process, or another one in its place.
+    pub(super) fn begin(&mut self, process: u32) {
+        let command = self.place.member(process, self.size, &self.address, &self.args());
+        self.running[process as usize] = Some(Started::new(command));
+    }
+
+    /// Starts a spare.
+    pub(super) fn spare(&self) -> Started {
+        self.spare_with(&[])
+    }
+
+    /// Starts a spare with further options.
+    pub(super) fn spare_with(&self, more: &[&str]) -> Started {
+        let (host, port) = self.address.rsplit_once(':').unwrap();
+        let mut command = self
+            .place
+            .command(&[&self.args()[..], &["--spare"], more].concat());
+        command.env("MASTER_ADDR", host).env("MASTER_PORT", port);
+        Started::new(command)
+    }
+
+    /// Waits until so many steps are done.
+    pub(super) fn await_step(&self, steps: usize) {
+        let metrics = self.place.path("runs/small/metrics.jsonl");
+        let since = Instant::now();
+        while !fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() >= steps) {
+            assert!(since.elapsed() < PATIENCE, "it does not train");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(super) fn kill(&mut self, process: u32) {
+        let mut victim = self.running[process as usize].take().expect("it runs");
+        victim.0.kill().unwrap();
+        victim.0.wait().unwrap();
+    }
+
+    /// Process 0 can print again.
+    pub(super) fn free(&mut self) {
+        if let Screen::Full(reader) = &self.screen {
+            let mut reader = reader.try_clone().unwrap();
+            self.screen = Screen::Read(std::thread::spawn(move || {
+                let mut said = String::new();
+                reader.read_to_string(&mut said).unwrap();
+                said
+            }));
+        }
+    }
+
+    /// Waits until process 0 has said this on its standard error.
+    pub(super) fn await_said(&mut self, words: &str) -> String {
+        self.running[0].as_mut().expect("it runs").await_said(words)
+    }
+
+    /// Waits until the run goes on after a loss. A process that is killed before that is one of two at once.
+    /// Each such wait lets process 0 do more steps: [`MANY`] are enough for three.
+    pub(super) fn await_return(&mut self) {
+        // It may wait for room for a line, and know of no loss yet.
+        if let Screen::Full(reader) = &mut self.screen {
+            reader.read_exact(&mut [0; PAGE]).unwrap();
+        }
+        self.await_said("the run goes on with step");
+    }
+
+    /// How process 0 ends.
+    pub(super) fn end_first(mut self) -> (Place, Ended) {
+        self.running.truncate(1);
+        let (place, mut ended) = self.end();
+        (place, ended.remove(0))
+    }
+
+    /// How all end, by process.
+    pub(super) fn end(mut self) -> (Place, Vec<Ended>) {
+        self.free();
+        let all = self
+            .running
+            .iter_mut()
+            .map(|running| running.take().expect("it runs"));
+        let mut ended: Vec<Ended> = all.map(Started::end).collect();
+        let Screen::Read(reading) = self.screen else {
+            unreachable!("it was freed");
+        };
+        ended[0].stdout = reading.join().unwrap().trim_start().to_owned();
+        (self.place, ended)
+    }
+
+    /// All end well, with the weights of a run without a loss, and each step is told once.
+    #[track_caller]
+    pub(super) fn ends_as_if_nothing_had_happened(self) -> String {
+        let args = self.args.clone();
+        let (place, ended) = self.end();
+        let first = ended.into_iter().map(Ended::done).next().unwrap();
+        let steps = |run: &str| place.numbers(run);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let whole = place.alone(&[&args[..], &["--run-dir", "whole"]].concat()).done();
+        assert_eq!(first.hash(), whole.hash());
+        assert_eq!(steps("runs/small"), steps("whole"));
+        first.stderr
+    }
+}
