@@ -17,6 +17,7 @@ pages! {
     launch: "../book/src/launch.md",
     launch_threads: "../book/src/launch-threads.md",
     layers: "../book/src/layers.md",
+    blocks: "../book/src/blocks.md",
     layers_in_config: "../book/src/layers-in-config.md",
     schedules: "../book/src/schedules.md",
     replicas: "../book/src/replicas.md",

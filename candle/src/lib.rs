@@ -30,7 +30,9 @@
 //!   each update its numbers are copied into candle's variable, once.
 //! * **Weight gradients come with the input gradient**, except those of a [`SplitLinear`]. candle's tape
 //!   makes both at once. So backward-input takes the time of both, backward-weight only adds them, and a
-//!   schedule that splits backward gains nothing. Between the two, the gradients of a micro-batch are held.
+//!   schedule that splits backward gains nothing. The layer says so
+//!   ([`Layer::splits_backward`](pipewright_stages::Layer::splits_backward)), and `auto` keeps backward whole
+//!   there. Between the two, the gradients of a micro-batch are held.
 //!   The matrix of a [`SplitLinear`] has its gradient in backward-weight.
 //! * **What is cut off is an error.** Some fast operations of candle have no gradient, and say nothing: they
 //!   cut the tape. They are `softmax_last_dim`, `layer_norm` and `rms_norm` of `candle_nn::ops`, those of
