@@ -53,7 +53,9 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
     let other = Record::read(whole.path()).expect("a run");
     let path = damaged.path().join(file);
     let (_, seed) = FILES.iter().find(|(name, _)| *name == file).expect("one of them");
-    let scripts = page(&[other.clone()], false).matches("<script").count();
+    let scripts = page(std::slice::from_ref(&other), false)
+        .matches("<script")
+        .count();
     Target {
         name,
         seeds: vec![seed.as_bytes().to_vec()],
@@ -70,7 +72,7 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
         let run = told(Record::read(damaged.path()))?;
         let notices = run.notices().to_vec();
         let pages = [
-            page(&[run.clone()], false),
+            page(std::slice::from_ref(&run), false),
             page(&[other.clone(), run], false),
             page(&[again], true),
         ];
