@@ -9,10 +9,20 @@ use tempfile::TempDir;
 use crate::files::write;
 use crate::{MIB, Target, told};
 
-const LINES: &str = r#"{"step":0,"loss":4.5,"accuracy":0.5,"grad_norm":1.5,"lr":1e-3,"tokens":4096,"seconds":0.5,"tokens_per_second":8192.0,"bubble":0.25,"reducing":0.1,"busy":[0.4,0.3],"waiting":[0.05,0.15],"peak_bytes":[2000000,1000000]}
-{"step":1,"loss":-2.5e-3,"grad_norm":1e30,"lr":0,"tokens":0,"seconds":0,"tokens_per_second":0,"bubble":1,"peak_bytes":[],"validation_loss":3.5,"validation_accuracy":1}
-{"step":2,"loss":2.25,"grad_norm":0.5,"lr":1e-3,"tokens":4096,"seconds":0.25,"tokens_per_second":16384.0,"bubble":0,"busy":[0.4],"waiting":[0.05],"peak_bytes":[3],"loss_step":1,"staleness":1}
-"#;
+const LINES: &str = concat!(
+    r#"{"step":0,"loss":4.5,"accuracy":0.5,"grad_norm":1.5,"lr":1e-3,"tokens":4096,"seconds":0.5,"#,
+    r#""tokens_per_second":8192.0,"bubble":0.25,"reducing":0.1,"busy":[0.4,0.3],"waiting":[0.05,"#,
+    r#"0.15],"peak_bytes":[2000000,1000000]}"#,
+    "\n",
+    r#"{"step":1,"loss":-2.5e-3,"grad_norm":1e30,"lr":0,"tokens":0,"seconds":0,"#,
+    r#""tokens_per_second":0,"bubble":1,"peak_bytes":[],"validation_loss":3.5,"#,
+    r#""validation_accuracy":1}"#,
+    "\n",
+    r#"{"step":2,"loss":2.25,"grad_norm":0.5,"lr":1e-3,"tokens":4096,"seconds":0.25,"#,
+    r#""tokens_per_second":16384.0,"bubble":0,"busy":[0.4],"waiting":[0.05],"peak_bytes":[3],"#,
+    r#""loss_step":1,"staleness":1}"#,
+    "\n",
+);
 
 const ABOUT: &str = r#"{"machine":[["processor","Abacus 9"]],"ranks":[[0,0],[0,1],[1,0]],"memory":[{"weights":1e6,"gradients":1e6,"optimizer":2e6,"copies":0.0,"activations":3e6,"buffers":5e5}],"predicted":{"seconds":0.25,"bubble":0.125},"loss":{"quantity":"nats","target":"token"}}
 "#;
