@@ -26,7 +26,8 @@ const LINES: &str = concat!(
 
 const ABOUT: &str = concat!(
     r#"{"machine":[["processor","Abacus 9"]],"ranks":[[0,0],[0,1],[1,0]],"#,
-    r#""memory":[{"weights":1e6,"gradients":1e6,"optimizer":2e6,"copies":0.0,"activations":3e6,"buffers":5e5}],"#,
+    r#""memory":[{"weights":1e6,"gradients":1e6,"optimizer":2e6,"copies":0.0,"#,
+    r#""activations":3e6,"buffers":5e5}],"#,
     r#""predicted":{"seconds":0.25,"bubble":0.125},"loss":{"quantity":"nats","target":"token"}}"#,
     "\n"
 );
