@@ -17,7 +17,7 @@ use super::blas::WORKSPACE;
 type Result<T> = std::result::Result<T, CublasError>;
 
 /// How many algorithms the heuristics are asked for.
-const MOST: usize = 8;
+const MOST: usize = 16;
 
 /// The algorithms that may compute a product, the one first that cuBLASLt's heuristics prefer. Their order is
 /// the same in every run. The matrices are in cuBLASLt's order, at multiples of `alignment` bytes.

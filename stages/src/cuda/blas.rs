@@ -1,6 +1,6 @@
 //! Matrix products by cuBLASLt.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
@@ -8,6 +8,7 @@ use std::rc::Rc;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{cublasLtHandle_t, cublasStatus_t};
 
+use super::choices::Choices;
 use super::driver;
 use super::library::Library;
 use super::plan::{Operands, Plan};
@@ -88,14 +89,18 @@ pub(super) struct Blas {
     plans: RefCell<HashMap<Product, Rc<Planned>>>,
     /// Plans of products of some rows, by product and alignment.
     of_rows: RefCell<HashMap<(Product, u64), Rc<Plan>>>,
+    /// What is known of the fastest algorithms.
+    choices: Choices,
     /// One workspace serves all products, because they run one after the other on one stream.
     workspace: Memory,
 }
 
-/// A plan, and the choice of its algorithm. Without a trial, the algorithm is the first.
+/// A plan, and the choice of its algorithm. As long as none is known, it is the first.
 #[derive(Debug)]
 struct Planned {
     plan: Plan,
+    /// The fastest algorithm, once it is known.
+    best: Cell<Option<usize>>,
     /// Queued after the first use. It is not there if there is nothing to measure.
     trial: OnceCell<Option<Trial>>,
 }
@@ -109,6 +114,7 @@ impl Blas {
             handle,
             plans: RefCell::default(),
             of_rows: RefCell::default(),
+            choices: Choices::of(gpu.index())?,
             workspace,
         })
     }
@@ -118,8 +124,11 @@ impl Blas {
             return Ok(Rc::clone(planned));
         }
         let plan = self.new_plan(what, ALIGNMENT, device)?;
-        let trial = OnceCell::new();
-        let planned = Rc::new(Planned { plan, trial });
+        let planned = Rc::new(Planned {
+            best: Cell::new(self.choices.best(what, plan.algorithms())),
+            trial: OnceCell::new(),
+            plan,
+        });
         self.plans.borrow_mut().insert(what, Rc::clone(&planned));
         Ok(planned)
     }
@@ -146,16 +155,19 @@ impl Blas {
 
 impl Planned {
     /// The algorithm for the next use.
-    fn algorithm(&self) -> Result<usize> {
-        match self.trial.get() {
-            Some(Some(trial)) => trial.best(),
-            _ => Ok(0),
+    fn algorithm(&self, blas: &Blas, what: Product) -> Result<usize> {
+        if let (None, Some(Some(trial))) = (self.best.get(), self.trial.get())
+            && let Some(best) = trial.best()?
+        {
+            self.best.set(Some(best));
+            blas.choices.learn(what, best, self.plan.algorithms());
         }
+        Ok(self.best.get().unwrap_or(0))
     }
 
-    /// Queues the trial, unless it is queued already.
+    /// Queues the trial, unless it is queued already or its result is known.
     fn measure(&self, blas: &Blas, what: Product, gpu: &Gpu) -> Result<()> {
-        if self.trial.get().is_some() {
+        if self.best.get().is_some() || self.trial.get().is_some() {
             return Ok(());
         }
         let (plan, workspace) = (&self.plan, blas.workspace.at());
@@ -205,7 +217,7 @@ impl Gpu {
         assert!(aligned, "products are of memory aligned to {ALIGNMENT} bytes");
         let blas = self.blas()?;
         let planned = blas.plan(what, Device::Cuda(self.index()))?;
-        let algorithm = planned.algorithm()?;
+        let algorithm = planned.algorithm(blas, what)?;
         let operands = Operands {
             out,
             old: out,

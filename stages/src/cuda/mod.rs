@@ -3,13 +3,12 @@
 //!
 //! A call queues work on the rank's compute stream and returns. Functions that block say so.
 
-use std::env;
-use std::path::PathBuf;
-
 mod algorithms;
 mod attention;
 mod attention_next;
 mod blas;
+mod cache;
+mod choices;
 mod clock;
 mod columns;
 mod driver;
@@ -44,6 +43,7 @@ mod weights;
 
 pub(crate) use attention_next::PastOnGpu;
 pub(crate) use blas::{Product, Start};
+pub use cache::cache_folder;
 pub(crate) use clock::GpuClock;
 pub(crate) use columns::Columns;
 pub(crate) use embedding::ByToken;
@@ -62,16 +62,6 @@ pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};
 pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;
 pub(crate) use weights::Weights;
-
-/// The folder for files that are kept between runs: `pipewright` in the user's cache folder. `None` if the
-/// user has no such folder.
-pub fn cache_folder() -> Option<PathBuf> {
-    let cache = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
-    let cache = cache
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
-    Some(cache.join("pipewright"))
-}
 
 /// An address on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_char};
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io, process, ptr};
+use std::{fs, ptr};
 
 use cudarc::driver::result::{DriverError, module};
 use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUmodule, CUresult};
@@ -14,7 +14,7 @@ use cudarc::nvrtc::result as nvrtc;
 use cudarc::nvrtc::sys as nvrtc_sys;
 use parking_lot::Mutex;
 
-use super::cache_folder;
+use super::cache::{cache_folder, keep};
 use super::driver::failed;
 use super::library::Library;
 use super::source::{OPTIONS, SOURCE};
@@ -137,7 +137,7 @@ fn compiled(architecture: &str, serves: impl Fn(&Code) -> bool) -> Result<Code> 
             let bytes = compile(SOURCE, architecture)?;
             if let Some(file) = &file {
                 // If the code cannot be kept, the next run compiles it again.
-                let _ = keep(file, &bytes);
+                let _ = keep(file, &[&bytes[..], &checksum_of(&bytes)].concat());
             }
             Code {
                 bytes: bytes.into(),
@@ -170,22 +170,11 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
     Some(folder.join(name))
 }
 
-/// The code in a file. `None` if it is not whole.
+/// The code in a file, before its checksum. `None` if it is not whole.
 fn kept(file: &Path) -> Option<Vec<u8>> {
     let mut code = fs::read(file).ok()?;
     let checksum = code.split_off(code.len().checked_sub(CHECKSUM)?);
     (checksum == checksum_of(&code)).then_some(code)
-}
-
-/// Writes the code and its checksum to a temporary file and renames it, so that no other run reads half a
-/// file. Runs of several hosts may share the folder.
-fn keep(file: &Path, code: &[u8]) -> io::Result<()> {
-    let folder = file.parent().expect("a file in a folder");
-    fs::create_dir_all(folder)?;
-    let random = RandomState::new().hash_one(process::id());
-    let partial = file.with_extension(format!("{random:016x}.partial"));
-    fs::write(&partial, [code, &checksum_of(code)].concat())?;
-    fs::rename(partial, file)
 }
 
 fn checksum_of(code: &[u8]) -> [u8; CHECKSUM] {

@@ -5,8 +5,6 @@
 //! process that has ended, and a host that waits does not see that. All algorithms of a choice give the same
 //! bits, so it does not matter at which use the choice is known, nor that ranks may choose differently.
 
-use std::cell::Cell;
-
 use super::blas::{ALIGNMENT, Product, Start};
 use super::driver::{self, Event};
 use super::launch::kernel;
@@ -38,8 +36,6 @@ pub(super) struct Trial {
     /// For each algorithm whether its result differs from the first one's: 1, or 0. It is kept as long as the
     /// trial, because freeing it would wait for the device.
     differ: Pinned,
-    /// The result, once it is known.
-    best: Cell<Option<usize>>,
 }
 
 impl Trial {
@@ -81,7 +77,6 @@ impl Trial {
             algorithms,
             marks: marks.collect::<Result<_>>()?,
             differ: Pinned::new(8 * algorithms)?,
-            best: Cell::new(None),
         })
     }
 
@@ -130,17 +125,14 @@ impl Trial {
         gpu.launch("find_difference", grid(halves.div_ceil(8)), &args)
     }
 
-    /// The fastest algorithm that gives the bits of the first. The first as long as the device is not done.
+    /// The fastest algorithm that gives the bits of the first. `None` as long as the device is not done.
     ///
     /// # Errors
     /// When the driver reports an error of earlier work.
-    pub(super) fn best(&self) -> Result<usize> {
-        if let Some(best) = self.best.get() {
-            return Ok(best);
-        }
+    pub(super) fn best(&self) -> Result<Option<usize>> {
         let last = self.marks.last().expect("there is one before the first run");
         if !last.is_done()? {
-            return Ok(0);
+            return Ok(None);
         }
         let mut best = (0, self.milliseconds(0)?);
         for algorithm in 1..self.algorithms {
@@ -149,8 +141,7 @@ impl Trial {
                 best = (algorithm, time);
             }
         }
-        self.best.set(Some(best.0));
-        Ok(best.0)
+        Ok(Some(best.0))
     }
 
     /// The shortest time of an algorithm.
