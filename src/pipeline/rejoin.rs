@@ -142,6 +142,12 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
+    /// The oldest step to which the processes can return from memory.
+    pub(crate) fn oldest_kept(&self) -> u64 {
+        let again = self.again.as_ref();
+        again.map_or(u64::MAX, |again| again.snapshots.oldest())
+    }
+
     /// How often processes may be replaced.
     pub(crate) fn most_rejoins(&self) -> u32 {
         self.again.as_ref().map_or(0, |again| again.most)

@@ -54,6 +54,11 @@ impl Snapshots {
         self.kept.allow(most);
     }
 
+    /// The step of the oldest one. None is before it.
+    pub(super) fn oldest(&self) -> u64 {
+        self.own.first().map_or(0, |oldest| oldest.stamp.step)
+    }
+
     pub(super) fn is_due(&self, step: u64) -> bool {
         self.own
             .last()

@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+use super::best::Best;
 use super::best::BestSoFar;
 use super::told::Told;
 use crate::interrupt::Interrupt;
@@ -41,9 +43,13 @@ impl Rejoining {
         }
     }
 
-    /// There is a new best checkpoint.
-    pub(super) fn add_best(&mut self, best: &BestSoFar) {
+    /// There is a new best checkpoint. The run never goes back to before `back_to` steps.
+    pub(super) fn add_best(&mut self, best: &BestSoFar, back_to: u64) {
         self.bests.push(best.clone());
+        let is_old = |best: &BestSoFar| best.best.is_none_or(|best| best.step <= back_to);
+        if let Some(newest) = self.bests.iter().rposition(is_old) {
+            self.bests.drain(..newest);
+        }
     }
 
     /// The best checkpoint when so many steps were done.
@@ -60,6 +66,31 @@ impl Rejoining {
         let until = Instant::now() + PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST);
         while Instant::now() < until && !interrupt.is_requested() {
             thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_bests_to_which_a_run_may_go_back_are_kept() {
+        let at = |step| BestSoFar {
+            best: Some(Best {
+                step,
+                validation_loss: 1.0 / step as f64,
+            }),
+            validation: None,
+        };
+        let mut rejoining = Rejoining::new(Vec::new(), BestSoFar::default());
+        for step in 1..1000 {
+            rejoining.add_best(&at(step), step.saturating_sub(7));
+            assert!(rejoining.bests.len() <= 8, "{}", rejoining.bests.len());
+            for done in step.saturating_sub(7)..=step {
+                let expected = if done == 0 { BestSoFar::default() } else { at(done) };
+                assert_eq!(rejoining.best_at(done).best, expected.best);
+            }
         }
     }
 }

@@ -262,7 +262,9 @@ impl<S: Stage> Session<'_, S> {
             validation_loss,
         });
         if best {
-            self.rejoining.add_best(&self.best);
+            let saved = self.saving.saved.unwrap_or(u64::MAX);
+            let back_to = saved.min(self.pipeline.oldest_kept());
+            self.rejoining.add_best(&self.best, back_to);
         }
         if self.rejoining.told.validations.is_new(step) {
             self.listeners.tell(&Event::Validation {

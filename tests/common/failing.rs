@@ -18,6 +18,8 @@ use pipewright::stages::{
 pub enum How {
     Fails,
     Panics,
+    /// The process ends at once.
+    Dies,
 }
 
 /// Counts calls, and says which of them fail. A call counts again when it is repeated after a failure.
@@ -25,6 +27,8 @@ pub enum How {
 pub struct Faults {
     calls: Arc<AtomicU64>,
     at: Arc<Mutex<Vec<(u64, How)>>>,
+    /// Whether passes of evaluations and visits of parameters count too.
+    everywhere: bool,
 }
 
 impl Faults {
@@ -33,6 +37,20 @@ impl Faults {
         let faults = Self::default();
         faults.at.lock().expect("no panic inside").extend(calls);
         faults
+    }
+
+    /// The process dies at this call. Passes of evaluations and visits of parameters count too.
+    pub fn dying_at(call: u64) -> Self {
+        let everywhere = true;
+        let faults = Self::at(&[(call, How::Dies)]);
+        Self { everywhere, ..faults }
+    }
+
+    /// Another call, if all count.
+    fn other(&self) {
+        if self.everywhere {
+            self.call().expect("it counts, or the process dies");
+        }
     }
 
     /// How many calls there were.
@@ -48,6 +66,7 @@ impl Faults {
             None => Ok(()),
             Some((_, How::Fails)) => Err(Error::other("the disk is on fire")),
             Some((_, How::Panics)) => panic!("a bug"),
+            Some((_, How::Dies)) => std::process::abort(),
         }
     }
 }
@@ -117,6 +136,7 @@ impl Stage for Failing {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Self::Saved)> {
         if ctx.mode != Mode::Train {
+            self.faults.other();
             return self.inner.forward(ctx, input);
         }
         self.faults.call()?;
@@ -151,11 +171,19 @@ impl Stage for Failing {
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
-        self.inner.visit_parameters(visit);
+        let faults = &self.faults;
+        self.inner.visit_parameters(&mut |parameter| {
+            faults.other();
+            visit(parameter);
+        });
     }
 
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
-        self.inner.visit_gradients(visit);
+        let faults = &self.faults;
+        self.inner.visit_gradients(&mut |parameter| {
+            faults.other();
+            visit(parameter);
+        });
     }
 }
 

@@ -188,6 +188,17 @@ pub(crate) struct Played {
 
 /// Joins a run of two as process 1, up to the connection for frames.
 pub(crate) fn play(address: &str) -> Played {
+    let played = play_until_ready(address);
+    if cfg!(target_os = "linux") {
+        // It offers a place inside of this machine. No.
+        (&played.data).read_exact(&mut [0; 32]).expect("a place");
+        (&played.data).write_all(&[0]).expect("heard");
+    }
+    played
+}
+
+/// The same, until all processes are connected: the way to the other process may still become shorter.
+pub(crate) fn play_until_ready(address: &str) -> Played {
     let key = key(SECRET);
     let first = let_in(address, &key, 1, JOIN);
     say(&first, &hello());
@@ -197,11 +208,6 @@ pub(crate) fn play(address: &str) -> Played {
     let [data, watch] = [DATA, WATCH].map(|purpose| let_in(address, &key, 1, purpose));
     say(&first, &json!("Connected"));
     assert_eq!(hear(&first), json!("Ready"));
-    if cfg!(target_os = "linux") {
-        // It offers a place inside of this machine. No.
-        (&data).read_exact(&mut [0; 32]).expect("a place");
-        (&data).write_all(&[0]).expect("heard");
-    }
     Played {
         data,
         _others: [first, watch],

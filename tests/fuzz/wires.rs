@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::frame::{head, wire};
 use crate::gate::{
     self, ANSWER, ASK, DATA, JOIN, MAGIC, PROGRAM, SECRET, WATCH, all_of, ask, connect, hear, join, key,
-    play, prove,
+    play, play_until_ready, prove,
 };
 use crate::worlds::free_address;
 use crate::{MIB, Target, told};
@@ -126,6 +126,8 @@ fn hellos() {
             "Failed",
             "Ready",
             "Refused",
+            "Interrupted",
+            "Spare",
             "processes",
             "127.0.0.1:9",
         ],
@@ -168,7 +170,8 @@ fn hellos() {
 #[test]
 fn welcomes() {
     let key = key(SECRET);
-    let welcome = json!({"Welcome": {"addresses": ["127.0.0.1:9", "127.0.0.1:9"], "run": vec![7; 32]}});
+    let run = vec![7; 32];
+    let welcome = json!({"Welcome": {"addresses": ["127.0.0.1:9", "127.0.0.1:9"], "run": run, "first": run}});
     Target {
         name: "welcomes",
         seeds: vec![
@@ -182,6 +185,8 @@ fn welcomes() {
             "Failed",
             "Ready",
             "Refused",
+            "Take",
+            "Over",
             "addresses",
             "127.0.0.1:9",
         ],
@@ -199,6 +204,35 @@ fn welcomes() {
             drop((stream, port));
             told(
                 joins
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            )
+            .map(|_| ())
+        })
+    });
+}
+
+/// What a process says first when all are connected: whether it comes to the place inside of this machine.
+/// With another first byte than 0 it says that it is there, and is not.
+#[test]
+fn first_words() {
+    Target {
+        name: "first_words",
+        seeds: vec![vec![0], vec![1], [vec![0], head(8, 0, 0, 0)].concat()],
+        words: &[],
+        inputs: 40,
+        bytes: 64 * MIB,
+        blocks: 100_000,
+    }
+    .fuzz(|input| {
+        let address = free_address();
+        thread::scope(|scope| {
+            let first = scope.spawn(|| join(0, &address, 30));
+            let mut played = play_until_ready(&address);
+            let _ = played.data.write_all(input);
+            drop(played);
+            told(
+                first
                     .join()
                     .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             )

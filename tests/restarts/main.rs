@@ -5,6 +5,7 @@
 mod common;
 #[path = "../common/failing.rs"]
 mod failing;
+mod instants;
 mod refusals;
 #[path = "../common/worlds.rs"]
 mod worlds;

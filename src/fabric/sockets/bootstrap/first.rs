@@ -24,9 +24,6 @@ const MOMENT: Duration = Duration::from_millis(100);
 /// A process that does not come within this time is taken for lost, and a spare for gone.
 const LATE: Duration = Duration::from_secs(10);
 
-/// If several processes look lost, spares are asked after this time only.
-const SEVERAL: Duration = Duration::from_secs(1);
-
 /// Process 0 and the processes that have connected.
 struct Gathering<'a> {
     membership: &'a Membership,
@@ -148,12 +145,8 @@ impl Gathering<'_> {
         if !self.goes_on() {
             return;
         }
-        // A process that leaves to join again may look lost too. It comes soon, and no spare may be before
-        // it.
-        let is_certain = self.lost.len() == 1 || now > self.since + SEVERAL;
         for process in 1..processes {
-            let is_known = self.lost.contains(&process) && is_certain;
-            let is_lost = is_known || now > self.since + LATE;
+            let is_lost = self.lost.contains(&process) || now > self.since + LATE;
             let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + LATE);
             if !is_lost || is_asked || self.members[process as usize].is_some() {
                 continue;
