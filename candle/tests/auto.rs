@@ -27,7 +27,8 @@ fn register(kind: &str, build: fn(VarBuilder<'static>) -> candle_core::Result<Bu
 /// The measured costs of four layers of candle's, as a stage each.
 fn measured(kind: &str) -> Costs {
     let text = format!(
-        "[data]\npath = 'tests'\nseq = 8\n[model]\nkind = 'stack'\nstack = [\n{{ kind = 'test.embedding' }},\n\
+        "[data]\npath = 'tests'\nseq = 8\n[model]\nkind = 'stack'\nstack = [\n\
+         {{ kind = 'test.embedding' }},\n\
          {{ kind = 'test.{kind}' }},\n{{ kind = 'test.{kind}' }},\n{{ kind = 'test.head' }}]\n\
          [pipeline]\nstages = 2\nmicro_batches = 4\nmicro_batch_size = 1\npin = false\n"
     );

@@ -5,8 +5,8 @@ use crate::schedule::{Pass, Schedule};
 
 impl Schedule {
     /// The same schedule under this name, with whole backwards in some stages: each where its backward-input
-    /// was. The backward-weights of these stages must take no time. Then the step takes as long as before, and
-    /// nothing is held between the halves.
+    /// was. The backward-weights of these stages must take no time. Then the step takes as long as before,
+    /// and nothing is held between the halves.
     pub(crate) fn joined(&self, name: &str, whole: impl Fn(StageId) -> bool) -> Self {
         let row = |rank| {
             let passes = self.passes(Rank(rank));
