@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::slice;
 
 use pipewright::report::{Record, page};
 use serde_json::json;
@@ -78,7 +79,7 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
         .into_iter()
         .find(|(name, _)| *name == file)
         .expect("one of them");
-    let scripts = page(&[other.clone()], false).matches("<script").count();
+    let scripts = page(slice::from_ref(&other), false).matches("<script").count();
     Target {
         name,
         seeds: vec![seed.as_bytes().to_vec()],
@@ -95,7 +96,7 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
         let run = told(Record::read(damaged.path()))?;
         let notices = run.notices().to_vec();
         let pages = [
-            page(&[run.clone()], false),
+            page(slice::from_ref(&run), false),
             page(&[other.clone(), run], false),
             page(&[again], true),
         ];
