@@ -214,7 +214,7 @@ fn what_a_backward_makes_again_counts_in_the_limit() {
 
 #[test]
 fn a_backward_weight_that_costs_nothing_is_never_put_apart() {
-    for (ranks, micro_batches, chunks) in [(2, 6, 1), (3, 8, 1), (3, 4, 2), (2, 8, 2), (4, 8, 4)] {
+    for (ranks, micro_batches, chunks) in [(2, 6, 1), (3, 8, 1), (3, 4, 2), (2, 8, 2)] {
         for comm in [0.0, 0.05, 0.3] {
             let costs = share([1.0, 2.0, 0.0, comm], 0.2);
             let wanted = wanted(ranks, micro_batches, &costs);

@@ -200,3 +200,31 @@ fn what_is_not_trained_keeps_nothing_of_the_optimizer() {
     let [planned, held] = [planned(&config), held(&config, &tokens)].map(|sizes| sizes[0][1]);
     assert_eq!(planned, held);
 }
+
+#[test]
+fn muon_keeps_two_numbers_a_weight_of_what_it_leaves_to_adamw() {
+    let config = |by_adamw: &str| {
+        let text = format!(
+            "[data]\nseq = 8\n[model]\nkind = 'stack'\nvocab = 9\nstack = [\n\
+             {{ kind = 'embedding', vocab = 9, context = 8, dim = 4 }},\n\
+             {{ kind = 'linear', inputs = 4, outputs = 9, bias = false }},\n]\n\
+             [optimizer]\nkind = 'muon'\n{by_adamw}\n[pipeline]\nstages = 1\nmicro_batches = 1\n"
+        );
+        Config::parse("my.toml", &text, &[], &[]).expect("a right config")
+    };
+    let optimizer = |by_adamw| {
+        let config = config(by_adamw);
+        let plan = compose::plan(&config).expect("a plan");
+        compose::memory(&config, &plan).expect("sizes")[0].optimizer
+    };
+    let [embedding, head] = [4.0 * (9 + 8) as f64 * 4.0, 4.0 * (4 * 9) as f64];
+    assert_eq!(optimizer(""), 2.0 * embedding + head);
+    assert_eq!(optimizer("by_adamw = ['1.weight']"), embedding + 2.0 * head);
+    let error = compose::model(&config("by_adamw = ['2.weight']")).expect_err("there is none");
+    assert!(
+        error
+            .to_string()
+            .contains("optimizer.by_adamw: `2.weight` fits nothing"),
+        "{error}"
+    );
+}

@@ -124,7 +124,11 @@ pub fn optimizer(config: &Config) -> Box<dyn Optimizer> {
         OptimizerKind::Muon => Box::new(Muon {
             momentum,
             adamw,
-            ..Muon::default()
+            by_adamw: config
+                .optimizer
+                .by_adamw
+                .clone()
+                .unwrap_or(Muon::default().by_adamw),
         }),
         OptimizerKind::Sgd => Box::new(Sgd {
             momentum,

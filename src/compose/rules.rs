@@ -29,12 +29,17 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
     let model = model.with_rules(rules(config, targets.clone(), groups));
     let contents = model.contents().map_err(|error| config.refuse("model", error))?;
     if config.lora.rank > 0 {
-        let names = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
-        check(config, "lora.targets", &targets, names)?;
+        let names: Vec<String> = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
+        check(config, "lora.targets", &targets, &names)?;
     }
     let all = contents.iter().flat_map(|unit| &unit.parameters);
-    let names = all.map(|parameter| parameter.name.clone()).collect();
-    check(config, "optimizer.groups", &chosen, names)?;
+    let names: Vec<String> = all.map(|parameter| parameter.name.clone()).collect();
+    let by_adamw = config.optimizer.by_adamw.iter().flatten();
+    let by_adamw: Vec<Pattern> = by_adamw
+        .map(|name| Pattern::new(&Pattern::escape(name)).expect("it is escaped"))
+        .collect();
+    check(config, "optimizer.by_adamw", &by_adamw, &names)?;
+    check(config, "optimizer.groups", &chosen, &names)?;
     require_training(config, &contents)?;
     Ok(model)
 }
@@ -66,9 +71,10 @@ fn rules(config: &Config, targets: Vec<Pattern>, groups: Vec<(Vec<Pattern>, Grou
         .with_settings(settings)
 }
 
-/// Whether a config says nothing of what is trained.
+/// Whether a config says nothing of what is trained, and names no parameter.
 pub(super) fn is_plain(config: &Config) -> bool {
-    config.lora.rank == 0 && config.optimizer.groups.is_empty()
+    let optimizer = &config.optimizer;
+    config.lora.rank == 0 && optimizer.groups.is_empty() && optimizer.by_adamw.is_none()
 }
 
 fn fits(patterns: &[Pattern], name: &str) -> bool {
@@ -89,7 +95,7 @@ fn patterns(config: &Config, key: &str, texts: &[String]) -> Result<Vec<Pattern>
 }
 
 /// Refuses a pattern that fits no name.
-fn check(config: &Config, key: &str, patterns: &[Pattern], names: Vec<String>) -> Result<()> {
+fn check(config: &Config, key: &str, patterns: &[Pattern], names: &[String]) -> Result<()> {
     let mut unused = patterns
         .iter()
         .filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
@@ -97,7 +103,7 @@ fn check(config: &Config, key: &str, patterns: &[Pattern], names: Vec<String>) -
         Some(pattern) => {
             let problem = RuleProblem::FitsNothing {
                 pattern: pattern.to_string(),
-                names: kinds_of(&names),
+                names: kinds_of(names),
             };
             Err(config.refuse(key, ValueProblem::from(problem)))
         }

@@ -33,7 +33,7 @@ const OF_TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwe
 /// The models of convolutions.
 const CONVOLUTIONS: &[&str] = &["cnn", "resnet"];
 
-const RULES: [Rule; 49] = [
+const RULES: [Rule; 50] = [
     rule("model", "vocab", "kind", OF_TOKENS),
     rule("model", "dim", "kind", TOKENS),
     rule("model", "layers", "kind", TOKENS),
@@ -82,6 +82,7 @@ const RULES: [Rule; 49] = [
     rule("optimizer", "betas", "kind", &["adamw", "lion", "muon"]),
     rule("optimizer", "eps", "kind", &["adamw", "muon"]),
     rule("optimizer", "momentum", "kind", &["muon", "sgd"]),
+    rule("optimizer", "by_adamw", "kind", &["muon"]),
     rule(
         "optimizer",
         "warmup_steps",

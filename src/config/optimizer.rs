@@ -31,6 +31,9 @@ pub struct Optimizer {
     /// for muon 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub momentum: Option<f64>,
+    /// muon: the names of matrices that AdamW updates. Default: embeddings and heads of the ready models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by_adamw: Option<Vec<String>>,
     /// Weight decay.
     pub weight_decay: f64,
     /// The parameters to which weight decay applies.
@@ -95,6 +98,7 @@ impl Default for Optimizer {
             clip: 1.0,
             label_smoothing: 0.0,
             sharded: false,
+            by_adamw: None,
             groups: Vec::new(),
         }
     }

@@ -2,35 +2,41 @@
 
 use std::fs;
 use std::path::Path;
+use std::slice;
 
 use pipewright::report::{Record, page};
+use serde_json::json;
 use tempfile::TempDir;
 
 use crate::files::write;
 use crate::{MIB, Target, told};
 
-const LINES: &str = concat!(
-    r#"{"step":0,"loss":4.5,"accuracy":0.5,"grad_norm":1.5,"lr":1e-3,"tokens":4096,"seconds":0.5,"#,
-    r#""tokens_per_second":8192.0,"bubble":0.25,"reducing":0.1,"busy":[0.4,0.3],"waiting":[0.05,"#,
-    r#"0.15],"peak_bytes":[2000000,1000000]}"#,
-    "\n",
-    r#"{"step":1,"loss":-2.5e-3,"grad_norm":1e30,"lr":0,"tokens":0,"seconds":0,"#,
-    r#""tokens_per_second":0,"bubble":1,"peak_bytes":[],"validation_loss":3.5,"#,
-    r#""validation_accuracy":1}"#,
-    "\n",
-    r#"{"step":2,"loss":2.25,"grad_norm":0.5,"lr":1e-3,"tokens":4096,"seconds":0.25,"#,
-    r#""tokens_per_second":16384.0,"bubble":0,"busy":[0.4],"waiting":[0.05],"peak_bytes":[3],"#,
-    r#""loss_step":1,"staleness":1}"#,
-    "\n",
-);
+/// The lines of three steps.
+fn steps() -> String {
+    let lines = [
+        json!({ "step": 0, "loss": 4.5, "accuracy": 0.5, "grad_norm": 1.5, "lr": 1e-3, "tokens": 4096,
+            "seconds": 0.5, "tokens_per_second": 8192.0, "bubble": 0.25, "reducing": 0.1, "busy": [0.4, 0.3],
+            "waiting": [0.05, 0.15], "peak_bytes": [2_000_000, 1_000_000] }),
+        json!({ "step": 1, "loss": -2.5e-3, "grad_norm": 1e30, "lr": 0, "tokens": 0, "seconds": 0,
+            "tokens_per_second": 0, "bubble": 1, "peak_bytes": [], "validation_loss": 3.5,
+            "validation_accuracy": 1 }),
+        json!({ "step": 2, "loss": 2.25, "grad_norm": 0.5, "lr": 1e-3, "tokens": 4096, "seconds": 0.25,
+            "tokens_per_second": 16384.0, "bubble": 0, "busy": [0.4], "waiting": [0.05], "peak_bytes": [3],
+            "loss_step": 1, "staleness": 1 }),
+    ];
+    lines.map(|line| format!("{line}\n")).concat()
+}
 
-const ABOUT: &str = concat!(
-    r#"{"machine":[["processor","Abacus 9"]],"ranks":[[0,0],[0,1],[1,0]],"#,
-    r#""memory":[{"weights":1e6,"gradients":1e6,"optimizer":2e6,"copies":0.0,"#,
-    r#""activations":3e6,"buffers":5e5}],"#,
-    r#""predicted":{"seconds":0.25,"bubble":0.125},"loss":{"quantity":"nats","target":"token"}}"#,
-    "\n"
-);
+fn about() -> String {
+    let memory = json!({ "weights": 1e6, "gradients": 1e6, "optimizer": 2e6, "copies": 0.0,
+        "activations": 3e6, "buffers": 5e5 });
+    let about = json!({
+        "machine": [["processor", "Abacus 9"]], "ranks": [[0, 0], [0, 1], [1, 0]], "memory": [memory],
+        "predicted": { "seconds": 0.25, "bubble": 0.125 },
+        "loss": { "quantity": "nats", "target": "token" },
+    });
+    format!("{about}\n")
+}
 
 const SETTINGS: &str = "[model]\ndim = 64\nsizes = [1, 2]\n[train]\nname = 'x'\nsteps = 700\n";
 
@@ -44,17 +50,19 @@ const SAMPLES: &str = r#"{"step":1,"prompt":"The ","text":"quick <fox>\nand"}
 
 const TIMELINE: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\"><title>100 % #1</title></svg>\n";
 
-const FILES: [(&str, &str); 6] = [
-    ("metrics.jsonl", LINES),
-    ("about.json", ABOUT),
-    ("config.toml", SETTINGS),
-    ("history.jsonl", HISTORY),
-    ("samples.jsonl", SAMPLES),
-    ("plan-and-trace.svg", TIMELINE),
-];
+fn files() -> [(&'static str, String); 6] {
+    [
+        ("metrics.jsonl", steps()),
+        ("about.json", about()),
+        ("config.toml", SETTINGS.to_owned()),
+        ("history.jsonl", HISTORY.to_owned()),
+        ("samples.jsonl", SAMPLES.to_owned()),
+        ("plan-and-trace.svg", TIMELINE.to_owned()),
+    ]
+}
 
 fn make(folder: &Path) {
-    for (name, text) in FILES {
+    for (name, text) in files() {
         write(&folder.join(name), text.as_bytes());
     }
 }
@@ -67,10 +75,11 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
     make(whole.path());
     let other = Record::read(whole.path()).expect("a run");
     let path = damaged.path().join(file);
-    let (_, seed) = FILES.iter().find(|(name, _)| *name == file).expect("one of them");
-    let scripts = page(std::slice::from_ref(&other), false)
-        .matches("<script")
-        .count();
+    let (_, seed) = files()
+        .into_iter()
+        .find(|(name, _)| *name == file)
+        .expect("one of them");
+    let scripts = page(slice::from_ref(&other), false).matches("<script").count();
     Target {
         name,
         seeds: vec![seed.as_bytes().to_vec()],
@@ -87,7 +96,7 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
         let run = told(Record::read(damaged.path()))?;
         let notices = run.notices().to_vec();
         let pages = [
-            page(std::slice::from_ref(&run), false),
+            page(slice::from_ref(&run), false),
             page(&[other.clone(), run], false),
             page(&[again], true),
         ];
