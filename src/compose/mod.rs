@@ -7,8 +7,11 @@
 mod costs;
 mod data;
 mod enough_memory;
+mod held;
+mod kernels;
 mod memory;
 mod model;
+mod on_gpu;
 mod pipeline;
 mod places;
 mod plan;
@@ -21,11 +24,13 @@ mod trained;
 pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster};
 pub use data::{HeldOut, TrainingData, data, data_telling, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
+pub use kernels::UnitKernels;
 pub use memory::{estimated_costs, memory};
 pub use model::{adapted, architecture, model, stages};
+pub use on_gpu::{gpu_kernels, gpu_update, with_gpus};
 pub use pipeline::{launch, launch_telling, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
-pub use plan::{PipelinePlan, plan};
+pub use plan::{PipelinePlan, plan, plan_for};
 pub use stack::{LayerPlace, register_layer};
 pub use tokenized::tokenizer;
 

@@ -1,6 +1,6 @@
 //! The real NVRTC compiles every kernel for the architectures that matter. Skipped without NVRTC.
-//! `PIPEWRIGHT_NVRTC` may name a `libnvrtc.so.13` that the loader does not find. `PIPEWRIGHT_CUBINS` may name a
-//! folder for the compiled kernels: `scripts/machine_code.py` reads them.
+//! `PIPEWRIGHT_NVRTC` may name a `libnvrtc.so.13` that the loader does not find. `PIPEWRIGHT_CUBINS` may name
+//! a folder for the compiled kernels: `scripts/machine_code.py` reads them.
 
 #![allow(unsafe_code)]
 
