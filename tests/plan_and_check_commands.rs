@@ -341,3 +341,25 @@ put these transfers in the same order on both ranks, or leave transfers out: low
     );
     assert_eq!(check(csv, "--links ordered").0, 2);
 }
+
+#[test]
+fn plan_for_gpus_that_are_not_here_shows_their_kernels_and_measures_nothing() {
+    let sizes = "--set model.dim=256 --set model.heads=4 --set pipeline.stages=2";
+    let of =
+        |dtype| format!("plan examples/gpt-text.toml {sizes} --set pipeline.dtype={dtype} --device h100");
+    let (status, out, err) = run(&of("bf16"));
+    assert_eq!((status, err.as_str()), (0, ""));
+    for part in [
+        ": predicted step 0.0",
+        "a prediction for h100: ",
+        "\nattention backward ",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    let (status, _, err) = run(&of("f32"));
+    assert_eq!(status, 2);
+    assert!(
+        err.contains("pipeline.dtype: for a GPU that is not here (--device)"),
+        "{err}"
+    );
+}

@@ -1,6 +1,7 @@
 //! `pipewright plan`: simulates a step of a schedule.
 
 mod json;
+mod kernels;
 mod of_config;
 mod of_options;
 mod table;
@@ -15,7 +16,7 @@ use crate::Result;
 use crate::draw::{Panel, Picture, Units};
 use crate::error::CommandError;
 use crate::id::Rank;
-use crate::plan::{AUTO, Costs, Goal, RankMemory, Replicas, period};
+use crate::plan::{AUTO, Costs, GPUS, Goal, RankMemory, Replicas, period};
 use crate::plan::{Exposed, Prediction, Simulation, simulate, simulate_replicas};
 use crate::schedule::{Action, LinkKind, Schedule};
 
@@ -49,6 +50,7 @@ Examples:
   pipewright plan --ranks 4 --micro-batches 8 --schedule auto --memory 3
   pipewright plan --ranks 4 --replicas 2 --micro-batches 8 --schedule 1f1b --reduce 2
   pipewright plan my.toml --costs costs.json
+  pipewright plan my.toml --set pipeline.dtype=bf16 --device h100
   pipewright plan my.toml --costs costs.json --set pipeline.replicas=4 --hosts 4 --between-bandwidth 100MB
 More micro-batches make the bubble smaller. With gpipe a rank holds the activations of all
 micro-batches; with 1f1b, of at most as many micro-batches as there are ranks."
@@ -62,6 +64,11 @@ pub(super) struct Args {
     /// With a config: the measured costs, a file written by profile; the same as --set pipeline.costs=FILE
     #[arg(long, value_name = "FILE", requires = "config")]
     costs: Option<PathBuf>,
+    /// With a config: predict a step on GPUs of this kind, one for each rank, which need not be here: by
+    /// their published figures, in bf16
+    #[arg(long, value_name = "KIND", requires = "config", conflicts_with = "costs",
+        value_parser = PossibleValuesParser::new(GPUS.iter().map(|gpu| gpu.name)))]
+    device: Option<String>,
     /// With a config: set a key of it; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "config")]
     sets: Vec<String>,

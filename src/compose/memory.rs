@@ -3,6 +3,7 @@
 use pipewright_stages::models::UnitSizes;
 use pipewright_stages::{DType, Device, Place, Recompute};
 
+use super::held::cost;
 use super::model::{Sizes, recomputed_by_stage, sizes};
 use super::trained::{Trained, trained};
 use super::{PipelinePlan, optimizer, places};
@@ -120,29 +121,6 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         left = rest;
     }
     Ok((costs, stages))
-}
-
-/// What a stage of these units keeps of a micro-batch. All its passes take the same time, because only their
-/// order matters here.
-fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
-    // A part of the numbers has four bytes in every format.
-    let bytes =
-        |numbers: u64, f32: u64| place.dtype.bytes() as f64 * (numbers - f32) as f64 + F32 * f32 as f64;
-    let sum = |size: fn(&UnitSizes) -> u64| units.iter().map(size).sum::<u64>();
-    let shared: u64 = units.iter().skip(1).map(|unit| unit.shared).sum();
-    let saved = match how {
-        Recompute::Selective => bytes(sum(|unit| unit.selective), sum(|unit| unit.selective_f32)),
-        Recompute::None | Recompute::Full => bytes(sum(|unit| unit.saved), sum(|unit| unit.saved_f32)),
-    };
-    let cost = StageCost {
-        saved: saved - bytes(shared, 0),
-        pending: bytes(sum(|unit| unit.pending), sum(|unit| unit.pending_f32)),
-        ..StageCost::default()
-    };
-    match how {
-        Recompute::Full => cost.recomputed(read),
-        Recompute::None | Recompute::Selective => cost,
-    }
 }
 
 /// How many numbers a rank holds for each weight.

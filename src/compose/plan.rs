@@ -2,13 +2,14 @@
 
 use super::costs::{self, InFile};
 use super::model::{estimated_counts, listed_counts};
+use super::on_gpu::modelled;
 use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks};
 use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
 use crate::id::Rank;
 use crate::plan::{
-    AUTO, Cluster, Fit, Fitting, Goal, ModelCosts, Prediction, Replicas, Setting, Wanted, auto,
+    AUTO, Cluster, Fit, Fitting, Goal, Gpu, ModelCosts, Prediction, Replicas, Setting, Wanted, auto,
 };
 use crate::schedule::{LinkKind, Schedule};
 
@@ -48,6 +49,14 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
         Some(file) => by_costs(config, file),
         None => by_estimates(config),
     }
+}
+
+/// The same for GPUs of a kind that need not be here: their figures take the place of measured costs.
+///
+/// # Errors
+/// As for [`plan`]. Also when it is not known what such GPUs would run for this config.
+pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
+    by_costs(config, modelled(config, gpu)?)
 }
 
 impl PipelinePlan {

@@ -324,6 +324,12 @@ pub enum ValueProblem {
     /// Ranks on which costs cannot be measured.
     #[error("{0}")]
     Unmeasurable(#[source] Box<Error>),
+    /// It is not known how long this takes on a GPU that is not here.
+    #[error("for a GPU that is not here (--device), only this can be planned: {what}")]
+    Unmodelled {
+        /// What can be planned.
+        what: &'static str,
+    },
     /// Costs would be measured on a GPU that is missing.
     #[error(
         "the costs of layers are measured where they run, and {0}. Plan with a file that was measured there \

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use super::{Args, Format, Subject, Training};
+use super::{Args, Format, Subject, Training, kernels};
 use crate::Result;
 use crate::cli::costs::measure;
 use crate::cli::{cuda_env, memory};
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::plan::{Cluster, Costs, ModelCosts, Prediction, RankMemory};
+use crate::plan::{Cluster, Costs, Gpu, ModelCosts, Prediction, RankMemory};
 use crate::profile::MemoryLimit;
 use crate::stages::Device;
 
@@ -20,6 +20,8 @@ use crate::stages::Device;
 /// only says how long a step takes: it changes neither the cut nor the order. CSV contains no times, so
 /// nothing is measured for it. Where there is too little memory to measure, every pass takes the time 1.
 ///
+/// For GPUs that are not here, costs come from the model of such a GPU, and its memory is the limit.
+///
 /// Training that needs more memory than this machine has is planned with a warning, since it may be for
 /// another machine.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
@@ -27,8 +29,20 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     if let Some(costs) = &args.costs {
         config.pipeline.costs = Some(costs.clone());
     }
-    cuda_env::enter_for(&config);
-    let plan = compose::plan(&config)?;
+    let gpu = args.device.as_deref().and_then(Gpu::named);
+    let (plan, limits, kernels) = match gpu {
+        Some(gpu) => {
+            let limits;
+            (config, limits) = compose::with_gpus(config, gpu)?;
+            let plan = compose::plan_for(&config, gpu)?;
+            (plan, limits, kernels::table(&config, gpu)?)
+        }
+        None => {
+            cuda_env::enter_for(&config);
+            let plan = compose::plan(&config)?;
+            (plan, compose::memory_limits(&config)?, String::new())
+        }
+    };
     if let Some(warning) = &plan.warning {
         eprintln!("warning: {warning}");
     }
@@ -36,7 +50,6 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         eprintln!("{why}");
     }
     let held = compose::memory(&config, &plan)?;
-    let limits = compose::memory_limits(&config)?;
     let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
     if let Err(error) = compose::check_memory(&config, &held, &all, &limits) {
         eprintln!("warning: {error}");
@@ -54,6 +67,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         config: &config,
         args,
         held,
+        kernels,
     };
     match layers(&config, &plan, &limits)? {
         Some((layers, cluster)) => told.predicted(plan, layers, &cluster),
@@ -90,6 +104,8 @@ struct Told<'a> {
     config: &'a Config,
     args: &'a Args,
     held: Vec<RankMemory>,
+    /// What GPUs run that are not here.
+    kernels: String,
 }
 
 impl Told<'_> {
@@ -136,11 +152,12 @@ impl Told<'_> {
             measured: rate.is_some(),
             training: Some(Training {
                 forecast: format!(
-                    "{}: {first}\nlayers of each stage: {}; {times}memory in MiB\n{}\n{}\n",
+                    "{}: {first}\nlayers of each stage: {}; {times}memory in MiB\n{}\n{}\n{}",
                     self.path.display(),
                     counts.join(", "),
                     staleness(self.config.max_staleness()),
-                    memory::table(&self.held, self.config.pipeline.replicas)
+                    memory::table(&self.held, self.config.pipeline.replicas),
+                    self.kernels,
                 ),
                 rate,
                 memory: self.held,
