@@ -36,14 +36,14 @@ pub trait Carrier<W>: Send {
     ///
     /// # Errors
     /// Whatever the carrier reports. The rank then stops.
-    fn send(&mut self, peer: WorldRank, wire: &W, keep_going: KeepGoing<'_>) -> Result<bool>;
+    fn send(&mut self, peer: WorldRank, wire: &W) -> Result<bool>;
 
     /// Receives the wire of this description from a rank of another process. Since the description has come,
     /// the sender has queued the numbers.
     ///
     /// # Errors
     /// [`crate::Error::PeerGone`], or whatever the carrier reports.
-    fn receive(&mut self, peer: WorldRank, description: &[u8], keep_going: KeepGoing<'_>) -> Result<W>;
+    fn receive(&mut self, peer: WorldRank, description: &[u8]) -> Result<W>;
 
     /// Whether it trades with this rank, which holds the same stages in another replica.
     fn trades_with(&self, _peer: WorldRank) -> bool {
@@ -57,12 +57,7 @@ pub trait Carrier<W>: Send {
     ///
     /// # Errors
     /// As for [`Carrier::receive`].
-    fn trade(
-        &mut self,
-        _given: &[(WorldRank, W)],
-        _taken: &[(WorldRank, usize)],
-        _keep_going: KeepGoing<'_>,
-    ) -> Result<Vec<W>> {
+    fn trade(&mut self, _given: &[(WorldRank, W)], _taken: &[(WorldRank, usize)]) -> Result<Vec<W>> {
         Ok(Vec::new())
     }
 

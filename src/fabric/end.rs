@@ -139,8 +139,7 @@ impl<W: Send + 'static> End<W> {
         match content {
             Content::Wire(_, wire) | Content::Carried(_, wire) => Ok(wire),
             Content::Description(_, description) => {
-                let wire =
-                    self.carry(|carrier, keep_going| carrier.receive(peer, &description, keep_going))?;
+                let wire = self.carry(|carrier, _| carrier.receive(peer, &description))?;
                 let rank = self.rank;
                 wire.ok_or_else(|| FabricError::NoCarrier { from: peer, to: rank }.into())
             }
@@ -201,7 +200,7 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         }
         // A carrier must be called in the order of the schedule, for sends and receives.
         self.take_posted(|_| true)?;
-        let carried = self.carry(|carrier, keep_going| carrier.send(peer, &wire, keep_going))?;
+        let carried = self.carry(|carrier, _| carrier.send(peer, &wire))?;
         let content = match carried {
             Some(true) => Content::Carried(tag, wire),
             _ => Content::Wire(tag, wire),
@@ -243,7 +242,7 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         }
         // As for a send: what the rank does has the order of its list.
         self.take_posted(|_| true)?;
-        let wires = self.carry(|carrier, keep_going| carrier.trade(&carried, &taken, keep_going))?;
+        let wires = self.carry(|carrier, _| carrier.trade(&carried, &taken))?;
         for (wire, (from, _)) in wires.into_iter().flatten().zip(taken) {
             self.inbox.keep(from, Content::Wire(tag, wire));
         }

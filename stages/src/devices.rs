@@ -3,8 +3,8 @@
 use crate::cpu::halves::Way;
 
 pub use crate::cuda::{
-    FUSED_HEADS, Found, GpuReport, Library, Report, Version, cache_folder, free_memory, name_and_memory,
-    probe,
+    FUSED_HEADS, Found, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory,
+    name_and_memory, pairs, probe,
 };
 
 /// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of

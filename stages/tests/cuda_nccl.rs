@@ -5,16 +5,20 @@
 mod common;
 mod emulator;
 
-use std::sync::Barrier;
+use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pipewright_stages::devices::probe;
 use pipewright_stages::layers::Relu;
 use pipewright_stages::nccl::{Communicator, Member, UniqueId};
 use pipewright_stages::{DType, Device, Error, Place, Sequential, Stage, Tensor};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the other member is given for a few small passes.
+const SOON: Duration = Duration::from_secs(30);
 
 /// A `going_on` that never stops the wait.
 fn always() -> Result<(), Error> {
@@ -79,7 +83,7 @@ fn send_all(stage: &mut Sequential, communicator: &Communicator) {
         let input = stage.load(host).expect("there is room");
         let (output, _) = stage.forward(common::train(0), input).expect("forward");
         // The next round may use the memory of this round's output.
-        communicator.send(&output, 1, always).expect("queued");
+        communicator.send(&output, 1).expect("queued");
     }
 }
 
@@ -87,7 +91,7 @@ fn receive_all(stage: &mut Sequential, dtype: DType, communicator: &Communicator
     communicator
         .connect(&[], &[0], PATIENCE, always)
         .expect("connected");
-    let receive = |_| communicator.receive(&[COUNT], dtype, 0, always).expect("queued");
+    let receive = |_| communicator.receive(&[COUNT], dtype, 0).expect("queued");
     let received: Vec<_> = (0..ROUNDS).map(receive).collect();
     for (round, tensor) in received.into_iter().enumerate() {
         let host = stage
@@ -114,6 +118,97 @@ fn what_is_computed_is_what_comes_and_its_memory_waits_until_it_is_sent() {
             done.wait();
         });
     }
+}
+
+/// Two activations and two gradients may be on their way before computing has to wait for their memory.
+#[test]
+fn computing_waits_for_no_send_of_the_passes_before() {
+    if !two() {
+        return;
+    }
+    let (has_read, is_read) = mpsc::channel();
+    let is_read = Mutex::new(is_read);
+    let done = Barrier::new(2);
+    members(|number, communicator| {
+        let mut stage = stage(place(number, DType::F32));
+        if number == 0 {
+            communicator
+                .connect(&[1], &[], PATIENCE, always)
+                .expect("connected");
+            for round in 0..=ROUNDS {
+                let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
+                let input = stage.load(host).expect("there is room");
+                let (output, _) = stage.forward(common::train(0), input).expect("forward");
+                if round < ROUNDS {
+                    communicator.send(&output, 1).expect("queued");
+                } else {
+                    let host = output.to(Place::default()).expect("computed");
+                    assert_eq!(host.f32(), numbers(round));
+                }
+            }
+            has_read.send(()).expect("the other one is there");
+            done.wait();
+        } else {
+            communicator
+                .connect(&[], &[0], PATIENCE, always)
+                .expect("connected");
+            // Nothing is received before the other member has computed, so its sends are still under way.
+            let is_read = is_read.lock().recv_timeout(SOON);
+            let receive = |_| communicator.receive(&[COUNT], DType::F32, 0).expect("queued");
+            let received: Vec<_> = (0..ROUNDS).map(receive).collect();
+            for (round, tensor) in received.into_iter().enumerate() {
+                let host = stage
+                    .receive(tensor)
+                    .and_then(|tensor| tensor.to(Place::default()));
+                assert_eq!(host.expect("there").f32(), numbers(round));
+            }
+            done.wait();
+            is_read.expect("the other member computes while its sends are under way");
+        }
+    });
+}
+
+/// Otherwise ranks of several processes can wait for each other in a circle, of which the check of a schedule
+/// knows nothing.
+#[test]
+fn a_copy_from_another_gpu_waits_for_no_transfer_between_processes() {
+    if !two() || probe().gpus.is_ok_and(|gpus| gpus.len() < 3) {
+        return;
+    }
+    let (has_read, is_read) = mpsc::channel();
+    let is_read = Mutex::new(is_read);
+    let done = Barrier::new(2);
+    members(|number, communicator| {
+        let mut stage = stage(place(number, DType::F32));
+        if number == 0 {
+            communicator
+                .connect(&[], &[1], PATIENCE, always)
+                .expect("connected");
+            let late = communicator.receive(&[COUNT], DType::F32, 1).expect("queued");
+            let mut near = self::stage(place(2, DType::F32));
+            let host = Tensor::from_vec(&[COUNT], numbers(1)).expect("it fits");
+            let input = near.load(host).expect("there is room");
+            let (output, _) = near.forward(common::train(0), input).expect("forward");
+            let copy = stage.receive(output).expect("copied");
+            let host = copy.to(Place::default()).expect("there");
+            assert_eq!(host.f32(), numbers(1));
+            has_read.send(()).expect("the other one is there");
+            let late = stage.receive(late).and_then(|tensor| tensor.to(Place::default()));
+            assert_eq!(late.expect("there").f32(), numbers(2));
+            done.wait();
+        } else {
+            communicator
+                .connect(&[0], &[], PATIENCE, always)
+                .expect("connected");
+            let is_read = is_read.lock().recv_timeout(SOON);
+            let host = Tensor::from_vec(&[COUNT], numbers(2)).expect("it fits");
+            let input = stage.load(host).expect("there is room");
+            let (output, _) = stage.forward(common::train(0), input).expect("forward");
+            communicator.send(&output, 0).expect("queued");
+            done.wait();
+            is_read.expect("the copy is there before anything is sent");
+        }
+    });
 }
 
 /// Runs both members, each with two communicators: for transfers and for exchanges.
@@ -153,10 +248,10 @@ fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
         // The other one receives this only after the exchanges. Until then nothing may use its memory again.
         let early = computed(7);
         if number == 0 {
-            wires.send(&early, 1, always).expect("queued");
+            wires.send(&early, 1).expect("queued");
         }
         let exchange = |round: usize, given: &Tensor| {
-            let taken = sums.exchange(&[(other, given)], &[(other, COUNT)], always);
+            let taken = sums.exchange(&[(other, given)], &[(other, COUNT)]);
             (round, taken.expect("queued").remove(0))
         };
         // The memory of what is given may be used for the next round.
@@ -165,8 +260,8 @@ fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
             .collect();
         // In the last one, nothing comes to the first member.
         let last = match number {
-            0 => sums.exchange(&[(1, &computed(ROUNDS + 3))], &[], always),
-            _ => sums.exchange(&[], &[(0, COUNT)], always),
+            0 => sums.exchange(&[(1, &computed(ROUNDS + 3))], &[]),
+            _ => sums.exchange(&[], &[(0, COUNT)]),
         };
         let last = last.expect("queued");
         let mut stage = self::stage(place(number, DType::F32));
@@ -183,7 +278,7 @@ fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
             assert_eq!(read(tensor), numbers(ROUNDS + 3));
         }
         if number == 1 {
-            let late = wires.receive(&[COUNT], DType::F32, 0, always).expect("queued");
+            let late = wires.receive(&[COUNT], DType::F32, 0).expect("queued");
             assert_eq!(read(late), numbers(7));
         }
         done.wait();
@@ -206,9 +301,7 @@ fn a_thread_that_waits_for_what_never_comes_is_freed_from_outside() {
                 .connect(&[], &[0], PATIENCE, always)
                 .expect("connected");
             let aborter = communicator.aborter();
-            let tensor = communicator
-                .receive(&[COUNT], DType::F32, 0, always)
-                .expect("queued");
+            let tensor = communicator.receive(&[COUNT], DType::F32, 0).expect("queued");
             let mut stage = stage(place(1, DType::F32));
             let alarm = thread::spawn(move || {
                 thread::sleep(Duration::from_millis(50));
@@ -252,6 +345,29 @@ fn a_member_that_never_comes_is_not_waited_for_for_ever() {
     assert_eq!(said, "rank 1 has stopped");
 }
 
+/// A kernel that waits for another member must leave the device to others, and a transfer must not cost a
+/// thread.
+#[test]
+fn a_transfer_takes_few_blocks_and_starts_no_thread() {
+    if !two() {
+        return;
+    }
+    let done = Barrier::new(2);
+    members(|number, communicator| {
+        let mut stage = stage(place(number, DType::F32));
+        match number {
+            0 => send_all(&mut stage, communicator),
+            _ => receive_all(&mut stage, DType::F32, communicator),
+        }
+        done.wait();
+    });
+    if let Some(threads) = emulator::counted("libnccl.so", "pw_threads_started") {
+        assert_eq!(threads, 0);
+        let blocks = emulator::counted("libnccl.so", "pw_most_blocks").expect("asked before");
+        assert!((4..=8).contains(&blocks), "{blocks} blocks");
+    }
+}
+
 #[test]
 fn a_tensor_that_is_elsewhere_is_not_sent() {
     if !two() {
@@ -260,7 +376,7 @@ fn a_tensor_that_is_elsewhere_is_not_sent() {
     members(|number, communicator| {
         let tensor = Tensor::zeros(&[2]);
         let said = communicator
-            .send(&tensor, 1 - number, always)
+            .send(&tensor, 1 - number)
             .expect_err("refused")
             .to_string();
         assert!(said.contains("it is on cpu"), "{said}");

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::panic::catch_unwind;
 
-use pipewright_stages::error::{Cause, OutOfMemory, SettingError, ShapeError, ValueError};
+use pipewright_stages::error::{Cause, OutOfMemory, SettingError, ShapeError, ValueError, Wanted};
 use pipewright_stages::layers::{Dropout, Embedding, Linear};
 use pipewright_stages::{
     Device, Error, ErrorKind, ForwardContext, Init, Mode, Parameter, Result, Sequential, Shape, Stage, Tensor,
@@ -114,7 +114,7 @@ fn a_layer_whose_output_has_no_memory_is_named() {
     assert_eq!(error.place, "wide");
     let out = OutOfMemory {
         device: Device::Cpu,
-        wanted: 1 << 48,
+        wanted: Wanted::Bytes(1 << 48),
         left: None,
         lasting: false,
     };

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::cli::cuda_env::LOADER;
 use crate::error::CommandError;
 use crate::profile::Cpu;
-use crate::stages::devices::{Found, GpuReport, Report};
+use crate::stages::devices::{Found, GpuReport, Pair, Report};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -16,6 +16,7 @@ struct Printed<'a> {
     gpus: Vec<Gpu<'a>>,
     /// Why there are no GPUs.
     no_gpu: Option<String>,
+    copies: Vec<Copy>,
     libraries: Vec<Library<'a>>,
     /// Packages on PyPI that contain what is missing.
     packages: Vec<&'a str>,
@@ -44,6 +45,15 @@ struct Gpu<'a> {
 }
 
 #[derive(Serialize)]
+struct Copy {
+    from: String,
+    to: String,
+    direct: bool,
+    bytes_per_second: Option<f64>,
+    problem: Option<String>,
+}
+
+#[derive(Serialize)]
 struct Library<'a> {
     name: &'a str,
     version: Option<String>,
@@ -52,7 +62,7 @@ struct Library<'a> {
 }
 
 /// The devices and libraries as one line of JSON.
-pub(super) fn json(cpu: &Cpu, report: &Report) -> Result<String> {
+pub(super) fn json(cpu: &Cpu, report: &Report, pairs: &[Pair]) -> Result<String> {
     let printed = Printed {
         cpu: Processor {
             device: "cpu",
@@ -62,6 +72,7 @@ pub(super) fn json(cpu: &Cpu, report: &Report) -> Result<String> {
         },
         gpus: report.gpus.iter().flatten().map(gpu).collect(),
         no_gpu: report.gpus.as_ref().err().map(ToString::to_string),
+        copies: pairs.iter().map(copy).collect(),
         libraries: report.libraries.iter().map(library).collect(),
         packages: super::packages(report),
         library_path: std::env::var(LOADER).ok(),
@@ -81,6 +92,16 @@ fn gpu(gpu: &GpuReport) -> Gpu<'_> {
         bf16: gpu.problem.is_none(),
         fused_attention: gpu.problem.is_none(),
         problem: gpu.problem.as_ref().map(ToString::to_string),
+    }
+}
+
+fn copy(pair: &Pair) -> Copy {
+    Copy {
+        from: pair.from.to_string(),
+        to: pair.to.to_string(),
+        direct: pair.direct,
+        bytes_per_second: pair.speed.as_ref().ok().copied(),
+        problem: pair.speed.as_ref().err().map(ToString::to_string),
     }
 }
 

@@ -8,12 +8,15 @@ use clap::ValueEnum;
 use super::cuda_env;
 use crate::Result;
 use crate::profile::Cpu;
-use crate::stages::devices::{Library, Report, probe};
+use crate::stages::devices::{Library, Report, pairs, probe};
 
 /// Show the devices on which stages can run: the cores, the GPUs, and the libraries that GPUs need.
 ///
 /// The first column is the device's name for pipeline.devices. For each library you see its version and its
 /// file. If one is missing or too old, the output says how to install it. The exit status is always 0.
+///
+/// With several GPUs you also see how fast each copies from each other one, measured now. Ranks of one process
+/// send each other activations and gradients by such copies.
 ///
 /// Libraries are searched for in this order: the folders in PIPEWRIGHT_CUDA_LIBS; where the system's loader
 /// looks (LD_LIBRARY_PATH first); $CUDA_HOME/lib64; pip's packages (nvidia/*/lib in the site-packages of
@@ -40,10 +43,10 @@ enum Format {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     cuda_env::enter();
-    let (cpu, report) = (Cpu::here(), probe());
+    let (cpu, report, pairs) = (Cpu::here(), probe(), pairs());
     super::print(&match args.format {
-        Format::Table => table::table(&cpu, &report),
-        Format::Json => json::json(&cpu, &report)?,
+        Format::Table => table::table(&cpu, &report, &pairs),
+        Format::Json => json::json(&cpu, &report, &pairs)?,
     })
 }
 

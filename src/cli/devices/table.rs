@@ -1,17 +1,19 @@
 //! Devices as a table for people.
 
 use super::Cpu;
-use crate::stages::devices::{Found, GpuReport, Library, Report};
+use crate::stages::Device;
+use crate::stages::devices::{Found, GpuReport, Library, Pair, Report};
 use crate::stages::units::in_words;
 
 /// The devices, the libraries, and how to install what is missing.
-pub(super) fn table(cpu: &Cpu, report: &Report) -> String {
+pub(super) fn table(cpu: &Cpu, report: &Report, pairs: &[Pair]) -> String {
     let Cpu { name, cores, threads } = cpu;
     let mut text = format!("cpu     {name}, {cores} cores, {threads} threads: f32\n");
     match &report.gpus {
         Ok(gpus) => text.extend(gpus.iter().map(gpu)),
         Err(problem) => text += &format!("no GPU  {problem}\n"),
     }
+    text += &copies(pairs);
     text += "\nlibrary      version  needed for                   file\n";
     text.extend(report.libraries.iter().map(library));
     text + &advice(report)
@@ -33,6 +35,39 @@ fn gpu(gpu: &GpuReport) -> String {
         gpu.name,
         in_words(gpu.total as f64)
     )
+}
+
+/// The speed of copies as a square, and what is not as one would wish. Empty with fewer than two GPUs.
+fn copies(pairs: &[Pair]) -> String {
+    let mut devices: Vec<Device> = pairs.iter().map(|pair| pair.from).collect();
+    devices.dedup();
+    if devices.is_empty() {
+        return String::new();
+    }
+    let mut text = "\ncopies in GB/s, from the GPU on the left to the one above\n       ".to_owned();
+    text.extend(devices.iter().map(|to| format!(" {to:>8}")));
+    for from in &devices {
+        text += &format!("\n{from:<7}");
+        for to in &devices {
+            let pair = pairs.iter().find(|pair| (pair.from, pair.to) == (*from, *to));
+            let speed = pair.map_or("-".to_owned(), |pair| match &pair.speed {
+                Ok(speed) => format!("{:.1}{}", speed / 1e9, if pair.direct { "" } else { "*" }),
+                Err(_) => "?".to_owned(),
+            });
+            text += &format!(" {speed:>8}");
+        }
+    }
+    text += "\n";
+    if pairs.iter().any(|pair| !pair.direct) {
+        text += "* not direct: the driver may take it through the host's memory\n";
+    }
+    if let Some((pair, error)) = pairs
+        .iter()
+        .find_map(|pair| Some((pair, pair.speed.as_ref().err()?)))
+    {
+        text += &format!("? not measured; {} to {}: {error}\n", pair.from, pair.to);
+    }
+    text
 }
 
 fn library(found: &Found) -> String {

@@ -129,7 +129,7 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
         joint.is_some_and(|joint| joint.number(peer).is_some())
     }
 
-    fn send(&mut self, peer: WorldRank, wire: &W, keep_going: KeepGoing<'_>) -> Result<bool> {
+    fn send(&mut self, peer: WorldRank, wire: &W) -> Result<bool> {
         let is_connected = self.reaches(peer) || self.pairs.has([self.rank, peer]);
         let Some(joint) = self.wires.as_ref().filter(|_| is_connected) else {
             return Ok(false);
@@ -141,30 +141,24 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
         else {
             return Ok(false);
         };
-        let sent = joint.communicator().send(wire, to, keep_going);
+        let sent = joint.communicator().send(wire, to).map_err(Error::Stage);
         sent.map_err(self.at(Some(peer)))?;
         Ok(true)
     }
 
-    fn receive(&mut self, peer: WorldRank, description: &[u8], keep_going: KeepGoing<'_>) -> Result<W> {
+    fn receive(&mut self, peer: WorldRank, description: &[u8]) -> Result<W> {
         let joint = self.wires.as_ref();
         let from = joint.and_then(|joint| Some((joint, joint.number(peer)?)));
         let Some(((shape, dtype), (joint, from))) = described_numbers(description).zip(from) else {
             let (from, to) = (peer, self.rank);
             return Err(FabricError::Unreceivable { from, to }.into());
         };
-        let received = joint
-            .communicator()
-            .receive(shape.dims(), dtype, from, keep_going);
+        let received = joint.communicator().receive(shape.dims(), dtype, from);
+        let received = received.map_err(Error::Stage);
         received.map(self.form.wire).map_err(self.at(Some(peer)))
     }
 
-    fn trade(
-        &mut self,
-        given: &[(WorldRank, W)],
-        taken: &[(WorldRank, usize)],
-        keep_going: KeepGoing<'_>,
-    ) -> Result<Vec<W>> {
+    fn trade(&mut self, given: &[(WorldRank, W)], taken: &[(WorldRank, usize)]) -> Result<Vec<W>> {
         let to = self.numbers_of(given.iter().map(|(peer, _)| *peer))?;
         let from = self.numbers_of(taken.iter().map(|(peer, _)| *peer))?;
         let Some(joint) = &self.replicas else {
@@ -173,8 +167,8 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
         let tensors = given.iter().map(|(_, wire)| (self.form.tensor)(wire));
         let given: Vec<(u32, &Tensor)> = to.into_iter().zip(tensors).collect();
         let taken: Vec<(u32, usize)> = from.into_iter().zip(taken.iter().map(|of| of.1)).collect();
-        let traded = joint.communicator().exchange(&given, &taken, keep_going);
-        let traded = traded.map_err(self.at(None))?;
+        let traded = joint.communicator().exchange(&given, &taken);
+        let traded = traded.map_err(Error::Stage).map_err(self.at(None))?;
         Ok(traded.into_iter().map(self.form.wire).collect())
     }
 

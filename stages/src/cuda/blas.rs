@@ -6,14 +6,15 @@ use std::fmt;
 use std::rc::Rc;
 
 use cudarc::cublaslt::result::{self, CublasError};
-use cudarc::cublaslt::sys::cublasLtHandle_t;
+use cudarc::cublaslt::sys::{cublasLtHandle_t, cublasStatus_t};
 
+use super::driver;
 use super::library::Library;
 use super::plan::{Operands, Plan};
 use super::trial::Trial;
 use super::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device};
-use crate::error::{CudaError, Result};
+use crate::error::{CudaError, Error, Result};
 
 /// The scratch memory that algorithms may use, in bytes. NVIDIA recommends this much for Hopper (cuBLAS
 /// documentation, `cublasSetWorkspace`).
@@ -137,10 +138,9 @@ impl Blas {
     }
 
     fn new_plan(&self, what: Product, alignment: u64, device: Device) -> Result<Plan> {
-        let plan = Plan::new(self.handle, what, alignment).map_err(refused(format!(
+        Plan::new(self.handle, what, alignment).map_err(refused(format!(
             "cuBLASLt has no way on {device} to compute {what}"
-        )))?;
-        Ok(plan)
+        )))
     }
 }
 
@@ -249,18 +249,22 @@ impl Gpu {
         };
         // SAFETY: as for `product`.
         let queued = unsafe { plan.run(blas.handle, 0, operands, blas.workspace.at(), self.stream()) };
-        Ok(queued.map_err(refused(what))?)
+        queued.map_err(refused(what))
     }
 }
 
 /// The error for a failed cuBLASLt call. `call` names the operation.
-fn refused(call: impl fmt::Display) -> impl FnOnce(CublasError) -> CudaError {
-    move |CublasError(status)| CudaError {
-        library: Library::CublasLt,
-        call: call.to_string(),
-        code: status as u32,
-        name: format!("{status:?}"),
-        meaning: None,
-        remedy: None,
+fn refused(call: impl fmt::Display) -> impl FnOnce(CublasError) -> Error {
+    move |CublasError(status)| match status {
+        cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => driver::no_memory_for(&call.to_string()),
+        status => CudaError {
+            library: Library::CublasLt,
+            call: call.to_string(),
+            code: status as u32,
+            name: format!("{status:?}"),
+            meaning: None,
+            remedy: None,
+        }
+        .into(),
     }
 }

@@ -12,11 +12,34 @@ use cudarc::driver::sys::{
 use super::Ptr;
 use super::gpu::context_of;
 use super::library::Library;
-use crate::error::{CudaError, CudaRemedy, Error, Result};
+use crate::device::Device;
+use crate::error::{CudaError, CudaRemedy, Error, Left, OutOfMemory, Result, Wanted};
 
 /// The error for a failed CUDA call. `call` names the operation.
 pub(super) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
-    move |error| refused(call, error).into()
+    move |error| match error {
+        DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => no_memory_for(call),
+        error => refused(call, error).into(),
+    }
+}
+
+/// The error when the thread's current device has too little memory for a call that does not say how much it
+/// needs.
+pub(super) fn no_memory_for(call: &str) -> Error {
+    let left = result::mem_get_info().ok();
+    let mut index = 0;
+    // SAFETY: the pointer is to a local that outlives the call. Without a current context it stays 0.
+    let _ = unsafe { sys::cuCtxGetDevice(&mut index) };
+    let error = OutOfMemory {
+        device: Device::Cuda(index as u32),
+        wanted: Wanted::For(call.to_owned()),
+        left: left.map(|(free, total)| Left {
+            free: free as u64,
+            total: total as u64,
+        }),
+        lasting: true,
+    };
+    error.into()
 }
 
 /// As [`failed`], but as the driver's error type.
@@ -51,10 +74,29 @@ pub(super) struct Stream(CUstream);
 impl Stream {
     /// A stream in the thread's current context. It does not wait for the default stream.
     pub(super) fn new() -> Result<Self> {
-        let mut stream = std::ptr::null_mut();
+        Self::of_priority(0)
+    }
+
+    /// Like [`Stream::new`], for transfers: its kernels begin before those of other streams that wait too. They
+    /// need few of the device's processors, and other ranks wait for them.
+    pub(super) fn urgent() -> Result<Self> {
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: the pointers are to locals that outlive the call.
+        unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
+            .result()
+            .map_err(failed("asking for the priorities of streams"))?;
+        Self::of_priority(greatest)
+    }
+
+    fn of_priority(priority: i32) -> Result<Self> {
+        let (mut stream, flags) = (
+            std::ptr::null_mut(),
+            CUstream_flags::CU_STREAM_NON_BLOCKING as u32,
+        );
         // SAFETY: the pointer is to a local that outlives the call.
-        let code = unsafe { sys::cuStreamCreate(&mut stream, CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
-        code.result().map_err(failed("making a stream"))?;
+        unsafe { sys::cuStreamCreateWithPriority(&mut stream, flags, priority) }
+            .result()
+            .map_err(failed("making a stream"))?;
         Ok(Self(stream))
     }
 
@@ -189,16 +231,34 @@ pub(super) fn pool(device: u32) -> Result<CUmemoryPool> {
     unsafe { result::device::get_default_mem_pool(handle) }.map_err(failed("finding the memory pool"))
 }
 
-/// Lets one device access another's memory directly, if they have a link. Without a link, copies go through
-/// the host.
-pub(super) fn reach(from: u32, to: u32) -> Result<()> {
+/// How a copy between two devices is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copy {
+    /// As within a device: the memory of one is mapped on the other.
+    Direct,
+    /// As the driver can, which may be through the host.
+    AsItCan,
+}
+
+impl From<Result<bool>> for Copy {
+    /// From the result of [`reach`].
+    fn from(reached: Result<bool>) -> Self {
+        match reached {
+            Ok(true) => Self::Direct,
+            Ok(false) | Err(_) => Self::AsItCan,
+        }
+    }
+}
+
+/// Maps one device's memory, `to`, on another, if they have a link. Returns whether they have.
+pub(super) fn reach(from: u32, to: u32) -> Result<bool> {
     let mut can = 0;
     // SAFETY: the pointer is to a local that outlives the call; both devices are there.
     unsafe { sys::cuDeviceCanAccessPeer(&mut can, from as i32, to as i32) }
         .result()
         .map_err(failed("asking for a link between devices"))?;
     if can == 0 {
-        return Ok(());
+        return Ok(false);
     }
     let access = CUmemAccessDesc {
         location: CUmemLocation {
@@ -211,6 +271,7 @@ pub(super) fn reach(from: u32, to: u32) -> Result<()> {
     unsafe { sys::cuMemPoolSetAccess(pool(to)?, &access, 1) }
         .result()
         .map_err(failed("opening a device's memory to another"))
+        .map(|()| true)
 }
 
 /// Frees device memory once all work queued so far is done.
@@ -240,16 +301,21 @@ pub(super) unsafe fn copy(to: Ptr, from: Ptr, bytes: usize, stream: &Stream) -> 
     unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, stream.0) }.map_err(failed("copying on a device"))
 }
 
-/// Copies bytes from one device to another, over their direct link if they have one.
+/// Copies bytes from one device to another.
 ///
 /// # Safety
-/// As [`copy`].
+/// As [`copy`]. A direct copy needs memory that is [mapped](reach) on the stream's device.
 pub(super) unsafe fn copy_across(
     to: (Ptr, u32),
     from: (Ptr, u32),
     bytes: usize,
+    how: Copy,
     stream: &Stream,
 ) -> Result<()> {
+    if how == Copy::Direct {
+        // SAFETY: the caller's promise.
+        return unsafe { copy(to.0, from.0, bytes, stream) };
+    }
     let (to_context, from_context) = (context_of(to.1)?, context_of(from.1)?);
     // SAFETY: the caller's promise; contexts are never released.
     unsafe { result::memcpy_peer_async(to_context, to.0.0, from_context, from.0.0, bytes, stream.0) }

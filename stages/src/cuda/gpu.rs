@@ -1,7 +1,7 @@
 //! A GPU as one thread uses it.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -10,10 +10,10 @@ use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
 use super::blas::Blas;
-use super::driver::{self, Stream, failed};
+use super::driver::{self, Copy, Stream, failed};
 use super::library::Library;
-use super::memory::Shelf;
 use super::module::Kernels;
+use super::shelf::Shelf;
 use super::staging::Staging;
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Left, Result};
@@ -25,15 +25,17 @@ pub(crate) struct Gpu {
     index: u32,
     /// The compute stream.
     stream: Stream,
-    /// The stream for transfers between ranks.
+    /// The stream for transfers between processes.
     transfers: Stream,
+    /// The stream for copies from other devices of this process.
+    copies: Stream,
     /// The stream for exchanges between processes.
     exchanges: Stream,
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
-    /// Other devices whose memory this one can already access.
-    reached: RefCell<BTreeSet<u32>>,
+    /// How memory of other devices is copied.
+    reached: RefCell<BTreeMap<u32, Copy>>,
     /// Made at the first matrix product.
     blas: OnceCell<Blas>,
     /// The most bytes of shared memory that a block may have.
@@ -79,8 +81,9 @@ impl Gpu {
             index,
             shelf: Shelf::new(index)?,
             stream,
-            transfers: Stream::new()?,
-            exchanges: Stream::new()?,
+            transfers: Stream::urgent()?,
+            copies: Stream::urgent()?,
+            exchanges: Stream::urgent()?,
             kernels: Kernels::load(capability)?,
             staging: Staging::default(),
             reached: RefCell::default(),
@@ -107,9 +110,14 @@ impl Gpu {
         &self.stream
     }
 
-    /// The stream for transfers between ranks.
+    /// The stream for transfers between processes.
     pub(super) fn transfers(&self) -> &Stream {
         &self.transfers
+    }
+
+    /// The stream for copies from other devices of this process.
+    pub(super) fn copies(&self) -> &Stream {
+        &self.copies
     }
 
     /// The stream for exchanges between processes.
@@ -149,11 +157,13 @@ impl Gpu {
         Ok(self.blas.get_or_init(|| opened))
     }
 
-    /// Opens direct access to another device, once. Copies are correct without it too.
-    pub(super) fn reach(&self, other: u32) {
-        if self.reached.borrow_mut().insert(other) {
-            let _ = driver::reach(self.index, other).and(driver::reach(other, self.index));
-        }
+    /// How memory of another device is copied to this one. At the first call it opens direct access. If that
+    /// fails, copies are correct too; `pairs` says so.
+    pub(super) fn reach(&self, other: u32) -> Copy {
+        let mut reached = self.reached.borrow_mut();
+        *reached
+            .entry(other)
+            .or_insert_with(|| Copy::from(driver::reach(self.index, other)))
     }
 
     /// Whether all work queued so far is done.
@@ -189,7 +199,7 @@ pub(crate) fn check(place: Place) -> Result<()> {
 }
 
 /// Makes the device's context the current one of this thread.
-fn enter(index: u32) -> Result<()> {
+pub(super) fn enter(index: u32) -> Result<()> {
     if CURRENT.get() == Some(index) {
         return Ok(());
     }

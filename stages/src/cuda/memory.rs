@@ -3,25 +3,19 @@
 //! A block belongs to the thread that allocated it, and returns there from wherever it is dropped. If only
 //! that thread used the block, the next use needs no wait: the device does the thread's work in order. If
 //! another stream used the block, an event marks the end of that use, and the stream of the next user waits
-//! for the event.
+//! for the event. Blocks without such a wait are used first (`shelf.rs`), so that computing does not wait for
+//! a transfer as long as there is other memory.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-use crossbeam_queue::ArrayQueue;
-use cudarc::driver::result::mem_pool;
-use cudarc::driver::sys::CUmemPool_attribute;
 use parking_lot::Mutex;
 
-use super::driver::{self, Event, Stream, failed};
+use super::driver::{self, Event, Stream};
+use super::shelf::{Home, Kind};
 use super::{Gpu, Ptr};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, OutOfMemory, Result};
-
-/// How many blocks can wait in a thread's queue of returned blocks. One more is freed.
-const ON_THE_WAY: usize = 4096;
+use crate::error::{Error, ErrorKind, OutOfMemory, Result, Wanted};
 
 /// Sizes are multiples of this many bytes, so that tensors of similar size can use the same blocks.
 const GRAIN: usize = 256;
@@ -30,79 +24,30 @@ const GRAIN: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Memory(Option<Arc<Block>>);
 
+/// The stream that fills a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Filler {
+    /// The compute stream.
+    Compute,
+    /// The stream for transfers between processes.
+    Transfers,
+    /// The stream for copies from other devices.
+    Copies,
+}
+
 #[derive(Debug)]
-struct Block {
+pub(super) struct Block {
     at: Ptr,
     bytes: usize,
     device: u32,
-    /// Whether the transfer stream fills it, instead of the compute stream.
-    by_transfer: bool,
+    filler: Filler,
     /// The last work that other streams must wait for.
     event: Arc<Event>,
     /// Whether the next user must wait for the event. Locked while the event is recorded.
     used_elsewhere: Mutex<bool>,
+    /// The end of a copy to another device, which nobody on this device waits for.
+    copied: Mutex<Option<Arc<Event>>>,
     home: Weak<Home>,
-}
-
-/// An unused block. If an event of another device marks its last use, that event too.
-type Free = (Arc<Block>, Option<Arc<Event>>);
-
-/// The queue through which blocks return to their thread.
-type Home = ArrayQueue<Free>;
-
-/// Whether transfers fill a block, and its size in bytes.
-type Size = (bool, usize);
-
-/// A thread's unused blocks on a device.
-#[derive(Debug)]
-pub(super) struct Shelf {
-    /// Blocks by size. Those that transfers fill are kept apart, so that a transfer does not wait for
-    /// computing, nor computing for a transfer.
-    blocks: RefCell<BTreeMap<Size, Vec<Free>>>,
-    home: Arc<Home>,
-}
-
-impl Shelf {
-    /// An empty shelf. It tells CUDA's own pool to keep all freed memory, so that steps do not allocate from
-    /// the system.
-    pub(super) fn new(index: u32) -> Result<Self> {
-        let pool = driver::pool(index)?;
-        let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-        let mut most = u64::MAX;
-        // SAFETY: the attribute is of this type.
-        unsafe { mem_pool::set_attribute(pool, threshold, std::ptr::from_mut(&mut most).cast()) }
-            .map_err(failed("setting up the memory pool"))?;
-        Ok(Self {
-            blocks: RefCell::default(),
-            home: Arc::new(ArrayQueue::new(ON_THE_WAY)),
-        })
-    }
-
-    fn pop(&self, by_transfer: bool, bytes: usize) -> Option<Free> {
-        self.blocks.borrow_mut().get_mut(&(by_transfer, bytes))?.pop()
-    }
-
-    fn put(&self, free: Free) {
-        let key = (free.0.by_transfer, free.0.bytes);
-        self.blocks.borrow_mut().entry(key).or_default().push(free);
-    }
-
-    /// Frees all unused blocks.
-    fn clear(&self, gpu: &Gpu) -> Result<()> {
-        self.collect();
-        let blocks = std::mem::take(&mut *self.blocks.borrow_mut());
-        for event in blocks.values().flatten().filter_map(|(_, event)| event.as_ref()) {
-            gpu.stream().wait(event)?;
-        }
-        Ok(())
-    }
-
-    /// Puts the returned blocks on the shelf.
-    fn collect(&self) {
-        while let Some(free) = self.home.pop() {
-            self.put(free);
-        }
-    }
 }
 
 impl Gpu {
@@ -111,7 +56,7 @@ impl Gpu {
     /// # Errors
     /// [`OutOfMemory`].
     pub(crate) fn memory_of(&self, bytes: usize) -> Result<Memory> {
-        self.take(false, bytes)
+        self.take(Filler::Compute, bytes)
     }
 
     /// Like [`Gpu::memory_of`], for memory that lasts as long as the stage. Its error says so, because
@@ -127,65 +72,66 @@ impl Gpu {
 
     /// Like [`Gpu::memory_of`], to be filled on the transfer stream.
     pub(super) fn memory_for_transfer(&self, bytes: usize) -> Result<Memory> {
-        self.take(true, bytes)
+        self.take(Filler::Transfers, bytes)
     }
 
-    fn take(&self, by_transfer: bool, bytes: usize) -> Result<Memory> {
-        let bytes = bytes.max(1).next_multiple_of(GRAIN);
-        let shelf = self.shelf();
-        let mut block = shelf.pop(by_transfer, bytes);
-        if block.is_none() {
-            shelf.collect();
-            block = shelf.pop(by_transfer, bytes);
-        }
-        let Some((block, event)) = block else {
-            return Ok(Memory(Some(Arc::new(self.allocate(by_transfer, bytes)?))));
+    fn take(&self, filler: Filler, bytes: usize) -> Result<Memory> {
+        let kind = (filler, bytes.max(1).next_multiple_of(GRAIN));
+        let block = match self.shelf().ready(kind)? {
+            Some(block) => block,
+            None => self.new_or_oldest(kind)?,
         };
-        let stream = self.stream_of(by_transfer);
-        if let Some(event) = event {
-            stream.wait(&event)?;
-        }
-        if std::mem::take(&mut *block.used_elsewhere.lock()) {
-            stream.wait(&block.event)?;
-        }
         Ok(Memory(Some(block)))
     }
 
-    fn stream_of(&self, by_transfer: bool) -> &Stream {
-        if by_transfer {
-            self.transfers()
-        } else {
-            self.stream()
+    /// New memory, or if there is none or enough was taken already, a block that another stream still uses.
+    fn new_or_oldest(&self, kind: Kind) -> Result<Arc<Block>> {
+        let (shelf, stream) = (self.shelf(), self.stream_of(kind.0));
+        if !shelf.is_full(kind)
+            && let Some(at) = driver::allocate(kind.1, stream)?
+        {
+            return self.block(at, kind);
+        }
+        if let Some(block) = shelf.oldest(kind, stream)? {
+            return Ok(block);
+        }
+        // Unused blocks of other sizes may free enough.
+        shelf.clear();
+        self.synchronize()?;
+        driver::trim(self.index())?;
+        let at = driver::allocate(kind.1, stream)?.ok_or_else(|| self.out_of_memory(kind.1))?;
+        self.block(at, kind)
+    }
+
+    fn stream_of(&self, filler: Filler) -> &Stream {
+        match filler {
+            Filler::Compute => self.stream(),
+            Filler::Transfers => self.transfers(),
+            Filler::Copies => self.copies(),
         }
     }
 
-    fn allocate(&self, by_transfer: bool, bytes: usize) -> Result<Block> {
-        let stream = self.stream_of(by_transfer);
-        let at = match driver::allocate(bytes, stream)? {
-            Some(at) => at,
-            None => {
-                // Unused blocks of other sizes may free enough.
-                self.shelf().clear(self)?;
-                self.synchronize()?;
-                driver::trim(self.index())?;
-                driver::allocate(bytes, stream)?.ok_or_else(|| self.out_of_memory(bytes))?
-            }
-        };
-        Ok(Block {
+    fn block(&self, at: Ptr, (filler, bytes): Kind) -> Result<Arc<Block>> {
+        let event = Event::new(false).inspect_err(|_| {
+            // SAFETY: the memory was just allocated, and nobody has used it.
+            unsafe { driver::free(at, self.index()) };
+        })?;
+        Ok(Arc::new(Block {
             at,
             bytes,
             device: self.index(),
-            by_transfer,
-            event: Arc::new(Event::new(false)?),
+            filler,
+            event: Arc::new(event),
             used_elsewhere: Mutex::new(false),
-            home: Arc::downgrade(&self.shelf().home),
-        })
+            copied: Mutex::default(),
+            home: self.shelf().home(),
+        }))
     }
 
     fn out_of_memory(&self, wanted: usize) -> Error {
         let error = OutOfMemory {
             device: Device::Cuda(self.index()),
-            wanted: wanted as u64,
+            wanted: Wanted::Bytes(wanted as u64),
             left: self.memory().ok(),
             lasting: false,
         };
@@ -202,32 +148,39 @@ impl Gpu {
         memory.awaited_by(self.stream())
     }
 
-    /// Copies another device's memory, which is marked as ready, to this device, on the transfer stream.
+    /// Copies another device's memory, which is marked as ready, to this device, on the stream for copies. So a
+    /// copy waits for what it copies and for earlier copies, and for no transfer between processes.
     pub(crate) fn received(&self, mut memory: Memory) -> Result<Memory> {
         let from = memory.0.take().expect("there until it is dropped");
-        let copy = self.memory_for_transfer(from.bytes)?;
-        let transfers = self.transfers();
-        self.reach(from.device);
-        transfers.wait(&from.event)?;
+        let copy = self.take(Filler::Copies, from.bytes)?;
+        let stream = self.copies();
+        let how = self.reach(from.device);
+        stream.wait(&from.event)?;
         // SAFETY: both blocks are as large as the copy, and the order of the streams is correct for both.
         unsafe {
             driver::copy_across(
                 (copy.at(), self.index()),
                 (from.at, from.device),
                 from.bytes,
-                transfers,
+                how,
+                stream,
             )
         }?;
-        copy.filled_by(transfers)?;
-        self.wait_ready(&copy)?;
+        let marked = copy.filled_by(stream).and_then(|()| self.wait_ready(&copy));
+        if marked.is_err() {
+            // Nothing else waits for the copy before the memory is used again.
+            let _ = stream.synchronize();
+        }
+        marked?;
         if Arc::strong_count(&from) > 1 {
             // The other owner keeps the block for a backward pass. That pass waits for a gradient computed
             // from this copy, so it needs no event here.
             return Ok(copy);
         }
+        *from.copied.lock() = Some(Arc::clone(&copy.block().event));
         if let Some(home) = from.home.upgrade() {
             // If the queue is full, the block is freed.
-            let _ = home.push((from, Some(Arc::clone(&copy.block().event))));
+            let _ = home.push(from);
         }
         Ok(copy)
     }
@@ -286,7 +239,7 @@ impl Drop for Memory {
         let own = gpu.filter(|gpu| {
             let own = block.is_of(gpu);
             // The next user does not wait for this compute stream on its own.
-            if !own || block.by_transfer {
+            if !own || block.filler != Filler::Compute {
                 // If this fails, the device has failed, and the next call reports it.
                 let _ = self.used_on(gpu.stream());
             }
@@ -295,10 +248,11 @@ impl Drop for Memory {
         let Some(block) = self.0.take().filter(|block| Arc::strong_count(block) == 1) else {
             return;
         };
-        match (own, block.home.upgrade()) {
-            (Some(gpu), _) => gpu.shelf().put((block, None)),
+        let home = block.home.upgrade();
+        match (own, home) {
+            (Some(gpu), _) => gpu.shelf().put(block),
             // If the queue is full, the block is freed.
-            (None, Some(home)) => drop(home.push((block, None))),
+            (None, Some(home)) => drop(home.push(block)),
             // The block's thread has ended, so the block is freed.
             (None, None) => {}
         }
@@ -306,15 +260,50 @@ impl Drop for Memory {
 }
 
 impl Block {
+    /// Who fills it, and its size.
+    pub(super) fn kind(&self) -> Kind {
+        (self.filler, self.bytes)
+    }
+
+    /// Whether its next user may have to wait for another stream.
+    pub(super) fn is_used_elsewhere(&self) -> bool {
+        *self.used_elsewhere.lock() || self.copied.lock().is_some()
+    }
+
+    /// Whether no other stream uses it any more.
+    pub(super) fn is_done(&self) -> Result<bool> {
+        let mut copied = self.copied.lock();
+        if let Some(event) = copied.as_ref() {
+            if !event.is_done()? {
+                return Ok(false);
+            }
+            *copied = None;
+        }
+        let mut used_elsewhere = self.used_elsewhere.lock();
+        *used_elsewhere = *used_elsewhere && !self.event.is_done()?;
+        Ok(!*used_elsewhere)
+    }
+
+    /// Makes later work on the stream wait until no other stream uses it.
+    pub(super) fn make_wait(&self, stream: &Stream) -> Result<()> {
+        if let Some(event) = self.copied.lock().take() {
+            stream.wait(&event)?;
+        }
+        match std::mem::take(&mut *self.used_elsewhere.lock()) {
+            true => stream.wait(&self.event),
+            false => Ok(()),
+        }
+    }
+
     fn is_of(&self, gpu: &Gpu) -> bool {
-        self.home.as_ptr() == Arc::as_ptr(&gpu.shelf().home)
+        self.home.ptr_eq(&gpu.shelf().home())
     }
 
     /// Records the event after all work on the stream so far. The event still covers the earlier use
     /// elsewhere, or the transfer, that it stood for.
     fn record(&self, stream: &Stream, use_elsewhere: bool) -> Result<()> {
         let mut used_elsewhere = self.used_elsewhere.lock();
-        if *used_elsewhere || self.by_transfer {
+        if *used_elsewhere || self.filler != Filler::Compute {
             stream.wait(&self.event)?;
         }
         self.event.record(stream)?;
@@ -326,12 +315,18 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let gpu = Gpu::known(self.device).filter(|gpu| self.is_of(gpu));
+        let copied = self.copied.get_mut().take();
         let in_order = gpu.and_then(|gpu| {
             gpu.stream().wait(&self.event).ok()?;
+            if let Some(event) = &copied {
+                gpu.stream().wait(event).ok()?;
+            }
             // SAFETY: the memory was allocated for this block, which has no other owner any more.
             unsafe { driver::free_in_order(self.at, gpu.stream()) }.ok()
         });
         if in_order.is_none() {
+            // Freeing waits for this device only. If the wait fails, the other device has failed.
+            let _ = copied.map(|event| event.synchronize());
             // SAFETY: as above.
             unsafe { driver::free(self.at, self.device) };
         }

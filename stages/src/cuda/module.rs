@@ -3,31 +3,42 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CString, c_char};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::PathBuf;
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, process};
+use std::{fs, io, process, ptr};
 
-use cudarc::driver::result::module;
-use cudarc::driver::sys::{CUfunction, CUfunction_attribute, CUmodule};
+use cudarc::driver::result::{DriverError, module};
+use cudarc::driver::sys::{self, CUfunction, CUfunction_attribute, CUmodule, CUresult};
 use cudarc::nvrtc::result as nvrtc;
-use cudarc::nvrtc::sys;
+use cudarc::nvrtc::sys as nvrtc_sys;
 use parking_lot::Mutex;
 
 use super::cache_folder;
-use super::driver::{self, failed};
+use super::driver::failed;
 use super::library::Library;
 use super::source::SOURCE;
-use crate::error::{CudaError, CudaRemedy, Result};
+use crate::error::{CudaError, Result};
 
 /// From this many bytes of dynamic shared memory on, a kernel needs permission.
 const FREE_SHARED: u32 = 48 << 10;
+
+/// The bytes of a checksum.
+const CHECKSUM: usize = 8;
 
 /// The compiler options besides the architecture.
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];
 
 /// The code for each architecture, compiled once per process. If several threads need it, one compiles it.
-static CODE: Mutex<BTreeMap<String, Arc<[u8]>>> = Mutex::new(BTreeMap::new());
+static CODE: Mutex<BTreeMap<String, Code>> = Mutex::new(BTreeMap::new());
+
+/// Compiled kernels.
+#[derive(Clone)]
+struct Code {
+    bytes: Arc<[u8]>,
+    /// Whether an earlier run compiled them.
+    is_old: bool,
+}
 
 /// The kernels on a device, for one thread.
 #[derive(Debug)]
@@ -39,18 +50,39 @@ pub(super) struct Kernels {
 
 impl Kernels {
     /// Loads the kernels for a device of this compute capability into the thread's current context. Compiles
-    /// them first if no earlier run has.
+    /// them first if no earlier run has, or if the device refuses what an earlier run compiled.
+    ///
+    /// All of them are loaded now, and not at their first launches, when there may be no memory left.
     pub(super) fn load(capability: (i32, i32)) -> Result<Self> {
-        let code = compiled(capability)?;
-        // SAFETY: the bytes are a cubin from the compiler.
-        let module = unsafe { module::load_data(code.as_ptr().cast()) }.map_err(|error| CudaError {
-            remedy: Some(CudaRemedy::CompileAgain),
-            ..driver::refused("loading the kernels", error)
-        })?;
-        Ok(Self {
+        Library::Nvrtc.require()?;
+        let architecture = architecture(capability);
+        let code = compiled(&architecture, |_| true)?;
+        let module = match loaded(&code.bytes) {
+            Err(DriverError(result)) if code.is_old && result != CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
+                loaded(&compiled(&architecture, |code| !code.is_old)?.bytes)
+            }
+            loaded => loaded,
+        };
+        let module = module.map_err(failed("loading the kernels"))?;
+        let kernels = Self {
             module,
             functions: RefCell::default(),
-        })
+        };
+        kernels.load_all().map_err(failed("loading the kernels"))?;
+        Ok(kernels)
+    }
+
+    fn load_all(&self) -> Result<(), DriverError> {
+        let mut count = 0;
+        // SAFETY: the module is loaded, and the pointers are to locals with room for what is written.
+        unsafe {
+            sys::cuModuleGetFunctionCount(&mut count, self.module).result()?;
+            let mut functions = vec![ptr::null_mut(); count as usize];
+            sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, self.module).result()?;
+            functions
+                .into_iter()
+                .try_for_each(|function| sys::cuFuncLoad(function).result())
+        }
     }
 
     /// A kernel. It may use this many bytes of dynamic shared memory.
@@ -84,29 +116,39 @@ impl Drop for Kernels {
     }
 }
 
-/// The kernels for devices of a compute capability: from another thread, from disk or from the compiler.
-fn compiled(capability: (i32, i32)) -> Result<Arc<[u8]>> {
-    Library::Nvrtc.require()?;
-    let architecture = architecture(capability);
-    let mut all = CODE.lock();
-    if let Some(code) = all.get(&architecture) {
-        return Ok(Arc::clone(code));
-    }
-    let code: Arc<[u8]> = kept_or_compiled(&architecture)?.into();
-    all.insert(architecture, Arc::clone(&code));
-    Ok(code)
+/// Loads code into the thread's current context.
+fn loaded(code: &[u8]) -> Result<CUmodule, DriverError> {
+    // SAFETY: the bytes are a cubin from the compiler.
+    unsafe { module::load_data(code.as_ptr().cast()) }
 }
 
-fn kept_or_compiled(architecture: &str) -> Result<Vec<u8>> {
+/// The kernels for an architecture: from another thread, from disk or, where `serves` does not take these,
+/// from the compiler.
+fn compiled(architecture: &str, serves: impl Fn(&Code) -> bool) -> Result<Code> {
+    let mut all = CODE.lock();
+    if let Some(code) = all.get(architecture).filter(|code| serves(code)) {
+        return Ok(code.clone());
+    }
     let file = cache_file(architecture);
-    if let Some(code) = file.as_ref().and_then(|file| fs::read(file).ok()) {
-        return Ok(code);
-    }
-    let code = compile(SOURCE, architecture)?;
-    if let Some(file) = file {
-        // If the code cannot be kept, the next run compiles it again.
-        let _ = keep(&file, &code);
-    }
+    let old = file.as_deref().and_then(kept).map(|bytes| Code {
+        bytes: bytes.into(),
+        is_old: true,
+    });
+    let code = match old.filter(&serves) {
+        Some(code) => code,
+        None => {
+            let bytes = compile(SOURCE, architecture)?;
+            if let Some(file) = &file {
+                // If the code cannot be kept, the next run compiles it again.
+                let _ = keep(file, &bytes);
+            }
+            Code {
+                bytes: bytes.into(),
+                is_old: false,
+            }
+        }
+    };
+    all.insert(architecture.to_owned(), code.clone());
     Ok(code)
 }
 
@@ -122,7 +164,7 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
     let folder = cache_folder()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: the pointers are to locals that outlive the call.
-    unsafe { sys::nvrtcVersion(&mut major, &mut minor) }
+    unsafe { nvrtc_sys::nvrtcVersion(&mut major, &mut minor) }
         .result()
         .ok()?;
     let mut hash = DefaultHasher::new();
@@ -131,13 +173,28 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
     Some(folder.join(name))
 }
 
-/// Writes a temporary file and renames it, so that no other run reads half a file.
-fn keep(file: &std::path::Path, code: &[u8]) -> std::io::Result<()> {
+/// The code in a file. `None` if it is not whole.
+fn kept(file: &Path) -> Option<Vec<u8>> {
+    let mut code = fs::read(file).ok()?;
+    let checksum = code.split_off(code.len().checked_sub(CHECKSUM)?);
+    (checksum == checksum_of(&code)).then_some(code)
+}
+
+/// Writes the code and its checksum to a temporary file and renames it, so that no other run reads half a
+/// file. Runs of several hosts may share the folder.
+fn keep(file: &Path, code: &[u8]) -> io::Result<()> {
     let folder = file.parent().expect("a file in a folder");
     fs::create_dir_all(folder)?;
-    let partial = file.with_extension(format!("{}.partial", process::id()));
-    fs::write(&partial, code)?;
+    let random = RandomState::new().hash_one(process::id());
+    let partial = file.with_extension(format!("{random:016x}.partial"));
+    fs::write(&partial, [code, &checksum_of(code)].concat())?;
     fs::rename(partial, file)
+}
+
+fn checksum_of(code: &[u8]) -> [u8; CHECKSUM] {
+    let mut hash = DefaultHasher::new();
+    code.hash(&mut hash);
+    hash.finish().to_le_bytes()
 }
 
 /// Compiles CUDA C++ to a cubin.
@@ -151,7 +208,7 @@ fn compile(source: &str, architecture: &str) -> Result<Vec<u8>> {
     code
 }
 
-fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>> {
+fn code_of(program: nvrtc_sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>> {
     let mut options = vec![format!("--gpu-architecture={architecture}")];
     options.extend(OPTIONS.map(str::to_owned));
     // SAFETY: the program is alive until the caller destroys it.
@@ -169,12 +226,12 @@ fn code_of(program: sys::nvrtcProgram, architecture: &str) -> Result<Vec<u8>> {
     }
     let mut size = 0;
     // SAFETY: as above; the pointer is to a local.
-    unsafe { sys::nvrtcGetCUBINSize(program, &mut size) }
+    unsafe { nvrtc_sys::nvrtcGetCUBINSize(program, &mut size) }
         .result()
         .map_err(|error| refused("reading the compiled kernels", error))?;
     let mut code = vec![0_u8; size];
     // SAFETY: as above; there is room for as many bytes as the compiler said.
-    unsafe { sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast::<c_char>()) }
+    unsafe { nvrtc_sys::nvrtcGetCUBIN(program, code.as_mut_ptr().cast::<c_char>()) }
         .result()
         .map_err(|error| refused("reading the compiled kernels", error))?;
     Ok(code)

@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::ffi::c_void;
 
-use cudarc::driver::result::{free_host, malloc_host};
-use cudarc::driver::sys::CU_MEMHOSTALLOC_PORTABLE;
+use cudarc::driver::result::{DriverError, free_host, malloc_host};
+use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUresult};
 
 use super::driver::{self, Event, failed};
 use super::{Gpu, Memory, Ptr};
-use crate::error::Result;
+use crate::error::{OutOfMemory, Result};
 
 /// The size of the smallest slot, in bytes.
 const SMALLEST: usize = 256;
@@ -35,8 +35,11 @@ impl Pinned {
     /// Pinned memory of this many zero bytes. The thread must have a [`Gpu`].
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         // SAFETY: a context is current, as the caller promises.
-        let at = unsafe { malloc_host(bytes.max(1), CU_MEMHOSTALLOC_PORTABLE) }
-            .map_err(failed("taking host memory that devices reach"))?;
+        let taken = unsafe { malloc_host(bytes.max(1), CU_MEMHOSTALLOC_PORTABLE) };
+        let at = taken.map_err(|error| match error {
+            DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => OutOfMemory::on_host::<u8>(bytes).into(),
+            error => failed("taking host memory that devices reach")(error),
+        })?;
         // SAFETY: this many bytes were just allocated.
         unsafe { at.cast::<u8>().write_bytes(0, bytes) };
         Ok(Self { at, bytes })

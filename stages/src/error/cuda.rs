@@ -65,9 +65,4 @@ pub enum CudaRemedy {
     /// End other programs that use the GPU.
     #[error("another program may have the GPU: `nvidia-smi` lists them")]
     EndOthers,
-    /// Compile the kernels again.
-    #[error(
-        "remove the folder `pipewright` in the user's cache (~/.cache): the kernels are compiled again then"
-    )]
-    CompileAgain,
 }

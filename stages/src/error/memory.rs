@@ -1,19 +1,21 @@
 //! A device has too little memory.
 
+use std::fmt;
+
 use crate::device::Device;
 use crate::units::in_words;
 
 /// A device has too little memory, even after freeing what is not in use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "out of memory on {device}: {} wanted{}; {}",
-    in_words(*wanted as f64), left.map_or(String::new(), in_all), advice(*lasting)
+    "out of memory on {device}: {wanted}{}; {}",
+    left.map_or(String::new(), in_all), advice(*lasting)
 )]
 pub struct OutOfMemory {
     /// The device.
     pub device: Device,
-    /// Bytes asked for.
-    pub wanted: u64,
+    /// What was asked for.
+    pub wanted: Wanted,
     /// The device's free memory, if it reports it. A GPU does.
     pub left: Option<Left>,
     /// Whether the memory is for something that lives as long as the stage: its parameters, or room for its
@@ -27,9 +29,27 @@ impl OutOfMemory {
     pub(crate) fn on_host<T>(count: usize) -> Self {
         Self {
             device: Device::Cpu,
-            wanted: (count as u64).saturating_mul(size_of::<T>() as u64),
+            wanted: Wanted::Bytes((count as u64).saturating_mul(size_of::<T>() as u64)),
             left: None,
             lasting: false,
+        }
+    }
+}
+
+/// What memory was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// So many bytes.
+    Bytes(u64),
+    /// What this call of CUDA's libraries needs. They do not say how much that is.
+    For(String),
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} wanted", in_words(*bytes as f64)),
+            Self::For(call) => write!(f, "too little for {call}"),
         }
     }
 }

@@ -14,7 +14,7 @@ mod value;
 pub use cause::Cause;
 pub use cuda::{CudaError, CudaRemedy, LibraryError};
 pub use device::DeviceError;
-pub use memory::{Left, OutOfMemory};
+pub use memory::{Left, OutOfMemory, Wanted};
 pub use nccl::{NcclError, NcclRemedy};
 pub use partition::PartitionError;
 pub use setting::SettingError;

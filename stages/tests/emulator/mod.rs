@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};
 
 /// The CUDA that tests use.
 #[derive(Debug)]
@@ -294,4 +294,18 @@ fn load(path: &Path) {
     // SAFETY: it is our own library, and loading it runs only the constructors of its variables.
     let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
     std::mem::forget(library.unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+}
+
+/// What a counting function of an emulated library says. `None` on a GPU.
+pub(crate) fn counted(library: &str, function: &str) -> Option<u64> {
+    let Cuda::Emulated(folder) = start() else {
+        return None;
+    };
+    // SAFETY: the library is loaded already, and its counting functions have this signature.
+    unsafe {
+        let library = Library::new(folder.join(library)).expect("loaded by the emulator");
+        let count: Symbol<unsafe extern "C" fn() -> u64> =
+            library.get(function.as_bytes()).expect("a function");
+        Some(count())
+    }
 }

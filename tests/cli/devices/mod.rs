@@ -8,6 +8,7 @@ use super::*;
 #[path = "../../../stages/tests/emulator/mod.rs"]
 mod emulator;
 mod found;
+mod kept;
 mod measured;
 mod told;
 

@@ -114,6 +114,41 @@ fn emulated_gpus_are_shown_like_others() {
     );
 }
 
+#[test]
+fn copies_between_gpus_are_measured_and_those_that_are_not_direct_are_told() {
+    let emulator::Cuda::Emulated(folder) = emulator::start() else {
+        return;
+    };
+    let mut machine = Machine::new();
+    machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
+    machine
+        .variables
+        .push(("PIPEWRIGHT_EMULATOR_DEVICES", "2".into()));
+    let of = |table: &str, word: &str| table.contains(word);
+    let table = machine.devices();
+    assert!(
+        of(&table, "copies in GB/s") && !of(&table, "* not direct"),
+        "{table}"
+    );
+    let copies = &machine.json()["copies"];
+    assert_eq!(copies.as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&copies[0]["from"], &copies[0]["to"], &copies[0]["direct"]),
+        (&"cuda:0".into(), &"cuda:1".into(), &true.into()),
+    );
+    assert!(copies[1]["bytes_per_second"].as_f64().unwrap() > 0.0);
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_PEERS", "0".into()));
+    assert!(of(&machine.devices(), "* not direct"));
+    assert_eq!(machine.json()["copies"][0]["direct"], false);
+    let small = (16 << 20).to_string();
+    machine
+        .variables
+        .push(("PIPEWRIGHT_EMULATOR_MEMORY", small.into()));
+    let table = machine.devices();
+    let said = "? not measured; cuda:0 to cuda:1: out of memory on cuda:0: too little for timing a copy";
+    assert!(of(&table, said), "{table}");
+}
+
 /// What `train` says of a GPU with this driver.
 fn train_on(device: &str, driver: Recipe) -> String {
     let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda");

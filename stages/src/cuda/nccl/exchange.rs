@@ -6,7 +6,7 @@ use super::{Communicator, Gpu};
 use crate::cuda::Memory;
 use crate::cuda::driver::Event;
 use crate::device::DType;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stage::Bytes;
 use crate::tensor::Tensor;
 
@@ -22,12 +22,7 @@ impl Communicator {
     ///
     /// # Errors
     /// As for [`Communicator::send`] and [`Communicator::receive`].
-    pub fn exchange<E: From<Error>>(
-        &self,
-        given: &[(u32, &Tensor)],
-        taken: &[(u32, usize)],
-        going_on: impl FnMut() -> Result<(), E>,
-    ) -> Result<Vec<Tensor>, E> {
+    pub fn exchange(&self, given: &[(u32, &Tensor)], taken: &[(u32, usize)]) -> Result<Vec<Tensor>> {
         let gpu = Gpu::of(self.gpu)?;
         let stream = gpu.exchanges();
         for (_, tensor) in given {
@@ -66,7 +61,8 @@ impl Communicator {
                 sys::ncclGroupEnd()
             }
         })?;
-        self.settle("exchanging numbers between the GPUs", code, None, going_on)?;
+        self.handle
+            .succeeded("exchanging numbers between the GPUs", code)?;
         for memory in given
             .iter()
             .map(|(_, tensor)| tensor.device_memory())

@@ -1,8 +1,13 @@
 //! NCCL's communicator: called by one thread at a time, with messages for its errors.
+//!
+//! A communicator blocks. One that does not would start and end a thread for each transfer. What waits for
+//! other members, joining and connecting, runs on a thread of its own, so that the rank can stop waiting for
+//! it. A transfer of connected members is only put on a stream.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
@@ -10,6 +15,7 @@ use cudarc::nccl::sys::{self, ncclComm_t, ncclConfig_t, ncclResult_t, ncclUnique
 use parking_lot::Mutex;
 
 use super::Member;
+use crate::cuda::{driver, gpu};
 use crate::error::{Error, NcclError, NcclRemedy, Result};
 
 /// The time limit for an abort, because NCCL's abort can hang.
@@ -18,7 +24,11 @@ const ABORT: Duration = Duration::from_secs(10);
 /// A communicator, until it is aborted.
 #[derive(Debug)]
 pub(super) struct Handle {
+    /// Locked during a call.
     raw: Mutex<Option<Raw>>,
+    /// Whether a call waits for a member that does not come. The communicator then stays as it is until the
+    /// process ends, because it cannot be aborted during a call.
+    is_stuck: AtomicBool,
     /// Held by the thread that aborts it.
     aborting: Mutex<()>,
     /// Whose it is.
@@ -32,7 +42,7 @@ struct Raw(ncclComm_t);
 unsafe impl Send for Raw {}
 
 impl Handle {
-    /// Starts to join. The device's context must be the thread's current one.
+    /// Joins. Waits for the other members. The device's context must be the thread's current one.
     pub(super) fn open(id: ncclUniqueId, member: Member) -> (Self, ncclResult_t) {
         let mut raw = ptr::null_mut();
         let mut config = config();
@@ -42,10 +52,16 @@ impl Handle {
         let code = unsafe { sys::ncclCommInitRankConfig(&mut raw, of, id, number, &mut config) };
         let handle = Self {
             raw: Mutex::new((!raw.is_null()).then_some(Raw(raw))),
+            is_stuck: AtomicBool::new(false),
             aborting: Mutex::new(()),
             member,
         };
         (handle, code)
+    }
+
+    /// Notes that nobody waits for the call under way any more.
+    pub(super) fn give_up(&self) {
+        self.is_stuck.store(true, Ordering::Release);
     }
 
     /// Calls NCCL with the communicator.
@@ -74,8 +90,11 @@ impl Handle {
     /// Aborts the communicator. Waits for that for a limited time, also when another thread has begun it: a
     /// process that ends in the middle of an abort crashes.
     pub(super) fn abort(&self) {
+        if self.is_stuck.load(Ordering::Acquire) {
+            return;
+        }
         let _alone = self.aborting.try_lock_for(ABORT);
-        let Some(raw) = self.raw.lock().take() else {
+        let Some(raw) = self.raw.try_lock_for(ABORT).and_then(|mut raw| raw.take()) else {
             return;
         };
         let (done, ended) = mpsc::channel();
@@ -98,10 +117,21 @@ impl Handle {
         }
     }
 
+    /// Checks the result of a call.
+    pub(super) fn succeeded(&self, call: &str, code: ncclResult_t) -> Result<()> {
+        match code {
+            ncclResult_t::ncclSuccess => Ok(()),
+            code => Err(self.failed(call, code)),
+        }
+    }
+
     /// The error for a failed NCCL call. It says what was being done, and what to do.
     pub(super) fn failed(&self, call: &str, code: ncclResult_t) -> Error {
         let raw = self.raw.lock().map_or(ptr::null_mut(), |raw| raw.0);
         let meaning = describe(raw, code);
+        if code == ncclResult_t::ncclUnhandledCudaError && meaning.contains("out of memory") {
+            return driver::no_memory_for(call);
+        }
         let error = NcclError::Refused {
             call: call.to_owned(),
             member: self.member,
@@ -112,15 +142,20 @@ impl Handle {
         error.into()
     }
 
-    /// The error for an operation that exceeded its deadline.
-    pub(super) fn too_late(&self, call: &str, deadline: Duration) -> Error {
-        let error = NcclError::TooLate {
-            call: call.to_owned(),
-            member: self.member,
-            deadline,
-        };
-        error.into()
+    /// Whose it is.
+    pub(super) fn member(&self) -> Member {
+        self.member
     }
+}
+
+/// The error for a call that exceeded its deadline.
+pub(super) fn too_late(member: Member, call: &str, deadline: Duration) -> Error {
+    let error = NcclError::TooLate {
+        call: call.to_owned(),
+        member,
+        deadline,
+    };
+    error.into()
 }
 
 /// The error when NCCL returns no id. There is no communicator yet.
@@ -162,7 +197,12 @@ fn remedy(code: ncclResult_t, meaning: &str) -> NcclRemedy {
     }
 }
 
-/// The configuration of a communicator that does not block. NCCL chooses all else.
+/// The most thread blocks of a transfer's kernel. It waits on the device for the other member, and products
+/// cannot use its multiprocessors meanwhile. Inside of a host NCCL would take up to 32 for each peer, which is
+/// a quarter of an H100. Over a network it takes a few in any case.
+const MOST_BLOCKS: i32 = 8;
+
+/// The configuration of a communicator. NCCL chooses all else.
 fn config() -> ncclConfig_t {
     /// NCCL's value for an option that is not set.
     const UNSET: i32 = i32::MIN;
@@ -170,10 +210,10 @@ fn config() -> ncclConfig_t {
         size: size_of::<ncclConfig_t>(),
         magic: 0xcafe_beef,
         version: 22809,
-        blocking: 0,
+        blocking: 1,
         cgaClusterSize: UNSET,
         minCTAs: UNSET,
-        maxCTAs: UNSET,
+        maxCTAs: MOST_BLOCKS,
         netName: ptr::null(),
         splitShare: UNSET,
         trafficClass: UNSET,
@@ -185,4 +225,24 @@ fn config() -> ncclConfig_t {
         nChannelsPerNetPeer: UNSET,
         nvlinkCentricSched: UNSET,
     }
+}
+
+/// Starts a call that waits for other members, on a thread of its own. Returns where its result comes.
+///
+/// # Errors
+/// When the system cannot start a thread.
+pub(super) fn aside<T: Send + 'static>(
+    gpu: u32,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Result<Receiver<Result<T>>> {
+    let (done, result) = mpsc::channel();
+    let task = move || {
+        // If the caller has given up, nobody receives this.
+        let _ = done.send(gpu::enter(gpu).map(|()| call()));
+    };
+    thread::Builder::new()
+        .name(format!("nccl of cuda:{gpu}"))
+        .spawn(task)
+        .map_err(Error::from)?;
+    Ok(result)
 }

@@ -1,15 +1,16 @@
 //! Transfers between GPUs of different processes, by NCCL.
 //!
-//! A communicator does not block. A call starts an operation, then polls until it has ended. Between polls it
-//! calls a function of the caller's, which can stop it. Making connections also has a deadline. Transfers run
-//! on the GPU's transfer stream, in the order of the calls, and exchanges on a stream of their own. Events
-//! order them with the compute stream, and the host does not wait.
+//! Joining and connecting wait for other members, until a deadline. Meanwhile they call a function of the
+//! caller's, which can stop them. Transfers run on the GPU's transfer stream, in the order of the calls, and
+//! exchanges on a stream of their own. Events order them with the compute stream, and the host does not wait.
 
 mod exchange;
 mod handle;
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,10 +23,7 @@ use crate::stage::Bytes;
 use crate::tensor::Tensor;
 use handle::Handle;
 
-/// How long a call polls without a pause. Most operations have ended by then.
-const AWAKE: Duration = Duration::from_millis(1);
-
-/// The pause between two polls after that.
+/// The pause between two polls.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// The id of one communicator. One member makes it and tells it to the others.
@@ -119,15 +117,17 @@ impl Communicator {
             let device = member.device;
             return Err(Error::from(NcclError::NoGpu { device }).into());
         };
-        // This makes the GPU's context the current one of the thread.
+        // The context is there before other threads enter it.
         Gpu::of(gpu)?;
-        let (handle, code) = Handle::open(id.0, member);
-        let communicator = Self {
+        let (id, call) = (id.0, "linking the GPUs");
+        let joining = handle::aside(gpu, move || Handle::open(id, member))?;
+        let late = || handle::too_late(member, call, deadline);
+        let (handle, code) = until(deadline, late, going_on, || answer(&joining))?;
+        handle.succeeded(call, code)?;
+        Ok(Self {
             handle: Arc::new(handle),
             gpu,
-        };
-        communicator.settle("linking the GPUs", code, Some(deadline), going_on)?;
-        Ok(communicator)
+        })
     }
 
     /// A handle that aborts this communicator from any thread.
@@ -150,45 +150,49 @@ impl Communicator {
     ) -> Result<(), E> {
         const NUMBER: usize = 4;
         let gpu = Gpu::of(self.gpu)?;
-        let places = to.len() + from.len();
-        let memory = gpu.memory_for_transfer(NUMBER * places)?;
-        let stream = gpu.transfers().raw().cast();
-        let at = |place: usize| memory.at().offset(NUMBER * place).0;
-        let number = ncclDataType_t::ncclFloat32;
-        let code = self.handle.call(|raw| {
-            // SAFETY: the communicator is alive. The memory stays until the stream is done, which is waited
-            // for below.
+        let (to, from) = (to.to_vec(), from.to_vec());
+        // If the other members do not come, NCCL may use it until the process ends.
+        let memory = ManuallyDrop::new(gpu.memory_for_transfer(NUMBER * (to.len() + from.len()))?);
+        let (at, stream) = (memory.at(), gpu.transfers().raw() as usize);
+        let handle = Arc::clone(&self.handle);
+        let connect = move |raw| {
+            let at = |place: usize| at.offset(NUMBER * place).0;
+            let (number, stream) = (ncclDataType_t::ncclFloat32, stream as *mut _);
+            // SAFETY: the communicator is alive. The memory and the stream stay until the stream is done, or
+            // for ever.
             unsafe {
                 sys::ncclGroupStart();
                 for (place, &peer) in to.iter().enumerate() {
                     sys::ncclSend(at(place) as *const _, 1, number, peer as i32, raw, stream);
                 }
-                for (place, &peer) in (to.len()..).zip(from) {
+                for (place, &peer) in (to.len()..).zip(&from) {
                     sys::ncclRecv(at(place) as *mut _, 1, number, peer as i32, raw, stream);
                 }
                 sys::ncclGroupEnd()
             }
+        };
+        let connecting = handle::aside(self.gpu, move || handle.call(connect))?;
+        let late = |call| move || handle::too_late(self.handle.member(), call, deadline);
+        let call = "connecting the GPUs";
+        let connected = until(deadline, late(call), &mut going_on, || answer(&connecting));
+        if connected.is_err() {
+            self.handle.give_up();
+        }
+        self.handle.succeeded(call, connected??)?;
+        let late = late("the first transfer between the GPUs");
+        until(deadline, late, going_on, || {
+            Ok(gpu.transfers().is_idle()?.then_some(()))
         })?;
-        self.settle("connecting the GPUs", code, Some(deadline), &mut going_on)?;
-        self.until(
-            "the first transfer between the GPUs",
-            Some(deadline),
-            going_on,
-            || Ok(gpu.transfers().is_idle()?.then_some(())),
-        )
+        drop(ManuallyDrop::into_inner(memory));
+        Ok(())
     }
 
     /// Queues a tensor of this member's GPU, marked as ready, for sending to another member. Its memory is
     /// not used again before it is sent.
     ///
     /// # Errors
-    /// When the tensor is not on this GPU, NCCL reports an error, or `going_on` fails.
-    pub fn send<E: From<Error>>(
-        &self,
-        tensor: &Tensor,
-        to: u32,
-        going_on: impl FnMut() -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// When the tensor is not on this GPU, or NCCL reports an error.
+    pub fn send(&self, tensor: &Tensor, to: u32) -> Result<()> {
         self.check_here(tensor)?;
         let (gpu, dtype) = (Gpu::of(self.gpu)?, tensor.dtype());
         let (memory, stream) = (tensor.device_memory(), gpu.transfers());
@@ -199,23 +203,16 @@ impl Communicator {
             // that.
             unsafe { sys::ncclSend(at, count, numbers(dtype), to as i32, raw, stream.raw().cast()) }
         })?;
-        self.settle(&format!("sending to member {to}"), code, None, going_on)?;
-        Ok(memory.used_on(stream)?)
+        self.handle.succeeded(&format!("sending to member {to}"), code)?;
+        memory.used_on(stream)
     }
 
     /// Queues the receipt of numbers from another member. Returns a tensor on this member's GPU, marked as
     /// ready once the numbers are there.
     ///
     /// # Errors
-    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), or when NCCL reports an error or `going_on`
-    /// fails.
-    pub fn receive<E: From<Error>>(
-        &self,
-        dims: &[usize],
-        dtype: DType,
-        from: u32,
-        going_on: impl FnMut() -> Result<(), E>,
-    ) -> Result<Tensor, E> {
+    /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), or when NCCL reports an error.
+    pub fn receive(&self, dims: &[usize], dtype: DType, from: u32) -> Result<Tensor> {
         let gpu = Gpu::of(self.gpu)?;
         let count: usize = dims.iter().product();
         let (memory, stream) = (gpu.memory_for_transfer(count * dtype.bytes())?, gpu.transfers());
@@ -225,7 +222,8 @@ impl Communicator {
             // mark below ensures that.
             unsafe { sys::ncclRecv(at, count, numbers(dtype), from as i32, raw, stream.raw().cast()) }
         })?;
-        self.settle(&format!("receiving from member {from}"), code, None, going_on)?;
+        self.handle
+            .succeeded(&format!("receiving from member {from}"), code)?;
         memory.filled_by(stream)?;
         Ok(Tensor::in_memory(memory, dtype, dims))
     }
@@ -253,50 +251,34 @@ impl Communicator {
             code => Err(self.handle.failed("transfers between GPUs", code)),
         }
     }
+}
 
-    /// Waits until the operation that a call started has ended.
-    fn settle<E: From<Error>>(
-        &self,
-        what: &str,
-        begun: ncclResult_t,
-        deadline: Option<Duration>,
-        going_on: impl FnMut() -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut state = begun;
-        self.until(what, deadline, going_on, || {
-            if state == ncclResult_t::ncclInProgress {
-                state = self.handle.state()?;
-            }
-            match state {
-                ncclResult_t::ncclInProgress => Ok(None),
-                ncclResult_t::ncclSuccess => Ok(Some(())),
-                code => Err(self.handle.failed(what, code)),
-            }
-        })
-    }
-
-    /// Polls until there is an answer, `going_on` fails or time is up.
-    fn until<E: From<Error>>(
-        &self,
-        what: &str,
-        deadline: Option<Duration>,
-        mut going_on: impl FnMut() -> Result<(), E>,
-        mut ask: impl FnMut() -> Result<Option<()>>,
-    ) -> Result<(), E> {
-        let since = Instant::now();
-        while ask()?.is_none() {
-            going_on()?;
-            let waited = since.elapsed();
-            if let Some(deadline) = deadline.filter(|&deadline| waited > deadline) {
-                return Err(self.handle.too_late(what, deadline).into());
-            }
-            if waited < AWAKE {
-                thread::yield_now();
-            } else {
-                thread::sleep(PAUSE);
-            }
+/// Polls until there is an answer, `going_on` fails or the deadline has passed.
+fn until<T, E: From<Error>>(
+    deadline: Duration,
+    late: impl FnOnce() -> Error,
+    mut going_on: impl FnMut() -> Result<(), E>,
+    mut ask: impl FnMut() -> Result<Option<T>>,
+) -> Result<T, E> {
+    let since = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
         }
-        Ok(())
+        going_on()?;
+        if since.elapsed() > deadline {
+            return Err(late().into());
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// The result of a call on another thread, if it has ended.
+fn answer<T>(call: &Receiver<Result<T>>) -> Result<Option<T>> {
+    match call.try_recv() {
+        Ok(result) => result.map(Some),
+        Err(TryRecvError::Empty) => Ok(None),
+        Err(TryRecvError::Disconnected) => Err(Error::other("a call of NCCL panicked")),
     }
 }
 

@@ -84,10 +84,20 @@ API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes
     return move("cuMemcpyDtoDAsync", stream_of(handle), to, from, bytes, Reach::Direct);
 }
 
+// How many copies were left to the driver, which may take them through the host.
+static uint64_t left_to_driver = 0;
+
+// For tests: how many copies were left to the driver.
+API uint64_t pw_left_to_driver() {
+    Lock lock(machine());
+    return left_to_driver;
+}
+
 API CUresult cuMemcpyPeerAsync(CUdeviceptr to, Device *, CUdeviceptr from, Device *, size_t bytes,
                                void *handle) {
     MAY_FAIL;
     Lock lock(machine());
+    left_to_driver++;
     return move("cuMemcpyPeerAsync", stream_of(handle), to, from, bytes, Reach::Any);
 }
 

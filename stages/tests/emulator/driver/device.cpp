@@ -1,6 +1,6 @@
 // Devices, contexts and errors. The environment describes the machine: PIPEWRIGHT_EMULATOR_DEVICES (number of
 // devices, default 4), PIPEWRIGHT_EMULATOR_MEMORY (bytes of each, default 1 GiB),
-// PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0).
+// PIPEWRIGHT_EMULATOR_CAPABILITY (default 9.0), PIPEWRIGHT_EMULATOR_PEERS (0: no device reaches another).
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>
@@ -184,7 +184,7 @@ API CUresult cuCtxSynchronize() {
 API CUresult cuDeviceCanAccessPeer(int *can, int device, int peer) {
     MAY_FAIL;
     if (!exists(device) || !exists(peer)) return INVALID_DEVICE;
-    return *can = device != peer, SUCCESS;
+    return *can = device != peer && atoi(setting("PIPEWRIGHT_EMULATOR_PEERS", "1")), SUCCESS;
 }
 
 API CUresult cuCtxEnablePeerAccess(Device *peer, unsigned) {

@@ -15,7 +15,11 @@ struct Function {
     PwModule *module;
     const PwKernel *kernel;
     int most_dynamic_shared = DEFAULT_SHARED;
+    bool loaded = false;
 };
+
+// How many functions were loaded by their first launch, which may have no memory for that.
+static uint64_t loaded_late = 0;
 
 struct Module {
     Device *device;
@@ -79,6 +83,32 @@ API CUresult cuModuleGetFunction(Function **function, Module *module, const char
     return NOT_FOUND;
 }
 
+API CUresult cuModuleGetFunctionCount(unsigned *count, Module *module) {
+    MAY_FAIL;
+    return *count = (unsigned)module->compiled->kernel_count, SUCCESS;
+}
+
+API CUresult cuModuleEnumerateFunctions(Function **functions, unsigned count, Module *module) {
+    MAY_FAIL;
+    for (size_t i = 0; i < count && i < module->compiled->kernel_count; i++)
+        if (CUresult result = cuModuleGetFunction(&functions[i], module, module->compiled->kernels[i].name))
+            return result;
+    return SUCCESS;
+}
+
+API CUresult cuFuncLoad(Function *function) {
+    MAY_FAIL;
+    Lock lock(machine());
+    if (CUresult result = usable()) return result;
+    return function->loaded = true, SUCCESS;
+}
+
+// For tests: how many functions were loaded by their first launch.
+API uint64_t pw_loaded_late() {
+    Lock lock(machine());
+    return loaded_late;
+}
+
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8, CARVEOUT = 9 };
 
 API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
@@ -139,6 +169,7 @@ static CUresult launch(Function *function, PwDim grid, PwDim block, unsigned sha
                     function->kernel->name, function->device->ordinal, lane_name(stream->lane).c_str(),
                     current()->ordinal);
     if (CUresult result = check(function, grid, block, shared)) return result;
+    if (!function->loaded) loaded_late++, function->loaded = true;
     const PwKernel *kernel = function->kernel;
     PwModule *module = function->module;
     auto arguments =

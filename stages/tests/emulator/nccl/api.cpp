@@ -1,6 +1,7 @@
 // NCCL's functions. A communicator that does not block reports "in progress" where the real one does. Its
 // transfers are on their streams only after the caller has polled its state to the end.
 #include "nccl.h"
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -29,6 +30,15 @@ static const unsigned MAGIC = 0xcafebeef;
 struct Handle {
     Shared comm;
 };
+
+// The most thread blocks that any communicator lets a transfer take, and how many threads were started for
+// transfers. A communicator that does not block starts one for each call outside of a group, and for each
+// group.
+static std::atomic<int> most_blocks{0};
+static std::atomic<uint64_t> threads_started{0};
+
+API uint64_t pw_most_blocks() { return (uint64_t)most_blocks; }
+API uint64_t pw_threads_started() { return threads_started; }
 
 static thread_local int group_depth = 0;
 static thread_local std::vector<std::pair<Shared, Transfer>> group_transfers;
@@ -91,6 +101,7 @@ API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int r
     comm->blocking = !config || config->blocking != 0;
     comm->most_blocks = config && config->most_blocks != INT_MIN ? config->most_blocks : BLOCKS;
     if (comm->most_blocks < 1 || comm->most_blocks > 64) return say(INVALID_ARGUMENT, "maxCTAs: 1 to 64");
+    most_blocks = std::max<int>(most_blocks, comm->most_blocks);
     comm->device = pw_current_device();
     if (comm->device < 0) return say(UNHANDLED_CUDA, "no context is current");
     comm->links.resize((size_t)ranks);
@@ -149,6 +160,7 @@ static Result ready(Comm &comm) {
 
 static Result launch(const Shared &comm, std::vector<Transfer> transfers) {
     if (comm->blocking) return queue(comm, std::move(transfers));
+    threads_started++;
     comm->pending = std::move(transfers);
     comm->polls = 0;
     return IN_PROGRESS;
