@@ -14,6 +14,7 @@ mod plain;
 mod text;
 
 mod failures;
+mod orders;
 mod profile;
 mod refusals;
 mod replicas;

@@ -286,8 +286,7 @@ pub(super) unsafe fn free(address: Ptr, device: u32) {
     // memory stays allocated.
     unsafe {
         let _ = result::ctx::set_current(context);
-        let _ = result::ctx::synchronize();
-        let _ = result::free_sync(address.0);
+        let _ = result::ctx::synchronize().and_then(|()| result::free_sync(address.0));
         let _ = result::ctx::set_current(before.unwrap_or(std::ptr::null_mut()));
     }
 }

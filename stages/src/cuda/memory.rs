@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::driver::{self, Event, Stream};
-use super::shelf::{Free, Home, Kind};
+use super::shelf::{Home, Kind};
 use super::{Gpu, Ptr};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, OutOfMemory, Result, Wanted};
@@ -45,6 +45,8 @@ pub(super) struct Block {
     event: Arc<Event>,
     /// Whether the next user must wait for the event. Locked while the event is recorded.
     used_elsewhere: Mutex<bool>,
+    /// The end of a copy to another device, which nobody on this device waits for.
+    copied: Mutex<Option<Arc<Event>>>,
     home: Weak<Home>,
 }
 
@@ -94,7 +96,7 @@ impl Gpu {
             return Ok(block);
         }
         // Unused blocks of other sizes may free enough.
-        shelf.clear(self.stream())?;
+        shelf.clear();
         self.synchronize()?;
         driver::trim(self.index())?;
         let at = driver::allocate(kind.1, stream)?.ok_or_else(|| self.out_of_memory(kind.1))?;
@@ -110,13 +112,18 @@ impl Gpu {
     }
 
     fn block(&self, at: Ptr, (filler, bytes): Kind) -> Result<Arc<Block>> {
+        let event = Event::new(false).inspect_err(|_| {
+            // SAFETY: the memory was just allocated, and nobody has used it.
+            unsafe { driver::free(at, self.index()) };
+        })?;
         Ok(Arc::new(Block {
             at,
             bytes,
             device: self.index(),
             filler,
-            event: Arc::new(Event::new(false)?),
+            event: Arc::new(event),
             used_elsewhere: Mutex::new(false),
+            copied: Mutex::default(),
             home: self.shelf().home(),
         }))
     }
@@ -159,17 +166,21 @@ impl Gpu {
                 stream,
             )
         }?;
-        copy.filled_by(stream)?;
-        self.wait_ready(&copy)?;
+        let marked = copy.filled_by(stream).and_then(|()| self.wait_ready(&copy));
+        if marked.is_err() {
+            // Nothing else waits for the copy before the memory is used again.
+            let _ = stream.synchronize();
+        }
+        marked?;
         if Arc::strong_count(&from) > 1 {
             // The other owner keeps the block for a backward pass. That pass waits for a gradient computed
             // from this copy, so it needs no event here.
             return Ok(copy);
         }
+        *from.copied.lock() = Some(Arc::clone(&copy.block().event));
         if let Some(home) = from.home.upgrade() {
             // If the queue is full, the block is freed.
-            let event = Some(Arc::clone(&copy.block().event));
-            let _ = home.push(Free { block: from, event });
+            let _ = home.push(from);
         }
         Ok(copy)
     }
@@ -238,11 +249,10 @@ impl Drop for Memory {
             return;
         };
         let home = block.home.upgrade();
-        let free = Free { block, event: None };
         match (own, home) {
-            (Some(gpu), _) => gpu.shelf().put(free),
+            (Some(gpu), _) => gpu.shelf().put(block),
             // If the queue is full, the block is freed.
-            (None, Some(home)) => drop(home.push(free)),
+            (None, Some(home)) => drop(home.push(block)),
             // The block's thread has ended, so the block is freed.
             (None, None) => {}
         }
@@ -257,11 +267,18 @@ impl Block {
 
     /// Whether its next user may have to wait for another stream.
     pub(super) fn is_used_elsewhere(&self) -> bool {
-        *self.used_elsewhere.lock()
+        *self.used_elsewhere.lock() || self.copied.lock().is_some()
     }
 
     /// Whether no other stream uses it any more.
     pub(super) fn is_done(&self) -> Result<bool> {
+        let mut copied = self.copied.lock();
+        if let Some(event) = copied.as_ref() {
+            if !event.is_done()? {
+                return Ok(false);
+            }
+            *copied = None;
+        }
         let mut used_elsewhere = self.used_elsewhere.lock();
         *used_elsewhere = *used_elsewhere && !self.event.is_done()?;
         Ok(!*used_elsewhere)
@@ -269,6 +286,9 @@ impl Block {
 
     /// Makes later work on the stream wait until no other stream uses it.
     pub(super) fn make_wait(&self, stream: &Stream) -> Result<()> {
+        if let Some(event) = self.copied.lock().take() {
+            stream.wait(&event)?;
+        }
         match std::mem::take(&mut *self.used_elsewhere.lock()) {
             true => stream.wait(&self.event),
             false => Ok(()),
@@ -295,12 +315,18 @@ impl Block {
 impl Drop for Block {
     fn drop(&mut self) {
         let gpu = Gpu::known(self.device).filter(|gpu| self.is_of(gpu));
+        let copied = self.copied.get_mut().take();
         let in_order = gpu.and_then(|gpu| {
             gpu.stream().wait(&self.event).ok()?;
+            if let Some(event) = &copied {
+                gpu.stream().wait(event).ok()?;
+            }
             // SAFETY: the memory was allocated for this block, which has no other owner any more.
             unsafe { driver::free_in_order(self.at, gpu.stream()) }.ok()
         });
         if in_order.is_none() {
+            // Freeing waits for this device only. If the wait fails, the other device has failed.
+            let _ = copied.map(|event| event.synchronize());
             // SAFETY: as above.
             unsafe { driver::free(self.at, self.device) };
         }

@@ -8,7 +8,7 @@ use crossbeam_queue::ArrayQueue;
 use cudarc::driver::result::mem_pool;
 use cudarc::driver::sys::CUmemPool_attribute;
 
-use super::driver::{self, Event, Stream, failed};
+use super::driver::{self, Stream, failed};
 use super::memory::{Block, Filler};
 use crate::error::Result;
 
@@ -25,34 +25,7 @@ const MOST_AWAITED: usize = 4;
 pub(super) type Kind = (Filler, usize);
 
 /// The queue through which blocks return to their thread.
-pub(super) type Home = ArrayQueue<Free>;
-
-/// An unused block.
-#[derive(Debug)]
-pub(super) struct Free {
-    pub(super) block: Arc<Block>,
-    /// If an event of another device marks its last use: that event.
-    pub(super) event: Option<Arc<Event>>,
-}
-
-impl Free {
-    /// Whether nobody uses the block any more, so that its next user need not wait.
-    fn is_ready(&self) -> Result<bool> {
-        match &self.event {
-            Some(event) if !event.is_done()? => Ok(false),
-            _ => self.block.is_done(),
-        }
-    }
-
-    /// The block, for use on the stream, which waits until nobody else uses it.
-    fn after_its_use(self, stream: &Stream) -> Result<Arc<Block>> {
-        if let Some(event) = self.event {
-            stream.wait(&event)?;
-        }
-        self.block.make_wait(stream)?;
-        Ok(self.block)
-    }
-}
+pub(super) type Home = ArrayQueue<Arc<Block>>;
 
 /// A thread's unused blocks on a device. Those that transfers or copies fill are kept apart, so that these do
 /// not wait for computing, nor computing for them.
@@ -68,7 +41,7 @@ struct Row {
     /// Those that no other stream used.
     ready: Vec<Arc<Block>>,
     /// Those that another stream used, in the order in which they came back.
-    awaited: VecDeque<Free>,
+    awaited: VecDeque<Arc<Block>>,
 }
 
 impl Shelf {
@@ -103,7 +76,7 @@ impl Shelf {
             return Ok(Some(block));
         }
         match row.awaited.front() {
-            Some(oldest) if oldest.is_ready()? => Ok(row.awaited.pop_front().map(|free| free.block)),
+            Some(oldest) if oldest.is_done()? => Ok(row.awaited.pop_front()),
             _ => Ok(None),
         }
     }
@@ -119,37 +92,33 @@ impl Shelf {
     pub(super) fn oldest(&self, kind: Kind, stream: &Stream) -> Result<Option<Arc<Block>>> {
         let mut rows = self.rows.borrow_mut();
         let oldest = rows.get_mut(&kind).and_then(|row| row.awaited.pop_front());
-        oldest.map(|free| free.after_its_use(stream)).transpose()
+        oldest
+            .map(|block| block.make_wait(stream).map(|()| block))
+            .transpose()
     }
 
     /// Keeps a block for later.
-    pub(super) fn put(&self, free: Free) {
+    pub(super) fn put(&self, block: Arc<Block>) {
         let mut rows = self.rows.borrow_mut();
-        let row = rows.entry(free.block.kind()).or_default();
-        match free.event.is_none() && !free.block.is_used_elsewhere() {
-            true => row.ready.push(free.block),
-            false => row.awaited.push_back(free),
+        let row = rows.entry(block.kind()).or_default();
+        match block.is_used_elsewhere() {
+            false => row.ready.push(block),
+            true => row.awaited.push_back(block),
         }
     }
 
-    /// Frees all unused blocks. `stream` is the thread's compute stream, in whose order blocks are freed.
-    pub(super) fn clear(&self, stream: &Stream) -> Result<()> {
+    /// Frees all unused blocks, in the order of the thread's compute stream.
+    pub(super) fn clear(&self) {
         self.collect();
+        // Nothing is borrowed while blocks are freed.
         let rows = std::mem::take(&mut *self.rows.borrow_mut());
-        for event in rows
-            .values()
-            .flat_map(|row| &row.awaited)
-            .filter_map(|free| free.event.as_ref())
-        {
-            stream.wait(event)?;
-        }
-        Ok(())
+        drop(rows);
     }
 
     /// Keeps the returned blocks.
     fn collect(&self) {
-        while let Some(free) = self.home.pop() {
-            self.put(free);
+        while let Some(block) = self.home.pop() {
+            self.put(block);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Each rule of the emulator finds a defect that was put here: small programs that a GPU may run without a
-//! word.
-//! Beside each is a program that differs only in being right.
+//! word. Beside each is a program that differs only in being right.
 
 #![allow(unsafe_code)]
 

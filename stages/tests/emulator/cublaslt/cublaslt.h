@@ -5,7 +5,13 @@
 
 #define API extern "C" __attribute__((visibility("default")))
 
-enum Status { SUCCESS = 0, NOT_INITIALIZED = 1, INVALID_VALUE = 7, NOT_SUPPORTED = 15, EXECUTION_FAILED = 13 };
+enum Status {
+    SUCCESS = 0,
+    NOT_INITIALIZED = 1,
+    INVALID_VALUE = 7,
+    EXECUTION_FAILED = 13,
+    NOT_SUPPORTED = 15,
+};
 enum Type : int32_t { UNSET = -1, F32 = 0, BF16 = 14 };
 enum Compute : int32_t { COMPUTE_F32 = 68, COMPUTE_F32_PEDANTIC = 69, COMPUTE_TF32 = 77 };
 enum Epilogue : uint32_t {

@@ -251,7 +251,8 @@ static int work(void *argument) {
     double start = pw_clock();
     compute(job->product);
     // By the device's clock it takes as long as the algorithm says, whatever else the machine does meanwhile.
-    pw_set_clock(start + KINDS[job->algorithm].time * operations(job->product) / SPEED * pw_slowdown(job->device));
+    double seconds = KINDS[job->algorithm].time * operations(job->product) / SPEED;
+    pw_set_clock(start + seconds * pw_slowdown(job->device));
     runs[job->algorithm]++;
     delete job;
     return 1;

@@ -135,7 +135,8 @@ void freed_by_host(Allocation &allocation) {
     for (const Access &access : allocation.accesses)
         if (!knows(host_known(), access.lane, access.place))
             return complain(allocation.device, ILLEGAL_ADDRESS,
-                            "race on " + name_of(allocation) + ": the host frees it, and has not waited for " +
+                            "race on " + name_of(allocation) +
+                                ": the host frees it, and has not waited for " +
                                 sentence(access, allocation));
 }
 

@@ -45,7 +45,7 @@ void may_touch(CUdeviceptr start, bool writes);
 /// The calling thread frees the memory now. Complains if it does not know that all uses are done.
 void freed_by_host(Allocation &allocation);
 
-/// Prints what is wrong, keeps it for tests, and breaks the device. A process that ends with a complaint that no
-/// test has taken ends as failed.
+/// Prints what is wrong, keeps it for tests, and breaks the device. A process that ends with a complaint that
+/// no test has taken ends as failed.
 void complain(Device *device, CUresult error, const std::string &text);
 std::string text(const char *format, ...) __attribute__((format(printf, 1, 2)));

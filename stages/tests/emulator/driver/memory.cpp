@@ -240,7 +240,8 @@ API CUresult cuMemPoolSetAccess(Device *pool, const AccessDescription *descripti
     for (size_t i = 0; i < count; i++) {
         auto [type, ordinal, flags] = descriptions[i];
         if (type != 1 || ordinal < 0 || ordinal >= (int)devices().size() || (flags != 0 && flags != 3))
-            return FAIL(INVALID_VALUE, "cuMemPoolSetAccess: type %d, device %d, flags %d", type, ordinal, flags);
+            return FAIL(INVALID_VALUE, "cuMemPoolSetAccess: type %d, device %d, flags %d", type, ordinal,
+                        flags);
         auto &readers = pool->readers;
         readers.erase(std::remove(readers.begin(), readers.end(), devices()[ordinal]), readers.end());
         if (flags) readers.push_back(devices()[ordinal]);

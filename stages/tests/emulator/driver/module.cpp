@@ -199,7 +199,8 @@ API CUresult cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsign
         if (CUresult result = usable()) return result;
         stream = stream_of(handle);
         if (!stream || extra)
-            return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments", function->kernel->name);
+            return FAIL(INVALID_VALUE, "launch of %s: no stream, or packed arguments",
+                        function->kernel->name);
         if (CUresult result = launch(function, {gx, gy, gz}, {bx, by, bz}, shared, stream, params))
             return result;
     }

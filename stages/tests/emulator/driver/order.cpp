@@ -1,6 +1,6 @@
 // When streams run. Late, as they do if nothing is set, work runs only when somebody waits for it. Eager
-// streams do each work as soon as they can. With a number, streams run at random, by that seed, whenever work is
-// queued. In all three, one piece of work runs at a time.
+// streams do each work as soon as they can. With a number, streams run at random, by that seed, whenever work
+// is queued. In all three, one piece of work runs at a time.
 #include "driver.h"
 #include <cstdlib>
 #include <cstring>

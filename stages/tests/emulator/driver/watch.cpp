@@ -41,7 +41,8 @@ static void add(std::vector<Range> &ranges, CUdeviceptr start) {
         ranges.push_back({start, start + 2});
 }
 
-static void collect(const PwWatch &watch, size_t page, std::vector<Range> &reads, std::vector<Range> &writes) {
+static void collect(const PwWatch &watch, size_t page, std::vector<Range> &reads,
+                    std::vector<Range> &writes) {
     unsigned char *marks = watch.fine + page * FINE;
     for (size_t i = 0; i < FINE; i++) {
         CUdeviceptr at = watch.start + page * PAGE + i * 2;
@@ -73,7 +74,8 @@ void end_watch(PwModule *module) {
     const PwWatch &watch = *module->watch;
     std::vector<Range> reads, writes;
     size_t count = (addresses_used() + PAGE - 1) / PAGE;
-    for (auto *page = watch.pages; (page = (unsigned char *)memchr(page, 1, watch.pages + count - page)); page++) {
+    unsigned char *page = watch.pages, *end = page + count;
+    for (; (page = (unsigned char *)memchr(page, 1, end - page)); page++) {
         *page = 0;
         collect(watch, page - watch.pages, reads, writes);
     }

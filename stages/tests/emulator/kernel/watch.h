@@ -17,16 +17,16 @@ pw_mark(const void *start, unsigned long bytes, unsigned char mark) {
 }
 
 PW_HOOK(void) pw_misaligned(const void *, unsigned long);
-#define PW_ACCESSES(bytes)                                                                                      \
-    PW_HOOK(void) __tsan_read##bytes(void *at) {                                                                \
-        if ((unsigned long)at % bytes) pw_misaligned(at, bytes);                                                \
-        pw_mark(at, bytes, PW_READS);                                                                           \
-    }                                                                                                           \
-    PW_HOOK(void) __tsan_write##bytes(void *at) {                                                               \
-        if ((unsigned long)at % bytes) pw_misaligned(at, bytes);                                                \
-        pw_mark(at, bytes, PW_WRITES);                                                                          \
-    }                                                                                                           \
-    PW_HOOK(void) __tsan_unaligned_read##bytes(void *at) { pw_mark(at, bytes, PW_READS); }                      \
+#define PW_ACCESSES(bytes)                                                                           \
+    PW_HOOK(void) __tsan_read##bytes(void *at) {                                                     \
+        if ((unsigned long)at % bytes) pw_misaligned(at, bytes);                                     \
+        pw_mark(at, bytes, PW_READS);                                                                \
+    }                                                                                                \
+    PW_HOOK(void) __tsan_write##bytes(void *at) {                                                    \
+        if ((unsigned long)at % bytes) pw_misaligned(at, bytes);                                     \
+        pw_mark(at, bytes, PW_WRITES);                                                               \
+    }                                                                                                \
+    PW_HOOK(void) __tsan_unaligned_read##bytes(void *at) { pw_mark(at, bytes, PW_READS); }           \
     PW_HOOK(void) __tsan_unaligned_write##bytes(void *at) { pw_mark(at, bytes, PW_WRITES); }
 PW_ACCESSES(1)
 PW_ACCESSES(2)

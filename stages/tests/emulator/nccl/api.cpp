@@ -1,6 +1,7 @@
 // NCCL's functions. A communicator that does not block reports "in progress" where the real one does. Its
 // transfers are on their streams only after the caller has polled its state to the end.
 #include "nccl.h"
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -100,7 +101,7 @@ API Result ncclCommInitRankConfig(Handle **handle, int ranks, UniqueId id, int r
     comm->blocking = !config || config->blocking != 0;
     comm->most_blocks = config && config->most_blocks != INT_MIN ? config->most_blocks : BLOCKS;
     if (comm->most_blocks < 1 || comm->most_blocks > 64) return say(INVALID_ARGUMENT, "maxCTAs: 1 to 64");
-    if (comm->most_blocks > most_blocks) most_blocks = comm->most_blocks;
+    most_blocks = std::max<int>(most_blocks, comm->most_blocks);
     comm->device = pw_current_device();
     if (comm->device < 0) return say(UNHANDLED_CUDA, "no context is current");
     comm->links.resize((size_t)ranks);

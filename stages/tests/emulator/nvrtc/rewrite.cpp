@@ -90,8 +90,8 @@ static void name_dynamic_shared(std::string &text) {
 // After `__shared__ TYPE NAME[..], NAME[..];` each name is told to the driver, which adds up their bytes.
 static void count_static_shared(std::string &text) {
     for (size_t at = 0; (at = find_word(text, "__shared__", at)) != std::string::npos; at++) {
-        size_t before = text.find_last_not_of(" \t\n", at - 1);
-        if (before != std::string::npos && before >= 5 && text.compare(before - 5, 6, "extern") == 0) continue;
+        size_t before = text.find_last_not_of(" \t\n", at - 1) + 1;
+        if (before >= 6 && text.compare(before - 6, 6, "extern") == 0) continue;
         std::string counts;
         size_t name = 0, end = 0, from = at + 10;
         int depth = 0;
