@@ -29,9 +29,9 @@ use crate::tensor::Tensor;
 /// `{name}.bias`, `[outputs]`, unless the layer is [without](Conv2d::without_bias). PyTorch's weight
 /// `[outputs, inputs, kernel, kernel]` is `weight.permute(3, 0, 1, 2)` of this one.
 ///
-/// It keeps its input, unless its parameters are frozen. On a GPU, windows are copied into rows, at most 64 MiB
-/// of them at a time (or those of one image, if they are more), and products do the rest. In `bf16` on the CPU,
-/// images and weights are rounded to `bf16`, and the work is that of `f32`.
+/// It keeps its input, unless its parameters are frozen. On a GPU, windows are copied into rows, at most 64
+/// MiB of them at a time (or those of one image, if they are more), and products do the rest. In `bf16` on
+/// the CPU, images and weights are rounded to `bf16`, and the work is that of `f32`.
 ///
 /// ```
 /// use pipewright_stages::layers::Conv2d;

@@ -13,8 +13,8 @@ use super::inputs::{Kind, draw, exact, pass, set, tensor};
 const OUTPUT: f64 = 8.0;
 /// Subtracts two means over many numbers. Largest measured: 4.8.
 const INPUT_GRADIENT: f64 = 8.0;
-/// Sums over rows, in which the mean's error is the same everywhere; and the running means themselves, from sums
-/// of distances from the first pixel. Largest measured: 10.1.
+/// Sums over rows, in which the mean's error is the same everywhere; and the running means themselves, from
+/// sums of distances from the first pixel. Largest measured: 10.1.
 const WEIGHT_GRADIENT: f64 = 16.0;
 
 const EPSILON: f32 = 1e-5;
