@@ -19,6 +19,7 @@ TESTS=(
   pipewright-stages/cuda_kernels
   pipewright-stages/cuda_attention
   pipewright-stages/cuda_choice
+  pipewright-stages/cuda_convolution
   pipewright-stages/cuda_experts
   pipewright/golden
   pipewright/gpus
@@ -238,6 +239,16 @@ benchmark() {
   echo "skipped: no PyTorch to compare with: $PYTHON has none with a GPU and safetensors (PYTHON=...)"
 }
 
+# ResNet-18 beside PyTorch. resnet FORMAT
+resnet() {
+  if ! LD_LIBRARY_PATH=$PEER_LIBRARY_PATH "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
+    echo "skipped: no PyTorch with a GPU: PYTHON=..."
+    return
+  fi
+  "$PYTHON" benches/compare_torch/resnet.py "$bin/pipewright" --device cuda:0 --dtype "$1" --steps 30 --rounds 2 \
+    --peer-library-path "$PEER_LIBRARY_PATH"
+}
+
 tests_on_a_gpu() {
   part 'kernels are compiled, or were' 120 "$bin/deps/test-cuda_attention" same_bits
   run_tests 60 "${TESTS[@]}"
@@ -246,6 +257,8 @@ tests_on_a_gpu() {
 
 bench_on_a_gpu() {
   part 'benchmark: kernels' 90 "$bin/deps/bench-gpu" kernels
+  part 'benchmark: ResNet-18 in f32' 90 resnet f32
+  part 'benchmark: ResNet-18 in bf16' 90 resnet bf16
   part 'benchmark: training' 420 benchmark "$([ "$only" = bench ] && echo 3 || echo 2)"
   part 'a step as predicted by measured costs' 60 predicted
 }
@@ -291,7 +304,7 @@ case $mode in
   compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
   binaries) stand_in ;;
 esac
-export -f train killed predicted sanitize benchmark
+export -f train killed predicted sanitize benchmark resnet
 SECONDS=0
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi

@@ -315,16 +315,6 @@ fn what_convolutions_cannot_do_is_refused_with_the_key() {
     let images = "[data]\nkind = 'idx'\npath = 'images'\n[model]\n";
     for (keys, expected) in [
         (
-            "kind = 'resnet'\n[pipeline]\ndtype = 'bf16'",
-            "my.toml:7: pipeline.dtype: a model of kind \"resnet\" computes in \"f32\" only, so far: set it \
-             to that",
-        ),
-        (
-            "kind = 'cnn'\n[pipeline]\ndevices = 'cuda:0'",
-            "my.toml:7: pipeline.devices: a model of kind \"cnn\" runs on the CPU only, so far: set it to \
-             \"cpu\"",
-        ),
-        (
             "kind = 'cnn'\nimage = '28,28'",
             "my.toml:6: model.image: give height, width and channels, such as \"28,28,1\"",
         ),

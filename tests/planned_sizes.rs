@@ -72,14 +72,9 @@ fn held(config: &Config, data: &dyn DataSource) -> Vec<Sizes> {
 /// A model of `units` units in one stage, and in a stage for each unit, in all ways to recompute and to
 /// compute.
 fn agree(model: &str, units: usize, data: &dyn DataSource) {
-    agree_in(&["f32", "bf16"], model, units, data);
-}
-
-/// The same, in these number formats.
-fn agree_in(dtypes: &[&str], model: &str, units: usize, data: &dyn DataSource) {
     for stages in [1, units] {
         for recompute in ["none", "selective", "full"] {
-            for dtype in dtypes {
+            for dtype in ["f32", "bf16"] {
                 let text = format!(
                     "{model}\n[pipeline]\nstages = {stages}\nmicro_batches = {stages}\nmicro_batch_size = 3\n\
                      recompute = '{recompute}'\ndtype = '{dtype}'\n"
@@ -159,7 +154,7 @@ fn networks_of_convolutions_hold_what_is_planned() {
             "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n\
              [model]\nimage = '16,8,2'\nclasses = 5\n{keys}"
         );
-        agree_in(&["f32"], &model, units, &data);
+        agree(&model, units, &data);
     }
 }
 
@@ -181,8 +176,8 @@ fn every_optimizer_keeps_what_is_planned() {
     let gpt = "[data]\nseq = 19\n[model]\nvocab = 43\nlayers = 2\ndim = 36\nheads = 2\ntied = true";
     for optimizer in ["sgd", "lion", "muon", "adafactor"] {
         let with = |model: &str| format!("{model}\n[optimizer]\nkind = '{optimizer}'");
-        agree_in(&["f32"], &with(resnet), 7, &images);
-        agree_in(&["f32"], &with(gpt), 6, &tokens);
+        agree(&with(resnet), 7, &images);
+        agree(&with(gpt), 6, &tokens);
     }
 }
 

@@ -5,9 +5,9 @@ use pipewright::stages::models::Gpt;
 use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
 use pipewright::stages::{Init, Parameter, Place, Result, Tensor, rng};
 
-use crate::layers;
 use crate::sizes::{Kind, Size};
 use crate::timer::Timer;
+use crate::{images, layers};
 
 /// What products of 8192^3 random bf16 numbers have reached on an H200, in operations per second.
 pub(crate) const TOP_FLOPS: f64 = 790e12;
@@ -90,6 +90,7 @@ pub(crate) fn measure(size: &Size, place: Place, part: Option<&str>) -> Result<(
         "kernel", "pass", "us", "rate", "share"
     );
     let mut kernels = layers::kernels(shapes);
+    kernels.extend(images::kernels(shapes));
     kernels.extend([("cross-entropy", Box::new(move || cross_entropy(shapes)) as Make)]);
     kernels.extend([("adamw", Box::new(move || optimizer(shapes)) as Make)]);
     kernels.retain(|(name, _)| part.is_none_or(|part| name.contains(part)));

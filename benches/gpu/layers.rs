@@ -65,7 +65,7 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
 
 /// The three passes of a layer. Passes without work of their own are not shown: LayerNorm's W, for example,
 /// whose sums I makes. The output serves as its own gradient.
-fn passes(
+pub(crate) fn passes(
     shapes: Shapes,
     name: String,
     layer: Box<dyn Layer>,

@@ -5,6 +5,7 @@
 //! The default is both. `gpt2`: 12 layers, dim 768, 12 heads, 50,304 tokens, 8 micro-batches of 16 x 1,024;
 //! all stages on one GPU. Without a GPU it says why and succeeds. `--size tiny` is for an emulated GPU.
 
+mod images;
 mod kernels;
 mod layers;
 #[path = "../compare_torch/products.rs"]

@@ -224,13 +224,17 @@ fn of_stage(
             Recompute::None | Recompute::Full => working,
         }
     };
+    let windows = match place.device {
+        Device::Cpu => 0,
+        Device::Cuda(_) => units.iter().map(|unit| unit.windows_on_gpu).max().unwrap_or(0),
+    };
     StageMemory {
         weights: per_weight.weights * weights + copy,
         gradients: per_weight.gradients * (trained - in_place) + per_weight.gradients_in_place * in_place,
         optimizer: own,
         copies: copies * (weights + optimizer),
         packed,
-        working: activation * units.iter().map(working).max().unwrap_or(0) as f64,
+        working: activation * units.iter().map(working).max().unwrap_or(0) as f64 + windows as f64,
         output: activation * units.last().map_or(0, |unit| unit.output) as f64,
     }
 }

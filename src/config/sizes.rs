@@ -1,7 +1,5 @@
 //! Checks the sizes of a model.
 
-use pipewright_stages::DType;
-
 use super::Config;
 use super::model::ModelKind;
 use crate::error::{ModelProblem, Result, ValueProblem};
@@ -19,12 +17,9 @@ pub(super) fn check(config: &Config) -> Result<()> {
             ValueProblem::Widths(sizes.clone())
         });
     }
-    if model.kind == ModelKind::Stack {
+    if model.kind == ModelKind::Stack || model.kind.has_convolutions() {
         let has_three = model.image.as_ref().is_none_or(|image| image.0.len() == 3);
         return config.require(has_three, "model.image", || ModelProblem::Image.into());
-    }
-    if model.kind.has_convolutions() {
-        return convolutions(config);
     }
     let (seq, context) = (config.data.seq, model.context.unwrap_or(usize::MAX));
     config.require(seq <= context, "data.seq", || {
@@ -39,20 +34,6 @@ pub(super) fn check(config: &Config) -> Result<()> {
         Some(_) => llama(config),
         None => Ok(()),
     }
-}
-
-/// Models of convolutions.
-fn convolutions(config: &Config) -> Result<()> {
-    let (model, pipeline) = (&config.model, &config.pipeline);
-    let kind = model.kind.name();
-    let has_three = model.image.as_ref().is_none_or(|image| image.0.len() == 3);
-    config.require(has_three, "model.image", || ModelProblem::Image.into())?;
-    config.require(!pipeline.devices.has_gpu(), "pipeline.devices", || {
-        ModelProblem::OnCpuOnly { kind }.into()
-    })?;
-    config.require(pipeline.dtype == DType::F32, "pipeline.dtype", || {
-        ModelProblem::InF32Only { kind }.into()
-    })
 }
 
 /// Llama and its kin.

@@ -34,18 +34,6 @@ pub enum ModelProblem {
     /// A size of images that is not three numbers.
     #[error("give height, width and channels, such as \"28,28,1\"")]
     Image,
-    /// Convolutions on a GPU.
-    #[error("a model of kind \"{kind}\" runs on the CPU only, so far: set it to \"cpu\"")]
-    OnCpuOnly {
-        /// The kind of the model.
-        kind: &'static str,
-    },
-    /// Convolutions in 16 bits.
-    #[error("a model of kind \"{kind}\" computes in \"f32\" only, so far: set it to that")]
-    InF32Only {
-        /// The kind of the model.
-        kind: &'static str,
-    },
     /// Sequences that are longer than the model's longest.
     #[error(
         "sequences of {seq} tokens are longer than the model's {context}: lower it, or raise model.context"

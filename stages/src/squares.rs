@@ -37,7 +37,11 @@ impl Parameter {
     /// done.
     pub fn grad_squares(&self, piece: usize) -> f64 {
         if let Some(weights) = self.on_gpu() {
-            return weights.squares()[piece];
+            let squares = weights.squares()[piece];
+            return match self.running_share() {
+                None => squares,
+                Some(_) => 0.0 * squares,
+            };
         }
         let numbers = &self.grad[self.piece(piece)];
         match self.running_share() {

@@ -10,12 +10,16 @@ mod approx;
 #[path = "accuracy/attention.rs"]
 mod attention;
 mod common;
+#[path = "accuracy/convolution.rs"]
+mod convolution;
 #[path = "common/erfc.rs"]
 mod erfc;
 #[path = "accuracy/experts.rs"]
 mod experts;
 #[path = "accuracy/gated.rs"]
 mod gated;
+#[path = "accuracy/image_norm.rs"]
+mod image_norm;
 #[path = "accuracy/inputs.rs"]
 mod inputs;
 #[path = "accuracy/linear.rs"]

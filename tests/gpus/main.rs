@@ -13,6 +13,7 @@ mod plain;
 #[path = "../common/text.rs"]
 mod text;
 
+mod convolutions;
 mod failures;
 mod orders;
 mod profile;

@@ -263,6 +263,17 @@ impl Gpu {
         let queued = unsafe { plan.run(blas.handle, 0, operands, blas.workspace.at(), self.stream()) };
         queued.map_err(refused(what))
     }
+
+    /// As [`Gpu::product`] without a bias, at any addresses. At multiples of 256 bytes, algorithms are tried.
+    ///
+    /// # Errors
+    /// As [`Gpu::product`].
+    pub(super) fn product_anywhere(&self, what: Product, out: Ptr, left: Ptr, right: Ptr) -> Result<()> {
+        match (out.0 | left.0 | right.0).is_multiple_of(ALIGNMENT) {
+            true => self.product(what, out, left, right, None),
+            false => self.product_of_rows(what, out, left, right),
+        }
+    }
 }
 
 /// The error for a failed cuBLASLt call. `call` names the operation.

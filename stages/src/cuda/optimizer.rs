@@ -77,4 +77,17 @@ impl Gpu {
         ];
         self.launch("sgd", weights.grid(), &args)
     }
+
+    /// `value += share (sum / micro-batches - value)`, where the gradient is the sum. The bits are the CPU's.
+    pub(crate) fn running_mean(&self, weights: Flat, share: f32, micro_batches: f32) -> Result<()> {
+        let args = [
+            weights.value.into(),
+            weights.grad.into(),
+            weights.half.into(),
+            (weights.count as u64).into(),
+            share.into(),
+            micro_batches.into(),
+        ];
+        self.launch("running_mean", weights.grid(), &args)
+    }
 }

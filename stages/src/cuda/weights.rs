@@ -205,6 +205,11 @@ impl Weights {
         self.gpu()?.sgd(self.flat(), momentum, by)
     }
 
+    /// Updates running means.
+    pub(crate) fn running_mean(&self, share: f32, micro_batches: u32) -> Result<()> {
+        self.gpu()?.running_mean(self.flat(), share, micro_batches as f32)
+    }
+
     /// Queues the sums of the squares of the gradient.
     pub(crate) fn start_squares(&self) -> Result<()> {
         if self.trained == 0 {

@@ -1,8 +1,10 @@
 //! Batch norm.
 
+use super::channel_grads::add_part;
 use super::check_rows;
 use crate::cpu::channels::{apply, input_grad, moments, slopes};
-use crate::cpu::elementwise;
+use crate::cuda::{Channels, Gpu};
+use crate::device::DType;
 use crate::error::{Error, Result};
 use crate::init::Init;
 use crate::kept::Kept;
@@ -26,8 +28,7 @@ use crate::tensor::Tensor;
 /// It is added up and sent as all gradients are, so evaluation does not depend on how a model is cut.
 ///
 /// Parameters, as PyTorch names them: `{name}.weight` (starts at 1), `.bias` (0), `.running_mean` (0) and
-/// `.running_var` (1), all `[channels]`. Keeps its input, and three numbers for each channel. It runs on the
-/// CPU only, in `f32`.
+/// `.running_var` (1), all `[channels]`. Keeps its input, and two numbers for each channel.
 #[derive(Debug)]
 pub struct BatchNorm {
     name: String,
@@ -61,6 +62,38 @@ impl BatchNorm {
         self.parameters.iter().all(Parameter::is_frozen)
     }
 
+    /// The rows as a GPU's kernels see them.
+    fn rows(&self, input: &Shape) -> Channels {
+        Channels {
+            rows: input.rows(),
+            width: self.channels,
+            groups: None,
+        }
+    }
+
+    /// The normalised rows, with the means and variances of a micro-batch or, without, with the running ones.
+    fn output(&self, input: &Tensor, stats: Option<&Tensor>) -> Result<Tensor> {
+        let [weight, bias, mean, variance] = &self.parameters;
+        if let Some(gpu) = input.gpu()? {
+            let output = input.beside(input.dims())?;
+            let [weight, bias, mean, variance] = [weight, bias, mean, variance].map(|p| p.weights().value());
+            let by = match stats {
+                Some(stats) => [stats.at(), stats.at().offset(4 * self.channels)],
+                None => [mean, variance],
+            };
+            let (out, from, rows) = (output.at(), input.at(), self.rows(input.shape()));
+            gpu.batch_norm(input.dtype(), out, from, by, [weight, bias], rows, self.epsilon)?;
+            return Ok(output);
+        }
+        let mut output = Tensor::on_host(input.dims())?;
+        let wide = input.clone().converted(DType::F32)?;
+        match stats.map(|stats| stats.f32().split_at(self.channels)) {
+            Some((mean, variance)) => self.write(&mut output, &wide, mean, variance),
+            None => self.write(&mut output, &wide, &mean.value, &variance.value),
+        }
+        output.converted(input.dtype())
+    }
+
     /// Writes the normalised rows.
     fn write(&self, output: &mut Tensor, input: &Tensor, mean: &[f32], variance: &[f32]) {
         let [weight, bias, ..] = &self.parameters;
@@ -77,46 +110,44 @@ impl BatchNorm {
             let expected = "at least 2 rows or pixels, which batch norm needs to train";
             return Err(Error::shape(expected, input.shape()));
         }
+        if let Some(gpu) = input.gpu()? {
+            let stats = Tensor::on_gpu(&gpu, DType::F32, &[2, self.channels])?;
+            let (to, from, rows) = (stats.at(), input.at(), self.rows(input.shape()));
+            gpu.channel_stats(input.dtype(), to, from, rows, self.epsilon)?;
+            return Ok(stats);
+        }
         let mut stats = Tensor::on_host(&[2, self.channels])?;
         let (mean, variance) = stats.f32_mut().split_at_mut(self.channels);
-        moments(mean, variance, input.f32());
+        moments(mean, variance, input.clone().converted(DType::F32)?.f32());
         Ok(stats)
     }
-}
 
-impl Layer for BatchNorm {
-    fn name(&self) -> &str {
-        &self.name
+    /// Turns the gradient into the input gradient, and gives what is added to the parameters' gradients.
+    fn input_grad_on_gpu(
+        &self,
+        gpu: &Gpu,
+        grad: &mut Tensor,
+        input: &Tensor,
+        stats: &Tensor,
+    ) -> Result<Tensor> {
+        let adds = Tensor::on_gpu(gpu, DType::F32, &[4, self.channels])?;
+        let weight = self.parameters[0].weights().value();
+        gpu.batch_norm_backward(
+            grad.dtype(),
+            grad.at_mut(gpu)?,
+            adds.at(),
+            input.at(),
+            stats.at(),
+            weight,
+            self.rows(input.shape()),
+            self.epsilon,
+        )?;
+        Ok(adds)
     }
 
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_rows(input, self.channels)?;
-        Ok(*input)
-    }
-
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let shape = self.output_shape(input.shape())?;
-        let mut output = Tensor::on_host(shape.dims())?;
-        if ctx.mode == Mode::Evaluate {
-            let [.., mean, variance] = &self.parameters;
-            self.write(&mut output, &input, &mean.value, &variance.value);
-            return Ok((output, Kept::new(ctx, [])));
-        }
-        let stats = self.stats(&input)?;
-        let (mean, variance) = stats.f32().split_at(self.channels);
-        self.write(&mut output, &input, mean, variance);
-        Ok((output, Kept::new(ctx, [input, stats])))
-    }
-
-    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        self.output_shape(input.shape())?;
-        let stats = self.stats(&input)?;
-        Ok(Kept::new(ctx, [input, stats]))
-    }
-
-    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let (ctx, channels) = (saved.ctx, self.channels);
-        let [input, stats] = saved.into_tensors();
+    /// The same on the CPU, in `f32`.
+    fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
+        let channels = self.channels;
         let (mean, variance) = stats.f32().split_at(channels);
         let count = input.shape().rows() as f32;
         // What is added to the parameters' gradients.
@@ -139,7 +170,51 @@ impl Layer for BatchNorm {
             *out = variance * (count / (count - 1.0));
         }
         input_grad(grad.f32_mut(), input.f32(), [mean, scale, slope, shift]);
-        Ok((Some(grad), Kept::new(ctx, (!self.is_frozen()).then_some(adds))))
+        Ok(adds)
+    }
+}
+
+impl Layer for BatchNorm {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_rows(input, self.channels)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        if ctx.mode == Mode::Evaluate {
+            return Ok((self.output(&input, None)?, Kept::new(ctx, [])));
+        }
+        let stats = self.stats(&input)?;
+        Ok((self.output(&input, Some(&stats))?, Kept::new(ctx, [input, stats])))
+    }
+
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+        self.output_shape(input.shape())?;
+        let stats = self.stats(&input)?;
+        Ok(Kept::new(ctx, [input, stats]))
+    }
+
+    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        let pending = |adds: Tensor| Kept::new(ctx, (!self.is_frozen()).then_some(adds));
+        if let Some(gpu) = grad.gpu()? {
+            let adds = self.input_grad_on_gpu(&gpu, &mut grad, &input, &stats)?;
+            return Ok((Some(grad), pending(adds)));
+        }
+        let dtype = grad.dtype();
+        let (mut wide, input) = (grad.converted(DType::F32)?, input.converted(DType::F32)?);
+        let adds = self.input_grad(&mut wide, &input, &stats)?;
+        Ok((Some(wide.converted(dtype)?), pending(adds)))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -147,13 +222,9 @@ impl Layer for BatchNorm {
             return Ok(());
         }
         let [adds] = pending.into_tensors();
-        for (parameter, adds) in self
-            .parameters
-            .iter_mut()
-            .zip(adds.f32().chunks_exact(self.channels))
-        {
+        for (which, parameter) in self.parameters.iter_mut().enumerate() {
             if !parameter.is_frozen() {
-                elementwise::add(&mut parameter.grad, adds);
+                add_part(parameter, &adds, which)?;
             }
         }
         Ok(())

@@ -1,13 +1,19 @@
 //! The convolution.
 
+use half::bf16;
+
+use super::bias::add_bias_grad;
 use super::images::{shape, windows};
 use crate::cpu::conv::{self, Filters, Image, Window};
-use crate::cpu::elementwise::add_rows;
+use crate::cpu::real::convert;
+use crate::cuda::{Gpu, Windows};
+use crate::device::DType;
 use crate::error::Result;
 use crate::init::Init;
 use crate::kept::Kept;
 use crate::layer::Layer;
 use crate::parameter::Parameter;
+use crate::pool::Buffer;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
@@ -23,7 +29,9 @@ use crate::tensor::Tensor;
 /// `{name}.bias`, `[outputs]`, unless the layer is [without](Conv2d::without_bias). PyTorch's weight
 /// `[outputs, inputs, kernel, kernel]` is `weight.permute(3, 0, 1, 2)` of this one.
 ///
-/// It keeps its input, unless its parameters are frozen. It runs on the CPU only, in `f32`.
+/// It keeps its input, unless its parameters are frozen. On a GPU, windows are copied into rows, at most 64
+/// MiB of them at a time (or those of one image, if they are more), and products do the rest. In `bf16` on
+/// the CPU, images and weights are rounded to `bf16`, and the work is that of `f32`.
 ///
 /// ```
 /// use pipewright_stages::layers::Conv2d;
@@ -120,12 +128,61 @@ impl Conv2d {
         windows(input, Some(self.sizes[0]), self.window, |_| self.sizes[1])
     }
 
+    fn windows_of(&self, input: &Shape) -> Result<Windows> {
+        let (count, image, seen) = self.sizes_of(input)?;
+        Ok(Windows {
+            count,
+            image,
+            seen,
+            window: self.window,
+        })
+    }
+
+    fn forward_on_gpu(&self, gpu: &Gpu, input: &Tensor) -> Result<Tensor> {
+        let of = self.windows_of(input.shape())?;
+        let output = input.beside(shape(of.count, of.seen).dims())?;
+        let weight = self.weight.weights().operand();
+        let bias = self.bias.as_ref().map(|bias| bias.weights().operand());
+        gpu.convolve(input.dtype(), output.at(), input.at(), weight, bias, of)?;
+        Ok(output)
+    }
+
+    /// The gradient of images of this shape.
+    fn input_grad(&mut self, shape: &Shape, grad: &Tensor) -> Result<Tensor> {
+        if let Some(gpu) = grad.gpu()? {
+            let of = self.windows_of(shape)?;
+            let input_grad = grad.beside(shape.dims())?;
+            let weight = self.weight.weights().operand();
+            gpu.convolve_backward(grad.dtype(), input_grad.at(), grad.at(), weight, of)?;
+            return Ok(input_grad);
+        }
+        let (_, image, _) = self.sizes_of(shape)?;
+        let mut input_grad = Tensor::on_host(shape.dims())?;
+        let pack = || {
+            in_dtype(grad.dtype(), &self.weight, |w| {
+                Filters::backward(w, self.sizes, self.window)
+            })
+        };
+        let filters = self.backward.get_or_insert_with(pack);
+        let wide = grad.clone().converted(DType::F32)?;
+        conv::backward(input_grad.f32_mut(), wide.f32(), image, filters);
+        input_grad.converted(grad.dtype())
+    }
+
     fn add_weight_grad(&mut self, input: &Tensor, grad: &Tensor) -> Result<()> {
         if self.weight.is_frozen() {
             return Ok(());
         }
+        if let Some(gpu) = grad.gpu()? {
+            let of = self.windows_of(input.shape())?;
+            let starts_sum = self.weight.starts_sum(false);
+            let out = self.weight.weights().grad();
+            return gpu.convolve_weights(grad.dtype(), out, starts_sum, [input.at(), grad.at()], of);
+        }
         let (count, image, seen) = self.sizes_of(input.shape())?;
         let starts_sum = self.weight.starts_sum(conv::is_added_up_first(count, seen));
+        let [input, grad] = [input, grad].map(|tensor| tensor.clone().converted(DType::F32));
+        let (input, grad) = (input?, grad?);
         let numbers = [input.f32(), grad.f32()];
         conv::add_weight_grad(
             &mut self.weight.grad,
@@ -139,9 +196,25 @@ impl Conv2d {
     }
 }
 
+/// Calls `pack` with the weights, rounded to this format.
+fn in_dtype<T>(dtype: DType, weight: &Parameter, pack: impl FnOnce(&[f32]) -> T) -> T {
+    if dtype == DType::F32 {
+        return pack(&weight.value);
+    }
+    let mut rounded = Buffer::<bf16>::pooled(weight.value.len());
+    convert(&mut rounded, &weight.value[..]);
+    let mut wide = Buffer::pooled(rounded.len());
+    convert(&mut wide, &rounded[..]);
+    pack(&wide)
+}
+
 impl Layer for Conv2d {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
@@ -151,13 +224,22 @@ impl Layer for Conv2d {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        if let Some(gpu) = input.gpu()? {
+            let output = self.forward_on_gpu(&gpu, &input)?;
+            return Ok((output, self.kept(ctx, input)));
+        }
         let (count, image, seen) = self.sizes_of(input.shape())?;
         let mut output = Tensor::on_host(shape(count, seen).dims())?;
-        let pack = || Filters::forward(&self.weight.value, self.sizes, self.window);
+        let pack = || {
+            in_dtype(input.dtype(), &self.weight, |w| {
+                Filters::forward(w, self.sizes, self.window)
+            })
+        };
         let filters = self.forward.get_or_insert_with(pack);
         let bias = self.bias.as_ref().map(|bias| &bias.value[..]);
-        conv::forward(output.f32_mut(), bias, input.f32(), image, filters);
-        Ok((output, self.kept(ctx, input)))
+        let wide = input.clone().converted(DType::F32)?;
+        conv::forward(output.f32_mut(), bias, wide.f32(), image, filters);
+        Ok((output.converted(input.dtype())?, self.kept(ctx, input)))
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
@@ -170,12 +252,7 @@ impl Layer for Conv2d {
         let input_grad = match self.input_gradient {
             true => {
                 let shape = input.shape().with_first(grad.dims()[0]);
-                let (_, image, _) = self.sizes_of(&shape)?;
-                let mut input_grad = Tensor::on_host(shape.dims())?;
-                let pack = || Filters::backward(&self.weight.value, self.sizes, self.window);
-                let filters = self.backward.get_or_insert_with(pack);
-                conv::backward(input_grad.f32_mut(), grad.f32(), image, filters);
-                Some(input_grad)
+                Some(self.input_grad(&shape, &grad)?)
             }
             false => None,
         };
@@ -192,10 +269,10 @@ impl Layer for Conv2d {
         }
         let [input, grad] = pending.into_tensors();
         self.add_weight_grad(&input, &grad)?;
-        if let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
-            add_rows(&mut bias.grad, grad.f32());
+        match self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
+            Some(bias) => add_bias_grad(bias, &grad),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

@@ -1,6 +1,8 @@
 //! How much memory a convolution needs.
 
-use crate::cpu::conv::{self, Filters, Image};
+use crate::cpu::conv::{self, Filters, Image, Window};
+use crate::cuda::Windows;
+use crate::device::DType;
 
 /// A convolution over images of these sides, with as many places as pixels or fewer.
 #[derive(Clone, Copy, Debug)]
@@ -54,8 +56,29 @@ impl ConvSizes {
         }
     }
 
-    /// What a pass needs while it runs.
+    /// What a pass on the CPU needs while it runs.
     pub(crate) fn scratch(self) -> u64 {
         conv::scratch(self.sides, self.channels, self.kernel) as u64
+    }
+
+    /// The bytes of the rows of windows on a GPU: those of backward-input, which are in `f32`.
+    pub(crate) fn rows_on_gpu(self) -> u64 {
+        let [inputs, outputs] = self.channels;
+        let image = |channels| Image {
+            height: self.sides[0],
+            width: self.sides[1],
+            channels,
+        };
+        let windows = Windows {
+            count: self.rows,
+            image: image(inputs),
+            seen: image(outputs),
+            window: Window {
+                kernel: self.kernel,
+                stride: 1,
+                padding: self.kernel / 2,
+            },
+        };
+        windows.scratch(DType::F32) as u64
     }
 }

@@ -3,6 +3,7 @@
 use super::images::images;
 use crate::cpu::channels::{average, spread};
 use crate::cpu::parts::{By, cut};
+use crate::device::DType;
 use crate::error::Result;
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -11,7 +12,7 @@ use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
 /// The mean of each channel over all pixels of an image: numbers `[batch, height, width, channels]` to
-/// `[batch, channels]`. It keeps only the input's shape. It runs on the CPU only, in `f32`.
+/// `[batch, channels]`. It keeps only the input's shape.
 #[derive(Debug)]
 pub struct GlobalAverage {
     name: String,
@@ -31,6 +32,10 @@ impl Layer for GlobalAverage {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let (count, image) = images(input, None)?;
         Ok(Shape::f32(&[count, image.channels]))
@@ -38,7 +43,16 @@ impl Layer for GlobalAverage {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let (_, image) = images(input.shape(), None)?;
+        let (count, image) = images(input.shape(), None)?;
+        // An empty tensor carries the inner dimensions to backward.
+        let inner = Tensor::scratch(input.shape().with_first(0).dims());
+        if let Some(gpu) = input.gpu()? {
+            let output = input.beside(shape.dims())?;
+            gpu.global_average(input.dtype(), output.at(), input.at(), count, image)?;
+            return Ok((output, Kept::new(ctx, [inner])));
+        }
+        let dtype = input.dtype();
+        let input = input.converted(DType::F32)?;
         let mut output = Tensor::on_host(shape.dims())?;
         let rows = (
             By(output.f32_mut(), image.channels),
@@ -50,16 +64,21 @@ impl Layer for GlobalAverage {
                 .zip(all.chunks_exact(image.count()));
             pairs.for_each(|(out, numbers)| average(out, numbers));
         });
-        // An empty tensor carries the inner dimensions to backward.
-        let inner = Tensor::scratch(input.shape().with_first(0).dims());
-        Ok((output, Kept::new(ctx, [inner])))
+        Ok((output.converted(dtype)?, Kept::new(ctx, [inner])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
         let [inner] = saved.into_tensors();
         let shape = inner.shape().with_first(grad.dims()[0]);
-        let (_, image) = images(&shape, None)?;
+        let (count, image) = images(&shape, None)?;
+        if let Some(gpu) = grad.gpu()? {
+            let input_grad = grad.beside(shape.dims())?;
+            gpu.global_average_backward(grad.dtype(), input_grad.at(), grad.at(), count, image)?;
+            return Ok((Some(input_grad), Kept::new(ctx, [])));
+        }
+        let dtype = grad.dtype();
+        let grad = grad.converted(DType::F32)?;
         let factor = 1.0 / (image.height * image.width) as f32;
         let mut input_grad = Tensor::on_host(shape.dims())?;
         let rows = (
@@ -72,6 +91,6 @@ impl Layer for GlobalAverage {
                 .zip(grads.chunks_exact(image.channels));
             pairs.for_each(|(out, grad)| spread(out, grad, factor));
         });
-        Ok((Some(input_grad), Kept::new(ctx, [])))
+        Ok((Some(input_grad.converted(dtype)?), Kept::new(ctx, [])))
     }
 }

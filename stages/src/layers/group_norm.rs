@@ -1,9 +1,12 @@
 //! Group norm.
 
+use super::channel_grads::add_part;
 use super::images::images;
 use crate::cpu::channels::{apply, input_grad, moments, slopes};
-use crate::cpu::elementwise;
+use crate::cpu::conv::Image;
 use crate::cpu::parts::{By, cut};
+use crate::cuda::{Channels, Gpu, Groups};
+use crate::device::DType;
 use crate::error::{Result, SettingError, check_positive};
 use crate::init::Init;
 use crate::kept::Kept;
@@ -20,7 +23,7 @@ use crate::tensor::Tensor;
 ///
 /// No number depends on other images, so neither on the size of a micro-batch. Groups are consecutive
 /// channels. Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (0), both `[channels]`. Keeps its
-/// input, and two numbers for each group of an image. It runs on the CPU only, in `f32`.
+/// input, and two numbers for each group of an image.
 #[derive(Debug)]
 pub struct GroupNorm {
     name: String,
@@ -54,6 +57,49 @@ impl GroupNorm {
 
     fn is_frozen(&self) -> bool {
         self.weight.is_frozen() && self.bias.is_frozen()
+    }
+
+    /// Images as a GPU's kernels see them.
+    fn images(&self, count: usize, image: Image) -> (Channels, Groups) {
+        let pixels = image.height * image.width;
+        let groups = Groups {
+            count: self.groups,
+            pixels,
+        };
+        let channels = Channels {
+            rows: count * pixels,
+            width: self.channels,
+            groups: Some(groups),
+        };
+        (channels, groups)
+    }
+
+    fn forward_on_gpu(&self, gpu: &Gpu, input: &Tensor) -> Result<[Tensor; 2]> {
+        let (count, image) = images(input.shape(), Some(self.channels))?;
+        let (output, dtype) = (input.beside(input.dims())?, input.dtype());
+        let stats = Tensor::on_gpu(gpu, DType::F32, &[count, self.groups, 2])?;
+        let (of, groups) = self.images(count, image);
+        gpu.channel_stats(dtype, stats.at(), input.at(), of, self.epsilon)?;
+        let by = [&self.weight, &self.bias].map(|parameter| parameter.weights().value());
+        gpu.group_norm(dtype, [output.at(), input.at(), stats.at()], by, of, groups)?;
+        Ok([output, stats])
+    }
+
+    /// Turns the gradient into the input gradient, and gives what is added to the parameters' gradients.
+    fn input_grad_on_gpu(
+        &self,
+        gpu: &Gpu,
+        grad: &mut Tensor,
+        input: &Tensor,
+        stats: &Tensor,
+    ) -> Result<Tensor> {
+        let (count, image) = images(input.shape(), Some(self.channels))?;
+        let adds = Tensor::on_gpu(gpu, DType::F32, &[2, self.channels])?;
+        let (of, groups) = self.images(count, image);
+        let outs = [grad.at_mut(gpu)?, adds.at()];
+        let by = [input.at(), stats.at(), self.weight.weights().value()];
+        gpu.group_norm_backward(grad.dtype(), outs, by, of, groups)?;
+        Ok(adds)
     }
 
     /// The channels of a group.
@@ -136,19 +182,28 @@ impl Layer for GroupNorm {
         &self.name
     }
 
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         images(input, Some(self.channels))?;
         Ok(*input)
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        if let Some(gpu) = input.gpu()? {
+            let [output, stats] = self.forward_on_gpu(&gpu, &input)?;
+            return Ok((output, Kept::new(ctx, [input, stats])));
+        }
         let (count, image) = images(input.shape(), Some(self.channels))?;
+        let wide = input.clone().converted(DType::F32)?;
         let mut output = Tensor::on_host(input.dims())?;
         let mut stats = Tensor::on_host(&[count, self.groups, 2])?;
         let of_image = 2 * self.groups;
         let outs = (By(output.f32_mut(), image.count()), By(stats.f32_mut(), of_image));
         cut(
-            (outs, By(input.f32(), image.count())),
+            (outs, By(wide.f32(), image.count())),
             2 * image.count(),
             |_, ((outs, stats), all)| {
                 let outs = outs
@@ -158,14 +213,20 @@ impl Layer for GroupNorm {
                 pairs.for_each(|((out, stats), image)| self.image(out, stats, image));
             },
         );
-        Ok((output, Kept::new(ctx, [input, stats])))
+        Ok((output.converted(input.dtype())?, Kept::new(ctx, [input, stats])))
     }
 
     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let (ctx, channels) = (saved.ctx, self.channels);
         let [input, stats] = saved.into_tensors();
+        if let Some(gpu) = grad.gpu()? {
+            let adds = self.input_grad_on_gpu(&gpu, &mut grad, &input, &stats)?;
+            return Ok((Some(grad), Kept::new(ctx, (!self.is_frozen()).then_some(adds))));
+        }
         let (count, image) = images(input.shape(), Some(channels))?;
-        let mut adds = Tensor::on_host(&[count, 2 * channels])?;
+        let dtype = grad.dtype();
+        let (mut grad, input) = (grad.converted(DType::F32)?, input.converted(DType::F32)?);
+        let mut adds = Tensor::on_host(&[count, 2, channels])?;
         let of_image = 2 * self.groups;
         let outs = (
             By(grad.f32_mut(), image.count()),
@@ -184,7 +245,10 @@ impl Layer for GroupNorm {
                     .for_each(|((grad, adds), (image, stats))| self.image_grad(grad, adds, image, stats));
             },
         );
-        Ok((Some(grad), Kept::new(ctx, (!self.is_frozen()).then_some(adds))))
+        Ok((
+            Some(grad.converted(dtype)?),
+            Kept::new(ctx, (!self.is_frozen()).then_some(adds)),
+        ))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -192,13 +256,10 @@ impl Layer for GroupNorm {
             return Ok(());
         }
         let [adds] = pending.into_tensors();
-        for image in adds.f32().chunks_exact(2 * self.channels) {
-            for (parameter, adds) in [&mut self.weight, &mut self.bias]
-                .into_iter()
-                .zip(image.chunks_exact(self.channels))
-            {
+        for image in 0..adds.shape().rows() / 2 {
+            for (which, parameter) in [&mut self.weight, &mut self.bias].into_iter().enumerate() {
                 if !parameter.is_frozen() {
-                    elementwise::add(&mut parameter.grad, adds);
+                    add_part(parameter, &adds, 2 * image + which)?;
                 }
             }
         }

@@ -3,12 +3,10 @@
 use std::ops::Range;
 
 use super::adapter::Adapter;
+use super::bias::add_bias_grad;
 use super::check_rows;
 use super::operands::Layout;
 use super::weight_matrix::WeightMatrix;
-use crate::cpu::elementwise::add_rows;
-use crate::cpu::real::in_format;
-use crate::cuda::Gpu;
 use crate::error::{Error, Result, ShapeError, check_positive};
 use crate::init::Init;
 use crate::kept::Kept;
@@ -146,22 +144,6 @@ impl Linear {
         Ok(input_grad)
     }
 
-    /// Adds the bias's gradient.
-    fn add_bias_grad(&mut self, grad: &Tensor) -> Result<()> {
-        let [_, outputs] = self.matrix.sizes();
-        let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) else {
-            return Ok(());
-        };
-        if let Some(gpu) = grad.gpu()? {
-            let (rows, dtype) = (grad.shape().rows(), grad.dtype());
-            let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, outputs))?;
-            let sums = bias.weights().grad();
-            return gpu.add_column_sums(dtype, sums, grad.at(), rows, outputs, scratch.at());
-        }
-        in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
-        Ok(())
-    }
-
     /// What forward keeps.
     fn kept(&self, ctx: ForwardContext, input: Tensor) -> Kept {
         Kept::new(ctx, self.is_trained().then_some(input))
@@ -226,7 +208,9 @@ impl Layer for Linear {
         let ctx = pending.ctx;
         let [input, grad] = pending.into_tensors();
         self.matrix.add_grad(&input, &grad)?;
-        self.add_bias_grad(&grad)?;
+        if let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
+            add_bias_grad(bias, &grad)?;
+        }
         let mut adapters = self.adapters.iter_mut();
         adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
     }

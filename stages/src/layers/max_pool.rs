@@ -3,6 +3,8 @@
 use super::images::{shape, windows};
 use crate::cpu::conv::{Image, Window};
 use crate::cpu::max_pool;
+use crate::cuda::Windows;
+use crate::device::DType;
 use crate::error::{Result, SettingError};
 use crate::kept::Kept;
 use crate::layer::Layer;
@@ -15,7 +17,7 @@ use crate::tensor::Tensor;
 /// rounded down.
 ///
 /// The border counts as smaller than all numbers. The gradient goes to the first of equally large numbers. It
-/// keeps an id of four bytes for each output. It runs on the CPU only, in `f32`.
+/// keeps an id of four bytes for each output.
 #[derive(Debug)]
 pub struct MaxPool {
     name: String,
@@ -57,11 +59,25 @@ impl MaxPool {
         }
         Ok(sizes)
     }
+
+    fn windows_of(&self, input: &Shape) -> Result<Windows> {
+        let (count, image, seen) = self.sizes_of(input)?;
+        Ok(Windows {
+            count,
+            image,
+            seen,
+            window: self.window,
+        })
+    }
 }
 
 impl Layer for MaxPool {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
@@ -72,21 +88,39 @@ impl Layer for MaxPool {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let (count, image, seen) = self.sizes_of(input.shape())?;
         let dims = shape(count, seen);
-        let mut output = Tensor::on_host(dims.dims())?;
-        let mut found = Tensor::scratch_ids(dims.dims());
-        max_pool::forward(output.f32_mut(), found.ids_mut(), input.f32(), image, self.window);
         // An empty tensor carries the inner dimensions to backward.
         let inner = Tensor::scratch(input.shape().with_first(0).dims());
-        Ok((output, Kept::new(ctx, [found, inner])))
+        if let Some(gpu) = input.gpu()? {
+            let output = input.beside(dims.dims())?;
+            // Ids of four bytes, as numbers of `f32` have.
+            let found = Tensor::on_gpu(&gpu, DType::F32, dims.dims())?;
+            let of = self.windows_of(input.shape())?;
+            gpu.max_pool(input.dtype(), output.at(), found.at(), input.at(), of)?;
+            return Ok((output, Kept::new(ctx, [found, inner])));
+        }
+        let mut output = Tensor::on_host(dims.dims())?;
+        let mut found = Tensor::scratch_ids(dims.dims());
+        let dtype = input.dtype();
+        let input = input.converted(DType::F32)?;
+        max_pool::forward(output.f32_mut(), found.ids_mut(), input.f32(), image, self.window);
+        Ok((output.converted(dtype)?, Kept::new(ctx, [found, inner])))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
         let [found, inner] = saved.into_tensors();
         let shape = inner.shape().with_first(grad.dims()[0]);
+        if let Some(gpu) = grad.gpu()? {
+            let input_grad = grad.beside(shape.dims())?;
+            let of = self.windows_of(&shape)?;
+            gpu.max_pool_backward(grad.dtype(), input_grad.at(), grad.at(), found.at(), of)?;
+            return Ok((Some(input_grad), Kept::new(ctx, [])));
+        }
         let (_, image, _) = self.sizes_of(&shape)?;
         let mut input_grad = Tensor::on_host(shape.dims())?;
+        let dtype = grad.dtype();
+        let grad = grad.converted(DType::F32)?;
         max_pool::backward(input_grad.f32_mut(), grad.f32(), found.ids(), image, self.window);
-        Ok((Some(input_grad), Kept::new(ctx, [])))
+        Ok((Some(input_grad.converted(dtype)?), Kept::new(ctx, [])))
     }
 }

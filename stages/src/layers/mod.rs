@@ -5,7 +5,9 @@
 mod adapter;
 mod attention;
 mod batch_norm;
+mod bias;
 mod block;
+mod channel_grads;
 mod conv2d;
 mod conv_sizes;
 mod dropout;

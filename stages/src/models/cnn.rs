@@ -14,7 +14,7 @@ pub(super) const KERNEL: usize = 3;
 ///
 /// Parameters start as PyTorch's, uniform within `1 / sqrt(numbers in a window)`: `conv1.weight`,
 /// `conv1.bias`, ..., `fc.weight`, `fc.bias`. The inputs of `fc` are in the order (line, column, channel).
-/// Units: `conv1`, ..., `head`. All run on the CPU only, in `f32`.
+/// Units: `conv1`, ..., `head`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cnn {
     /// Height, width and channels of the images.

@@ -20,7 +20,7 @@ const EPSILON: f32 = 1e-5;
 /// Parameters have the names of torchvision: `conv1.weight`, `layer1.0.bn2.running_var`,
 /// `layer2.0.downsample.0.weight`, `fc.bias`. Convolutions start normal with deviation `sqrt(2 / (9
 /// outputs))` (of 3 x 3), the last layer uniform within `1 / sqrt(inputs)`. Units: `stem`, `layer1.0`, ...,
-/// `head`. All run on the CPU only, in `f32`.
+/// `head`.
 ///
 /// ```
 /// use pipewright_stages::models::ResNet;

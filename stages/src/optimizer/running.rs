@@ -1,13 +1,12 @@
 //! Running means.
 
-use crate::error::{DeviceError, Result};
+use crate::error::Result;
 use crate::parameter::Parameter;
 
 /// `value += share (mean - value)`, where the mean is that of so many micro-batches.
 pub(super) fn update(parameter: &mut Parameter, share: f32, micro_batches: u32) -> Result<()> {
-    if parameter.on_gpu().is_some() {
-        let device = parameter.place().device;
-        return Err(DeviceError::LayerOnCpuOnly { device }.into());
+    if let Some(weights) = parameter.on_gpu() {
+        return weights.running_mean(share, micro_batches);
     }
     let (value, sum, _) = parameter.owned_parts();
     for (value, sum) in value.iter_mut().zip(sum) {

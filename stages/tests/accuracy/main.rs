@@ -12,10 +12,12 @@ mod approx;
 mod attention;
 #[path = "../common/mod.rs"]
 mod common;
+mod convolution;
 #[path = "../common/erfc.rs"]
 mod erfc;
 mod experts;
 mod gated;
+mod image_norm;
 mod inputs;
 mod linear;
 mod loss;

@@ -8,10 +8,14 @@ mod adapter;
 mod approx;
 #[path = "../accuracy/attention.rs"]
 mod attention;
+#[path = "../accuracy/convolution.rs"]
+mod convolution;
 #[path = "../accuracy/experts.rs"]
 mod experts;
 #[path = "../accuracy/gated.rs"]
 mod gated;
+#[path = "../accuracy/image_norm.rs"]
+mod image_norm;
 #[path = "../accuracy/inputs.rs"]
 mod inputs;
 #[path = "../accuracy/linear.rs"]

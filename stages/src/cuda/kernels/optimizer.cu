@@ -76,3 +76,21 @@ extern "C" __global__ void __launch_bounds__(256)
     store_some(value + first, some, whole, p);
     if (half) store_some(half + first, some, whole, p);
 }
+
+// A running mean: the value moves by `share` towards the mean of so many micro-batches, of which `sum` is the
+// sum. All arrays are [count].
+extern "C" __global__ void running_mean(float* value, const float* sum, bf16* half, u64 count, float share,
+                                        float micro_batches) {
+    u64 first = 4 * global_thread();
+    unsigned some = some_of<4>(first, count);
+    bool whole = some == 4 && is_aligned(value) && is_aligned(sum) && is_aligned(half);
+    float p[4], s[4];
+    load_some(value + first, some, whole, p);
+    load_some(sum + first, some, whole, s);
+    for (int i = 0; i < 4; ++i) {
+        float mean = s[i] / micro_batches;
+        p[i] = fmaf(share, mean - p[i], p[i]);
+    }
+    store_some(value + first, some, whole, p);
+    if (half) store_some(half + first, some, whole, p);
+}

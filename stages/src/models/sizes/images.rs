@@ -1,6 +1,6 @@
 //! How much memory the units of networks of convolutions need.
 
-use super::{UnitSizes, biased, in_place, packed, scratch};
+use super::{UnitSizes, biased, in_place, packed, packed_bf16, scratch, scratch_bf16};
 use crate::layers::{ConvSizes, Layout};
 use crate::models::{Cnn, ResNet};
 
@@ -22,6 +22,7 @@ impl Cnn {
             UnitSizes {
                 weights: conv.weights() + outputs as u64,
                 packed: conv.packed(),
+                packed_bf16: in_f32(conv.packed()),
                 in_place: conv.in_place(),
                 // The input, what ReLU gives, and where the largest numbers are.
                 saved: input + wide + output,
@@ -31,6 +32,8 @@ impl Cnn {
                 pending: input + wide,
                 output,
                 working: input + 2 * wide + conv.scratch(),
+                working_bf16: input + 2 * wide + in_f32(input + wide + conv.scratch()),
+                windows_on_gpu: blocks([conv.rows_on_gpu()]),
                 ..UnitSizes::default()
             }
         };
@@ -41,6 +44,16 @@ impl Cnn {
     }
 }
 
+/// Numbers that are in `f32` in `bf16` too, counted as numbers of `bf16`.
+fn in_f32(numbers: u64) -> u64 {
+    2 * numbers
+}
+
+/// Bytes of memory for the windows of several layers. Blocks have sizes of powers of two, and are kept.
+fn blocks(each: impl IntoIterator<Item = u64>) -> u64 {
+    2 * each.into_iter().max().unwrap_or(0)
+}
+
 /// A linear layer whose input nobody else keeps.
 fn linear(inputs: usize, outputs: usize, rows: usize) -> UnitSizes {
     let (sizes, rows) = ([[inputs, outputs]], rows as u64);
@@ -48,12 +61,14 @@ fn linear(inputs: usize, outputs: usize, rows: usize) -> UnitSizes {
     UnitSizes {
         weights: biased(&sizes),
         packed: packed(&sizes, Layout::OutIn, rows),
+        packed_bf16: packed_bf16(&sizes),
         in_place: in_place(&sizes, rows),
         saved: input,
         selective: input,
         pending: input + output,
         output,
         working: input + output + scratch(&sizes, Layout::OutIn, rows),
+        working_bf16: input + output + scratch_bf16(&sizes, Layout::OutIn, rows),
         ..UnitSizes::default()
     }
 }
@@ -83,6 +98,7 @@ impl ResNet {
         let mut units = vec![UnitSizes {
             weights: stem.weights() + of_parameters(self.width),
             packed: stem.packed(),
+            packed_bf16: in_f32(stem.packed()),
             in_place: stem.in_place(),
             saved,
             saved_f32: of_norm(self.width),
@@ -92,6 +108,8 @@ impl ResNet {
             pending_f32: of_parameters(self.width),
             output: wide,
             working: 2 * wide + stem.scratch(),
+            working_bf16: 2 * wide + in_f32(2 * wide + input + stem.scratch()),
+            windows_on_gpu: blocks([stem.rows_on_gpu()]),
             ..UnitSizes::default()
         }];
         units.extend(self.all_blocks().iter().map(|block| {
@@ -114,9 +132,11 @@ impl ResNet {
             let output = first.outputs();
             let stats = norms * of_norm(outputs);
             let adds = norms * of_parameters(outputs);
+            let scratch = convs().map(|conv| conv.scratch()).max().unwrap_or(0);
             UnitSizes {
                 weights: convs().map(|conv| conv.weights()).sum::<u64>() + adds,
                 packed: convs().map(|conv| conv.packed()).sum(),
+                packed_bf16: in_f32(convs().map(|conv| conv.packed()).sum::<u64>()),
                 in_place: convs().map(|conv| conv.in_place()).sum(),
                 // The input; what each norm reads; what both ReLUs give.
                 saved: input + norms * output + 2 * output + stats,
@@ -126,7 +146,9 @@ impl ResNet {
                 pending: input + output + norms * output + adds,
                 pending_f32: adds,
                 output,
-                working: input + output + convs().map(|conv| conv.scratch()).max().unwrap_or(0),
+                working: input + output + scratch,
+                working_bf16: input + output + in_f32(input + 2 * output + scratch),
+                windows_on_gpu: blocks(convs().map(|conv| conv.rows_on_gpu())),
                 ..UnitSizes::default()
             }
         }));

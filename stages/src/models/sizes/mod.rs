@@ -41,6 +41,8 @@ pub struct UnitSizes {
     pub working: u64,
     /// The same in `bf16` on the CPU.
     pub working_bf16: u64,
+    /// The bytes that convolutions on a GPU need in addition while a pass runs.
+    pub windows_on_gpu: u64,
 }
 
 /// The sizes of a norm and the output projection after it, for so many tokens. `gains`: the numbers of the
