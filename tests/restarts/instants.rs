@@ -75,16 +75,20 @@ fn member() {
 #[test]
 fn a_process_may_die_at_any_instant() {
     let expected = recipe(2, true, 3).plain_hash(STEPS);
-    let [from, to] = instants(&expected, u64::MAX);
+    let [from, to] = instants(&expected, &[]);
     assert!(from > 0 && to > from, "from {from} to {to}");
     for index in 0..TRIED {
-        instants(&expected, from + (to - from) * index / TRIED);
+        instants(&expected, &[from + (to - from) * index / TRIED]);
+    }
+    // And again when it takes its place: while its stages are built, and when it has its weights again.
+    for again in [0, 10, 40, 70, 100] {
+        instants(&expected, &[to - 1, again]);
     }
 }
 
-/// A run of two processes, of which process 1 dies at this instant and is started again. Returns from which
-/// instant on it may die, and how many there are.
-fn instants(expected: &str, dies_at: u64) -> [u64; 2] {
+/// A run of two processes, of which process 1 dies at these instants and is started again each time. Returns
+/// from which instant on it may die, and how many there are.
+fn instants(expected: &str, deaths: &[u64]) -> [u64; 2] {
     let folder = tempfile::tempdir().expect("a folder");
     let address = free_address();
     let start = |process: u32, dies_at: u64| -> Child {
@@ -102,14 +106,13 @@ fn instants(expected: &str, dies_at: u64) -> [u64; 2] {
             .expect("it starts")
     };
     let mut first = start(0, u64::MAX);
-    let mut second = start(1, dies_at);
-    if dies_at != u64::MAX {
-        let died = second.wait().expect("it ends");
+    for &dies_at in deaths {
+        let died = start(1, dies_at).wait().expect("it ends");
         assert!(!died.success(), "it dies at {dies_at}");
-        second = start(1, u64::MAX);
     }
+    let mut second = start(1, u64::MAX);
     for process in [&mut first, &mut second] {
-        assert!(process.wait().expect("it ends").success(), "dying at {dies_at}");
+        assert!(process.wait().expect("it ends").success(), "dying at {deaths:?}");
     }
     let numbers = [0, 1].map(|process: u32| {
         let text = fs::read_to_string(folder.path().join(process.to_string())).expect("written");
@@ -117,7 +120,7 @@ fn instants(expected: &str, dies_at: u64) -> [u64; 2] {
         assert_eq!(
             words.next(),
             Some(expected),
-            "process {process}, dying at {dies_at}"
+            "process {process}, dying at {deaths:?}"
         );
         let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
         [number(), number()]
