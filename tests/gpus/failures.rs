@@ -1,5 +1,5 @@
-//! Calls of CUDA that fail: one after the other, each of a small run. Nothing is left behind, nothing hangs, and
-//! the error names the call.
+//! Calls of CUDA that fail: one after the other, each of a small run. Nothing is left behind, nothing hangs,
+//! and the error names the call.
 
 use std::env;
 use std::process::Command;
