@@ -240,8 +240,9 @@ impl Drop for Memory {
             let own = block.is_of(gpu);
             // The next user does not wait for this compute stream on its own.
             if !own || block.filler != Filler::Compute {
-                // If this fails, the device has failed, and the next call reports it.
-                let _ = self.used_on(gpu.stream());
+                // Without the mark the next user would not wait, so the host waits here. If that fails too,
+                // the device has failed, and the next call reports it.
+                let _ = self.used_on(gpu.stream()).or_else(|_| gpu.stream().synchronize());
             }
             own
         });
