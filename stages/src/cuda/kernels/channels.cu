@@ -76,8 +76,8 @@ void each_channel(T* out, const T* in, const T* grads, u64 count, unsigned chann
     if (HAS_GRADS) load_some(grads + first, some, whole, g);
     u64 which = first / image, left = image - first % image;
     unsigned channel = first % channels;
-    for (unsigned i = 0; i < some; ++i) {
-        x[i] = f(x[i], g[i], channel, which);
+    for (unsigned i = 0; i < 8; ++i) {
+        if (i < some) x[i] = f(x[i], g[i], channel, which);
         if (++channel == channels) channel = 0;
         if (--left == 0) left = image, ++which;
     }
