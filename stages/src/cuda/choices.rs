@@ -1,5 +1,6 @@
-//! Which algorithm was the fastest for a product, as far as earlier trials have shown: those of other ranks of
-//! this process, and those of earlier runs on the same kind of GPU. They are kept on disk, one line a product.
+//! Which algorithm was the fastest for a product, as far as earlier trials have shown: those of other ranks
+//! of this process, and those of earlier runs on the same kind of GPU. They are kept on disk, one line a
+//! product.
 
 use std::collections::BTreeMap;
 use std::fs;
