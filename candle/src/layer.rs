@@ -59,7 +59,7 @@ impl CandleLayer {
     /// [`threads::start`](pipewright_stages::threads::start) must have been called before.
     /// `RAYON_NUM_THREADS` says into how many parts candle cuts a product, not on how many threads they run.
     /// Its operations on single numbers run in one pool for the whole process, where ranks wait for each
-    /// other: start a program of several ranks with `CANDLE_NUM_THREADS=1`.
+    /// other: let `main` begin with [`one_thread_a_rank`](crate::one_thread_a_rank).
     ///
     /// # Errors
     /// When `build` fails.

@@ -39,8 +39,7 @@
 //!   `candle_nn::rotary_emb`, and the modules `LayerNorm` and `RmsNorm`, which call them. A weight or an
 //!   input that the tape does not reach is an error that names it. If the tape reaches it on another way,
 //!   nobody can see that: [`check_gradients`](pipewright_stages::testing::check_gradients) does.
-//! * **Threads are those of the rank**, if the program starts with `CANDLE_NUM_THREADS=1`: see
-//!   [`CandleLayer::new`].
+//! * **Threads are those of the rank**, if `main` begins with [`one_thread_a_rank`].
 //! * **Random numbers of candle have no key**, such as those of its `Dropout`. With them, training is neither
 //!   repeatable nor equal for every cut, and a recomputed pass is wrong. Use
 //!   [`layers::Dropout`](pipewright_stages::layers::Dropout) between two layers, or draw from
@@ -52,11 +51,13 @@ mod numbers;
 mod pool;
 mod split;
 mod tape;
+mod threads;
 mod weights;
 
 pub use error::CandleError;
 pub use layer::{CandleLayer, unit};
 pub use split::{SplitLinear, split_linear, split_linear_no_bias};
+pub use threads::one_thread_a_rank;
 
 /// The page of the guide, whose code runs as a doc-test.
 #[cfg(doctest)]
