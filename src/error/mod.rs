@@ -9,6 +9,7 @@ mod data_file;
 mod fabric;
 mod gradient;
 mod launch;
+mod loss;
 mod mesh;
 mod model;
 mod mpi;
@@ -37,6 +38,7 @@ pub use data_file::{FileProblem, FolderProblem};
 pub use fabric::{FabricError, PartOf};
 pub use gradient::GradientError;
 pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace, ReplicaDifference, Synchronous, WholeUpdates};
+pub use loss::Loss;
 pub use mesh::MeshError;
 pub use model::ModelProblem;
 pub use mpi::MpiError;
@@ -140,10 +142,13 @@ pub enum Error {
         cause: String,
     },
     /// Another process of the run has ended without giving a reason.
-    #[error(
-        "process {0} has stopped without saying why: it was killed, or its machine or the network failed"
-    )]
-    ProcessGone(u32),
+    #[error("process {process} has stopped without saying why: {loss}")]
+    ProcessGone {
+        /// The process.
+        process: u32,
+        /// What is known of how it ended.
+        loss: Loss,
+    },
     /// The loss or the gradient is NaN or infinite. The weights have not changed in this step.
     #[error("step {step}: {what}; the weights are those from before this step")]
     NotFinite {
@@ -257,7 +262,9 @@ impl Error {
     /// Whether it only follows from another failure.
     pub(crate) fn is_echo(&self) -> bool {
         match self {
-            Self::PeerGone(_) | Self::Stopped { .. } | Self::Process { .. } | Self::ProcessGone(_) => true,
+            Self::PeerGone(_) | Self::Stopped { .. } | Self::Process { .. } | Self::ProcessGone { .. } => {
+                true
+            }
             Self::Action { kind, .. } => kind.is_echo(),
             _ => false,
         }
@@ -266,7 +273,7 @@ impl Error {
     /// The process that was lost, if that is the failure.
     pub(crate) fn lost_process(&self) -> Option<u32> {
         match self {
-            Self::ProcessGone(process) => Some(*process),
+            Self::ProcessGone { process, .. } => Some(*process),
             Self::Action { kind, .. } => kind.lost_process(),
             _ => None,
         }

@@ -65,7 +65,7 @@ fn follow<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Resu
 /// Why a shape was refused. Other errors, such as that the rank is gone, stay as they are.
 fn refused(error: Error, refusal: impl FnOnce(Box<Error>) -> LaunchError) -> Error {
     match error {
-        Error::ProcessGone(_) => error,
+        Error::ProcessGone { .. } => error,
         error => refusal(Box::new(error)).into(),
     }
 }

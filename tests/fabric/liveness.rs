@@ -302,7 +302,10 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
         let mut rest = String::new();
         said[process].read_to_string(&mut rest).expect("it ends");
         let other = 1 - process;
-        let expected = format!("rank {other} has stopped; process {other} has stopped without saying why");
+        let expected = format!(
+            "rank {other} has stopped; process {other} has stopped without saying why: its machine does not \
+             answer any more"
+        );
         assert!(rest.contains(&expected), "{rest}");
         assert!(children[process].wait().expect("it ends").success());
     }

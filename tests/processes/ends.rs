@@ -11,8 +11,8 @@ pub(super) fn others_name(victim: usize, others: Vec<Started>) {
     for (process, ended) in numbers.zip(others) {
         let said = ended.end().failed(1);
         let line = format!(
-            "process {process}: error: process {victim} has stopped without saying why: it was killed, or \
-             its machine or the network failed\n"
+            "process {process}: error: process {victim} has stopped without saying why: its connections \
+             were closed, so it was killed or it crashed\n"
         );
         assert!(said.ends_with(&line), "{said}");
     }

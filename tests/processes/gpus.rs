@@ -186,7 +186,7 @@ fn a_process_that_is_killed_ends_the_transfers_of_the_others() {
         let said = started.remove(0).end().failed(1);
         let line = format!(
             "process {}: error: process {victim} has stopped without saying why: \
-             it was killed, or its machine or the network failed\n",
+             its connections were closed, so it was killed or it crashed\n",
             1 - victim
         );
         assert!(said.ends_with(&line), "{said}");
@@ -387,7 +387,7 @@ fn a_process_that_is_killed_ends_the_sums_of_its_replicas() {
         let said = started.remove(0).end().failed(1);
         let line = format!(
             "process {}: error: process {victim} has stopped without saying why: \
-             it was killed, or its machine or the network failed\n",
+             its connections were closed, so it was killed or it crashed\n",
             1 - victim
         );
         assert!(said.ends_with(&line), "{said}");

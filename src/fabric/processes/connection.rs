@@ -16,7 +16,7 @@ use super::kept::{self, Item};
 use super::limits::PIECE;
 use super::line::{BUFFER, Line, Outlet};
 use super::numbers::{Outgoing, panicked};
-use crate::error::{Error, FabricError, Result};
+use crate::error::{Error, FabricError, Loss, Result};
 use crate::fabric::packet::{Content, Packet, Route};
 use crate::fabric::{Call, Tag, TensorForm, WireFrame};
 use crate::id::WorldRank;
@@ -160,6 +160,11 @@ impl Connection {
     /// Memory for the next block.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.spare.1.try_recv().unwrap_or_default()
+    }
+
+    /// How the other process was lost, if it was.
+    pub(super) fn loss(&self) -> Loss {
+        self.line.loss()
     }
 
     /// Closes the connection in both directions.

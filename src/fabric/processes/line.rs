@@ -9,7 +9,7 @@ use crossbeam_channel::Sender;
 
 use super::aside::{Answer, Aside};
 use super::head::{Head, invalid};
-use crate::error::Result;
+use crate::error::{Loss, Result};
 use crate::fabric::feed::Feed;
 
 /// Frames up to this size go out in one piece.
@@ -77,6 +77,11 @@ pub(in crate::fabric) trait Line: Send + Sync {
 
     /// Ends the line in both directions. What was sent before still arrives.
     fn close(&self);
+
+    /// How the other process was lost, if it was, as far as the line can tell.
+    fn loss(&self) -> Loss {
+        Loss::Unknown
+    }
 
     /// The run has failed. So closing must not wait for the other process.
     fn fail(&self) {}

@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::line::ReadsFrames;
 use super::numbers::{Incoming, read};
 use super::text::plain;
-use crate::error::FabricError;
+use crate::error::{FabricError, Loss};
 use crate::fabric::inbox::InboxSender;
 use crate::fabric::packet::{Content, Packet};
 use crate::fabric::{Alarm, Call, WireFrame};
@@ -34,7 +34,7 @@ pub(super) enum Heard {
     /// It makes a different call, or sends something unreadable.
     Failed(Arc<FabricError>),
     /// It has ended, or the connection has.
-    Ended,
+    Ended(Loss),
 }
 
 /// The inboxes of this process's ranks, and the alarm for ranks that cannot look into theirs.
@@ -162,7 +162,7 @@ impl<W: WireFrame> Reader<W> {
         for rank in &self.theirs {
             self.deliveries.deliver_to_all(*rank, || Content::Stopped);
         }
-        self.tell(Heard::Ended);
+        self.tell(Heard::Ended(self.connection.loss()));
         self.deliveries.alarm.go_off();
         for connection in self.connections.iter().flatten() {
             connection.hurry();

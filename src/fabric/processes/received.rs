@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 
 use super::part::{Failure, Order, read};
 use super::reader::Heard;
-use crate::error::{Error, FabricError};
+use crate::error::{Error, FabricError, Loss};
 
 /// How long one call of [`Received::listen`] may last.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -31,7 +31,7 @@ enum Exit {
     /// It left. The text says why, if it was because of a failure.
     Left(String),
     /// It ended without a farewell.
-    Lost,
+    Lost(Loss),
     /// It left to join the run again, because this process was lost.
     Rejoins(u32),
 }
@@ -80,11 +80,12 @@ impl Received {
 
     fn exit_of(&self, process: u32) -> Option<Failure> {
         let failed = |order, cause| Failure::new(order, Error::Process { process, cause });
+        let gone = |process, loss| Failure::new(Order::Lost, Error::ProcessGone { process, loss });
         Some(match self.exits[process as usize].clone()? {
             Exit::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
             Exit::Left(cause) => failed(Order::Cause, cause),
-            Exit::Lost => Failure::new(Order::Lost, Error::ProcessGone(process)),
-            Exit::Rejoins(lost) => Failure::new(Order::Lost, Error::ProcessGone(lost)),
+            Exit::Lost(loss) => gone(process, loss),
+            Exit::Rejoins(lost) => gone(lost, Loss::Unknown),
         })
     }
 
@@ -94,7 +95,7 @@ impl Received {
             self.hear(process, heard);
         }
         let lost = (0..).zip(&self.exits).filter_map(|(process, exit)| match exit {
-            Some(Exit::Lost) => Some(process),
+            Some(Exit::Lost(_)) => Some(process),
             Some(Exit::Rejoins(lost)) => Some(*lost),
             Some(Exit::Left(_)) | None => None,
         });
@@ -123,8 +124,8 @@ impl Received {
             Heard::Rejoins(lost) => self.exits[process] = Some(Exit::Rejoins(lost)),
             Heard::Kept => {}
             Heard::Failed(error) => self.failed = Some(error),
-            Heard::Ended => {
-                self.exits[process].get_or_insert(Exit::Lost);
+            Heard::Ended(loss) => {
+                self.exits[process].get_or_insert(Exit::Lost(loss));
             }
         }
     }

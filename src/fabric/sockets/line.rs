@@ -1,6 +1,7 @@
 //! The two sockets to another process, as a line.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use socket2::TcpKeepalive;
 use super::channel::Channel;
 use super::shared::Shared;
 use super::taken::is_taken;
+use crate::error::Loss;
 use crate::fabric::processes::{Answer, Aside, BUFFER, Head, Line};
 
 /// What processes say on the second connection: a question; that an answer follows, with its length; and that
@@ -29,6 +31,8 @@ pub(super) struct Sockets {
     shared: Option<Shared>,
     /// Its end shows that the other machine has gone.
     watch: Arc<Channel>,
+    /// Whether the other machine has gone.
+    is_silent: AtomicBool,
     /// For one word at a time on `watch`.
     speaks: Mutex<()>,
     answer: Answer,
@@ -53,6 +57,7 @@ impl Sockets {
             data,
             shared,
             watch,
+            is_silent: AtomicBool::new(false),
             speaks: Mutex::default(),
             answer: Answer::default(),
             aside,
@@ -72,7 +77,10 @@ impl Sockets {
                 // The other process has ended. Its last frames are read first.
                 Ok(false) => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-                Err(_) => return self.close(),
+                Err(error) => {
+                    self.is_silent.fetch_or(is_silence(&error), Ordering::Release);
+                    return self.close();
+                }
             }
         }
     }
@@ -115,7 +123,11 @@ pub(super) struct Incoming(pub(super) Arc<Sockets>);
 
 impl Read for Incoming {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.0.data.read(into)
+        let read = self.0.data.read(into);
+        if read.as_ref().is_err_and(is_silence) {
+            self.0.is_silent.store(true, Ordering::Release);
+        }
+        read
     }
 }
 
@@ -154,6 +166,13 @@ impl Line for Sockets {
         self.watch.close();
     }
 
+    fn loss(&self) -> Loss {
+        match self.is_silent.load(Ordering::Acquire) {
+            true => Loss::Silent,
+            false => Loss::Closed,
+        }
+    }
+
     fn ask(&self) {
         // If the process has gone, there is no answer.
         let _ = self.say(&[ASK]);
@@ -171,6 +190,14 @@ impl Line for Sockets {
     fn machine_answers(&self) -> Option<bool> {
         is_taken(self.watch.socket())
     }
+}
+
+/// Whether the system has given a connection up because the other machine does not answer.
+fn is_silence(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable
+    )
 }
 
 fn send_all(channel: &Channel, mut bytes: &[u8]) -> io::Result<()> {

@@ -69,7 +69,11 @@ pub(super) fn gather(
             Ok((known, pairs)) => return Ok((known, pairs, gathering.waiting)),
             Err(error) if gathering.begins_anew(&error) => gathering.begin_anew(),
             Err(error) => {
-                gathering.tell_all(&Message::Refused(error.to_string()));
+                let refused = Message::Refused(error.to_string());
+                gathering.tell_all(&refused);
+                if error.is_end_of_wait() {
+                    gathering.tell_late(&refused);
+                }
                 gathering.waiting.end();
                 return Err(error);
             }
@@ -262,6 +266,31 @@ impl Gathering<'_> {
     fn tell_all(&self, message: &Message) {
         for (channel, _) in self.members.iter().flatten() {
             let _ = send(channel, message, self.deadline + GRACE);
+        }
+    }
+
+    /// Tells those that are still on their way, for a short time. Otherwise process 0 would look lost to them.
+    fn tell_late(&mut self, message: &Message) {
+        let end = Instant::now() + GRACE;
+        self.waiting.acceptor.rest(MOMENT);
+        let mut came = std::mem::take(&mut self.waiting.early);
+        let is_late =
+            |process: &u32| !self.lost.contains(process) && self.members[*process as usize].is_none();
+        let mut late: BTreeSet<u32> = (1..self.membership.processes).filter(is_late).collect();
+        loop {
+            for arrival in came.drain(..) {
+                // If it has gone, it need not know.
+                let _ = send(&arrival.channel, message, end);
+                late.remove(&arrival.process);
+            }
+            if late.is_empty() {
+                return;
+            }
+            match self.waiting.acceptor.next(end) {
+                Some(Event::Came(arrival)) => came.push(arrival),
+                Some(_) => {}
+                None => return,
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::reach::reach;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{Error, FabricError, RestartError, Result, SecretError};
+use crate::error::{Error, FabricError, Loss, RestartError, Result, SecretError};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side};
@@ -238,7 +238,10 @@ pub(super) fn reach_first(
             let process = membership.process;
             RestartError::WaitEnded { process }.into()
         }
-        Rebuff::Unreached(error) if has_ended(&error) => Error::ProcessGone(0),
+        Rebuff::Unreached(error) if has_ended(&error) => Error::ProcessGone {
+            process: 0,
+            loss: Loss::Unknown,
+        },
         rebuff => unreached(membership, rebuff),
     })?;
     match talk.wants_tls(Side::Listens) == membership.tls {

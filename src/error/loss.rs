@@ -1,0 +1,24 @@
+//! How a process was lost.
+
+use std::fmt;
+
+/// How a process ended that did not say why, as far as another one can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its connections were closed, as the system does when a process ends.
+    Closed,
+    /// Nothing came from its machine for so long that the connection was given up.
+    Silent,
+    /// It cannot be told, or it was another process that noticed it.
+    Unknown,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Closed => "its connections were closed, so it was killed or it crashed",
+            Self::Silent => "its machine does not answer any more, so that or the network failed",
+            Self::Unknown => "it was killed, or its machine or the network failed",
+        })
+    }
+}
