@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::aside::Answer;
 use super::body::TensorWire;
 use super::head::{DESCRIPTION, Head, Kind};
 use super::kept::{self, Item};
 use super::limits::PIECE;
 use super::line::{BUFFER, Line, Outlet};
 use super::numbers::{Outgoing, panicked};
-use crate::error::{Error, FabricError, Loss, Result};
+use crate::error::{Error, FabricError, Result};
 use crate::fabric::packet::{Content, Packet, Route};
 use crate::fabric::{Call, Tag, TensorForm, WireFrame};
 use crate::id::WorldRank;
@@ -58,24 +57,9 @@ impl Connection {
         }
     }
 
-    /// Asks the other process to answer: see [`Line::ask`].
-    pub(super) fn ask(&self) {
-        self.line.ask();
-    }
-
-    /// Asks the other process to look for a stall.
-    pub(super) fn nudge(&self) {
-        self.line.nudge();
-    }
-
-    /// Its last answer, and how many there were.
-    pub(super) fn answer(&self) -> &Answer {
-        self.line.answer()
-    }
-
-    /// While it does not answer: whether its machine does, if that can be known.
-    pub(super) fn machine_answers(&self) -> Option<bool> {
-        self.line.machine_answers()
+    /// For what is neither sent nor read in frames.
+    pub(super) fn line(&self) -> &dyn Line {
+        &*self.line
     }
 
     /// A frame has come from it. Only the thread that reads calls this.
@@ -86,7 +70,7 @@ impl Connection {
 
     /// A number that changes whenever something comes from it.
     pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed) + self.answer().count()
+        self.heard.load(Ordering::Relaxed) + self.line.answer().count()
     }
 
     /// Nothing more will come from it.
@@ -160,11 +144,6 @@ impl Connection {
     /// Memory for the next block.
     pub(super) fn spare(&self) -> Vec<u8> {
         self.spare.1.try_recv().unwrap_or_default()
-    }
-
-    /// How the other process was lost, if it was.
-    pub(super) fn loss(&self) -> Loss {
-        self.line.loss()
     }
 
     /// Closes the connection in both directions.

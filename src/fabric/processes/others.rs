@@ -44,20 +44,20 @@ impl Others {
     /// Asks another process what it does.
     pub(crate) fn ask(&self, process: u32) {
         if let Some(connection) = self.connection(process) {
-            connection.ask();
+            connection.line().ask();
         }
     }
 
     /// How many questions a process has answered.
     pub(crate) fn answers(&self, process: u32) -> u64 {
         self.connection(process)
-            .map_or(0, |connection| connection.answer().count())
+            .map_or(0, |connection| connection.line().answer().count())
     }
 
     /// What it said last. Empty if it has not begun.
     pub(crate) fn said(&self, process: u32) -> Vec<u8> {
         self.connection(process)
-            .map_or_else(Vec::new, |connection| connection.answer().said())
+            .map_or_else(Vec::new, |connection| connection.line().answer().said())
     }
 
     /// A number that changes whenever something comes from a process.
@@ -68,7 +68,7 @@ impl Others {
 
     /// While a process does not answer: whether its machine does, if that can be known.
     pub(crate) fn machine_answers(&self, process: u32) -> Option<bool> {
-        self.connection(process)?.machine_answers()
+        self.connection(process)?.line().machine_answers()
     }
 
     /// Whether a process has ended, or its connection has.
@@ -80,7 +80,7 @@ impl Others {
     /// Asks another process to look for a stall.
     pub(crate) fn nudge(&self, process: u32) {
         if let Some(connection) = self.connection(process) {
-            connection.nudge();
+            connection.line().nudge();
         }
     }
 

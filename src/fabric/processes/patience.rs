@@ -89,7 +89,7 @@ impl Patience {
     fn listen(&mut self, connections: &[Option<Arc<Connection>>]) -> Result<(), EndsNow> {
         let answers = |connection: &Option<Arc<Connection>>| {
             let connection = connection.as_ref();
-            connection.map(|connection| connection.answer().count())
+            connection.map(|connection| connection.line().answer().count())
         };
         let missing = connections
             .iter()
@@ -108,7 +108,7 @@ impl Patience {
             .map(|connection| answers(connection).unwrap_or(0))
             .collect();
         for connection in connections.iter().flatten() {
-            connection.ask();
+            connection.line().ask();
         }
         Ok(())
     }

@@ -162,7 +162,7 @@ impl<W: WireFrame> Reader<W> {
         for rank in &self.theirs {
             self.deliveries.deliver_to_all(*rank, || Content::Stopped);
         }
-        self.tell(Heard::Ended(self.connection.loss()));
+        self.tell(Heard::Ended(self.connection.line().loss()));
         self.deliveries.alarm.go_off();
         for connection in self.connections.iter().flatten() {
             connection.hurry();

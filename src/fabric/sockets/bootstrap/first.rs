@@ -269,7 +269,7 @@ impl Gathering<'_> {
         }
     }
 
-    /// Tells those that are still on their way, for a short time. Otherwise process 0 would look lost to them.
+    /// Tells those that are still on their way, for a short time. Else process 0 would look lost to them.
     fn tell_late(&mut self, message: &Message) {
         let end = Instant::now() + GRACE;
         self.waiting.acceptor.rest(MOMENT);
