@@ -45,8 +45,8 @@ pub(super) struct Block {
     event: Arc<Event>,
     /// Whether the next user must wait for the event. Locked while the event is recorded.
     used_elsewhere: Mutex<bool>,
-    /// The end of a copy to another device, which nobody on this device waits for.
-    copied: Mutex<Option<Arc<Event>>>,
+    /// The ends of copies to other devices, for which nobody on this device has waited.
+    copied: Mutex<Vec<Arc<Event>>>,
     home: Weak<Home>,
 }
 
@@ -172,13 +172,12 @@ impl Gpu {
             let _ = stream.synchronize();
         }
         marked?;
-        if Arc::strong_count(&from) > 1 {
-            // The other owner keeps the block for a backward pass. That pass waits for a gradient computed
-            // from this copy, so it needs no event here.
-            return Ok(copy);
-        }
-        *from.copied.lock() = Some(Arc::clone(&copy.block().event));
-        if let Some(home) = from.home.upgrade() {
+        from.copied_until(&copy.block().event)?;
+        // The other owner may keep the block for a backward pass. Such a pass waits for a gradient computed
+        // from this copy, but a step that fails has none.
+        if Arc::strong_count(&from) == 1
+            && let Some(home) = from.home.upgrade()
+        {
             // If the queue is full, the block is freed.
             let _ = home.push(from);
         }
@@ -266,19 +265,24 @@ impl Block {
         (self.filler, self.bytes)
     }
 
+    /// It is copied to another device until this event.
+    fn copied_until(&self, event: &Arc<Event>) -> Result<()> {
+        let mut copied = self.copied.lock();
+        copied.push(Arc::clone(event));
+        forget_done(&mut copied)
+    }
+
     /// Whether its next user may have to wait for another stream.
     pub(super) fn is_used_elsewhere(&self) -> bool {
-        *self.used_elsewhere.lock() || self.copied.lock().is_some()
+        *self.used_elsewhere.lock() || !self.copied.lock().is_empty()
     }
 
     /// Whether no other stream uses it any more.
     pub(super) fn is_done(&self) -> Result<bool> {
         let mut copied = self.copied.lock();
-        if let Some(event) = copied.as_ref() {
-            if !event.is_done()? {
-                return Ok(false);
-            }
-            *copied = None;
+        forget_done(&mut copied)?;
+        if !copied.is_empty() {
+            return Ok(false);
         }
         let mut used_elsewhere = self.used_elsewhere.lock();
         *used_elsewhere = *used_elsewhere && !self.event.is_done()?;
@@ -287,7 +291,7 @@ impl Block {
 
     /// Makes later work on the stream wait until no other stream uses it.
     pub(super) fn make_wait(&self, stream: &Stream) -> Result<()> {
-        if let Some(event) = self.copied.lock().take() {
+        for event in self.copied.lock().drain(..) {
             stream.wait(&event)?;
         }
         match std::mem::take(&mut *self.used_elsewhere.lock()) {
@@ -313,13 +317,26 @@ impl Block {
     }
 }
 
+/// Leaves out the events that the device has reached.
+fn forget_done(events: &mut Vec<Arc<Event>>) -> Result<()> {
+    let mut failed = Ok(());
+    events.retain(|event| match event.is_done() {
+        Ok(is_done) => !is_done,
+        Err(error) => {
+            failed = Err(error);
+            true
+        }
+    });
+    failed
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         let gpu = Gpu::known(self.device).filter(|gpu| self.is_of(gpu));
-        let copied = self.copied.get_mut().take();
+        let copied = std::mem::take(self.copied.get_mut());
         let in_order = gpu.and_then(|gpu| {
             gpu.stream().wait(&self.event).ok()?;
-            if let Some(event) = &copied {
+            for event in &copied {
                 gpu.stream().wait(event).ok()?;
             }
             // SAFETY: the memory was allocated for this block, which has no other owner any more.
@@ -327,7 +344,9 @@ impl Drop for Block {
         });
         if in_order.is_none() {
             // Freeing waits for this device only. If the wait fails, the other device has failed.
-            let _ = copied.map(|event| event.synchronize());
+            for event in copied {
+                let _ = event.synchronize();
+            }
             // SAFETY: as above.
             unsafe { driver::free(self.at, self.device) };
         }
