@@ -172,7 +172,7 @@ impl Gpu {
             let _ = stream.synchronize();
         }
         marked?;
-        from.copied_until(&copy.block().event)?;
+        from.copied_until(&copy.block().event);
         // The other owner may keep the block for a backward pass. Such a pass waits for a gradient computed
         // from this copy, but a step that fails has none.
         if Arc::strong_count(&from) == 1
@@ -265,11 +265,12 @@ impl Block {
         (self.filler, self.bytes)
     }
 
-    /// It is copied to another device until this event.
-    fn copied_until(&self, event: &Arc<Event>) -> Result<()> {
+    /// It is copied to another device until this event. Only its own thread may forget that again.
+    fn copied_until(&self, event: &Arc<Event>) {
         let mut copied = self.copied.lock();
-        copied.push(Arc::clone(event));
-        forget_done(&mut copied)
+        if !copied.iter().any(|known| Arc::ptr_eq(known, event)) {
+            copied.push(Arc::clone(event));
+        }
     }
 
     /// Whether its next user may have to wait for another stream.
