@@ -23,8 +23,8 @@ impl Machine {
         if !matches!(emulator::start(), Cuda::Emulated(_)) {
             return None;
         }
-        result::init().expect("the emulator");
         let machine = Self { _alone: ALONE.lock() };
+        result::init().expect("the emulator");
         machine.enter(0);
         machine.order("late");
         machine.complaint();

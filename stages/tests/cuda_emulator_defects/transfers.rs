@@ -106,9 +106,9 @@ fn what_is_received_is_read_without_a_wait() {
                     edge(rank.stream, other, (&machine, 1));
                 }
                 copy(y, x, 4, other);
-                synchronize(other);
             }
             synchronize(rank.stream);
+            synchronize(other);
         });
         match right {
             true => machine.assert_silent(),
