@@ -1,4 +1,5 @@
-//! What restarts cost while nothing fails, and how long one takes (`recovery`: only that).
+//! What restarts cost while nothing fails, and how long one takes: all of it, or what is named (`A`, `B` or `C`: what
+//! they cost at that size; `recovery`). A number is the rounds.
 
 #[path = "../tests/common/failing.rs"]
 mod failing;
@@ -169,12 +170,19 @@ fn recovery(size: &Size, ranks: u32, step: u64) -> Result<()> {
 fn main() -> Result<()> {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let rounds = given.iter().find_map(|arg| arg.parse().ok()).unwrap_or(9);
-    let [a, b, c] = sizes();
-    if !given.iter().any(|arg| arg == "recovery") {
-        for size in [&a, &b, &c] {
-            overhead(size, rounds)?;
+    let named = |name: &str| {
+        let mut names = given.iter().filter(|arg| arg.parse::<usize>().is_err());
+        names.clone().all(|arg| arg.starts_with('-')) || names.any(|arg| arg == name)
+    };
+    for size in sizes() {
+        if named(size.name) {
+            overhead(&size, rounds)?;
         }
     }
+    if !named("recovery") {
+        return Ok(());
+    }
+    let [a, ..] = sizes();
     // The first snapshot has no optimizer state, and so as much is kept after four steps.
     for step in [4, 8, 13] {
         recovery(&a, 2, step)?;
