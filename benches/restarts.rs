@@ -1,5 +1,5 @@
-//! What restarts cost while nothing fails, and how long one takes: all of it, or what is named (`A`, `B` or `C`: what
-//! they cost at that size; `recovery`). A number is the rounds.
+//! What restarts cost while nothing fails, and how long one takes: all of it, or what is named (`A`, `B` or
+//! `C`: what they cost at that size; `recovery`). A number is the rounds.
 
 #[path = "../tests/common/failing.rs"]
 mod failing;
