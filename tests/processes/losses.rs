@@ -186,3 +186,20 @@ fn an_interrupt_ends_the_wait_for_a_process_at_once() {
         }
     }
 }
+
+#[test]
+fn an_interrupt_ends_the_wait_for_a_process_that_is_stopped() {
+    let mut run = Throttled::start(3, &["pipeline.stages=3"]);
+    run.await_step(12);
+    let first = run.running[0].take().expect("it runs");
+    first.signal("-STOP");
+    run.kill(1);
+    // It knocks at process 0, which does not answer.
+    let last = run.running[2].take().expect("it runs");
+    last.signal("-INT");
+    let said = last.end().failed(1);
+    assert!(
+        said.contains("process 2 was asked to end while the run waited"),
+        "{said}"
+    );
+}

@@ -21,9 +21,6 @@ use crate::interrupt::Interrupt;
 /// The pause before all connect anew.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long one of several addresses may be silent.
-const ONE_ADDRESS: Duration = Duration::from_secs(2);
-
 /// The addresses of all processes, and the connections to the others. With an `interrupt`, this process joins
 /// its run again: it may be asked to end meanwhile, and process 0 listens all the time, unless it has ended.
 pub(super) fn come(
@@ -86,7 +83,13 @@ fn come_once(
     hear(&acceptor)?;
     let at = first.there().map_err(cannot)?;
     let mut table = Table::new(membership.process, membership.processes, at);
-    let connected = connect(membership, (&first, &mut acceptor), &mut table, &known, deadline);
+    let connected = connect(
+        membership,
+        (&first, &mut acceptor, interrupt),
+        &mut table,
+        &known,
+        deadline,
+    );
     if let Err(error) = &connected
         && !error.is_end_of_wait()
     {
@@ -134,12 +137,16 @@ fn introduce(
 /// Connects to the processes with lower numbers, and waits for those with higher ones.
 fn connect(
     membership: &Membership,
-    (first, acceptor): (&Channel, &mut Acceptor),
+    (first, acceptor, interrupt): (&Channel, &mut Acceptor, Option<&Interrupt>),
     table: &mut Table,
     known: &Known,
     deadline: Instant,
 ) -> Result<()> {
-    table.reach_lower(known, acceptor.gate(), deadline)?;
+    let reached = table.reach_lower(known, (acceptor.gate(), interrupt), deadline);
+    reached.map_err(|error| match error.is_end_of_wait() {
+        true => interrupted(membership, first),
+        false => error,
+    })?;
     loop {
         let processes = table.missing();
         if processes.is_empty() {
@@ -229,15 +236,10 @@ pub(super) fn reach_first(
         return Err(needed(address).into());
     }
     let connect = |time| connect_any(address, own_only, time);
-    let asked = || interrupt.is_some_and(Interrupt::is_requested);
     let has_ended = |error: &io::Error| interrupt.is_some() && error.kind() == ErrorKind::ConnectionRefused;
-    let goes_on = |error: &io::Error| !asked() && !has_ended(error);
-    let reached = reach((connect, goes_on), gate, (0, purpose), deadline);
+    let goes_on = |error: &io::Error| !has_ended(error);
+    let reached = reach((connect, goes_on), (gate, interrupt), (0, purpose), deadline);
     let (channel, talk) = reached.map_err(|rebuff| match rebuff {
-        Rebuff::Unreached(_) if asked() => {
-            let process = membership.process;
-            RestartError::WaitEnded { process }.into()
-        }
         Rebuff::Unreached(error) if has_ended(&error) => Error::ProcessGone {
             process: 0,
             loss: Loss::Unknown,
@@ -273,6 +275,10 @@ fn unreached(membership: &Membership, rebuff: Rebuff) -> Error {
         Rebuff::Impostor => FabricError::from(SecretError::Impostor {
             address: address.clone(),
         }),
+        Rebuff::Interrupted => {
+            let process = membership.process;
+            return RestartError::WaitEnded { process }.into();
+        }
     };
     error.into()
 }
@@ -295,13 +301,7 @@ fn connect_any(address: &str, own_only: bool, time: Duration) -> io::Result<TcpS
     let mut addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     addresses.retain(|address| !own_only || address.ip().is_loopback());
     for address in &addresses {
-        // One of several addresses may not answer at all. Leave time for the others.
-        let most = if addresses.len() > 1 {
-            ONE_ADDRESS
-        } else {
-            Duration::MAX
-        };
-        match TcpStream::connect_timeout(address, time.min(most)) {
+        match TcpStream::connect_timeout(address, time) {
             // The system may give the connecting end the very port that it connects to. Then the process
             // would be connected with itself.
             Ok(stream) if stream.local_addr()? == *address => {}

@@ -7,9 +7,10 @@ use std::time::Instant;
 use super::acceptor::Arrival;
 use super::reach::reach;
 use super::{Known, Pair};
-use crate::error::{FabricError, Result};
+use crate::error::{Error, FabricError, RestartError, Result};
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::{Gate, Purpose};
+use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff};
+use crate::interrupt::Interrupt;
 
 /// What the connections between two processes are for.
 const LINES: [Purpose; 2] = [Purpose::Data, Purpose::Watch];
@@ -33,8 +34,14 @@ impl Table {
         }
     }
 
-    /// Connects to all processes with lower numbers.
-    pub(super) fn reach_lower(&mut self, known: &Known, gate: &Gate, deadline: Instant) -> Result<()> {
+    /// Connects to all processes with lower numbers. It ends with [`RestartError::WaitEnded`] when this
+    /// process is asked to end.
+    pub(super) fn reach_lower(
+        &mut self,
+        known: &Known,
+        (gate, interrupt): (&Gate, Option<&Interrupt>),
+        deadline: Instant,
+    ) -> Result<()> {
         for peer in 0..self.process {
             let address = match peer {
                 0 => self.first,
@@ -42,11 +49,21 @@ impl Table {
             };
             for (line, purpose) in LINES.into_iter().enumerate() {
                 let connect = |time| TcpStream::connect_timeout(&address, time);
-                let reached = reach((connect, |_: &_| true), gate, (peer, purpose), deadline);
-                let (channel, _) = reached.map_err(|rebuff| FabricError::CannotReachPeer {
-                    process: peer,
-                    address,
-                    source: Arc::new(rebuff.into()),
+                let reached = reach(
+                    (connect, |_: &_| true),
+                    (gate, interrupt),
+                    (peer, purpose),
+                    deadline,
+                );
+                let (channel, _) = reached.map_err(|rebuff| match rebuff {
+                    Rebuff::Interrupted => Error::from(RestartError::WaitEnded {
+                        process: self.process,
+                    }),
+                    rebuff => Error::from(FabricError::CannotReachPeer {
+                        process: peer,
+                        address,
+                        source: Arc::new(rebuff.into()),
+                    }),
                 })?;
                 self.lines[peer as usize][line] = Some(Arc::new(channel));
             }

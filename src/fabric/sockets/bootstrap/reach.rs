@@ -1,43 +1,49 @@
 //! Connects to a process that listens, or will listen soon.
 
 use std::io::{self, ErrorKind};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{RecvTimeoutError, bounded};
+
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side, Talk, knock, secured};
+use crate::interrupt::Interrupt;
 
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// How long an address may be silent until it is tried anew.
+const ONE_TRY: Duration = Duration::from_secs(2);
+
+/// How often a wait for the other process looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Connects by `connect`, which may take so long, and is let in by the process `to`. Where nobody listens
 /// yet, or where it is sent away because too many have come at once, it comes again until the deadline, if it
-/// `goes_on` after such an error.
+/// `goes_on` after such an error. It ends with [`Rebuff::Interrupted`] when the process is asked to end.
 pub(super) fn reach(
     (connect, goes_on): (
         impl Fn(Duration) -> io::Result<TcpStream>,
         impl Fn(&io::Error) -> bool,
     ),
-    gate: &Gate,
+    (gate, interrupt): (&Gate, Option<&Interrupt>),
     to: (u32, Purpose),
     deadline: Instant,
 ) -> Result<(Channel, Talk), Rebuff> {
+    let asked = || interrupt.is_some_and(Interrupt::is_requested);
     loop {
-        let time = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
-        let error = match connect(time) {
-            Ok(stream) => match knock(stream, gate, to, deadline) {
-                Err(Rebuff::Failed(error)) if is_sent_away(&error) => error,
-                Err(rebuff) => return Err(rebuff),
-                // The other process is told to be refused.
-                Ok((channel, talk)) if talk.wants_tls(Side::Listens) != gate.tls => {
-                    return Ok((channel, talk));
-                }
-                Ok((channel, talk)) => {
-                    let channel = secured(channel, &talk, gate, Side::Connects, deadline)?;
-                    return Ok((channel, talk));
-                }
-            },
+        let time = deadline.saturating_duration_since(Instant::now());
+        let come_in = |stream| match interrupt {
+            None => enter(stream, gate, to, deadline),
+            Some(interrupt) => closed_by(interrupt, stream, |stream| enter(stream, gate, to, deadline)),
+        };
+        let error = match connect(time.clamp(PAUSE, ONE_TRY)).map(come_in) {
+            Ok(Ok(entered)) => return Ok(entered),
+            _ if asked() => return Err(Rebuff::Interrupted),
+            Ok(Err(Rebuff::Failed(error))) if is_sent_away(&error) => error,
+            Ok(Err(rebuff)) => return Err(rebuff),
             Err(error) => error,
         };
         if !goes_on(&error) || Instant::now() + PAUSE >= deadline {
@@ -45,6 +51,48 @@ pub(super) fn reach(
         }
         thread::sleep(PAUSE);
     }
+}
+
+/// Proves to the other process that this one belongs to the run, and speaks TLS with it if both want to.
+fn enter(
+    stream: TcpStream,
+    gate: &Gate,
+    to: (u32, Purpose),
+    deadline: Instant,
+) -> Result<(Channel, Talk), Rebuff> {
+    let (channel, talk) = knock(stream, gate, to, deadline)?;
+    // The other process is told to be refused.
+    if talk.wants_tls(Side::Listens) != gate.tls {
+        return Ok((channel, talk));
+    }
+    let channel = secured(channel, &talk, gate, Side::Connects, deadline)?;
+    Ok((channel, talk))
+}
+
+/// What `enter` returns. The interrupt closes the connection meanwhile: a process that is stopped does not
+/// answer, and its connections stay open.
+fn closed_by<T>(
+    interrupt: &Interrupt,
+    stream: TcpStream,
+    enter: impl FnOnce(TcpStream) -> Result<T, Rebuff>,
+) -> Result<T, Rebuff> {
+    let also = stream.try_clone()?;
+    let (entered, ended) = bounded::<()>(0);
+    thread::scope(|scope| {
+        let watch = || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if interrupt.is_requested() {
+                    // If it has ended already, nothing is left to do.
+                    let _ = also.shutdown(Shutdown::Both);
+                    break;
+                }
+            }
+        };
+        thread::Builder::new().spawn_scoped(scope, watch)?;
+        let result = enter(stream);
+        drop(entered);
+        result
+    })
 }
 
 /// Whether the other process has reset the connection.

@@ -25,6 +25,8 @@ pub(in crate::fabric::sockets) enum Rebuff {
     NotTaken,
     /// What listens cannot prove that it belongs to the run.
     Impostor,
+    /// This process was asked to end before it was let in.
+    Interrupted,
 }
 
 impl From<io::Error> for Rebuff {
@@ -39,6 +41,7 @@ impl From<Rebuff> for io::Error {
             Rebuff::Unreached(error) | Rebuff::Failed(error) => error,
             Rebuff::NotTaken => Self::other("it does not take this process for one of its run"),
             Rebuff::Impostor => Self::other("what listens there does not belong to the run"),
+            Rebuff::Interrupted => Self::other("this process was asked to end"),
         }
     }
 }
