@@ -9,8 +9,8 @@ use crossbeam_channel::Sender;
 use socket2::TcpKeepalive;
 
 use super::channel::Channel;
+use super::linux::{is_taken, silent_for};
 use super::shared::Shared;
-use super::taken::is_taken;
 use crate::error::Loss;
 use crate::fabric::processes::{Answer, Aside, BUFFER, Head, Line};
 
@@ -31,6 +31,8 @@ pub(super) struct Sockets {
     shared: Option<Shared>,
     /// Its end shows that the other machine has gone.
     watch: Arc<Channel>,
+    /// How long the other machine may be silent.
+    silence: Duration,
     /// Whether the other machine has gone.
     is_silent: AtomicBool,
     /// For one word at a time on `watch`.
@@ -50,13 +52,14 @@ impl Sockets {
         silence: Duration,
         aside: Arc<Aside>,
     ) -> io::Result<Self> {
-        probe(&watch, silence)?;
         data.forget_deadlines()?;
         watch.forget_deadlines()?;
+        let silence = probe(&watch, silence)?;
         Ok(Self {
             data,
             shared,
             watch,
+            silence,
             is_silent: AtomicBool::new(false),
             speaks: Mutex::default(),
             answer: Answer::default(),
@@ -68,11 +71,7 @@ impl Sockets {
     pub(super) fn watch(&self) {
         let mut byte = [0];
         loop {
-            match self
-                .watch
-                .read(&mut byte)
-                .and_then(|read| self.hear(&byte[..read]))
-            {
+            match self.listen(&mut byte).and_then(|read| self.hear(&byte[..read])) {
                 Ok(true) => {}
                 // The other process has ended. Its last frames are read first.
                 Ok(false) => return,
@@ -83,6 +82,32 @@ impl Sockets {
                 }
             }
         }
+    }
+
+    /// Reads from the second connection, for as long as the other machine is there.
+    fn listen(&self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.watch.read(into) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if silent_for(self.watch.socket()).is_some_and(|time| time >= self.silence) {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => return read,
+            }
+        }
+    }
+
+    /// Fills `into` from the second connection.
+    fn listen_all(&self, mut into: &mut [u8]) -> io::Result<()> {
+        while !into.is_empty() {
+            match self.listen(into)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                read => into = &mut into[read..],
+            }
+        }
+        Ok(())
     }
 
     /// Takes a word from the second connection. Returns false at its end.
@@ -96,13 +121,13 @@ impl Sockets {
             }
             [ANSWER] => {
                 let mut length = [0; 4];
-                receive_all(&self.watch, &mut length)?;
+                self.listen_all(&mut length)?;
                 let length = u32::from_le_bytes(length) as usize;
                 if length > Answer::MOST {
                     return Err(ErrorKind::InvalidData.into());
                 }
                 let mut said = vec![0; length];
-                receive_all(&self.watch, &mut said)?;
+                self.listen_all(&mut said)?;
                 self.answer.put(said);
             }
             [NUDGE] => self.aside.nudge(),
@@ -212,26 +237,15 @@ fn send_all(channel: &Channel, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn receive_all(channel: &Channel, mut into: &mut [u8]) -> io::Result<()> {
-    while !into.is_empty() {
-        match channel.read(into) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => into = &mut into[read..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Makes the system ask whether the other machine is there, and end the connection after this much silence.
+/// Returns how long it may be silent: systems count in seconds.
 ///
 /// The system only asks on an idle connection, so only a few words are said on this one. A stopped process
 /// reads nothing, so data for it waits on the other connection as long as necessary; but its machine answers
 /// here. A machine that has gone answers nothing. While something is on the way, such as the end of a proof
-/// or a question, the system does not ask, but counts how long nobody takes it. A machine that was cut off
-/// just before may then be silent for twice the time.
-fn probe(watch: &Channel, silence: Duration) -> io::Result<()> {
+/// or a question, the system does not ask, but counts how long nobody takes it, from when it was sent. So on
+/// Linux a read here ends between two of the system's questions, to look when the machine was last heard.
+fn probe(watch: &Channel, silence: Duration) -> io::Result<Duration> {
     // No system takes longer times, and so many probes.
     let allowed = |time: Duration| time.clamp(Duration::from_secs(1), Duration::from_secs(32_767));
     let (quiet, between) = (allowed(silence / 3), allowed(silence / 6));
@@ -239,15 +253,17 @@ fn probe(watch: &Channel, silence: Duration) -> io::Result<()> {
         .saturating_sub(quiet)
         .div_duration_f64(between)
         .round()
-        .clamp(1.0, 127.0);
+        .clamp(1.0, 127.0) as u32;
     let keepalive = TcpKeepalive::new()
         .with_time(quiet)
         .with_interval(between)
-        .with_retries(probes as u32);
+        .with_retries(probes);
+    let longest = quiet + between * probes;
     #[cfg(target_os = "linux")]
     {
-        let longest = (quiet + between * probes as u32).min(LONGEST);
-        watch.socket().set_tcp_user_timeout(Some(longest))?;
+        watch.socket().set_tcp_user_timeout(Some(longest.min(LONGEST)))?;
+        watch.socket().set_read_timeout(Some(between))?;
     }
-    watch.socket().set_tcp_keepalive(&keepalive)
+    watch.socket().set_tcp_keepalive(&keepalive)?;
+    Ok(longest)
 }

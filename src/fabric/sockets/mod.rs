@@ -5,6 +5,11 @@ mod channel;
 mod gate;
 mod join;
 mod line;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+#[path = "not_linux.rs"]
+mod linux;
 mod near;
 #[cfg(target_os = "linux")]
 mod shared;
@@ -13,11 +18,6 @@ mod shared;
 mod shared;
 #[cfg(target_os = "linux")]
 mod slots;
-#[cfg(target_os = "linux")]
-mod taken;
-#[cfg(not(target_os = "linux"))]
-#[path = "not_taken.rs"]
-mod taken;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
