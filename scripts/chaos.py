@@ -275,7 +275,7 @@ def inject(run, disk, kind, chance, long):
     if kind == "cut" and run.replaces:
         # Who cannot reach process 0 ends, and process 0 waits.
         run.hosts.connect(number + 1, False)
-        time.sleep(2 * SILENCE + 1)
+        time.sleep(SILENCE + 3)
         run.hosts.connect(number + 1, True)
         run.replace()
         return False, None
@@ -327,8 +327,7 @@ def one_run(given, chance, expected, fabric, hosts, faults, told):
                         told.append(("recovered", kind, time.monotonic() - at))
                     lacks_memory |= kind == "memory"
                     if seconds is not None:
-                        # A question about the stall may begin the silence anew.
-                        if seconds > NOTICED + (2 * SILENCE if kind == "cut" else 0):
+                        if seconds > NOTICED + (SILENCE if kind == "cut" else 0):
                             raise Broken(f"after {kind} the last process ended in {seconds:.1f} s: {run.texts()}")
                         told.append(("noticed", kind, seconds))
                     if ends:

@@ -255,7 +255,19 @@ impl Rounds {
         if let Some(limit) = self.limit
             && let Some(roots) = self.ends_call(situation, limit)
         {
-            self.end_call(limit, roots, situation.clone());
+            self.shared.is_over.store(true, Ordering::Relaxed);
+            let lost = self.replaced(situation, &roots);
+            if lost
+                .as_ref()
+                .is_none_or(|lost| lost.contains(&self.others.process()))
+            {
+                self.others.end_call(CallError::Stalled {
+                    limit,
+                    roots,
+                    situation: Box::new(situation.clone()),
+                });
+            }
+            self.others.give_up(&lost.unwrap_or_default());
         }
     }
 
@@ -276,12 +288,10 @@ impl Rounds {
         }
     }
 
-    fn end_call(&self, limit: Duration, roots: Vec<Root>, situation: Situation) {
-        self.shared.is_over.store(true, Ordering::Relaxed);
-        self.others.end_call(CallError::Stalled {
-            limit,
-            roots,
-            situation: Box::new(situation),
-        });
+    /// The processes that hold the others up, if others may take the places of them all.
+    fn replaced(&self, situation: &Situation, roots: &[Root]) -> Option<Vec<u32>> {
+        let homes = roots.iter().map(|root| situation.process_of(*root));
+        let homes: Option<Vec<u32>> = homes.collect();
+        homes.filter(|homes| !homes.is_empty() && homes.iter().all(|home| self.others.may_replace(*home)))
     }
 }

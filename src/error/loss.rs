@@ -9,8 +9,20 @@ pub enum Loss {
     Closed,
     /// Nothing came from its machine for so long that the connection was given up.
     Silent,
+    /// It held the others up for longer than `pipeline.stall_limit`, so they do without it.
+    Stalled,
     /// It cannot be told, or it was another process that noticed it.
     Unknown,
+}
+
+impl Loss {
+    /// What the process did, for a message.
+    pub(super) fn what(self) -> &'static str {
+        match self {
+            Self::Stalled => "is given up",
+            Self::Closed | Self::Silent | Self::Unknown => "has stopped without saying why",
+        }
+    }
 }
 
 impl fmt::Display for Loss {
@@ -18,6 +30,7 @@ impl fmt::Display for Loss {
         f.write_str(match self {
             Self::Closed => "its connections were closed, so it was killed or it crashed",
             Self::Silent => "its machine does not answer any more, so that or the network failed",
+            Self::Stalled => "it held the others up for longer than `pipeline.stall_limit`",
             Self::Unknown => "it was killed, or its machine or the network failed",
         })
     }

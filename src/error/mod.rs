@@ -142,7 +142,7 @@ pub enum Error {
         cause: String,
     },
     /// Another process of the run has ended without giving a reason.
-    #[error("process {process} has stopped without saying why: {loss}")]
+    #[error("process {process} {}: {loss}", loss.what())]
     ProcessGone {
         /// The process.
         process: u32,

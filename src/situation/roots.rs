@@ -55,10 +55,19 @@ impl Situation {
     /// Whether the process of one who held the others up answers.
     pub(crate) fn answers(&self, root: Root) -> bool {
         let home = match root {
-            Root::Rank(rank) => self.home(rank),
-            Root::Silent(process) | Root::Link(process, _) | Root::Program(process) => Some(process),
+            Root::Link(process, _) => Some(process),
+            root => self.process_of(root),
         };
         self.programs().any(|(process, _)| Some(process) == home)
+    }
+
+    /// The one process that holds the others up. `None` for a link.
+    pub(crate) fn process_of(&self, root: Root) -> Option<u32> {
+        match root {
+            Root::Rank(rank) => self.home(rank),
+            Root::Silent(process) | Root::Program(process) => Some(process),
+            Root::Link(..) => None,
+        }
     }
 
     /// Of processes that answer: those that do not hear each other.

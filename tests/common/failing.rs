@@ -20,6 +20,8 @@ pub enum How {
     Panics,
     /// The process ends at once.
     Dies,
+    /// It never returns.
+    Hangs,
 }
 
 /// Counts calls, and says which of them fail. A call counts again when it is repeated after a failure.
@@ -39,10 +41,10 @@ impl Faults {
         faults
     }
 
-    /// The process dies at this call. Passes of evaluations and visits of parameters count too.
-    pub fn dying_at(call: u64) -> Self {
+    /// This call fails. Passes of evaluations and visits of parameters count too.
+    pub fn everywhere(call: u64, how: How) -> Self {
         let everywhere = true;
-        let faults = Self::at(&[(call, How::Dies)]);
+        let faults = Self::at(&[(call, how)]);
         Self { everywhere, ..faults }
     }
 
@@ -67,6 +69,9 @@ impl Faults {
             Some((_, How::Fails)) => Err(Error::other("the disk is on fire")),
             Some((_, How::Panics)) => panic!("a bug"),
             Some((_, How::Dies)) => std::process::abort(),
+            Some((_, How::Hangs)) => loop {
+                std::thread::park();
+            },
         }
     }
 }

@@ -11,6 +11,7 @@ mod alike;
 mod emulator;
 mod ends;
 mod gpus;
+mod held_up;
 mod hosts;
 mod launchers;
 mod library;

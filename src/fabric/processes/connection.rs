@@ -15,7 +15,7 @@ use super::kept::{self, Item};
 use super::limits::PIECE;
 use super::line::{BUFFER, Line, Outlet};
 use super::numbers::{Outgoing, panicked};
-use crate::error::{Error, FabricError, Result};
+use crate::error::{Error, FabricError, Loss, Result};
 use crate::fabric::packet::{Content, Packet, Route};
 use crate::fabric::{Call, Tag, TensorForm, WireFrame};
 use crate::id::WorldRank;
@@ -36,6 +36,7 @@ pub(in crate::fabric) struct Connection {
     /// How many frames have come.
     heard: AtomicU64,
     ended: AtomicBool,
+    given_up: AtomicBool,
 }
 
 struct Out {
@@ -54,6 +55,7 @@ impl Connection {
             spare: bounded(SPARE),
             heard: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
         }
     }
 
@@ -81,6 +83,29 @@ impl Connection {
     /// Whether it has ended, or the connection has.
     pub(super) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The other process holds all up, so this one does without it. It is told that, and the connection is
+    /// closed.
+    pub(super) fn give_up(&self, process: u32) {
+        self.given_up.store(true, Ordering::Relaxed);
+        self.leave(Instant::now() + GRACE, process);
+    }
+
+    /// Tells the other process that this one leaves, to join the run again without the `lost` one. Then closes
+    /// the connection.
+    fn leave(&self, until: Instant, lost: u32) {
+        // A process that has gone needs no farewell.
+        let _ = self.tell_before(until, Kind::Rejoins, lost.into(), &[]);
+        self.close();
+    }
+
+    /// How the other process was lost, if it was, as far as this one can tell.
+    pub(super) fn loss(&self) -> Loss {
+        match self.given_up.load(Ordering::Relaxed) {
+            true => Loss::Stalled,
+            false => self.line.loss(),
+        }
     }
 
     /// Sends a frame from process to process. `number` is that of the call or part.
@@ -269,14 +294,12 @@ fn write_both(stream: &mut impl Write, head: &[u8], bytes: &[u8]) -> io::Result<
     stream.write_all(&bytes[written - head.len()..])
 }
 
-/// Tells all that this process leaves to join the run again, because this one was lost. Then closes the
-/// connections.
+/// Tells all that this process leaves, because this one was lost: to join the run again, or for another one in
+/// its place. Then closes the connections.
 pub(super) fn leave(connections: &[Option<Arc<Connection>>], lost: u32) {
     let until = Instant::now() + GRACE;
     for connection in connections.iter().flatten() {
-        // A process that has gone needs no farewell.
-        let _ = connection.tell_before(until, Kind::Rejoins, lost.into(), &[]);
-        connection.close();
+        connection.leave(until, lost);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::aside::Aside;
-use super::connection::Connection;
+use super::connection::{Connection, leave};
 use crate::error::CallError;
 
 /// The other processes of a run. Asking them what they do waits for nobody, and does not disturb the run.
@@ -14,15 +14,23 @@ pub(crate) struct Others {
     connections: Vec<Option<Arc<Connection>>>,
     aside: Arc<Aside>,
     stalled: Arc<Mutex<Option<CallError>>>,
+    /// Whether another process may take the place of one that is lost.
+    replaces: bool,
 }
 
 impl Others {
-    pub(super) fn new(process: u32, connections: Vec<Option<Arc<Connection>>>, aside: Arc<Aside>) -> Self {
+    pub(super) fn new(
+        process: u32,
+        connections: Vec<Option<Arc<Connection>>>,
+        aside: Arc<Aside>,
+        replaces: bool,
+    ) -> Self {
         Self {
             process,
             connections,
             aside,
             stalled: Arc::default(),
+            replaces,
         }
     }
 
@@ -92,6 +100,23 @@ impl Others {
     /// Ends the call that this process is in: nothing moves any more.
     pub(crate) fn end_call(&self, why: CallError) {
         *self.stalled.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+    }
+
+    /// Whether another process may take the place of this one, if it is lost. All connect to process 0.
+    pub(crate) fn may_replace(&self, process: u32) -> bool {
+        self.replaces && process > 0
+    }
+
+    /// These processes hold all up. So they count as lost; if this one is among them, it leaves.
+    pub(crate) fn give_up(&self, processes: &[u32]) {
+        if processes.contains(&self.process) {
+            return leave(&self.connections, self.process);
+        }
+        for process in processes {
+            if let Some(connection) = self.connection(*process) {
+                connection.give_up(*process);
+            }
+        }
     }
 
     /// Why the call ends, if it does.

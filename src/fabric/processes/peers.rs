@@ -61,7 +61,7 @@ pub struct Peers {
 impl Peers {
     /// A process without others.
     pub fn none() -> Self {
-        let others = Others::new(0, vec![None], Arc::default());
+        let others = Others::new(0, vec![None], Arc::default(), false);
         Self::new(0, vec![None], never(), others, Arc::default())
     }
 

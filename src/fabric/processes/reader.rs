@@ -27,7 +27,7 @@ pub(super) enum Heard {
     Part(u64, Vec<u8>),
     /// It leaves. The text says why, if it is because of a failure.
     Farewell(String),
-    /// It leaves to join the run again, because this process was lost.
+    /// It leaves to join the run again, because this process was lost, or for another one in its own place.
     Rejoins(u32),
     /// All of something that this process keeps has come.
     Kept,
@@ -162,7 +162,7 @@ impl<W: WireFrame> Reader<W> {
         for rank in &self.theirs {
             self.deliveries.deliver_to_all(*rank, || Content::Stopped);
         }
-        self.tell(Heard::Ended(self.connection.line().loss()));
+        self.tell(Heard::Ended(self.connection.loss()));
         self.deliveries.alarm.go_off();
         for connection in self.connections.iter().flatten() {
             connection.hurry();

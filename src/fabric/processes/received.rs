@@ -32,7 +32,7 @@ enum Exit {
     Left(String),
     /// It ended without a farewell.
     Lost(Loss),
-    /// It left to join the run again, because this process was lost.
+    /// It left to join the run again, because this process was lost, or for another one in its own place.
     Rejoins(u32),
 }
 
@@ -85,6 +85,7 @@ impl Received {
             Exit::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
             Exit::Left(cause) => failed(Order::Cause, cause),
             Exit::Lost(loss) => gone(process, loss),
+            Exit::Rejoins(lost) if lost == process => gone(process, Loss::Stalled),
             Exit::Rejoins(lost) => gone(lost, Loss::Unknown),
         })
     }

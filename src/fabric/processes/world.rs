@@ -141,7 +141,8 @@ impl World {
         let connections = std::mem::take(&mut self.connections);
         let (tell, heard) = unbounded();
         // From here on, dropping `peers` closes the connections and waits for the threads.
-        let others = Others::new(self.process, connections.clone(), Arc::clone(&self.aside));
+        let aside = Arc::clone(&self.aside);
+        let others = Others::new(self.process, connections.clone(), aside, self.again.is_some());
         let kept = Arc::clone(&self.kept);
         let mut peers = Peers::new(self.process, connections.clone(), heard, others, kept);
         let reader = |(process, connection): (u32, &Option<Arc<Connection>>)| {
