@@ -189,9 +189,11 @@ impl<S: Stage> PipelineBuilder<S> {
     ///
     /// If nothing moves for longer, the pipeline stops with
     /// [`CallError::Stalled`](crate::error::CallError::Stalled), which says what all ranks do, and who waits
-    /// for whom. A rank that waits for others may do so for as long as any of them moves. Where a lost process
-    /// can be replaced ([`Pipeline::rejoin`]), one that holds the others up counts as lost, with
-    /// [`Loss::Stalled`](crate::error::Loss::Stalled), and only its own pipeline stops with that error.
+    /// for whom. A rank that waits for others may do so for as long as any of them moves.
+    ///
+    /// Where a lost process can be replaced ([`Pipeline::rejoin`](super::Pipeline::rejoin)), one that holds
+    /// the others up counts as lost, with [`Loss::Stalled`](crate::error::Loss::Stalled), and only its own
+    /// pipeline stops with that error.
     #[must_use]
     pub fn stall_limit(mut self, limit: Option<Duration>) -> Self {
         self.parts.stalls.limit = limit;

@@ -1,5 +1,6 @@
-//! A process dies or hangs at an exact instant: in a pass, an update, a snapshot, an evaluation, a save. Instants
-//! are counted, so the same one comes again. The processes are this test program, started again as `member`.
+//! A process dies or hangs at an exact instant: in a pass, an update, a snapshot, an evaluation, a save.
+//! Instants are counted, so the same one comes again. The processes are this test program, started again as
+//! `member`.
 
 use std::env;
 use std::fs;
@@ -25,8 +26,8 @@ const SAVED: u64 = 4;
 /// So many of all instants are tried.
 const TRIED: u64 = 24;
 
-/// What a member is told: its number, where process 0 is, its folder, whether it hangs instead of dying, and at
-/// which instant.
+/// What a member is told: its number, where process 0 is, its folder, whether it hangs instead of dying, and
+/// at which instant.
 const TOLD: [&str; 5] = [
     "MEMBER",
     "MEMBER_ADDRESS",
@@ -106,8 +107,8 @@ fn a_process_in_which_a_rank_hangs_is_replaced_when_the_stall_limit_is_over() {
     instants(&expected, true, &[(from + to) / 2]);
 }
 
-/// A run of two processes, of which process 1 dies at these instants, or hangs, and is started again each time.
-/// Returns from which instant on it may die, and how many there are.
+/// A run of two processes, of which process 1 dies at these instants, or hangs, and is started again each
+/// time. Returns from which instant on it may die, and how many there are.
 fn instants(expected: &str, hangs: bool, failures: &[u64]) -> [u64; 2] {
     let folder = tempfile::tempdir().expect("a folder");
     let address = free_address();

@@ -24,7 +24,7 @@ use crate::id::WorldRank;
 const SPARE: usize = 256;
 
 /// How long a process that leaves waits for another one that does not read.
-const GRACE: Duration = Duration::from_secs(1);
+pub(super) const GRACE: Duration = Duration::from_secs(1);
 
 /// The sending end of a connection, which the ranks of a process share.
 pub(in crate::fabric) struct Connection {
@@ -92,9 +92,9 @@ impl Connection {
         self.leave(Instant::now() + GRACE, process);
     }
 
-    /// Tells the other process that this one leaves, to join the run again without the `lost` one. Then closes
-    /// the connection.
-    fn leave(&self, until: Instant, lost: u32) {
+    /// Tells the other process that this one leaves, to join the run again without the `lost` one. Then
+    /// closes the connection.
+    pub(super) fn leave(&self, until: Instant, lost: u32) {
         // A process that has gone needs no farewell.
         let _ = self.tell_before(until, Kind::Rejoins, lost.into(), &[]);
         self.close();
@@ -292,32 +292,6 @@ fn write_both(stream: &mut impl Write, head: &[u8], bytes: &[u8]) -> io::Result<
         }
     }
     stream.write_all(&bytes[written - head.len()..])
-}
-
-/// Tells all that this process leaves, because this one was lost: to join the run again, or for another one in
-/// its place. Then closes the connections.
-pub(super) fn leave(connections: &[Option<Arc<Connection>>], lost: u32) {
-    let until = Instant::now() + GRACE;
-    for connection in connections.iter().flatten() {
-        connection.leave(until, lost);
-    }
-}
-
-/// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the
-/// connections.
-pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
-    let has_failed = cause.is_some();
-    let cause = cause.filter(|error| !error.is_echo());
-    let cause = cause.map_or(String::new(), ToString::to_string);
-    let until = Instant::now() + GRACE;
-    for connection in connections.iter().flatten() {
-        if has_failed {
-            connection.line.fail();
-        }
-        // A process that has gone needs no farewell.
-        let _ = connection.tell_before(until, Kind::Farewell, 0, cause.as_bytes());
-        connection.close();
-    }
 }
 
 fn head(kind: Kind, route: [WorldRank; 2], call: Call, tag: Tag) -> Head {

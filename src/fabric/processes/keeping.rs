@@ -4,7 +4,7 @@
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 
-use super::connection::leave;
+use super::farewell::leave;
 use super::giving::Giving;
 use super::kept::{Item, Label};
 use super::peers::Peers;

@@ -6,6 +6,7 @@ mod aside;
 mod body;
 mod calls;
 mod connection;
+mod farewell;
 mod giving;
 mod head;
 mod keeping;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::aside::Aside;
-use super::connection::{Connection, leave};
+use super::connection::Connection;
+use super::farewell::leave;
 use crate::error::CallError;
 
 /// The other processes of a run. Asking them what they do waits for nobody, and does not disturb the run.

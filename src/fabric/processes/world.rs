@@ -6,7 +6,8 @@ use std::time::Duration;
 use crossbeam_channel::unbounded;
 
 use super::aside::Aside;
-use super::connection::{Connection, farewell};
+use super::connection::Connection;
+use super::farewell::farewell;
 use super::kept::Kept;
 use super::line::{Lines, ReadsFrames, StartsReaders};
 use super::others::Others;

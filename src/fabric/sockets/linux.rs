@@ -33,14 +33,14 @@ fn has_taken(line: &str, inode: &str) -> Option<bool> {
     u64::from_str_radix(sent, 16).ok().map(|bytes| bytes == 0)
 }
 
-/// For how long nothing has come from the other machine: no bytes, and not its system's word that it has taken
-/// some or is there. `None` if that cannot be known.
+/// For how long nothing has come from the other machine: no bytes, and not its system's word that it has
+/// taken some or is there. `None` if that cannot be known.
 pub(super) fn silent_for(socket: &Socket) -> Option<Duration> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
     #[allow(unsafe_code, reason = "no crate that is here calls it")]
-    // SAFETY: the system writes at most `size` bytes to `info`, and says in `size` how many. All of `info` are
-    // plain numbers, which may be 0 where an older system writes less.
+    // SAFETY: the system writes at most `size` bytes to `info`, and says in `size` how many. All of `info`
+    // are plain numbers, which may be 0 where an older system writes less.
     let (done, info) = unsafe {
         let (into, size) = (info.as_mut_ptr().cast(), &raw mut size);
         let done = libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, into, size);

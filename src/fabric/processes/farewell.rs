@@ -1,0 +1,34 @@
+//! How a process leaves: it tells all others, and closes the connections.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::connection::{Connection, GRACE};
+use super::head::Kind;
+use crate::error::Error;
+
+/// Tells all that this process leaves, because this one was lost: to join the run again, or for another one
+/// in its own place. Then closes the connections.
+pub(super) fn leave(connections: &[Option<Arc<Connection>>], lost: u32) {
+    let until = Instant::now() + GRACE;
+    for connection in connections.iter().flatten() {
+        connection.leave(until, lost);
+    }
+}
+
+/// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the
+/// connections.
+pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
+    let has_failed = cause.is_some();
+    let cause = cause.filter(|error| !error.is_echo());
+    let cause = cause.map_or(String::new(), ToString::to_string);
+    let until = Instant::now() + GRACE;
+    for connection in connections.iter().flatten() {
+        if has_failed {
+            connection.line().fail();
+        }
+        // A process that has gone needs no farewell.
+        let _ = connection.tell_before(until, Kind::Farewell, 0, cause.as_bytes());
+        connection.close();
+    }
+}
