@@ -6,7 +6,8 @@
 #   scripts/gpu_check.sh --binaries DIR    check with what --build made
 #   scripts/gpu_check.sh --compile-only    what a machine without a GPU can show: NVRTC compiles the kernels, the emulator runs the tests
 #
-# With `--only tests`, `--only bench` or `--only sanitize` that part has the 9 minutes to itself.
+# The most valuable comes first: what was guessed of speed, beside what is measured. Then tests, and what takes long. All that was guessed is
+# printed once more at the end, as a table. With `--only tests`, `--only bench` or `--only sanitize` that part has the 9 minutes to itself.
 # CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is that of $PYTHON (python3).
 # Functions are called by name; folders are named by hashes.
 # shellcheck disable=SC2012,SC2317,SC2329
@@ -18,6 +19,8 @@ LIMIT=520
 TESTS=(
   pipewright-stages/cuda_kernels
   pipewright-stages/cuda_attention
+  pipewright-stages/cuda_copies
+  pipewright-stages/cuda_nccl
   pipewright-stages/cuda_choice
   pipewright-stages/cuda_convolution
   pipewright-stages/cuda_experts
@@ -31,10 +34,13 @@ EMULATOR_TESTS=(
   pipewright-stages/cuda_emulator
   pipewright-stages/cuda_emulator_products
   pipewright-stages/cuda_emulator_nccl
+  pipewright-stages/cuda_shelves
+  pipewright/gpu_bench
+  pipewright/ranges
 )
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -59,8 +65,8 @@ target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 bin=$(realpath -m "${bin:-$target/gpu_check_$mode}")
 
 scratch=$(mktemp -d)
-log=$scratch/log rows=() failed=0 group=''
-export bin scratch PYTHON
+log=$scratch/log guesses=$scratch/guesses rows=() failed=0 group=''
+export bin mode scratch guesses PYTHON
 
 # What is found must not hang on how this was started.
 PATH=$PATH:/usr/local/cuda/bin
@@ -70,6 +76,10 @@ export VIRTUAL_ENV=${VIRTUAL_ENV:-$("$PYTHON" -c 'import sys; print(sys.prefix)'
 row() { rows+=("$(printf '%-46s %-8s %5s  %s' "$@")"); }
 
 finish() {
+  if [ -s "$guesses" ]; then
+    printf '\n%-50s %14s %14s %9s  %s\n' '' predicted measured ratio note
+    cat "$guesses"
+  fi
   printf '\n%-46s %-8s %5s  %s\n' part result s reason
   printf '%s\n' "${rows[@]}"
   exit "$failed"
@@ -168,7 +178,32 @@ run_tests() { # SECONDS, then tests
       processes) filter=(gpus:: --test-threads=1) seconds=$((3 * limit)) ;;
     esac
     part "test $name" "$seconds" "$bin/deps/test-$name" "${filter[@]}" --nocapture
+    if [ "$name" = cuda_kernels ]; then bounds; fi
   done
+}
+
+# The kernels that come nearest to the bounds of their errors, as rows of the table of guesses. The functions are the GPU's own here.
+bounds() {
+  sed -nE 's/^(.*): ([0-9.]+) of ([0-9.]+)$/\1\t\2\t\3/p' "$log" | awk -F'\t' '
+    $2 / $3 > most[$1] {
+      most[$1] = $2 / $3
+      row[$1] = sprintf("%-50s %14s %14s %9.3f  bound, and what came of it, in expected errors", substr("error of " $1, 1, 50), $3, $2, $2 / $3)
+    }
+    END { for (name in row) print most[name] "\t" row[name] }' | sort -rn | head -5 | cut -f 2 >>"$guesses"
+}
+
+# guess COMMAND...: a part of the bench, whose rows go to the table of guesses.
+guess() {
+  local small=()
+  if [ "$mode" = compile ]; then small=(--size tiny --steps 4 --rounds 1); fi
+  "$bin/deps/bench-gpu" "${small[@]}" --rows "$guesses" "$@"
+}
+
+# As training uses links, and not as tests of several processes on one GPU have to.
+links() {
+  unset NCCL_SOCKET_IFNAME NCCL_SOCKET_FAMILY NCCL_NET NCCL_IB_DISABLE NCCL_P2P_DISABLE NCCL_SHM_DISABLE NCCL_MNNVL_ENABLE NCCL_NVLS_ENABLE
+  unset NCCL_CUMEM_ENABLE NCCL_ALGO NCCL_PROTO NCCL_MIN_CTAS NCCL_MAX_CTAS
+  guess links
 }
 
 # What two processes on one GPU get through with: sockets and few blocks. That each is a host of its own to NCCL, which refuses two ranks on
@@ -230,13 +265,13 @@ sanitize() {
 
 # benchmark ROUNDS
 benchmark() {
-  if LD_LIBRARY_PATH=$PEER_LIBRARY_PATH "$PYTHON" -c 'import torch, safetensors; assert torch.cuda.is_available()' 2>/dev/null; then
-    # In the place of this shell, so that it has a moment to print its table when the time is up.
-    exec "$PYTHON" benches/gpu/compare.py --python "$PYTHON" --peer-library-path "$PEER_LIBRARY_PATH" --binary "$bin/deps/bench-gpu" \
-      --rounds "$1" --seconds $((limit - SECONDS))
+  if ! LD_LIBRARY_PATH=$PEER_LIBRARY_PATH "$PYTHON" -c 'import torch, safetensors; assert torch.cuda.is_available()' 2>/dev/null; then
+    echo "skipped: no PyTorch to compare with: $PYTHON has none with a GPU and safetensors (PYTHON=...)"
+    return
   fi
-  "$bin/deps/bench-gpu" train || return 1
-  echo "skipped: no PyTorch to compare with: $PYTHON has none with a GPU and safetensors (PYTHON=...)"
+  # In the place of this shell, so that it has a moment to print its table when the time is up.
+  exec "$PYTHON" benches/gpu/compare.py --python "$PYTHON" --peer-library-path "$PEER_LIBRARY_PATH" --binary "$bin/deps/bench-gpu" \
+    --rounds "$1" --seconds $((limit - SECONDS)) --rows "$guesses"
 }
 
 # ResNet-18 beside PyTorch. resnet FORMAT
@@ -249,18 +284,25 @@ resnet() {
     --peer-library-path "$PEER_LIBRARY_PATH"
 }
 
-tests_on_a_gpu() {
+guesses_on_a_gpu() {
   part 'kernels are compiled, or were' 120 "$bin/deps/test-cuda_attention" same_bits
+  part 'guesses: training' 120 guess train
+  part 'guesses: kernels' 90 guess kernels
+  part 'guesses: launches' 30 guess launches
+  part 'guesses: functions of CUDA' 30 guess functions
+  part 'guesses: copies and sends' 60 links
+  part 'guesses: training beside PyTorch' 300 benchmark "$([ "$only" = bench ] && echo 3 || echo 2)"
+}
+
+tests_on_a_gpu() {
   run_tests 60 "${TESTS[@]}"
   part 'of two processes by NCCL one is killed' 60 killed
 }
 
-bench_on_a_gpu() {
-  part 'benchmark: kernels' 90 "$bin/deps/bench-gpu" kernels
+more_on_a_gpu() {
+  part 'a step as predicted by measured costs' 60 predicted
   part 'benchmark: ResNet-18 in f32' 90 resnet f32
   part 'benchmark: ResNet-18 in bf16' 90 resnet bf16
-  part 'benchmark: training' 420 benchmark "$([ "$only" = bench ] && echo 3 || echo 2)"
-  part 'a step as predicted by measured costs' 60 predicted
 }
 
 sanitize_on_a_gpu() {
@@ -279,8 +321,9 @@ on_a_gpu() {
   fi
   # Tests do not fall back on the emulator.
   export PIPEWRIGHT_TEST_GPU=1
-  local one
-  for one in ${only:-tests bench sanitize}; do "${one}_on_a_gpu"; done
+  local one parts=${only:-guesses tests more sanitize}
+  if [ "$only" = bench ]; then parts='guesses more'; fi
+  for one in $parts; do "${one}_on_a_gpu"; done
 }
 
 on_the_emulator() {
@@ -289,9 +332,14 @@ on_the_emulator() {
   emulator=$(ls -td "$target"/tmp/emulator/*/ 2>/dev/null | head -1)
   if [ -n "$emulator" ]; then
     export LD_LIBRARY_PATH=${emulator%/}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    part 'the bench of kernels runs' 300 "$bin/deps/bench-gpu" --size tiny kernels
+    local command
+    for command in 'train --stages 1 2' kernels launches functions 'peer 441000'; do
+      # Its words are separate arguments.
+      # shellcheck disable=SC2086
+      part "the bench runs: $command" 300 guess $command
+    done
+    part 'the bench runs: links' 300 links
     part 'of two processes by NCCL one is killed' 120 killed
-    part 'the bench of training runs' 300 "$bin/deps/bench-gpu" --size tiny --steps 4 train --stages 1 2
   fi
   for name in compute-sanitizer 'speed, and PyTorch beside it'; do
     row "$name" skipped - 'needs a GPU'
@@ -304,7 +352,7 @@ case $mode in
   compile) build "$bin" '' "${EMULATOR_TESTS[@]}" "${TESTS[@]}" || exit 1 ;;
   binaries) stand_in ;;
 esac
-export -f train killed predicted sanitize benchmark resnet
+export -f train killed predicted sanitize benchmark resnet guess links
 SECONDS=0
 find_libraries
 if [ "$mode" = compile ]; then on_the_emulator; else on_a_gpu; fi

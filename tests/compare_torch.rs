@@ -161,7 +161,7 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
         replicas: 1,
         groups: Groups::DEFAULT,
         sharded: false,
-        place: Place::default(),
+        places: vec![Place::default()],
     }
 }
 

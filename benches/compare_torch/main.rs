@@ -98,7 +98,7 @@ impl Run {
             replicas: self.replicas,
             groups: self.groups,
             sharded: self.sharded,
-            place: Place::default(),
+            places: vec![Place::default()],
         })
     }
 }
@@ -139,7 +139,7 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
             };
             let world = process.map(join).transpose()?;
             let mut given = run.of(size)?;
-            given.place.dtype = dtype;
+            given.places[0].dtype = dtype;
             given.train(&schedule, threads, world)
         }
         Command::Rate { threads: 0 } => Err("--threads 0 multiplies nothing: give 1 or more".into()),

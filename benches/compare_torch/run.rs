@@ -40,8 +40,8 @@ pub(crate) struct Given {
     pub(crate) replicas: u32,
     pub(crate) groups: u32,
     pub(crate) sharded: bool,
-    /// The place of all stages.
-    pub(crate) place: Place,
+    /// The place of each rank, or one for all.
+    pub(crate) places: Vec<Place>,
 }
 
 impl Given {
@@ -131,7 +131,7 @@ impl Given {
         let builder = Pipeline::builder()
             .schedule(plan.replicas.largest().clone())
             .stages(self.size.model()?.cut(&plan.counts)?)
-            .places(vec![self.place])
+            .places(self.places.clone())
             .loss(CrossEntropy::default())
             .data(self.size.data(self.data.clone())?)
             .optimizer(AdamW {

@@ -142,6 +142,7 @@ def arguments():
     parser.add_argument("--device", default="cuda:0", help="ours")
     parser.add_argument("--peer-library-path", default=os.environ.get("LD_LIBRARY_PATH", ""),
                         help="the peer's LD_LIBRARY_PATH, when it is not to have our libraries of CUDA")
+    parser.add_argument("--rows", type=pathlib.Path, help="a file that gets a row for the peer, beside what was guessed")
     parser.add_argument("--peer-device", default="cuda", help="the peer's, by PyTorch's name")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="the peer as it is")
     return parser.parse_args()
@@ -212,6 +213,14 @@ def print_table(job):
         print(f"| {name} | {median[name]:,.0f} | {ratio(name, names[0])} | {ratio(name, best)} | {shares} | {off} |")
 
 
+def add_row(job):
+    """A row of the bench's table, for the peer with the recipe that was guessed."""
+    rates = [rates["peer, bf16"] for rates in job.rounds if "peer, bf16" in rates]
+    if job.given.rows and rates:
+        job.command += ["--rows", job.given.rows]
+        print(job.run(["peer", str(statistics.median(rates))]))
+
+
 def stop(*_):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -231,6 +240,7 @@ def main():
             job.problem("stopped before its end")
         finally:
             print_table(job)
+            job.attempt(lambda: add_row(job))
             for peer in peers:
                 peer.child.kill()
     for problem in job.problems:

@@ -3,8 +3,8 @@
 use pipewright::stages::layers::{BatchNorm, Conv2d, GlobalAverage, MaxPool};
 use pipewright::stages::{Init, Layer, Result};
 
-use crate::kernels::{Kernel, Make, Shapes, Work, numbers};
-use crate::layers::passes;
+use crate::kernels::{Kernel, Make, Pass, Shapes, Work, numbers};
+use crate::layers::{moving, passes};
 
 /// Images of a micro-batch, as many as one is trained with by `benches/compare_torch/resnet.py`.
 const IMAGES: usize = 128;
@@ -43,13 +43,19 @@ fn convolution(shapes: Shapes, dims: [usize; 4]) -> Result<Kernel> {
         .without_bias();
     let flops = Work::Flops(2.0 * (images * height * width * 9 * channels * channels) as f64);
     let name = format!("convolution 3 x 3: {images} x {height} x {width} x {channels}");
-    passes(shapes, name, Box::new(layer), numbers(&dims)?, [flops; 3])
+    // How long its products and windows take is not modelled.
+    let all = ["forward", "I", "W"].map(|name| Pass {
+        name,
+        work: flops,
+        runs: Vec::new(),
+    });
+    passes(shapes, name, Box::new(layer), numbers(&dims)?, all)
 }
 
 /// A layer that reads or writes each number of its input this often, by pass.
 fn each(shapes: Shapes, layer: Box<dyn Layer>, dims: [usize; 4], accesses: [usize; 3]) -> Result<Kernel> {
-    let work = accesses.map(|accesses| shapes.bytes(dims.iter().product(), accesses));
+    let all = moving(shapes, dims.iter().product(), accesses);
     let [images, height, width, channels] = dims;
     let name = format!("{}: {images} x {height} x {width} x {channels}", layer.name());
-    passes(shapes, name, layer, numbers(&dims)?, work)
+    passes(shapes, name, layer, numbers(&dims)?, all)
 }

@@ -1,22 +1,32 @@
 //! Every kernel by itself, through the public layers, loss and optimizer.
 
+use pipewright::plan::{self, Gpu};
 use pipewright::stages::loss::{CrossEntropy, Loss};
 use pipewright::stages::models::Gpt;
 use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
-use pipewright::stages::{Init, Parameter, Place, Result, Tensor, rng};
+use pipewright::stages::{Init, Parameter, Place, Tensor, rng};
 
-use crate::sizes::{Kind, Size};
+use crate::sizes::{Kind, Result, Size};
+use crate::table::{Guess, Table, Unit};
 use crate::timer::Timer;
 use crate::{images, layers};
 
 /// What products of 8192^3 random bf16 numbers have reached on an H200, in operations per second.
 pub(crate) const TOP_FLOPS: f64 = 790e12;
-/// Odd, so that the median is one of the measurements.
-const ROUNDS: usize = 21;
 /// In bf16, this many numbers are twice the size of an H200's second-level cache (60 MB).
 const FILLING: usize = 64 << 20;
 /// Rows of logits. A step has more.
 pub(crate) const HEAD_ROWS: usize = 4096;
+
+/// What is measured, and how often.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub(crate) size: &'a Size,
+    pub(crate) place: Place,
+    pub(crate) rounds: usize,
+    /// What predicts the times, if anything does.
+    pub(crate) kind: Option<&'static Gpu>,
+}
 
 /// The work of a pass.
 #[derive(Clone, Copy)]
@@ -27,13 +37,41 @@ pub(crate) enum Work {
     Bytes(f64),
 }
 
-/// What a round times: each pass, in order.
-pub(crate) type Run = Box<dyn FnMut(&mut Timer) -> Result<()>>;
+/// A pass of a layer, or a part of one.
+pub(crate) struct Pass {
+    pub(crate) name: &'static str,
+    pub(crate) work: Work,
+    /// What the GPU runs for it. Empty if the model does not know that.
+    pub(crate) runs: Vec<plan::Kernel>,
+}
 
-/// A kernel, or the few kernels of a layer's pass.
+impl Pass {
+    /// One that is bound by its bytes, in so many launches.
+    pub(crate) fn moving(name: &'static str, bytes: f64, launches: u32) -> Self {
+        Self {
+            name,
+            work: Work::Bytes(bytes),
+            runs: vec![runs(plan::Work::Bytes(bytes), launches)],
+        }
+    }
+}
+
+/// Work in so many launches.
+pub(crate) fn runs(work: plan::Work, launches: u32) -> plan::Kernel {
+    plan::Kernel {
+        name: "",
+        work,
+        launches,
+    }
+}
+
+/// What a round times: each pass, in order.
+pub(crate) type Run = Box<dyn FnMut(&mut Timer) -> pipewright::stages::Result<()>>;
+
+/// A kernel, or the few kernels of a layer's passes.
 pub(crate) struct Kernel {
     pub(crate) name: String,
-    pub(crate) passes: Vec<(&'static str, Work)>,
+    pub(crate) passes: Vec<Pass>,
     pub(crate) run: Run,
 }
 
@@ -58,37 +96,45 @@ impl Shapes {
     }
 
     /// The bytes of this many numbers, each read or written `accesses` times.
-    pub(crate) fn bytes(&self, numbers: usize, accesses: usize) -> Work {
-        Work::Bytes((self.place.dtype.bytes() * numbers * accesses) as f64)
+    pub(crate) fn bytes(&self, numbers: usize, accesses: usize) -> f64 {
+        (self.place.dtype.bytes() * numbers * accesses) as f64
     }
 }
 
-/// Measures the kernels with `part` in their names, and prints a line for each pass.
-pub(crate) fn measure(size: &Size, place: Place, part: Option<&str>) -> Result<()> {
-    let Kind::Gpt(gpt) = size.kind else {
-        return Ok(());
-    };
-    let shapes = Shapes {
-        gpt,
-        rows: size.rows,
-        place,
-    };
-    println!(
-        "kernels in {} at micro-batches of {} x {}: medians of {ROUNDS}, caches cold",
-        place.dtype, size.rows, gpt.context
-    );
-    let filling = FILLING.min(64 * shapes.tokens() * gpt.dim);
-    let mut timer = Timer::new(place, filling)?;
-    let top = Top::measure(shapes, filling, &mut timer)?;
-    println!(
+impl Setting<'_> {
+    /// The shapes, if the model is a GPT.
+    pub(crate) fn shapes(&self) -> Result<Shapes> {
+        match self.size.kind {
+            Kind::Gpt(gpt) => Ok(Shapes {
+                gpt,
+                rows: self.size.rows,
+                place: self.place,
+            }),
+            Kind::Mlp(_) => Err("kernels are those of a GPT".into()),
+        }
+    }
+
+    /// How many numbers fill the caches.
+    pub(crate) fn filling(&self) -> Result<usize> {
+        let shapes = self.shapes()?;
+        Ok(FILLING.min(64 * shapes.tokens() * shapes.gpt.dim))
+    }
+}
+
+/// Measures the kernels with `part` in their names, and prints a row for each pass.
+pub(crate) fn measure(table: &mut Table<'_>, setting: &Setting<'_>, part: Option<&str>) -> Result<()> {
+    let (shapes, filling) = (setting.shapes()?, setting.filling()?);
+    table.say(&format!(
+        "kernels in {} at micro-batches of {} x {}: medians of {}, caches cold",
+        setting.place.dtype, shapes.rows, shapes.gpt.context, setting.rounds
+    ))?;
+    let mut timer = Timer::new(setting.place, filling)?;
+    let top = Top::measure(shapes, filling, setting.rounds, &mut timer)?;
+    table.say(&format!(
         "shares are of {:.0} TFLOP/s and {:.2} TB/s, which a large product and GELU reach here",
         top.flops / 1e12,
         top.bytes / 1e12
-    );
-    println!(
-        "{:<40} {:<8} {:>10} {:>16} {:>8}",
-        "kernel", "pass", "us", "rate", "share"
-    );
+    ))?;
     let mut kernels = layers::kernels(shapes);
     kernels.extend(images::kernels(shapes));
     kernels.extend([("cross-entropy", Box::new(move || cross_entropy(shapes)) as Make)]);
@@ -96,13 +142,13 @@ pub(crate) fn measure(size: &Size, place: Place, part: Option<&str>) -> Result<(
     kernels.retain(|(name, _)| part.is_none_or(|part| name.contains(part)));
     // One at a time, because logits are large.
     for (_, make) in kernels {
-        print(&mut make()?, &mut timer, top)?;
+        rows(table, setting, &mut make()?, &mut timer, top)?;
     }
     Ok(())
 }
 
 /// Makes a kernel and its operands.
-pub(crate) type Make = Box<dyn FnOnce() -> Result<Kernel>>;
+pub(crate) type Make = Box<dyn FnOnce() -> pipewright::stages::Result<Kernel>>;
 
 /// The rates that this GPU reaches, in operations and bytes per second.
 #[derive(Clone, Copy)]
@@ -113,10 +159,10 @@ struct Top {
 
 impl Top {
     /// Of a product of three square matrices with `filling` numbers each, and of GELU over so many numbers.
-    fn measure(shapes: Shapes, filling: usize, timer: &mut Timer) -> Result<Self> {
+    fn measure(shapes: Shapes, filling: usize, rounds: usize, timer: &mut Timer) -> Result<Self> {
         let rate = |kernel: &mut Kernel, timer: &mut Timer| -> Result<f64> {
-            let seconds = medians(kernel, timer)?[0];
-            Ok(match kernel.passes[0].1 {
+            let seconds = medians(kernel, rounds, timer)?[0];
+            Ok(match kernel.passes[0].work {
                 Work::Flops(work) | Work::Bytes(work) => work / seconds,
             })
         };
@@ -128,26 +174,34 @@ impl Top {
 }
 
 /// The median seconds of each pass of a kernel.
-fn medians(kernel: &mut Kernel, timer: &mut Timer) -> Result<Vec<f64>> {
+fn medians(kernel: &mut Kernel, rounds: usize, timer: &mut Timer) -> Result<Vec<f64>> {
     (kernel.run)(timer)?;
     timer.read()?;
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
+    let mut all = Vec::with_capacity(rounds);
+    for _ in 0..rounds {
         (kernel.run)(timer)?;
-        rounds.push(timer.read()?);
+        all.push(timer.read()?);
     }
-    let of_pass = |index| {
-        let mut seconds: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
-        seconds.sort_by(f64::total_cmp);
-        seconds[ROUNDS / 2]
-    };
+    let of_pass = |index| median(all.iter().map(|round| round[index]).collect());
     Ok((0..kernel.passes.len()).map(of_pass).collect())
 }
 
-fn print(kernel: &mut Kernel, timer: &mut Timer, top: Top) -> Result<()> {
-    let medians = medians(kernel, timer)?;
-    for (&(pass, work), median) in kernel.passes.iter().zip(medians) {
-        let (rate, share) = match work {
+/// The number in the middle.
+pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers[numbers.len() / 2]
+}
+
+fn rows(
+    table: &mut Table<'_>,
+    setting: &Setting<'_>,
+    kernel: &mut Kernel,
+    timer: &mut Timer,
+    top: Top,
+) -> Result<()> {
+    let medians = medians(kernel, setting.rounds, timer)?;
+    for (pass, median) in kernel.passes.iter().zip(medians) {
+        let (rate, share) = match pass.work {
             Work::Flops(0.0) | Work::Bytes(0.0) => continue,
             Work::Flops(flops) => (
                 format!("{:.1} TFLOP/s", flops / median / 1e12),
@@ -158,25 +212,26 @@ fn print(kernel: &mut Kernel, timer: &mut Timer, top: Top) -> Result<()> {
                 bytes / median / top.bytes,
             ),
         };
-        println!(
-            "{:<40} {pass:<8} {:>10.1} {rate:>16} {:>7.1}%",
-            kernel.name,
-            1e6 * median,
-            100.0 * share
-        );
+        let time = |kind: &Gpu| pass.runs.iter().map(|kernel| kind.time(kernel)).sum();
+        let guess = Guess {
+            what: &format!("{}, {}", kernel.name, pass.name),
+            unit: Unit::Time,
+            predicted: setting.kind.filter(|_| !pass.runs.is_empty()).map(time),
+        };
+        table.row(&guess, median, &format!("{rate:>14} {:>6.1}%", 100.0 * share))?;
     }
     Ok(())
 }
 
 /// Normally distributed random numbers.
-pub(crate) fn numbers(dims: &[usize]) -> Result<Tensor> {
+pub(crate) fn numbers(dims: &[usize]) -> pipewright::stages::Result<Tensor> {
     let mut numbers = vec![0.0; dims.iter().product()];
     rng::fill_normal(rng::key(1, "bench"), 1.0, &mut numbers);
     Tensor::from_vec(dims, numbers)
 }
 
 /// Random ids below a limit.
-pub(crate) fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
+pub(crate) fn ids(dims: &[usize], limit: usize) -> pipewright::stages::Result<Tensor> {
     let mut draws = vec![0.0; dims.iter().product()];
     rng::fill_uniform(rng::key(1, "ids"), 0.5, &mut draws);
     let ids = draws.iter().map(|draw| ((draw + 0.5) * limit as f32) as u32);
@@ -184,7 +239,7 @@ pub(crate) fn ids(dims: &[usize], limit: usize) -> Result<Tensor> {
 }
 
 /// The loss of logits. The gradient overwrites them.
-fn cross_entropy(shapes: Shapes) -> Result<Kernel> {
+fn cross_entropy(shapes: Shapes) -> pipewright::stages::Result<Kernel> {
     let (rows, classes) = (shapes.head_tokens(), shapes.gpt.vocab);
     let logits = numbers(&[rows, classes])?.to(shapes.place)?;
     let target = ids(&[rows], classes)?;
@@ -196,13 +251,13 @@ fn cross_entropy(shapes: Shapes) -> Result<Kernel> {
     };
     Ok(Kernel {
         name: format!("cross-entropy: {rows} x {classes}"),
-        passes: vec![("gradient", shapes.bytes(rows * classes, 2))],
+        passes: vec![Pass::moving("gradient", shapes.bytes(rows * classes, 2), 2)],
         run: Box::new(run),
     })
 }
 
 /// The update, and the gradient's norm, of the largest parameter.
-fn optimizer(shapes: Shapes) -> Result<Kernel> {
+fn optimizer(shapes: Shapes) -> pipewright::stages::Result<Kernel> {
     let dims = [shapes.gpt.vocab, shapes.gpt.dim];
     let count = dims.iter().product::<usize>();
     let mut parameter = Parameter::new("wte.weight".to_owned(), &dims, Init::Normal(0.02), 0);
@@ -226,8 +281,8 @@ fn optimizer(shapes: Shapes) -> Result<Kernel> {
     Ok(Kernel {
         name: format!("adamw: {count}"),
         passes: vec![
-            ("norm", Work::Bytes(4.0 * count as f64)),
-            ("update", Work::Bytes((each * count) as f64)),
+            Pass::moving("norm", 4.0 * count as f64, 1),
+            Pass::moving("update", (each * count) as f64, 1),
         ],
         run: Box::new(run),
     })

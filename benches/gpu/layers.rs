@@ -1,9 +1,10 @@
 //! The layers of a GPT, pass by pass.
 
+use pipewright::plan;
 use pipewright::stages::layers::{Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear};
 use pipewright::stages::{Init, Kind, Layer, Result, Sequential, Stage, Tensor};
 
-use crate::kernels::{Kernel, Make, Shapes, Work, ids, numbers};
+use crate::kernels::{Kernel, Make, Pass, Shapes, Work, ids, numbers, runs};
 use crate::timer::{TRAIN, Timer};
 
 /// All layers, not yet made.
@@ -70,7 +71,7 @@ pub(crate) fn passes(
     name: String,
     layer: Box<dyn Layer>,
     input: Tensor,
-    work: [Work; 3],
+    passes: [Pass; 3],
 ) -> Result<Kernel> {
     let mut stage = Sequential::new(vec![layer]);
     stage.move_to(shapes.place)?;
@@ -88,17 +89,32 @@ pub(crate) fn passes(
     };
     Ok(Kernel {
         name,
-        passes: ["forward", "I", "W"].into_iter().zip(work).collect(),
+        passes: passes.into(),
         run: Box::new(run),
     })
+}
+
+/// The three passes of a layer that reads or writes each of so many numbers this often, by pass.
+pub(crate) fn moving(shapes: Shapes, numbers: usize, accesses: [usize; 3]) -> [Pass; 3] {
+    let pass = |name, accesses| Pass::moving(name, shapes.bytes(numbers, accesses), 1);
+    [
+        pass("forward", accesses[0]),
+        pass("I", accesses[1]),
+        pass("W", accesses[2]),
+    ]
 }
 
 /// A layer that reads or writes memory this often for each number, by pass.
 fn each(shapes: Shapes, layer: Box<dyn Layer>, width: usize, accesses: [usize; 3]) -> Result<Kernel> {
     let dims = [shapes.tokens(), width];
-    let work = accesses.map(|accesses| shapes.bytes(dims[0] * dims[1], accesses));
     let name = format!("{}: {} x {width}", layer.name(), dims[0]);
-    passes(shapes, name, layer, numbers(&dims)?, work)
+    passes(
+        shapes,
+        name,
+        layer,
+        numbers(&dims)?,
+        moving(shapes, dims[0] * dims[1], accesses),
+    )
 }
 
 fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Result<Kernel> {
@@ -111,14 +127,25 @@ fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Res
         Layout::OutIn => (layer.without_bias(), " turned"),
     };
     let name = format!("linear: {rows} x {inputs} x {outputs}{turned}");
-    let flops = Work::Flops(2.0 * (rows * inputs * outputs) as f64);
-    passes(
-        shapes,
-        name,
-        Box::new(layer),
-        numbers(&[rows, inputs])?,
-        [flops; 3],
-    )
+    let sums = runs(plan::Work::Bytes(shapes.bytes(rows, outputs)), 2);
+    let has_bias = layout == Layout::InOut;
+    let pass = |pass, size, inner, bytes| {
+        let product = plan::Work::Product { size, inner, bytes };
+        let sums = (has_bias && pass == "W").then_some(sums);
+        Pass {
+            name: pass,
+            work: Work::Flops(2.0 * (rows * inputs * outputs) as f64),
+            runs: std::iter::once(runs(product, 1)).chain(sums).collect(),
+        }
+    };
+    let bytes = shapes.place.dtype.bytes();
+    let all = [
+        pass("forward", [rows, outputs], inputs, bytes),
+        pass("I", [rows, inputs], outputs, bytes),
+        // Gradients of weights are f32.
+        pass("W", [inputs, outputs], rows, 4),
+    ];
+    passes(shapes, name, Box::new(layer), numbers(&[rows, inputs])?, all)
 }
 
 /// A product of three square matrices, forward.
@@ -130,12 +157,12 @@ pub(crate) fn square(shapes: Shapes, side: usize) -> Result<Kernel> {
 pub(crate) fn gelu(shapes: Shapes, count: usize) -> Result<Kernel> {
     let layer = Gelu::new("gelu", GeluForm::Tanh);
     let input = numbers(&[1, count])?;
-    let bytes = shapes.bytes(count, 2);
-    passes(shapes, "gelu".to_owned(), Box::new(layer), input, [bytes; 3])
+    let moving = moving(shapes, count, [2, 3, 0]);
+    passes(shapes, "gelu".to_owned(), Box::new(layer), input, moving)
 }
 
 /// Causal attention. The masked half is not counted. Two products forward and five backward, one of which is
-/// a recomputation.
+/// a recomputation. Our backward does seven, and reads outputs and their gradients before.
 fn attention(shapes: Shapes) -> Result<Kernel> {
     let (gpt, rows) = (shapes.gpt, shapes.rows);
     let product = (2 * rows * gpt.dim * gpt.context * (gpt.context + 1) / 2) as f64;
@@ -147,8 +174,23 @@ fn attention(shapes: Shapes) -> Result<Kernel> {
         gpt.dim / gpt.heads
     );
     let input = numbers(&[rows, gpt.context, 3 * gpt.dim])?;
-    let work = [2.0, 5.0, 0.0].map(|products| Work::Flops(products * product));
-    passes(shapes, name, Box::new(layer), input, work)
+    let pass = |name, products: f64, runs| Pass {
+        name,
+        work: Work::Flops(products * product),
+        runs,
+    };
+    let attention = |products: f64, backward, launches| {
+        let operations = products * product;
+        runs(plan::Work::Attention { operations, backward }, launches)
+    };
+    let read = shapes.bytes(shapes.tokens() * gpt.dim, 2);
+    let delta = runs(plan::Work::Bytes(read), 1);
+    let all = [
+        pass("forward", 2.0, vec![attention(2.0, false, 1)]),
+        pass("I", 5.0, vec![delta, attention(7.0, true, 2)]),
+        pass("W", 0.0, Vec::new()),
+    ];
+    passes(shapes, name, Box::new(layer), input, all)
 }
 
 /// Forward reads a row of each table and writes one row. W adds each row to a row of the token table's
@@ -158,7 +200,7 @@ fn embedding(shapes: Shapes) -> Result<Kernel> {
     let layer = Embedding::new("embedding", gpt.vocab, gpt.context, gpt.dim, 0);
     let numbers = tokens * gpt.dim;
     let forward = shapes.bytes(numbers, 3);
-    let backward = Work::Bytes((numbers * (shapes.place.dtype.bytes() + 8)) as f64);
+    let backward = (numbers * (shapes.place.dtype.bytes() + 8)) as f64;
     let name = format!("embedding: {tokens} x {}", gpt.dim);
     let input = ids(&[shapes.rows, gpt.context], gpt.vocab)?;
     passes(
@@ -166,6 +208,10 @@ fn embedding(shapes: Shapes) -> Result<Kernel> {
         name,
         Box::new(layer),
         input,
-        [forward, Work::Bytes(0.0), backward],
+        [
+            Pass::moving("forward", forward, 1),
+            Pass::moving("I", 0.0, 0),
+            Pass::moving("W", backward, 3),
+        ],
     )
 }

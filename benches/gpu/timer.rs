@@ -10,7 +10,8 @@ pub(crate) const TRAIN: ForwardContext = ForwardContext {
     mode: Mode::Train,
 };
 
-const EVALUATE: ForwardContext = ForwardContext {
+/// The context of a pass that keeps nothing.
+pub(crate) const EVALUATE: ForwardContext = ForwardContext {
     mode: Mode::Evaluate,
     ..TRAIN
 };

@@ -1,10 +1,14 @@
-//! Training with all stages on one GPU.
+//! Training with all stages on one GPU, and with each on a GPU of its own.
 
+use pipewright::stages::devices::probe;
+use pipewright::stages::{Device, Place};
 use serde_json::Value;
 
 use crate::kernels::TOP_FLOPS;
+use crate::predicted::{self, Here};
 use crate::run::Given;
 use crate::sizes::Result;
+use crate::table::{Guess, Table, Unit};
 
 /// The default for how many stages are measured.
 pub(crate) const STAGES: [u32; 3] = [1, 2, 4];
@@ -13,55 +17,82 @@ const WARM_UP: usize = 3;
 /// The rate of dense bf16 products in the data sheet of H100 and H200 (SXM), in operations per second.
 const PEAK: f64 = 989.4e12;
 
-/// Trains with each number of stages, and prints a line for each.
-pub(crate) fn measure(stages: &[u32], json: bool, given: impl Fn(u32) -> Result<Given>) -> Result<()> {
-    let mut first = None;
+/// Trains with each number of stages, and prints a row for each, or a line of JSON. Then each stage has a GPU
+/// of its own, where there are so many.
+pub(crate) fn measure(
+    table: &mut Table<'_>,
+    stages: &[u32],
+    json: bool,
+    here: Option<&Here>,
+    given: impl Fn(u32) -> Result<Given>,
+) -> Result<()> {
+    let kind = here.and_then(|here| here.kind);
     for &ranks in stages {
         let given = given(ranks)?;
-        let said = given.train("1f1b", 1, None)?;
         if json {
-            println!("{said}");
+            table.say(&given.train("1f1b", 1, None)?.to_string())?;
             continue;
         }
-        if first.is_none() {
-            println!("{}", header(&given));
+        // However many stages there are, the GPU has the same work.
+        let step = kind
+            .map(|kind| predicted::step(&given.size, 1, kind))
+            .transpose()?;
+        let what = format!("training: {}, all on {}", counted(ranks), given.places[0].device);
+        row(table, &given, &what, step)?;
+    }
+    if json || here.is_none() {
+        return Ok(());
+    }
+    let gpus = probe().gpus.map_or(0, |gpus| gpus.len());
+    for &ranks in stages.iter().filter(|ranks| **ranks > 1) {
+        let mut given = given(ranks)?;
+        let step = kind
+            .map(|kind| predicted::step(&given.size, ranks, kind))
+            .transpose()?;
+        let what = format!("training: {}, a GPU for each", counted(ranks));
+        if ranks as usize > gpus {
+            let guess = guess(&given, &what, step);
+            table.unmeasured(&guess, &format!("needs {ranks} GPUs"))?;
+            continue;
         }
-        let rate = given.size.targets() as f64 / median(&said["seconds"]);
-        let [full, causal] = given.size.mfu_flops().map(|flops| rate * flops);
-        println!(
-            "{ranks:>6} {rate:>12.0} {:>14.3} {:>8.1}% {:>8.1}% {:>8.1}% {:>10.4}",
-            rate / *first.get_or_insert(rate),
-            100.0 * full / PEAK,
-            100.0 * causal / PEAK,
-            100.0 * full / TOP_FLOPS,
-            last(&said["losses"]),
-        );
+        let dtype = given.places[0].dtype;
+        let place = |index| Place {
+            device: Device::Cuda(index),
+            dtype,
+        };
+        given.places = (0..ranks).map(place).collect();
+        row(table, &given, &what, step)?;
     }
     Ok(())
 }
 
-fn header(given: &Given) -> String {
-    let size = &given.size;
-    format!(
-        "training in {}, {} parameters, {} tokens a step in {} micro-batches, 1f1b, all stages on {}\n\
-         MFU: 6 N + 12 L C T operations a token, causal 6 N + 6 L C T, of {} TFLOP/s; \
-         the last share is the first formula's of {} TFLOP/s\n\
-         {:>6} {:>12} {:>14} {:>9} {:>9} {:>9} {:>10}",
-        given.place.dtype,
-        size.parameters(),
-        size.targets(),
-        size.micro_batches,
-        given.place.device,
-        PEAK / 1e12,
-        TOP_FLOPS / 1e12,
-        "stages",
-        "tokens/s",
-        "of the first",
-        "MFU",
-        "causal",
-        "share",
-        "last loss",
-    )
+fn counted(ranks: u32) -> String {
+    format!("{ranks} stage{}", if ranks == 1 { "" } else { "s" })
+}
+
+/// The guess of a rate, from the seconds of a step.
+fn guess<'a>(given: &Given, what: &'a str, step: Option<f64>) -> Guess<'a> {
+    Guess {
+        what,
+        unit: Unit::Tokens,
+        predicted: step.map(|step| given.size.targets() as f64 / step),
+    }
+}
+
+/// Trains, and prints the rate of the median step.
+fn row(table: &mut Table<'_>, given: &Given, what: &str, step: Option<f64>) -> Result<()> {
+    let said = given.train("1f1b", 1, None)?;
+    let rate = given.size.targets() as f64 / median(&said["seconds"]);
+    // 6 N + 12 L C T operations a token, or 6 N + 6 L C T if the masked half is left out.
+    let [full, causal] = given.size.mfu_flops().map(|flops| rate * flops);
+    let note = format!(
+        "MFU {:.1}%, causal {:.1}%, of a large product's rate {:.1}%, last loss {:.4}",
+        100.0 * full / PEAK,
+        100.0 * causal / PEAK,
+        100.0 * full / TOP_FLOPS,
+        last(&said["losses"]),
+    );
+    table.row(&guess(given, what, step), rate, &note)
 }
 
 fn numbers(value: &Value) -> Vec<f64> {

@@ -56,6 +56,7 @@ pub(crate) use trace::{Record, timeline};
 use std::sync::Arc;
 
 use pipewright_stages::loss::{Loss, Score};
+use pipewright_stages::nvtx::Range;
 use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
@@ -238,6 +239,7 @@ impl<S: Stage> Worker<S> {
             .enumerate()
             .try_for_each(|(index, &action)| {
                 progress.begin(index, run.shown(action));
+                let _range = Range::begin(format_args!("{}", run.shown(action)));
                 caught(|| self.perform(run, action))
                     .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
             });

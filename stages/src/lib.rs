@@ -103,6 +103,7 @@ pub mod models;
 pub mod nccl;
 mod next;
 mod numbers;
+pub mod nvtx;
 pub mod optimizer;
 mod packed;
 mod parameter;

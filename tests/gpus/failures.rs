@@ -8,14 +8,18 @@ use std::thread;
 use std::time::Duration;
 
 use pipewright::Result;
+use pipewright::fabric::World;
 use pipewright::stages::models::Mlp;
 use pipewright::stages::{DType, Device};
 
 use crate::common::{RandomRows, Recipe, recipe_of};
 use crate::emulator::{self, answer, tell};
 use crate::training::{GPU, named, on};
+use crate::worlds::in_processes;
 
-/// Set in the process whose calls fail: how many calls lie between two that are tried.
+/// Set in the process whose calls fail.
+const ALONE: &str = "PIPEWRIGHT_FAILING_ALONE";
+/// How many calls lie between two that are tried.
 const STRIDE: &str = "PIPEWRIGHT_FAILING_STRIDE";
 
 /// How often it is looked for what is left, each 10 ms.
@@ -39,13 +43,41 @@ fn small() -> Recipe {
     recipe_of(model, Arc::new(data), 2)
 }
 
-/// Starts two ranks on two GPUs, trains a step, and ends them. The hash of the weights.
-fn run() -> Result<String> {
-    let places = [GPU, Device::Cuda(1)].map(|device| on(device, DType::F32));
-    let builder = small().builder(named("1f1b", 2)).expect("the sizes fit");
-    let mut pipeline = builder.places(places.into()).launch()?;
-    pipeline.step()?;
-    pipeline.weights_hash()
+/// In how many processes the two ranks are. Several are threads here, with what processes have in common.
+#[derive(Clone, Copy)]
+enum Processes {
+    One,
+    Two,
+}
+
+/// Starts two ranks on two GPUs, trains a step, and ends them. The hash of the weights, or the error, of each
+/// process.
+fn run(processes: Processes) -> Vec<Result<String>> {
+    let train = |world: Option<World>| {
+        let places = [GPU, Device::Cuda(1)].map(|device| on(device, DType::F32));
+        let builder = small().builder(named("1f1b", 2)).expect("the sizes fit");
+        let builder = builder.places(places.into());
+        let builder = match world {
+            Some(world) => builder.world(world),
+            None => builder,
+        };
+        let mut pipeline = builder.launch()?;
+        pipeline.step()?;
+        pipeline.weights_hash()
+    };
+    match processes {
+        Processes::One => vec![train(None)],
+        Processes::Two => in_processes(2, |world| train(Some(world))),
+    }
+}
+
+/// The hash of a run in which nothing fails.
+fn hash(processes: Processes) -> Result<String> {
+    let hashes: Result<Vec<String>> = run(processes).into_iter().collect();
+    let mut hashes = hashes?;
+    hashes.dedup();
+    assert_eq!(hashes.len(), 1, "all processes have the same");
+    Ok(hashes.remove(0))
 }
 
 /// What is there besides `before`, once the threads that have ended have given back all they had.
@@ -61,26 +93,28 @@ fn left_since(before: &str) -> Option<String> {
 }
 
 /// Lets the `n`-th call fail. What is wrong with that, and which call it was. `None` if there are fewer.
-fn with_failure(n: u64, expected: &str) -> Option<(String, Vec<String>)> {
+fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<(String, Vec<String>)> {
     let before = answer("pw_left");
     tell("pw_fail", &format!("any:{n}"));
-    let ended = run();
+    let ended = run(processes);
     let call = answer("pw_failed");
     tell("pw_fail", "");
     if call.is_empty() {
         return None;
     }
     let mut wrong = Vec::new();
-    let told = ended.as_ref().map_or_else(ToString::to_string, Clone::clone);
+    let told = |ended: &Result<String>| ended.as_ref().map_or_else(ToString::to_string, Clone::clone);
+    let told = ended.iter().map(told).collect::<Vec<_>>().join("; ");
     // cuBLASLt has no text of its own for an error.
     let named = told.contains(&format!("let {call} fail")) || told.contains("CUBLAS_STATUS");
-    match ended {
-        Ok(hash) if hash != expected => wrong.push("the numbers are others".to_owned()),
-        Err(_) if !named => wrong.push(format!("the error does not name it: {told}")),
-        _ => {}
+    if ended.iter().flatten().any(|hash| hash != expected) {
+        wrong.push("the numbers are others".to_owned());
+    }
+    if ended.iter().any(Result::is_err) && !named {
+        wrong.push(format!("the error does not name it: {told}"));
     }
     wrong.extend(left_since(&before).map(|left| format!("there are still {left}, not {before}")));
-    match run() {
+    match hash(processes) {
         Ok(hash) if hash == expected => {}
         other => wrong.push(format!("the next run: {other:?}")),
     }
@@ -92,18 +126,29 @@ fn with_failure(n: u64, expected: &str) -> Option<(String, Vec<String>)> {
 
 #[test]
 fn any_call_of_a_step_may_fail() {
+    calls_may_fail(Processes::One, "any_call_of_a_step_may_fail", 37);
+}
+
+/// Which call is the n-th depends on the processes' order too. All are tried in many runs.
+#[test]
+fn any_call_of_a_step_in_two_processes_may_fail() {
+    calls_may_fail(Processes::Two, "any_call_of_a_step_in_two_processes_may_fail", 61);
+}
+
+/// Lets every `stride`-th call of a run fail, in a process where this test is alone.
+fn calls_may_fail(processes: Processes, test: &str, stride: u64) {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return;
     }
-    let Ok(stride) = env::var(STRIDE) else {
-        return in_a_process_of_its_own();
-    };
-    let expected = run().expect("nothing fails");
+    if env::var_os(ALONE).is_none() {
+        return in_a_process_of_its_own(test);
+    }
+    let stride = env::var(STRIDE).map_or(stride, |stride| stride.parse().expect("a number"));
+    let expected = hash(processes).expect("nothing fails");
     assert_eq!(left_since(""), None, "after a run");
-    let stride: u64 = stride.parse().expect("a number");
     // All of them need another stride, 1.
     let (told, wrong): (Vec<_>, Vec<_>) = (0..)
-        .map_while(|index| with_failure(1 + index * stride, &expected))
+        .map_while(|index| with_failure(processes, 1 + index * stride, &expected))
         .unzip();
     println!("{told:#?}");
     assert!(told.len() > 5, "few calls");
@@ -111,10 +156,10 @@ fn any_call_of_a_step_may_fail() {
 }
 
 /// Calls fail in a whole process, so other tests must not be there.
-fn in_a_process_of_its_own() {
+fn in_a_process_of_its_own(test: &str) {
     let output = Command::new(env::current_exe().expect("this program"))
-        .args(["--exact", "failures::any_call_of_a_step_may_fail", "--nocapture"])
-        .env(STRIDE, "37")
+        .args(["--exact", &format!("failures::{test}"), "--nocapture"])
+        .env(ALONE, "1")
         .output()
         .expect("a process");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

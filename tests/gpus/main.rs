@@ -12,6 +12,8 @@ mod mixtral;
 mod plain;
 #[path = "../common/text.rs"]
 mod text;
+#[path = "../common/worlds.rs"]
+mod worlds;
 
 mod convolutions;
 mod failures;

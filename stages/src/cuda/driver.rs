@@ -71,6 +71,11 @@ fn remedy(code: CUresult) -> Option<CudaRemedy> {
 #[derive(Debug)]
 pub(super) struct Stream(CUstream);
 
+// SAFETY: any thread may use CUDA's streams, several at the same time.
+unsafe impl Send for Stream {}
+// SAFETY: as above.
+unsafe impl Sync for Stream {}
+
 impl Stream {
     /// A stream in the thread's current context. It does not wait for the default stream.
     pub(super) fn new() -> Result<Self> {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
@@ -24,7 +24,7 @@ use crate::error::{DeviceError, Error, Left, Result};
 pub(crate) struct Gpu {
     index: u32,
     /// The compute stream.
-    stream: Stream,
+    stream: Arc<Stream>,
     /// The stream for transfers between processes.
     transfers: Stream,
     /// The stream for copies from other devices of this process.
@@ -76,10 +76,10 @@ impl Gpu {
     fn open(index: u32) -> Result<Self> {
         let capability = capability(index)?;
         check_capability(index, capability)?;
-        let stream = Stream::new()?;
+        let stream = Arc::new(Stream::new()?);
         Ok(Self {
             index,
-            shelf: Shelf::new(index)?,
+            shelf: Shelf::new(index, Arc::clone(&stream))?,
             stream,
             transfers: Stream::urgent()?,
             copies: Stream::urgent()?,

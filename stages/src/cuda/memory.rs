@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::driver::{self, Event, Stream};
-use super::shelf::{Home, Kind};
+use super::shelf::{Home, Kind, Shelf};
 use super::{Gpu, Ptr};
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, OutOfMemory, Result, Wanted};
@@ -95,12 +95,16 @@ impl Gpu {
         if let Some(block) = shelf.oldest(kind, stream)? {
             return Ok(block);
         }
-        // Unused blocks of other sizes may free enough.
-        shelf.clear();
-        self.synchronize()?;
-        driver::trim(self.index())?;
-        let at = driver::allocate(kind.1, stream)?.ok_or_else(|| self.out_of_memory(kind.1))?;
-        self.block(at, kind)
+        // Unused blocks of other sizes may free enough, or those of other threads.
+        for clear in [Shelf::clear, Shelf::clear_others] {
+            clear(shelf)?;
+            self.synchronize()?;
+            driver::trim(self.index())?;
+            if let Some(at) = driver::allocate(kind.1, stream)? {
+                return self.block(at, kind);
+            }
+        }
+        Err(self.out_of_memory(kind.1))
     }
 
     fn stream_of(&self, filler: Filler) -> &Stream {
@@ -298,6 +302,14 @@ impl Block {
         match std::mem::take(&mut *self.used_elsewhere.lock()) {
             true => stream.wait(&self.event),
             false => Ok(()),
+        }
+    }
+
+    /// Frees it, in the order of the compute stream of this thread, to which this queue belongs. The work of
+    /// its own thread must be done, and nobody may use it.
+    pub(super) fn free_by(self: Arc<Self>, home: Weak<Home>) {
+        if let Some(mut block) = Arc::into_inner(self) {
+            block.home = home;
         }
     }
 

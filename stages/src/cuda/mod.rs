@@ -30,6 +30,7 @@ mod module;
 mod moved;
 pub(crate) mod nccl;
 mod norm;
+pub(crate) mod nvtx;
 mod optimizer;
 mod pairs;
 mod plan;

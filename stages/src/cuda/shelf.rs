@@ -1,14 +1,16 @@
 //! A thread's unused memory on a device, and which of it is used next.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use cudarc::driver::result::mem_pool;
 use cudarc::driver::sys::CUmemPool_attribute;
+use parking_lot::Mutex;
 
-use super::driver::{self, Stream, failed};
+use super::driver::{self, Event, Stream, failed};
 use super::memory::{Block, Filler};
 use crate::error::Result;
 
@@ -27,11 +29,27 @@ pub(super) type Kind = (Filler, usize);
 /// The queue through which blocks return to their thread.
 pub(super) type Home = ArrayQueue<Arc<Block>>;
 
+/// How long a thread without memory waits for work of another one that used its unused blocks. That work may
+/// wait for this thread, so not for ever.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The pause between two looks.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// The shelves of all threads.
+static ALL: Mutex<Vec<Weak<Blocks>>> = Mutex::new(Vec::new());
+
 /// A thread's unused blocks on a device. Those that transfers or copies fill are kept apart, so that these do
 /// not wait for computing, nor computing for them.
 #[derive(Debug)]
-pub(super) struct Shelf {
-    rows: RefCell<BTreeMap<Kind, Row>>,
+pub(super) struct Shelf(Arc<Blocks>);
+
+#[derive(Debug)]
+struct Blocks {
+    device: u32,
+    /// The thread's compute stream.
+    stream: Arc<Stream>,
+    /// Locked by another thread only when that one has no memory.
+    rows: Mutex<BTreeMap<Kind, Row>>,
     home: Arc<Home>,
 }
 
@@ -45,30 +63,36 @@ struct Row {
 }
 
 impl Shelf {
-    /// An empty shelf. It tells CUDA's own pool to keep all freed memory, so that steps do not allocate from
-    /// the system.
-    pub(super) fn new(index: u32) -> Result<Self> {
-        let pool = driver::pool(index)?;
+    /// An empty shelf of the thread with this compute stream. It tells CUDA's own pool to keep all freed
+    /// memory, so that steps do not allocate from the system.
+    pub(super) fn new(device: u32, stream: Arc<Stream>) -> Result<Self> {
+        let pool = driver::pool(device)?;
         let threshold = CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
         let mut most = u64::MAX;
         // SAFETY: the attribute is of this type.
         unsafe { mem_pool::set_attribute(pool, threshold, std::ptr::from_mut(&mut most).cast()) }
             .map_err(failed("setting up the memory pool"))?;
-        Ok(Self {
-            rows: RefCell::default(),
+        let blocks = Arc::new(Blocks {
+            device,
+            stream,
+            rows: Mutex::default(),
             home: Arc::new(ArrayQueue::new(ON_THE_WAY)),
-        })
+        });
+        let mut all = ALL.lock();
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&blocks));
+        Ok(Self(blocks))
     }
 
     /// The queue through which other threads return blocks.
     pub(super) fn home(&self) -> Weak<Home> {
-        Arc::downgrade(&self.home)
+        Arc::downgrade(&self.0.home)
     }
 
     /// A block that its next user need not wait for.
     pub(super) fn ready(&self, kind: Kind) -> Result<Option<Arc<Block>>> {
-        self.collect();
-        let mut rows = self.rows.borrow_mut();
+        self.0.collect();
+        let mut rows = self.0.rows.lock();
         let Some(row) = rows.get_mut(&kind) else {
             return Ok(None);
         };
@@ -83,15 +107,16 @@ impl Shelf {
 
     /// Whether so many blocks are in use by other streams that the next user should wait for one.
     pub(super) fn is_full(&self, kind: Kind) -> bool {
-        let rows = self.rows.borrow();
+        let rows = self.0.rows.lock();
         rows.get(&kind)
             .is_some_and(|row| row.awaited.len() > MOST_AWAITED)
     }
 
     /// The block that came back first of those that another stream used. The given stream waits for that use.
     pub(super) fn oldest(&self, kind: Kind, stream: &Stream) -> Result<Option<Arc<Block>>> {
-        let mut rows = self.rows.borrow_mut();
+        let mut rows = self.0.rows.lock();
         let oldest = rows.get_mut(&kind).and_then(|row| row.awaited.pop_front());
+        drop(rows);
         oldest
             .map(|block| block.make_wait(stream).map(|()| block))
             .transpose()
@@ -99,20 +124,49 @@ impl Shelf {
 
     /// Keeps a block for later.
     pub(super) fn put(&self, block: Arc<Block>) {
-        let mut rows = self.rows.borrow_mut();
-        let row = rows.entry(block.kind()).or_default();
-        match block.is_used_elsewhere() {
-            false => row.ready.push(block),
-            true => row.awaited.push_back(block),
-        }
+        self.0.put(block);
     }
 
     /// Frees all unused blocks, in the order of the thread's compute stream.
-    pub(super) fn clear(&self) {
+    pub(super) fn clear(&self) -> Result<()> {
+        drop(self.0.take());
+        Ok(())
+    }
+
+    /// Frees the unused blocks of other threads on this device, in the order of this thread's compute stream.
+    /// It waits until the work is done that these have queued so far, or gives up.
+    pub(super) fn clear_others(&self) -> Result<()> {
+        let all: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
+        let is_other = |other: &&Arc<Blocks>| other.device == self.0.device && !Arc::ptr_eq(other, &self.0);
+        all.iter()
+            .filter(is_other)
+            .try_for_each(|other| self.clear_of(other))
+    }
+
+    fn clear_of(&self, other: &Blocks) -> Result<()> {
+        let blocks = other.take();
+        let work = other.is_done_soon();
+        for block in blocks {
+            let is_done = matches!(work, Ok(true)) && matches!(block.is_done(), Ok(true));
+            match is_done {
+                true => block.free_by(self.home()),
+                false => other.put(block),
+            }
+        }
+        work.map(|_| ())
+    }
+}
+
+impl Blocks {
+    /// Takes all unused blocks.
+    fn take(&self) -> Vec<Arc<Block>> {
         self.collect();
-        // Nothing is borrowed while blocks are freed.
-        let rows = std::mem::take(&mut *self.rows.borrow_mut());
-        drop(rows);
+        // Nothing is locked while blocks are freed.
+        let rows = std::mem::take(&mut *self.rows.lock());
+        let all = rows
+            .into_values()
+            .flat_map(|row| row.ready.into_iter().chain(row.awaited));
+        all.collect()
     }
 
     /// Keeps the returned blocks.
@@ -120,5 +174,28 @@ impl Shelf {
         while let Some(block) = self.home.pop() {
             self.put(block);
         }
+    }
+
+    fn put(&self, block: Arc<Block>) {
+        let mut rows = self.rows.lock();
+        let row = rows.entry(block.kind()).or_default();
+        match block.is_used_elsewhere() {
+            false => row.ready.push(block),
+            true => row.awaited.push_back(block),
+        }
+    }
+
+    /// Whether the device is done with all that the thread has queued so far, after a while at most.
+    fn is_done_soon(&self) -> Result<bool> {
+        let event = Event::new(false)?;
+        event.record(&self.stream)?;
+        let since = Instant::now();
+        while !event.is_done()? {
+            if since.elapsed() > PATIENCE {
+                return Ok(false);
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(true)
     }
 }

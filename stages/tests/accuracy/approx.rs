@@ -17,6 +17,14 @@ const HALF_ROUNDING: f64 = 65_536.0;
 /// The kernels' exponential is zero where the result would be smaller than this, `exp(-87.3)`.
 const FLUSH: f64 = 1.3e-38;
 
+/// The bound that holds here, of one for the CPU and one for a GPU.
+pub(crate) fn here([on_cpu, on_gpu]: [f64; 2]) -> f64 {
+    match place().device {
+        Device::Cpu => on_cpu,
+        Device::Cuda(_) => on_gpu,
+    }
+}
+
 /// A number, and the error that computing it in single precision is expected to make.
 ///
 /// Every operation rounds once. It also passes on the errors of its operands, to first order. Errors are

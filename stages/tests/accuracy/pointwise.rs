@@ -4,7 +4,7 @@ use pipewright_stages::layers::{Block, Dropout, Embedding, Flatten, Gelu, GeluFo
 use pipewright_stages::{Init, Layer, chain};
 use proptest::prelude::*;
 
-use super::approx::{Approx, assert_within, stored};
+use super::approx::{Approx, assert_within, here, stored};
 use super::inputs::{Kind, draw, exact, kind, pass, pass_any, set, size, tensor};
 use crate::common::{self, ids};
 
@@ -20,8 +20,9 @@ const SCALED: f64 = 2.0;
 const SIGMOID: f64 = 3.0;
 /// A sigmoid of a polynomial. Largest measured: 1.7.
 const GELU_TANH: f64 = 4.0;
-/// An error function and an exponential. Largest measured: 2.4.
-const GELU_EXACT: f64 = 5.0;
+/// An error function and an exponential. Largest measured: 2.4. On a GPU `erfcf` may err by 4 units in the last
+/// place, so by 8 roundings: with such errors 6.3 was measured on the emulator.
+const GELU_EXACT: [f64; 2] = [5.0, 7.0];
 
 /// Value and derivative of GELU in its tanh form: `x s` with `s = sigmoid(2 u)` and
 /// `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
@@ -114,7 +115,7 @@ fn gelu_and_sigmoid_over_their_range() {
         storing(sigmoid),
     );
     check(
-        GELU_EXACT,
+        here(GELU_EXACT),
         &mut Gelu::new("gelu, exact form", GeluForm::Exact),
         x,
         &ones,
@@ -137,7 +138,7 @@ proptest! {
             [("gelu, tanh form", GeluForm::Tanh), ("gelu, exact form", GeluForm::Exact)]
                 .map(|(name, form)| Gelu::new(name, form));
         check(GELU_TANH, &mut tanh, x.clone(), &dy, storing(gelu_tanh));
-        check(GELU_EXACT, &mut exact, x.clone(), &dy, storing(gelu_exact));
+        check(here(GELU_EXACT), &mut exact, x.clone(), &dy, storing(gelu_exact));
         check(SIGMOID, &mut Sigmoid::new("sigmoid"), x.clone(), &dy, storing(sigmoid));
         check(EXACT, &mut Relu::new("relu"), x, &dy, relu);
     }

@@ -10,6 +10,7 @@ mod common;
 mod emulator;
 #[path = "../common/erfc.rs"]
 mod erfc;
+mod erring;
 mod half;
 mod single;
 

@@ -7,6 +7,7 @@ mod common;
 #[path = "../emulator/mod.rs"]
 mod emulator;
 mod overlap;
+mod unmarked;
 
 use std::sync::Barrier;
 use std::thread;

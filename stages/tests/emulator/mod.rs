@@ -109,7 +109,7 @@ struct Stand {
     needs: &'static [&'static str],
 }
 
-const LIBRARIES: [Stand; 4] = [
+const LIBRARIES: [Stand; 5] = [
     Stand {
         file: "libcuda.so",
         sources: &[
@@ -148,6 +148,11 @@ const LIBRARIES: [Stand; 4] = [
         sources: &["nccl/api.cpp", "nccl/link.cpp", "nccl/transfer.cpp"],
         needs: &["libcuda.so"],
     },
+    Stand {
+        file: "libnvtx_tool.so",
+        sources: &["nvtx/tool.cpp"],
+        needs: &[],
+    },
 ];
 
 macro_rules! sources {
@@ -156,7 +161,7 @@ macro_rules! sources {
 
 /// All source files, included here so that tests need no source tree when they run. The kernels' headers are
 /// read when kernels are compiled.
-const SOURCES: [(&str, &str); 32] = sources![
+const SOURCES: [(&str, &str); 34] = sources![
     "cublaslt/compute.cpp",
     "cublaslt/cublaslt.h",
     "cublaslt/descriptors.cpp",
@@ -180,6 +185,7 @@ const SOURCES: [(&str, &str); 32] = sources![
     "driver/watch.h",
     "kernel/abi.h",
     "kernel/arithmetic.h",
+    "kernel/errors.h",
     "kernel/shim.h",
     "kernel/watch.h",
     "nccl/api.cpp",
@@ -189,6 +195,7 @@ const SOURCES: [(&str, &str); 32] = sources![
     "nvrtc/nvrtc.cpp",
     "nvrtc/rewrite.cpp",
     "nvrtc/rewrite.h",
+    "nvtx/tool.cpp",
 ];
 
 const FLAGS: [&str; 7] = [

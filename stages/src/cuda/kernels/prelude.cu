@@ -79,23 +79,11 @@ template <> inline float rounded<bf16>(float x) { return to_float(to_bf16(x)); }
 
 template <class T> float exp_of(float x);
 template <> inline float exp_of<float>(float x) { return expf(x); }
-template <> inline float exp_of<bf16>(float x) {
-#if defined(PIPEWRIGHT_HOST)
-    return expf(x);
-#else
-    return __expf(x);
-#endif
-}
+template <> inline float exp_of<bf16>(float x) { return __expf(x); }
 
 template <class T> float quotient(float a, float b);
 template <> inline float quotient<float>(float a, float b) { return a / b; }
-template <> inline float quotient<bf16>(float a, float b) {
-#if defined(PIPEWRIGHT_HOST)
-    return a / b;
-#else
-    return __fdividef(a, b);
-#endif
-}
+template <> inline float quotient<bf16>(float a, float b) { return __fdividef(a, b); }
 
 // ---- Loads and stores of eight numbers, 16 bytes at once ----
 

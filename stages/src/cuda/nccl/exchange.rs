@@ -68,7 +68,7 @@ impl Communicator {
             .map(|(_, tensor)| tensor.device_memory())
             .chain(&memory)
         {
-            memory.used_on(stream)?;
+            self.marked(stream, memory.used_on(stream))?;
         }
         let tensors = memory.into_iter().zip(taken);
         let tensors = tensors.map(|(memory, (_, count))| Tensor::in_memory(memory, DType::F32, &[*count]));

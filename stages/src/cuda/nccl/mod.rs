@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::nccl::sys::{self, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
+use super::driver::Stream;
 use super::{Gpu, Library};
 use crate::device::{DType, Device};
 use crate::error::{DeviceError, Error, NcclError, Result};
@@ -205,7 +206,7 @@ impl Communicator {
             unsafe { sys::ncclSend(at, count, numbers(dtype), to as i32, raw, stream.raw().cast()) }
         })?;
         self.handle.succeeded(&format!("sending to member {to}"), code)?;
-        memory.used_on(stream)
+        self.marked(stream, memory.used_on(stream))
     }
 
     /// Queues the receipt of numbers from another member. Returns a tensor on this member's GPU, marked as
@@ -225,8 +226,18 @@ impl Communicator {
         })?;
         self.handle
             .succeeded(&format!("receiving from member {from}"), code)?;
-        memory.filled_by(stream)?;
+        self.marked(stream, memory.filled_by(stream))?;
         Ok(Tensor::in_memory(memory, dtype, dims))
+    }
+
+    /// The result of marking memory whose transfer is queued on this stream. Without the mark nobody would
+    /// wait for the transfer before the memory is used again. So if marking failed, the transfers end here.
+    fn marked(&self, stream: &Stream, marked: Result<()>) -> Result<()> {
+        marked.inspect_err(|_| {
+            self.handle.abort();
+            // If this fails too, the device has failed, and the next call reports it.
+            let _ = stream.synchronize();
+        })
     }
 
     fn check_here(&self, tensor: &Tensor) -> Result<()> {

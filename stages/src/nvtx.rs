@@ -1,0 +1,3 @@
+//! Ranges of time for NVIDIA's profilers.
+
+pub use crate::cuda::nvtx::Range;

@@ -1,0 +1,28 @@
+//! The tests again, with functions of CUDA that err as its documentation allows.
+
+use std::env;
+use std::process::Command;
+
+use crate::emulator::{self, Cuda};
+
+/// How functions of the emulator err.
+const ERRORS: &str = "PIPEWRIGHT_EMULATOR_ERRORS";
+
+/// The tests of kernels that call such functions.
+const TESTS: [&str; 6] = ["adapter", "attention", "experts", "gated", "loss", "pointwise"];
+
+#[test]
+fn bounds_hold_where_functions_err_as_far_as_is_documented() {
+    if env::var_os(ERRORS).is_some() || !matches!(emulator::start(), Cuda::Emulated(_)) {
+        return;
+    }
+    for errors in ["up", "down", "7"] {
+        let output = Command::new(env::current_exe().expect("this program"))
+            .args(TESTS)
+            .env(ERRORS, errors)
+            .output()
+            .expect("a process");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "errors {errors}: {text}");
+    }
+}
