@@ -22,6 +22,8 @@ pub(crate) const CLIP: f64 = 0.5;
 pub(crate) enum End {
     /// With the bits of a run without faults.
     SameBits,
+    /// With weights that were stale on the way, and in the end are the same in all replicas.
+    Settled,
     /// With the error of a fault.
     RightError,
 }

@@ -14,6 +14,7 @@ mod judge;
 mod links;
 mod order;
 mod programs;
+mod settled;
 mod stages;
 mod stalls;
 mod state;
@@ -95,6 +96,10 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         Ok(())
     });
     let ends = ends.into_inner().expect("no panic inside");
+    assert!(
+        seeds() < SEEDS || ends.contains_key("all: Settled"),
+        "no weights were stale"
+    );
     println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");
     let seen = |kind: &&str| ends.keys().any(|seen| seen.starts_with(kind));
     let unseen: Vec<_> = Fault::KINDS.into_iter().filter(|kind| !seen(kind)).collect();
