@@ -13,6 +13,7 @@ mod here;
 mod judge;
 mod links;
 mod order;
+mod processes;
 mod programs;
 mod settled;
 mod stages;
@@ -120,6 +121,29 @@ fn ends_keep_their_promises_in_every_program() {
 }
 
 #[test]
+fn processes_that_die_are_replaced_and_the_bits_stay_the_same() {
+    if let Some(seed) = asked("PIPEWRIGHT_PROCESSES") {
+        let story = processes::Story::of(seed);
+        let (end, timeline) = processes::run(&story).unwrap_or_else(|bug| panic!("{bug}"));
+        println!("{timeline}\nseed {seed}: {end:?}");
+        return;
+    }
+    let ends = Mutex::new(BTreeMap::<String, u64>::new());
+    run_all(seeds(), |seed| {
+        let (end, timeline) = processes::run(&processes::Story::of(seed))?;
+        let end = format!("{} deaths: {end:?}", timeline.deaths().count());
+        *ends.lock().expect("no panic inside").entry(end).or_default() += 1;
+        Ok(())
+    });
+    let ends = ends.into_inner().expect("no panic inside");
+    println!("how many runs of several processes ended in which way: {ends:#?}");
+    assert!(
+        seeds() < SEEDS || ends.contains_key("2 deaths: SameBits"),
+        "no run has survived two deaths"
+    );
+}
+
+#[test]
 fn a_pipeline_needs_the_ends_of_all_its_ranks() {
     let story = Story::of(0);
     let world = World::new(100, 0, story.weather, Vec::new());
@@ -138,7 +162,9 @@ fn a_seed_has_one_timeline() {
     for seed in 0..20 {
         let train = || trial::run(&Story::of(seed)).map(|(_, timeline)| timeline.to_string());
         let program = || programs::run(seed).map(|timeline| timeline.to_string());
-        for run in [&train as &dyn Fn() -> _, &program] {
+        let several =
+            || processes::run(&processes::Story::of(seed)).map(|(_, timeline)| timeline.to_string());
+        for run in [&train as &dyn Fn() -> _, &program, &several] {
             let [first, second] = [0, 1].map(|_| run().unwrap_or_else(|bug| panic!("{bug}")));
             assert!(first == second, "seed {seed} has two timelines");
         }

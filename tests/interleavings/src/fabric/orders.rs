@@ -70,12 +70,6 @@ fn two_ranks_do_not_wait_for_room_in_each_others_inbox() {
 
 #[test]
 fn whoever_polls_for_several_and_listens_misses_none() {
-    fn sender(mut end: End<u32>) {
-        let wire = end.rank().0;
-        sends_to(&mut end, 0, FIRST, wire);
-        // It stays until the receiver has all: that one stops.
-        let _ = end.wait(WorldRank(0), SECOND);
-    }
     every_order_of(
         8,
         2,
@@ -88,13 +82,25 @@ fn whoever_polls_for_several_and_listens_misses_none() {
                         let wire = end.poll(WorldRank(*peer), FIRST).expect("nobody stops yet");
                         wire.inspect(|wire| assert_eq!(wire, peer)).is_none()
                     });
+                    if before == 2 && missing == [2] {
+                        sends_to(&mut end, 2, SECOND, 0);
+                    }
                     if missing.len() == before {
                         end.listen().expect("nobody stops yet");
                     }
                 }
             },
-            sender,
-            sender,
+            |mut end| {
+                sends_to(&mut end, 0, FIRST, 1);
+                // It stays until the receiver has all: that one stops.
+                let _ = end.wait(WorldRank(0), SECOND);
+            },
+            |mut end| {
+                // Nothing comes from here before the receiver has found what rank 1 has sent.
+                takes_from(&mut end, 0, SECOND);
+                sends_to(&mut end, 0, FIRST, 2);
+                let _ = end.wait(WorldRank(0), SECOND);
+            },
         ],
     );
 }

@@ -78,7 +78,31 @@ fn a_later_attempt_begins_without_the_stops_of_the_one_before() {
                 again(&mut end, 1);
                 end.send(WorldRank(0), TAG, 7).expect("nobody stops");
                 assert_eq!(end.wait(WorldRank(0), TAG).expect("nobody stops before"), 8);
-                // Rank 0 has to be there as long as its wire is.
+            },
+        ],
+    );
+}
+
+/// A rank may stop between two calls. It has then stopped in the next one too.
+#[test]
+fn a_later_call_of_the_same_attempt_forgets_no_stop() {
+    every_order_of(
+        16,
+        3,
+        [
+            |mut end| {
+                end.begin(call(0)).expect("nobody has stopped");
+                let polled = end.poll(WorldRank(1), TAG);
+                assert!(gone(polled).is_none_or(|rank| rank == 1));
+                let next = Call { number: 2, ..call(0) };
+                end.begin(next).expect("it says nothing of stops");
+                assert_eq!(gone(end.wait(WorldRank(1), TAG)), Some(1));
+            },
+            |mut end| {
+                end.begin(call(0)).expect("nobody has stopped");
+                end.stop();
+                // It stays, and so does its other news.
+                end.begin(call(1)).expect("a later attempt has no past");
                 let _ = end.listen();
             },
         ],
@@ -100,13 +124,14 @@ fn a_stop_of_a_later_attempt_is_not_forgotten_with_an_earlier_one() {
                     again(&mut end, attempt);
                 }
                 assert_eq!(end.wait(WorldRank(1), TAG).expect("nobody stops"), 7);
+                end.send(WorldRank(1), TAG, 8).expect("rank 1 waits for it");
             },
             |mut end| {
                 end.begin(call(0)).expect("nobody has stopped");
                 again(&mut end, 1);
                 again(&mut end, 2);
                 end.send(WorldRank(0), TAG, 7).expect("nobody stops");
-                let _ = end.listen();
+                assert_eq!(end.wait(WorldRank(0), TAG).expect("nobody stops before"), 8);
             },
         ],
     );
@@ -130,12 +155,13 @@ fn a_rank_that_stops_late_remembers_the_stop_of_an_attempt_to_come() {
                 }
                 again(&mut end, 2);
                 assert_eq!(end.wait(WorldRank(1), TAG).expect("nobody stops"), 7);
+                end.send(WorldRank(1), TAG, 8).expect("rank 1 waits for it");
             },
             |mut end| {
                 end.begin(call(1)).expect("nobody has stopped in it");
                 again(&mut end, 2);
                 end.send(WorldRank(0), TAG, 7).expect("nobody stops");
-                let _ = end.listen();
+                assert_eq!(end.wait(WorldRank(0), TAG).expect("nobody stops before"), 8);
             },
         ],
     );
