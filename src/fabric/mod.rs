@@ -9,6 +9,7 @@ mod end;
 mod feed;
 mod inbox;
 mod joined;
+mod lines;
 mod links;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -29,6 +30,7 @@ pub use collective::{Gathered, all_gather};
 pub use end::End;
 pub use inbox::NO_LIMIT;
 pub use joined::{ends, ends_by_nccl};
+pub use lines::{FromProcess, OwnLines};
 pub use links::{Links, Load, Parcel, connect_by};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiMembership;

@@ -14,7 +14,7 @@ use super::progress::WaitsFor;
 use super::reduction::{Reach, slices_of};
 use super::served::Served;
 use super::server::{Rule, Server};
-use crate::error::Result;
+use crate::error::{Result, caught};
 use crate::id::{StageId, WorldRank};
 
 impl<S: Stage> Worker<S> {
@@ -111,11 +111,20 @@ impl<S: Stage> Worker<S> {
     /// newest weights and all of the optimizer's state, and nothing is stale.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`].
+    /// [`crate::Error::PeerGone`], and those of updates: at the rank's last action, as if all were a part of it.
     pub(crate) fn settle(&mut self) -> Result<Settled> {
         if self.server.is_none() {
             return Ok(Settled::default());
         }
+        let (replica, rank) = (self.shown_replica(), self.rank);
+        caught(|| self.come_together()).map_err(|error| {
+            let last = self.schedule.actions(rank).iter().enumerate().next_back();
+            let (index, action) = last.expect("lowering ends each rank with a step");
+            error.at_action(replica, rank, index, action)
+        })
+    }
+
+    fn come_together(&mut self) -> Result<Settled> {
         let all = self.with_server(|server, _| Ok(server.all()))?;
         self.take_weights_of(all)?;
         let server = self.server.take().expect("it was there");

@@ -4,8 +4,9 @@
 //! buffer remembers its pool. A buffer that is dropped on another thread, such as a wire sent to another
 //! rank, goes back to its pool through a lock-free queue.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+mod home;
+mod shelves;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Weak};
 use std::thread::LocalKey;
@@ -13,12 +14,17 @@ use std::thread::LocalKey;
 use aligned_vec::AVec;
 use crossbeam_queue::ArrayQueue;
 use half::bf16;
+use home::drop_block;
+pub(crate) use shelves::Shelves;
 
 use crate::error::OutOfMemory;
 
-/// How many buffers can wait in a thread's queue of returned buffers. One more is freed. A step returns a few
-/// for each micro-batch.
-const ON_THE_WAY: usize = 4096;
+/// Memory for numbers. They start at a cache line, so that reads and writes of whole registers never touch two
+/// lines.
+type Block<T> = home::Block<AVec<T>>;
+
+/// One thread's unused memory.
+pub(crate) type Pool<T> = home::Pool<AVec<T>>;
 
 /// Numbers in memory. Clones share them, and writing to shared numbers copies them first. The last owner
 /// returns the memory to its pool.
@@ -55,79 +61,6 @@ impl Number for u32 {
     }
 }
 
-struct Block<T> {
-    /// They start at a cache line, so that reads and writes of whole registers never touch two lines.
-    numbers: AVec<T>,
-    /// The queue through which the block returns to its pool.
-    home: Weak<Home<T>>,
-}
-
-type Home<T> = ArrayQueue<Arc<Block<T>>>;
-
-/// Unused values of one thread, by size.
-pub(crate) struct Shelves<V>(RefCell<BTreeMap<usize, Vec<V>>>);
-
-impl<V> Shelves<V> {
-    /// Empty shelves.
-    pub(crate) const fn new() -> Self {
-        Self(RefCell::new(BTreeMap::new()))
-    }
-
-    /// The value of this size that was put there last.
-    pub(crate) fn take(&self, size: usize) -> Option<V> {
-        self.0.borrow_mut().get_mut(&size)?.pop()
-    }
-
-    /// Puts a value of this size there.
-    pub(crate) fn put(&self, size: usize, what: V) {
-        self.0.borrow_mut().entry(size).or_default().push(what);
-    }
-}
-
-/// One thread's unused blocks.
-pub(crate) struct Pool<T> {
-    /// By length.
-    shelves: Shelves<Arc<Block<T>>>,
-    /// Blocks that other threads have dropped. Only the pool keeps the queue alive, so a block that returns
-    /// after the thread has ended is freed.
-    home: OnceCell<Arc<Home<T>>>,
-}
-
-impl<T: Number> Pool<T> {
-    const fn new() -> Self {
-        Self {
-            shelves: Shelves::new(),
-            home: OnceCell::new(),
-        }
-    }
-
-    /// `None` if there is too little memory.
-    fn take(&self, count: usize) -> Option<Arc<Block<T>>> {
-        let home = self.home.get_or_init(|| Arc::new(ArrayQueue::new(ON_THE_WAY)));
-        self.shelves.take(count).or_else(|| {
-            while let Some(block) = home.pop() {
-                self.put(block);
-            }
-            self.shelves.take(count).or_else(|| {
-                Some(Arc::new(Block {
-                    numbers: allocate(count)?,
-                    home: Arc::downgrade(home),
-                }))
-            })
-        })
-    }
-
-    fn put(&self, block: Arc<Block<T>>) {
-        self.shelves.put(block.numbers.len(), block);
-    }
-
-    fn owns(&self, block: &Block<T>) -> bool {
-        self.home
-            .get()
-            .is_some_and(|home| Arc::as_ptr(home) == block.home.as_ptr())
-    }
-}
-
 /// `count` numbers, all 0. They start at a cache line, like all operands of products. `None` if there is too
 /// little memory.
 pub(crate) fn allocate<T: Copy + Default>(count: usize) -> Option<AVec<T>> {
@@ -142,7 +75,7 @@ impl<T: Number> Buffer<T> {
     /// little memory.
     pub(crate) fn try_pooled(count: usize) -> Option<Self> {
         T::pool()
-            .with(|pool| pool.take(count))
+            .with(|pool| pool.take(count, || allocate(count)))
             .map(|block| Self(Some(block)))
     }
 
@@ -174,18 +107,11 @@ impl<T: Number> From<&[T]> for Buffer<T> {
 
 impl<T: Number> Drop for Buffer<T> {
     fn drop(&mut self) {
-        // If two threads drop a block at the same moment, neither may see itself as the last owner. Then the
-        // block is freed instead of returned.
-        let Some(block) = self.0.take().filter(|block| Arc::strong_count(block) == 1) else {
-            return;
-        };
+        let mut block = self.0.take();
+        let mut give = |own: Option<&Pool<T>>| block.take().map(|block| drop_block(block, own));
         // While a thread ends, its pool may be gone already.
-        let own = T::pool().try_with(|pool| pool.owns(&block)).unwrap_or(false);
-        if own {
-            T::pool().with(|pool| pool.put(block));
-        } else if let Some(home) = block.home.upgrade() {
-            // If the queue is full, the block is freed.
-            let _ = home.push(block);
+        if T::pool().try_with(|pool| give(Some(pool))).is_err() {
+            give(None);
         }
     }
 }
@@ -194,7 +120,7 @@ impl<T: Number> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.block().numbers
+        &self.block().memory
     }
 }
 
@@ -204,6 +130,6 @@ impl<T: Number> DerefMut for Buffer<T> {
             *self = Self::from(&self[..]);
         }
         let block = self.0.as_mut().and_then(Arc::get_mut);
-        &mut block.expect("the block has no other owner now").numbers
+        &mut block.expect("the block has no other owner now").memory
     }
 }

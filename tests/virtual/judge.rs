@@ -9,7 +9,7 @@ use pipewright::stages::optimizer::LearningRate;
 
 use crate::common::Plain;
 use crate::faults::Fault;
-use crate::stages::{Numbers, Updates};
+use crate::stages::{Model, Numbers, Updates};
 use crate::story::Story;
 use crate::timeline::Timeline;
 
@@ -22,6 +22,8 @@ pub(crate) const CLIP: f64 = 0.5;
 pub(crate) enum End {
     /// With the bits of a run without faults.
     SameBits,
+    /// With weights that were stale on the way, and in the end are the same in all replicas.
+    Settled,
     /// With the error of a fault.
     RightError,
 }
@@ -73,16 +75,11 @@ fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
 }
 
 /// The hash of the weights after so many steps of a plain loop.
-pub(crate) fn expected_hash(story: &Story, steps: u64) -> String {
-    let mut plain = Plain::new(
-        story.model.whole(),
-        Arc::new(Updates::default()),
-        RATE,
-        Some(CLIP),
-    );
+pub(crate) fn expected_hash(model: Model, micro_batches: u32, steps: u64) -> String {
+    let mut plain = Plain::new(model.whole(), Arc::new(Updates::default()), RATE, Some(CLIP));
     for step in 0..steps {
         let loss = &mut MeanSquaredError::default();
-        plain.step(&Numbers::default(), step, story.micro_batches, loss);
+        plain.step(&Numbers::default(), step, micro_batches, loss);
     }
     plain.hash()
 }

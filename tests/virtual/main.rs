@@ -13,7 +13,9 @@ mod here;
 mod judge;
 mod links;
 mod order;
+mod processes;
 mod programs;
+mod settled;
 mod stages;
 mod stalls;
 mod state;
@@ -95,6 +97,10 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         Ok(())
     });
     let ends = ends.into_inner().expect("no panic inside");
+    assert!(
+        seeds() < SEEDS || ends.contains_key("all: Settled"),
+        "no weights were stale"
+    );
     println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");
     let seen = |kind: &&str| ends.keys().any(|seen| seen.starts_with(kind));
     let unseen: Vec<_> = Fault::KINDS.into_iter().filter(|kind| !seen(kind)).collect();
@@ -112,6 +118,29 @@ fn ends_keep_their_promises_in_every_program() {
         return;
     }
     run_all(PROGRAMS * seeds(), |seed| programs::run(seed).map(drop));
+}
+
+#[test]
+fn processes_that_die_are_replaced_and_the_bits_stay_the_same() {
+    if let Some(seed) = asked("PIPEWRIGHT_PROCESSES") {
+        let story = processes::Story::of(seed);
+        let (end, timeline) = processes::run(&story).unwrap_or_else(|bug| panic!("{bug}"));
+        println!("{timeline}\nseed {seed}: {end:?}");
+        return;
+    }
+    let ends = Mutex::new(BTreeMap::<String, u64>::new());
+    run_all(seeds(), |seed| {
+        let (end, timeline) = processes::run(&processes::Story::of(seed))?;
+        let end = format!("{} deaths: {end:?}", timeline.deaths().count());
+        *ends.lock().expect("no panic inside").entry(end).or_default() += 1;
+        Ok(())
+    });
+    let ends = ends.into_inner().expect("no panic inside");
+    println!("how many runs of several processes ended in which way: {ends:#?}");
+    assert!(
+        seeds() < SEEDS || ends.contains_key("2 deaths: SameBits"),
+        "no run has survived two deaths"
+    );
 }
 
 #[test]
@@ -133,7 +162,9 @@ fn a_seed_has_one_timeline() {
     for seed in 0..20 {
         let train = || trial::run(&Story::of(seed)).map(|(_, timeline)| timeline.to_string());
         let program = || programs::run(seed).map(|timeline| timeline.to_string());
-        for run in [&train as &dyn Fn() -> _, &program] {
+        let several =
+            || processes::run(&processes::Story::of(seed)).map(|(_, timeline)| timeline.to_string());
+        for run in [&train as &dyn Fn() -> _, &program, &several] {
             let [first, second] = [0, 1].map(|_| run().unwrap_or_else(|bug| panic!("{bug}")));
             assert!(first == second, "seed {seed} has two timelines");
         }

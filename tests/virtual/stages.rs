@@ -118,6 +118,9 @@ impl Layer for Mix {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.pass(FORWARD, ctx)?;
+        if ctx.mode == Mode::Evaluate {
+            here::with(|world, _| world.settled.evaluates(self.index, &self.weight.value));
+        }
         let (x, shares) = (input.f32(), self.shares());
         let y = (0..WIDTH).map(|at| x[at] + shares[at] * x[(at + 1) % WIDTH]);
         let output = Tensor::from_vec(&[WIDTH], y.collect())?;
@@ -229,11 +232,14 @@ impl Optimizer for Updates {
             .name()
             .split('.')
             .nth(1)
-            .and_then(|layer| layer.parse().ok());
+            .and_then(|layer| layer.parse().ok())
+            .unwrap_or_default();
+        let step = update.step - 1;
+        here::with(|world, rank| world.settled.updates(rank, layer, step));
         here::pass(Pass {
             what: "update",
-            layer: layer.unwrap_or_default(),
-            step: update.step - 1,
+            layer,
+            step,
             micro_batch: 0,
             trains: true,
         })?;

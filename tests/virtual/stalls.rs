@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pipewright::id::WorldRank;
+use pipewright::pipeline::SyncMode;
 use pipewright::situation::{Root, Stall};
 
 use crate::faults::Fault;
@@ -77,6 +78,7 @@ fn story(times: u64, faults: &[Fault]) -> Story {
         micro_batches: 4,
         replicas: 1,
         sharded: false,
+        sync: SyncMode::Reduce,
         model: Model {
             layers: 3,
             tied: false,

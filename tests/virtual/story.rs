@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use pipewright::pipeline::SyncMode;
 use pipewright::schedule::Schedule;
 
 use crate::draw::Draw;
@@ -20,6 +21,7 @@ pub(crate) struct Story {
     pub(crate) micro_batches: u32,
     pub(crate) replicas: u32,
     pub(crate) sharded: bool,
+    pub(crate) sync: SyncMode,
     pub(crate) model: Model,
     /// How often a rank may be built again in a step.
     pub(crate) restarts: u32,
@@ -64,16 +66,21 @@ impl Story {
             2..=8 => *draw.one_of(&[1, 1, 2, 3, 4]),
             _ => 1,
         };
+        let sync = match replicas {
+            1 => SyncMode::Reduce,
+            _ => sync(draw),
+        };
+        let is_stale = staleness(sync) > 0;
         let model = Model {
             layers: order.stages(ranks),
-            tied: draw.chance(300),
+            tied: draw.chance(300) && !is_stale,
             large: ranks <= 4 && draw.chance(80),
         };
         let world = (ranks * replicas) as usize;
         let micro_batches = draw.within(1, 8) as u32;
         // Few: a rank pauses before it is built again.
-        let restarts = *draw.one_of(&[0, 1, 2, 2]);
-        let deeds = deeds(draw, ranks);
+        let restarts = if is_stale { 0 } else { *draw.one_of(&[0, 1, 2, 2]) };
+        let deeds = deeds(draw, ranks, staleness(sync));
         let steps = deeds.iter().filter(|deed| **deed == Deed::Step).count() as u64;
         let faults = (0..draw.below(5))
             .map(|_| fault(draw, world, model.layers, steps, micro_batches))
@@ -85,6 +92,7 @@ impl Story {
             micro_batches,
             replicas,
             sharded: replicas > 1 && draw.chance(500),
+            sync,
             model,
             restarts,
             snapshots: NonZeroU32::new(draw.within(1, 3) as u32).expect("it is 1 at least"),
@@ -98,17 +106,43 @@ impl Story {
         self.order.schedule(self.ranks, self.micro_batches)
     }
 
+    /// Of how many steps updates may be missing.
+    pub(crate) fn staleness(&self) -> u32 {
+        staleness(self.sync)
+    }
+
     /// The number of ranks of all replicas.
     pub(crate) fn world(&self) -> usize {
         (self.ranks * self.replicas) as usize
     }
 }
 
-fn deeds(draw: &mut Draw, ranks: u32) -> Vec<Deed> {
+/// How several replicas come to the same weights.
+fn sync(draw: &mut Draw) -> SyncMode {
+    match draw.below(10) {
+        0..5 => SyncMode::Reduce,
+        5 => SyncMode::Server { max_staleness: 0 },
+        _ => SyncMode::Server {
+            max_staleness: draw.within(1, 3) as u32,
+        },
+    }
+}
+
+fn staleness(sync: SyncMode) -> u32 {
+    match sync {
+        SyncMode::Reduce => 0,
+        SyncMode::Server { max_staleness } => max_staleness,
+    }
+}
+
+fn deeds(draw: &mut Draw, ranks: u32, staleness: u32) -> Vec<Deed> {
     // Those of the first replica write.
     let mut deeds = Vec::new();
     for _ in 0..draw.within(2, 4) {
         deeds.push(Deed::Step);
+        // All else brings the replicas together: only later steps may be stale.
+        let more = draw.below(u64::from(2 * staleness) + 1);
+        deeds.extend((0..more).map(|_| Deed::Step));
         match draw.below(13) {
             0 => deeds.push(Deed::Evaluate),
             1 => deeds.push(Deed::Save),

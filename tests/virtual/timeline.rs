@@ -34,6 +34,8 @@ pub(crate) enum What {
     /// A frame of a link came a second time.
     Again(usize),
     Fault(Fault),
+    /// Of a process, which is its rank.
+    Dies,
     Says(String),
 }
 
@@ -59,10 +61,16 @@ impl Timeline {
         })
     }
 
+    /// The processes that have died.
+    pub(crate) fn deaths(&self) -> impl Iterator<Item = usize> {
+        let dies = self.0.iter().filter(|entry| matches!(entry.what, What::Dies));
+        dies.filter_map(|entry| entry.rank)
+    }
+
     /// The last lines, and all faults before them.
     pub(crate) fn end(&self, lines: usize) -> String {
         let start = self.0.len().saturating_sub(lines);
-        let is_fault = |entry: &&Entry| matches!(entry.what, What::Fault(_));
+        let is_fault = |entry: &&Entry| matches!(entry.what, What::Fault(_) | What::Dies);
         let faults = self.0[..start].iter().filter(is_fault);
         let shown = faults.chain(&self.0[start..]);
         shown.map(|entry| format!("{entry}\n")).collect()
@@ -96,6 +104,7 @@ impl fmt::Display for What {
             Self::Lost(to, load) => write!(f, "-> {to}  lost on the way: {}", Shown(*load)),
             Self::Again(from) => write!(f, "<- {from}  the same once more, dropped by the link"),
             Self::Fault(fault) => write!(f, "*** {fault}"),
+            Self::Dies => write!(f, "*** dies with its process"),
             Self::Says(text) => write!(f, "{text}"),
         }
     }

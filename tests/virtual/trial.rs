@@ -28,6 +28,10 @@ struct Trial<'a> {
     folder: &'a Path,
     /// The newest checkpoint.
     saved: Option<PathBuf>,
+    /// The first step since a checkpoint was loaded.
+    first: u64,
+    /// The step with an infinite loss, which is not an update.
+    spoilt: Option<u64>,
 }
 
 /// Runs the story. Returns how it ended, and what happened.
@@ -40,6 +44,8 @@ pub(crate) fn run(story: &Story) -> std::result::Result<(End, Timeline), Box<Bug
         told: Told::default(),
         folder: folder.path(),
         saved: None,
+        first: 0,
+        spoilt: None,
     };
     let mut pipeline = builder(story, &trial.world, &trial.data, &trial.told).launch();
     let judged = match &mut pipeline {
@@ -85,6 +91,7 @@ pub(crate) fn builder(
         .clip(CLIP)
         .replicas(story.replicas)
         .sharded(story.sharded)
+        .sync(story.sync)
         .restarts(story.restarts, story.snapshots)
         .on_stall(told.listener())
         .stall_limit(None)
@@ -98,6 +105,7 @@ impl Trial<'_> {
     fn live(&mut self, pipeline: &mut Pipeline<Sequential>) -> std::result::Result<End, Why> {
         for (number, deed) in self.story.deeds.iter().enumerate() {
             self.world.say(format!("--- {deed:?}"));
+            self.world.settled.weights_change();
             let path = self.folder.join(number.to_string());
             if let Err(error) = self.act(pipeline, *deed, path)? {
                 if pipeline.step().is_ok() {
@@ -106,13 +114,87 @@ impl Trial<'_> {
                 return judge::error(self.story, &self.world.timeline(), &error);
             }
         }
-        let hash = pipeline.weights_hash();
-        let hash = hash.map_err(|error| format!("no hash after all deeds: {error}"))?;
-        let expected = judge::expected_hash(self.story, pipeline.next_step());
+        let hash = match pipeline.weights_hash() {
+            // No plain loop has these weights. But a seed always has the same ones, as its timeline says.
+            Ok(hash) if self.story.staleness() > 0 => {
+                self.world.say(format!("weights {hash}"));
+                return self.judge_stale(pipeline);
+            }
+            Ok(hash) => hash,
+            // The replicas come together, and a rank makes an update that fails.
+            Err(error) if self.story.staleness() > 0 => {
+                return judge::error(self.story, &self.world.timeline(), &error);
+            }
+            Err(error) => return Err(format!("no hash after all deeds: {error}")),
+        };
+        let expected = judge::expected_hash(self.story.model, self.story.micro_batches, pipeline.next_step());
         match hash == expected {
             true => judge::success(self.story, &self.world.timeline()),
             false => Err(format!("other weights: {hash}, and not {expected}")),
         }
+    }
+
+    /// Judges a run whose weights may have been stale.
+    fn judge_stale(&mut self, pipeline: &mut Pipeline<Sequential>) -> std::result::Result<End, Why> {
+        let most = self.story.staleness();
+        let seen = pipeline
+            .staleness()
+            .ok_or("nobody says how stale the weights were")?;
+        if seen.largest > most {
+            return Err(format!("{seen}, and {most} is the most"));
+        }
+        self.world.settled.weights_change();
+        // Each replica evaluates at least two.
+        if let Err(error) = pipeline.evaluate(Arc::new(Numbers::default()), 2 * self.story.replicas) {
+            return judge::error(self.story, &self.world.timeline(), &error);
+        }
+        let last = self.spoilt.unwrap_or_else(|| pipeline.next_step());
+        self.world
+            .settled
+            .judge(self.story.model.layers, self.first..last)?;
+        match seen.largest {
+            0 => judge::success(self.story, &self.world.timeline()),
+            _ => judge::success(self.story, &self.world.timeline()).map(|_| End::Settled),
+        }
+    }
+
+    /// Runs a step. Its weights must not be staler than they may be.
+    fn step(&self, pipeline: &mut Pipeline<Sequential>) -> std::result::Result<Result<()>, Why> {
+        let most = self.story.staleness();
+        Ok(match pipeline.step() {
+            Ok(report) if report.staleness() > most => {
+                return Err(format!(
+                    "weights {} steps old, and {most} is the most",
+                    report.staleness()
+                ));
+            }
+            Ok(report) if report.loss_step + u64::from(most) < report.step => {
+                return Err(format!(
+                    "after step {}, the loss of step {}",
+                    report.step, report.loss_step
+                ));
+            }
+            report => report.map(drop),
+        })
+    }
+
+    /// Runs a step whose loss is infinite. All must be told, at the latest when the replicas come together.
+    fn spoil(&mut self, pipeline: &mut Pipeline<Sequential>) -> std::result::Result<Result<()>, Why> {
+        let step = pipeline.next_step();
+        self.data.spoil(step);
+        self.spoilt = Some(step);
+        let told = match pipeline.step() {
+            Ok(_) if self.story.staleness() > 0 => pipeline.weights_hash().map(drop),
+            report => report.map(drop),
+        };
+        Ok(match told {
+            Ok(()) => return Err("nobody was told of an infinite loss".to_owned()),
+            Err(Error::NotFinite { step: of, .. }) if of != step => {
+                return Err(format!("an infinite loss in step {of}, and not in step {step}"));
+            }
+            Err(Error::NotFinite { .. }) => Ok(()),
+            Err(error) => Err(error),
+        })
     }
 
     /// Does one deed. What it should report is no error.
@@ -123,25 +205,27 @@ impl Trial<'_> {
         path: PathBuf,
     ) -> std::result::Result<Result<()>, Why> {
         Ok(match deed {
-            Deed::Step => pipeline.step().map(drop),
+            Deed::Step => self.step(pipeline)?,
             Deed::Evaluate => pipeline.evaluate(Arc::new(Numbers::default()), 3).map(drop),
             Deed::SaveBeside => pipeline.save_beside(path),
             Deed::Save => pipeline.save(&path).map(|()| self.saved = Some(path)),
             Deed::Load => match &self.saved {
-                Some(path) => pipeline.load(path),
+                Some(path) => {
+                    let loaded = pipeline.load(path);
+                    self.first = pipeline.next_step();
+                    self.world.settled.forget_updates();
+                    loaded
+                }
                 None => Ok(()),
             },
-            Deed::SpoiltStep => {
-                self.data.spoil(pipeline.next_step());
-                match pipeline.step() {
-                    Ok(_) => return Err("nobody was told of an infinite loss".to_owned()),
-                    Err(Error::NotFinite { .. }) => Ok(()),
-                    Err(error) => Err(error),
-                }
-            }
+            Deed::SpoiltStep => self.spoil(pipeline)?,
             Deed::SaveInVain { rank, panics } => {
                 let name = path.file_name().expect("it has a name").to_string_lossy();
                 let partial = path.with_file_name(format!(".{name}.partial"));
+                // The replicas come together before they write, and use their parameters for that.
+                if let Err(error) = pipeline.weights_hash() {
+                    return Ok(Err(error));
+                }
                 self.world.doom(rank, (!panics).then_some(partial));
                 match pipeline.save(&path) {
                     Ok(()) => return Err("a checkpoint that was not written counts as saved".to_owned()),

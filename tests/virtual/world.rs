@@ -17,6 +17,7 @@ use pipewright::stages::Tensor;
 use crate::faults::Fault;
 use crate::here::Pass;
 use crate::links::Weather;
+use crate::settled::Settled;
 use crate::state::{Ends, Is, State};
 use crate::timeline::{Timeline, What};
 
@@ -24,6 +25,8 @@ pub(crate) struct World {
     state: Mutex<State>,
     /// By rank: wakes it for its turn.
     turns: Vec<Condvar>,
+    /// What has to hold where weights may be stale.
+    pub(crate) settled: Settled,
 }
 
 impl World {
@@ -32,6 +35,7 @@ impl World {
         Arc::new(Self {
             state: Mutex::new(state),
             turns: (0..ranks).map(|_| Condvar::new()).collect(),
+            settled: Settled::default(),
         })
     }
 
@@ -53,6 +57,13 @@ impl World {
         // The order in which threads come here says nothing.
         if let Some(call) = call {
             self.lock().note(rank, What::Begins(call));
+        }
+    }
+
+    /// A rank does something. Where weights may be stale, a call has many steps, and only the first begins.
+    fn come(&self, rank: usize) {
+        if self.lock().ranks[rank].is == Is::Out {
+            self.enter(rank, None);
         }
     }
 
@@ -87,6 +98,7 @@ impl World {
 
     /// A rank begins a pass. Returns how it ends.
     pub(crate) fn pass(&self, rank: usize, pass: Pass) -> Ends {
+        self.come(rank);
         let mut state = self.lock();
         if state.is_over {
             return Ends::Well;
@@ -158,6 +170,7 @@ impl World {
 
     /// A rank looks whether something has come. Others may go first.
     pub(crate) fn look(&self, rank: usize) {
+        self.come(rank);
         self.may_yield(self.lock(), rank);
     }
 
@@ -195,6 +208,9 @@ impl World {
 
 impl Links<Tensor> for World {
     fn carry(&self, parcel: Parcel<Tensor>) {
+        if parcel.load() != Load::Stopped {
+            self.come(parcel.from().index());
+        }
         let mut state = self.lock();
         if state.is_over {
             return;
@@ -209,6 +225,7 @@ impl Links<Tensor> for World {
 
     fn await_parcel(&self, rank: WorldRank) {
         let rank = rank.index();
+        self.come(rank);
         let mut state = self.lock();
         let awaits = state.ranks[rank].awaits;
         state.note(rank, What::WaitsFor(awaits));

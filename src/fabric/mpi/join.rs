@@ -65,6 +65,7 @@ impl World {
             lines,
             start,
             feed,
+            heard_by: None,
             local,
             aside,
         };

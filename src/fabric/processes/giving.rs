@@ -9,8 +9,10 @@ use super::connection::Connection;
 use super::kept::Item;
 use crate::ended::await_end;
 
-/// Gives items to one process, one after the other, beside the steps.
+/// Gives items to one process, one after the other, beside the steps. If sending does not wait, no thread is
+/// needed.
 pub(super) struct Giving {
+    connection: Arc<Connection>,
     items: Option<Sender<Item>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -19,24 +21,34 @@ impl Giving {
     /// # Errors
     /// When the system gives no thread.
     pub(super) fn to(connection: &Arc<Connection>) -> std::io::Result<Self> {
+        if !connection.line().waits() {
+            let connection = Arc::clone(connection);
+            return Ok(Self {
+                connection,
+                items: None,
+                thread: None,
+            });
+        }
         let (items, given) = unbounded::<Item>();
-        let connection = Arc::clone(connection);
+        let gives = Arc::clone(connection);
         let give = move || {
             // If the process has gone, it needs nothing.
-            let _ = given.iter().try_for_each(|item| connection.give(&item));
+            let _ = given.iter().try_for_each(|item| gives.give(&item));
         };
         let thread = thread::Builder::new().name("snapshots".to_owned()).spawn(give)?;
         Ok(Self {
+            connection: Arc::clone(connection),
             items: Some(items),
             thread: Some(thread),
         })
     }
 
     pub(super) fn give(&self, item: Item) {
-        if let Some(items) = &self.items {
-            // If the thread has ended, the process has gone.
-            let _ = items.send(item);
-        }
+        // If the thread has ended, or sending fails, the process has gone.
+        let _ = match &self.items {
+            Some(items) => items.send(item).is_ok(),
+            None => self.connection.give(&item).is_ok(),
+        };
     }
 }
 

@@ -116,7 +116,6 @@ impl Head {
 
 /// How many bytes a frame has that begins with these. `None` if they are no head, or not all of it. A block
 /// that does not follow its head is not counted.
-#[cfg(feature = "mpi")]
 pub(in crate::fabric) fn frame_length(mut begin: &[u8]) -> Option<u64> {
     let head = Head::read(&mut begin).ok()?;
     let numbers = match head.kind {

@@ -69,6 +69,12 @@ pub(in crate::fabric) trait Line: Send + Sync {
         Err(invalid("a block without its bytes"))
     }
 
+    /// Whether a send may wait for the other process. If not, nothing needs a thread of its own to be sent
+    /// beside the steps.
+    fn waits(&self) -> bool {
+        true
+    }
+
     /// From now on a send may wait this long. At first it may wait for ever.
     ///
     /// # Errors
@@ -127,6 +133,8 @@ pub(in crate::fabric) struct Lines {
     pub(in crate::fabric) start: Box<dyn StartsReaders>,
     /// By which a rank that waits can receive itself.
     pub(in crate::fabric) feed: Option<Arc<dyn Feed>>,
+    /// Who is told that this process waits for a word of another one, if it is not simply to sleep.
+    pub(in crate::fabric) heard_by: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
     pub(in crate::fabric) local: Vec<u32>,
     /// What the lines answer when others ask.

@@ -26,9 +26,7 @@ mod world;
 pub(super) use alike::{binary, other_build, other_program};
 pub(super) use aside::{Answer, Aside};
 pub(super) use connection::FarRoute;
-pub(super) use head::Head;
-#[cfg(feature = "mpi")]
-pub(super) use head::frame_length;
+pub(super) use head::{Head, frame_length};
 pub(crate) use kept::{Item, Kept, Label, Stamp};
 #[cfg(feature = "mpi")]
 pub(super) use line::Numbers;

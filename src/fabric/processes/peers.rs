@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, never};
+use crossbeam_channel::never;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,7 +23,6 @@ use super::limits::Limits;
 use super::others::Others;
 use super::part::{self, Failure};
 use super::patience::{Ending, Patience};
-use super::reader::Heard;
 use super::received::Received;
 use crate::error::{Error, FabricError, PartOf, Result};
 use crate::fabric::Call;
@@ -63,13 +62,14 @@ impl Peers {
     /// A process without others.
     pub fn none() -> Self {
         let others = Others::new(0, vec![None], Arc::default(), false);
-        Self::new(0, vec![None], never(), others, Arc::default())
+        let received = Received::new(0, 1, never());
+        Self::new(0, vec![None], received, others, Arc::default())
     }
 
     pub(super) fn new(
         process: u32,
         connections: Vec<Option<Arc<Connection>>>,
-        heard: Receiver<(u32, Heard)>,
+        received: Received,
         others: Others,
         kept: Arc<Kept>,
     ) -> Self {
@@ -77,7 +77,7 @@ impl Peers {
         Self {
             process,
             connections,
-            received: Mutex::new(Received::new(process, processes, heard)),
+            received: Mutex::new(received),
             readers: Vec::new(),
             calls: Arc::new(Calls::new(process, processes)),
             limits: Arc::default(),

@@ -9,6 +9,7 @@ use crossbeam_channel::Receiver;
 use super::part::{Failure, Order, read};
 use super::reader::Heard;
 use crate::error::{Error, FabricError, Loss};
+use crate::fabric::feed::Feed;
 
 /// How long one call of [`Received::listen`] may last.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -18,6 +19,8 @@ const MOMENT: Duration = Duration::from_millis(100);
 pub(super) struct Received {
     process: u32,
     heard: Receiver<(u32, Heard)>,
+    /// Who is told that this process waits.
+    feed: Option<Arc<dyn Feed>>,
     /// By process: its blocks, with their numbers, in order.
     parts: Vec<VecDeque<(u64, Vec<u8>)>>,
     /// By process: how it has ended, if it has.
@@ -41,10 +44,17 @@ impl Received {
         Self {
             process,
             heard,
+            feed: None,
             parts: vec![VecDeque::new(); processes as usize],
             exits: vec![None; processes as usize],
             failed: None,
         }
+    }
+
+    /// The same, where this one is told that the process waits.
+    pub(super) fn told_by(mut self, feed: Option<Arc<dyn Feed>>) -> Self {
+        self.feed = feed;
+        self
     }
 
     /// A process's block, or why there will be none. `None` if it may still come.
@@ -109,10 +119,21 @@ impl Received {
     /// Waits until any process says something, but not after `until`. Returns whether one did.
     pub(super) fn listen(&mut self, until: Option<Instant>) -> bool {
         let moment = Instant::now() + MOMENT;
-        let word = self
-            .heard
-            .recv_deadline(until.map_or(moment, |until| until.min(moment)));
-        let Ok((process, heard)) = word else { return false };
+        let word = match &self.feed {
+            Some(feed) => {
+                if self.heard.is_empty() {
+                    feed.feed(&|| true);
+                }
+                self.heard.try_recv().ok()
+            }
+            None => {
+                let until = until.map_or(moment, |until| until.min(moment));
+                self.heard.recv_deadline(until).ok()
+            }
+        };
+        let Some((process, heard)) = word else {
+            return false;
+        };
         self.hear(process, heard);
         true
     }

@@ -13,6 +13,7 @@ use super::line::{Lines, ReadsFrames, StartsReaders};
 use super::others::Others;
 use super::peers::Peers;
 use super::reader::{Between, Deliveries, Reader};
+use super::received::Received;
 use crate::error::{Error, Result};
 use crate::fabric::WireFrame;
 use crate::fabric::feed::Feed;
@@ -28,6 +29,8 @@ pub struct World {
     start: Option<Box<dyn StartsReaders>>,
     /// By which a rank that waits can receive itself.
     feed: Option<Arc<dyn Feed>>,
+    /// Who is told that this process waits for a word of another one.
+    heard_by: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
     local: Vec<u32>,
     /// What this process tells others that ask.
@@ -51,6 +54,7 @@ impl World {
             lines,
             start,
             feed,
+            heard_by,
             local,
             aside,
         } = lines;
@@ -60,6 +64,7 @@ impl World {
             connections: lines.into_iter().map(connection).collect(),
             start: Some(start),
             feed,
+            heard_by,
             local,
             aside,
             deadline,
@@ -145,7 +150,9 @@ impl World {
         let aside = Arc::clone(&self.aside);
         let others = Others::new(self.process, connections.clone(), aside, self.again.is_some());
         let kept = Arc::clone(&self.kept);
-        let mut peers = Peers::new(self.process, connections.clone(), heard, others, kept);
+        let received =
+            Received::new(self.process, connections.len() as u32, heard).told_by(self.heard_by.take());
+        let mut peers = Peers::new(self.process, connections.clone(), received, others, kept);
         let reader = |(process, connection): (u32, &Option<Arc<Connection>>)| {
             let reader = Reader {
                 process,

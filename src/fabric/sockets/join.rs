@@ -82,6 +82,7 @@ fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Resul
             .collect(),
         start: Box::new(Threads(sockets)),
         feed: None,
+        heard_by: None,
         local: joined.local,
         aside,
     };

@@ -1,0 +1,82 @@
+//! Who has a block of memory: those that share it, the pool that made it, or the queue in which it comes home.
+//! `tests/interleavings/` runs this file with every order of what threads do, and with counts and a queue that
+//! `loom` can look into. So it takes those from the module above.
+
+use std::cell::OnceCell;
+
+use super::shelves::Shelves;
+use super::{Arc, ArrayQueue, Weak};
+
+/// How many blocks can wait in a thread's queue of returned blocks. One more is freed. A step returns a few
+/// for each micro-batch.
+const ON_THE_WAY: usize = 4096;
+
+/// Some memory of a pool.
+pub(crate) struct Block<M> {
+    pub(super) memory: M,
+    size: usize,
+    /// The queue through which the block returns to its pool.
+    home: Weak<Home<M>>,
+}
+
+type Home<M> = ArrayQueue<Arc<Block<M>>>;
+
+/// One thread's unused blocks.
+pub(crate) struct Pool<M> {
+    shelves: Shelves<Arc<Block<M>>>,
+    /// Blocks that other threads have dropped. Only the pool keeps the queue alive, so a block that returns
+    /// after the thread has ended is freed.
+    home: OnceCell<Arc<Home<M>>>,
+}
+
+impl<M> Pool<M> {
+    pub(super) const fn new() -> Self {
+        Self {
+            shelves: Shelves::new(),
+            home: OnceCell::new(),
+        }
+    }
+
+    /// An unused block of this size. If there is none, a new one gets its memory by `make`, if that gives any.
+    pub(super) fn take(&self, size: usize, make: impl FnOnce() -> Option<M>) -> Option<Arc<Block<M>>> {
+        let home = self.home.get_or_init(|| Arc::new(ArrayQueue::new(ON_THE_WAY)));
+        self.shelves.take(size).or_else(|| {
+            while let Some(block) = home.pop() {
+                self.put(block);
+            }
+            self.shelves.take(size).or_else(|| {
+                Some(Arc::new(Block {
+                    memory: make()?,
+                    size,
+                    home: Arc::downgrade(home),
+                }))
+            })
+        })
+    }
+
+    fn put(&self, block: Arc<Block<M>>) {
+        self.shelves.put(block.size, block);
+    }
+
+    fn owns(&self, block: &Block<M>) -> bool {
+        self.home
+            .get()
+            .is_some_and(|home| Arc::as_ptr(home) == block.home.as_ptr())
+    }
+}
+
+/// One of those that share a block drops it. The last one returns it to the pool that made it. `own`: the
+/// current thread's pool, if it is still there.
+pub(super) fn drop_block<M>(block: Arc<Block<M>>, own: Option<&Pool<M>>) {
+    // If two threads drop a block at the same moment, neither may see itself as the last owner. Then the
+    // block is freed instead of returned.
+    if Arc::strong_count(&block) > 1 {
+        return;
+    }
+    if let Some(pool) = own.filter(|pool| pool.owns(&block)) {
+        pool.put(block);
+    } else if let Some(home) = block.home.upgrade() {
+        // If the queue is full, the block is freed.
+        let _ = home.push(block);
+    }
+}

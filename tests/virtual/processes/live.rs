@@ -1,0 +1,123 @@
+//! The life of the processes of a story.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use pipewright::stages::Sequential;
+use pipewright::stages::loss::MeanSquaredError;
+use pipewright::{Error, Pipeline, PipelineBuilder, Result};
+
+use super::hub::Hub;
+use super::judge;
+use super::story::Story;
+use crate::bug::Bug;
+use crate::judge::{CLIP, RATE};
+use crate::stages::{Numbers, Updates};
+use crate::timeline::Timeline;
+
+/// Runs the story of a seed. Returns what happened.
+pub(crate) fn run(story: &Story) -> std::result::Result<(judge::End, Timeline), Box<Bug>> {
+    let hub = Hub::new(story);
+    let ends: Vec<judge::Ended> = thread::scope(|scope| {
+        let hub = &hub;
+        let start = |process| scope.spawn(move || live(story, hub, process));
+        let threads: Vec<_> = (0..story.processes()).map(start).collect();
+        let ended = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        ended.map(|ended| ended.expect("its panics are caught")).collect()
+    });
+    let (timeline, verdict) = hub.end();
+    let judged = verdict.map_or_else(|| judge::all(story, &timeline, &ends), Err);
+    match judged {
+        Ok(end) => Ok((end, timeline)),
+        Err(why) => Err(Box::new(Bug {
+            variable: "PIPEWRIGHT_PROCESSES",
+            seed: story.seed,
+            story: format!("{story:#?}"),
+            why,
+            timeline,
+        })),
+    }
+}
+
+/// A process, and after its death the one that takes its place.
+fn live(story: &Story, hub: &Arc<Hub>, process: usize) -> judge::Ended {
+    loop {
+        let deaths = hub.deaths(process);
+        let ended = catch_unwind(AssertUnwindSafe(|| train(story, hub, process)));
+        let has_died = hub.deaths(process) != deaths;
+        // Nobody takes the place of process 0, to which all connect.
+        if has_died && process != 0 {
+            continue;
+        }
+        hub.leave(process);
+        return match ended {
+            _ if has_died => Err("it has died".to_owned()),
+            Ok(ended) => ended.map_err(|error| error.to_string()),
+            Err(_) => Err("a panic".to_owned()),
+        };
+    }
+}
+
+/// Does all steps, and returns the hash of the weights then.
+fn train(story: &Story, hub: &Arc<Hub>, process: usize) -> Result<String> {
+    let mut pipeline = builder(story).world(hub.join(process)?).launch()?;
+    hub.launched(process);
+    loop {
+        let failure = match act(story, hub, process, &mut pipeline) {
+            Ok(None) => continue,
+            Ok(Some(hash)) => {
+                hub.done();
+                return Ok(hash);
+            }
+            Err(failure) => failure,
+        };
+        hub.say(process, format!("is told: {failure}"));
+        rejoin(hub, process, &mut pipeline, failure)?;
+    }
+}
+
+/// The next step, or the hash after all of them.
+fn act(
+    story: &Story,
+    hub: &Hub,
+    process: usize,
+    pipeline: &mut Pipeline<Sequential>,
+) -> Result<Option<String>> {
+    if pipeline.next_step() == story.steps {
+        return pipeline.weights_hash().map(Some);
+    }
+    hub.say(process, format!("--- step {}", pipeline.next_step()));
+    pipeline.step().map(|_| None)
+}
+
+/// Joins the run again after this failure, and again if others are lost meanwhile.
+fn rejoin(hub: &Hub, process: usize, pipeline: &mut Pipeline<Sequential>, mut failure: Error) -> Result<()> {
+    while pipeline.may_rejoin(&failure) {
+        match pipeline.rejoin() {
+            Ok(rejoined) => {
+                hub.say(process, format!("goes on with step {:?}", rejoined.step));
+                return Ok(());
+            }
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn builder(story: &Story) -> PipelineBuilder<Sequential> {
+    Pipeline::builder()
+        .schedule(story.schedule())
+        .stages(story.model.stages())
+        .loss(MeanSquaredError::default())
+        .data(Arc::new(Numbers::default()))
+        .optimizer(Updates::default())
+        .learning_rate(RATE)
+        .clip(CLIP)
+        .replicas(story.replicas)
+        .sharded(story.sharded)
+        .restarts(1, story.snapshots)
+        .stall_limit(None)
+        .looked_at_by(drop)
+        .pin(false)
+}
