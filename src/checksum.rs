@@ -19,6 +19,11 @@ impl Checksum {
     pub fn of(bytes: &[u8]) -> Self {
         Self(XxHash3_128::oneshot(bytes))
     }
+
+    /// The checksum itself as bytes.
+    pub(crate) fn bytes(self) -> [u8; size_of::<Self>()] {
+        self.0.to_le_bytes()
+    }
 }
 
 impl fmt::Display for Checksum {

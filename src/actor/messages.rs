@@ -1,6 +1,6 @@
 //! The messages to a rank, and its answers.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use actix::{Handler, Message};
 use pipewright_stages::loss::Score;
@@ -17,8 +17,7 @@ use crate::error::{Finding, LaunchError, Result, caught};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{
-    Forwards, NextTokens, Order, ParameterInfo, Restarts, Settled, Site, Snapshot, Tie, Trained, Worker,
-    WorkerParts,
+    Forwards, NextTokens, Order, ParameterInfo, Restarts, Settled, Site, Tie, Trained, Worker, WorkerParts,
 };
 
 /// Declares a message, its answer, and what the worker does for it.
@@ -74,6 +73,9 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
         self.restarting = Restarting::new(restarts);
         self.threads = Some(start_threads(parts.rank, threads, cores)?);
         self.worker = Some(Box::new(caught(|| Worker::build(parts))?));
+        if self.restarting.is_allowed() {
+            self.must(Worker::sum_frozen)?;
+        }
         self.must(Worker::parameters)
     }
 }
@@ -96,7 +98,7 @@ message! {
         /** All of them. */ ties: Vec<Tie>,
         /** The stages before this one are frozen. */ first_trained: StageId
     } -> (),
-    must |worker, message| worker.tie(message.ties, message.first_trained)
+    renew |worker, message| worker.tie(message.ties, message.first_trained)
 }
 
 message! {
@@ -215,21 +217,43 @@ message! {
     must |worker, message| worker.copy(message.call, &message.copies)
 }
 
-message! {
-    /// Makes a snapshot in bytes, which another process can keep.
-    Snap { /** Where to. */ bytes: Arc<Mutex<Vec<u8>>> } -> (),
-    ask |worker, message| {
-        let mut bytes = message.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        worker.append_to(&mut bytes)
+/// Makes a snapshot that its process keeps too.
+#[derive(Debug)]
+pub(crate) struct Snap {
+    /// Where the process finds it.
+    pub(crate) snapshot: Arc<OnceLock<Arc<Vec<u8>>>>,
+}
+
+impl Message for Snap {
+    type Result = Result<()>;
+}
+
+impl<S: Stage> Handler<Snap> for StageActor<S> {
+    type Result = Result<()>;
+
+    fn handle(&mut self, message: Snap, _: &mut Self::Context) -> Self::Result {
+        let snapshot = self.snap()?;
+        message.snapshot.get_or_init(|| snapshot);
+        Ok(())
     }
 }
 
-message! {
-    /// Takes the weights and optimizer state of such a snapshot.
-    TakeBack { /** The snapshot. */ bytes: Arc<Vec<u8>> } -> (),
-    renew |worker, message| {
-        let snapshot = Snapshot::read(&message.bytes).unwrap_or_default();
-        worker.restore(&snapshot)
+/// Takes the weights and optimizer state of such a snapshot.
+#[derive(Debug)]
+pub(crate) struct TakeBack {
+    /// The snapshot.
+    pub(crate) snapshot: Arc<Vec<u8>>,
+}
+
+impl Message for TakeBack {
+    type Result = Result<()>;
+}
+
+impl<S: Stage> Handler<TakeBack> for StageActor<S> {
+    type Result = Result<()>;
+
+    fn handle(&mut self, message: TakeBack, _: &mut Self::Context) -> Self::Result {
+        self.take_back(message.snapshot)
     }
 }
 

@@ -4,13 +4,14 @@
 //! The actor does this itself, inside of the message that failed. A supervisor would start another actor, but
 //! that message would be lost, and the end of the rank with it.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright_stages::Stage;
 
 use crate::error::{RestartError, Result, caught};
-use crate::worker::{Order, Restart, Restarts, Snapshot, Trained, Worker};
+use crate::worker::{Order, Restart, Restarts, Trained, Worker};
 
 /// The pause before the second restart in a step. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -22,9 +23,10 @@ const LONGEST: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Restarting {
     restarts: Restarts,
-    snapshot: Snapshot,
-    /// Whether the snapshot is of the weights before the first of `steps`.
-    has_snapshot: bool,
+    /// Of the weights before the first of `steps`. `None`: they have been replaced since.
+    snapshot: Option<Arc<Vec<u8>>>,
+    /// Whether the processes keep the snapshot too. Then they say when the next one is due.
+    is_shared: bool,
     /// The steps since the snapshot.
     steps: Vec<Order>,
 }
@@ -37,16 +39,28 @@ impl Restarting {
         }
     }
 
-    /// All weights have been replaced, frozen ones too: a restart would begin with the next step.
+    /// All weights have been replaced: a restart would begin with the next step.
     pub(super) fn renew<S: Stage>(&mut self, worker: &mut Worker<S>) {
-        self.snapshot = Snapshot::default();
+        self.snapshot = None;
         self.begin_anew(worker);
     }
 
     fn begin_anew<S: Stage>(&mut self, worker: &mut Worker<S>) {
         worker.forget();
-        self.has_snapshot = false;
         self.steps.clear();
+    }
+
+    /// Makes a snapshot that the processes keep too.
+    pub(super) fn share<S: Stage>(&mut self, worker: &mut Worker<S>) -> Result<Arc<Vec<u8>>> {
+        let snapshot = self.snap(worker)?;
+        self.is_shared = true;
+        Ok(snapshot)
+    }
+
+    /// The rank has the weights of this snapshot, which the processes keep too.
+    pub(super) fn begin_with(&mut self, snapshot: Arc<Vec<u8>>) {
+        self.snapshot = Some(snapshot);
+        self.is_shared = true;
     }
 
     /// Whether ranks are built again at all.
@@ -89,20 +103,28 @@ impl Restarting {
     /// the last one takes as much memory as a snapshot. Most ranks do it while they would wait for the first
     /// micro-batch.
     fn prepare<S: Stage>(&mut self, worker: &mut Worker<S>) -> Result<()> {
-        let is_near = self.steps.len() < self.restarts.snapshot_every as usize;
-        if self.has_snapshot && is_near && worker.kept() < self.snapshot.bytes() {
-            return Ok(());
+        let is_near = self.is_shared || self.steps.len() < self.restarts.snapshot_every as usize;
+        match &self.snapshot {
+            Some(snapshot) if is_near && worker.kept() < snapshot.len() as u64 => Ok(()),
+            _ => self.snap(worker).map(drop),
         }
+    }
+
+    /// Makes a snapshot, with which a restart begins from now on.
+    fn snap<S: Stage>(&mut self, worker: &mut Worker<S>) -> Result<Arc<Vec<u8>>> {
         self.begin_anew(worker);
-        worker.copy_to(&mut self.snapshot)?;
-        self.has_snapshot = true;
-        Ok(())
+        self.is_shared = false;
+        let last = self.snapshot.take().and_then(Arc::into_inner);
+        let mut snapshot = last.unwrap_or_default();
+        worker.copy_to(&mut snapshot)?;
+        Ok(Arc::clone(self.snapshot.insert(Arc::new(snapshot))))
     }
 
     /// Builds the stages again, and repeats the steps since the snapshot, up to the one that failed.
     fn repeat<S: Stage>(&self, worker: &mut Worker<S>) -> Result<Trained> {
+        let snapshot = self.snapshot.as_ref().expect("it is made before each step");
         worker.build_again()?;
-        worker.restore(&self.snapshot)?;
+        worker.restore(snapshot)?;
         let (failed, done) = self.steps.split_last().expect("a step has failed");
         for &order in done {
             worker.repeat(Order {

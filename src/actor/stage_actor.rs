@@ -55,11 +55,31 @@ impl<S: Stage> StageActor<S> {
 
     /// Runs a job as [`StageActor::must`] does, after which the weights are others.
     pub(super) fn renew<T>(&mut self, job: impl FnOnce(&mut Worker<S>) -> Result<T>) -> Result<T> {
-        let result = self.must(job);
+        let result = self.must(|worker| {
+            let done = job(worker)?;
+            worker.compare_frozen()?;
+            Ok(done)
+        });
         if let Some(worker) = &mut self.worker {
             self.restarting.renew(worker);
         }
         result
+    }
+
+    /// Makes a snapshot that this process keeps too.
+    pub(super) fn snap(&mut self) -> Result<Arc<Vec<u8>>> {
+        let _at_work = self.at_work();
+        let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
+        let snapshot = caught(|| self.restarting.share(worker));
+        self.end(true);
+        snapshot
+    }
+
+    /// Takes the weights and optimizer state of such a snapshot.
+    pub(super) fn take_back(&mut self, snapshot: Arc<Vec<u8>>) -> Result<()> {
+        self.renew(|worker| worker.restore(&snapshot))?;
+        self.restarting.begin_with(snapshot);
+        Ok(())
     }
 
     /// Runs a job after which the worker can continue, even if the job fails.

@@ -9,9 +9,7 @@ use super::trained::{Trained, trained};
 use super::{PipelinePlan, optimizer, places};
 use crate::config::{Config, Fabric, environment};
 use crate::error::Result;
-use crate::plan::{
-    self, Costs, DataMemory, RankMemory, StageCost, StageMemory, kept_for_others, kept_for_restarts,
-};
+use crate::plan::{self, Costs, DataMemory, RankMemory, Restarts, StageCost, StageMemory, kept_for_restarts};
 
 /// Bytes of a number on the CPU, of a weight, and of an optimizer's number.
 const F32: f64 = 4.0;
@@ -36,21 +34,18 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
     let schedule = plan.replicas.largest();
     let mut ranks = plan::memory(schedule, &costs, &stages, data)?;
     if config.train.restarts > 0 {
-        let every = config.train.snapshot_every;
-        let kept = kept_for_restarts(schedule, &stages, from_replicas(plan), every);
+        // If no fabric can be used, the run is refused later.
+        let fabric = config.fabric(&environment());
+        let restarts = Restarts {
+            every: config.train.snapshot_every,
+            from_replicas: from_replicas(plan),
+            replaces: fabric.is_ok_and(|(fabric, _)| matches!(fabric, Fabric::Sockets(_))),
+        };
+        let kept = kept_for_restarts(schedule, &stages, restarts);
         ranks
             .iter_mut()
             .zip(kept)
             .for_each(|(rank, kept)| rank.buffers += kept);
-        // If no fabric can be used, the run is refused later.
-        let fabric = config.fabric(&environment());
-        if fabric.is_ok_and(|(fabric, _)| matches!(fabric, Fabric::Sockets(_))) {
-            let kept = kept_for_others(schedule, &stages);
-            ranks
-                .iter_mut()
-                .zip(kept)
-                .for_each(|(rank, kept)| rank.buffers += kept);
-        }
     }
     Ok(ranks)
 }
@@ -232,6 +227,7 @@ fn of_stage(
         weights: per_weight.weights * weights + copy,
         gradients: per_weight.gradients * (trained - in_place) + per_weight.gradients_in_place * in_place,
         optimizer: own,
+        snapshot: trained + own,
         copies: copies * (weights + optimizer),
         packed,
         working: activation * units.iter().map(working).max().unwrap_or(0) as f64 + windows as f64,

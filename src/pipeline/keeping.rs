@@ -1,6 +1,7 @@
 //! When processes keep snapshots for each other, and how they return to one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use pipewright_stages::Stage;
 
@@ -9,8 +10,7 @@ use super::snapshots::{Has, Snapshot, Snapshots};
 use crate::actor::{Snap, TakeBack};
 use crate::error::Result;
 use crate::fabric::{Item, Stamp};
-use crate::id::WorldRank;
-use crate::worker::ParameterInfo;
+use crate::id::{Rank, WorldRank};
 
 impl<S: Stage> Pipeline<S> {
     /// Before a step: makes a snapshot if one is due, and gives it to the next process.
@@ -48,16 +48,17 @@ impl<S: Stage> Pipeline<S> {
             step,
         };
         let own: Vec<WorldRank> = self.ranks.mesh().ranks_of(self.process()).collect();
-        let copies: Vec<_> = own.iter().map(|_| Arc::<Mutex<Vec<u8>>>::default()).collect();
+        let made: Vec<_> = own
+            .iter()
+            .map(|_| Arc::<OnceLock<Arc<Vec<u8>>>>::default())
+            .collect();
         let place = |rank| own.iter().position(|own| *own == rank).unwrap_or_default();
         self.ranks.ask_all("making snapshots", |rank| Snap {
-            bytes: Arc::clone(&copies[place(rank)]),
+            snapshot: Arc::clone(&made[place(rank)]),
         })?;
-        let ranks = own.iter().zip(&copies).map(|(rank, copy)| Item {
+        let ranks = own.iter().zip(&made).map(|(rank, made)| Item {
             label: (*rank, stamp),
-            bytes: Arc::new(std::mem::take(
-                &mut *copy.lock().unwrap_or_else(PoisonError::into_inner),
-            )),
+            bytes: Arc::clone(made.get().expect("the rank has answered")),
         });
         let snapshot = Snapshot {
             stamp,
@@ -102,7 +103,7 @@ impl<S: Stage> Pipeline<S> {
         let own = snapshots.own[0].ranks.clone();
         let of = |rank| own.iter().find(|item| item.label.0 == rank);
         let taken = self.ranks.ask_all("returning to a snapshot", |rank| TakeBack {
-            bytes: of(rank).map(|item| Arc::clone(&item.bytes)).unwrap_or_default(),
+            snapshot: of(rank).map(|item| Arc::clone(&item.bytes)).unwrap_or_default(),
         });
         self.note(taken)?;
         if !self.has_all_of(process, &all[after as usize], stamp) {
@@ -149,12 +150,15 @@ impl<S: Stage> Pipeline<S> {
     pub(super) fn most_kept(&self) -> u64 {
         // Each list of numbers has its length before it.
         let bytes = |dims: &[usize]| 8 + 4 * dims.iter().product::<usize>() as u64;
-        let of = |info: &ParameterInfo| {
+        let mut ranks = BTreeMap::<Rank, u64>::new();
+        for info in &self.parameters {
             let states = self.optimizer.states(&info.name, &info.dims);
             let states = states.iter().map(|tensor| bytes(&tensor.dims));
-            8 + bytes(&info.dims) + states.sum::<u64>()
-        };
-        self.parameters.iter().map(of).sum()
+            // Of a frozen parameter there may be a checksum instead.
+            let value = bytes(&info.dims).max(16);
+            *ranks.entry(info.site.rank).or_default() += 8 + value + states.sum::<u64>();
+        }
+        ranks.into_values().max().unwrap_or_default()
     }
 
     fn before(&self) -> u32 {

@@ -49,6 +49,8 @@ pub struct StageMemory {
     pub gradients: f64,
     /// The optimizer's tensors. With ZeRO-1 only a replica's part of them.
     pub optimizer: f64,
+    /// A snapshot of what training changes: trained weights, running means, the optimizer's tensors.
+    pub snapshot: f64,
     /// Copies of weights for matrix products.
     pub packed: f64,
     /// Copies of weights and of the optimizer's tensors, from which a checkpoint is written.

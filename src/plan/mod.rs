@@ -46,6 +46,6 @@ pub use period::period;
 pub use prediction::{Exposed, Prediction};
 pub use reduction::Reduction;
 pub use replicas::Replicas;
-pub use restarts::{kept_for_others, kept_for_restarts};
+pub use restarts::{Restarts, kept_for_restarts};
 pub use simulate::{RankSimulation, Simulation, Wait, simulate};
 pub use together::simulate_replicas;

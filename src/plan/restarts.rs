@@ -4,33 +4,35 @@ use crate::id::Rank;
 use crate::plan::StageMemory;
 use crate::schedule::Schedule;
 
-/// The most bytes for each rank that processes keep so that one that dies can be replaced: two snapshots of
-/// its own, and two of a rank of another process.
-pub fn kept_for_others(schedule: &Schedule, stages: &[StageMemory]) -> Vec<f64> {
-    let mut snapshots = vec![0.0; schedule.ranks() as usize];
-    for (rank, stage) in schedule.placement().iter().zip(stages) {
-        snapshots[rank.index()] += stage.weights + stage.optimizer;
-    }
-    let largest = snapshots.iter().copied().fold(0.0, f64::max);
-    snapshots.into_iter().map(|own| 2.0 * (own + largest)).collect()
+/// What is kept for restarts, and how often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Restarts {
+    /// A rank makes a snapshot of what training changes after so many steps, or earlier, when what it has
+    /// received since the last one takes as much memory as a snapshot.
+    pub every: u32,
+    /// How often a rank receives the bytes of its gradients in a step, from the ranks with the same stages in
+    /// other replicas.
+    pub from_replicas: f64,
+    /// Whether processes keep snapshots so that one that dies can be replaced: two of each of their own ranks,
+    /// and two of those of another process. A restart begins with the newest of its own.
+    pub replaces: bool,
 }
 
-/// The most bytes that each rank keeps: a snapshot of its weights and their optimizer state, and what it has
-/// received since. A rank makes a snapshot after `every` steps, or earlier, when what it has received takes
-/// as much memory as a snapshot. `from_replicas`: how often a rank receives the bytes of its gradients in a
-/// step, from the ranks with the same stages in other replicas.
-pub fn kept_for_restarts(
-    schedule: &Schedule,
-    stages: &[StageMemory],
-    from_replicas: f64,
-    every: u32,
-) -> Vec<f64> {
+/// The most bytes that each rank keeps: snapshots, and what it has received since its last one. A process is
+/// expected to take the snapshots of another one within `every` steps. Frozen weights are in no snapshot: it
+/// is expected that a rank that is built again has the same ones.
+pub fn kept_for_restarts(schedule: &Schedule, stages: &[StageMemory], restarts: Restarts) -> Vec<f64> {
+    let Restarts {
+        every,
+        from_replicas,
+        replaces,
+    } = restarts;
     let rank_of: Vec<usize> = schedule.placement().iter().map(Rank::index).collect();
     let mut snapshots = vec![0.0; schedule.ranks() as usize];
     let mut received = snapshots.clone();
     for (index, stage) in stages.iter().enumerate() {
         let rank = rank_of[index];
-        snapshots[rank] += stage.weights + stage.optimizer;
+        snapshots[rank] += stage.snapshot;
         received[rank] += from_replicas * stage.gradients;
         if let Some(&next) = rank_of.get(index + 1).filter(|&&next| next != rank) {
             // The activations go there, and as large gradients come back.
@@ -39,7 +41,17 @@ pub fn kept_for_restarts(
             received[rank] += wires;
         }
     }
-    let kept =
-        |(snapshot, received): (f64, f64)| snapshot + (f64::from(every) * received).min(snapshot + received);
+    let largest = snapshots.iter().copied().fold(0.0, f64::max);
+    let kept = |(snapshot, received): (f64, f64)| {
+        let is_early = f64::from(every) * received >= snapshot + received;
+        let received = (f64::from(every) * received).min(snapshot + received);
+        received
+            + match (replaces, is_early) {
+                (false, _) => snapshot,
+                // The newest of the process is the rank's own.
+                (true, false) => 2.0 * (snapshot + largest),
+                (true, true) => 2.0 * (snapshot + largest) + snapshot,
+            }
+    };
     snapshots.into_iter().zip(received).map(kept).collect()
 }

@@ -8,11 +8,9 @@ use super::Worker;
 use super::agreement::Agreement;
 use super::chunk::Chunk;
 use super::meter::Meter;
-use super::partials::visit;
 use super::parts::WorkerParts;
 use super::share::Share;
-use super::snapshot::Snapshot;
-use crate::error::{CpuOnly, LaunchError, RestartError, Result};
+use crate::error::{CpuOnly, LaunchError, Result};
 use crate::id::StageId;
 use crate::mesh::Axis;
 
@@ -29,6 +27,7 @@ impl<S: Stage> Worker<S> {
             transport: parts.transport,
             builders: parts.stages,
             chunks: Vec::new(),
+            as_built: Vec::new(),
             make_loss: parts.loss,
             loss: None,
             scores: Vec::new(),
@@ -72,54 +71,6 @@ impl<S: Stage> Worker<S> {
         self.meter = Meter::new(Arc::clone(&self.meter.progress));
         self.build_stages()?;
         self.divide_among_replicas();
-        Ok(())
-    }
-
-    /// Copies all weights and optimizer states.
-    ///
-    /// # Errors
-    /// Whatever a GPU reports.
-    pub(crate) fn copy_to(&mut self, snapshot: &mut Snapshot) -> Result<()> {
-        let mut places = 0..;
-        for chunk in &mut self.chunks {
-            visit(&mut chunk.stage, |_, parameter| {
-                let place = places.next().expect("it has no end");
-                snapshot.copy(place, parameter)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The same copy in bytes, which another process can keep.
-    ///
-    /// # Errors
-    /// Whatever a GPU reports.
-    pub(crate) fn append_to(&mut self, bytes: &mut Vec<u8>) -> Result<()> {
-        for chunk in &mut self.chunks {
-            visit(&mut chunk.stage, |_, parameter| {
-                Snapshot::append(bytes, parameter)
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Sets all weights and optimizer states to those of a snapshot of this rank.
-    ///
-    /// # Errors
-    /// [`RestartError::BuiltOtherwise`] if the builders have built other parameters, and whatever a GPU
-    /// reports.
-    pub(crate) fn restore(&mut self, snapshot: &Snapshot) -> Result<()> {
-        let mut place = 0;
-        for chunk in &mut self.chunks {
-            let stage = chunk.id;
-            for parameter in chunk.stage.parameters() {
-                if !snapshot.restore(place, parameter, &*self.optimizer)? {
-                    let parameter = parameter.name().to_owned();
-                    return Err(RestartError::BuiltOtherwise { stage, parameter }.into());
-                }
-                place += 1;
-            }
-        }
         Ok(())
     }
 

@@ -49,7 +49,6 @@ pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub(crate) use reduction::WINDOW;
 pub use restart::Restart;
 pub(crate) use restart::Restarts;
-pub(crate) use snapshot::Snapshot;
 pub use staleness::Staleness;
 pub(crate) use trace::{Record, timeline};
 
@@ -61,6 +60,7 @@ use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{Shape, Stage, StageBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::checksum::Checksum;
 use crate::data::{DataSource, Feed};
 use crate::error::{Result, caught};
 use crate::fabric::Transport;
@@ -86,6 +86,9 @@ pub(crate) struct Worker<S: Stage> {
     /// Build the rank's stages.
     builders: Vec<(StageId, StageBuilder<S>)>,
     chunks: Vec<Chunk<S>>,
+    /// Of each parameter that is frozen and has the weights that its builder makes, their checksum. Empty
+    /// without restarts.
+    as_built: Vec<Option<Checksum>>,
     /// Makes the loss, on the rank of the last stage.
     make_loss: Option<MakeLoss<S::Wire>>,
     loss: Option<Box<dyn Loss<S::Wire>>>,

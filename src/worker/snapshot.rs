@@ -1,136 +1,183 @@
-//! A copy of a rank's weights and optimizer state, from which it can go on when its stages are built again.
-//! [`Snapshot::append`] and [`Snapshot::read`] are for a copy that another process keeps.
+//! A copy of what training changes on a rank: its trained weights, running means and optimizer state. The rank
+//! can go on from it when its stages are built again, in this process or in another one. So it is in bytes.
+//!
+//! Of each parameter it has a number of tensors, and before each tensor its length: the weights, and those of
+//! the optimizer. A frozen parameter that its builder makes has none, but the checksum of its weights.
 
-use pipewright_stages::optimizer::{Optimizer, StateTensor};
-use pipewright_stages::{Parameter, Part};
+use pipewright_stages::optimizer::Optimizer;
+use pipewright_stages::{Parameter, Part, Stage, copy};
 
-use crate::error::Result;
+use super::Worker;
+use super::partials::visit;
+use crate::checksum::Checksum;
+use crate::error::{RestartError, Result};
 
-/// The parameters of a rank after a step, in the order of its stages. It keeps its memory.
-#[derive(Debug, Default)]
-pub(crate) struct Snapshot {
-    parameters: Vec<Numbers>,
-}
-
-#[derive(Debug, Default)]
-struct Numbers {
-    value: Vec<f32>,
-    state: Vec<Vec<f32>>,
-}
-
-impl Snapshot {
-    /// Copies the rank's parameter with this number. A frozen one never changes, so it is copied once.
+impl<S: Stage> Worker<S> {
+    /// Remembers the frozen weights as the builders have made them: a snapshot need not have those.
     ///
     /// # Errors
     /// Whatever a GPU reports.
-    pub(super) fn copy(&mut self, place: usize, parameter: &mut Parameter) -> Result<()> {
-        if place == self.parameters.len() {
-            self.parameters.push(Numbers::default());
+    pub(crate) fn sum_frozen(&mut self) -> Result<()> {
+        let mut sums = Vec::new();
+        for chunk in &mut self.chunks {
+            visit(&mut chunk.stage, |_, parameter| {
+                sums.push(match parameter.is_frozen() {
+                    true => Some(sum(parameter)?),
+                    false => None,
+                });
+                Ok(())
+            })?;
         }
-        let copy = &mut self.parameters[place];
-        if parameter.is_frozen() && !copy.value.is_empty() {
-            return Ok(());
-        }
-        parameter.fetch(Part::Value)?;
-        parameter.fetch(Part::State)?;
-        refill(&mut copy.value, &parameter.value);
-        copy.state.resize_with(parameter.state.len(), Vec::new);
-        for (copy, state) in copy.state.iter_mut().zip(&parameter.state) {
-            refill(copy, state);
+        self.as_built = sums;
+        Ok(())
+    }
+
+    /// Weights have been replaced. Frozen ones that are not as they were built go with each snapshot from now
+    /// on.
+    ///
+    /// # Errors
+    /// Whatever a GPU reports.
+    pub(crate) fn compare_frozen(&mut self) -> Result<()> {
+        let mut sums = self.as_built.iter_mut();
+        for chunk in &mut self.chunks {
+            visit(&mut chunk.stage, |_, parameter| {
+                if let Some(as_built) = sums.next()
+                    && as_built.is_some()
+                    && *as_built != Some(sum(parameter)?)
+                {
+                    *as_built = None;
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
 
-    /// Appends a parameter to a snapshot in bytes.
+    /// Makes a snapshot. The memory of an earlier one is used again.
     ///
     /// # Errors
     /// Whatever a GPU reports.
-    pub(super) fn append(bytes: &mut Vec<u8>, parameter: &mut Parameter) -> Result<()> {
-        parameter.fetch(Part::Value)?;
-        parameter.fetch(Part::State)?;
-        bytes.extend((parameter.state.len() as u64).to_le_bytes());
-        for numbers in std::iter::once(&parameter.value).chain(&parameter.state) {
-            bytes.extend((numbers.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(bytemuck::cast_slice(numbers));
+    pub(crate) fn copy_to(&mut self, snapshot: &mut Vec<u8>) -> Result<()> {
+        let mut sums = self.as_built.iter().copied();
+        let mut length = 0;
+        for chunk in &mut self.chunks {
+            visit(&mut chunk.stage, |_, parameter| {
+                length += match sums.next().flatten() {
+                    Some(as_built) => size_of::<u64>() + as_built.bytes().len(),
+                    None => fetched_length(parameter)?,
+                };
+                Ok(())
+            })?;
+        }
+        if snapshot.len() != length {
+            *snapshot = vec![0; length];
+        }
+        let mut sums = self.as_built.iter().copied();
+        let mut rest = &mut snapshot[..];
+        for chunk in &mut self.chunks {
+            visit(&mut chunk.stage, |_, parameter| {
+                match sums.next().flatten() {
+                    Some(as_built) => {
+                        write(&mut rest, &0_u64.to_le_bytes());
+                        write(&mut rest, &as_built.bytes());
+                    }
+                    None => write_numbers(&mut rest, parameter),
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
 
-    /// Reads a snapshot in bytes. `None` if it is damaged.
-    pub(crate) fn read(mut bytes: &[u8]) -> Option<Self> {
-        let mut snapshot = Self::default();
-        while !bytes.is_empty() {
-            let states = number(&mut bytes)?;
-            let value = numbers(&mut bytes)?;
-            let state = (0..states).map(|_| numbers(&mut bytes)).collect::<Option<_>>()?;
-            snapshot.parameters.push(Numbers { value, state });
-        }
-        Some(snapshot)
-    }
-
-    /// Its size in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        let numbers = |of: &Numbers| of.value.len() + of.state.iter().map(Vec::len).sum::<usize>();
-        (size_of::<f32>() * self.parameters.iter().map(numbers).sum::<usize>()) as u64
-    }
-
-    /// Sets the rank's parameter with this number to what was copied. Returns whether it can be the same one.
+    /// Sets weights and optimizer states to those of a snapshot of this rank.
     ///
     /// # Errors
-    /// Whatever a GPU reports.
-    pub(super) fn restore(
-        &self,
-        place: usize,
-        parameter: &mut Parameter,
-        optimizer: &dyn Optimizer,
-    ) -> Result<bool> {
-        let Some(copy) = self.parameters.get(place) else {
-            return Ok(false);
-        };
-        let tensors = match copy.state.is_empty() {
-            true => Vec::new(),
-            false => optimizer.states(parameter.name(), parameter.dims()),
-        };
-        if !copy.fits(parameter, &tensors) {
-            return Ok(false);
+    /// [`RestartError::BuiltOtherwise`] if the builders have built other parameters or other frozen weights,
+    /// or the snapshot is damaged; and whatever a GPU reports.
+    pub(crate) fn restore(&mut self, mut snapshot: &[u8]) -> Result<()> {
+        for chunk in &mut self.chunks {
+            let stage = chunk.id;
+            for parameter in chunk.stage.parameters() {
+                if !restore(&mut snapshot, parameter, &*self.optimizer)? {
+                    let parameter = parameter.name().to_owned();
+                    return Err(RestartError::BuiltOtherwise { stage, parameter }.into());
+                }
+            }
         }
-        pipewright_stages::copy(&copy.value, &mut parameter.value);
-        parameter.make_state(&tensors);
-        for (state, copy) in parameter.state.iter_mut().zip(&copy.state) {
-            pipewright_stages::copy(copy, state);
-        }
-        parameter.store(Part::Value)?;
-        parameter.store(Part::State)?;
-        Ok(true)
+        Ok(())
     }
 }
 
-impl Numbers {
-    /// Whether these can be of this parameter, with these tensors of the optimizer.
-    fn fits(&self, parameter: &Parameter, tensors: &[StateTensor]) -> bool {
-        let state = self.state.iter().map(Vec::len);
-        let expected = tensors.iter().map(|tensor| parameter.state_numbers(tensor));
-        self.value.len() == parameter.value.len() && state.eq(expected)
+/// The checksum of a parameter's weights.
+fn sum(parameter: &mut Parameter) -> Result<Checksum> {
+    parameter.fetch(Part::Value)?;
+    Ok(Checksum::of(bytemuck::cast_slice(&parameter.value)))
+}
+
+/// The length of a parameter's numbers in a snapshot. They are fetched.
+fn fetched_length(parameter: &mut Parameter) -> Result<usize> {
+    parameter.fetch(Part::Value)?;
+    parameter.fetch(Part::State)?;
+    let tensors = std::iter::once(&parameter.value).chain(&parameter.state);
+    let lengths = tensors.map(|numbers| size_of::<u64>() + size_of_val(&**numbers));
+    Ok(size_of::<u64>() + lengths.sum::<usize>())
+}
+
+fn write_numbers(rest: &mut &mut [u8], parameter: &Parameter) {
+    write(rest, &(1 + parameter.state.len() as u64).to_le_bytes());
+    for numbers in std::iter::once(&parameter.value).chain(&parameter.state) {
+        write(rest, &(numbers.len() as u64).to_le_bytes());
+        write(rest, bytemuck::cast_slice(numbers));
     }
+}
+
+fn write(rest: &mut &mut [u8], bytes: &[u8]) {
+    let (to, after) = std::mem::take(rest).split_at_mut(bytes.len());
+    copy(bytes, to);
+    *rest = after;
+}
+
+/// Sets a parameter to what comes next in a snapshot. Returns whether that can be of this parameter.
+fn restore(snapshot: &mut &[u8], parameter: &mut Parameter, optimizer: &dyn Optimizer) -> Result<bool> {
+    let count = number(snapshot);
+    let tensors = match count {
+        None => return Ok(false),
+        Some(0) => {
+            let as_built = snapshot.split_off(..size_of::<Checksum>());
+            let is_frozen = parameter.is_frozen();
+            return Ok(is_frozen && as_built == Some(&sum(parameter)?.bytes()[..]));
+        }
+        Some(1) => Vec::new(),
+        Some(_) => optimizer.states(parameter.name(), parameter.dims()),
+    };
+    parameter.make_state(&tensors);
+    let is_as_many = count == Some(1 + parameter.state.len() as u64);
+    if !is_as_many || !read_numbers(snapshot, parameter) {
+        return Ok(false);
+    }
+    parameter.store(Part::Value)?;
+    parameter.store(Part::State)?;
+    Ok(true)
+}
+
+/// Reads what [`write_numbers`] has written, if it is of such a parameter.
+fn read_numbers(snapshot: &mut &[u8], parameter: &mut Parameter) -> bool {
+    let mut tensors = std::iter::once(&mut parameter.value).chain(&mut parameter.state);
+    tensors.all(|numbers| {
+        let is_as_long = number(snapshot) == Some(numbers.len() as u64);
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut numbers[..]);
+        match snapshot.split_off(..bytes.len()).filter(|_| is_as_long) {
+            Some(from) => {
+                copy(from, bytes);
+                true
+            }
+            None => false,
+        }
+    })
 }
 
 fn number(bytes: &mut &[u8]) -> Option<u64> {
     let (number, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(u64::from_le_bytes(*number))
-}
-
-fn numbers(bytes: &mut &[u8]) -> Option<Vec<f32>> {
-    let count = usize::try_from(number(bytes)?)
-        .ok()?
-        .checked_mul(size_of::<f32>())?;
-    let (numbers, rest) = bytes.split_at_checked(count)?;
-    *bytes = rest;
-    let numbers = numbers.as_chunks().0.iter();
-    Some(numbers.map(|number| f32::from_ne_bytes(*number)).collect())
-}
-
-fn refill(copy: &mut Vec<f32>, numbers: &[f32]) {
-    copy.resize(numbers.len(), 0.0);
-    pipewright_stages::copy(numbers, copy);
 }

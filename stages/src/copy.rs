@@ -1,8 +1,8 @@
-//! Copies of many numbers.
+//! Copies of much.
 
 use crate::cpu::parts::{By, cut};
 
-/// Copies numbers to a slice of the same length. The [threads](crate::threads) of the current thread share
+/// Copies numbers or bytes to a slice of the same length. The [threads](crate::threads) of the current thread share
 /// the work.
 ///
 /// ```
@@ -13,9 +13,10 @@ use crate::cpu::parts::{By, cut};
 ///
 /// # Panics
 /// When the lengths differ.
-pub fn copy(from: &[f32], to: &mut [f32]) {
+pub fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T]) {
     assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
-    cut((By(from, 1), By(to, 1)), 1, |_, (from, to)| {
+    let number = (size_of::<f32>() / size_of::<T>().max(1)).max(1);
+    cut((By(from, number), By(to, number)), 1, |_, (from, to)| {
         to.copy_from_slice(from)
     });
 }
