@@ -1,5 +1,5 @@
-//! Worlds whose processes are connected by lines that somebody else makes, instead of sockets. So a test can run
-//! several processes in one program, let bytes come late, and let a process die at any moment.
+//! Worlds whose processes are connected by lines that somebody else makes, instead of sockets. So a test can
+//! run several processes in one program, let bytes come late, and let a process die at any moment.
 
 use std::io;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub trait OwnLines: Send + Sync + 'static {
 }
 
 impl World {
-    /// Process `process` of `processes`, which these lines connect. `goes_on`: whether it is a run that goes on
-    /// after processes were lost. Each process may have one rank.
+    /// Process `process` of `processes`, which these lines connect. `goes_on`: whether it is a run that goes
+    /// on after processes were lost. Each process may have one rank.
     pub fn by_lines(process: u32, processes: u32, own: Arc<dyn OwnLines>, goes_on: bool) -> Self {
         let line = |to: u32| {
             let (own, answer) = (Arc::clone(&own), Answer::default());

@@ -54,7 +54,8 @@ impl<S: Stage> Again<S> {
         pipeline.ranks.heed(self.interrupt.clone());
         self.snapshots.allow(pipeline.most_kept());
         if goes_on {
-            let step = pipeline.take_back(&mut self.snapshots)?;
+            let taken = pipeline.take_back(&mut self.snapshots);
+            let step = taken.inspect_err(|error| pipeline.ranks.peers().fail(error))?;
             pipeline.rejoined = Some(Rejoined { lost, step });
         }
         Ok(pipeline)

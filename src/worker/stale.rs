@@ -111,7 +111,8 @@ impl<S: Stage> Worker<S> {
     /// newest weights and all of the optimizer's state, and nothing is stale.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`], and those of updates: at the rank's last action, as if all were a part of it.
+    /// [`crate::Error::PeerGone`], and those of updates: at the rank's last action, as if all were a part of
+    /// it.
     pub(crate) fn settle(&mut self) -> Result<Settled> {
         if self.server.is_none() {
             return Ok(Settled::default());

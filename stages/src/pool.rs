@@ -19,8 +19,8 @@ pub(crate) use shelves::Shelves;
 
 use crate::error::OutOfMemory;
 
-/// Memory for numbers. They start at a cache line, so that reads and writes of whole registers never touch two
-/// lines.
+/// Memory for numbers. They start at a cache line, so that reads and writes of whole registers never touch
+/// two lines.
 type Block<T> = home::Block<AVec<T>>;
 
 /// One thread's unused memory.

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use pipewright::Error;
+use pipewright::error::Loss;
 use pipewright::fabric::{self, End, Peers, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
@@ -66,6 +67,23 @@ fn a_process_that_leaves_says_why() {
             .to_string(),
     });
     assert_eq!(all[1], "process 0: it has ended");
+}
+
+/// The one that hears it may not have noticed the loss itself. It has to know of it to join the run again.
+#[test]
+fn a_process_that_leaves_because_another_was_lost_says_which() {
+    let all = all_call(3, |peers| {
+        if peers.process() == 2 {
+            let (process, loss) = (1, Loss::Closed);
+            peers.fail(&Error::ProcessGone { process, loss });
+            return None;
+        }
+        match peers.share("a test", Ok(Vec::new())) {
+            Err(Error::ProcessGone { process, .. }) => Some(process),
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(all, [Some(1), Some(1), None]);
 }
 
 #[test]

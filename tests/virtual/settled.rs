@@ -1,5 +1,5 @@
-//! What has to hold of a parameter server whose weights may be stale: every step becomes an update, once and in
-//! order, and when all have come together, all replicas have the same weights.
+//! What has to hold of a parameter server whose weights may be stale: every step becomes an update, once and
+//! in order, and when all have come together, all replicas have the same weights.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -67,6 +67,12 @@ impl Timeline {
         dies.filter_map(|entry| entry.rank)
     }
 
+    /// How often somebody has said something that begins so.
+    pub(crate) fn said(&self, begin: &str) -> u64 {
+        let says = |entry: &&Entry| matches!(&entry.what, What::Says(text) if text.starts_with(begin));
+        self.0.iter().filter(says).count() as u64
+    }
+
     /// The last lines, and all faults before them.
     pub(crate) fn end(&self, lines: usize) -> String {
         let start = self.0.len().saturating_sub(lines);

@@ -16,10 +16,14 @@ pub(super) fn leave(connections: &[Option<Arc<Connection>>], lost: u32) {
     }
 }
 
-/// Tells all that this process leaves, and the cause if it is this process's failure. Then closes the
-/// connections.
+/// Tells all that this process leaves, and the cause if it is this process's failure, or the loss of another
+/// process, which not all need have noticed. Then closes the connections.
 pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
     let has_failed = cause.is_some();
+    let (kind, lost) = match cause.and_then(Error::lost_process) {
+        Some(lost) => (Kind::Rejoins, lost.into()),
+        None => (Kind::Farewell, 0),
+    };
     let cause = cause.filter(|error| !error.is_echo());
     let cause = cause.map_or(String::new(), ToString::to_string);
     let until = Instant::now() + GRACE;
@@ -28,7 +32,7 @@ pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&E
             connection.line().fail();
         }
         // A process that has gone needs no farewell.
-        let _ = connection.tell_before(until, Kind::Farewell, 0, cause.as_bytes());
+        let _ = connection.tell_before(until, kind, lost, cause.as_bytes());
         connection.close();
     }
 }

@@ -1,6 +1,6 @@
-//! Who has a block of memory: those that share it, the pool that made it, or the queue in which it comes home.
-//! `tests/interleavings/` runs this file with every order of what threads do, and with counts and a queue that
-//! `loom` can look into. So it takes those from the module above.
+//! Who has a block of memory: those that share it, the pool that made it, or the queue in which it comes
+//! home. `tests/interleavings/` runs this file with every order of what threads do, and with counts and a
+//! queue that `loom` can look into. So it takes those from the module above.
 
 use std::cell::OnceCell;
 
@@ -37,7 +37,8 @@ impl<M> Pool<M> {
         }
     }
 
-    /// An unused block of this size. If there is none, a new one gets its memory by `make`, if that gives any.
+    /// An unused block of this size. If there is none, a new one gets its memory by `make`, if that gives
+    /// any.
     pub(super) fn take(&self, size: usize, make: impl FnOnce() -> Option<M>) -> Option<Arc<Block<M>>> {
         let home = self.home.get_or_init(|| Arc::new(ArrayQueue::new(ON_THE_WAY)));
         self.shelves.take(size).or_else(|| {

@@ -1,7 +1,7 @@
 //! Processes as groups of threads, of which one group runs at a time, and a clock that only the hub moves.
 //!
-//! A process has its turn until it waits for another one, joins or dies. Inside of a process, its rank and the
-//! thread that calls it take turns anyway: one waits for the other. Then the seed says who goes on.
+//! A process has its turn until it waits for another one, joins or dies. Inside of a process, its rank and
+//! the thread that calls it take turns anyway: one waits for the other. Then the seed says who goes on.
 
 use std::collections::HashMap;
 use std::panic::resume_unwind;

@@ -16,6 +16,10 @@ use crate::judge::{CLIP, RATE};
 use crate::stages::{Numbers, Updates};
 use crate::timeline::Timeline;
 
+/// What is said of a process that joins its run again: with weights that the processes have kept, or without.
+pub(crate) const FROM_A_SNAPSHOT: &str = "goes on from a snapshot";
+pub(crate) const ANEW: &str = "begins anew";
+
 /// Runs the story of a seed. Returns what happened.
 pub(crate) fn run(story: &Story) -> std::result::Result<(judge::End, Timeline), Box<Bug>> {
     let hub = Hub::new(story);
@@ -96,7 +100,13 @@ fn rejoin(hub: &Hub, process: usize, pipeline: &mut Pipeline<Sequential>, mut fa
     while pipeline.may_rejoin(&failure) {
         match pipeline.rejoin() {
             Ok(rejoined) => {
-                hub.say(process, format!("goes on with step {:?}", rejoined.step));
+                hub.say(
+                    process,
+                    match rejoined.step {
+                        Some(step) => format!("{FROM_A_SNAPSHOT} before step {step}"),
+                        None => ANEW.to_owned(),
+                    },
+                );
                 return Ok(());
             }
             Err(error) => failure = error,

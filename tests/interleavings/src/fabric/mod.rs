@@ -34,8 +34,8 @@ use transport::Transport;
 use crate::error::{Error, Result};
 use crate::id::WorldRank;
 
-/// Runs ranks, each on a thread of its own, in every order in which a thread loses its turn `turns` times, where
-/// it need not wait. More of that finds nothing new, but takes long. Each inbox has `room`.
+/// Runs ranks, each on a thread of its own, in every order in which a thread loses its turn `turns` times,
+/// where it need not wait. More of that finds nothing new, but takes long. Each inbox has `room`.
 fn every_order_of<const RANKS: usize>(room: usize, turns: usize, ranks: [fn(End<u32>); RANKS]) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(turns);

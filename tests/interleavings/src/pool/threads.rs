@@ -1,5 +1,5 @@
-//! Threads that share memory, drop it and end, in every order. `loom` finds an access to memory that another
-//! thread's is not ordered with.
+//! Threads that share memory, drop it and end, in every order. No block is used by two, returned twice or
+//! lost.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
