@@ -113,8 +113,8 @@ fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<Vec<Stri
     if ended.iter().any(Result::is_err) && !named {
         wrong.push(format!("the error does not name it: {told}"));
     }
-    // A member whose partner could not even begin to connect waits in NCCL, with its memory, until the process
-    // ends.
+    // A member whose partner could not even begin to connect waits in NCCL, with its memory, until the
+    // process ends.
     let may_wait = matches!(processes, Processes::Two) && told.contains("entering a device's context");
     let left = if may_wait { None } else { left_since(&before) };
     wrong.extend(left.map(|left| format!("there are still {left}, not {before}")));
