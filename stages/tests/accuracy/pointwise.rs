@@ -20,8 +20,8 @@ const SCALED: f64 = 2.0;
 const SIGMOID: f64 = 3.0;
 /// A sigmoid of a polynomial. Largest measured: 1.7.
 const GELU_TANH: f64 = 4.0;
-/// An error function and an exponential. Largest measured: 2.4. On a GPU `erfcf` may err by 4 units in the last
-/// place, so by 8 roundings: with such errors 6.3 was measured on the emulator.
+/// An error function and an exponential. Largest measured: 2.4. On a GPU `erfcf` may err by 4 units in the
+/// last place, so by 8 roundings: with such errors 6.3 was measured on the emulator.
 const GELU_EXACT: [f64; 2] = [5.0, 7.0];
 
 /// Value and derivative of GELU in its tanh form: `x s` with `s = sigmoid(2 u)` and

@@ -182,11 +182,14 @@ impl Communicator {
         }
         self.handle.succeeded(call, connected??)?;
         let late = late("the first transfer between the GPUs");
-        until(deadline, late, going_on, || {
+        let come = until(deadline, late, going_on, || {
             Ok(gpu.transfers().is_idle()?.then_some(()))
-        })?;
+        });
+        if come.is_err() {
+            self.end_on(gpu.transfers());
+        }
         drop(ManuallyDrop::into_inner(memory));
-        Ok(())
+        come
     }
 
     /// Queues a tensor of this member's GPU, marked as ready, for sending to another member. Its memory is
@@ -233,11 +236,14 @@ impl Communicator {
     /// The result of marking memory whose transfer is queued on this stream. Without the mark nobody would
     /// wait for the transfer before the memory is used again. So if marking failed, the transfers end here.
     fn marked(&self, stream: &Stream, marked: Result<()>) -> Result<()> {
-        marked.inspect_err(|_| {
-            self.handle.abort();
-            // If this fails too, the device has failed, and the next call reports it.
-            let _ = stream.synchronize();
-        })
+        marked.inspect_err(|_| self.end_on(stream))
+    }
+
+    /// Ends all transfers. Those on this stream use no memory any more.
+    fn end_on(&self, stream: &Stream) {
+        self.handle.abort();
+        // If this fails too, the device has failed, and the next call reports it.
+        let _ = stream.synchronize();
     }
 
     fn check_here(&self, tensor: &Tensor) -> Result<()> {

@@ -60,9 +60,11 @@ InitializeInjectionNvtx2(const void *(*exported)(uint32_t)) {
     must(!exported(2), "a table that NVTX does not have");
     Function **table = nullptr;
     unsigned length = 0;
-    must(!callbacks->tables(0, &table, &length) && !callbacks->tables(7, &table, &length), "modules");
+    for (int module : {0, 7})
+        must(!callbacks->tables(module, &table, &length), "a module that NVTX does not have");
     for (int module = 1; module <= 6; module++) {
-        must(callbacks->tables(module, &table, &length) && length == MODULES[module - 1], "lengths of tables");
+        must(callbacks->tables(module, &table, &length), "no module");
+        must(length == MODULES[module - 1], "a table of another length");
         must(!table[0] && !table[length], "tables that do not begin and end with nothing");
         for (unsigned i = 1; i < length; i++) must(table[i], "functions that are missing");
     }
