@@ -93,6 +93,16 @@ impl Hub {
         drop(self.go_on(state));
     }
 
+    /// A process begins a step.
+    pub(super) fn begins_step(&self, process: usize, step: u64) {
+        self.lock().begins_step(process, step);
+    }
+
+    /// A process has joined again, and goes on from a snapshot, or not.
+    pub(super) fn returns(&self, process: usize, step: Option<u64>) {
+        self.lock().returns(process, step);
+    }
+
     pub(super) fn say(&self, process: usize, text: impl Into<String>) {
         self.lock().note(process, What::Says(text.into()));
     }
@@ -181,7 +191,7 @@ impl Hub {
             // It has left that world.
             return state;
         }
-        let what = bytes.as_ref().map_or("the end of its line".to_owned(), shown);
+        let what = bytes.as_deref().map_or("the end of its line".to_owned(), shown);
         state.note(to, What::Says(format!("<- {from}  {what}")));
         drop(state);
         let readers = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -275,6 +285,6 @@ fn next(state: &mut State) -> Next {
 }
 
 /// Bytes in words.
-pub(super) fn shown(bytes: &Vec<u8>) -> String {
+pub(super) fn shown(bytes: &[u8]) -> String {
     format!("{} bytes", bytes.len())
 }

@@ -16,10 +16,6 @@ use crate::judge::{CLIP, RATE};
 use crate::stages::{Numbers, Updates};
 use crate::timeline::Timeline;
 
-/// What is said of a process that joins its run again: with weights that the processes have kept, or without.
-pub(crate) const FROM_A_SNAPSHOT: &str = "goes on from a snapshot";
-pub(crate) const ANEW: &str = "begins anew";
-
 /// Runs the story of a seed. Returns what happened.
 pub(crate) fn run(story: &Story) -> std::result::Result<(judge::End, Timeline), Box<Bug>> {
     let hub = Hub::new(story);
@@ -91,7 +87,7 @@ fn act(
     if pipeline.next_step() == story.steps {
         return pipeline.weights_hash().map(Some);
     }
-    hub.say(process, format!("--- step {}", pipeline.next_step()));
+    hub.begins_step(process, pipeline.next_step());
     pipeline.step().map(|_| None)
 }
 
@@ -100,13 +96,7 @@ fn rejoin(hub: &Hub, process: usize, pipeline: &mut Pipeline<Sequential>, mut fa
     while pipeline.may_rejoin(&failure) {
         match pipeline.rejoin() {
             Ok(rejoined) => {
-                hub.say(
-                    process,
-                    match rejoined.step {
-                        Some(step) => format!("{FROM_A_SNAPSHOT} before step {step}"),
-                        None => ANEW.to_owned(),
-                    },
-                );
+                hub.returns(process, rejoined.step);
                 return Ok(());
             }
             Err(error) => failure = error,

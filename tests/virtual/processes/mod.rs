@@ -8,5 +8,6 @@ mod live;
 mod state;
 mod story;
 
-pub(crate) use live::{ANEW, FROM_A_SNAPSHOT, run};
+pub(crate) use live::run;
+pub(crate) use state::{ANEW, FROM_A_SNAPSHOT};
 pub(crate) use story::Story;

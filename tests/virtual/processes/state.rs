@@ -6,8 +6,15 @@ use super::story::Story;
 use crate::draw::Draw;
 use crate::timeline::{Timeline, What};
 
+/// What is said of a process that joins its run again: with weights that the processes have kept, or without.
+pub(crate) const FROM_A_SNAPSHOT: &str = "goes on from a snapshot";
+pub(crate) const ANEW: &str = "begins anew";
+
 /// A line in one direction: the number of its world, and the processes from and to which it goes.
 pub(super) type Line = (u64, usize, usize);
+
+/// What was sent on a line. `None`: its end.
+type Sent = (Line, Option<Vec<u8>>);
 
 pub(super) struct State {
     /// In microseconds.
@@ -17,8 +24,8 @@ pub(super) struct State {
     pub(super) turn: Option<usize>,
     /// How many worlds there have been. Whoever joins comes into the next one.
     pub(super) worlds: u64,
-    /// What is on its way, by the time of its arrival. `None`: the end of the line.
-    pub(super) due: BTreeMap<(u64, u64), (Line, Option<Vec<u8>>)>,
+    /// What is on its way, by the time of its arrival.
+    pub(super) due: BTreeMap<(u64, u64), Sent>,
     events: u64,
     /// When the last bytes of a line arrive.
     last: HashMap<Line, u64>,
@@ -31,6 +38,12 @@ pub(super) struct State {
     launched: HashSet<usize>,
     /// Somebody has done all steps: nobody dies any more.
     pub(super) is_done: bool,
+    /// By process: how many steps it has begun in this world.
+    steps: Vec<u32>,
+    /// How many have died since all have done a step in one world. Before, they may not have all snapshots.
+    lost: Option<u32>,
+    /// Whether one has died in this world.
+    died_here: bool,
     /// A thread looks who goes on.
     pub(super) moves: bool,
     /// How often nobody could move.
@@ -83,6 +96,9 @@ impl State {
             story: story.clone(),
             launched: HashSet::new(),
             is_done: false,
+            steps: vec![0; story.processes()],
+            lost: None,
+            died_here: false,
             moves: false,
             stuck: 0,
             timeline: Timeline::default(),
@@ -136,6 +152,8 @@ impl State {
             return false;
         }
         self.note(process, What::Dies);
+        self.lost = self.lost.map(|lost| lost + 1);
+        self.died_here = true;
         self.processes[process].deaths += 1;
         self.processes[process].is = Is::Starting;
         self.turn = None;
@@ -169,6 +187,8 @@ impl State {
     /// All who are there have joined: the next world begins. If somebody has left, there is none.
     pub(super) fn begin(&mut self) {
         self.worlds += 1;
+        self.steps.fill(0);
+        self.died_here = false;
         let says = match self.has_ended() {
             true => "--- the run has ended".to_owned(),
             false => format!("--- world {} begins", self.worlds),
@@ -178,6 +198,30 @@ impl State {
             if process.is == Is::Joining {
                 process.is = Is::Ready(self.now);
             }
+        }
+    }
+
+    /// A process goes on from a snapshot, or not. If only one was lost, the next one keeps its snapshots.
+    pub(super) fn returns(&mut self, process: usize, step: Option<u64>) {
+        let says = match step {
+            Some(step) => format!("{FROM_A_SNAPSHOT} before step {step}"),
+            None => ANEW.to_owned(),
+        };
+        self.note(process, What::Says(says));
+        if step.is_none() && self.lost == Some(1) {
+            self.end_badly("one process was lost, and with it all snapshots:");
+        }
+        if step.is_none() {
+            self.lost = None;
+        }
+    }
+
+    /// A process begins a step.
+    pub(super) fn begins_step(&mut self, process: usize, step: u64) {
+        self.note(process, What::Says(format!("--- step {step}")));
+        self.steps[process] += 1;
+        if !self.died_here && self.steps.iter().all(|begun| *begun > 1) {
+            self.lost = Some(0);
         }
     }
 
