@@ -10,8 +10,9 @@ use pipewright::compose::{self, RanksHere};
 use pipewright::config::Config;
 use pipewright::id::Rank;
 use pipewright::mesh::Map;
-use pipewright::plan::RankMemory;
+use pipewright::plan::{RankMemory, Restarts, StageMemory, kept_for_restarts};
 use pipewright::profile::MemoryLimit;
+use pipewright::schedule::Schedule;
 use pipewright::stages::Device;
 use tempfile::TempDir;
 
@@ -194,4 +195,46 @@ fn the_control_group_with_the_least_free_memory_counts() {
         ),
     ];
     assert_eq!(limits(&first), [(1000, 150, true)]);
+}
+
+#[test]
+fn what_is_kept_for_restarts_is_snapshots_and_what_was_received_since() {
+    let schedule = Schedule::one_f_one_b(2, 4).unwrap();
+    // Each rank receives 40 bytes in a step.
+    let stages = [100.0, 300.0].map(|snapshot| StageMemory {
+        snapshot,
+        output: 10.0,
+        ..StageMemory::default()
+    });
+    let kept = |every, replaces| {
+        let restarts = Restarts {
+            every,
+            from_replicas: 0.0,
+            replaces,
+        };
+        kept_for_restarts(&schedule, &stages, restarts)
+    };
+    assert_eq!(kept(2, false), [100.0 + 80.0, 300.0 + 80.0]);
+    assert_eq!(kept(10, false), [100.0 + 140.0, 300.0 + 340.0]);
+    // Two of each process's own, and two of another one. A restart begins with the newest of its own.
+    let four = [2.0 * (100.0 + 300.0), 2.0 * (300.0 + 300.0)];
+    assert_eq!(kept(2, true), four.map(|four| four + 80.0));
+    // One that is made earlier is a further one.
+    assert_eq!(kept(10, true), [four[0] + 240.0, four[1] + 640.0]);
+}
+
+#[test]
+fn frozen_weights_are_in_no_planned_snapshot() {
+    let planned = |restarts: u32| {
+        let text = format!(
+            "[pipeline]\nstages = 1\nmicro_batches = 2\n[lora]\nrank = 4\n[train]\nrestarts = {restarts}\n"
+        );
+        let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
+        let plan = compose::plan(&config).unwrap();
+        compose::memory(&config, &plan).unwrap()[0]
+    };
+    let [without, with] = [0, 3].map(planned);
+    // One rank receives nothing. Of each number that is trained AdamW keeps two.
+    assert_eq!(with.buffers - without.buffers, 1.5 * with.optimizer);
+    assert!(with.optimizer < 0.2 * with.weights);
 }

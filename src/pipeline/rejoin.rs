@@ -21,7 +21,9 @@ pub(super) fn launch_or_join<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S
         return launch(&parts, None);
     };
     match (world.again(), &parts.restarting) {
-        (Some(join), Some(_)) => Again::new(join, world.deadline(), parts).launch(world),
+        (Some(join), Some(_)) if world.processes() > 1 => {
+            Again::new(join, world.deadline(), parts).launch(world)
+        }
         _ => launch(&parts, Some(world)),
     }
 }

@@ -13,8 +13,8 @@ pub struct Restarts {
     /// How often a rank receives the bytes of its gradients in a step, from the ranks with the same stages in
     /// other replicas.
     pub from_replicas: f64,
-    /// Whether processes keep snapshots so that one that dies can be replaced: two of each of their own ranks,
-    /// and two of those of another process. A restart begins with the newest of its own.
+    /// Whether processes keep snapshots so that one that dies can be replaced: two of each of their own
+    /// ranks, and two of those of another process. A restart begins with the newest of its own.
     pub replaces: bool,
 }
 

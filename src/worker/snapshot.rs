@@ -1,5 +1,6 @@
-//! A copy of what training changes on a rank: its trained weights, running means and optimizer state. The rank
-//! can go on from it when its stages are built again, in this process or in another one. So it is in bytes.
+//! A copy of what training changes on a rank: its trained weights, running means and optimizer state. The
+//! rank can go on from it when its stages are built again, in this process or in another one. So it is in
+//! bytes.
 //!
 //! Of each parameter it has a number of tensors, and before each tensor its length: the weights, and those of
 //! the optimizer. A frozen parameter that its builder makes has none, but the checksum of its weights.

@@ -2,8 +2,8 @@
 
 use crate::cpu::parts::{By, cut};
 
-/// Copies numbers or bytes to a slice of the same length. The [threads](crate::threads) of the current thread share
-/// the work.
+/// Copies numbers or bytes to a slice of the same length. The [threads](crate::threads) of the current thread
+/// share the work.
 ///
 /// ```
 /// let mut to = [0.0; 3];

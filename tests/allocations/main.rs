@@ -16,6 +16,8 @@ mod gguf;
 mod memory;
 #[path = "../common/mixtral.rs"]
 mod mixtral;
+#[path = "../common/worlds.rs"]
+mod worlds;
 
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard};

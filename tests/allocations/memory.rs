@@ -1,13 +1,19 @@
 //! The memory that is estimated before a run, compared with what the run takes.
 
 use std::fs;
+use std::num::NonZeroU32;
+use std::sync::Barrier;
 
 use pipewright::compose;
 use pipewright::config::Config;
+use pipewright::fabric::Membership;
+use pipewright::schedule::Schedule;
+use pipewright::stages::models::Gpt;
 use tempfile::TempDir;
 
-use super::alone;
+use super::common::recipe_of;
 use super::counting::live_bytes_of_all;
+use super::{alone, source, worlds};
 
 /// The largest relative error of the estimate of what layers keep.
 const ACTIVATIONS: f64 = 0.02;
@@ -224,4 +230,77 @@ fn memory_of_networks_of_convolutions_is_what_was_estimated() {
             );
         }
     }
+}
+
+#[test]
+fn frozen_weights_are_in_no_snapshot() {
+    let _alone = alone();
+    let held = |restarts: u32| {
+        let config = gpt(
+            128,
+            4,
+            256,
+            16,
+            "stages = 1\nmicro_batches = 2\nmicro_batch_size = 1",
+        );
+        let [_, held] = trained(&format!(
+            "{config}[lora]\nrank = 2\n[train]\nrestarts = {restarts}\n"
+        ))
+        .1;
+        held
+    };
+    let (without, with) = (held(0), held(3));
+    // Twelve matrices in each of four blocks.
+    let weights = (4 * 12 * 128 * 128 * size_of::<f32>()) as f64;
+    assert!(
+        with - without < 0.2 * weights,
+        "{with} and {without} of {weights}"
+    );
+}
+
+#[test]
+fn processes_hold_four_snapshots_of_each_rank() {
+    let _alone = alone();
+    let gpt = Gpt {
+        vocab: 17,
+        dim: 128,
+        layers: 4,
+        heads: 2,
+        context: 8,
+        dropout: 0.0,
+        tied: false,
+        seed: 1,
+    };
+    let held = |restarts: bool| {
+        let before = live_bytes_of_all();
+        let first = Membership {
+            replaces: restarts,
+            ..worlds::place(2, worlds::free_address())
+        };
+        let together = Barrier::new(2);
+        let held = worlds::in_processes_like(&first, |world| {
+            let recipe = recipe_of(move || gpt.model(), source("text"), 2);
+            let schedule = Schedule::one_f_one_b(2, 2).unwrap();
+            let mut builder = recipe.builder(schedule).unwrap().world(world);
+            if restarts {
+                builder = builder.restarts(1, NonZeroU32::MIN);
+            }
+            let mut pipeline = builder.launch().unwrap();
+            (0..STEPS).for_each(|_| drop(pipeline.step().unwrap()));
+            let numbers = pipeline
+                .parameters()
+                .iter()
+                .map(|info| info.dims.iter().product::<usize>());
+            let numbers: usize = numbers.sum();
+            together.wait();
+            let held = live_bytes_of_all() - before;
+            together.wait();
+            (held as f64, numbers)
+        });
+        held[0]
+    };
+    let ((without, numbers), (with, _)) = (held(false), held(true));
+    // AdamW keeps two numbers for each.
+    let snapshots = (with - without) / (3 * numbers * size_of::<f32>()) as f64;
+    assert!(snapshots > 2.0 && snapshots < 4.2, "{snapshots} snapshots");
 }

@@ -1,5 +1,5 @@
 //! The processes of a run as threads of one process.
-#![allow(unreachable_pub, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
 use std::thread;
 use std::time::Duration;

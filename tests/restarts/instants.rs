@@ -10,11 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use pipewright::Pipeline;
 use pipewright::fabric::{Membership, World};
 use pipewright::run::{Event, Next, Run, Validation};
+use pipewright::stages::Training;
+use pipewright::stages::models::{Gpt, Rules};
 
-use super::common::recipe;
-use super::failing::{Faults, How};
+use super::common::{Recipe, recipe, recipe_of};
+use super::failing::{Failing, Faults, How};
 use super::worlds::{free_address, place};
 use super::{builder, named};
 
@@ -26,21 +29,80 @@ const SAVED: u64 = 4;
 /// So many of all instants are tried.
 const TRIED: u64 = 24;
 
-/// What a member is told: its number, where process 0 is, its folder, whether it hangs instead of dying, and
-/// at which instant.
-const TOLD: [&str; 5] = [
+/// What a member is told: its number, where process 0 is, its folder, whether it hangs instead of dying, at
+/// which instant, and what is trained.
+const TOLD: [&str; 6] = [
     "MEMBER",
     "MEMBER_ADDRESS",
     "MEMBER_FOLDER",
     "MEMBER_HANGS",
     "MEMBER_INSTANT",
+    "MEMBER_TRAINS",
 ];
+
+/// What is trained.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    All,
+    /// Not the first block, which has the weights that its builder makes.
+    NotFirst,
+    /// Not the first block, whose weights are those of a checkpoint.
+    NotFirstOfOthers,
+}
+
+impl What {
+    const ALL: [Self; 3] = [Self::All, Self::NotFirst, Self::NotFirstOfOthers];
+
+    fn recipe(self, seed: u64) -> Recipe {
+        if self == Self::All {
+            return recipe(2, true, 3);
+        }
+        let gpt = Gpt {
+            vocab: 17,
+            dim: 16,
+            layers: 2,
+            heads: 2,
+            context: 8,
+            dropout: 0.0,
+            tied: true,
+            seed,
+        };
+        let frozen = |name: &str| Training {
+            frozen: name.starts_with("h.0.") || name == "wte.weight",
+            rate: 1.0,
+            weight_decay: None,
+        };
+        let model = move || Ok(gpt.model()?.with_rules(Rules::default().with_training(frozen)));
+        recipe_of(model, Arc::clone(&recipe(2, true, 3).data), 3)
+    }
+
+    /// Saves the weights of another model, if the training begins with them.
+    fn save_others(self, folder: &Path) {
+        if self == Self::NotFirstOfOthers {
+            let recipe = self.recipe(1);
+            let others = builder(&recipe, named("1f1b", 2, 3), &[], 2).launch();
+            others
+                .expect("it starts")
+                .save(folder.join("others"))
+                .expect("it saves");
+        }
+    }
+
+    /// Loads the weights of another model, if the training begins with them.
+    fn load(self, pipeline: &mut Pipeline<Failing>, folder: &Path) {
+        if self == Self::NotFirstOfOthers && pipeline.rejoined().is_none() {
+            pipeline.load(folder.join("others")).expect("it loads");
+        }
+    }
+}
 
 /// One process of a run, if it was started as one.
 #[test]
 fn member() {
     let Ok(process) = env::var(TOLD[0]) else { return };
-    let [address, folder, hangs, instant] = [1, 2, 3, 4].map(|index| env::var(TOLD[index]).expect("told"));
+    let told = |index: usize| env::var(TOLD[index]).expect("told");
+    let [address, folder, hangs, instant, what] = [1, 2, 3, 4, 5].map(told);
+    let what = What::ALL[what.parse::<usize>().expect("a number")];
     let process: u32 = process.parse().expect("a number");
     let membership = Membership {
         process,
@@ -54,12 +116,13 @@ fn member() {
     };
     let own = Faults::everywhere(instant.parse().expect("a number"), how);
     faults[process as usize] = own.clone();
-    let recipe = recipe(2, true, 3);
+    let recipe = what.recipe(2);
     let world = World::join(&membership, "the same").expect("all come");
     let builder = builder(&recipe, named("1f1b", 2, 3), &faults, 2).world(world);
     let builder = builder.stall_limit(Some(Duration::from_secs(3)));
     let mut pipeline = builder.launch().expect("it starts");
     let folder = Path::new(&folder);
+    what.load(&mut pipeline, folder);
     let (from, counted) = (Arc::<AtomicU64>::default(), own.clone());
     let begins = Arc::clone(&from);
     let run = Run::new(folder.join("run"))
@@ -88,67 +151,110 @@ fn member() {
 
 #[test]
 fn a_process_may_die_at_any_instant() {
-    let expected = recipe(2, true, 3).plain_hash(STEPS);
-    let [from, to] = instants(&expected, false, &[]);
+    let run = Failures::of(What::All, How::Dies);
+    let [from, to] = run.instants(&[]);
     assert!(from > 0 && to > from, "from {from} to {to}");
     for index in 0..TRIED {
-        instants(&expected, false, &[from + (to - from) * index / TRIED]);
+        run.instants(&[from + (to - from) * index / TRIED]);
     }
     // And again when it takes its place: while its stages are built, and when it has its weights again.
     for again in [0, 10, 40, 70, 100] {
-        instants(&expected, false, &[to - 1, again]);
+        run.instants(&[to - 1, again]);
+    }
+}
+
+/// They are in no snapshot if they are as they were built.
+#[test]
+fn frozen_weights_are_there_again_when_a_process_has_died() {
+    for what in [What::NotFirst, What::NotFirstOfOthers] {
+        let run = Failures::of(what, How::Dies);
+        let [from, to] = run.instants(&[]);
+        for index in 0..3 {
+            run.instants(&[from + (to - from) * index / 3]);
+        }
     }
 }
 
 #[test]
 fn a_process_in_which_a_rank_hangs_is_replaced_when_the_stall_limit_is_over() {
-    let expected = recipe(2, true, 3).plain_hash(STEPS);
-    let [from, to] = instants(&expected, true, &[]);
-    instants(&expected, true, &[(from + to) / 2]);
+    let run = Failures::of(What::All, How::Hangs);
+    let [from, to] = run.instants(&[]);
+    run.instants(&[(from + to) / 2]);
 }
 
-/// A run of two processes, of which process 1 dies at these instants, or hangs, and is started again each
-/// time. Returns from which instant on it may die, and how many there are.
-fn instants(expected: &str, hangs: bool, failures: &[u64]) -> [u64; 2] {
-    let folder = tempfile::tempdir().expect("a folder");
-    let address = free_address();
-    let start = |process: u32, instant: u64| -> Child {
-        let told = [
-            process.to_string(),
-            address.clone(),
-            folder.path().display().to_string(),
-            hangs.to_string(),
-            instant.to_string(),
-        ];
-        Command::new(env::current_exe().expect("known"))
-            .args(["--exact", "instants::member", "--nocapture"])
-            .envs(TOLD.into_iter().zip(told))
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("it starts")
-    };
-    let mut first = start(0, u64::MAX);
-    for &instant in failures {
-        let failed = start(1, instant).wait().expect("it ends");
-        assert!(!failed.success(), "it fails at {instant}");
+/// Runs of two processes, of which process 1 dies or hangs.
+struct Failures {
+    what: What,
+    how: How,
+    /// The hash of the weights at the end.
+    expected: String,
+}
+
+impl Failures {
+    fn of(what: What, how: How) -> Self {
+        let recipe = what.recipe(2);
+        if what == What::All {
+            let expected = recipe.plain_hash(STEPS);
+            return Self { what, how, expected };
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        what.save_others(folder.path());
+        let mut alone = builder(&recipe, named("1f1b", 2, 3), &[], 2)
+            .launch()
+            .expect("it starts");
+        what.load(&mut alone, folder.path());
+        (0..STEPS).for_each(|_| drop(alone.step().expect("it trains")));
+        let expected = alone.weights_hash().expect("it runs");
+        Self { what, how, expected }
     }
-    let mut second = start(1, u64::MAX);
-    for process in [&mut first, &mut second] {
-        assert!(
-            process.wait().expect("it ends").success(),
-            "failing at {failures:?}"
-        );
+
+    /// Process 1 fails at these instants and is started again each time. Returns from which instant on it may
+    /// fail, and how many there are.
+    fn instants(&self, failures: &[u64]) -> [u64; 2] {
+        let folder = tempfile::tempdir().expect("a folder");
+        self.what.save_others(folder.path());
+        let Self { what, how, expected } = self;
+        let what = What::ALL.iter().position(|one| one == what).expect("one of all");
+        let address = free_address();
+        let start = |process: u32, instant: u64| -> Child {
+            let told = [
+                process.to_string(),
+                address.clone(),
+                folder.path().display().to_string(),
+                (*how == How::Hangs).to_string(),
+                instant.to_string(),
+                what.to_string(),
+            ];
+            Command::new(env::current_exe().expect("known"))
+                .args(["--exact", "instants::member", "--nocapture"])
+                .envs(TOLD.into_iter().zip(told))
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("it starts")
+        };
+        let mut first = start(0, u64::MAX);
+        for &instant in failures {
+            let failed = start(1, instant).wait().expect("it ends");
+            assert!(!failed.success(), "it fails at {instant}");
+        }
+        let mut second = start(1, u64::MAX);
+        for process in [&mut first, &mut second] {
+            assert!(
+                process.wait().expect("it ends").success(),
+                "failing at {failures:?}"
+            );
+        }
+        let numbers = [0, 1].map(|process: u32| {
+            let text = fs::read_to_string(folder.path().join(process.to_string())).expect("written");
+            let mut words = text.split(' ');
+            assert_eq!(
+                words.next(),
+                Some(expected.as_str()),
+                "process {process}, failing at {failures:?}"
+            );
+            let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
+            [number(), number()]
+        });
+        numbers[1]
     }
-    let numbers = [0, 1].map(|process: u32| {
-        let text = fs::read_to_string(folder.path().join(process.to_string())).expect("written");
-        let mut words = text.split(' ');
-        assert_eq!(
-            words.next(),
-            Some(expected),
-            "process {process}, failing at {failures:?}"
-        );
-        let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
-        [number(), number()]
-    });
-    numbers[1]
 }

@@ -15,13 +15,14 @@ use std::sync::Arc;
 
 use common::{Recipe, large, recipe, recipe_of};
 use failing::{Failing, FailingData, FailingLoss, FailingOptimizer, Faults, How};
+use pipewright::fabric::Membership;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Rules};
 use pipewright::stages::{Recompute, Stage, Training, recompute};
 use pipewright::{Pipeline, PipelineBuilder, StepReport};
 use proptest::prelude::*;
-use worlds::in_processes;
+use worlds::{free_address, in_processes, in_processes_like, place};
 
 const STEPS: u64 = 4;
 
@@ -290,6 +291,27 @@ fn frozen_weights_of_a_loaded_checkpoint_stay() {
     };
     let (_, expected) = hash_after(Faults::default());
     assert_eq!(hash_after(Faults::at(&[(45, How::Fails)])), (1, expected));
+}
+
+/// Its snapshots are for nobody else.
+#[test]
+fn a_run_of_one_process_repeats_no_more_than_is_asked() {
+    let first = Membership {
+        replaces: true,
+        ..place(1, free_address())
+    };
+    in_processes_like(&first, |world| {
+        let recipe = recipe(2, true, 3);
+        // A pass of a micro-batch is called six times in a step.
+        let faults = [Faults::at(&[(6 * 3 * 10, How::Fails)])];
+        let pipeline = builder(&recipe, named("1f1b", 2, 3), &faults, 2)
+            .world(world)
+            .launch();
+        let mut pipeline = pipeline.expect("it starts");
+        let reports: Vec<_> = (0..12).map(|_| pipeline.step().expect("it goes on")).collect();
+        let restarts: Vec<_> = reports.iter().flat_map(|report| &report.restarts).collect();
+        assert!(restarts.len() == 1 && restarts[0].repeated <= 2, "{restarts:?}");
+    });
 }
 
 #[test]

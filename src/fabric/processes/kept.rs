@@ -57,11 +57,14 @@ impl Kept {
         let mut piece = Vec::new();
         read(from, head.length, &mut piece)?;
         let mut items = self.items();
-        let coming = items.entry(label(head)).or_default();
         if head.numbers == 0 {
             // The first piece: an earlier try may not have ended.
-            *coming = Coming::default();
+            items.insert(label(head), Coming::default());
         }
+        let Some(coming) = items.get_mut(&label(head)) else {
+            // It was forgotten while it came.
+            return Ok(false);
+        };
         let bytes = Arc::make_mut(&mut coming.bytes);
         let count = bytes.len() as u64;
         if coming.is_whole || whole > most || head.numbers != count || count + head.length > whole {
@@ -127,4 +130,36 @@ fn label(head: &Head) -> Label {
         step: head.call.number,
     };
     (head.route[0], stamp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many bytes from this place on, of an item of ten.
+    fn take(kept: &Kept, place: usize, count: u64) -> io::Result<bool> {
+        let item = Item {
+            label: (WorldRank(1), Stamp { era: 0, step: 5 }),
+            bytes: Arc::new(vec![7; 10]),
+        };
+        let head = Head {
+            length: count,
+            ..head(&item, place)
+        };
+        kept.take(&head, &mut &item.bytes[place..])
+    }
+
+    #[test]
+    fn an_item_may_be_forgotten_while_it_comes() {
+        let kept = Kept::default();
+        kept.allow(10);
+        assert!(!take(&kept, 0, 4).expect("the first piece"));
+        kept.retain(|_| false);
+        assert!(!take(&kept, 4, 6).expect("nobody needs it"));
+        assert!(kept.labels().is_empty());
+        assert!(!take(&kept, 0, 4).expect("it comes once more"));
+        assert!(take(&kept, 4, 6).expect("the last piece"));
+        assert_eq!(kept.labels().len(), 1);
+        take(&kept, 4, 6).expect_err("it is whole");
+    }
 }

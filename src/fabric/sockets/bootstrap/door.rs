@@ -34,7 +34,7 @@ pub(super) struct Waiting {
     alike: Alike,
     pub(super) spares: Vec<Arc<Channel>>,
     /// Those that have come too early.
-    pub(super) early: Vec<Arrival>,
+    early: Vec<Arrival>,
 }
 
 /// A thread that listens at process 0's address. When this is dropped, the run has ended, and spares are
@@ -59,10 +59,24 @@ impl Waiting {
     pub(super) fn take(&mut self, arrival: Arrival) {
         match arrival.purpose {
             Purpose::Spare => self.take_spare(&arrival),
-            Purpose::Join => self.early.push(arrival),
+            Purpose::Join => {
+                self.forget_gone();
+                self.early.push(arrival);
+            }
             // Its connection is closed.
             Purpose::Data | Purpose::Watch => {}
         }
+    }
+
+    /// Those that have come too early and still wait.
+    pub(super) fn take_early(&mut self) -> Vec<Arrival> {
+        self.forget_gone();
+        std::mem::take(&mut self.early)
+    }
+
+    /// A process that has given up must not stand in the way of the next one of its number.
+    fn forget_gone(&mut self) {
+        self.early.retain(|early| !early.channel.has_gone());
     }
 
     /// A spare that could not take any place is told so now, and not when a process is lost.
@@ -125,5 +139,49 @@ impl Drop for Door {
         if let Some(mut waiting) = self.close() {
             waiting.end();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+
+    use crate::fabric::sockets::bootstrap::acceptor::{Acceptor, Arrival};
+    use crate::fabric::sockets::bootstrap::door::Waiting;
+    use crate::fabric::sockets::bootstrap::message::Alike;
+    use crate::fabric::sockets::gate::{Gate, Key, Purpose};
+
+    #[test]
+    fn one_that_has_given_up_is_in_nobodys_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("bound");
+        let comes = || {
+            let outside = TcpStream::connect(at).expect("it listens");
+            let (stream, _) = listener.accept().expect("it has come");
+            let arrival = Arrival {
+                channel: Arc::new(stream.into()),
+                process: 1,
+                purpose: Purpose::Join,
+                tls: false,
+                hello: None,
+                spare: None,
+            };
+            (outside, arrival)
+        };
+        let gate = Gate {
+            process: 0,
+            tls: false,
+            key: Key::new(None),
+            run: None,
+        };
+        let door = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let acceptor = Acceptor::new(door, gate).expect("it listens");
+        let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"));
+        let [(first, one), (_second, another)] = [comes(), comes()];
+        waiting.take(one);
+        drop(first);
+        waiting.take(another);
+        assert_eq!(waiting.take_early().len(), 1);
     }
 }

@@ -116,7 +116,7 @@ impl Gathering<'_> {
 
     /// Waits until all other processes have connected.
     fn admit_all(&mut self) -> Result<()> {
-        for arrival in std::mem::take(&mut self.waiting.early) {
+        for arrival in self.waiting.take_early() {
             self.admit(arrival)?;
         }
         while self.members[1..].iter().any(Option::is_none) {
@@ -273,7 +273,7 @@ impl Gathering<'_> {
     fn tell_late(&mut self, message: &Message) {
         let end = Instant::now() + GRACE;
         self.waiting.acceptor.rest(MOMENT);
-        let mut came = std::mem::take(&mut self.waiting.early);
+        let mut came = self.waiting.take_early();
         let is_late =
             |process: &u32| !self.lost.contains(process) && self.members[*process as usize].is_none();
         let mut late: BTreeSet<u32> = (1..self.membership.processes).filter(is_late).collect();
