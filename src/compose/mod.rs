@@ -11,6 +11,7 @@ mod held;
 mod kernels;
 mod memory;
 mod model;
+mod offload;
 mod on_gpu;
 mod pipeline;
 mod places;
@@ -28,6 +29,7 @@ pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory
 pub use kernels::UnitKernels;
 pub use memory::{estimated_costs, memory};
 pub use model::{adapted, architecture, model, stages, weights};
+pub use offload::offload;
 pub use on_gpu::{gpu_kernels, gpu_update, with_gpus};
 pub use pipeline::{launch, launch_telling, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};

@@ -1,7 +1,9 @@
 //! The cut and the schedule of a config.
 
 use super::costs::{self, InFile};
+use super::memory::estimated_costs;
 use super::model::{estimated_counts, listed_counts};
+use super::offload::offload;
 use super::on_gpu::modelled;
 use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks};
 use crate::checksum::Checksum;
@@ -107,10 +109,12 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
         warning,
     } = file;
     let counts = listed_counts(config)?;
+    let offload = offload(config, ranks_of(config)?)?;
     let fitting = Fitting {
         model: &model,
         counts: counts.as_deref(),
         memory: config.pipeline.memory.map(Memory::bytes),
+        offload: offload.as_ref(),
     };
     let fit = match config.pipeline.schedule.strip_prefix(FILE) {
         Some(path) => fitting.schedule(&in_file(config, path)?, groups(config), config.pipeline.replicas),
@@ -150,9 +154,19 @@ fn by_estimates(config: &Config) -> Result<PipelinePlan> {
         }
         (None, name) => (all(&|share| named(config, name, share))?, None),
     };
-    Ok(PipelinePlan {
-        why,
-        ..PipelinePlan::of(estimated_counts(config)?, replicas)
+    let mut plan = PipelinePlan::of(estimated_counts(config)?, replicas);
+    if let Some(offload) = offload(config, plan.replicas.ranks())? {
+        let costs = estimated_costs(config, &plan, 1.0)?;
+        plan.replicas = plan.replicas.each(|schedule| offload.of(schedule, &costs))?;
+    }
+    Ok(PipelinePlan { why, ..plan })
+}
+
+/// How many ranks a pipeline has.
+fn ranks_of(config: &Config) -> Result<u32> {
+    Ok(match config.pipeline.schedule.strip_prefix(FILE) {
+        Some(path) => in_file(config, path)?.ranks(),
+        None => ranks_and_chunks(config)?.0,
     })
 }
 

@@ -15,6 +15,7 @@ mod text;
 
 mod convolutions;
 mod failures;
+mod offload;
 mod orders;
 mod profile;
 mod refusals;
