@@ -194,7 +194,10 @@ impl Totals {
         RankSimulation {
             busy: self.busy,
             warm_up,
-            waiting: self.waits.iter().fold(self.copying, |time, wait| time + wait.time),
+            waiting: self
+                .waits
+                .iter()
+                .fold(self.copying, |time, wait| time + wait.time),
             copying: self.copying,
             drain: makespan - self.end,
             span: self.end - warm_up,

@@ -1,5 +1,9 @@
 //! Activations that are on the host between forward and backward.
 
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+
 use pipewright::StepReport;
 use pipewright::plan::{Costs, StageCost};
 use pipewright::schedule::{LinkKind, Schedule};
@@ -10,6 +14,9 @@ use pipewright::{Pipeline, Result};
 use crate::common::{Recipe, recipe};
 use crate::emulator;
 use crate::training::{GPU, on, train};
+
+/// Set in a process that counts what is left of its memory, so other tests must not be there.
+const ALONE: &str = "PIPEWRIGHT_OFFLOADING";
 
 /// The schedule with all stages offloaded as far as that is worth it.
 fn offloading(schedule: Schedule) -> Schedule {
@@ -37,7 +44,8 @@ fn same_bits(recipe: &Recipe, schedule: Schedule, places: Vec<Place>) {
     for (rank, report) in got[0].ranks.iter().enumerate() {
         match report.offloaded_bytes {
             0 => assert_eq!(report.peak_bytes, most(&kept, rank), "{case}, rank {rank}"),
-            _ => assert!(report.peak_bytes < most(&kept, rank), "{case}, rank {rank}"),
+            // What waits for backward-weight may be most of it, and stays.
+            _ => assert!(report.peak_bytes <= most(&kept, rank), "{case}, rank {rank}"),
         }
     }
     assert!(got[0].ranks.iter().any(|rank| rank.offloaded_bytes > 0), "{case}");
@@ -50,7 +58,13 @@ fn offloaded_activations_come_back_bit_for_bit() {
     }
     let many = recipe(2, true, 8);
     for dtype in [DType::F32, DType::Bf16] {
-        for (name, ranks) in [("gpipe", 1), ("gpipe", 2), ("looped-bfs", 2), ("1f1b", 4), ("zb-2p", 3)] {
+        for (name, ranks) in [
+            ("gpipe", 1),
+            ("gpipe", 2),
+            ("looped-bfs", 2),
+            ("1f1b", 4),
+            ("zb-2p", 3),
+        ] {
             same_bits(&many, named(name, ranks, 8), vec![on(GPU, dtype)]);
         }
     }
@@ -77,7 +91,7 @@ fn recomputed(recipe: &Recipe, schedule: Schedule, how: Recompute) -> Result<(u6
         .schedule(schedule)
         .stages(stages.map(|stage| recompute(stage, how)).collect())
         .loss(CrossEntropy::default())
-        .data(std::sync::Arc::clone(&recipe.data))
+        .data(Arc::clone(&recipe.data))
         .optimizer(recipe.optimizer)
         .learning_rate(recipe.learning_rate)
         .places(vec![on(GPU, DType::F32)])
@@ -99,7 +113,10 @@ fn what_recomputing_stages_keep_is_offloaded() {
         let kept = recomputed(&recipe, schedule.clone(), how).expect("it trains");
         let got = recomputed(&recipe, offloading(schedule.clone()), how).expect("it trains");
         assert_eq!(got.2, kept.2, "{how:?}");
-        assert!(got.0 < kept.0 && got.1 > 0 && kept.1 == 0, "{how:?}: {got:?}, {kept:?}");
+        assert!(
+            got.0 < kept.0 && got.1 > 0 && kept.1 == 0,
+            "{how:?}: {got:?}, {kept:?}"
+        );
     }
 }
 
@@ -121,8 +138,13 @@ fn ranks_hold_exactly_what_is_planned() {
                 ..StageCost::default()
             };
             let costs = Costs::share(cost, 0.0).expect("costs");
-            let simulation = pipewright::plan::simulate(schedule, &costs, LinkKind::Buffered).expect("it ends");
-            simulation.ranks.iter().map(|rank| rank.peak_memory).collect::<Vec<_>>()
+            let simulation =
+                pipewright::plan::simulate(schedule, &costs, LinkKind::Buffered).expect("it ends");
+            simulation
+                .ranks
+                .iter()
+                .map(|rank| rank.peak_memory)
+                .collect::<Vec<_>>()
         };
         for rank in 0..ranks as usize {
             // What a micro-batch keeps, from the run without offload. The ids of rank 0 stay on the host.
@@ -135,19 +157,48 @@ fn ranks_hold_exactly_what_is_planned() {
 }
 
 #[test]
-fn steps_take_no_more_host_memory_than_the_first() {
+fn later_steps_take_no_more_host_memory() {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return;
     }
+    if env::var_os(ALONE).is_none() {
+        return in_a_process_of_its_own();
+    }
     let recipe = recipe(2, false, 8);
-    let builder = recipe.builder(offloading(named("gpipe", 2, 8))).expect("the sizes fit");
+    let builder = recipe
+        .builder(offloading(named("gpipe", 2, 8)))
+        .expect("the sizes fit");
     let places = vec![on(GPU, DType::F32)];
     let mut pipeline = builder.places(places).launch().expect("it starts");
     pipeline.step().expect("a step");
     pipeline.step().expect("a step");
-    let before = emulator::answer("pw_left");
+    let before = page_locked();
     for _ in 0..3 {
         pipeline.step().expect("a step");
     }
-    assert_eq!(emulator::answer("pw_left"), before);
+    assert_eq!(page_locked(), before);
+}
+
+/// How many page-locked allocations there are, in words.
+fn page_locked() -> String {
+    let left = emulator::answer("pw_left");
+    let found = left.split(", ").find(|part| part.contains("page-locked"));
+    found.expect("there are some").to_owned()
+}
+
+fn in_a_process_of_its_own() {
+    let output = Command::new(env::current_exe().expect("this program"))
+        .args([
+            "--exact",
+            "offload::later_steps_take_no_more_host_memory",
+            "--nocapture",
+        ])
+        .env(ALONE, "")
+        .output()
+        .expect("a process");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

@@ -253,7 +253,9 @@ impl Drop for Offloaded {
         let _ = self.settle();
         let Ok(offloads) = self.gpu.offloads() else { return };
         let mut blocks = std::mem::take(&mut self.blocks);
-        let bytes = blocks.last().map_or(0, |last| last.start + last.bytes.next_multiple_of(GRAIN));
+        let bytes = blocks
+            .last()
+            .map_or(0, |last| last.start + last.bytes.next_multiple_of(GRAIN));
         blocks.clear();
         offloads.lists.borrow_mut().push(blocks);
         if let Some(room) = self.room.take() {
