@@ -181,7 +181,8 @@ fn table(grid: &Grid, args: &Args) -> String {
     };
     let mut text = format!(
         "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  \
-         sharded{offload}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
+         sharded{offload}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  \
+         {unit}/s\n"
     );
     let rows = (1..).zip(&grid.found);
     let rows: Vec<(usize, &Found)> = rows

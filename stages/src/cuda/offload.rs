@@ -200,8 +200,8 @@ impl Offloaded {
         for block in &self.blocks {
             let to = block.memory.as_ref().expect("taken above").at();
             let from = self.room().host.at().offset(block.start).0 as *const c_void;
-            // SAFETY: both are as large as the copy. The room was written before the compute stream came here,
-            // and is not used again before that stream has waited for this copy.
+            // SAFETY: both are as large as the copy. The room was written before the compute stream came
+            // here, and is not used again before that stream has waited for this copy.
             unsafe { driver::upload(to, from, block.bytes, &offloads.back) }?;
         }
         self.room().copied.record(&offloads.back)
