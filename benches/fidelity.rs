@@ -19,12 +19,9 @@ const SHARE: StageCost = StageCost {
     forward: 0.040,
     backward_input: 0.050,
     backward_weight: 0.030,
-    update: 0.0,
-    reduce: 0.0,
-    gather: 0.0,
     saved: 1.0,
     pending: 0.5,
-    restored: 0.0,
+    ..StageCost::NOTHING
 };
 
 fn main() -> Result<()> {

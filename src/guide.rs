@@ -32,6 +32,7 @@ pages! {
     own_schedule: "../book/src/own-schedule.md",
     micro_batches: "../book/src/micro-batches.md",
     memory: "../book/src/memory.md",
+    offload: "../book/src/offload.md",
     recompute: "../book/src/recompute.md",
     tuning: "../book/src/tuning.md",
     data: "../book/src/data.md",

@@ -126,10 +126,7 @@ fn stages_that_differ_are_taken_as_they_are() {
         backward_weight: 0.8 * forward,
         saved,
         pending: 0.6 * saved,
-        update: 0.0,
-        reduce: 0.0,
-        gather: 0.0,
-        restored: 0.0,
+        ..StageCost::NOTHING
     };
     let stages = [0.2, 1.0, 1.1, 0.9, 1.0, 1.3]
         .map(|time| stage(time, 100.0 * time))

@@ -14,12 +14,8 @@ fn model(times: &[f64], saved: &[f64]) -> ModelCosts {
             forward: time / 3.0,
             backward_input: time / 3.0,
             backward_weight: time / 3.0,
-            update: 0.0,
-            reduce: 0.0,
-            gather: 0.0,
             saved: *saved,
-            pending: 0.0,
-            restored: 0.0,
+            ..StageCost::NOTHING
         },
         backward: time * 2.0 / 3.0,
         shared: 0.0,

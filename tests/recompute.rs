@@ -243,11 +243,9 @@ fn a_planned_step_takes_one_forward_a_backward_more() {
         backward_input: 3.0,
         backward_weight: 1.0,
         update: 0.5,
-        reduce: 0.0,
-        gather: 0.0,
         saved: 10.0,
         pending: 4.0,
-        restored: 0.0,
+        ..StageCost::NOTHING
     };
     let full = none.recomputed(1.5);
     let expected = StageCost {

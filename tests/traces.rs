@@ -102,12 +102,10 @@ fn costs_measured_in_a_planned_step_are_those_it_was_planned_with() {
             forward: 1.0 + stage as f64 / 8.0,
             backward_input: 2.0,
             backward_weight: if whole { 2.0 } else { 1.5 },
-            update: 0.0,
-            reduce: 0.0,
-            gather: 0.0,
             saved: 3.0,
             pending: if whole { 0.0 } else { 1.0 },
             restored: stage as f64,
+            ..StageCost::NOTHING
         };
         let Ok(schedule) = Schedule::named(name, 4, 8) else {
             continue;
@@ -148,12 +146,8 @@ fn the_median_counts_and_what_is_missing_is_named() {
         forward: 2.0,
         backward_input: 2.0,
         backward_weight: 2.0,
-        update: 0.0,
-        reduce: 0.0,
-        gather: 0.0,
         saved: 8.0,
-        pending: 0.0,
-        restored: 0.0,
+        ..StageCost::NOTHING
     };
     assert_eq!(
         Costs::measured(&[timeline(&row)]).unwrap(),

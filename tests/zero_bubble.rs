@@ -319,12 +319,10 @@ fn cost() -> impl Strategy<Value = StageCost> {
                 forward,
                 backward_input,
                 backward_weight,
-                update: 0.0,
-                reduce: 0.0,
-                gather: 0.0,
                 saved,
                 pending,
                 restored,
+                ..StageCost::NOTHING
             },
         )
 }

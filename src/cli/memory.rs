@@ -5,19 +5,20 @@ use crate::stages::units::in_words;
 
 /// The estimate for each rank of a replica, and the sum over so many replicas.
 pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
-    let mut text = line(
-        "memory",
-        [
-            "weights",
-            "gradients",
-            "optimizer",
-            "copies",
-            "activations",
-            "buffers",
-            "all",
-        ]
-        .map(str::to_owned),
-    );
+    let titles = [
+        "weights",
+        "gradients",
+        "optimizer",
+        "copies",
+        "activations",
+        "buffers",
+        "all",
+        "on the host",
+    ];
+    // Only where something is offloaded there is a last column.
+    let offloads = ranks.iter().any(|held| held.offloaded > 0.0);
+    let columns = titles.len() - usize::from(!offloads);
+    let mut text = line("memory", &titles.map(str::to_owned)[..columns]);
     for (rank, held) in ranks.iter().enumerate() {
         let parts = [
             held.weights,
@@ -27,8 +28,9 @@ pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
             held.activations,
             held.buffers,
             held.total(),
+            held.offloaded,
         ];
-        text += &line(&format!("rank {rank}"), parts.map(in_words));
+        text += &line(&format!("rank {rank}"), &parts.map(in_words)[..columns]);
     }
     let copies: f64 = ranks.iter().map(|held| held.copies).sum();
     let all: f64 = ranks.iter().map(RankMemory::total).sum();
@@ -39,7 +41,7 @@ pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
     }
 }
 
-fn line(name: &str, parts: [String; 7]) -> String {
-    let parts = parts.map(|part| format!("{part:>12}"));
-    format!("{name:<9}{}\n", parts.concat())
+fn line(name: &str, parts: &[String]) -> String {
+    let parts: String = parts.iter().map(|part| format!("{part:>12}")).collect();
+    format!("{name:<9}{parts}\n")
 }

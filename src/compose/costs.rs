@@ -9,6 +9,7 @@ use pipewright_stages::{DType, Device, Place, Recompute};
 use toml::Value;
 
 use super::model::{Sizes, sizes};
+use super::offload::with_host;
 use super::places::check_gpus;
 use super::schedule::unfitted;
 use super::trained::trained;
@@ -105,7 +106,7 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
 /// When its stages recompute differently.
 pub fn costs_under_any(config: &Config, measured: &Measured) -> Result<ModelCosts> {
     let full = recomputed(config)? == Recompute::Full;
-    Ok(measured.costs.clone().recomputed(full))
+    with_host(config, measured.costs.clone().recomputed(full), None)
 }
 
 /// Refuses a config that cannot be measured, or that measured costs would not fit. Nothing is measured yet.

@@ -136,7 +136,12 @@ pub fn check_memory(
             copies: distinct.into_iter().map(|&rank| ranks[rank].copies).sum(),
             ..sum(of_device.iter().map(|&rank| &ranks[rank]))
         };
-        if needed.total() > limit.free as f64 {
+        let offloaded = match device {
+            Device::Cpu => sharers.iter().map(|rank| ranks[rank.index()].offloaded).sum(),
+            Device::Cuda(_) => 0.0,
+        };
+        let needed = RankMemory { offloaded, ..needed };
+        if needed.total() + offloaded > limit.free as f64 {
             return Err(too_much(config, needed, processes, limit));
         }
     }
@@ -175,15 +180,21 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
         copies: sum.copies + rank.copies,
         activations: sum.activations + rank.activations,
         buffers: sum.buffers + rank.buffers,
+        offloaded: sum.offloaded + rank.offloaded,
     })
 }
 
 fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &MemoryLimit) -> Error {
-    let of_batch = needed.activations + needed.buffers;
+    let of_batch = needed.activations + needed.buffers + needed.offloaded;
     let of_model = needed.weights + needed.gradients + needed.optimizer;
-    let fits_without_copies = needed.total() - needed.copies <= limit.free as f64;
+    let all = needed.total() + needed.offloaded;
+    let fits_without = |part: f64| part > 0.0 && all - part <= limit.free as f64;
     let (key, advice) = match (of_batch > of_model, config.max_staleness()) {
-        _ if fits_without_copies => (
+        _ if fits_without(needed.offloaded) => (
+            "pipeline.offload",
+            "lower it, or remove it: then activations stay on the GPUs",
+        ),
+        _ if fits_without(needed.copies) => (
             "checkpoint.beside",
             "set it to false: then nothing is copied, and steps wait until a checkpoint is written",
         ),
@@ -202,7 +213,7 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
         ),
     };
     let problem = ValueProblem::TooMuchMemory {
-        needed: in_words(needed.total()),
+        needed: in_words(all),
         processes,
         whose: limit.set_by.clone(),
         limit: in_words(limit.bytes as f64),

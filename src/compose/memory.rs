@@ -65,7 +65,12 @@ fn from_replicas(plan: &PipelinePlan) -> f64 {
 pub fn estimated_costs(config: &Config, plan: &PipelinePlan, bytes: f64) -> Result<Costs> {
     let (mut stages, _) = each_stage(config, plan)?;
     for cost in &mut stages {
-        for size in [&mut cost.saved, &mut cost.pending, &mut cost.restored] {
+        for size in [
+            &mut cost.saved,
+            &mut cost.stays,
+            &mut cost.pending,
+            &mut cost.restored,
+        ] {
             *size /= bytes;
         }
     }
@@ -97,7 +102,10 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
             .map(|units| units[unit..unit + stage.len()].iter().copied().sum::<Trained>());
         unit += stage.len();
         let memory = of_stage(stage, trained, place, per_weight, how);
-        let cost = cost(stage, place, how, read);
+        let mut cost = cost(stage, place, how, read);
+        if costs.is_empty() && config.reads_tokens() {
+            cost.stays = read.min(cost.saved);
+        }
         all_frozen &= trained.is_some_and(|numbers| numbers.all > 0 && numbers.trained == 0);
         costs.push(match trained {
             // No gradient goes to this stage.

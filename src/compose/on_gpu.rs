@@ -7,6 +7,7 @@ use super::costs::{InFile, on_cluster, recomputed};
 use super::held::cost;
 use super::kernels::{self, UnitKernels};
 use super::model::{Sizes, sizes};
+use super::offload::with_host;
 use super::schedule::{ranks_and_chunks, unfitted};
 use super::trained::trained;
 use super::{architecture, optimizer};
@@ -136,6 +137,7 @@ pub(super) fn modelled(config: &Config, gpu: &Gpu) -> Result<InFile> {
     let schedule = unfitted(config)?.in_turn();
     let full = recomputed(config)? == Recompute::Full;
     let costs = ModelCosts::new(layers.collect(), F32 * input as f64, cluster.inside)?;
+    let costs = with_host(config, costs, Some(gpu.host_byte()))?;
     let costs = costs.recomputed(full).under(&schedule);
     Ok(InFile {
         costs: on_cluster(config, schedule.ranks(), costs, &cluster)?,

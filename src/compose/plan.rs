@@ -1,37 +1,16 @@
 //! The cut and the schedule of a config.
 
 use super::costs::{self, InFile};
+use super::memory::estimated_costs;
 use super::model::{estimated_counts, listed_counts};
+use super::offload::offload;
 use super::on_gpu::modelled;
+use super::planned::PipelinePlan;
 use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks};
-use crate::checksum::Checksum;
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
-use crate::id::Rank;
-use crate::plan::{
-    AUTO, Cluster, Fit, Fitting, Goal, Gpu, ModelCosts, Prediction, Replicas, Setting, Wanted, auto,
-};
+use crate::plan::{AUTO, Fit, Fitting, Goal, Gpu, Replicas, Setting, Wanted, auto};
 use crate::schedule::{LinkKind, Schedule};
-
-/// How a config's model is cut, and in which order its passes run.
-#[derive(Clone, Debug)]
-pub struct PipelinePlan {
-    /// How many layers each stage has.
-    pub counts: Vec<usize>,
-    /// The replicas of the pipeline, each with its schedule exactly as it runs: [`Schedule::in_turn`] has
-    /// been applied, and [`Schedule::for_replicas`] if there are several.
-    pub replicas: Replicas,
-    /// What the layers cost, if a file says so. Replicas are on one host.
-    pub costs: Option<ModelCosts>,
-    /// What messages cost, if that file says so.
-    pub cluster: Option<Cluster>,
-    /// The prediction of a step in seconds and bytes, if the costs are known.
-    pub prediction: Option<Prediction>,
-    /// What `auto` chose, and why. `None` for other schedules.
-    pub why: Option<String>,
-    /// A warning that the costs were measured under other conditions.
-    pub warning: Option<String>,
-}
 
 /// The cut and the schedule of a config, within `pipeline.memory`: what `train` runs, and what `plan` shows.
 ///
@@ -59,47 +38,6 @@ pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
     by_costs(config, modelled(config, gpu)?)
 }
 
-impl PipelinePlan {
-    /// A cut and the schedules of replicas, of which nothing else is known.
-    pub fn of(counts: Vec<usize>, replicas: Replicas) -> Self {
-        Self {
-            counts,
-            replicas,
-            costs: None,
-            cluster: None,
-            prediction: None,
-            why: None,
-            warning: None,
-        }
-    }
-
-    /// What must be equal in all processes of a run, besides the config's text: the files that it names may
-    /// differ between machines. One line each for the costs, the cut, and the order of each rank. Costs and
-    /// orders are checksums.
-    pub fn in_common(&self) -> String {
-        let costs = self.costs.as_ref().map_or("none".to_owned(), |costs| {
-            // Debug prints the shortest text that reads back as the same number. So equal texts mean equal
-            // numbers.
-            Checksum::of(format!("{costs:?}").as_bytes()).to_string()
-        });
-        let mut text = format!(
-            "[plan]\ncosts = {costs}\nlayers of each stage = {:?}\nplacement = {}\n",
-            self.counts,
-            self.replicas.largest().placement()
-        );
-        for (schedule, _) in self.replicas.schedules() {
-            let whose = match self.replicas.count() {
-                1 => String::new(),
-                _ => format!(" with {} micro-batches", schedule.micro_batches()),
-            };
-            for rank in (0..schedule.ranks()).map(Rank) {
-                text += &format!("order of rank {rank}{whose} = {}\n", schedule.checksum(rank));
-            }
-        }
-        text
-    }
-}
-
 fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
     let InFile {
         costs: model,
@@ -107,10 +45,12 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
         warning,
     } = file;
     let counts = listed_counts(config)?;
+    let offload = offload(config, ranks_of(config)?)?;
     let fitting = Fitting {
         model: &model,
         counts: counts.as_deref(),
         memory: config.pipeline.memory.map(Memory::bytes),
+        offload: offload.as_ref(),
     };
     let fit = match config.pipeline.schedule.strip_prefix(FILE) {
         Some(path) => fitting.schedule(&in_file(config, path)?, groups(config), config.pipeline.replicas),
@@ -150,9 +90,19 @@ fn by_estimates(config: &Config) -> Result<PipelinePlan> {
         }
         (None, name) => (all(&|share| named(config, name, share))?, None),
     };
-    Ok(PipelinePlan {
-        why,
-        ..PipelinePlan::of(estimated_counts(config)?, replicas)
+    let mut plan = PipelinePlan::of(estimated_counts(config)?, replicas);
+    if let Some(offload) = offload(config, plan.replicas.ranks())? {
+        let costs = estimated_costs(config, &plan, 1.0)?;
+        plan.replicas = plan.replicas.each(|schedule| offload.of(schedule, &costs))?;
+    }
+    Ok(PipelinePlan { why, ..plan })
+}
+
+/// How many ranks a pipeline has.
+fn ranks_of(config: &Config) -> Result<u32> {
+    Ok(match config.pipeline.schedule.strip_prefix(FILE) {
+        Some(path) => in_file(config, path)?.ranks(),
+        None => ranks_and_chunks(config)?.0,
     })
 }
 

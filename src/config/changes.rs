@@ -6,7 +6,7 @@ use super::{Config, LearningRateSchedule, SyncKind, keys};
 use crate::error::Result;
 
 /// Keys that change speed, memory, output or kept files, but no weight.
-const HARMLESS: [&str; 15] = [
+const HARMLESS: [&str; 16] = [
     "data.cache",
     "pipeline.stages",
     "pipeline.chunks",
@@ -15,6 +15,7 @@ const HARMLESS: [&str; 15] = [
     "pipeline.costs",
     "pipeline.memory",
     "pipeline.recompute",
+    "pipeline.offload",
     "pipeline.threads_per_rank",
     "pipeline.pin",
     "pipeline.stall_warning",

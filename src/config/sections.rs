@@ -53,6 +53,10 @@ pub struct Pipeline {
     pub memory: Option<Memory>,
     /// What stages recompute in backward instead of keeping it: less memory, more time, the same weights.
     pub recompute: RecomputeBy,
+    /// The most bytes of host memory that a rank on a GPU uses to offload activations between forward and
+    /// backward: less memory of the GPU, the same weights. Default: nothing is offloaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<Memory>,
     /// Where ranks run: one device for all, or one for each.
     pub devices: Devices,
     /// The type of the numbers with which ranks on GPUs compute.
@@ -96,6 +100,7 @@ impl Default for Pipeline {
             costs: None,
             memory: None,
             recompute: RecomputeBy::All(Recompute::None),
+            offload: None,
             devices: Devices::default(),
             dtype: DType::F32,
             threads_per_rank: 1,

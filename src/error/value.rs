@@ -318,6 +318,9 @@ pub enum ValueProblem {
         /// What to do.
         advice: &'static str,
     },
+    /// No rank is on a GPU, so there is nothing to offload.
+    #[error("all ranks are on the CPU, and only GPUs offload: remove it, or name GPUs in pipeline.devices")]
+    NothingToOffload,
     /// Stages recompute differently, but costs are for one way.
     #[error("costs are for stages that all recompute the same: give one word for all")]
     MixedRecompute,

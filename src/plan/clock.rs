@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::id::{Rank, StageId};
+use crate::plan::copies::Copies;
 use crate::plan::kept::Kept;
 use crate::plan::queue::Sent;
 use crate::plan::{Costs, StageCost};
@@ -14,6 +15,8 @@ use crate::schedule::{TimedReduction, TimedTransfer, Timeline};
 pub(crate) enum Played {
     /// A pass of this rank. The passes of one rank come in order.
     Pass(Rank, Timed),
+    /// By so much the next pass of this rank is later because of copies to the host and back.
+    Late(Rank, f64),
     /// A transfer. Transfers come in the order in which they happen.
     Transfer(TimedTransfer),
     /// A reduction. Reductions come in the order in which they happen; those of one rank in the order of its
@@ -27,7 +30,8 @@ pub(crate) enum Played {
 /// Transfers and reductions run beside compute: no rank stops for them. On buffered links they wait for each
 /// other only as far as the [`Queue`](crate::plan::Queue) of the costs says. On ordered links a transfer
 /// occupies the queues of both its ranks, and a reduction occupies the queue of its rank. A step waits for
-/// its stage's reduction. The parameter update takes its time where the stage steps.
+/// its stage's reduction. The parameter update takes its time where the stage steps. Copies of offloaded
+/// activations run beside compute too, until a pass needs them or their memory.
 pub(crate) struct Clock<'a> {
     program: Program<'a>,
     links: LinkKind,
@@ -51,6 +55,7 @@ impl<'a> Clock<'a> {
                 placement: schedule.placement(),
                 comm: costs.comm(),
                 kept: Kept::new(schedule.placement(), &stages),
+                copies: schedule.offloads().then(|| Copies::of(schedule)),
                 sent: buffered.then(|| Sent::new(costs.queue(), &program, &stages)),
                 stages,
                 free: vec![0.0; ranks],
@@ -82,6 +87,9 @@ impl<'a> Clock<'a> {
             times,
         } = self;
         times.kept.clear();
+        if let Some(copies) = &mut times.copies {
+            copies.begin_step();
+        }
         Ok(Replay::new(program, *links).run(|event| match event {
             Event::Ran { rank, id, action } => times.ran(program, rank, id, action, &mut visit),
             Event::Moved {
@@ -112,6 +120,8 @@ struct Times<'a> {
     free: Vec<f64>,
     /// What each rank holds.
     kept: Kept,
+    /// Their copies to the host and back, if anything is offloaded.
+    copies: Option<Copies>,
     /// What the ranks have sent. Only on buffered links.
     sent: Option<Sent>,
     /// When each rank's queue has finished its communication so far. Only on ordered links.
@@ -134,7 +144,11 @@ impl Times<'_> {
     ) {
         match action {
             Action::Compute(pass, cell) => {
-                let start = self.start(program, rank, action);
+                let in_time = self.start(program, rank, action);
+                let start = in_time.max(self.copied(rank, pass, cell));
+                if start > in_time {
+                    visit(Played::Late(Rank(rank as u32), start - in_time));
+                }
                 visit(Played::Pass(
                     Rank(rank as u32),
                     self.pass(rank, pass, cell, start),
@@ -152,6 +166,18 @@ impl Times<'_> {
             Action::Recv(..) | Action::Reduce(_) => {}
         }
         self.at[id as usize] = self.free[rank];
+    }
+
+    /// When a rank's next pass can start, as far as copies are concerned.
+    fn copied(&mut self, rank: usize, pass: Pass, cell: Cell) -> f64 {
+        let Some(copies) = &mut self.copies else {
+            return 0.0;
+        };
+        let free = copies.before_pass(rank, self.free[rank], &self.stages, &mut self.kept);
+        match pass {
+            Pass::Backward | Pass::BackwardInput => free.max(copies.end(rank, cell)),
+            Pass::Forward | Pass::BackwardWeight => free,
+        }
     }
 
     /// When a rank's transfer starts, if it goes on without a pause from then.
@@ -271,6 +297,7 @@ impl Schedule {
                 Played::Pass(rank, timed) => timeline.ranks[rank.index()].push(timed),
                 Played::Transfer(transfer) => timeline.transfers.push(transfer),
                 Played::Reduction(reduction) => timeline.reductions.push(reduction),
+                Played::Late(..) => {}
             })?;
         Ok(timeline)
     }

@@ -23,6 +23,11 @@ pub struct StageCost {
     pub gather: f64,
     /// Memory held from the forward to the backward-input.
     pub saved: f64,
+    /// The part of it that cannot be offloaded, because it is not on the device.
+    pub stays: f64,
+    /// Time to copy the rest to the host, or back, beside other work, where it is
+    /// [offloaded](crate::schedule::Schedule::offloading).
+    pub copy: f64,
     /// Memory held from the backward-input to the backward-weight.
     pub pending: f64,
     /// Extra memory during the backward-input or a whole backward, for recomputed activations. It is free
@@ -42,6 +47,8 @@ impl Default for StageCost {
             reduce: 0.0,
             gather: 0.0,
             saved: 1.0,
+            stays: 0.0,
+            copy: 0.0,
             pending: 0.0,
             restored: 0.0,
         }
@@ -58,6 +65,8 @@ impl StageCost {
         reduce: 0.0,
         gather: 0.0,
         saved: 0.0,
+        stays: 0.0,
+        copy: 0.0,
         pending: 0.0,
         restored: 0.0,
     };
@@ -101,9 +110,18 @@ impl StageCost {
     }
 
     /// The memory held when `saved` micro-batches wait for their backward-input and `pending` for their
-    /// backward-weight.
-    pub(crate) fn held(&self, saved: u32, pending: u32) -> f64 {
-        f64::from(saved) * self.saved + f64::from(pending) * self.pending
+    /// backward-weight, and `away` of the former are on the host.
+    pub(crate) fn held(&self, saved: u32, pending: u32, away: u32) -> f64 {
+        let there = f64::from(saved) * self.saved + f64::from(pending) * self.pending;
+        match away {
+            0 => there,
+            away => there - f64::from(away) * self.offloaded(),
+        }
+    }
+
+    /// The memory that an offloaded micro-batch has on the host, and not on the device.
+    pub fn offloaded(&self) -> f64 {
+        (self.saved - self.stays).max(0.0)
     }
 
     /// Refuses a cost that is negative or not a number.
@@ -141,7 +159,7 @@ impl StageCost {
         }
     }
 
-    fn named(&self) -> [(&'static str, f64); 9] {
+    fn named(&self) -> [(&'static str, f64); 11] {
         [
             ("forward", self.forward),
             ("backward-input", self.backward_input),
@@ -150,6 +168,8 @@ impl StageCost {
             ("reduce", self.reduce),
             ("gather", self.gather),
             ("saved", self.saved),
+            ("stays", self.stays),
+            ("copy", self.copy),
             ("pending", self.pending),
             ("restored", self.restored),
         ]
@@ -164,6 +184,8 @@ impl StageCost {
             reduce: self.reduce / chunks,
             gather: self.gather / chunks,
             saved: self.saved / chunks,
+            stays: self.stays / chunks,
+            copy: self.copy / chunks,
             pending: self.pending / chunks,
             restored: self.restored / chunks,
         }

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::error::PlanError;
 use crate::groups::Groups;
 use crate::plan::{
-    AUTO, Candidate, Fit, ModelCosts, Prediction, Setting, Wanted, auto, like_auto, partition,
+    AUTO, Candidate, Fit, ModelCosts, Offload, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
 use crate::plan::{Costs, Goal};
 use crate::schedule::{LinkKind, Schedule};
@@ -21,6 +21,8 @@ pub struct Fitting<'a> {
     pub counts: Option<&'a [usize]>,
     /// The most that a rank may hold, in the unit of the costs.
     pub memory: Option<f64>,
+    /// How ranks offload activations, if they do.
+    pub offload: Option<&'a Offload>,
 }
 
 impl Setting {
@@ -29,11 +31,12 @@ impl Setting {
     /// # Errors
     /// As for [`Fitting::setting`].
     pub fn fit(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
-        let counts = None;
+        let (counts, offload) = (None, None);
         Fitting {
             model,
             counts,
             memory,
+            offload,
         }
         .setting(self)
     }
@@ -52,7 +55,7 @@ impl Fitting<'_> {
         let largest = setting.alone(groups.largest_share(replicas));
         let make = |candidate: &Candidate, share| match setting.schedule.as_str() {
             AUTO => Ok(candidate.replicas.largest().part(0..share)),
-            _ => setting.alone(share).schedule(&candidate.costs),
+            _ => self.offloading(setting.alone(share).schedule(&candidate.costs)?, &candidate.costs),
         };
         match self.pipeline(&largest)? {
             Fit::Within(candidate) => {
@@ -68,6 +71,14 @@ impl Fitting<'_> {
         match setting.schedule.as_str() {
             AUTO => self.listed(setting),
             _ => self.order(&|costs| setting.schedule(costs)),
+        }
+    }
+
+    /// The schedule with what is offloaded at these costs.
+    fn offloading(&self, schedule: Schedule, costs: &Costs) -> Result<Schedule> {
+        match self.offload {
+            Some(offload) => offload.of(schedule, costs),
+            None => Ok(schedule),
         }
     }
 
@@ -91,11 +102,16 @@ impl Fitting<'_> {
     /// The fastest way found with the schedule that `order` makes for the stages' costs. How much such a
     /// schedule holds is known only once it is made. So tighter and tighter cuts are tried until one fits.
     fn order(&self, order: &dyn Fn(&Costs) -> Result<Schedule>) -> Result<Fit> {
-        let unfitted = order(&Costs::default())?;
+        let equal = Costs::default();
+        let unfitted = match self.offload {
+            // The limit is in the unit of other costs.
+            Some(offload) => offload.unlimited().of(order(&equal)?, &equal)?,
+            None => order(&equal)?,
+        };
         let model = self.model.clone().under(&unfitted);
         let at = |counts: Vec<usize>| {
             let costs = model.stages(&counts)?;
-            let schedule = order(&costs)?;
+            let schedule = self.offloading(order(&costs)?, &costs)?;
             Candidate::new(counts, costs, schedule)
         };
         let counts = match self.counts {
@@ -198,7 +214,8 @@ impl Fitting<'_> {
             goal: Goal::Makespan,
         })?;
         let why = Some(chosen.to_string());
-        let candidate = Candidate::new(counts, costs, chosen.schedule.in_turn())?;
+        let schedule = self.offloading(chosen.schedule.in_turn(), &costs)?;
+        let candidate = Candidate::new(counts, costs, schedule)?;
         let memory = self.memory.unwrap_or(f64::INFINITY);
         match candidate.within(memory) {
             Fit::Within(candidate) => Ok(Candidate { why, ..*candidate }),

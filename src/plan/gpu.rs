@@ -14,6 +14,8 @@ const OF_MEMORY: f64 = 0.88;
 /// The share of a link's published bandwidth that a transfer reaches. 376 of 450 GB/s were measured between
 /// two H100 (NVIDIA/nccl, issue 1264).
 const OF_LINK: f64 = 0.83;
+/// The share of the published bandwidth to the host's memory that a copy reaches. A guess.
+const OF_HOST: f64 = 0.8;
 /// Seconds of any launch, until the GPU is busy and after it was.
 const LAUNCH: f64 = 4e-6;
 /// Seconds until the first products of a tile begin.
@@ -41,6 +43,8 @@ pub struct Gpu {
     pub memory: f64,
     /// Bytes a second to another GPU of its host, as published, in one direction.
     pub link: f64,
+    /// Bytes a second to the memory of its host, or from there, as published.
+    pub host: f64,
     /// The shares of `operations` that our attention reaches, forward and backward, with heads of 64.
     pub attention: [f64; 2],
 }
@@ -59,6 +63,7 @@ pub const GPUS: [Gpu; 4] = [
         bandwidth: 2.039e12,
         memory: 80e9,
         link: 300e9,
+        host: 32e9,
         attention: [0.35, 0.35],
     },
     H100,
@@ -75,6 +80,7 @@ pub const GPUS: [Gpu; 4] = [
         bandwidth: 8e12,
         memory: 180e9,
         link: 900e9,
+        host: 64e9,
         attention: [0.113, 0.138],
     },
 ];
@@ -86,6 +92,7 @@ const H100: Gpu = Gpu {
     bandwidth: 3.35e12,
     memory: 80e9,
     link: 450e9,
+    host: 64e9,
     attention: [0.23, 0.28],
 };
 
@@ -144,6 +151,11 @@ impl Gpu {
     /// The seconds and bytes a second of a message to another GPU of the host.
     pub fn message(&self) -> (f64, f64) {
         (MESSAGE, OF_LINK * self.link)
+    }
+
+    /// The seconds of a byte to the memory of its host, or from there.
+    pub fn host_byte(&self) -> f64 {
+        1.0 / (OF_HOST * self.host)
     }
 
     /// The bytes a second that kernels read and write.

@@ -3,7 +3,7 @@
 
 use crate::id::Rank;
 use crate::plan::StageCost;
-use crate::schedule::{Pass, Schedule};
+use crate::schedule::{Cell, MoveStep, Pass, Schedule};
 
 /// For each rank, the moments of a step at which its memory may peak. A moment is a list: one entry for each
 /// stage of the rank.
@@ -20,6 +20,8 @@ struct Held {
     stage: usize,
     saved: u32,
     pending: u32,
+    /// How many of those that are saved are on the host.
+    away: u32,
     /// Whether its backward-input or whole backward is running, which may hold recomputed activations.
     restored: bool,
 }
@@ -39,7 +41,7 @@ impl Holding {
             let cost = stages.get(held.stage);
             cost.map_or(0.0, |cost| {
                 let restored = if held.restored { cost.restored } else { 0.0 };
-                cost.held(held.saved, held.pending) + restored
+                cost.held(held.saved, held.pending, held.away) + restored
             })
         };
         let moments = self.ranks[rank].iter();
@@ -59,15 +61,26 @@ fn moments(schedule: &Schedule, rank: Rank) -> Vec<Moment> {
             stage: stage.index(),
             saved: 0,
             pending: 0,
+            away: 0,
             restored: false,
         })
         .collect();
     let mut moments: Vec<Moment> = Vec::new();
-    for (pass, cell) in schedule.passes(rank) {
-        let at = now
-            .iter()
-            .position(|held| held.stage == cell.stage.index())
-            .expect("checked: the stage is on this rank");
+    let position = |now: &Moment, cell: Cell| {
+        let at = now.iter().position(|held| held.stage == cell.stage.index());
+        at.expect("checked: the stage is on this rank")
+    };
+    let mut moves = schedule.moves(rank).into_iter().peekable();
+    for (index, (pass, cell)) in schedule.passes(rank).enumerate() {
+        while let Some(next) = moves.next_if(|next| next.before <= index) {
+            let at = position(&now, next.cell);
+            match next.step {
+                MoveStep::Free => now[at].away += 1,
+                MoveStep::Out => {}
+                MoveStep::Back => now[at].away -= 1,
+            }
+        }
+        let at = position(&now, cell);
         if matches!(pass, Pass::Backward | Pass::BackwardInput) {
             now[at].restored = true;
             add(&mut moments, &now);
@@ -95,7 +108,10 @@ fn add(moments: &mut Vec<Moment>, now: &Moment) {
 /// Whether every stage holds at most as much at one moment as at the other.
 fn within(one: &Moment, other: &Moment) -> bool {
     let within = |(one, other): (&Held, &Held)| {
-        one.saved <= other.saved && one.pending <= other.pending && one.restored <= other.restored
+        one.saved - one.away <= other.saved - other.away
+            && one.saved <= other.saved
+            && one.pending <= other.pending
+            && one.restored <= other.restored
     };
     one.iter().zip(other).all(within)
 }

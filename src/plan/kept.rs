@@ -18,21 +18,25 @@ struct Group {
     cost: StageCost,
     saved: u32,
     pending: u32,
+    /// How many of those that are saved are on the host.
+    away: u32,
 }
 
 impl Kept {
     /// Nothing is held yet.
     pub(crate) fn new(placement: &Placement, stages: &[StageCost]) -> Self {
+        let of = |cost: &StageCost| (cost.saved, cost.stays, cost.pending);
         let mut ranks = vec![Vec::<Group>::new(); placement.ranks() as usize];
         let mut place = |(rank, cost): (usize, &StageCost)| {
             let groups = &mut ranks[rank];
-            let same = |group: &Group| (group.cost.saved, group.cost.pending) == (cost.saved, cost.pending);
+            let same = |group: &Group| of(&group.cost) == of(cost);
             let at = groups.iter().position(same).unwrap_or(groups.len());
             if at == groups.len() {
                 groups.push(Group {
                     cost: *cost,
                     saved: 0,
                     pending: 0,
+                    away: 0,
                 });
             }
             (rank, at)
@@ -45,7 +49,7 @@ impl Kept {
     /// Sets everything back to empty.
     pub(crate) fn clear(&mut self) {
         for group in self.ranks.iter_mut().flatten() {
-            (group.saved, group.pending) = (0, 0);
+            (group.saved, group.pending, group.away) = (0, 0, 0);
         }
     }
 
@@ -61,11 +65,21 @@ impl Kept {
         }
     }
 
+    /// Counts one more, or one less, that this stage has on the host.
+    pub(crate) fn count_away(&mut self, stage: usize, leaves: bool) {
+        let (rank, at) = self.group[stage];
+        let away = &mut self.ranks[rank][at].away;
+        match leaves {
+            true => *away += 1,
+            false => *away -= 1,
+        }
+    }
+
     /// What this rank holds now.
     pub(crate) fn held(&self, rank: usize) -> f64 {
         let groups = self.ranks[rank].iter();
         groups
-            .map(|group| group.cost.held(group.saved, group.pending))
+            .map(|group| group.cost.held(group.saved, group.pending, group.away))
             .sum()
     }
 }

@@ -35,7 +35,17 @@ pub struct ModelCosts {
     /// Whether the transfers of a rank wait for each other, and reductions.
     queues: [bool; 2],
     recomputed: bool,
+    host: Host,
     replicated: Option<Replicated>,
+}
+
+/// What is offloaded, and how fast.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Host {
+    /// The time of a byte to the host or back.
+    per_byte: f64,
+    /// The bytes of a micro-batch of data that are on the host in any case.
+    data: f64,
 }
 
 /// What the replicas of a model add up.
@@ -79,6 +89,7 @@ impl ModelCosts {
             link,
             queues: [false; 2],
             recomputed: false,
+            host: Host::default(),
             replicated: None,
         })
     }
@@ -131,6 +142,18 @@ impl ModelCosts {
         Self { recomputed, ..self }
     }
 
+    /// The same model, of whose activations a byte takes so long to the host or back, where they are
+    /// [offloaded](Schedule::offloading). `data`: how many bytes of a micro-batch's data are on the host in
+    /// any case, as ids are.
+    ///
+    /// # Errors
+    /// [`PlanError`] when a cost is negative or not a number.
+    pub fn with_host(self, per_byte: f64, data: f64) -> Result<Self> {
+        check([("host: per_byte", per_byte), ("host: data", data)], &CostOf::All)?;
+        let host = Host { per_byte, data };
+        Ok(Self { host, ..self })
+    }
+
     /// The same costs under this schedule. If the schedule has whole backwards only, the two halves are
     /// scaled to the time of a whole one.
     #[must_use]
@@ -177,6 +200,8 @@ impl ModelCosts {
         self.input *= memory;
         self.link.latency *= time;
         self.link.per_byte *= time / memory;
+        self.host.per_byte *= time / memory;
+        self.host.data *= memory;
         if let Some(Replicated { reduction, .. }) = &mut self.replicated {
             // Weights stay in bytes: their number says how they are added up.
             reduction.link.latency *= time;
@@ -210,6 +235,7 @@ impl ModelCosts {
             0 => self.input,
             start => self.layers[start - 1].output,
         };
+        let first = layers.start == 0;
         let mut sum = StageCost::NOTHING;
         for (index, layer) in self.layers[layers.clone()].iter().enumerate() {
             let cost = &layer.cost;
@@ -231,8 +257,12 @@ impl ModelCosts {
             sum.gather += reduction.weights(bytes);
         }
         if self.recomputed {
-            return sum.recomputed(input);
+            sum = sum.recomputed(input);
         }
+        if first {
+            sum.stays = self.host.data.min(sum.saved);
+        }
+        sum.copy = self.host.per_byte * sum.offloaded();
         sum
     }
 

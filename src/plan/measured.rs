@@ -85,12 +85,10 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
             .map(|time| scale * time)
             .or(half)
             .ok_or_else(|| missing("backward"))?,
-        update: 0.0,
-        reduce: 0.0,
-        gather: 0.0,
         saved,
         pending: change.map_or(0.0, |change| (saved + change).max(0.0)),
         restored: backward.map_or(0.0, |samples| usual(&samples.restored)),
+        ..StageCost::NOTHING
     })
 }
 

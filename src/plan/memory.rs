@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::groups::{Groups, Node, Sums};
 use crate::id::Rank;
-use crate::plan::{Costs, simulate};
+use crate::plan::{Costs, offloaded, simulate};
 use crate::schedule::{LinkKind, Pass, Schedule};
 
 /// How many activations are assumed to travel between two ranks at once, and how many gradients.
@@ -87,10 +87,13 @@ pub struct RankMemory {
     /// Everything else: packed weights, buffers of running passes, data on its way to other ranks or waiting
     /// for its backward, and data that is read ahead.
     pub buffers: f64,
+    /// What of the activations is on the host, if the rank is on a GPU.
+    #[serde(default)]
+    pub offloaded: f64,
 }
 
 impl RankMemory {
-    /// The sum of all parts.
+    /// The sum of all parts that are on the rank's device.
     pub fn total(&self) -> f64 {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.buffers
     }
@@ -109,11 +112,14 @@ pub fn memory(
 ) -> Result<Vec<RankMemory>> {
     let simulation = simulate(schedule, costs, LinkKind::Buffered)?;
     let rank_of: Vec<usize> = schedule.placement().iter().map(Rank::index).collect();
+    let on_host = offloaded(schedule, costs)?;
     let mut ranks: Vec<RankMemory> = simulation
         .ranks
         .iter()
-        .map(|rank| RankMemory {
+        .zip(on_host)
+        .map(|(rank, offloaded)| RankMemory {
             activations: rank.peak_memory,
+            offloaded,
             ..RankMemory::default()
         })
         .collect();

@@ -64,6 +64,15 @@ impl Replicas {
         })
     }
 
+    /// The same replicas with changed schedules.
+    ///
+    /// # Errors
+    /// The first error of `change`.
+    pub(crate) fn each(self, change: impl FnMut(Schedule) -> Result<Schedule>) -> Result<Self> {
+        let schedules = self.schedules.into_iter().map(change).collect::<Result<_>>()?;
+        Ok(Self { schedules, ..self })
+    }
+
     /// How many replicas there are.
     pub fn count(&self) -> u32 {
         self.of.len() as u32

@@ -47,6 +47,8 @@ pub struct RankSimulation {
     pub warm_up: f64,
     /// Time between its first and its last pass in which it runs no pass.
     pub waiting: f64,
+    /// The part of it in which it waited for copies of offloaded activations.
+    pub copying: f64,
     /// Time from the end of its last pass to the makespan.
     pub drain: f64,
     /// From the start of its first pass to the end of its last.
@@ -101,6 +103,7 @@ pub(crate) fn simulate_from(
                 let reduced = &mut totals[rank.index()].reduced;
                 *reduced = end.max(*reduced);
             }
+            Played::Late(rank, time) => totals[rank.index()].late = time,
             Played::Transfer(_) => {}
         })?;
     let makespan = totals.iter().map(|total| total.end).fold(0.0, f64::max);
@@ -141,6 +144,9 @@ struct Totals {
     reduced: f64,
     busy: f64,
     waits: Vec<Wait>,
+    /// By how much the next pass is later because of copies, and all passes were.
+    late: f64,
+    copying: f64,
     /// The activations that the rank holds now, each of one micro-batch in one stage.
     held: u32,
     most_held: u32,
@@ -154,6 +160,7 @@ impl Totals {
             Some(_) if timed.start > self.end => self.wait(timed, placement),
             Some(_) => {}
         }
+        self.late = 0.0;
         self.end = timed.end;
         self.busy += timed.end - timed.start;
         match timed.pass {
@@ -166,7 +173,13 @@ impl Totals {
     }
 
     fn wait(&mut self, timed: &Timed, placement: &Placement) {
-        let time = timed.start - self.end;
+        let all = timed.start - self.end;
+        let late = self.late.min(all);
+        self.copying += late;
+        let time = all - late;
+        if time <= 0.0 {
+            return;
+        }
         let on =
             source(timed.pass, timed.cell, placement).expect("only what comes from a rank is waited for");
         match self.waits.iter_mut().find(|wait| wait.on == on) {
@@ -181,7 +194,11 @@ impl Totals {
         RankSimulation {
             busy: self.busy,
             warm_up,
-            waiting: self.waits.iter().fold(0.0, |time, wait| time + wait.time),
+            waiting: self
+                .waits
+                .iter()
+                .fold(self.copying, |time, wait| time + wait.time),
+            copying: self.copying,
             drain: makespan - self.end,
             span: self.end - warm_up,
             exposed_reductions: (self.reduced - self.end).max(0.0),

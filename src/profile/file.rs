@@ -268,11 +268,9 @@ impl From<LayerForm> for LayerCost {
                 backward_input: layer.backward_input,
                 backward_weight: layer.backward_weight,
                 update: layer.update,
-                reduce: 0.0,
-                gather: 0.0,
                 saved: layer.saved,
                 pending: layer.pending,
-                restored: 0.0,
+                ..StageCost::NOTHING
             },
             backward: layer.backward,
             shared: layer.shared,

@@ -122,11 +122,9 @@ impl Samples {
                         backward_input: input,
                         backward_weight: weight,
                         update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),
-                        reduce: 0.0,
-                        gather: 0.0,
                         saved: layer.saved as f64,
                         pending: layer.pending as f64,
-                        restored: 0.0,
+                        ..StageCost::NOTHING
                     },
                     backward: input + weight,
                     name: layer.name,

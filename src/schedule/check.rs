@@ -23,6 +23,8 @@ pub struct Schedule {
     actions: Vec<Vec<Action>>,
     /// The forwards of the pairs.
     pub(super) pairs: BTreeSet<Cell>,
+    /// The cells whose activations are on the host meanwhile.
+    pub(super) offloaded: BTreeSet<Cell>,
 }
 
 impl Schedule {
@@ -74,6 +76,7 @@ impl Schedule {
             micro_batches,
             actions,
             pairs: BTreeSet::new(),
+            offloaded: BTreeSet::new(),
         };
         schedule.holds_on(LinkKind::Ordered)?;
         Ok(schedule)
@@ -126,6 +129,7 @@ impl Schedule {
             micro_batches,
             actions,
             pairs: BTreeSet::new(),
+            offloaded: BTreeSet::new(),
         })
     }
 
@@ -155,6 +159,7 @@ impl Schedule {
                 .map(|row| row.iter().filter(ends).copied().collect())
                 .collect(),
             pairs: BTreeSet::new(),
+            offloaded: BTreeSet::new(),
         }
     }
 

@@ -25,7 +25,8 @@ impl Schedule {
             .collect();
         let schedule = Self::from_passes(self.name(), self.placement().clone(), self.micro_batches(), rows)
             .and_then(|schedule| schedule.with_pairs(pairs))
-            .expect("no pass waits for a backward-weight, so what was in order stays in order");
+            .expect("no pass waits for a backward-weight, so what was in order stays in order")
+            .with_offloaded(&self.offloaded);
         match self.has_reductions() {
             true => schedule.for_replicas(2),
             false => schedule,

@@ -43,10 +43,13 @@ impl Schedule {
             .iter()
             .flat_map(|row| row.windows(2).filter_map(is_still_pair))
             .collect();
+        let offloaded = self.offloaded.iter();
+        let offloaded = offloaded.filter_map(|&cell| inside(&(Pass::Forward, cell)).map(|(_, cell)| cell));
         let count = micro_batches.len() as u32;
         let schedule = Self::from_passes(self.name(), self.placement().clone(), count, rows)
             .and_then(|schedule| schedule.with_pairs(pairs))
-            .expect("micro-batches do not wait for each other, so an order without some of them ends too");
+            .expect("micro-batches do not wait for each other, so an order without some of them ends too")
+            .with_offloaded(&offloaded.collect());
         match self.has_reductions() {
             true => schedule.for_replicas(2),
             false => schedule,

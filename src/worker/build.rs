@@ -23,6 +23,7 @@ impl<S: Stage> Worker<S> {
         let at = parts.mesh.coordinate(parts.transport.rank());
         let mut worker = Self {
             rank: parts.rank,
+            moves: parts.schedule.moves(parts.rank),
             schedule: parts.schedule,
             transport: parts.transport,
             builders: parts.stages,

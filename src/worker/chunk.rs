@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pipewright_stages::{Bytes, Parameter, Shape, Stage};
+use pipewright_stages::{Bytes, Offloaded, Parameter, Shape, Stage};
 
 use super::partials::{Partials, visit};
 use super::slices::Span;
@@ -24,6 +24,8 @@ pub(super) struct InFlight<S: Stage> {
     /// For the next stage, until it is sent.
     pub(super) output: Option<S::Wire>,
     pub(super) saved: Option<Held<S::Saved>>,
+    /// What of it is on the host, or on its way there or back.
+    pub(super) away: Option<Offloaded>,
     /// The shape of the forward pass's input, if it is a tensor. Its gradient must have the same shape.
     pub(super) input_shape: Option<Shape>,
     /// The output's gradient, from the loss or from the next stage on the same rank.
@@ -54,6 +56,7 @@ impl<S: Stage> Default for InFlight<S> {
             input: None,
             output: None,
             saved: None,
+            away: None,
             input_shape: None,
             grad: None,
             input_grad: None,

@@ -24,6 +24,9 @@ pub(super) struct Execution<'a> {
     source: Option<&'a dyn DataSource>,
     /// How the step ended, once the ranks have agreed.
     pub(super) outcome: Option<Outcome>,
+    /// How many passes have begun, and how many moves to the host and back are done.
+    pub(super) passes: usize,
+    pub(super) moved: usize,
     /// How many of the rank's stages have had their step.
     pub(super) stepped: usize,
     /// Whether this rank asks all to end. Only for weights that may be stale.
@@ -81,6 +84,8 @@ impl<'a> Execution<'a> {
             first: 0,
             source,
             outcome: None,
+            passes: 0,
+            moved: 0,
             stepped: 0,
             asks: false,
             asked: false,

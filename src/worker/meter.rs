@@ -36,6 +36,7 @@ pub(super) struct Meter {
     peak_bytes: u64,
     /// The largest number of bytes held since the previous pass.
     pass_peak: u64,
+    offloaded: u64,
     live_passes: u32,
     in_flight: u32,
     trace: Option<RankTrace>,
@@ -64,9 +65,12 @@ pub struct RankReport {
     /// The idle share of the step as the caller saw it: `1 - busy / seconds`.
     pub bubble: f64,
     /// The most bytes of activations held at once: what forward keeps for backward-input, and what
-    /// backward-input keeps for backward-weight. What a stage recomputes
-    /// ([`pipewright_stages::Recompute::Full`]) counts from then until its backward-input is done.
+    /// backward-input keeps for backward-weight. What is offloaded does not count while it is on the host.
+    /// What a stage recomputes ([`pipewright_stages::Recompute::Full`]) counts from then until its
+    /// backward-input is done.
     pub peak_bytes: u64,
+    /// The bytes of activations that went to the host in the step, and came back before they were needed.
+    pub offloaded_bytes: u64,
     /// The largest number of micro-batches in flight, over all the rank's stages: forward passes whose
     /// backward-input has not run.
     pub in_flight: u32,
@@ -92,6 +96,7 @@ impl Meter {
             live_bytes: 0,
             peak_bytes: 0,
             pass_peak: 0,
+            offloaded: 0,
             live_passes: 0,
             in_flight: 0,
             trace: None,
@@ -112,7 +117,7 @@ impl Meter {
         self.started = Some(Instant::now());
         (self.waiting, self.reducing) = (Duration::ZERO, Duration::ZERO);
         (self.live_bytes, self.peak_bytes, self.pass_peak) = (0, 0, 0);
-        (self.live_passes, self.in_flight) = (0, 0);
+        (self.offloaded, self.live_passes, self.in_flight) = (0, 0, 0);
         Ok(())
     }
 
@@ -255,6 +260,11 @@ impl Meter {
         self.pass_peak = self.pass_peak.max(self.live_bytes);
     }
 
+    /// So much of what is held goes to the host.
+    pub(super) fn offload(&mut self, bytes: u64) {
+        self.offloaded += bytes;
+    }
+
     pub(super) fn free(&mut self, bytes: u64) {
         self.live_bytes -= bytes;
     }
@@ -280,6 +290,7 @@ impl Meter {
             reducing: self.reducing.as_secs_f64() + sums,
             bubble: 0.0,
             peak_bytes: self.peak_bytes,
+            offloaded_bytes: self.offloaded,
             in_flight: self.in_flight,
             staleness: 0,
         })

@@ -12,6 +12,7 @@ mod meter;
 mod new_weights;
 mod next;
 mod next_tokens;
+mod offload;
 mod on_gpus;
 mod order;
 mod outcome;
@@ -66,7 +67,7 @@ use crate::error::{Result, caught};
 use crate::fabric::Transport;
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Coordinate, Mesh};
-use crate::schedule::{Action, Cell, Flow, Pass, Schedule};
+use crate::schedule::{Action, Cell, Flow, Move, Pass, Schedule};
 use agreement::Agreement;
 use chunk::{Chunk, InFlight, chunk_of};
 use execution::Execution;
@@ -82,6 +83,8 @@ const SPARE: usize = 64;
 pub(crate) struct Worker<S: Stage> {
     rank: Rank,
     schedule: Arc<Schedule>,
+    /// What it moves to the host and back in a step.
+    moves: Vec<Move>,
     transport: Box<dyn Transport<S::Wire> + Send>,
     /// Build the rank's stages.
     builders: Vec<(StageId, StageBuilder<S>)>,
@@ -256,6 +259,7 @@ impl<S: Stage> Worker<S> {
         }
         match action {
             Action::Compute(pass, cell) => {
+                self.move_activations(run)?;
                 self.meter.begin_pass()?;
                 self.pass(run, pass, cell)?;
                 self.meter.end_pass(pass, run.in_batch(cell))

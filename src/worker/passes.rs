@@ -160,11 +160,14 @@ impl<S: Stage> Worker<S> {
             None => self.wait(run, Flow::Gradient, cell)?,
         };
         let grad = grad.expect("a search has no backward passes");
-        let saved = self
-            .cell(cell)
-            .saved
-            .take()
-            .expect("checked: forward before backward-input");
+        let held = self.cell(cell);
+        let saved = held.saved.take();
+        let mut saved = saved.expect("checked: forward before backward-input");
+        if let Some(away) = held.away.take() {
+            away.finish(&mut saved.value)?;
+            // The pass begins when all is back.
+            self.meter.begin_pass()?;
+        }
         self.meter.free(saved.bytes);
         let saved = Held::new(self.chunk(cell.stage).stage.restore(saved.value)?);
         self.meter.hold(saved.bytes);

@@ -147,6 +147,13 @@ impl Bytes for Kept {
     fn bytes(&self) -> u64 {
         self.with_blocks(|blocks| blocks.iter().map(|block| block.1).sum())
     }
+
+    /// Not what is inside of a value of another library.
+    fn visit_tensors(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        self.tensors.iter_mut().for_each(&mut *visit);
+        let inner = self.inner.0.iter_mut();
+        inner.for_each(|entry| entry.kept.visit_tensors(visit));
+    }
 }
 
 /// All items, if there are exactly `N`.

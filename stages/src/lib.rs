@@ -127,6 +127,7 @@ pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes()
 
 pub use clock::{Clock, clock};
 pub use copy::copy;
+pub use cuda::Offloaded;
 pub use current::CurrentLayer;
 pub use device::{DType, Device, Place};
 pub use error::{Error, ErrorKind, Result};

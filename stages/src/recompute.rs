@@ -119,6 +119,13 @@ impl<S: Stage> Bytes for RecomputedSaved<S> {
             Self::Input(_, input) => input.bytes(),
         }
     }
+
+    fn visit_tensors(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        match self {
+            Self::Whole(saved) => saved.visit_tensors(visit),
+            Self::Input(_, input) => input.visit_tensors(visit),
+        }
+    }
 }
 
 impl<S: Stage> fmt::Debug for RecomputedSaved<S> {

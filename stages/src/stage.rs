@@ -12,6 +12,10 @@ use crate::tensor::Tensor;
 pub trait Bytes {
     /// The size in bytes.
     fn bytes(&self) -> u64;
+
+    /// Calls `visit` with every tensor that it holds, in an order that stays the same. A tensor that is on a
+    /// GPU can then be [offloaded](crate::Offloaded). The default shows none, so that nothing leaves.
+    fn visit_tensors(&mut self, _visit: &mut dyn FnMut(&mut Tensor)) {}
 }
 
 impl Bytes for () {

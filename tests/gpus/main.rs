@@ -17,6 +17,7 @@ mod worlds;
 
 mod convolutions;
 mod failures;
+mod offload;
 mod orders;
 mod profile;
 mod refusals;

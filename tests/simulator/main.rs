@@ -32,6 +32,7 @@ prop_compose! {
         let [backward_input, backward_weight, update, reduce, gather, saved, pending, restored] = rest;
         StageCost {
             forward, backward_input, backward_weight, update, reduce, gather, saved, pending, restored,
+            ..StageCost::NOTHING
         }
     }
 }
@@ -120,6 +121,7 @@ fn add_up(case: &Case, rank: Rank, times: &Times, makespan: f64) -> RankSimulati
         busy: 0.0,
         warm_up: 0.0,
         waiting: 0.0,
+        copying: 0.0,
         drain: 0.0,
         span: 0.0,
         exposed_reductions: 0.0,

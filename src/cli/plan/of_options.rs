@@ -40,10 +40,9 @@ pub(super) fn subject(args: &Args) -> Result<Subject> {
         backward_weight: args.backward_weight,
         update: args.update,
         reduce: args.reduce.unwrap_or(0.0),
-        gather: 0.0,
         saved: args.saved,
         pending: args.pending,
-        restored: 0.0,
+        ..StageCost::NOTHING
     };
     let costs = Costs::share(share, args.comm)?;
     Ok(Subject {

@@ -1,7 +1,9 @@
 //! A plan as a table, for people.
 
 use super::Plan;
+use crate::id::Rank;
 use crate::plan::RankSimulation;
+use crate::schedule::MoveStep;
 
 /// A timetable with more columns than this is unreadable in a terminal.
 const TIMETABLE_WIDTH: usize = 160;
@@ -37,6 +39,7 @@ pub(super) fn table(plan: &Plan<'_>) -> String {
             run.makespan, run.bubble_makespan
         );
     }
+    text += &offloaded(plan);
     if schedule.has_reductions() {
         text += &format!(
             "reductions: {:.3} after the last pass, the rest hidden behind passes\n",
@@ -71,6 +74,23 @@ fn replica(plan: &Plan<'_>) -> String {
         replicas.count(),
         replicas.micro_batches()
     )
+}
+
+/// How much is offloaded, and how long passes wait for that.
+fn offloaded(plan: &Plan<'_>) -> String {
+    let schedule = plan.schedule;
+    let ranks = (0..schedule.ranks()).map(Rank);
+    let away = ranks
+        .flat_map(|rank| schedule.moves(rank))
+        .filter(|next| next.step == MoveStep::Out);
+    match away.count() {
+        0 => String::new(),
+        away => format!(
+            "offloaded: {away} of {} activations; ranks wait {:.3} for copies, in all\n",
+            schedule.stages() * schedule.micro_batches(),
+            plan.simulation.ranks.iter().map(|rank| rank.copying).sum::<f64>(),
+        ),
+    }
 }
 
 /// Which shares of a step are idle and exposed, where something is added up over replicas.

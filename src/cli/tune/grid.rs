@@ -9,7 +9,7 @@ use crate::cli::links::Links;
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::{Config, Memory};
 use crate::mesh::Map;
-use crate::plan::{AUTO, Candidate, Contender, Fit, ModelCosts, RankMemory, Setting, best};
+use crate::plan::{AUTO, Candidate, Contender, Fit, Fitting, ModelCosts, RankMemory, Setting, best};
 use crate::profile::{Measured, MemoryLimit};
 use crate::schedule::Schedule;
 use crate::stages::{DType, Device};
@@ -234,7 +234,17 @@ impl Grid {
         measured: &Rc<Measured>,
         mut limit: Option<Memory>,
     ) -> Result<()> {
-        let fit = |limit: Option<f64>| setting.fit(costs, limit);
+        let offload = compose::offload(config, setting.ranks)?;
+        let fit = |memory: Option<f64>| {
+            let (model, counts, offload) = (costs, None, offload.as_ref());
+            let fitting = Fitting {
+                model,
+                counts,
+                memory,
+                offload,
+            };
+            fitting.setting(&setting)
+        };
         let (mut fitted, mut memory) = self.check(config, &setting, costs, fit(limit.map(Memory::bytes))?)?;
         if let (Some(over), Fit::Within(candidate)) = (self.over(memory), &fitted) {
             // Once more, with less for later backwards.
@@ -247,6 +257,11 @@ impl Grid {
             }
         }
         match fitted {
+            // The same without the key is a setting of its own.
+            Fit::Within(candidate)
+                if self.search.is_limited()
+                    && offload.is_some()
+                    && !candidate.replicas.largest().offloads() => {}
             Fit::Within(candidate)
                 if setting.schedule == AUTO && candidate.replicas.largest().name() != AUTO => {}
             Fit::Within(candidate) if self.over(memory).is_none() => {

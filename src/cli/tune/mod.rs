@@ -173,16 +173,23 @@ fn table(grid: &Grid, args: &Args) -> String {
         ""
     };
     let dtype = if grid.dtypes().len() > 1 { "  type" } else { "" };
+    let offloads = |found: &Found| found.config.pipeline.offload.is_some();
+    let offload = if grid.found.iter().any(offloads) {
+        "  offload"
+    } else {
+        ""
+    };
     let mut text = format!(
         "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  \
-         sharded{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  {unit}/s\n"
+         sharded{offload}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  \
+         {unit}/s\n"
     );
     let rows = (1..).zip(&grid.found);
     let rows: Vec<(usize, &Found)> = rows
         .filter(|(place, found)| *place <= SHOWN || found.measured.is_some())
         .collect();
     for (place, found) in &rows {
-        let columns = [map, dtype].map(|title| !title.is_empty());
+        let columns = [offload, map, dtype].map(|title| !title.is_empty());
         text += &line(*place, found, unit.len() + 2, columns);
     }
     if grid.found.len() > rows.len() {
@@ -197,12 +204,17 @@ fn table(grid: &Grid, args: &Args) -> String {
     text
 }
 
-/// A row of the table, with columns for the map and for the number type where they are wanted.
-fn line(place: usize, found: &Found, wide: usize, [has_map, has_dtype]: [bool; 2]) -> String {
+/// A row of the table, with columns for offload, for the map and for the number type where they are wanted.
+fn line(place: usize, found: &Found, wide: usize, [has_offload, has_map, has_dtype]: [bool; 3]) -> String {
     let (setting, prediction) = (&found.setting, &found.candidate.prediction);
     let measured = found.measured.map_or(String::new(), |seconds| {
         format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
     });
+    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
+    let offload = match has_offload {
+        true => format!("  {:>7}", yes_or_no(found.config.pipeline.offload.is_some())),
+        false => String::new(),
+    };
     let map = match (has_map, found.config.launch.map) {
         (false, _) => "",
         (true, Map::Pipeline) => "  pipeline",
@@ -215,7 +227,7 @@ fn line(place: usize, found: &Found, wide: usize, [has_map, has_dtype]: [bool; 2
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
         "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  \
-         {:>7}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
+         {:>7}{offload}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
         setting.replicas,
         setting.ranks,
         setting.schedule,
@@ -223,11 +235,7 @@ fn line(place: usize, found: &Found, wide: usize, [has_map, has_dtype]: [bool; 2
         setting.micro_batches,
         found.config.micro_batch_size(),
         variant::recompute_word(&found.config),
-        if found.config.optimizer.sharded {
-            "yes"
-        } else {
-            "no"
-        },
+        yes_or_no(found.config.optimizer.sharded),
         prediction.step,
         found.rate(prediction.step),
         100.0 * prediction.bubble,

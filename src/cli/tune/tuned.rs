@@ -83,6 +83,9 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     if variant::recompute_word(found) != "none" {
         chosen.push("recompute");
     }
+    if found.pipeline.offload.is_some() {
+        chosen.push("offload");
+    }
     edit_section(&mut given, &mut wanted, "pipeline", &chosen)?;
     if found.optimizer.sharded {
         edit_section(&mut given, &mut wanted, "optimizer", &["sharded"])?;

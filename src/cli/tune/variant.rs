@@ -40,8 +40,9 @@ pub(super) fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usi
     config
 }
 
-/// The measured config with so many replicas, with each of these maps, and in all ways to recompute and to
-/// share the optimizer's state. What costs time and saves only memory is tried if memory is `limited`.
+/// The measured config with so many replicas, with each of these maps, and in all ways to recompute, to
+/// offload and to share the optimizer's state. What costs time and saves only memory is tried if memory is
+/// `limited`.
 pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps: &[Map]) -> Vec<Config> {
     let given = config.pipeline.recompute.clone();
     let words = match given {
@@ -49,6 +50,10 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps:
         RecomputeBy::All(Recompute::None | Recompute::Full) if limited => {
             [Recompute::None, Recompute::Full].map(RecomputeBy::All).to_vec()
         }
+        given => vec![given],
+    };
+    let offloads = match config.pipeline.offload {
+        Some(most) if limited => vec![None, Some(most)],
         given => vec![given],
     };
     let may_choose = config.optimizer.may_be_sharded() && config.pipeline.sync == SyncKind::Reduce;
@@ -60,11 +65,13 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps:
     let ways = sharded
         .iter()
         .flat_map(|&sharded| maps.iter().map(move |&map| (sharded, map)));
-    for recompute in words {
+    let words = words.iter();
+    for (recompute, offload) in words.flat_map(|word| offloads.iter().map(move |offload| (word, offload))) {
         for (sharded, map) in ways.clone() {
             let mut config = config.clone();
             config.launch.map = map;
             config.pipeline.recompute = recompute.clone();
+            config.pipeline.offload = *offload;
             config.pipeline.replicas = replicas;
             config.pipeline.gradient_groups = config.pipeline.gradient_groups.max(replicas);
             config.optimizer.sharded = sharded;
@@ -114,6 +121,9 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
     );
     if let word @ ("selective" | "full") = recompute_word(config) {
         text += &format!(", recompute {word}");
+    }
+    if let Some(most) = config.pipeline.offload {
+        text += &format!(", offload {most}");
     }
     text += in_bf16(config);
     if config.optimizer.sharded {

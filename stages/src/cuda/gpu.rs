@@ -13,6 +13,7 @@ use super::blas::Blas;
 use super::driver::{self, Copy, Stream, failed};
 use super::library::Library;
 use super::module::Kernels;
+use super::offload::Offloads;
 use super::shelf::Shelf;
 use super::staging::Staging;
 use crate::device::{Device, Place};
@@ -34,6 +35,8 @@ pub(crate) struct Gpu {
     kernels: Kernels,
     shelf: Shelf,
     staging: Staging,
+    /// Made when something is offloaded first.
+    offloads: OnceCell<Offloads>,
     /// How memory of other devices is copied.
     reached: RefCell<BTreeMap<u32, Copy>>,
     /// Made at the first matrix product.
@@ -86,6 +89,7 @@ impl Gpu {
             exchanges: Stream::urgent()?,
             kernels: Kernels::load(capability)?,
             staging: Staging::default(),
+            offloads: OnceCell::new(),
             reached: RefCell::default(),
             blas: OnceCell::new(),
             most_shared: most_shared(index)?,
@@ -143,6 +147,18 @@ impl Gpu {
     /// Host memory for copies to and from the GPU.
     pub(super) fn staging(&self) -> &Staging {
         &self.staging
+    }
+
+    /// What is needed to offload. Made at the first call.
+    ///
+    /// # Errors
+    /// Whatever the device reports.
+    pub(super) fn offloads(&self) -> Result<&Offloads> {
+        if let Some(offloads) = self.offloads.get() {
+            return Ok(offloads);
+        }
+        let made = Offloads::new()?;
+        Ok(self.offloads.get_or_init(|| made))
     }
 
     /// cuBLASLt. Made at the first call.

@@ -28,6 +28,8 @@ enum Data {
     Bf16(Buffer<bf16>),
     Ids(Buffer<u32>),
     Gpu(Memory, DType),
+    /// They were on a GPU and are elsewhere: an [`Offloaded`](crate::Offloaded) has them, under this number.
+    Away(usize, DType),
 }
 
 impl Tensor {
@@ -146,6 +148,10 @@ impl Tensor {
                 device: Device::Cpu,
                 dtype: DType::Bf16,
             },
+            Data::Away(_, dtype) => Place {
+                device: Device::Cpu,
+                dtype: *dtype,
+            },
             Data::F32(_) | Data::Ids(_) => Place::default(),
         }
     }
@@ -160,7 +166,7 @@ impl Tensor {
     pub(crate) fn gpu(&self) -> Result<Option<Rc<Gpu>>> {
         match &self.data {
             Data::Gpu(memory, _) => Gpu::of(memory.device()).map(Some),
-            Data::F32(_) | Data::Bf16(_) | Data::Ids(_) => Ok(None),
+            Data::F32(_) | Data::Bf16(_) | Data::Ids(_) | Data::Away(..) => Ok(None),
         }
     }
 
@@ -302,7 +308,33 @@ impl Tensor {
             Data::Bf16(buffer) => buffer.address(),
             Data::Ids(ids) => ids.address(),
             Data::Gpu(memory, _) => memory.address(),
+            Data::Away(number, _) => *number,
         }
+    }
+
+    /// Takes the memory of a tensor on a GPU, whose numbers are then elsewhere, under this number. `None` for
+    /// any other tensor, which stays as it is.
+    pub(crate) fn vacate(&mut self, number: usize) -> Option<Memory> {
+        let Data::Gpu(_, dtype) = self.data else {
+            return None;
+        };
+        match std::mem::replace(&mut self.data, Data::Away(number, dtype)) {
+            Data::Gpu(memory, _) => Some(memory),
+            _ => None,
+        }
+    }
+
+    /// The number under which the numbers of the tensor are elsewhere.
+    pub(crate) fn vacant(&self) -> Option<usize> {
+        match self.data {
+            Data::Away(number, _) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Gives a tensor its numbers again, in this memory.
+    pub(crate) fn occupy(&mut self, memory: Memory) {
+        self.data = Data::Gpu(memory, self.dtype());
     }
 }
 
@@ -315,7 +347,14 @@ fn check_count(shape: &Shape, count: usize) -> Result<()> {
 
 impl Bytes for Tensor {
     fn bytes(&self) -> u64 {
-        (self.dtype().bytes() * self.shape.count()) as u64
+        match self.vacant() {
+            Some(_) => 0,
+            None => (self.dtype().bytes() * self.shape.count()) as u64,
+        }
+    }
+
+    fn visit_tensors(&mut self, visit: &mut dyn FnMut(&mut Tensor)) {
+        visit(self);
     }
 }
 

@@ -68,7 +68,7 @@ impl Tensor {
             Data::F32(buffer) => bytemuck::cast_slice(buffer),
             Data::Bf16(buffer) => bytemuck::cast_slice(buffer),
             Data::Ids(ids) => bytemuck::cast_slice(ids),
-            Data::Gpu(..) => panic!("a tensor on the host was expected, got {self:?}"),
+            Data::Gpu(..) | Data::Away(..) => panic!("a tensor on the host was expected, got {self:?}"),
         }
     }
 
@@ -81,7 +81,9 @@ impl Tensor {
             Data::F32(buffer) => bytemuck::cast_slice_mut(buffer),
             Data::Bf16(buffer) => bytemuck::cast_slice_mut(buffer),
             Data::Ids(ids) => bytemuck::cast_slice_mut(ids),
-            Data::Gpu(..) => panic!("a tensor on the host was expected, got one of {}", self.shape),
+            Data::Gpu(..) | Data::Away(..) => {
+                panic!("a tensor on the host was expected, got one of {}", self.shape)
+            }
         }
     }
 

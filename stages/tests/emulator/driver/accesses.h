@@ -21,6 +21,8 @@ struct Allocation {
     /// Whether the host may still name it, and whether a stream, or the host, has freed it.
     bool live = true, freed = false;
     uint64_t number = 0;
+    /// How many queued copies are still to write it.
+    size_t writers = 0;
     std::vector<Access> accesses = {};
 };
 

@@ -38,9 +38,11 @@ API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes
     Stream *stream = stream_of(handle);
     if (CUresult result = check("cuMemcpyHtoDAsync", stream, to, bytes)) return result;
     if (pinned(from, bytes)) {
-        uint64_t before = hash_of(from, bytes);
+        // What a device is still to write there is not the host's.
+        bool host_wrote = allocation_of((uintptr_t)from)->writers == 0;
+        uint64_t before = host_wrote ? hash_of(from, bytes) : 0;
         enqueue(stream, "cuMemcpyHtoDAsync", [=] {
-            if (hash_of(from, bytes) != before)
+            if (host_wrote && hash_of(from, bytes) != before)
                 complain(stream->device, ILLEGAL_ADDRESS,
                          text("race on page-locked memory: the host changed %zu bytes that a copy on %s was "
                               "still to read",
@@ -68,9 +70,11 @@ API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, void
         stream = stream_of(handle);
         if (CUresult result = check("cuMemcpyDtoHAsync", stream, from, bytes)) return result;
         bool later = pinned(to, bytes);
+        auto written = later ? allocation_of((uintptr_t)to) : nullptr;
+        if (written) written->writers++;
         place = enqueue(stream, "cuMemcpyDtoHAsync", [=] {
             touches(from, bytes, false);
-            if (later) touches((uintptr_t)to, bytes, true);
+            if (written) touches((uintptr_t)to, bytes, true), written->writers--;
             return memcpy(to, address(from), bytes), Progress::Done;
         });
         if (later) return SUCCESS;

@@ -1,0 +1,41 @@
+//! What a config's ranks offload to the host.
+
+use pipewright_stages::Device;
+
+use super::places;
+use crate::config::Config;
+use crate::error::{Result, ValueProblem};
+use crate::plan::{ModelCosts, Offload};
+
+/// Bytes a second that a GPU copies to its host's page-locked memory, or from there, where nothing says more:
+/// about what PCIe 4.0 with 16 lanes reaches.
+const COPIED: f64 = 25e9;
+
+/// How the ranks of a pipeline offload activations, if the config says so.
+///
+/// # Errors
+/// When no rank is on a GPU. As for [`places`] too.
+pub fn offload(config: &Config, ranks: u32) -> Result<Option<Offload>> {
+    let Some(most) = config.pipeline.offload else {
+        return Ok(None);
+    };
+    let places = places(config, ranks)?;
+    let ranks: Vec<bool> = places.iter().map(|place| place.device != Device::Cpu).collect();
+    config.require(ranks.contains(&true), "pipeline.offload", || {
+        ValueProblem::NothingToOffload
+    })?;
+    let most = most.bytes();
+    Ok(Some(Offload { ranks, most }))
+}
+
+/// The costs with what a byte costs between a GPU and its host: by the GPU's kind, if it is known.
+///
+/// # Errors
+/// When that is negative or not a number.
+pub(super) fn with_host(config: &Config, costs: ModelCosts, byte: Option<f64>) -> Result<ModelCosts> {
+    let data = match config.reads_tokens() {
+        true => costs.input(),
+        false => 0.0,
+    };
+    costs.with_host(byte.unwrap_or(1.0 / COPIED), data)
+}

@@ -1,0 +1,204 @@
+//! Activations that are on the host between forward and backward.
+
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+
+use pipewright::StepReport;
+use pipewright::plan::{Costs, StageCost};
+use pipewright::schedule::{LinkKind, Schedule};
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::{DType, Device, Place, Recompute, recompute};
+use pipewright::{Pipeline, Result};
+
+use crate::common::{Recipe, recipe};
+use crate::emulator;
+use crate::training::{GPU, on, train};
+
+/// Set in a process that counts what is left of its memory, so other tests must not be there.
+const ALONE: &str = "PIPEWRIGHT_OFFLOADING";
+
+/// The schedule with all stages offloaded as far as that is worth it.
+fn offloading(schedule: Schedule) -> Schedule {
+    let weights = vec![1.0; schedule.stages() as usize];
+    schedule.in_turn().offloading(&weights, f64::INFINITY)
+}
+
+fn named(schedule: &str, ranks: u32, micro_batches: u32) -> Schedule {
+    Schedule::named(schedule, ranks, micro_batches).expect("the sizes fit")
+}
+
+fn most(reports: &[StepReport], rank: usize) -> u64 {
+    reports[0].ranks[rank].peak_bytes
+}
+
+/// The bits without offload and with it, and that it was worth something where it was planned.
+#[track_caller]
+fn same_bits(recipe: &Recipe, schedule: Schedule, places: Vec<Place>) {
+    let case = format!("{} on {places:?}", schedule.name());
+    let with = offloading(schedule.clone());
+    assert!(with.offloads(), "{case}: nothing is worth it");
+    let (kept, expected) = train(recipe, schedule, places.clone());
+    let (got, hash) = train(recipe, with, places);
+    assert_eq!(hash, expected, "{case}");
+    for (rank, report) in got[0].ranks.iter().enumerate() {
+        match report.offloaded_bytes {
+            0 => assert_eq!(report.peak_bytes, most(&kept, rank), "{case}, rank {rank}"),
+            // What waits for backward-weight may be most of it, and stays.
+            _ => assert!(report.peak_bytes <= most(&kept, rank), "{case}, rank {rank}"),
+        }
+    }
+    assert!(got[0].ranks.iter().any(|rank| rank.offloaded_bytes > 0), "{case}");
+}
+
+#[test]
+fn offloaded_activations_come_back_bit_for_bit() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let many = recipe(2, true, 8);
+    for dtype in [DType::F32, DType::Bf16] {
+        for (name, ranks) in [
+            ("gpipe", 1),
+            ("gpipe", 2),
+            ("looped-bfs", 2),
+            ("1f1b", 4),
+            ("zb-2p", 3),
+        ] {
+            same_bits(&many, named(name, ranks, 8), vec![on(GPU, dtype)]);
+        }
+    }
+    // Two GPUs, and a rank on the CPU, which keeps what it has.
+    let two = [GPU, Device::Cuda(1)].map(|device| on(device, DType::F32));
+    same_bits(&many, named("gpipe", 2, 8), two.into());
+    same_bits(&many, named("gpipe", 2, 8), vec![two[0], Place::default()]);
+}
+
+#[test]
+fn replicas_offload_too() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let mut both = recipe(2, true, 16);
+    both.replicas = 2;
+    same_bits(&both, named("gpipe", 2, 16), vec![on(GPU, DType::F32)]);
+}
+
+/// Trains two steps of stages that recompute.
+fn recomputed(recipe: &Recipe, schedule: Schedule, how: Recompute) -> Result<(u64, u64, String)> {
+    let stages = (recipe.model)().split(schedule.stages())?.into_iter();
+    let mut pipeline = Pipeline::builder()
+        .schedule(schedule)
+        .stages(stages.map(|stage| recompute(stage, how)).collect())
+        .loss(CrossEntropy::default())
+        .data(Arc::clone(&recipe.data))
+        .optimizer(recipe.optimizer)
+        .learning_rate(recipe.learning_rate)
+        .places(vec![on(GPU, DType::F32)])
+        .pin(false)
+        .launch()?;
+    let last = pipeline.step()?.ranks[1];
+    pipeline.step()?;
+    Ok((last.peak_bytes, last.offloaded_bytes, pipeline.weights_hash()?))
+}
+
+#[test]
+fn what_recomputing_stages_keep_is_offloaded() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = recipe(2, false, 8);
+    let schedule = named("gpipe", 2, 8);
+    for how in [Recompute::Selective, Recompute::Full] {
+        let kept = recomputed(&recipe, schedule.clone(), how).expect("it trains");
+        let got = recomputed(&recipe, offloading(schedule.clone()), how).expect("it trains");
+        assert_eq!(got.2, kept.2, "{how:?}");
+        assert!(
+            got.0 < kept.0 && got.1 > 0 && kept.1 == 0,
+            "{how:?}: {got:?}, {kept:?}"
+        );
+    }
+}
+
+#[test]
+fn ranks_hold_exactly_what_is_planned() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = recipe(2, false, 8);
+    for (name, ranks) in [("gpipe", 2), ("1f1b", 4)] {
+        let schedule = named(name, ranks, 8);
+        let (kept, _) = train(&recipe, schedule.clone(), vec![on(GPU, DType::F32)]);
+        let with = offloading(schedule.clone());
+        let (got, _) = train(&recipe, with.clone(), vec![on(GPU, DType::F32)]);
+        let peaks = |schedule: &Schedule, saved: f64, stays: f64| {
+            let cost = StageCost {
+                saved,
+                stays,
+                ..StageCost::default()
+            };
+            let costs = Costs::share(cost, 0.0).expect("costs");
+            let simulation =
+                pipewright::plan::simulate(schedule, &costs, LinkKind::Buffered).expect("it ends");
+            simulation
+                .ranks
+                .iter()
+                .map(|rank| rank.peak_memory)
+                .collect::<Vec<_>>()
+        };
+        for rank in 0..ranks as usize {
+            // What a micro-batch keeps, from the run without offload. The ids of rank 0 stay on the host.
+            let each = most(&kept, rank) as f64 / peaks(&schedule, 1.0, 0.0)[rank];
+            let ids = if rank == 0 { 2.0 * 8.0 * 4.0 } else { 0.0 };
+            let planned = peaks(&with, each, ids)[rank];
+            assert_eq!(most(&got, rank) as f64, planned, "{name}, rank {rank}");
+        }
+    }
+}
+
+#[test]
+fn later_steps_take_no_more_host_memory() {
+    if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
+        return;
+    }
+    if env::var_os(ALONE).is_none() {
+        return in_a_process_of_its_own();
+    }
+    let recipe = recipe(2, false, 8);
+    let builder = recipe
+        .builder(offloading(named("gpipe", 2, 8)))
+        .expect("the sizes fit");
+    let places = vec![on(GPU, DType::F32)];
+    let mut pipeline = builder.places(places).launch().expect("it starts");
+    pipeline.step().expect("a step");
+    pipeline.step().expect("a step");
+    let before = page_locked();
+    for _ in 0..3 {
+        pipeline.step().expect("a step");
+    }
+    assert_eq!(page_locked(), before);
+}
+
+/// How many page-locked allocations there are, in words.
+fn page_locked() -> String {
+    let left = emulator::answer("pw_left");
+    let found = left.split(", ").find(|part| part.contains("page-locked"));
+    found.expect("there are some").to_owned()
+}
+
+fn in_a_process_of_its_own() {
+    let output = Command::new(env::current_exe().expect("this program"))
+        .args([
+            "--exact",
+            "offload::later_steps_take_no_more_host_memory",
+            "--nocapture",
+        ])
+        .env(ALONE, "")
+        .output()
+        .expect("a process");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
