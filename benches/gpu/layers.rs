@@ -1,7 +1,9 @@
 //! The layers of a GPT, pass by pass.
 
-use pipewright::stages::layers::{Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear};
-use pipewright::stages::{Init, Kind, Layer, Result, Sequential, Stage, Tensor};
+use pipewright::stages::layers::{
+    Attention, Block, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
+};
+use pipewright::stages::{Init, Kind, Layer, Result, Sequential, Stage, Tensor, chain};
 
 use crate::kernels::{Kernel, Make, Shapes, Work, ids, numbers};
 use crate::timer::{TRAIN, Timer};
@@ -44,6 +46,8 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
                 )
             }),
         ),
+        ("residual", Box::new(move || residual(shapes, dim, false))),
+        ("residual", Box::new(move || residual(shapes, dim, true))),
         (
             "gelu",
             Box::new(move || {
@@ -119,6 +123,22 @@ fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Res
         numbers(&[rows, inputs])?,
         [flops; 3],
     )
+}
+
+/// A residual around a norm and two products. A block inside of it adds nothing while it computes, so there the
+/// sums are kernels of their own: the difference is what that costs.
+fn residual(shapes: Shapes, dim: usize, apart: bool) -> Result<Kernel> {
+    let linear = || Linear::new("linear", [dim, dim], Init::Normal(0.02), 0).with_layout(Layout::InOut);
+    let layers = chain![Recomputed::new(LayerNorm::new("norm", dim), linear()), linear()];
+    let (layers, sums) = match apart {
+        true => (chain![Block::chain("inner", layers)], "apart"),
+        false => (layers, "inside"),
+    };
+    let rows = shapes.tokens();
+    let flops = Work::Flops(4.0 * (rows * dim * dim) as f64);
+    let block = Box::new(Block::residual("block", layers));
+    let name = format!("residual, sums {sums}: {rows} x {dim}");
+    passes(shapes, name, block, numbers(&[rows, dim])?, [flops; 3])
 }
 
 /// A product of three square matrices, forward.
