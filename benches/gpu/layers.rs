@@ -1,8 +1,10 @@
 //! The layers of a GPT, pass by pass.
 
 use pipewright::plan;
-use pipewright::stages::layers::{Attention, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear};
-use pipewright::stages::{Init, Kind, Layer, Result, Sequential, Stage, Tensor};
+use pipewright::stages::layers::{
+    Attention, Block, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
+};
+use pipewright::stages::{Init, Kind, Layer, Result, Sequential, Stage, Tensor, chain};
 
 use crate::kernels::{Kernel, Make, Pass, Shapes, Work, ids, numbers, runs};
 use crate::timer::{TRAIN, Timer};
@@ -45,6 +47,8 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
                 )
             }),
         ),
+        ("residual", Box::new(move || residual(shapes, dim, false))),
+        ("residual", Box::new(move || residual(shapes, dim, true))),
         (
             "gelu",
             Box::new(move || {
@@ -146,6 +150,32 @@ fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Res
         pass("W", [inputs, outputs], rows, 4),
     ];
     passes(shapes, name, Box::new(layer), numbers(&[rows, inputs])?, all)
+}
+
+/// A residual around a norm and two products. A block inside of it adds nothing while it computes, so there the
+/// sums are kernels of their own: the difference is what that costs.
+fn residual(shapes: Shapes, dim: usize, apart: bool) -> Result<Kernel> {
+    let linear = || Linear::new("linear", [dim, dim], Init::Normal(0.02), 0).with_layout(Layout::InOut);
+    let layers = chain![Recomputed::new(LayerNorm::new("norm", dim), linear()), linear()];
+    let (layers, sums) = match apart {
+        true => (chain![Block::chain("inner", layers)], "apart"),
+        false => (layers, "inside"),
+    };
+    let rows = shapes.tokens();
+    let pass = |name| Pass {
+        name,
+        work: Work::Flops(4.0 * (rows * dim * dim) as f64),
+        runs: Vec::new(),
+    };
+    let block = Box::new(Block::residual("block", layers));
+    let name = format!("residual, sums {sums}: {rows} x {dim}");
+    passes(
+        shapes,
+        name,
+        block,
+        numbers(&[rows, dim])?,
+        ["forward", "I", "W"].map(pass),
+    )
 }
 
 /// A product of three square matrices, forward.

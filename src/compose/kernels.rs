@@ -52,7 +52,7 @@ pub(super) fn of_gpt(gpt: &Gpt, sequences: usize, seq: usize) -> Vec<UnitKernels
     mlp.activation("gelu", [4 * dim, 4 * dim]);
     mlp.linear([4 * dim, dim], true);
     for unit in [&mut attention, &mut mlp] {
-        unit.dropout(dim, drops).residual(dim);
+        unit.dropout(dim, drops).residual(dim, drops);
     }
     let mut embed = Builder::of(rows);
     embed.embedding([gpt.vocab, gpt.context], dim).dropout(dim, drops);
@@ -82,7 +82,7 @@ pub(super) fn of_llama(llama: &Llama, sequences: usize, seq: usize) -> Vec<UnitK
     mlp.activation("gate", [2 * ffn, ffn]);
     mlp.linear([ffn, dim], false);
     for unit in [&mut attention, &mut mlp] {
-        unit.residual(dim);
+        unit.residual(dim, false);
     }
     let mut embed = Builder::of(rows);
     embed.embedding([llama.vocab, 0], dim);
@@ -204,10 +204,16 @@ impl Builder {
         self
     }
 
-    fn residual(&mut self, dim: usize) {
-        let add = self.bytes("residual sum", 3 * HALF * dim, 1);
-        self.kernels.forward.push(add);
-        self.kernels.backward_input.push(add);
+    /// The product at the end of a block reads what it adds to, and so does the norm's backward. A sum after
+    /// dropout is a kernel of its own.
+    fn residual(&mut self, dim: usize, drops: bool) {
+        let read = self.bytes("residual read", HALF * dim, 0);
+        let forward = match drops {
+            true => self.bytes("residual sum", 3 * HALF * dim, 1),
+            false => read,
+        };
+        self.kernels.forward.push(forward);
+        self.kernels.backward_input.push(read);
     }
 
     /// Causal attention, where a query sees `window` keys at most. Forward has two products, and backward

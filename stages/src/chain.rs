@@ -4,7 +4,7 @@ use crate::current;
 use crate::device::Place;
 use crate::error::{Result, ShapeError, ValueError};
 use crate::kept::{Entry, Kept, List};
-use crate::layer::Layer;
+use crate::layer::{Layer, input_grad_onto, output_onto};
 use crate::lora::ChooseLora;
 use crate::parameter::{Parameter, Part};
 use crate::shape::{Kind, Shape};
@@ -66,19 +66,29 @@ impl Chain {
         })
     }
 
-    /// Runs forward of all layers. In evaluation nothing is kept.
-    pub(crate) fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+    /// Runs forward of all layers, and adds the output to `onto`, if there is such. In evaluation nothing is
+    /// kept.
+    pub(crate) fn forward(
+        &mut self,
+        ctx: ForwardContext,
+        input: Tensor,
+        onto: Option<Tensor>,
+    ) -> Result<(Tensor, Kept)> {
         let (before, trained) = self.rows();
-        let input = run(before, ctx, input, None)?;
+        let (first, last) = match trained.0.is_empty() {
+            true => (onto, None),
+            false => (None, onto),
+        };
+        let input = run(before, ctx, input, first, None)?;
         let mut kept = List::with_room(trained.0.len());
-        let output = run(trained, ctx, input, Some(&mut kept))?;
+        let output = run(trained, ctx, input, last, Some(&mut kept))?;
         Ok((output, Kept::listed(ctx, kept)))
     }
 
     /// Computes again what all layers keep.
     pub(crate) fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
         let (before, trained) = self.rows();
-        let input = run(before, ctx, input, None)?;
+        let input = run(before, ctx, input, None, None)?;
         run_again(trained, ctx, input)
     }
 
@@ -106,11 +116,20 @@ impl Chain {
     }
 
     /// Runs backward-input of all layers, last first. It stops at a layer whose input has no gradient,
-    /// because the layers before it get none.
-    pub(crate) fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+    /// because the layers before it get none. Adds the input gradient to `onto`, if there is such.
+    pub(crate) fn backward_input(
+        &mut self,
+        saved: Kept,
+        grad: Tensor,
+        onto: Option<Tensor>,
+    ) -> Result<(Option<Tensor>, Kept)> {
+        let gives_back = self.first_trained == 0;
         let (_, trained) = self.rows();
-        let (input_grad, pending) = run_back(trained, saved, grad)?;
-        Ok((self.given_back(input_grad), pending))
+        if gives_back {
+            return run_back(trained, saved, grad, onto);
+        }
+        let (_, pending) = run_back(trained, saved, grad, None)?;
+        Ok((onto, pending))
     }
 
     /// Runs backward-weight of the layers that backward-input reached, last first.
@@ -133,7 +152,7 @@ impl Chain {
             let Some(output_grad) = grad else { break };
             current::begin(first, index);
             let both =
-                input_gradient(layer.as_mut(), entry, output_grad).and_then(|(input_grad, pending)| {
+                input_gradient(layer.as_mut(), entry, output_grad, None).and_then(|(input_grad, pending)| {
                     add_weight_gradients(layer.as_mut(), pending)?;
                     Ok(input_grad)
                 });
@@ -186,20 +205,25 @@ impl Chain {
     }
 }
 
-/// Runs forward of layers, and adds what they keep to the list, if there is one.
+/// Runs forward of layers, and adds what they keep to the list, if there is one. The last layer adds its output
+/// to `onto`, if there is such.
 fn run(
     (layers, first): Row<'_>,
     ctx: ForwardContext,
     input: Tensor,
+    mut onto: Option<Tensor>,
     mut kept: Option<&mut List>,
 ) -> Result<Tensor> {
     let mut tensor = input;
+    let last = layers.len().saturating_sub(1);
     for (index, layer) in layers.iter_mut().enumerate() {
         current::begin(first, index);
         let shape = *tensor.shape();
-        let (output, saved) = layer
-            .forward(ctx, tensor)
-            .map_err(|error| error.at(layer.name()))?;
+        let ran = match onto.take_if(|_| index == last) {
+            Some(onto) => layer.forward_onto(ctx, tensor, onto),
+            None => layer.forward(ctx, tensor),
+        };
+        let (output, saved) = ran.map_err(|error| error.at(layer.name()))?;
         if ctx.mode == Mode::Probe {
             probe(layer.as_mut(), &output).map_err(|error| error.at(layer.name()))?;
         }
@@ -208,7 +232,11 @@ fn run(
         }
         tensor = output;
     }
-    Ok(tensor)
+    match onto {
+        // There was no layer. The input may be shared, and what it is added to is rather not.
+        Some(onto) => output_onto(onto, &tensor),
+        None => Ok(tensor),
+    }
 }
 
 /// Computes again what layers keep. Layers at the end whose kept tensors need no input are not run.
@@ -222,7 +250,7 @@ fn run_again((layers, first): Row<'_>, ctx: ForwardContext, input: Tensor) -> Re
     let mut shape = *input.shape();
     if let Some((last, before)) = layers.split_last_mut() {
         let index = before.len();
-        let tensor = run((before, first), ctx, input, Some(&mut kept))?;
+        let tensor = run((before, first), ctx, input, None, Some(&mut kept))?;
         current::begin(first, index);
         let input = *tensor.shape();
         let output = last.output_shape(&input);
@@ -249,24 +277,51 @@ fn run_next((layers, first): Row<'_>, past: usize, input: Tensor) -> Result<Tens
     })
 }
 
-fn run_back((layers, first): Row<'_>, mut saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+/// Runs backward-input of layers, last first. The first layer adds its input gradient to `onto`, if there is
+/// such.
+fn run_back(
+    (layers, first): Row<'_>,
+    mut saved: Kept,
+    grad: Tensor,
+    mut onto: Option<Tensor>,
+) -> Result<(Option<Tensor>, Kept)> {
     let mut pending = List::with_room(layers.len());
     let mut grad = Some(grad);
     for ((index, layer), entry) in layers.iter_mut().enumerate().zip(saved.take_entries()).rev() {
         let Some(output_grad) = grad else { break };
         current::begin(first, index);
-        let (input_grad, weight) =
-            input_gradient(layer.as_mut(), entry, output_grad).map_err(|error| error.at(layer.name()))?;
+        let onto = onto.take_if(|_| index == 0);
+        let (input_grad, weight) = input_gradient(layer.as_mut(), entry, output_grad, onto)
+            .map_err(|error| error.at(layer.name()))?;
         pending.push(weight);
         grad = input_grad;
+    }
+    if let Some(onto) = onto {
+        // The first layer was not reached, or there is none.
+        grad = Some(match grad {
+            Some(grad) => input_grad_onto(Some(onto), grad)?,
+            None => onto,
+        });
     }
     Ok((grad, Kept::listed(saved.ctx, pending)))
 }
 
-/// A layer's backward-input. Fails if the input gradient's shape is not the input's.
+/// A layer's backward-input, whose input gradient is added to `onto`, if there is such. Fails if the input
+/// gradient's shape is not the input's.
 #[inline]
-fn input_gradient(layer: &mut dyn Layer, entry: Entry, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-    let (input_grad, pending) = layer.backward_input(entry.kept, grad)?;
+fn input_gradient(
+    layer: &mut dyn Layer,
+    entry: Entry,
+    grad: Tensor,
+    onto: Option<Tensor>,
+) -> Result<(Option<Tensor>, Kept)> {
+    let (input_grad, pending) = match onto {
+        Some(onto) => {
+            let (sum, pending) = layer.backward_input_onto(entry.kept, grad, onto)?;
+            (Some(sum), pending)
+        }
+        None => layer.backward_input(entry.kept, grad)?,
+    };
     if let (Some(grad), Some(expected)) = (&input_grad, entry.input)
         && expected.kind() == Kind::F32
         && *grad.shape() != expected

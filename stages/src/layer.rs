@@ -1,7 +1,7 @@
 //! What a layer is.
 
 use crate::device::{Device, Place};
-use crate::error::{DeviceError, Error, Result};
+use crate::error::{DeviceError, Error, Result, ShapeError};
 use crate::kept::Kept;
 use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
@@ -52,6 +52,27 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// # Errors
     /// Whatever stops the layer.
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)>;
+
+    /// Like [`Layer::forward`], with `onto` added to the output. It has the output's shape. A layer may override
+    /// this to add while it computes, without writing and reading its output once more. It may round once
+    /// where the two one after the other round twice.
+    ///
+    /// # Errors
+    /// Whatever stops the layer, and when `onto` has another shape than the output.
+    fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        let (output, kept) = self.forward(ctx, input)?;
+        Ok((output_onto(output, &onto)?, kept))
+    }
+
+    /// Like [`Layer::backward_input`], with `onto` added to the input gradient. It has the input's shape. A
+    /// layer may override this to add while it computes.
+    ///
+    /// # Errors
+    /// Whatever stops the layer.
+    fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        let (input_grad, pending) = self.backward_input(saved, grad)?;
+        Ok((input_grad_onto(input_grad, onto)?, pending))
+    }
 
     /// Computes again what [`Layer::forward`] keeps in training. A layer may override this to skip work that
     /// only the output needs.
@@ -137,6 +158,40 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Says that a composite layer must keep only its input, and compute the rest again in backward-input.
     /// Called once, before training. Other layers do nothing.
     fn recompute_interior(&mut self) {}
+}
+
+/// An output with `onto` added to it.
+pub(crate) fn output_onto(mut output: Tensor, onto: &Tensor) -> Result<Tensor> {
+    check_added(output.shape(), onto)?;
+    output.add(onto)?;
+    Ok(output)
+}
+
+/// Fails unless `onto` can be added to an output of this shape.
+pub(crate) fn check_added(output: &Shape, onto: &Tensor) -> Result<()> {
+    if output == onto.shape() {
+        return Ok(());
+    }
+    Err(ShapeError::Branches {
+        how: "what is added must have one shape",
+        first: *onto.shape(),
+        index: 1,
+        other: *output,
+    }
+    .into())
+}
+
+/// An input gradient with `onto` added to it.
+pub(crate) fn input_grad_onto(input_grad: Option<Tensor>, onto: Tensor) -> Result<Tensor> {
+    let Some(mut sum) = input_grad else {
+        return Ok(onto);
+    };
+    let (expected, got) = (*onto.shape(), *sum.shape());
+    if expected != got {
+        return Err(ShapeError::InputGradient { expected, got }.into());
+    }
+    sum.add(&onto)?;
+    Ok(sum)
 }
 
 /// A chain of layers of any types, as a list of boxes: what a [`crate::Sequential`] and the branches of a

@@ -133,13 +133,13 @@ impl Stage for Sequential {
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (output, kept) = self.chain.forward(ctx, input)?;
+        let (output, kept) = self.chain.forward(ctx, input, None)?;
         output.mark_ready()?;
         Ok((output, kept))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let (input_grad, pending) = self.chain.backward_input(saved, grad)?;
+        let (input_grad, pending) = self.chain.backward_input(saved, grad, None)?;
         Ok((given_back(input_grad)?, pending))
     }
 

@@ -25,8 +25,8 @@ fn what_does_not_fit_is_refused_by_name() {
     let cases = [
         (
             Block::residual("h.0", f(5)),
-            "h.0: what is added must have one shape, but branch 0 gives f32[2, 5] and branch 1 gives \
-             f32[2, 4] (branches count from 0)",
+            "h.0: what is added must have one shape, but branch 0 gives f32[2, 4] and branch 1 gives \
+             f32[2, 5] (branches count from 0)",
         ),
         (
             Block::product("gate", [f(3), f(3), f(1)]),

@@ -48,6 +48,8 @@ pub(crate) struct Product {
     pub(crate) out: DType,
     /// What the sums start with.
     pub(crate) start: Start,
+    /// Whether a bias is added to each row.
+    pub(crate) bias: bool,
 }
 
 /// What the product is added to.
@@ -55,10 +57,17 @@ pub(crate) struct Product {
 pub(crate) enum Start {
     /// Nothing.
     Zero,
-    /// The old contents of the output.
+    /// The old contents of the output, or another matrix.
     Old,
-    /// A bias, added to each row.
-    Bias,
+}
+
+/// The addresses of what a product adds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Added {
+    /// A bias: `columns` numbers in the output's format.
+    pub(crate) bias: Option<Ptr>,
+    /// What the sums start with, if it is not the output's old contents: a matrix like the output.
+    pub(crate) onto: Option<Ptr>,
 }
 
 impl fmt::Display for Product {
@@ -72,11 +81,11 @@ impl fmt::Display for Product {
         let start = match self.start {
             Start::Zero => "",
             Start::Old => " on top of what is there",
-            Start::Bias => " with a bias",
         };
+        let bias = if self.bias { " with a bias" } else { "" };
         write!(
             f,
-            "the product of {} {left} and {right} in {}{start}",
+            "the product of {} {left} and {right} in {}{start}{bias}",
             self.dtype, self.out
         )
     }
@@ -189,8 +198,7 @@ impl Drop for Blas {
 }
 
 impl Gpu {
-    /// Queues a product on the compute stream. A bias has `columns` numbers in the output's format. It is
-    /// given if and only if the sums start with it.
+    /// Queues a product on the compute stream. A bias is given if and only if the product has one.
     ///
     /// The caller's addresses must point at as much memory as `what` says and be multiples of 256 bytes.
     /// `out` must overlap nothing else.
@@ -203,14 +211,10 @@ impl Gpu {
         out: Ptr,
         left: Ptr,
         right: Ptr,
-        bias: Option<Ptr>,
+        Added { bias, onto }: Added,
     ) -> Result<()> {
-        assert_eq!(
-            bias.is_some(),
-            what.start == Start::Bias,
-            "a bias where the sums start with one"
-        );
-        let aligned = [Some(out), Some(left), Some(right), bias]
+        assert_eq!(bias.is_some(), what.bias, "a bias where the product has one");
+        let aligned = [Some(out), Some(left), Some(right), bias, onto]
             .into_iter()
             .flatten()
             .all(|at| at.0.is_multiple_of(ALIGNMENT));
@@ -220,7 +224,7 @@ impl Gpu {
         let algorithm = planned.algorithm(blas, what)?;
         let operands = Operands {
             out,
-            old: out,
+            old: onto.unwrap_or(out),
             left,
             right,
             bias,
@@ -270,7 +274,7 @@ impl Gpu {
     /// As [`Gpu::product`].
     pub(super) fn product_anywhere(&self, what: Product, out: Ptr, left: Ptr, right: Ptr) -> Result<()> {
         match (out.0 | left.0 | right.0).is_multiple_of(ALIGNMENT) {
-            true => self.product(what, out, left, right, None),
+            true => self.product(what, out, left, right, Added::default()),
             false => self.product_of_rows(what, out, left, right),
         }
     }

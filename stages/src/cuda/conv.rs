@@ -74,6 +74,7 @@ impl Windows {
             dtype,
             out: dtype,
             start: Start::Zero,
+            bias: false,
         }
     }
 

@@ -47,7 +47,7 @@ mod trial;
 mod weights;
 
 pub(crate) use attention_next::PastOnGpu;
-pub(crate) use blas::{Product, Start};
+pub(crate) use blas::{Added, Product, Start};
 pub use cache::cache_folder;
 pub(crate) use channels::{Channels, Groups};
 pub(crate) use clock::GpuClock;

@@ -134,17 +134,17 @@ impl Gpu {
         rows.summing_grid().blocks[0] as usize * 2 * rows.width * 4
     }
 
-    /// The input gradient from the output gradient `grad`, and the gradients of gain and shift, `f32` `[2,
-    /// width]`. If the rows are not centred, only the gradient of the gain means something. The input
-    /// gradient may overwrite `grad`. The gradients of gain and shift overwrite what was there. Otherwise
-    /// like [`crate::cpu::norm::backward`].
+    /// Turns the output gradient into the input gradient. `onto`, unless it is [`Ptr::NONE`], is added to that
+    /// after it is rounded. The gradients of gain and shift, `f32` `[2, width]`, overwrite what was there. If
+    /// the rows are not centred, only the gradient of the gain means something. Otherwise like
+    /// [`crate::cpu::norm::backward`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm_backward(
         &self,
         dtype: DType,
-        input_grad: Ptr,
-        weight_grads: Ptr,
         grad: Ptr,
+        weight_grads: Ptr,
+        onto: Ptr,
         input: Ptr,
         stats: Ptr,
         gain: Ptr,
@@ -154,12 +154,10 @@ impl Gpu {
     ) -> Result<()> {
         let grid = rows.summing_grid();
         let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
-        let [input_grad, partials, grad, input, stats, gain] =
-            [input_grad, scratch, grad, input, stats, gain].map(Into::into);
+        let [grad, partials, onto, input, stats, gain] =
+            [grad, scratch, onto, input, stats, gain].map(Into::into);
         let is_centred = u32::from(is_centred).into();
-        let args = [
-            input_grad, partials, grad, input, stats, gain, count, width, is_centred,
-        ];
+        let args = [grad, partials, onto, input, stats, gain, count, width, is_centred];
         self.launch(rows.backward_kernel(dtype), grid, &args)?;
         self.sum_rows(weight_grads, scratch, grid.blocks[0] as usize, 2 * rows.width)
     }

@@ -30,7 +30,7 @@ pub(super) struct Plan {
     out: Layout,
     /// Those that may be used. At least one.
     algorithms: Vec<cublasLtMatmulAlgo_t>,
-    /// The factor for the old contents of the output.
+    /// The factor for what the sums start with.
     beta: f32,
 }
 
@@ -105,7 +105,7 @@ impl Plan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operands {
     pub(super) out: Ptr,
-    /// What the product is added to if it starts with the output's old contents; else like `out`.
+    /// What the sums start with, if they start with something; else like `out`.
     pub(super) old: Ptr,
     pub(super) left: Ptr,
     pub(super) right: Ptr,
@@ -141,7 +141,7 @@ impl Description {
             Attribute::CUBLASLT_MATMUL_DESC_TRANSB,
             operation(what.left_turned),
         )?;
-        if what.start == Start::Bias {
+        if what.bias {
             let epilogue = cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
             description.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)?;
             let bias = data_type(what.out);

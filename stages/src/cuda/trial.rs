@@ -160,8 +160,9 @@ impl Trial {
 struct Scratch {
     left: Ptr,
     right: Ptr,
-    /// What the sums start with, unless it is nothing.
+    /// What the sums start with, if they start with something.
     start: Ptr,
+    bias: Ptr,
     /// The first algorithm's result.
     first: Ptr,
     /// Another one's result.
@@ -177,11 +178,12 @@ impl Scratch {
             next = at.offset((count * dtype.bytes()).next_multiple_of(ALIGNMENT as usize));
             at
         };
-        let [left, right, start] = counts(what);
+        let [left, right, start, bias] = counts(what);
         Self {
             left: take(left, what.dtype),
             right: take(right, what.dtype),
             start: take(start, what.out),
+            bias: take(bias, what.out),
             first: take(what.rows * what.columns, what.out),
             other: take(what.rows * what.columns, what.out),
             end: next,
@@ -194,7 +196,7 @@ impl Scratch {
             old: if what.start == Start::Old { self.start } else { out },
             left: self.left,
             right: self.right,
-            bias: (what.start == Start::Bias).then_some(self.start),
+            bias: what.bias.then_some(self.bias),
         }
     }
 
@@ -204,6 +206,7 @@ impl Scratch {
             (self.left, what.dtype),
             (self.right, what.dtype),
             (self.start, what.out),
+            (self.bias, what.out),
         ];
         for (seed, ((at, dtype), count)) in parts.into_iter().zip(counts(what)).enumerate() {
             let args = [at.into(), (count as u64).into(), (seed as u32).into()];
@@ -213,14 +216,14 @@ impl Scratch {
     }
 }
 
-/// How many numbers are in `left`, in `right`, and in what the sums start with.
-fn counts(what: Product) -> [usize; 3] {
+/// How many numbers are in `left`, in `right`, in what the sums start with, and in the bias.
+fn counts(what: Product) -> [usize; 4] {
     let start = match what.start {
         Start::Zero => 0,
         Start::Old => what.rows * what.columns,
-        Start::Bias => what.columns,
     };
-    [what.rows * what.inner, what.inner * what.columns, start]
+    let bias = if what.bias { what.columns } else { 0 };
+    [what.rows * what.inner, what.inner * what.columns, start, bias]
 }
 
 /// A grid for this many items.

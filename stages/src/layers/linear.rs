@@ -10,7 +10,7 @@ use super::weight_matrix::WeightMatrix;
 use crate::error::{Error, Result, ShapeError, check_positive};
 use crate::init::Init;
 use crate::kept::Kept;
-use crate::layer::Layer;
+use crate::layer::{Layer, check_added, output_onto};
 use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
@@ -169,6 +169,21 @@ impl Layer for Linear {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
         let mut output = self.matrix.forward(&input, self.bias.as_ref())?;
+        for adapter in &mut self.adapters {
+            adapter.forward(ctx, &mut output, &input)?;
+        }
+        Ok((output, self.kept(ctx, input)))
+    }
+
+    fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        let Some(gpu) = input.gpu()? else {
+            let (output, kept) = self.forward(ctx, input)?;
+            return Ok((output_onto(output, &onto)?, kept));
+        };
+        check_added(&self.output_shape(input.shape())?, &onto)?;
+        let mut output = self
+            .matrix
+            .forward_on_gpu(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
         for adapter in &mut self.adapters {
             adapter.forward(ctx, &mut output, &input)?;
         }

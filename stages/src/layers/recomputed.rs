@@ -3,7 +3,7 @@
 use super::Linear;
 use crate::error::Result;
 use crate::kept::Kept;
-use crate::layer::Layer;
+use crate::layer::{Layer, input_grad_onto};
 use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
@@ -18,6 +18,21 @@ pub trait Cheap: Layer {
     /// # Errors
     /// Whatever stops the layer.
     fn backward_with_output(&mut self, saved: Kept, grad: Tensor) -> Result<(Tensor, Kept, Tensor)>;
+
+    /// Like [`Cheap::backward_with_output`], with `onto` added to the input gradient: see
+    /// [`Layer::backward_input_onto`].
+    ///
+    /// # Errors
+    /// Whatever stops the layer.
+    fn backward_with_output_onto(
+        &mut self,
+        saved: Kept,
+        grad: Tensor,
+        onto: Tensor,
+    ) -> Result<(Tensor, Kept, Tensor)> {
+        let (input_grad, pending, output) = self.backward_with_output(saved, grad)?;
+        Ok((input_grad_onto(Some(input_grad), onto)?, pending, output))
+    }
 }
 
 /// A cheap layer and the linear layer after it. It keeps what the cheap layer keeps, but not the input of the
@@ -62,6 +77,15 @@ impl<C: Cheap> Layer for Recomputed<C> {
         Ok((output, saved))
     }
 
+    fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        let (inner, saved) = self
+            .cheap
+            .forward(ctx, input)
+            .map_err(|error| error.at(self.cheap.name()))?;
+        let (output, _) = self.linear.forward_onto(ctx, inner, onto)?;
+        Ok((output, saved))
+    }
+
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         let inner = self.cheap.forward_next(past, input);
         let inner = inner.map_err(|error| error.at(self.cheap.name()))?;
@@ -82,10 +106,18 @@ impl<C: Cheap> Layer for Recomputed<C> {
             return Ok((input_grad, Kept::nested(ctx, [pending])));
         }
         let (input_grad, pending, inner) = self.cheap.backward_with_output(saved, inner_grad)?;
-        Ok((
-            Some(input_grad),
-            Kept::nested(ctx, [pending, Kept::new(ctx, [inner, grad])]),
-        ))
+        Ok((Some(input_grad), both(ctx, pending, inner, grad)))
+    }
+
+    fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        let ctx = saved.ctx;
+        let inner_grad = self.linear.input_grad(ctx, &grad)?;
+        if !self.linear.is_trained() {
+            let (input_grad, pending) = self.cheap.backward_input_onto(saved, inner_grad, onto)?;
+            return Ok((input_grad, Kept::nested(ctx, [pending])));
+        }
+        let (input_grad, pending, inner) = self.cheap.backward_with_output_onto(saved, inner_grad, onto)?;
+        Ok((input_grad, both(ctx, pending, inner, grad)))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
@@ -120,4 +152,9 @@ impl<C: Cheap> Layer for Recomputed<C> {
         self.cheap.visit_gradients(visit);
         self.linear.visit_gradients(visit);
     }
+}
+
+/// What backward-weight of both layers needs.
+fn both(ctx: ForwardContext, cheap: Kept, inner: Tensor, grad: Tensor) -> Kept {
+    Kept::nested(ctx, [cheap, Kept::new(ctx, [inner, grad])])
 }

@@ -29,6 +29,15 @@ impl Cheap for RmsNorm {
     fn backward_with_output(&mut self, saved: Kept, grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
         self.0.backward_with_output(saved, grad)
     }
+
+    fn backward_with_output_onto(
+        &mut self,
+        saved: Kept,
+        grad: Tensor,
+        onto: Tensor,
+    ) -> Result<(Tensor, Kept, Tensor)> {
+        self.0.backward_with_output_onto(saved, grad, onto)
+    }
 }
 
 impl Layer for RmsNorm {
@@ -50,6 +59,10 @@ impl Layer for RmsNorm {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         self.0.backward_input(saved, grad)
+    }
+
+    fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        self.0.backward_input_onto(saved, grad, onto)
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {

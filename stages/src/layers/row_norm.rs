@@ -8,7 +8,7 @@ use crate::device::DType;
 use crate::error::Result;
 use crate::init::Init;
 use crate::kept::Kept;
-use crate::layer::Layer;
+use crate::layer::{Layer, check_added};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
@@ -49,18 +49,26 @@ impl RowNorm {
         Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
     }
 
-    /// Turns the output gradient into the input gradient, and returns the gradients of the parameters.
-    fn input_grad(&self, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
+    /// Turns the output gradient into the input gradient, and adds `onto` to that, if there is such. Returns the
+    /// gradients of the parameters.
+    fn input_grad(
+        &self,
+        grad: &mut Tensor,
+        onto: Option<&Tensor>,
+        input: &Tensor,
+        stats: &Tensor,
+    ) -> Result<Tensor> {
+        onto.map_or(Ok(()), |onto| check_added(input.shape(), onto))?;
         if let Some(gpu) = grad.gpu()? {
             let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
             let rows = self.rows(input);
-            let (at, gain) = (grad.at_mut(&gpu)?, self.weight.weights().value());
+            let gain = self.weight.weights().value();
             let scratch = gpu.memory_of(Gpu::layer_norm_scratch(rows))?;
             gpu.layer_norm_backward(
                 grad.dtype(),
-                at,
+                grad.at_mut(&gpu)?,
                 weight_grads.at(),
-                at,
+                onto.map_or(Ptr::NONE, Tensor::at),
                 input.at(),
                 stats.at(),
                 gain,
@@ -78,7 +86,41 @@ impl RowNorm {
             let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
             norm::backward(grad, input, stats.f32(), gain, gain_grad, shift_grad);
         });
+        onto.map_or(Ok(()), |onto| grad.add(onto))?;
         Ok(weight_grads)
+    }
+
+    /// As [`RowNorm::backward`], and computes the output again.
+    fn backward_and_output(
+        &self,
+        saved: Kept,
+        mut grad: Tensor,
+        onto: Option<&Tensor>,
+    ) -> Result<(Tensor, Kept, Tensor)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        let weight_grads = self.input_grad(&mut grad, onto, &input, &stats)?;
+        let mut output = input.beside(input.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let [gain, shift] = self.at();
+            let (out, stats, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
+        } else {
+            let (gain, shift) = self.values();
+            in_format!(input.dtype(), N => {
+                let (output, input) = (output.numbers_mut::<N>(), input.numbers());
+                norm::forward_again(output, stats.f32(), input, gain, shift);
+            });
+        }
+        Ok((grad, self.pending(ctx, weight_grads), output))
+    }
+
+    /// The input gradient, with `onto` added to it, if there is such, and what backward-weight needs.
+    fn backward(&self, saved: Kept, mut grad: Tensor, onto: Option<&Tensor>) -> Result<(Tensor, Kept)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        let weight_grads = self.input_grad(&mut grad, onto, &input, &stats)?;
+        Ok((grad, self.pending(ctx, weight_grads)))
     }
 
     fn rows(&self, input: &Tensor) -> Rows {
@@ -101,23 +143,17 @@ impl RowNorm {
 }
 
 impl Cheap for RowNorm {
-    fn backward_with_output(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
-        let ctx = saved.ctx;
-        let [input, stats] = saved.into_tensors();
-        let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
-        let mut output = input.beside(input.dims())?;
-        if let Some(gpu) = input.gpu()? {
-            let [gain, shift] = self.at();
-            let (out, stats, rows) = (output.at(), stats.at(), self.rows(&input));
-            gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
-        } else {
-            let (gain, shift) = self.values();
-            in_format!(input.dtype(), N => {
-                let (output, input) = (output.numbers_mut::<N>(), input.numbers());
-                norm::forward_again(output, stats.f32(), input, gain, shift);
-            });
-        }
-        Ok((grad, self.pending(ctx, weight_grads), output))
+    fn backward_with_output(&mut self, saved: Kept, grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
+        self.backward_and_output(saved, grad, None)
+    }
+
+    fn backward_with_output_onto(
+        &mut self,
+        saved: Kept,
+        grad: Tensor,
+        onto: Tensor,
+    ) -> Result<(Tensor, Kept, Tensor)> {
+        self.backward_and_output(saved, grad, Some(&onto))
     }
 }
 
@@ -163,11 +199,13 @@ impl Layer for RowNorm {
         Ok((output, Kept::new(ctx, [input, stats])))
     }
 
-    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let ctx = saved.ctx;
-        let [input, stats] = saved.into_tensors();
-        let weight_grads = self.input_grad(&mut grad, &input, &stats)?;
-        Ok((Some(grad), self.pending(ctx, weight_grads)))
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let (input_grad, pending) = self.backward(saved, grad, None)?;
+        Ok((Some(input_grad), pending))
+    }
+
+    fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        self.backward(saved, grad, Some(&onto))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::cpu::matmul::Start;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::in_format;
 use crate::cpu::vector::vector_product;
-use crate::cuda::{self, Product, Ptr};
+use crate::cuda::{self, Added, Gpu, Product, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 use crate::parameter::Parameter;
@@ -83,19 +83,38 @@ impl WeightMatrix {
         self.sizes
     }
 
+    /// `rows W + bias`, on a GPU. Starts with `onto`, if there is such.
+    pub(super) fn forward_on_gpu(
+        &self,
+        gpu: &Gpu,
+        rows: &Tensor,
+        bias: Option<&Parameter>,
+        onto: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        let product = Product {
+            bias: bias.is_some(),
+            start: match onto {
+                Some(_) => cuda::Start::Old,
+                None => cuda::Start::Zero,
+            },
+            ..self.product(rows)
+        };
+        let added = Added {
+            bias: bias.map(|bias| bias.weights().operand()),
+            onto: onto.map(Tensor::at),
+        };
+        let weight = self.weight.weights().operand();
+        gpu.product(product, output.at(), rows.at(), weight, added)?;
+        Ok(output)
+    }
+
     /// `rows W + bias`.
     pub(super) fn forward(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
-        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
         if let Some(gpu) = rows.gpu()? {
-            let mut product = self.product(rows);
-            let bias = bias.map(|bias| bias.weights().operand());
-            if bias.is_some() {
-                product.start = cuda::Start::Bias;
-            }
-            let weight = self.weight.weights().operand();
-            gpu.product(product, output.at(), rows.at(), weight, bias)?;
-            return Ok(output);
+            return self.forward_on_gpu(&gpu, rows, bias, None);
         }
+        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
         if let Some(weight) = half_matrix(&self.weight, self.layout) {
             multiply_halves(&mut output, start(bias), rows, weight);
             return Ok(output);
@@ -122,7 +141,7 @@ impl WeightMatrix {
         if let Some(gpu) = grad.gpu()? {
             let product = self.turned_product(grad);
             let weight = self.weight.weights().operand();
-            gpu.product(product, input_grad.at(), grad.at(), weight, None)?;
+            gpu.product(product, input_grad.at(), grad.at(), weight, Added::default())?;
             return Ok(input_grad);
         }
         let weight = matrix(&self.weight, self.layout).t();
@@ -141,7 +160,8 @@ impl WeightMatrix {
         };
         if let Some(gpu) = grad.gpu()? {
             let product = grad_product(left, right, self.weight.starts_sum(false));
-            return gpu.product(product, self.weight.weights().grad(), left.at(), right.at(), None);
+            let out = self.weight.weights().grad();
+            return gpu.product(product, out, left.at(), right.at(), Added::default());
         }
         let start = match self.weight.starts_sum(adds_in_place(grad.shape().rows())) {
             true => Start::Zero,
@@ -264,6 +284,7 @@ impl WeightMatrix {
             dtype: rows.dtype(),
             out: rows.dtype(),
             start: cuda::Start::Zero,
+            bias: false,
         }
     }
 
@@ -292,6 +313,7 @@ fn grad_product(left: &Tensor, right: &Tensor, starts_sum: bool) -> Product {
             true => cuda::Start::Zero,
             false => cuda::Start::Old,
         },
+        bias: false,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Dense row-major tensors: numbers on the host or on a GPU, or ids (tokens, classes) on the host.
 
+mod add;
 mod numbers;
 
 use std::fmt;

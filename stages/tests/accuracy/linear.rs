@@ -5,8 +5,9 @@ use pipewright_stages::{Device, Init, Layer};
 use proptest::prelude::*;
 
 use super::approx::{Approx, assert_within};
-use super::inputs::{Kind, draw, exact, kind, pass, set, size, tensor};
+use super::inputs::{Kind, back, draw, exact, kind, pass, set, size, tensor, there};
 use super::place;
+use crate::common::train;
 
 /// A sum of `k` products rounds at each product. Its expected error is `sqrt(k)` roundings of its partial
 /// sums. Largest measured: 2.8.
@@ -178,6 +179,33 @@ fn three_large_products() {
             for kind in [Kind::Signed, Kind::Positive] {
                 check(layout, true, kind, sizes);
             }
+        }
+    }
+}
+
+/// The product with what it is added to. Where cuBLASLt adds, the sum is rounded once.
+#[test]
+fn a_product_added_to_other_numbers() {
+    for sizes @ [rows, inputs, outputs] in [[33, 64, 40], [5, 17, 33], [1, 128, 8]] {
+        for (bias, kind) in [(true, Kind::Signed), (false, Kind::Positive)] {
+            let (mut layer, [weight, shift]) = linear(Layout::InOut, bias, kind, [inputs, outputs]);
+            layer.visit_parameters(&mut |parameter| parameter.move_to(place()).unwrap());
+            let [x, onto] = [("x", inputs), ("onto", outputs)].map(|(name, width)| {
+                let numbers = draw(kind, name, rows * width);
+                (tensor(&[rows, width], numbers.clone()), exact(&numbers))
+            });
+            let added = layer.forward_onto(train(0), there(&x.0), there(&onto.0));
+            let output = back(added.unwrap().0);
+            let dy = Matrix::new(&onto.1, outputs);
+            let [y, ..] = products(Layout::InOut, [&weight, &shift], Matrix::new(&x.1, inputs), dy);
+            let is_on_gpu = matches!(place().device, Device::Cuda(_));
+            let once = is_on_gpu && inputs.is_multiple_of(8) && outputs.is_multiple_of(8);
+            let y: Vec<Approx> = match once {
+                true => y,
+                false => y.into_iter().map(Approx::stored).collect(),
+            };
+            let y: Vec<Approx> = plus(&y, &onto.1).into_iter().map(Approx::stored).collect();
+            assert_within(PRODUCT, &format!("linear: onto, {sizes:?}"), output.f32(), &y);
         }
     }
 }

@@ -88,16 +88,17 @@ void layer_norm(T* out, float* stats, const T* in, const float* gain, const floa
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// in_grad from the output gradient `grad` and the input, each [rows, width], with stats[rows, 2] and
-// gain[width]. in_grad and grad may be the same. Each block sums the gradients of gain and shift over its
-// rows: partials[gridDim.x, 2, width]. If rows are not centred, only those of the gain mean something.
+// Turns the output gradient `grad` into the input gradient. If `onto` is not null, it is added after the
+// gradient is rounded. These and the input are [rows, width], with stats[rows, 2] and gain[width]. Each block
+// sums the gradients of gain and shift over its rows: partials[gridDim.x, 2, width]. If rows are not centred,
+// only those of the gain mean something.
 template <class T>
-void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
+void layer_norm_backward(T* grad, float* partials, const T* onto, const T* in, const float* stats,
                          const float* gain, u64 rows, unsigned width, unsigned is_centred) {
     __shared__ float folded[16][512];
     unsigned lanes = lanes_of(width);
     Columns own(width, lanes);
-    bool whole = width % 8 == 0 && is_aligned(in_grad) && is_aligned(grad) && is_aligned(in);
+    bool whole = width % 8 == 0 && is_aligned(grad) && is_aligned(onto) && is_aligned(in);
     float gains[8], gain_grads[8] = {}, shift_grads[8] = {};
     load_some(gain + own.first, own.count, false, gains);
     float share = 1.0f / (float)width;
@@ -119,8 +120,12 @@ void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in
         }
         row_sums(sums, lanes, turn);
         float total = is_centred ? sums[0] * share : 0.0f, slope = sums[1] * share * scale * scale;
-        for (int i = 0; i < 8; ++i) x[i] = scale * fmaf(x[i], -slope, g[i] - total);
-        store_some(in_grad + at, count, whole, x);
+        for (int i = 0; i < 8; ++i) g[i] = scale * fmaf(x[i], -slope, g[i] - total);
+        if (onto) {
+            load_some(onto + at, count, whole, x);
+            for (int i = 0; i < 8; ++i) g[i] = rounded<T>(g[i]) + x[i];
+        }
+        store_some(grad + at, count, whole, g);
     }
     // Adds up the rows that the block had at once, in order.
     for (unsigned group = 1; group < own.groups; ++group) {
@@ -145,10 +150,10 @@ void layer_norm_backward(T* in_grad, float* partials, const T* grad, const T* in
 
 #define MAKE(T, SUFFIX)                                                                              \
     extern "C" __global__ void __launch_bounds__(512)                                                \
-        layer_norm_backward##SUFFIX(T* in_grad, float* partials, const T* grad, const T* in,         \
+        layer_norm_backward##SUFFIX(T* grad, float* partials, const T* onto, const T* in,            \
                                     const float* stats, const float* gain, u64 rows,                 \
                                     unsigned width, unsigned is_centred) {                           \
-        layer_norm_backward(in_grad, partials, grad, in, stats, gain, rows, width, is_centred);      \
+        layer_norm_backward(grad, partials, onto, in, stats, gain, rows, width, is_centred);         \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

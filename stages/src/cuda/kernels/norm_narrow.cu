@@ -94,7 +94,7 @@ template <int N> void sum_of_warps(float* to, const float (&x)[N][8], unsigned w
 
 // Like `layer_norm_backward`, with blocks of eight warps.
 template <int N, class T>
-void layer_norm_backward_narrow(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
+void layer_norm_backward_narrow(T* grad, float* partials, const T* onto, const T* in, const float* stats,
                                 const float* gain, u64 rows, unsigned width, unsigned is_centred) {
     Eights<N> own = {width};
     float gain_grads[N][8] = {}, shift_grads[N][8] = {}, share = 1.0f / (float)width;
@@ -118,8 +118,15 @@ void layer_norm_backward_narrow(T* in_grad, float* partials, const T* grad, cons
         total = is_centred ? warp_sum(total) * share : 0.0f;
         float slope = warp_sum(along) * share * scale * scale;
         for (int part = 0; part < N; ++part) {
-            for (int i = 0; i < 8; ++i) x[part][i] = scale * fmaf(x[part][i], -slope, g[part][i] - total);
-            if (own.has(part)) store_all(in_grad + row * width + own.column(part), x[part]);
+            if (!own.has(part)) continue;
+            u64 at = row * width + own.column(part);
+            for (int i = 0; i < 8; ++i) g[part][i] = scale * fmaf(x[part][i], -slope, g[part][i] - total);
+            if (onto) {
+                float more[8];
+                load_all(onto + at, more);
+                for (int i = 0; i < 8; ++i) g[part][i] = rounded<T>(g[part][i]) + more[i];
+            }
+            store_all(grad + at, g[part]);
         }
     }
     float* to = partials + (u64)blockIdx.x * 2 * width;
@@ -127,12 +134,13 @@ void layer_norm_backward_narrow(T* in_grad, float* partials, const T* grad, cons
     sum_of_warps(to + width, shift_grads, width);
 }
 
+// Two blocks fit on a multiprocessor where the registers allow it without going to memory.
 #define MAKE_EIGHTS(N, T, SUFFIX)                                                                    \
-    extern "C" __global__ void __launch_bounds__(256)                                                \
-        layer_norm_backward_narrow_##N##SUFFIX(T* in_grad, float* partials, const T* grad,           \
+    extern "C" __global__ void __launch_bounds__(256, N + sizeof(T) / 4 < 4 ? 2 : 1)                 \
+        layer_norm_backward_narrow_##N##SUFFIX(T* grad, float* partials, const T* onto,              \
                                                const T* in, const float* stats, const float* gain,   \
                                                u64 rows, unsigned width, unsigned is_centred) {      \
-        layer_norm_backward_narrow<N>(in_grad, partials, grad, in, stats, gain, rows, width,         \
+        layer_norm_backward_narrow<N>(grad, partials, onto, in, stats, gain, rows, width,            \
                                       is_centred);                                                   \
     }
 #define MAKE(T, SUFFIX)                                                                              \

@@ -30,7 +30,7 @@ void layer_norm_wide(T* out, float* stats, const T* in, const float* gain, const
 
 // Like `layer_norm_backward`. Each thread has columns of its own, so it can add to the partial sums directly.
 template <class T>
-void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const T* in, const float* stats,
+void layer_norm_backward_wide(T* grad, float* partials, const T* onto, const T* in, const float* stats,
                               const float* gain, u64 rows, unsigned width, unsigned is_centred) {
     float* gain_grads = partials + (u64)blockIdx.x * 2 * width;
     float* shift_grads = gain_grads + width;
@@ -48,7 +48,9 @@ void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const 
         float slope = block_sum(along) / (float)width * scale * scale;
         for (unsigned i = threadIdx.x; i < width; i += blockDim.x) {
             float g = load(grad + row * width + i), x = load(in + row * width + i) - mean;
-            store(in_grad + row * width + i, scale * fmaf(x, -slope, fmaf(g, gain[i], -total)));
+            float in_grad = scale * fmaf(x, -slope, fmaf(g, gain[i], -total));
+            if (onto) in_grad = rounded<T>(in_grad) + load(onto + row * width + i);
+            store(grad + row * width + i, in_grad);
         }
     }
 }
@@ -66,10 +68,10 @@ void layer_norm_backward_wide(T* in_grad, float* partials, const T* grad, const 
         layer_norm_wide<true>(out, stats, in, gain, shift, rows, width, 0.0f);                       \
     }                                                                                                \
     extern "C" __global__ void __launch_bounds__(1024)                                               \
-        layer_norm_backward_wide##SUFFIX(T* in_grad, float* partials, const T* grad, const T* in,    \
+        layer_norm_backward_wide##SUFFIX(T* grad, float* partials, const T* onto, const T* in,       \
                                          const float* stats, const float* gain, u64 rows,            \
                                          unsigned width, unsigned is_centred) {                      \
-        layer_norm_backward_wide(in_grad, partials, grad, in, stats, gain, rows, width, is_centred); \
+        layer_norm_backward_wide(grad, partials, onto, in, stats, gain, rows, width, is_centred);    \
     }
 F32_AND_BF16(MAKE)
 #undef MAKE

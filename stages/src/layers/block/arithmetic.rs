@@ -1,4 +1,4 @@
-//! What branches need: sums, products, and columns side by side.
+//! What branches need: products, and columns side by side.
 
 use std::ops::Range;
 
@@ -7,22 +7,6 @@ use crate::cpu::{columns, elementwise};
 use crate::cuda::Columns;
 use crate::error::Result;
 use crate::tensor::Tensor;
-
-/// Adds `from` to `to`.
-pub(super) fn add(to: &mut Tensor, from: &Tensor) -> Result<()> {
-    match from.gpu()? {
-        Some(gpu) => {
-            let at = to.at_mut(&gpu)?;
-            gpu.add(from.dtype(), at, at, from.at(), from.shape().count())
-        }
-        None => {
-            in_format!(from.dtype(), N => {
-                elementwise::add(to.numbers_mut::<N>(), from.numbers::<N>());
-            });
-            Ok(())
-        }
-    }
-}
 
 /// Multiplies `to` by `from`, number by number.
 pub(super) fn multiply(to: &mut Tensor, from: &Tensor) -> Result<()> {

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::arithmetic::{add, multiply, put, take};
+use super::arithmetic::{multiply, put, take};
 use crate::chain::Chain;
 use crate::error::{Error, Result, ShapeError};
 use crate::kept::{Kept, List};
@@ -99,9 +99,17 @@ impl Branches {
         let inputs = self.inputs(input)?;
         let mut kept = List::with_room(2 * self.chains.len());
         let mut outputs = SmallVec::<[Tensor; FEW]>::new();
-        for (chain, input) in self.chains.iter_mut().zip(inputs) {
+        for (index, (chain, input)) in self.chains.iter_mut().zip(inputs).enumerate() {
             let shape = *input.shape();
-            let (output, saved) = chain.forward(ctx, input)?;
+            // Each branch adds to the sum of those before it, so a layer may add while it computes.
+            let sum = match self.join {
+                Join::Sum => outputs.pop(),
+                Join::Product | Join::Concat => None,
+            };
+            if let Some(sum) = &sum {
+                check_fit(self.join, sum.shape(), index, &chain.output_shape(&shape)?)?;
+            }
+            let (output, saved) = chain.forward(ctx, input, sum)?;
             kept.push_of(shape, saved);
             outputs.push(output);
         }
@@ -152,8 +160,14 @@ impl Branches {
         drop(outputs);
         let mut pending = List::with_room(count);
         let mut input_grads = SmallVec::<[Option<Tensor>; FEW]>::new();
+        // As in forward, if all branches have the whole input.
+        let adds = self.input_gradient && self.widths.is_none();
         for ((chain, (kept, _)), grad) in self.chains.iter_mut().zip(branches).zip(grads) {
-            let (input_grad, weight) = chain.backward_input(kept, grad)?;
+            let sum = match adds {
+                true => input_grads.pop().flatten(),
+                false => None,
+            };
+            let (input_grad, weight) = chain.backward_input(kept, grad, sum)?;
             pending.push(weight);
             input_grads.push(input_grad);
         }
@@ -200,12 +214,7 @@ impl Branches {
             return Ok(None);
         }
         let Some(widths) = &self.widths else {
-            let mut grads = grads.into_iter().flatten();
-            let Some(mut sum) = grads.next() else {
-                return Ok(None);
-            };
-            grads.try_for_each(|grad| add(&mut sum, &grad))?;
-            return Ok(Some(sum));
+            return Ok(grads.into_iter().next().flatten());
         };
         let Some(some) = grads.iter().flatten().next() else {
             return Ok(None);
@@ -262,6 +271,34 @@ fn check_columns(widths: &[usize], branches: usize, input: &Shape) -> Result<()>
     .into())
 }
 
+/// Fails unless the output of the branch of this index can be joined with that of the first one.
+fn check_fit(join: Join, first: &Shape, index: usize, other: &Shape) -> Result<()> {
+    check_numbers(first)?;
+    check_numbers(other)?;
+    let (fits, how) = match join {
+        Join::Sum => (other == first, "what is added must have one shape"),
+        Join::Product => (other == first, "what is multiplied must have one shape"),
+        Join::Concat => {
+            let rows = |shape: &Shape| !shape.dims().is_empty() && shape.with_last(0) == first.with_last(0);
+            (
+                !first.dims().is_empty() && rows(other),
+                "what is put side by side must have the same rows",
+            )
+        }
+    };
+    if fits {
+        return Ok(());
+    }
+    let (first, other) = (*first, *other);
+    Err(ShapeError::Branches {
+        how,
+        first,
+        index,
+        other,
+    }
+    .into())
+}
+
 /// The shape of joined outputs of these shapes.
 fn joined_shape(join: Join, shapes: impl IntoIterator<Item = Result<Shape>>) -> Result<Shape> {
     let mut shapes = shapes.into_iter();
@@ -271,29 +308,7 @@ fn joined_shape(join: Join, shapes: impl IntoIterator<Item = Result<Shape>>) -> 
     let mut all = first;
     for (index, other) in (1..).zip(shapes) {
         let other = other?;
-        check_numbers(&first)?;
-        check_numbers(&other)?;
-        let (fits, how) = match join {
-            Join::Sum => (other == first, "what is added must have one shape"),
-            Join::Product => (other == first, "what is multiplied must have one shape"),
-            Join::Concat => {
-                let rows =
-                    |shape: &Shape| !shape.dims().is_empty() && shape.with_last(0) == first.with_last(0);
-                (
-                    !first.dims().is_empty() && rows(&other),
-                    "what is put side by side must have the same rows",
-                )
-            }
-        };
-        if !fits {
-            return Err(ShapeError::Branches {
-                how,
-                first,
-                index,
-                other,
-            }
-            .into());
-        }
+        check_fit(join, &first, index, &other)?;
         if join == Join::Concat {
             all = all.with_last(all.last() + other.last());
         }
@@ -317,7 +332,7 @@ fn joined(join: Join, outputs: SmallVec<[Tensor; FEW]>) -> Result<Tensor> {
         .ok_or_else(|| Error::from(ShapeError::NoBranches))?;
     outputs.try_for_each(|output| match join {
         Join::Product => multiply(&mut all, &output),
-        Join::Sum | Join::Concat => add(&mut all, &output),
+        Join::Sum | Join::Concat => all.add(&output),
     })?;
     Ok(all)
 }

@@ -19,7 +19,7 @@ use crate::tensor::Tensor;
 /// | made by | computes |
 /// | --- | --- |
 /// | [`Block::chain`] | `f(x)`, where `f` is a chain of layers |
-/// | [`Block::residual`] | `x + f(x)`: the sum of a chain and of nothing |
+/// | [`Block::residual`] | `x + f(x)`: the sum of nothing and of a chain |
 /// | [`Block::sum`] | `f(x) + g(x) + ..` |
 /// | [`Block::product`] | `f(x) g(x) ..`, number by number: a gate |
 /// | [`Block::concat`] | `[f(x), g(x), ..]`, side by side in the innermost dimension |
@@ -63,7 +63,7 @@ impl Block {
     /// A residual connection: `x + f(x)`, where the chain `f` keeps the shape. He et al., "Deep residual
     /// learning" (2016).
     pub fn residual(name: &str, layers: Vec<Box<dyn Layer>>) -> Self {
-        Self::sum(name, [layers, Vec::new()])
+        Self::sum(name, [Vec::new(), layers])
     }
 
     /// The sum of branches, whose outputs have one shape. They are added in the order of the branches.

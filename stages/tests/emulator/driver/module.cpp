@@ -21,6 +21,9 @@ struct Function {
 // How many functions were loaded by their first launch, which may have no memory for that.
 static uint64_t loaded_late = 0;
 
+// How many kernels this thread of the host has launched.
+static thread_local uint64_t launched = 0;
+
 struct Module {
     Device *device;
     void *library;
@@ -109,6 +112,9 @@ API uint64_t pw_loaded_late() {
     return loaded_late;
 }
 
+// For tests: how many kernels the calling thread has launched.
+API uint64_t pw_launched() { return launched; }
+
 enum { MAX_THREADS = 0, STATIC_SHARED = 1, REGISTERS = 4, MAX_DYNAMIC_SHARED = 8, CARVEOUT = 9 };
 
 API CUresult cuFuncSetAttribute(Function *function, int attribute, int value) {
@@ -170,6 +176,7 @@ static CUresult launch(Function *function, PwDim grid, PwDim block, unsigned sha
                     current()->ordinal);
     if (CUresult result = check(function, grid, block, shared)) return result;
     if (!function->loaded) loaded_late++, function->loaded = true;
+    launched++;
     const PwKernel *kernel = function->kernel;
     PwModule *module = function->module;
     auto arguments =
