@@ -152,8 +152,8 @@ fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Res
     passes(shapes, name, Box::new(layer), numbers(&[rows, inputs])?, all)
 }
 
-/// A residual around a norm and two products. A block inside of it adds nothing while it computes, so there the
-/// sums are kernels of their own: the difference is what that costs.
+/// A residual around a norm and two products. A block inside of it adds nothing while it computes, so there
+/// the sums are kernels of their own: the difference is what that costs.
 fn residual(shapes: Shapes, dim: usize, apart: bool) -> Result<Kernel> {
     let linear = || Linear::new("linear", [dim, dim], Init::Normal(0.02), 0).with_layout(Layout::InOut);
     let layers = chain![Recomputed::new(LayerNorm::new("norm", dim), linear()), linear()];

@@ -205,8 +205,8 @@ impl Chain {
     }
 }
 
-/// Runs forward of layers, and adds what they keep to the list, if there is one. The last layer adds its output
-/// to `onto`, if there is such.
+/// Runs forward of layers, and adds what they keep to the list, if there is one. The last layer adds its
+/// output to `onto`, if there is such.
 fn run(
     (layers, first): Row<'_>,
     ctx: ForwardContext,

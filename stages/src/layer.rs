@@ -53,9 +53,9 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// Whatever stops the layer.
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)>;
 
-    /// Like [`Layer::forward`], with `onto` added to the output. It has the output's shape. A layer may override
-    /// this to add while it computes, without writing and reading its output once more. It may round once
-    /// where the two one after the other round twice.
+    /// Like [`Layer::forward`], with `onto` added to the output. It has the output's shape. A layer may
+    /// override this to add while it computes, without writing and reading its output once more. It may round
+    /// once where the two one after the other round twice.
     ///
     /// # Errors
     /// Whatever stops the layer, and when `onto` has another shape than the output.

@@ -134,9 +134,9 @@ impl Gpu {
         rows.summing_grid().blocks[0] as usize * 2 * rows.width * 4
     }
 
-    /// Turns the output gradient into the input gradient. `onto`, unless it is [`Ptr::NONE`], is added to that
-    /// after it is rounded. The gradients of gain and shift, `f32` `[2, width]`, overwrite what was there. If
-    /// the rows are not centred, only the gradient of the gain means something. Otherwise like
+    /// Turns the output gradient into the input gradient. `onto`, unless it is [`Ptr::NONE`], is added to
+    /// that after it is rounded. The gradients of gain and shift, `f32` `[2, width]`, overwrite what was
+    /// there. If the rows are not centred, only the gradient of the gain means something. Otherwise like
     /// [`crate::cpu::norm::backward`].
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn layer_norm_backward(

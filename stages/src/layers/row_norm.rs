@@ -49,8 +49,8 @@ impl RowNorm {
         Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
     }
 
-    /// Turns the output gradient into the input gradient, and adds `onto` to that, if there is such. Returns the
-    /// gradients of the parameters.
+    /// Turns the output gradient into the input gradient, and adds `onto` to that, if there is such. Returns
+    /// the gradients of the parameters.
     fn input_grad(
         &self,
         grad: &mut Tensor,
