@@ -23,7 +23,6 @@ mod gate;
 #[path = "../common/gguf.rs"]
 mod gguf;
 #[path = "../common/worlds.rs"]
-#[allow(dead_code, reason = "the tests of fabrics use all of it")]
 mod worlds;
 
 use std::collections::HashSet;
