@@ -1,5 +1,5 @@
-//! What a layer adds while it computes on a GPU: the bits, and that no kernel runs only to add. Without a GPU,
-//! the tests run on an emulated one.
+//! What a layer adds while it computes on a GPU: the bits, and that no kernel runs only to add. Without a
+//! GPU, the tests run on an emulated one.
 
 mod common;
 mod emulator;
