@@ -108,6 +108,7 @@ impl Gathering<'_> {
 
     /// A process was lost while all were connecting. All others come again.
     fn begin_anew(&mut self) {
+        self.since = Instant::now();
         for (channel, _) in self.members.iter_mut().filter_map(Option::take) {
             channel.close();
         }
