@@ -18,6 +18,8 @@ LIMIT=520
 # Package and test of all that uses a GPU.
 TESTS=(
   pipewright-stages/cuda_kernels
+  pipewright-stages/cuda_onto
+  pipewright-stages/cuda_blocks
   pipewright-stages/cuda_attention
   pipewright-stages/cuda_copies
   pipewright-stages/cuda_nccl
