@@ -5,15 +5,17 @@
 #pragma once
 #include <stdlib.h>
 
+// Read when the kernels are loaded. Inside of a function it would have a guard, which is read atomically.
+static const char *const pw_errors = getenv("PIPEWRIGHT_EMULATOR_ERRORS");
+
 // -1 to 1: how much of its documented error a function makes at this number.
 static inline double pw_share(float x) {
-    static const char *const setting = getenv("PIPEWRIGHT_EMULATOR_ERRORS");
-    if (!setting || x == 0) return 0;
-    if (!strcmp(setting, "up")) return 1;
-    if (!strcmp(setting, "down")) return -1;
+    if (!pw_errors || x == 0) return 0;
+    if (!strcmp(pw_errors, "up")) return 1;
+    if (!strcmp(pw_errors, "down")) return -1;
     unsigned bits;
     memcpy(&bits, &x, sizeof bits);
-    unsigned long mixed = (strtoul(setting, nullptr, 10) << 32 | bits) * 0x9e3779b97f4a7c15u;
+    unsigned long mixed = (strtoul(pw_errors, nullptr, 10) << 32 | bits) * 0x9e3779b97f4a7c15u;
     mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9u;
     return (double)(mixed >> 11) / (double)(1ul << 52) - 1;
 }
