@@ -246,9 +246,7 @@ impl Rounds {
             }
             _ => {
                 if let Some(stall) = self.told.next(situation, situation.usual()) {
-                    // A listener that hangs must not keep others from being added.
-                    let listeners = lock(&self.shared.listeners).clone();
-                    listeners.iter().for_each(|listener| listener(&stall));
+                    self.tell(&stall);
                 }
             }
         }
@@ -256,19 +254,32 @@ impl Rounds {
             && let Some(roots) = self.ends_call(situation, limit)
         {
             self.shared.is_over.store(true, Ordering::Relaxed);
-            let lost = self.replaced(situation, &roots);
-            if lost
-                .as_ref()
-                .is_none_or(|lost| lost.contains(&self.others.process()))
-            {
-                self.others.end_call(CallError::Stalled {
-                    limit,
-                    roots,
-                    situation: Box::new(situation.clone()),
-                });
-            }
-            self.others.give_up(&lost.unwrap_or_default());
+            self.end_call(limit, roots, situation.clone());
         }
+    }
+
+    /// Ends the call, or gives up the processes that hold the others up, if others may take their places.
+    fn end_call(&self, limit: Duration, roots: Vec<Root>, situation: Situation) {
+        let lost = self.replaced(&situation, &roots).unwrap_or_default();
+        if !lost.is_empty() && !lost.contains(&self.others.process()) {
+            if !self.told.is_open() {
+                // The loss of a process does not say it.
+                self.tell(&Stall::Began { roots, situation });
+            }
+        } else {
+            self.others.end_call(CallError::Stalled {
+                limit,
+                roots,
+                situation: Box::new(situation),
+            });
+        }
+        self.others.give_up(&lost);
+    }
+
+    fn tell(&self, stall: &Stall) {
+        // A listener that hangs must not keep others from being added.
+        let listeners = lock(&self.shared.listeners).clone();
+        listeners.iter().for_each(|listener| listener(stall));
     }
 
     /// Who holds the others up for so long that this process ends its call.

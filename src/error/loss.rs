@@ -31,7 +31,9 @@ impl fmt::Display for Loss {
             Self::Closed => "its connections were closed, so it was killed or it crashed",
             Self::Silent => "its machine does not answer any more, so that or the network failed",
             Self::Stalled => "it held the others up for longer than `pipeline.stall_limit`",
-            Self::Unknown => "it was killed, or its machine or the network failed",
+            Self::Unknown => {
+                "it was killed, it held the others up for too long, or its machine or the network failed"
+            }
         })
     }
 }

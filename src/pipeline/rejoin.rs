@@ -17,14 +17,17 @@ use crate::fabric::World;
 /// Launches a pipeline. If it joins a run that goes on after processes were lost, it takes back what is kept
 /// of its ranks.
 pub(super) fn launch_or_join<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S>> {
-    let Some(world) = parts.world.take() else {
+    let Some(mut world) = parts.world.take() else {
         return launch(&parts, None);
     };
     match (world.again(), &parts.restarting) {
         (Some(join), Some(_)) if world.processes() > 1 => {
             Again::new(join, world.deadline(), parts).launch(world)
         }
-        _ => launch(&parts, Some(world)),
+        _ => {
+            world.replaces_none();
+            launch(&parts, Some(world))
+        }
     }
 }
 

@@ -4,8 +4,8 @@
 //! A kernel takes as long as its bytes take in memory, or its products on tensor cores. A product is made of
 //! tiles, one for each multiprocessor at a time, so it takes a whole number of waves of tiles. The shares are
 //! from `benches/RESULTS.md` (22 November 2026). With them the time of each kernel there is predicted to
-//! within a quarter, and a step of GPT-2 as it was then is predicted 4 to 5 % too fast. For other kinds of GPU
-//! they are guesses.
+//! within a quarter, and a step of GPT-2 as it was then is predicted 4 to 5 % too fast. For other kinds of
+//! GPU they are guesses.
 
 /// The share of the published rate that products of `bf16` reach on tensor cores, while a wave is full.
 const OF_PRODUCTS: f64 = 0.82;

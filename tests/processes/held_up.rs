@@ -53,6 +53,9 @@ impl Long {
     /// All end after the same step, with the weights of a run that was never held up.
     fn ends_as_if_nothing_had_happened(mut self) {
         self.running[0].await_said("the run goes on with step");
+        // It may go back to the very first one.
+        self.place
+            .await_steps_after(self.place.numbers("runs/small").len());
         self.running[0].signal("-INT");
         let mut ended = end_all(self.running);
         for ended in &ended {

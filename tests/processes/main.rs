@@ -123,9 +123,14 @@ impl Place {
 
     /// Waits until a run has done some steps.
     fn await_steps(&self) {
+        self.await_steps_after(4);
+    }
+
+    /// Waits until a run has done more than so many steps.
+    fn await_steps_after(&self, steps: usize) {
         let metrics = self.path("runs/small/metrics.jsonl");
         let since = Instant::now();
-        while !fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 4) {
+        while !fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > steps) {
             assert!(since.elapsed() < PATIENCE, "it does not train");
             std::thread::sleep(Duration::from_millis(10));
         }

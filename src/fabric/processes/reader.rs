@@ -209,6 +209,7 @@ impl<W: WireFrame> Reader<W> {
                 Ok(())
             }
             Kind::Rejoins => {
+                text(&head, stream)?;
                 self.tell(Heard::Rejoins(head.call.number as u32));
                 Ok(())
             }

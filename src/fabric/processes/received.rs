@@ -95,7 +95,7 @@ impl Received {
             Exit::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
             Exit::Left(cause) => failed(Order::Cause, cause),
             Exit::Lost(loss) => gone(process, loss),
-            Exit::Rejoins(lost) if lost == process => gone(process, Loss::Stalled),
+            Exit::Rejoins(lost) if [process, self.process].contains(&lost) => gone(lost, Loss::Stalled),
             Exit::Rejoins(lost) => gone(lost, Loss::Unknown),
         })
     }

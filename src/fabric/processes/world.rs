@@ -118,6 +118,11 @@ impl World {
         self.again.clone()
     }
 
+    /// No process that is lost will be replaced.
+    pub(crate) fn replaces_none(&mut self) {
+        self.again = None;
+    }
+
     /// From now on this is what the process keeps for others.
     pub(crate) fn keep(&mut self, kept: Arc<Kept>) {
         self.kept = kept;
