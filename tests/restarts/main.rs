@@ -254,7 +254,7 @@ fn evaluations_and_checkpoints_between_steps_change_nothing() {
     assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
 }
 
-/// Frozen weights are copied once, but not from before a checkpoint was loaded.
+/// Frozen weights are in no snapshot if they are as they were built. Those of a loaded checkpoint are.
 #[test]
 fn frozen_weights_of_a_loaded_checkpoint_stay() {
     let folder = tempfile::tempdir().expect("a folder");
