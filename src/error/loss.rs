@@ -11,11 +11,22 @@ pub enum Loss {
     Silent,
     /// It held the others up for longer than `pipeline.stall_limit`, so they do without it.
     Stalled,
-    /// It cannot be told, or it was another process that noticed it.
+    /// It cannot be told.
     Unknown,
 }
 
 impl Loss {
+    const ALL: [Self; 4] = [Self::Closed, Self::Silent, Self::Stalled, Self::Unknown];
+
+    /// For another process.
+    pub(crate) fn to_byte(self) -> u8 {
+        self as u8
+    }
+
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(byte)).copied()
+    }
+
     /// What the process did, for a message.
     pub(super) fn what(self) -> &'static str {
         match self {
@@ -31,9 +42,7 @@ impl fmt::Display for Loss {
             Self::Closed => "its connections were closed, so it was killed or it crashed",
             Self::Silent => "its machine does not answer any more, so that or the network failed",
             Self::Stalled => "it held the others up for longer than `pipeline.stall_limit`",
-            Self::Unknown => {
-                "it was killed, it held the others up for too long, or its machine or the network failed"
-            }
+            Self::Unknown => "it was killed, or its machine or the network failed",
         })
     }
 }

@@ -272,9 +272,14 @@ impl Error {
 
     /// The process that was lost, if that is the failure.
     pub(crate) fn lost_process(&self) -> Option<u32> {
+        self.lost().map(|(process, _)| process)
+    }
+
+    /// The same, and how it was lost.
+    pub(crate) fn lost(&self) -> Option<(u32, Loss)> {
         match self {
-            Self::ProcessGone { process, .. } => Some(*process),
-            Self::Action { kind, .. } => kind.lost_process(),
+            Self::ProcessGone { process, loss } => Some((*process, *loss)),
+            Self::Action { kind, .. } => kind.lost(),
             _ => None,
         }
     }

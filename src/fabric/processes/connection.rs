@@ -89,14 +89,14 @@ impl Connection {
     /// closed.
     pub(super) fn give_up(&self, process: u32) {
         self.given_up.store(true, Ordering::Relaxed);
-        self.leave(Instant::now() + GRACE, process);
+        self.leave(Instant::now() + GRACE, (process, Loss::Stalled));
     }
 
     /// Tells the other process that this one leaves, to join the run again without the `lost` one. Then
     /// closes the connection.
-    pub(super) fn leave(&self, until: Instant, lost: u32) {
+    pub(super) fn leave(&self, until: Instant, (lost, loss): (u32, Loss)) {
         // A process that has gone needs no farewell.
-        let _ = self.tell_before(until, Kind::Rejoins, lost.into(), &[]);
+        let _ = self.tell_before(until, Kind::Rejoins, lost.into(), &[loss.to_byte()]);
         self.close();
     }
 

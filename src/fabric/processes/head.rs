@@ -30,7 +30,7 @@ pub(in crate::fabric) enum Kind {
     /// A wire whose numbers are all valid: its description and its numbers.
     ValidWire,
     /// The process leaves, because another one was lost, mostly to join the run again. The number is that
-    /// process. If it is its own, another one shall take its place.
+    /// process, and a byte says how it was lost. If it is its own, another one shall take its place.
     Rejoins,
     /// A piece of what one process keeps for another: see [`Kept`](super::kept::Kept).
     Keep,

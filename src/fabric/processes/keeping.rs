@@ -19,7 +19,8 @@ impl Peers {
 
     /// Leaves, to join the run again: a process was lost. Returns when the threads that read have ended.
     pub(crate) fn leave(&mut self, lost: u32) {
-        leave(&self.connections, lost);
+        let loss = self.received().how_lost(lost);
+        leave(&self.connections, (lost, loss));
         self.end();
     }
 

@@ -42,11 +42,10 @@ impl Limits {
             Kind::Wire | Kind::ValidWire if is_tensor => ("wire", head.numbers, known(&self.wire)),
             Kind::Block => ("block", head.length, known(&self.block)),
             Kind::Call | Kind::Failed | Kind::Farewell => ("text", head.length, TEXT),
+            Kind::Rejoins => ("loss", head.length, 1),
             Kind::Part => ("part", head.length, PART),
             Kind::Keep => ("piece", head.length, PIECE),
-            Kind::Wire | Kind::ValidWire | Kind::Description | Kind::Stopped | Kind::Rejoins => {
-                return Ok(());
-            }
+            Kind::Wire | Kind::ValidWire | Kind::Description | Kind::Stopped => return Ok(()),
         };
         match bytes <= most {
             true => Ok(()),

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::aside::Aside;
 use super::connection::Connection;
 use super::farewell::leave;
-use crate::error::CallError;
+use crate::error::{CallError, Loss};
 
 /// The other processes of a run. Asking them what they do waits for nobody, and does not disturb the run.
 #[derive(Clone)]
@@ -111,7 +111,7 @@ impl Others {
     /// These processes hold all up. So they count as lost; if this one is among them, it leaves.
     pub(crate) fn give_up(&self, processes: &[u32]) {
         if processes.contains(&self.process) {
-            return leave(&self.connections, self.process);
+            return leave(&self.connections, (self.process, Loss::Stalled));
         }
         for process in processes {
             if let Some(connection) = self.connection(*process) {

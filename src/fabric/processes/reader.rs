@@ -28,7 +28,7 @@ pub(super) enum Heard {
     /// It leaves. The text says why, if it is because of a failure.
     Farewell(String),
     /// It leaves to join the run again, because this process was lost, or for another one in its own place.
-    Rejoins(u32),
+    Rejoins(u32, Loss),
     /// All of something that this process keeps has come.
     Kept,
     /// It makes a different call, or sends something unreadable.
@@ -209,8 +209,10 @@ impl<W: WireFrame> Reader<W> {
                 Ok(())
             }
             Kind::Rejoins => {
-                text(&head, stream)?;
-                self.tell(Heard::Rejoins(head.call.number as u32));
+                let mut byte = [0];
+                stream.from.read_exact(&mut byte)?;
+                let loss = Loss::from_byte(byte[0]).ok_or_else(|| invalid("a loss of no known kind"))?;
+                self.tell(Heard::Rejoins(head.call.number as u32, loss));
                 Ok(())
             }
             Kind::Keep => {

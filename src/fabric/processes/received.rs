@@ -36,7 +36,7 @@ enum Exit {
     /// It ended without a farewell.
     Lost(Loss),
     /// It left to join the run again, because this process was lost, or for another one in its own place.
-    Rejoins(u32),
+    Rejoins(u32, Loss),
 }
 
 impl Received {
@@ -95,8 +95,7 @@ impl Received {
             Exit::Left(cause) if cause.is_empty() => failed(Order::Left, "it has ended".to_owned()),
             Exit::Left(cause) => failed(Order::Cause, cause),
             Exit::Lost(loss) => gone(process, loss),
-            Exit::Rejoins(lost) if [process, self.process].contains(&lost) => gone(lost, Loss::Stalled),
-            Exit::Rejoins(lost) => gone(lost, Loss::Unknown),
+            Exit::Rejoins(lost, loss) => gone(lost, loss),
         })
     }
 
@@ -107,13 +106,25 @@ impl Received {
         }
         let lost = (0..).zip(&self.exits).filter_map(|(process, exit)| match exit {
             Some(Exit::Lost(_)) => Some(process),
-            Some(Exit::Rejoins(lost)) => Some(*lost),
+            Some(Exit::Rejoins(lost, _)) => Some(*lost),
             Some(Exit::Left(_)) | None => None,
         });
         let mut lost: Vec<u32> = lost.collect();
         lost.sort_unstable();
         lost.dedup();
         lost
+    }
+
+    /// How a process was lost, as far as this one knows.
+    pub(super) fn how_lost(&self, process: u32) -> Loss {
+        if let Some(Exit::Lost(loss)) = self.exits[process as usize] {
+            return loss;
+        }
+        let told = self.exits.iter().find_map(|exit| match exit {
+            Some(Exit::Rejoins(lost, loss)) if *lost == process => Some(*loss),
+            _ => None,
+        });
+        told.unwrap_or(Loss::Unknown)
     }
 
     /// Waits until any process says something, but not after `until`. Returns whether one did.
@@ -143,7 +154,7 @@ impl Received {
         match heard {
             Heard::Part(number, part) => self.parts[process].push_back((number, part)),
             Heard::Farewell(cause) => self.exits[process] = Some(Exit::Left(cause)),
-            Heard::Rejoins(lost) => self.exits[process] = Some(Exit::Rejoins(lost)),
+            Heard::Rejoins(lost, loss) => self.exits[process] = Some(Exit::Rejoins(lost, loss)),
             Heard::Kept => {}
             Heard::Failed(error) => self.failed = Some(error),
             Heard::Ended(loss) => {

@@ -103,8 +103,9 @@ impl Hub {
         self.lock().returns(process, step);
     }
 
-    pub(super) fn say(&self, process: usize, text: impl Into<String>) {
-        self.lock().note(process, What::Says(text.into()));
+    /// A process is told of a failure.
+    pub(super) fn is_told(&self, process: usize, failure: &str) {
+        self.lock().is_told(process, failure);
     }
 
     /// From now on these take in what comes to a process, by the process that sends it.

@@ -72,7 +72,7 @@ fn train(story: &Story, hub: &Arc<Hub>, process: usize) -> Result<String> {
             }
             Err(failure) => failure,
         };
-        hub.say(process, format!("is told: {failure}"));
+        hub.is_told(process, &failure.to_string());
         rejoin(hub, process, &mut pipeline, failure)?;
     }
 }

@@ -201,6 +201,15 @@ impl State {
         }
     }
 
+    /// A process is told of a failure. Of a lost process it is told how: the ends of lines are seen.
+    pub(super) fn is_told(&mut self, process: usize, failure: &str) {
+        self.note(process, What::Says(format!("is told: {failure}")));
+        let is_lost = failure.contains("has stopped without saying why");
+        if is_lost && !failure.contains("its connections were closed") {
+            self.end_badly("a process is not told how another one was lost:");
+        }
+    }
+
     /// A process goes on from a snapshot, or not. If only one was lost, the next one keeps its snapshots.
     pub(super) fn returns(&mut self, process: usize, step: Option<u64>) {
         let says = match step {
