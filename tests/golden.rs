@@ -19,7 +19,7 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, Decay, LearningRate, Optimizer, Sgd, StateTensor, Update};
-use pipewright::stages::{DType, Device, Parameter, Part, Place, Sequential, Stage, StageBuilder};
+use pipewright::stages::{DType, Device, Parameter, Part, Place, Sequential, Stage, StageBuilder, Together};
 use pipewright::{Pipeline, StepReport};
 use safetensors::SafeTensors;
 use serde_json::Value;
@@ -309,7 +309,12 @@ impl Optimizer for Recorder {
         true
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) -> pipewright_stages::Result<()> {
+    fn update(
+        &self,
+        parameter: &mut Parameter,
+        update: Update,
+        together: &mut Together,
+    ) -> pipewright_stages::Result<()> {
         let name = parameter.name().to_owned();
         parameter.fetch(Part::Gradient)?;
         if update.step == 1 {
@@ -319,7 +324,7 @@ impl Optimizer for Recorder {
                 .first_grad
                 .insert(name.clone(), parameter.grad.to_vec());
         }
-        self.inner.update(parameter, update)?;
+        self.inner.update(parameter, update, together)?;
         parameter.fetch(Part::Value)?;
         if update.step == self.steps {
             self.seen

@@ -12,7 +12,7 @@ use pipewright::config::Config;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{Adafactor, AdamW, Lion, Muon, Optimizer, Sgd};
-use pipewright::stages::{Part, Sequential, Stage};
+use pipewright::stages::{Part, Sequential, Stage, Together};
 
 const STEPS: u64 = 3;
 
@@ -133,7 +133,7 @@ fn the_plan_knows_the_size_of_every_state() {
                     scale: 1.0,
                     micro_batches: 1,
                 };
-                optimizer.update(parameter, by).expect("the CPU can");
+                Together::now(|together| optimizer.update(parameter, by, together)).expect("the CPU can");
                 parameter.fetch(Part::State).expect("the CPU can");
                 held += parameter.state.iter().map(|state| 4 * state.len()).sum::<usize>();
             }

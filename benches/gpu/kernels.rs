@@ -4,7 +4,7 @@ use pipewright::plan::{self, Gpu};
 use pipewright::stages::loss::{CrossEntropy, Loss};
 use pipewright::stages::models::Gpt;
 use pipewright::stages::optimizer::{AdamW, Optimizer, Update};
-use pipewright::stages::{Init, Parameter, Place, Tensor, rng};
+use pipewright::stages::{Init, Parameter, Place, Tensor, Together, rng};
 
 use crate::sizes::{Kind, Result, Size};
 use crate::table::{Guess, Table, Unit};
@@ -271,8 +271,8 @@ fn optimizer(shapes: Shapes) -> pipewright::stages::Result<Kernel> {
             scale: 1.0,
             micro_batches: 1,
         };
-        timer.time(|| parameter.start_grad_squares())?;
-        timer.time(|| AdamW::default().update(&mut parameter, update))
+        timer.time(|| Together::now(|together| parameter.start_grad_squares(together)))?;
+        timer.time(|| Together::now(|together| AdamW::default().update(&mut parameter, update, together)))
     };
     // Reads the gradient, reads and writes the value and two states, and in bf16 writes the copy of the
     // value.

@@ -10,7 +10,9 @@ use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
-use pipewright::stages::{ForwardContext, Init, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use pipewright::stages::{
+    ForwardContext, Init, Parameter, Result, Shape, Stage, StageBuilder, Tensor, Together,
+};
 use pipewright::{Pipeline, RankReport};
 
 /// The ranks begin a reduction together, at a multiple of this time of the clock.
@@ -89,7 +91,7 @@ impl Optimizer for Check {
         Vec::new()
     }
 
-    fn update(&self, parameter: &mut Parameter, _: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, _: Update, _: &mut Together) -> Result<()> {
         assert!(parameter.grad.iter().all(|&sum| sum == self.0), "a sum is wrong");
         Ok(())
     }

@@ -21,8 +21,6 @@ pub struct UnitKernels {
     pub backward_weight: Vec<Kernel>,
     /// The weights that are updated.
     pub weights: usize,
-    /// How many parameters have them.
-    pub parameters: u32,
 }
 
 /// Rows of `tokens`, in sequences of `seq`.
@@ -129,20 +127,15 @@ impl Builder {
         Kernel { name, work, launches }
     }
 
-    fn trains(&mut self, weights: usize, parameters: u32) {
-        self.kernels.weights += weights;
-        self.kernels.parameters += parameters;
-    }
-
     /// A norm that runs again in the backward-weight of the product after it. Its backward ends with a sum
     /// over rows.
-    fn norm(&mut self, dim: usize, parameters: u32) -> &mut Self {
+    fn norm(&mut self, dim: usize, parameters: usize) -> &mut Self {
         let forward = self.bytes("norm", 2 * HALF * dim, 1);
         let backward = self.bytes("norm backward", 3 * HALF * dim, 2);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
         self.kernels.backward_weight.push(forward);
-        self.trains(parameters as usize * dim, parameters);
+        self.kernels.weights += parameters * dim;
         self
     }
 
@@ -152,7 +145,7 @@ impl Builder {
         let backward = self.bytes("head norm backward", 3 * HALF * turned, 2);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
-        self.trains(2 * width, 2);
+        self.kernels.weights += 2 * width;
     }
 
     fn linear(&mut self, [inputs, outputs]: [usize; 2], bias: bool) -> &mut Self {
@@ -175,9 +168,9 @@ impl Builder {
         if bias {
             let sums = self.bytes("sums of bias gradients", HALF * outputs, 2);
             self.kernels.backward_weight.push(sums);
-            self.trains(outputs, 1);
+            self.kernels.weights += outputs;
         }
-        self.trains(inputs * outputs, 1);
+        self.kernels.weights += inputs * outputs;
         self
     }
 
@@ -247,7 +240,7 @@ impl Builder {
         let backward = self.bytes("embedding backward", tables * HALF * dim + 2 * FLOAT * dim, 3);
         self.kernels.forward.push(forward);
         self.kernels.backward_weight.push(backward);
-        self.trains((tokens + positions) * dim, tables as u32);
+        self.kernels.weights += (tokens + positions) * dim;
         self
     }
 
@@ -257,7 +250,6 @@ impl Builder {
         self.linear([dim, vocab], false);
         if tied {
             self.kernels.weights -= dim * vocab;
-            self.kernels.parameters -= 1;
         }
         let loss = self.bytes("cross-entropy", 2 * HALF * vocab, 2);
         self.kernels.forward.push(loss);

@@ -7,6 +7,7 @@ use pipewright_stages::models::LayerSpec;
 use pipewright_stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright_stages::{
     Bytes, ChooseLora, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage, Tensor,
+    Together,
 };
 
 use super::observation::{Log, Observation};
@@ -159,7 +160,7 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
         self.optimizer.states(name, dims)
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()> {
         let ((), took) = timed(|| {
             // A step also sums the squared gradient before the update and clears the gradient after it.
             // Repeating both changes nothing. A CPU computes the sum in `grad_squares`, a GPU in
@@ -167,9 +168,12 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
             for piece in 0..parameter.pieces() {
                 black_box(parameter.grad_squares(piece));
             }
-            parameter.start_grad_squares()?;
-            self.optimizer.update(parameter, update)?;
-            parameter.start_sum()
+            parameter.start_grad_squares(together)?;
+            together.launch()?;
+            self.optimizer.update(parameter, update, together)?;
+            together.launch()?;
+            parameter.start_sum(together)?;
+            together.launch()
         })?;
         let of = Observation::Update {
             parameter: parameter.name().to_owned(),

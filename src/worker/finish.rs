@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright_stages::optimizer::{self, Update, clip_factor};
-use pipewright_stages::{Parameter, Stage};
+use pipewright_stages::{Parameter, Stage, together};
 
 use super::Worker;
 use super::execution::Execution;
@@ -53,9 +53,9 @@ impl<S: Stage> Worker<S> {
         self.finish_reductions()?;
         self.sum_tied_gradients()?;
         for chunk in &mut self.chunks {
-            chunk
-                .stage
-                .try_visit_parameters(&mut |parameter| parameter.start_grad_squares())?;
+            together(&mut chunk.stage, |parameter, together| {
+                parameter.start_grad_squares(together)
+            })?;
         }
         self.await_devices()?;
         self.tell_own();
@@ -115,19 +115,14 @@ impl<S: Stage> Worker<S> {
         let micro_batches = self.share.micro_batches();
         let update = update_of(totals, micro_batches, self.clip, run.step + 1, run.learning_rate);
         let optimizer = std::sync::Arc::clone(&self.optimizer);
-        let updated = self.chunk(stage).stage.try_visit_parameters(&mut |parameter| {
-            if parameter.is_frozen() {
-                return Ok(());
-            }
-            optimizer::update(optimizer.as_ref(), parameter, update)?;
-            parameter.start_sum()
-        });
-        Ok(updated?)
+        together(&mut self.chunk(stage).stage, |parameter, together| {
+            optimizer::update(optimizer.as_ref(), parameter, update, together)
+        })?;
+        self.discard_gradients(stage)
     }
 
     pub(super) fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
-        let stage = &mut self.chunk(stage).stage;
-        Ok(stage.try_visit_parameters(&mut Parameter::start_sum)?)
+        Ok(together(&mut self.chunk(stage).stage, Parameter::start_sum)?)
     }
 
     /// Waits until the rank's device has finished all its work.

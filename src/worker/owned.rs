@@ -2,7 +2,7 @@
 //! older weights.
 
 use pipewright_stages::optimizer::{self, Optimizer, Update};
-use pipewright_stages::{Init, Parameter, Stage};
+use pipewright_stages::{Init, Parameter, Stage, Together};
 
 use super::partials::visit;
 use super::slices::{Slices, Span};
@@ -69,8 +69,11 @@ impl Owned {
 
     /// Updates the weights.
     pub(super) fn update(&mut self, optimizer: &dyn Optimizer, update: Update) -> Result<()> {
-        let mut parts = self.parts.iter_mut();
-        Ok(parts.try_for_each(|(_, part)| optimizer::update(optimizer, part, update))?)
+        let mut together = Together::default();
+        for (_, part) in &mut self.parts {
+            optimizer::update(optimizer, part, update, &mut together)?;
+        }
+        Ok(together.launch()?)
     }
 
     /// Appends these weights.

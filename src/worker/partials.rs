@@ -1,6 +1,6 @@
 //! The sums of a stage's earlier gradient groups, while it works on later ones.
 
-use pipewright_stages::{Parameter, Stage};
+use pipewright_stages::{Parameter, Stage, Together};
 
 use crate::error::Result;
 use crate::groups::Node;
@@ -37,13 +37,15 @@ impl Partials {
     pub(super) fn end_group<S: Stage>(&mut self, stage: &mut S, group: u32, next: Next) -> Result<()> {
         let (node, left) = self.joined(group, next);
         self.waiting.truncate(left);
+        let mut together = Together::default();
         visit(stage, |_, parameter| {
             parameter.end_group()?;
             match next {
-                Next::Group => Ok(parameter.put_aside()?),
+                Next::Group => Ok(parameter.put_aside(&mut together)?),
                 Next::Replicas | Next::Nothing => Ok(()),
             }
         })?;
+        together.launch()?;
         if next == Next::Group {
             self.waiting.push(node);
         }

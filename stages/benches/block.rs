@@ -10,7 +10,9 @@ use cpu_time::ThreadTime;
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::optimizer::{AdamW, Optimizer, Update};
-use pipewright_stages::{Bytes, ForwardContext, Mode, Result, Sequential, Stage, Tensor, rng, threads};
+use pipewright_stages::{
+    Bytes, ForwardContext, Mode, Result, Sequential, Stage, Tensor, Together, rng, threads,
+};
 
 /// A model and the rows of its micro-batches.
 #[derive(Clone, Copy)]
@@ -135,7 +137,8 @@ impl Size {
             micro_batches: 1,
         };
         for parameter in stage.parameters() {
-            AdamW::default().update(parameter, update).expect("the CPU can");
+            Together::now(|together| AdamW::default().update(parameter, update, together))
+                .expect("the CPU can");
             parameter.grad.fill(0.0);
         }
         parts[4] = start.seconds();

@@ -17,6 +17,7 @@ use crate::held::Held;
 use crate::numbers::Numbers;
 use crate::parameter::Parameter;
 use crate::sums::Found;
+use crate::together::Together;
 
 const ON_ITS_DEVICE: &str = "a sum is on its parameter's device";
 
@@ -34,16 +35,23 @@ impl Parameter {
     }
 
     /// From now on the gradient counts as zero. Where the layer overwrites the old numbers, they are
-    /// unspecified until it does: this saves setting them to zero.
+    /// unspecified until it does: this saves setting them to zero. On a GPU that may wait in `together`.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
-    pub fn start_sum(&mut self) -> Result<()> {
-        if !self.sums.by_layer {
-            return self.zero_grad();
+    pub fn start_sum(&mut self, together: &mut Together) -> Result<()> {
+        match (self.sums.by_layer, self.on_gpu()) {
+            (true, _) => {
+                self.sums.found = Found::Nothing;
+                Ok(())
+            }
+            (false, None) => self.zero_grad(),
+            (false, Some(weights)) => {
+                weights.clear_grad(&mut together.0)?;
+                self.sums.found = Found::Sum;
+                Ok(())
+            }
         }
-        self.sums.found = Found::Nothing;
-        Ok(())
     }
 
     /// Whether the gradient that is added now must overwrite the old numbers. `is_added_up_first`: the layer
@@ -99,11 +107,12 @@ impl Parameter {
         Ok(())
     }
 
-    /// Puts the gradient aside, after the sums that wait already. The next gradient starts a new sum.
+    /// Puts the gradient aside, after the sums that wait already. The next gradient starts a new sum: see
+    /// [`Parameter::start_sum`].
     ///
     /// # Errors
     /// When the GPU has too little memory, or reports an error, of this call or of earlier work.
-    pub fn put_aside(&mut self) -> Result<()> {
+    pub fn put_aside(&mut self, together: &mut Together) -> Result<()> {
         if self.is_frozen() {
             return Ok(());
         }
@@ -117,7 +126,7 @@ impl Parameter {
             (None, None) => Held::Host(Numbers::zeros(self.grad.len())),
         };
         self.trade(memory);
-        self.start_sum()
+        self.start_sum(together)
     }
 
     /// Lets the gradient wait, and takes other memory for the next one.

@@ -118,6 +118,7 @@ mod sums;
 mod tensor;
 pub mod testing;
 pub mod threads;
+mod together;
 mod training;
 pub mod units;
 
@@ -145,4 +146,5 @@ pub use sequential::Sequential;
 pub use shape::{Kind, MAX_DIMS, Shape};
 pub use stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
 pub use tensor::Tensor;
+pub use together::{Together, together};
 pub use training::Training;

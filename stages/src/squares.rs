@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use crate::cpu::sum_of_squares::sum_of_squares;
-use crate::cuda::Weights;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 impl Parameter {
     /// The length of a piece: so many consecutive numbers, or what is left at the end. The norm of a gradient
@@ -23,12 +23,14 @@ impl Parameter {
         start..(start + Self::PIECE).min(self.trained())
     }
 
-    /// Starts the GPU's part of [`Parameter::grad_squares`]. Does nothing on the CPU.
+    /// Starts the GPU's part of [`Parameter::grad_squares`], which may wait in `together`. Does nothing on
+    /// the CPU.
     ///
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
-    pub fn start_grad_squares(&self) -> Result<()> {
-        self.on_gpu().map_or(Ok(()), Weights::start_squares)
+    pub fn start_grad_squares(&self, together: &mut Together) -> Result<()> {
+        self.on_gpu()
+            .map_or(Ok(()), |weights| weights.start_squares(&mut together.0))
     }
 
     /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same

@@ -6,7 +6,7 @@ mod emulator;
 
 use common::{numbers, tensor, train};
 use pipewright_stages::layers::{Experts, Routing};
-use pipewright_stages::{DType, Device, Init, Layer, Part, Place, Tensor, Training};
+use pipewright_stages::{DType, Device, Init, Layer, Part, Place, Tensor, Together, Training};
 
 /// How a layer is made, and how many tokens it gets.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ fn pass(layer: &mut Experts, case: Case, place: Place, again: bool) -> Vec<Vec<f
     layer.visit_parameters(&mut |parameter| {
         parameter.grad.fill(f32::NAN);
         parameter.store(Part::Gradient).unwrap();
-        parameter.start_sum().unwrap();
+        Together::now(|together| parameter.start_sum(together)).unwrap();
     });
     let mut found = Vec::new();
     for is_second in [false, true] {

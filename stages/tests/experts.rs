@@ -4,7 +4,7 @@ mod common;
 
 use common::{numbers, pass, tensor};
 use pipewright_stages::layers::{Experts, Routing};
-use pipewright_stages::{Bytes, Init, Layer, Parameter, Training};
+use pipewright_stages::{Bytes, Init, Layer, Parameter, Together, Training};
 
 const DIM: usize = 6;
 
@@ -106,7 +106,7 @@ fn an_expert_without_tokens_has_no_gradient_and_keeps_the_sum_of_others() {
     router[DIM..2 * DIM].fill(1.0);
     for parameter in layer.parameters() {
         parameter.grad.fill(f32::NAN);
-        parameter.start_sum().unwrap();
+        Together::now(|together| parameter.start_sum(together)).unwrap();
     }
     pass(&mut layer, &input, &tensor("dy", &[4, DIM]));
     let of = |layer: &mut Experts, which: &str| -> Vec<f32> {

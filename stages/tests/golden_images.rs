@@ -8,7 +8,7 @@ use pipewright_stages::layers::{Conv2d, GlobalAverage, GroupNorm, Linear, MaxPoo
 use pipewright_stages::loss::{CrossEntropy, Loss};
 use pipewright_stages::models::{Cnn, ResNet};
 use pipewright_stages::optimizer::{Decay, Sgd, Update, update};
-use pipewright_stages::{ForwardContext, Init, Mode, Sequential, Stage, Tensor};
+use pipewright_stages::{ForwardContext, Init, Mode, Sequential, Stage, Tensor, Together};
 use safetensors::SafeTensors;
 
 const STEPS: usize = 3;
@@ -116,7 +116,7 @@ fn check(name: &str, mut stage: Sequential) {
                 let mean: Vec<f32> = parameter.grad.iter().map(|sum| sum / count).collect();
                 assert_close(&of, &mean, expected, 2e-5);
             }
-            update(&SGD, parameter, by).unwrap();
+            Together::now(|together| update(&SGD, parameter, by, together)).unwrap();
             parameter.zero_grad().unwrap();
         }
     }

@@ -2,7 +2,7 @@
 //! paper's formula: `scripts/optimizers_golden.py` has made the numbers.
 
 use pipewright_stages::optimizer::{Adafactor, AdamW, Decay, Lion, Muon, Optimizer, Update};
-use pipewright_stages::{Init, Parameter};
+use pipewright_stages::{Init, Parameter, Together};
 use serde_json::Value;
 
 const STEPS: u64 = 5;
@@ -61,7 +61,7 @@ fn train(optimizer: &dyn Optimizer, learning_rate: f64, dims: &[usize]) -> Param
             scale: 0.05,
             micro_batches: 1,
         };
-        optimizer.update(&mut parameter, by).unwrap();
+        Together::now(|together| optimizer.update(&mut parameter, by, together)).unwrap();
     }
     parameter
 }
@@ -121,7 +121,7 @@ fn nothing_to_do_is_done() {
                 scale: 1.0,
                 micro_batches: 1,
             };
-            optimizer.update(&mut parameter, by).unwrap();
+            Together::now(|together| optimizer.update(&mut parameter, by, together)).unwrap();
             assert!(
                 parameter.value.iter().all(|&weight| weight == 0.0),
                 "{kind} {dims:?}"

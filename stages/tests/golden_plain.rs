@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pipewright_stages::loss::{CrossEntropy, Loss, Score};
 use pipewright_stages::models::{Gpt, Mlp, Model};
 use pipewright_stages::optimizer::{AdamW, Decay, Optimizer, Sgd, Update, clip_factor};
-use pipewright_stages::{ForwardContext, Mode, Parameter, Sequential, Stage, Tensor};
+use pipewright_stages::{ForwardContext, Mode, Parameter, Sequential, Stage, Tensor, Together};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value;
 
@@ -252,7 +252,7 @@ fn run(golden: &Golden) {
                 let name = format!("grad.{}", parameter.name());
                 assert_close(&name, &parameter.grad, golden.floats(&name), mean as f32, 1e-5);
             }
-            optimizer.update(parameter, update).expect("the CPU can");
+            Together::now(|together| optimizer.update(parameter, update, together)).expect("the CPU can");
             parameter.grad.fill(0.0);
         }
     }

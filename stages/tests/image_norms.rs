@@ -8,7 +8,7 @@ use common::{pass, shuffle, tensor, train};
 use pipewright_stages::layers::{BatchNorm, GroupNorm};
 use pipewright_stages::optimizer::{Sgd, Update, update};
 use pipewright_stages::testing::check_gradients;
-use pipewright_stages::{ForwardContext, Layer, Mode, Tensor, Training, threads};
+use pipewright_stages::{ForwardContext, Layer, Mode, Tensor, Together, Training, threads};
 
 #[test]
 fn gradients_are_slopes() {
@@ -84,7 +84,7 @@ fn running_means_take_a_tenth_of_the_mean_over_micro_batches() {
         micro_batches: 2,
     };
     for parameter in norm.parameters() {
-        update(&Sgd::default(), parameter, by).unwrap();
+        Together::now(|together| update(&Sgd::default(), parameter, by, together)).unwrap();
     }
     let parameters = norm.parameters();
     for channel in 0..3 {
@@ -141,7 +141,7 @@ fn running_means_have_no_norm_and_no_state_and_can_be_frozen() {
     assert!(squares[0] > 0.0 && squares[1] > 0.0);
     assert_eq!(squares[2..], [0.0, 0.0]);
     for parameter in &mut parameters {
-        update(&sgd, parameter, by).unwrap();
+        Together::now(|together| update(&sgd, parameter, by, together)).unwrap();
     }
     let states: Vec<usize> = parameters.iter().map(|one| one.state.len()).collect();
     assert_eq!(states, [1, 1, 0, 0]);
@@ -154,7 +154,7 @@ fn running_means_have_no_norm_and_no_state_and_can_be_frozen() {
         });
     }
     let before = parameters[2].value.to_vec();
-    update(&sgd, parameters[2], by).unwrap();
+    Together::now(|together| update(&sgd, parameters[2], by, together)).unwrap();
     assert_eq!(parameters[2].value[..], before);
     pass(&mut norm, &far(), &tensor("grad", &[400, 3]));
 }

@@ -10,7 +10,7 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 use pipewright::stages::{
     BuildStage, Clock, Error, ForwardContext, Mode, Packed, Parameter, Place, Result, Sequential, Shape,
-    Stage, StageBuilder, Tensor,
+    Stage, StageBuilder, Tensor, Together,
 };
 
 /// How something fails.
@@ -201,9 +201,9 @@ impl Optimizer for FailingOptimizer {
         self.0.states(name, dims)
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()> {
         self.1.call()?;
-        self.0.update(parameter, update)?;
+        self.0.update(parameter, update, together)?;
         self.1.call()
     }
 

@@ -18,7 +18,8 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor, update};
 use pipewright::stages::{
-    ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, Tensor, rng,
+    ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, Tensor,
+    Together, rng,
 };
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
@@ -335,7 +336,8 @@ impl Plain {
                 scale: clip / total.weight,
                 micro_batches,
             };
-            update(self.optimizer.as_ref(), parameter, by).expect("the CPU can");
+            let update = |together: &mut Together| update(self.optimizer.as_ref(), parameter, by, together);
+            Together::now(update).expect("the CPU can");
             parameter.grad.fill(0.0);
         }
         (total.mean(), norm)

@@ -6,7 +6,7 @@ use pipewright::PipelineBuilder;
 use pipewright::stages::layers::Relu;
 use pipewright::stages::models::{LayerSpec, Mlp, Model};
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
-use pipewright::stages::{DType, Device, Parameter, Place, Result as StageResult, Sequential};
+use pipewright::stages::{DType, Device, Parameter, Place, Result as StageResult, Sequential, Together};
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
 use crate::emulator;
@@ -81,7 +81,7 @@ impl Optimizer for Slowly {
         Vec::new()
     }
 
-    fn update(&self, _: &mut Parameter, _: Update) -> StageResult<()> {
+    fn update(&self, _: &mut Parameter, _: Update, _: &mut Together) -> StageResult<()> {
         Ok(())
     }
 }

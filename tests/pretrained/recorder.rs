@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use pipewright::stages::optimizer::{AdamW, Decay, Optimizer, StateTensor, Update};
-use pipewright::stages::{Parameter, Result};
+use pipewright::stages::{Parameter, Result, Together};
 
 /// AdamW as transformers' trainer uses it, which also records the mean gradients of the first step.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ impl Optimizer for Recorder {
         Self::adamw().states(name, dims)
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()> {
         if update.step == 1 {
             let mean = parameter
                 .grad
@@ -36,6 +36,6 @@ impl Optimizer for Recorder {
             let name = parameter.name().to_owned();
             self.gradients.lock().expect("no panic").insert(name, mean);
         }
-        Self::adamw().update(parameter, update)
+        Self::adamw().update(parameter, update, together)
     }
 }

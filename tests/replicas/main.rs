@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use common::{RandomRows, Recipe, large, recipe, recipe_of};
 use pipewright::mesh::Map;
 use pipewright::schedule::{Pass, Schedule};
-use pipewright::stages::Parameter;
 use pipewright::stages::models::Mlp;
 use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
+use pipewright::stages::{Parameter, Together};
 
 const STEPS: u64 = 2;
 
@@ -206,8 +206,13 @@ impl Optimizer for Counting {
         self.adamw.states(name, dims)
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) -> pipewright::stages::Result<()> {
-        self.adamw.update(parameter, update)?;
+    fn update(
+        &self,
+        parameter: &mut Parameter,
+        update: Update,
+        together: &mut Together,
+    ) -> pipewright::stages::Result<()> {
+        self.adamw.update(parameter, update, together)?;
         let numbers = parameter.state.iter().map(|numbers| numbers.len()).sum();
         self.told.lock().expect("no panic").push(numbers);
         Ok(())

@@ -9,7 +9,7 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::layers::Linear;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{Optimizer, Sgd, StateTensor, Update};
-use pipewright::stages::{Init, Parameter, Sequential, Shape, Tensor};
+use pipewright::stages::{Init, Parameter, Sequential, Shape, Tensor, Together};
 use pipewright::{Error, Pipeline, PipelineBuilder, Result};
 
 use crate::common::{RandomRows, RandomTokens, Recipe, large, recipe};
@@ -43,7 +43,12 @@ impl Optimizer for FailsOnce {
         vec![StateTensor::for_each("nothing", dims)]
     }
 
-    fn update(&self, parameter: &mut Parameter, _: Update) -> pipewright::stages::Result<()> {
+    fn update(
+        &self,
+        parameter: &mut Parameter,
+        _: Update,
+        _: &mut Together,
+    ) -> pipewright::stages::Result<()> {
         assert!(
             self.0.swap(true, Ordering::Relaxed),
             "{} cannot be updated",

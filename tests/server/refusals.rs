@@ -2,7 +2,7 @@
 
 use pipewright::schedule::Schedule;
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
-use pipewright::stages::{DType, Device, Parameter, Place, Sequential};
+use pipewright::stages::{DType, Device, Parameter, Place, Sequential, Together};
 use pipewright::{PipelineBuilder, SyncMode};
 
 use crate::common::recipe;
@@ -17,7 +17,7 @@ impl Optimizer for Whole {
         Vec::new()
     }
 
-    fn update(&self, _: &mut Parameter, _: Update) -> pipewright::stages::Result<()> {
+    fn update(&self, _: &mut Parameter, _: Update, _: &mut Together) -> pipewright::stages::Result<()> {
         Ok(())
     }
 }

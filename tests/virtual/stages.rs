@@ -11,7 +11,7 @@ use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 use pipewright::stages::{
     Error as StageError, ForwardContext, Init, Kept, Layer, Mode, Parameter, Result, Sequential, Shape,
-    StageBuilder, Tensor, rng,
+    StageBuilder, Tensor, Together, rng,
 };
 
 use crate::faults::Fault;
@@ -227,7 +227,7 @@ impl Optimizer for Updates {
         self.0.states(name, dims)
     }
 
-    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()> {
         let layer = parameter
             .name()
             .split('.')
@@ -243,7 +243,7 @@ impl Optimizer for Updates {
             micro_batch: 0,
             trains: true,
         })?;
-        self.0.update(parameter, update)
+        self.0.update(parameter, update, together)
     }
 
     fn updates_parts(&self) -> bool {

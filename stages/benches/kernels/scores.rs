@@ -2,7 +2,7 @@
 
 use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError};
 use pipewright_stages::optimizer::{AdamW, Optimizer, Sgd, Update};
-use pipewright_stages::{Init, Parameter, Result, Tensor};
+use pipewright_stages::{Init, Parameter, Result, Tensor, Together};
 
 use crate::bounds::Needs;
 use crate::clock::{Clock, Run};
@@ -79,7 +79,7 @@ fn optimizer(name: &str, optimizer: impl Optimizer, needs: Needs) -> Kernel {
             scale: 1e-3,
             micro_batches: 1,
         };
-        clock.time(|| optimizer.update(&mut parameter, update))?;
+        clock.time(|| Together::now(|together| optimizer.update(&mut parameter, update, together)))?;
         Ok(())
     });
     let passes = vec![(

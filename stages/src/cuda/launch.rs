@@ -3,12 +3,13 @@
 use std::ffi::c_void;
 
 use cudarc::driver::result::launch_kernel;
+use smallvec::SmallVec;
 
 use super::driver::failed;
 use super::{Gpu, Ptr};
 use crate::error::Result;
 
-/// The most arguments that a kernel has.
+/// Most kernels have no more arguments.
 const MOST_ARGS: usize = 24;
 
 /// How many blocks run a kernel, and with how many threads.
@@ -44,7 +45,7 @@ impl Grid {
 }
 
 /// A kernel's argument as bytes. A kernel reads as many of them as its argument's type has.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arg(u64);
 
 impl From<Ptr> for Arg {
@@ -91,15 +92,38 @@ impl Gpu {
     /// # Errors
     /// When the driver reports an error, of this launch or of earlier work.
     pub(crate) fn launch(&self, name: &'static str, grid: Grid, args: &[Arg]) -> Result<()> {
+        self.launch_at(name, grid, args.iter().map(|arg| &arg.0))
+    }
+
+    /// As [`Gpu::launch`], of a kernel whose first argument is these words.
+    pub(super) fn launch_with(
+        &self,
+        name: &'static str,
+        grid: Grid,
+        first: &[u64],
+        args: &[Arg],
+    ) -> Result<()> {
+        self.launch_at(
+            name,
+            grid,
+            first.first().into_iter().chain(args.iter().map(|arg| &arg.0)),
+        )
+    }
+
+    /// As [`Gpu::launch`]. Each argument begins at one of these words.
+    fn launch_at<'a>(
+        &self,
+        name: &'static str,
+        grid: Grid,
+        args: impl Iterator<Item = &'a u64>,
+    ) -> Result<()> {
         let [x, y, z] = grid.blocks;
         if x == 0 || y == 0 || z == 0 {
             return Ok(());
         }
         let function = self.kernels().function(name, grid.shared)?;
-        let mut pointers = [std::ptr::null_mut::<c_void>(); MOST_ARGS];
-        for (pointer, arg) in pointers.iter_mut().zip(args) {
-            *pointer = std::ptr::from_ref(&arg.0).cast_mut().cast();
-        }
+        let mut pointers = SmallVec::<[*mut c_void; MOST_ARGS]>::new();
+        pointers.extend(args.map(|arg| std::ptr::from_ref(arg).cast_mut().cast()));
         // SAFETY: the driver reads each argument through its pointer before it returns. A value lies in the
         // low bytes of its eight; on CUDA's machines (little-endian) these come first.
         unsafe {
@@ -109,7 +133,7 @@ impl Gpu {
                 (grid.threads, 1, 1),
                 grid.shared,
                 self.stream().raw(),
-                &mut pointers[..args.len()],
+                &mut pointers,
             )
         }
         .map_err(failed(name))

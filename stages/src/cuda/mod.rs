@@ -43,6 +43,7 @@ mod scores;
 mod shelf;
 mod source;
 mod staging;
+mod together;
 mod trial;
 mod weights;
 
@@ -69,6 +70,7 @@ pub use pairs::{Pair, pairs};
 pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};
 pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;
+pub(crate) use together::Together;
 pub(crate) use weights::Weights;
 
 /// An address on a device.

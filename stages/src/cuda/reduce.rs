@@ -4,7 +4,6 @@ use super::launch::kernel;
 use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
-use crate::parameter::Parameter;
 
 /// The columns that a block of `column_sums` adds up.
 const COLUMNS: usize = 256;
@@ -65,22 +64,6 @@ impl Gpu {
         self.launch(kernel!(dtype, "column_sums"), grid, &args)?;
         let args = [out.into(), scratch.into(), (slices as u32).into(), columns_arg];
         self.launch("add_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
-    }
-
-    /// The sums of the squares of `count` `f32` numbers, one `f64` for each [piece](Parameter::PIECE). `out`
-    /// may be pinned memory of the host.
-    pub(crate) fn sum_squares(&self, out: Ptr, numbers: Ptr, count: usize) -> Result<()> {
-        if count == 0 {
-            return Ok(());
-        }
-        let args = [
-            out.into(),
-            numbers.into(),
-            (count as u64).into(),
-            (Parameter::PIECE as u64).into(),
-        ];
-        let pieces = count.div_ceil(Parameter::PIECE);
-        self.launch("sum_squares", Grid::row(pieces, THREADS), &args)
     }
 
     /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned host memory.

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::optimizer::Flat;
-use super::{Gpu, Memory, Pinned, Ptr};
+use super::together::Kept;
+use super::{Gpu, Memory, Pinned, Ptr, Together};
 use crate::cpu::{adamw, lion, sgd};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
@@ -26,7 +28,7 @@ pub(crate) struct Weights {
     owned: Range<usize>,
     copy: Option<Memory>,
     /// Where the GPU writes the sums of the squares of the gradient, one for each piece.
-    squares: Pinned,
+    squares: Arc<Pinned>,
 }
 
 impl Weights {
@@ -47,7 +49,9 @@ impl Weights {
             state: Vec::new(),
             owned: 0..trained,
             copy,
-            squares: Pinned::new(trained.div_ceil(Parameter::PIECE) * size_of::<f64>())?,
+            squares: Arc::new(Pinned::new(
+                trained.div_ceil(Parameter::PIECE) * size_of::<f64>(),
+            )?),
         };
         weights.store_value(value)?;
         Ok(weights)
@@ -83,18 +87,27 @@ impl Weights {
         self.owned = numbers;
     }
 
-    /// The weights, gradient and copy for an update.
-    fn flat(&self) -> Flat {
+    /// The owned weights, their gradient and copy, and `N` tensors of the optimizer, for an update. Before
+    /// the first one the tensors are zeros.
+    fn flat<const N: usize>(&mut self) -> Result<Flat> {
+        if self.state.len() != N {
+            self.make_state(N)?;
+        }
         let (start, full, half) = (self.owned.start, size_of::<f32>(), DType::Bf16.bytes());
-        Flat {
+        let copy = self.copy.as_ref();
+        let state = |index| self.state.get(index).map_or(Ptr::NONE, Memory::at);
+        let memory = [&self.value, &self.grad]
+            .into_iter()
+            .chain(copy)
+            .chain(&self.state);
+        Ok(Flat {
             value: self.value().offset(full * start),
             grad: self.grad().offset(full * start),
-            half: self
-                .copy
-                .as_ref()
-                .map_or(Ptr::NONE, |copy| copy.at().offset(half * start)),
+            state: [state(0), state(1)],
+            half: copy.map_or(Ptr::NONE, |copy| copy.at().offset(half * start)),
             count: self.owned.len(),
-        }
+            memory: memory.map(Kept::from).collect(),
+        })
     }
 
     /// The gradient, `f32`.
@@ -147,14 +160,6 @@ impl Weights {
         gpu.cast_to_bf16(copy.at().offset(start * DType::Bf16.bytes()), at, count)
     }
 
-    /// The optimizer's tensors. Makes `N` tensors of zeros before the first update.
-    pub(crate) fn state<const N: usize>(&mut self) -> Result<[Ptr; N]> {
-        if self.state.len() != N {
-            self.make_state(N)?;
-        }
-        Ok(std::array::from_fn(|index| self.state[index].at()))
-    }
-
     fn make_state(&mut self, count: usize) -> Result<()> {
         let gpu = self.gpu()?;
         let bytes = self.owned.len() * size_of::<f32>();
@@ -184,39 +189,53 @@ impl Weights {
         gpu.add(DType::F32, self.grad(), self.grad(), more, self.trained)
     }
 
-    /// Updates the weights by AdamW.
-    pub(crate) fn adamw(&mut self, by: adamw::Scalars) -> Result<()> {
-        let [mean, square] = self.state()?;
-        self.gpu()?.adamw(self.flat(), mean, square, by)
+    /// Updates the weights by AdamW, together with others.
+    pub(crate) fn adamw(&mut self, by: adamw::Scalars, together: &mut Together) -> Result<()> {
+        self.gpu()?.adamw(self.flat::<2>()?, by, together)
     }
 
-    /// Updates the weights by Lion.
-    pub(crate) fn lion(&mut self, by: lion::Scalars) -> Result<()> {
-        let [mean] = self.state()?;
-        self.gpu()?.lion(self.flat(), mean, by)
+    /// Updates the weights by Lion, together with others.
+    pub(crate) fn lion(&mut self, by: lion::Scalars, together: &mut Together) -> Result<()> {
+        self.gpu()?.lion(self.flat::<1>()?, by, together)
     }
 
-    /// Updates the weights by gradient descent.
-    pub(crate) fn sgd(&mut self, with_momentum: bool, by: sgd::Scalars) -> Result<()> {
-        let momentum = match with_momentum {
-            true => Some(self.state::<1>()?[0]),
-            false => None,
+    /// Updates the weights by gradient descent, together with others.
+    pub(crate) fn sgd(
+        &mut self,
+        with_momentum: bool,
+        by: sgd::Scalars,
+        together: &mut Together,
+    ) -> Result<()> {
+        let flat = match with_momentum {
+            true => self.flat::<1>()?,
+            false => self.flat::<0>()?,
         };
-        self.gpu()?.sgd(self.flat(), momentum, by)
+        self.gpu()?.sgd(flat, by, together)
     }
 
-    /// Updates running means.
-    pub(crate) fn running_mean(&self, share: f32, micro_batches: u32) -> Result<()> {
-        self.gpu()?.running_mean(self.flat(), share, micro_batches as f32)
-    }
-
-    /// Queues the sums of the squares of the gradient.
-    pub(crate) fn start_squares(&self) -> Result<()> {
-        if self.trained == 0 {
-            return Ok(());
-        }
+    /// Updates running means, together with others.
+    pub(crate) fn running_mean(
+        &mut self,
+        share: f32,
+        micro_batches: u32,
+        together: &mut Together,
+    ) -> Result<()> {
+        let flat = self.flat::<0>()?;
         self.gpu()?
-            .sum_squares(self.squares.at(), self.grad.at(), self.trained)
+            .running_mean(flat, share, micro_batches as f32, together)
+    }
+
+    /// Queues the sums of the squares of the gradient, together with others.
+    pub(crate) fn start_squares(&self, together: &mut Together) -> Result<()> {
+        let memory = [Kept::from(&self.squares), Kept::from(&self.grad)];
+        let between = (self.squares.at(), self.grad.at());
+        self.gpu()?.sum_squares(between, self.trained, memory, together)
+    }
+
+    /// Sets the gradient to zero, together with others.
+    pub(crate) fn clear_grad(&self, together: &mut Together) -> Result<()> {
+        let grad = (self.grad.at(), Kept::from(&self.grad));
+        self.gpu()?.clear_gradient(grad, self.trained, together)
     }
 
     /// The sums that were queued last, one for each piece. All work queued before must be done.

@@ -5,6 +5,7 @@ use crate::cpu::adafactor::{Scalars, Squares, sum_of_update, update};
 use crate::cpu::sum_of_squares::sum_of_squares;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 /// Adafactor, which keeps a mean square for each row and each column of a matrix, instead of one for each
 /// number: next to no memory. Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory
@@ -53,7 +54,7 @@ impl Optimizer for Adafactor {
         vec![of("row_var", rows), of("col_var", columns)]
     }
 
-    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, by: Update, _: &mut Together) -> Result<()> {
         fill_state(parameter, self);
         let step = by.step as f64;
         let learning_rate = by.learning_rate * parameter.training().rate;

@@ -4,6 +4,7 @@ use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::cpu::adamw::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (ICLR 2019).
@@ -41,7 +42,7 @@ impl Optimizer for AdamW {
             .into()
     }
 
-    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, by: Update, together: &mut Together) -> Result<()> {
         let (mean_keep, square_keep) = self.betas;
         let step = by.step as f64;
         let learning_rate = by.learning_rate * parameter.training().rate;
@@ -57,7 +58,7 @@ impl Optimizer for AdamW {
             step_size: (learning_rate / (1.0 - mean_keep.powf(step))) as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
-            return weights.adamw(scalars);
+            return weights.adamw(scalars, &mut together.0);
         }
         fill_state(parameter, self);
         let (value, grad, [mean, square]) = parameter.owned_parts() else {

@@ -4,6 +4,7 @@ use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::cpu::lion::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean
 /// agree on. It keeps half the state of AdamW. Chen et al., "Symbolic discovery of optimization algorithms"
@@ -38,7 +39,7 @@ impl Optimizer for Lion {
         vec![StateTensor::for_each("exp_avg", dims)]
     }
 
-    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, by: Update, together: &mut Together) -> Result<()> {
         let learning_rate = by.learning_rate * parameter.training().rate;
         let weight_decay = self.decay.of(self.weight_decay, parameter);
         let scalars = Scalars {
@@ -49,7 +50,7 @@ impl Optimizer for Lion {
             learning_rate: learning_rate as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
-            return weights.lion(scalars);
+            return weights.lion(scalars, &mut together.0);
         }
         fill_state(parameter, self);
         let (value, grad, [mean]) = parameter.owned_parts() else {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 /// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
@@ -31,9 +32,12 @@ pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
     /// [updates](Parameter::is_optimized), by [`update`]. The ready-made optimizers follow what
     /// [`Parameter::training`] says of the learning rate and the weight decay.
     ///
+    /// On a GPU the update may wait in `together`. An optimizer of your own that calls another one, and then
+    /// looks at the weights, first calls [`Together::launch`].
+    ///
     /// # Errors
     /// When the parameter is on a GPU that reports an error or cannot run this optimizer.
-    fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()>;
+    fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()>;
 
     /// Whether it also updates parameters on a GPU.
     fn runs_on_gpus(&self) -> bool {
@@ -56,8 +60,13 @@ macro_rules! boxed {
                 (**self).states(name, dims)
             }
 
-            fn update(&self, parameter: &mut Parameter, update: Update) -> Result<()> {
-                (**self).update(parameter, update)
+            fn update(
+                &self,
+                parameter: &mut Parameter,
+                update: Update,
+                together: &mut Together,
+            ) -> Result<()> {
+                (**self).update(parameter, update, together)
             }
 
             fn runs_on_gpus(&self) -> bool {
@@ -105,15 +114,20 @@ pub struct Update {
 }
 
 /// Updates a parameter at the end of a step: by the optimizer, or as a [running mean](Parameter::running). A
-/// frozen one stays as it is.
+/// frozen one stays as it is. On a GPU the update may wait in `together`.
 ///
 /// # Errors
 /// As for [`Optimizer::update`].
-pub fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, update: Update) -> Result<()> {
+pub fn update(
+    optimizer: &dyn Optimizer,
+    parameter: &mut Parameter,
+    update: Update,
+    together: &mut Together,
+) -> Result<()> {
     match parameter.running_share() {
         _ if parameter.is_frozen() => Ok(()),
-        Some(share) => running::update(parameter, share, update.micro_batches),
-        None => optimizer.update(parameter, update),
+        Some(share) => running::update(parameter, share, update.micro_batches, together),
+        None => optimizer.update(parameter, update, together),
     }
 }
 

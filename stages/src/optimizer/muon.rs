@@ -4,6 +4,7 @@ use super::{AdamW, Optimizer, StateTensor, Update, fill_state};
 use crate::cpu::muon::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 /// Muon: each step moves a matrix by the orthogonal matrix that is nearest to its momentum. It keeps half the
 /// state of AdamW for matrices. Jordan et al., "Muon: an optimizer for hidden layers in neural networks"
@@ -62,9 +63,9 @@ impl Optimizer for Muon {
         }
     }
 
-    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, by: Update, together: &mut Together) -> Result<()> {
         let Some(columns) = self.columns(parameter.name(), parameter.dims()) else {
-            return self.adamw.update(parameter, by);
+            return self.adamw.update(parameter, by, together);
         };
         fill_state(parameter, self);
         let learning_rate = by.learning_rate * parameter.training().rate;

@@ -2,11 +2,17 @@
 
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 /// `value += share (mean - value)`, where the mean is that of so many micro-batches.
-pub(super) fn update(parameter: &mut Parameter, share: f32, micro_batches: u32) -> Result<()> {
-    if let Some(weights) = parameter.on_gpu() {
-        return weights.running_mean(share, micro_batches);
+pub(super) fn update(
+    parameter: &mut Parameter,
+    share: f32,
+    micro_batches: u32,
+    together: &mut Together,
+) -> Result<()> {
+    if let Some(weights) = parameter.on_gpu_mut() {
+        return weights.running_mean(share, micro_batches, &mut together.0);
     }
     let (value, sum, _) = parameter.owned_parts();
     for (value, sum) in value.iter_mut().zip(sum) {

@@ -4,6 +4,7 @@ use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::cpu::sgd;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::together::Together;
 
 /// Gradient descent with momentum, by PyTorch's formula, without dampening and without Nesterov momentum.
 ///
@@ -24,7 +25,7 @@ impl Optimizer for Sgd {
         (self.momentum != 0.0).then(momentum).into_iter().collect()
     }
 
-    fn update(&self, parameter: &mut Parameter, by: Update) -> Result<()> {
+    fn update(&self, parameter: &mut Parameter, by: Update, together: &mut Together) -> Result<()> {
         let scalars = sgd::Scalars {
             scale: by.scale as f32,
             weight_decay: self.decay.of(self.weight_decay, parameter) as f32,
@@ -33,7 +34,7 @@ impl Optimizer for Sgd {
         };
         let with_momentum = self.momentum != 0.0;
         if let Some(weights) = parameter.on_gpu_mut() {
-            return weights.sgd(with_momentum, scalars);
+            return weights.sgd(with_momentum, scalars, &mut together.0);
         }
         fill_state(parameter, self);
         let (value, grad, state) = parameter.owned_parts();

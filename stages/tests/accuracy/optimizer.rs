@@ -1,7 +1,7 @@
 //! Optimizers, over several steps.
 
 use pipewright_stages::optimizer::{AdamW, Decay, Lion, Optimizer, Sgd, Update};
-use pipewright_stages::{Init, Parameter, Part};
+use pipewright_stages::{Init, Parameter, Part, Together};
 use proptest::prelude::*;
 
 use super::approx::{Approx, assert_within};
@@ -30,7 +30,7 @@ fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, step: u64) {
         scale: SCALE,
         micro_batches: 1,
     };
-    optimizer.update(parameter, by).unwrap();
+    Together::now(|together| optimizer.update(parameter, by, together)).unwrap();
     for part in [Part::Value, Part::Gradient, Part::State] {
         parameter.fetch(part).unwrap();
     }
@@ -200,7 +200,7 @@ fn squares_of_the_gradient_are_summed() {
         let mut parameter = Parameter::new("p", &[count], Init::Zeros, 1);
         parameter.grad.copy_from_slice(&draw(Kind::Wide, "grad", count));
         parameter.move_to(place()).unwrap();
-        parameter.start_grad_squares().unwrap();
+        Together::now(|together| parameter.start_grad_squares(together)).unwrap();
         parameter.fetch(Part::Gradient).unwrap();
         // In parts, so that this sum itself is exact enough.
         let part = |part: &[f32]| -> f64 { part.iter().map(|&number| f64::from(number).powi(2)).sum() };

@@ -216,7 +216,33 @@ fn a_copy_between_devices_that_does_not_wait() {
 const COPY: &str = r#"
 extern "C" __global__ void copied(float *y, const float *x) { y[threadIdx.x] = x[threadIdx.x]; }
 extern "C" __global__ void beyond(float *x) { x[5] = 1.0f; }
+struct Both { float *y; const float *x; };
+extern "C" __global__ void copied_by_both(const __grid_constant__ Both both) {
+    both.y[threadIdx.x] = both.x[threadIdx.x];
+}
 "#;
+
+#[test]
+fn an_address_inside_an_argument() {
+    let Some(machine) = Machine::alone() else { return };
+    let copied = kernel(COPY, "copied_by_both");
+    for order in ORDERS {
+        machine.order(order);
+        for right in [false, true] {
+            let (first, second) = two();
+            let (x, y) = (allocate(4, first), allocate(4, second));
+            fill(x, 4, first);
+            if right {
+                edge(first, second, (&machine, 0));
+            }
+            let _ = launch(copied, 4, second, &mut [y, x]);
+            match right {
+                true => machine.assert_silent(),
+                false => machine.assert_complains(&["race", "`copied_by_both`", "`cuMemsetD8Async`"]),
+            }
+        }
+    }
+}
 
 #[test]
 fn kernels_read_what_they_may_not_write_and_may_write_the_rest() {

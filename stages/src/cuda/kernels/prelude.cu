@@ -192,6 +192,28 @@ inline unsigned warp() { return threadIdx.x / 32; }
 inline u64 global_thread() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 inline u64 global_threads() { return (u64)gridDim.x * blockDim.x; }
 
+// ---- Launches for many parameters ----
+
+// The most entries of a launch. It is the same in src/cuda/together.rs. The arguments of a kernel may have 4096
+// bytes.
+const unsigned MOST = 64;
+
+// What each entry of a launch works on. Its blocks end before block `ends` of the grid, and begin where those
+// of the entry before end.
+template <class Entry> struct Together {
+    Entry entries[MOST];
+    unsigned ends[MOST];
+};
+
+// The entry that this block works on. `block`: which of the entry's blocks it is.
+template <class Entry> const Entry& entry_of(const Together<Entry>& together, unsigned& block) {
+    unsigned index = 0;
+    for (unsigned step = MOST / 2; step > 0; step /= 2)
+        if (blockIdx.x >= together.ends[index + step - 1]) index += step;
+    block = blockIdx.x - (index > 0 ? together.ends[index - 1] : 0);
+    return together.entries[index];
+}
+
 // ---- Reductions; every thread gets the result ----
 
 const unsigned ALL_LANES = 0xffffffffu;

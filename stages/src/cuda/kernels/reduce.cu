@@ -55,20 +55,27 @@ void column_sums(float* partials, const T* in, u64 rows, unsigned columns, unsig
 F32_AND_BF16(MAKE)
 #undef MAKE
 
-// out[gridDim.x] = the sums of the squares of numbers[count], for `piece` consecutive ones each. A block of
-// whole warps for each piece. `out` may be memory of the host.
+// The sums of the squares of numbers[count], for `piece` consecutive ones each, of many parameters in a
+// launch. A block of whole warps for each piece. `out` may be memory of the host.
+struct Squared {
+    double* out;
+    const float* numbers;
+    u64 count;
+};
 extern "C" __global__ void __launch_bounds__(512)
-    sum_squares(double* out, const float* numbers, u64 count, u64 piece) {
-    u64 end = (blockIdx.x + 1) * piece < count ? (blockIdx.x + 1) * piece : count;
+    sum_squares(const __grid_constant__ Together<Squared> together, u64 piece) {
+    unsigned block;
+    const Squared& of = entry_of(together, block);
+    u64 end = (block + 1) * piece < of.count ? (block + 1) * piece : of.count;
     double sum = 0.0;
-    for (u64 first = blockIdx.x * piece + 8 * threadIdx.x; first < end; first += 8 * blockDim.x) {
+    for (u64 first = block * piece + 8 * threadIdx.x; first < end; first += 8 * blockDim.x) {
         unsigned some = some_of_8(first, end);
         float x[8];
-        load_some(numbers + first, some, some == 8 && is_aligned(numbers), x);
+        load_some(of.numbers + first, some, some == 8 && is_aligned(of.numbers), x);
         for (int i = 0; i < 8; ++i) sum = fma((double)x[i], (double)x[i], sum);
     }
     sum = block_sum(sum);
-    if (threadIdx.x == 0) out[blockIdx.x] = sum;
+    if (threadIdx.x == 0) of.out[block] = sum;
 }
 
 // out[gridDim.x] = the sums of in[rows, gridDim.x] over rows. One block of whole warps per column. `out` may

@@ -158,12 +158,16 @@ static CUresult check(Function *function, PwDim grid, PwDim block, unsigned shar
     return SUCCESS;
 }
 
-/// A kernel's pointers, and whether it may write there.
+/// A kernel's pointers, and whether it may write there. A word of a class may be a pointer, to anything.
 static std::vector<std::pair<CUdeviceptr, bool>> pointers_of(const PwKernel *kernel, void **params) {
     std::vector<std::pair<CUdeviceptr, bool>> pointers;
-    for (unsigned long i = 0; i < kernel->argument_count; i++)
-        if (kernel->arguments[i] != PW_NO_POINTER)
-            pointers.push_back({*(CUdeviceptr *)params[i], kernel->arguments[i] == PW_WRITES});
+    for (unsigned long i = 0; i < kernel->argument_count; i++) {
+        const PwArgument &argument = kernel->arguments[i];
+        auto *words = (const CUdeviceptr *)params[i];
+        if (argument.use != PW_NO_POINTER) pointers.push_back({*words, argument.use == PW_WRITES});
+        for (size_t word = 0; word < argument.class_bytes / sizeof *words; word++)
+            if (allocation_of(words[word])) pointers.push_back({words[word], true});
+    }
     return pointers;
 }
 

@@ -25,7 +25,14 @@ struct PwRuntime {
 };
 
 /// What a kernel does with a pointer that it gets.
-enum PwArgument : unsigned char { PW_NO_POINTER = 0, PW_READS = 1, PW_WRITES = 2 };
+enum PwUse : unsigned char { PW_NO_POINTER = 0, PW_READS = 1, PW_WRITES = 2 };
+
+/// What a kernel does with an argument, if that is a pointer. If it is a class, it may hold pointers, and has
+/// so many bytes.
+struct PwArgument {
+    PwUse use;
+    unsigned long class_bytes;
+};
 
 /// Marks of memory that a kernel has used: a byte for two bytes, and one for 4096 bytes.
 struct PwWatch {

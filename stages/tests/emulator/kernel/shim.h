@@ -16,6 +16,7 @@
 #define __device__
 #define __host__
 #define __constant__
+#define __grid_constant__
 #define __forceinline__ inline
 #define __noinline__ __attribute__((noinline))
 #define __align__(bytes) alignas(bytes)
@@ -181,10 +182,12 @@ template <class... A> struct PwArguments<void (*)(A...)> {
     }
     static void capture(void **params, void *into) { copy(params, into, std::index_sequence_for<A...>()); }
     template <class T> static constexpr PwArgument use() {
-        if (!std::is_pointer_v<T>) return PW_NO_POINTER;
-        return std::is_const_v<std::remove_pointer_t<T>> ? PW_READS : PW_WRITES;
+        if (std::is_class_v<T>) return {PW_NO_POINTER, sizeof(T)};
+        if (!std::is_pointer_v<T>) return {PW_NO_POINTER, 0};
+        return {std::is_const_v<std::remove_pointer_t<T>> ? PW_READS : PW_WRITES, 0};
     }
-    static constexpr PwArgument uses[] = {use<std::remove_cv_t<A>>()..., PW_NO_POINTER};
+    static constexpr unsigned long count = sizeof...(A);
+    static constexpr PwArgument uses[] = {use<std::remove_cv_t<A>>()..., {PW_NO_POINTER, 0}};
 };
 template <auto KERNEL> static void pw_call(void *captured) {
     std::apply(KERNEL, *(typename PwArguments<decltype(KERNEL)>::Tuple *)captured);
@@ -192,7 +195,7 @@ template <auto KERNEL> static void pw_call(void *captured) {
 #define PW_KERNEL(name, most)                                                                        \
     { #name, most, sizeof(PwArguments<decltype(&name)>::Tuple),                                      \
       PwArguments<decltype(&name)>::capture, pw_call<&name>, PwArguments<decltype(&name)>::uses,       \
-      sizeof PwArguments<decltype(&name)>::uses - 1 }
+      PwArguments<decltype(&name)>::count }
 #define PW_KERNELS(...)                                                                              \
     static const PwKernel pw_kernels[] = {__VA_ARGS__};                                              \
     extern "C" __attribute__((visibility("default"))) const PwModule pw_module = {                   \

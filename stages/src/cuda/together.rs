@@ -1,0 +1,133 @@
+//! One launch for the arrays of many parameters.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::launch::Arg;
+use super::{Gpu, Grid, Memory, Pinned};
+use crate::error::Result;
+
+/// The most parameters of a launch. `MOST` in kernels/prelude.cu is the same.
+const MOST: usize = 64;
+
+/// Launches that wait for more parameters.
+#[derive(Debug, Default)]
+pub(crate) struct Together(Vec<Launch>);
+
+/// A launch of one kernel.
+#[derive(Debug)]
+struct Launch {
+    gpu: u32,
+    kernel: &'static str,
+    /// The threads of a block.
+    threads: u32,
+    /// The arguments after the parameters.
+    args: SmallVec<[Arg; 8]>,
+    entries: Vec<u64>,
+    /// By parameter: the block after its last one.
+    ends: Vec<u32>,
+    /// The memory of the parameters, until the launch.
+    kept: Vec<Kept>,
+}
+
+/// Memory that a launch uses.
+#[derive(Debug)]
+pub(crate) enum Kept {
+    Device { _memory: Memory },
+    Host { _memory: Arc<Pinned> },
+}
+
+impl From<&Memory> for Kept {
+    fn from(memory: &Memory) -> Self {
+        Self::Device {
+            _memory: memory.clone(),
+        }
+    }
+}
+
+impl From<&Arc<Pinned>> for Kept {
+    fn from(memory: &Arc<Pinned>) -> Self {
+        Self::Host {
+            _memory: Arc::clone(memory),
+        }
+    }
+}
+
+/// What a kernel does for one parameter.
+#[derive(Debug)]
+pub(crate) struct Entry<'a> {
+    /// The words of the kernel's entry.
+    pub(crate) words: &'a [u64],
+    /// How many blocks do it.
+    pub(crate) blocks: usize,
+    /// The memory that the words point at.
+    pub(crate) memory: SmallVec<[Kept; 5]>,
+}
+
+impl Together {
+    /// Adds an entry to the launch of this kernel with these arguments, which waits until it is full.
+    ///
+    /// # Errors
+    /// When the driver reports an error, of a launch or of earlier work.
+    pub(crate) fn add(
+        &mut self,
+        gpu: &Gpu,
+        (kernel, threads): (&'static str, u32),
+        args: &[Arg],
+        entry: Entry<'_>,
+    ) -> Result<()> {
+        if entry.blocks == 0 {
+            return Ok(());
+        }
+        let fits = |launch: &Launch| {
+            let which = (launch.gpu, launch.kernel, launch.threads);
+            which == (gpu.index(), kernel, threads) && launch.args[..] == *args
+        };
+        let place = self.0.iter().position(fits).unwrap_or_else(|| {
+            self.0.push(Launch {
+                gpu: gpu.index(),
+                kernel,
+                threads,
+                args: args.into(),
+                entries: Vec::new(),
+                ends: Vec::new(),
+                kept: Vec::new(),
+            });
+            self.0.len() - 1
+        });
+        let launch = &mut self.0[place];
+        let begin = launch.ends.last().copied().unwrap_or(0);
+        launch.ends.push(begin + entry.blocks as u32);
+        launch.entries.extend_from_slice(entry.words);
+        launch.kept.extend(entry.memory);
+        match launch.ends.len() {
+            MOST => self.0.swap_remove(place).launch(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Launches all that waits.
+    ///
+    /// # Errors
+    /// When the driver reports an error, of a launch or of earlier work.
+    pub(crate) fn launch(&mut self) -> Result<()> {
+        self.0.drain(..).try_for_each(Launch::launch)
+    }
+}
+
+impl Launch {
+    fn launch(mut self) -> Result<()> {
+        let parameters = self.ends.len();
+        let blocks = self.ends.last().map_or(0, |end| *end as usize);
+        // As `Together` in kernels/prelude.cu.
+        let words = self.entries.len() / parameters;
+        self.entries.resize(words * MOST, 0);
+        self.ends.resize(MOST, u32::MAX);
+        let ends = self.ends.as_chunks().0.iter();
+        let words = ends.map(|&[low, high]| u64::from(low) | u64::from(high) << 32);
+        self.entries.extend(words);
+        let grid = Grid::row(blocks, self.threads);
+        Gpu::of(self.gpu)?.launch_with(self.kernel, grid, &self.entries, &self.args)
+    }
+}

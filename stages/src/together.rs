@@ -1,0 +1,46 @@
+//! Work on the parameters of a GPU that is launched together.
+
+use crate::cuda;
+use crate::error::Result;
+use crate::parameter::Parameter;
+use crate::stage::Stage;
+
+/// Work on several parameters of a GPU that waits, so that a launch does it for many of them. A model has
+/// many small parameters, and a launch for each would take longer than their work.
+///
+/// It holds one piece of work for a parameter at most: pieces that wait are done in any order. What is never
+/// [launched](Together::launch) is never done. On the CPU nothing waits.
+#[derive(Debug, Default)]
+pub struct Together(pub(crate) cuda::Together);
+
+impl Together {
+    /// Does something, and launches what it leaves waiting.
+    ///
+    /// # Errors
+    /// That of `act`; or when the GPU reports an error, of this call or of earlier work.
+    pub fn now(act: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let mut together = Self::default();
+        act(&mut together)?;
+        together.launch()
+    }
+
+    /// Launches all that waits.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn launch(&mut self) -> Result<()> {
+        self.0.launch()
+    }
+}
+
+/// Does something with each parameter of a stage, in the order of [`Stage::visit_parameters`], and launches
+/// together what it leaves waiting.
+///
+/// # Errors
+/// The first error of `act`; or when the GPU reports an error, of this call or of earlier work.
+pub fn together<S: Stage + ?Sized>(
+    stage: &mut S,
+    mut act: impl FnMut(&mut Parameter, &mut Together) -> Result<()>,
+) -> Result<()> {
+    Together::now(|together| stage.try_visit_parameters(&mut |parameter| act(parameter, together)))
+}
