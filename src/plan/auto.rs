@@ -279,14 +279,14 @@ fn placements(wanted: &Wanted<'_>) -> Result<Vec<Placement>> {
     Ok(placements)
 }
 
-/// The sort key of a schedule: smaller is better, and the first number counts most. Times are rounded, so
-/// that rounding errors do not decide.
+/// The sort key of a schedule: smaller is better, and the first number counts most. Of equally short ones the
+/// smallest in memory is best. Times are rounded, so that rounding errors do not decide.
 fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
     let work: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
     let [makespan, span] = [simulation.makespan, simulation.span].map(|time| (1e9 * time / work).round());
     match goal {
-        Goal::Makespan => (makespan, span, simulation.peak_memory()),
-        Goal::Span => (span, makespan, simulation.peak_memory()),
+        Goal::Makespan => (makespan, simulation.peak_memory(), span),
+        Goal::Span => (span, simulation.peak_memory(), makespan),
     }
 }
 
