@@ -232,8 +232,8 @@ impl Communicator {
         Ok(Tensor::in_memory(memory, dtype, dims))
     }
 
-    /// Marks memory whose transfers are queued on this stream. Without a mark nobody would wait for a transfer
-    /// before its memory is used again. So if marking fails, the transfers end here.
+    /// Marks memory whose transfers are queued on this stream. Without a mark nobody would wait for a
+    /// transfer before its memory is used again. So if marking fails, the transfers end here.
     fn mark(&self, stream: &Stream, memory: &[&Memory], mark: impl Fn(&Memory) -> Result<()>) -> Result<()> {
         let marked = memory.iter().try_for_each(|memory| mark(memory));
         if marked.is_err() && !self.end_on(stream) {
