@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# What has to hold on a GPU, and how fast it is there, in one command of under 9 minutes. Ends with a table, and with 1 when a part failed.
+# What has to hold on a GPU, and how fast it is there, in one command of under 9 minutes. Ends with a table, and with 1 when a part failed or
+# no time was left for one.
 #
 #   scripts/gpu_check.sh                   build (which is not of the 9 minutes), then check
 #   scripts/gpu_check.sh --build DIR       build only, into DIR: for a GPU's machine that has no cargo
 #   scripts/gpu_check.sh --binaries DIR    check with what --build made
+#   scripts/gpu_check.sh ... --from PART   go on with what another call had no time for: its last line says where
 #   scripts/gpu_check.sh --compile-only    what a machine without a GPU can show: NVRTC compiles the kernels, the emulator runs the tests
 #
 # The most valuable comes first: what was guessed of speed, beside what is measured. Then tests, and what takes long. All that was guessed is
 # printed once more at the end, as a table. With `--only tests`, `--only bench` or `--only sanitize` that part has the 9 minutes to itself.
-# CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is that of $PYTHON (python3).
+# LIMIT=SECONDS takes the place of the 9 minutes. CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is
+# that of $PYTHON (python3).
 # Functions are called by name; folders are named by hashes.
 # shellcheck disable=SC2012,SC2317,SC2329
 set -uo pipefail
 
 PYTHON=${PYTHON:-python3}
-LIMIT=520
+LIMIT=${LIMIT:-520}
 # Package and test of all that uses a GPU.
 TESTS=(
   pipewright-stages/cuda_kernels
@@ -42,32 +45,36 @@ EMULATOR_TESTS=(
 )
 
 usage() {
-  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
-mode=check bin='' only=''
+mode=check bin='' only='' from='' again=$0
 while [ $# -gt 0 ]; do
   case $1 in
-    --compile-only) mode=compile ;;
+    --compile-only) mode=compile again+=' --compile-only' ;;
     --build | --binaries)
       [ $# -gt 1 ] || usage
-      mode=${1#--} bin=$(realpath -m "$2")
+      mode=${1#--} bin=$(realpath -m "$2") again+=" $1 $(printf %q "$2")"
       shift ;;
     --only)
-      case ${2:-} in tests | bench | sanitize) only=$2 ;; *) usage ;; esac
+      case ${2:-} in tests | bench | sanitize) only=$2 again+=" --only $2" ;; *) usage ;; esac
+      shift ;;
+    --from)
+      [ $# -gt 1 ] || usage
+      from=$2
       shift ;;
     *) usage ;;
   esac
   shift
 done
-case $mode in build | compile) [ -z "$only" ] || usage ;; esac
+case $mode in build) [ -z "$only$from" ] || usage ;; compile) [ -z "$only" ] || usage ;; esac
 cd "$(dirname "$0")/.." || exit 2
 target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
 bin=$(realpath -m "${bin:-$target/gpu_check_$mode}")
 
 scratch=$(mktemp -d)
-log=$scratch/log guesses=$scratch/guesses rows=() failed=0 group=''
+log=$scratch/log guesses=$scratch/guesses rows=() failed=0 group='' running='' rest=''
 export bin mode scratch guesses PYTHON
 
 # What is found must not hang on how this was started.
@@ -84,6 +91,14 @@ finish() {
   fi
   printf '\n%-46s %-8s %5s  %s\n' part result s reason
   printf '%s\n' "${rows[@]}"
+  if [ -n "$from" ]; then
+    printf "\nno part is called '%s'\n" "$from" >&2
+    failed=1
+  fi
+  if [ -n "$rest" ]; then
+    printf "\nNot all was done. To go on: %s --from '%s'\n" "$again" "$rest"
+    failed=1
+  fi
   exit "$failed"
 }
 
@@ -93,20 +108,29 @@ stop_group() {
 }
 
 trap 'stop_group; rm -rf "$scratch"' EXIT
-trap 'failed=1; row "stopped by a signal" FAILED - ""; finish' INT TERM
+trap 'failed=1 rest=${rest:-$running}; row "stopped by a signal" FAILED - ""; finish' INT TERM
+
+# left_out NAME SECONDS: a row for a part that did not have all its time. The first of them is where to go on.
+left_out() {
+  row "$1" 'left out' "$2" 'no time was left'
+  rest=${rest:-$1}
+}
 
 # part NAME SECONDS COMMAND...: the command under a limit, and a row of the table. A line with `skipped:` says why there was nothing to do.
 part() {
   local name=$1 started=$SECONDS code why result=FAILED
-  local -x limit=$2
+  local -x limit=$2 seconds=$2
   shift 2
+  : >"$log"
+  if [ "$name" = "$from" ]; then from=; fi
+  if [ -n "$from" ]; then return; fi
   if [ "$mode" != compile ] && [ $((LIMIT - SECONDS)) -lt "$limit" ]; then limit=$((LIMIT - SECONDS)); fi
   if [ "$limit" -lt 5 ]; then
-    row "$name" skipped - 'no time was left'
+    left_out "$name" -
     return
   fi
+  running=$name
   printf '\n== %s (%d s so far)\n' "$name" "$SECONDS"
-  : >"$log"
   rm -f "$scratch"/said.*
   # A shell of its own: COMMAND may be one of the functions exported below. And a process group, of which nothing outlives the part.
   timeout -k 10 "$limit" bash -c '"$@"' part "$@" >"$log" 2>&1 &
@@ -120,7 +144,12 @@ part() {
   case $code in
     0)
       if grep -q '^test result: ok\. 0 passed' "$log"; then why='no test ran'; elif [ -n "$why" ]; then result=skipped; else result=ok; fi ;;
-    124 | 137) why="did not end in $limit s" ;;
+    124 | 137)
+      if [ "$limit" -lt "$seconds" ]; then
+        left_out "$name" $((SECONDS - started))
+        return
+      fi
+      why="did not end in $limit s" ;;
     *) why=$(grep -E 'panicked at|^error|FAILED|: error|^=+ *(Error|Invalid|Race)' "$log" | head -1)
       why=${why:-$(tail -1 "$log")} ;;
   esac
@@ -262,6 +291,7 @@ sanitize() {
   code=$?
   [ "$code" -eq 124 ] || return "$code"
   if grep -Eq "$found" "$scratch/log"; then return 9; fi
+  if [ "$limit" -lt "$seconds" ]; then return 124; fi
   echo "skipped: not through in $((limit - 5)) s, nothing found until then"
 }
 

@@ -10,7 +10,7 @@ use pipewright::compose::{self, RanksHere};
 use pipewright::config::Config;
 use pipewright::id::Rank;
 use pipewright::mesh::Map;
-use pipewright::plan::{RankMemory, Restarts, StageMemory, kept_for_restarts};
+use pipewright::plan::{KeptForRestarts, RankMemory, Restarts, StageMemory, kept_for_restarts};
 use pipewright::profile::MemoryLimit;
 use pipewright::schedule::Schedule;
 use pipewright::stages::Device;
@@ -212,15 +212,56 @@ fn what_is_kept_for_restarts_is_snapshots_and_what_was_received_since() {
             from_replicas: 0.0,
             replaces,
         };
-        kept_for_restarts(&schedule, &stages, restarts)
+        let kept = kept_for_restarts(&schedule, &stages, restarts);
+        let parts = |kept: KeptForRestarts| (kept.snapshots, kept.received);
+        kept.into_iter().map(parts).collect::<Vec<_>>()
     };
-    assert_eq!(kept(2, false), [100.0 + 80.0, 300.0 + 80.0]);
-    assert_eq!(kept(10, false), [100.0 + 140.0, 300.0 + 340.0]);
+    assert_eq!(kept(2, false), [(100.0, 80.0), (300.0, 80.0)]);
+    assert_eq!(kept(10, false), [(100.0, 140.0), (300.0, 340.0)]);
     // Two of each process's own, and two of another one. A restart begins with the newest of its own.
     let four = [2.0 * (100.0 + 300.0), 2.0 * (300.0 + 300.0)];
-    assert_eq!(kept(2, true), four.map(|four| four + 80.0));
+    assert_eq!(kept(2, true), four.map(|four| (four, 80.0)));
     // One that is made earlier is a further one.
-    assert_eq!(kept(10, true), [four[0] + 240.0, four[1] + 640.0]);
+    assert_eq!(
+        kept(10, true),
+        [(four[0] + 100.0, 140.0), (four[1] + 300.0, 340.0)]
+    );
+}
+
+#[test]
+fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
+    let planned = |devices: &str, restarts: u32| {
+        let pipeline = format!("[pipeline]\nstages = 1\nmicro_batches = 2\ndevices = '{devices}'\n");
+        let text = format!("{pipeline}[train]\nrestarts = {restarts}\n");
+        let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
+        let plan = compose::plan(&config).unwrap();
+        let memory = compose::memory(&config, &plan).unwrap();
+        (config, memory)
+    };
+    let [(_, without), (config, with)] = [0, 3].map(|restarts| planned("cuda:0", restarts));
+    let [(_, cpu_without), (_, cpu)] = [0, 3].map(|restarts| planned("cpu", restarts));
+    // One rank receives nothing.
+    assert_eq!(with[0].total(), without[0].total());
+    assert_eq!(with[0].snapshots, with[0].weights + with[0].optimizer);
+    assert_eq!(
+        (cpu[0].snapshots, cpu[0].total() - cpu_without[0].total()),
+        (0.0, with[0].snapshots)
+    );
+    let snapshots = with[0].snapshots.ceil() as u64;
+    let check = |on_gpu, on_host: u64| {
+        let limits = [(Device::Cuda(0), on_gpu), (Device::Cpu, on_host)].map(|(device, free)| {
+            let all = limit(0, true);
+            (device, MemoryLimit { free, ..all })
+        });
+        compose::check_memory(&config, &with, &RanksHere::all(1, 1), &limits)
+    };
+    let on_gpu = with[0].total().ceil() as u64;
+    check(on_gpu, snapshots).expect("there is room");
+    check(on_gpu - 1, snapshots).expect_err("the GPU's memory is too small");
+    let said = check(on_gpu, snapshots - 1)
+        .expect_err("the host's memory is too small")
+        .to_string();
+    assert!(said.contains("train.restarts: training needs about"), "{said}");
 }
 
 #[test]

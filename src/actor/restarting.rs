@@ -58,7 +58,8 @@ impl Restarting {
     }
 
     /// The rank has the weights of this snapshot, which the processes keep too.
-    pub(super) fn begin_with(&mut self, snapshot: Arc<Vec<u8>>) {
+    pub(super) fn begin_with<S: Stage>(&mut self, worker: &mut Worker<S>, snapshot: Arc<Vec<u8>>) {
+        self.begin_anew(worker);
         self.snapshot = Some(snapshot);
         self.is_shared = true;
     }

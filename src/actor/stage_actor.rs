@@ -77,8 +77,10 @@ impl<S: Stage> StageActor<S> {
 
     /// Takes the weights and optimizer state of such a snapshot.
     pub(super) fn take_back(&mut self, snapshot: Arc<Vec<u8>>) -> Result<()> {
-        self.renew(|worker| worker.restore(&snapshot))?;
-        self.restarting.begin_with(snapshot);
+        self.must(|worker| worker.restore(&snapshot))?;
+        if let Some(worker) = &mut self.worker {
+            self.restarting.begin_with(worker, snapshot);
+        }
         Ok(())
     }
 

@@ -15,9 +15,9 @@ pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
         "all",
         "on the host",
     ];
-    // Only where something is offloaded there is a last column.
-    let offloads = ranks.iter().any(|held| held.offloaded > 0.0);
-    let columns = titles.len() - usize::from(!offloads);
+    // Only where ranks on GPUs have something on the host there is a last column.
+    let some = ranks.iter().any(|held| held.on_host() > 0.0);
+    let columns = titles.len() - usize::from(!some);
     let mut text = line("memory", &titles.map(str::to_owned)[..columns]);
     for (rank, held) in ranks.iter().enumerate() {
         let parts = [
@@ -28,7 +28,7 @@ pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
             held.activations,
             held.buffers,
             held.total(),
-            held.offloaded,
+            held.on_host(),
         ];
         text += &line(&format!("rank {rank}"), &parts.map(in_words)[..columns]);
     }

@@ -136,12 +136,17 @@ pub fn check_memory(
             copies: distinct.into_iter().map(|&rank| ranks[rank].copies).sum(),
             ..sum(of_device.iter().map(|&rank| &ranks[rank]))
         };
-        let offloaded = match device {
-            Device::Cpu => sharers.iter().map(|rank| ranks[rank.index()].offloaded).sum(),
+        // The host's memory has a part of what ranks on GPUs need.
+        let on_host = |part: fn(&RankMemory) -> f64| match device {
+            Device::Cpu => sharers.iter().map(|rank| part(&ranks[rank.index()])).sum(),
             Device::Cuda(_) => 0.0,
         };
-        let needed = RankMemory { offloaded, ..needed };
-        if needed.total() + offloaded > limit.free as f64 {
+        let needed = RankMemory {
+            offloaded: on_host(|rank| rank.offloaded),
+            snapshots: on_host(|rank| rank.snapshots),
+            ..needed
+        };
+        if needed.total() + needed.on_host() > limit.free as f64 {
             return Err(too_much(config, needed, processes, limit));
         }
     }
@@ -181,18 +186,23 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
         activations: sum.activations + rank.activations,
         buffers: sum.buffers + rank.buffers,
         offloaded: sum.offloaded + rank.offloaded,
+        snapshots: sum.snapshots + rank.snapshots,
     })
 }
 
 fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &MemoryLimit) -> Error {
-    let of_batch = needed.activations + needed.buffers + needed.offloaded;
+    let of_batch = needed.activations + needed.buffers + needed.on_host();
     let of_model = needed.weights + needed.gradients + needed.optimizer;
-    let all = needed.total() + needed.offloaded;
+    let all = needed.total() + needed.on_host();
     let fits_without = |part: f64| part > 0.0 && all - part <= limit.free as f64;
     let (key, advice) = match (of_batch > of_model, config.max_staleness()) {
         _ if fits_without(needed.offloaded) => (
             "pipeline.offload",
             "lower it, or remove it: then activations stay on the GPUs",
+        ),
+        _ if fits_without(needed.snapshots) => (
+            "train.restarts",
+            "set it to 0: then nothing is kept from which a rank could be built again",
         ),
         _ if fits_without(needed.copies) => (
             "checkpoint.beside",

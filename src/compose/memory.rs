@@ -41,11 +41,15 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
             from_replicas: from_replicas(plan),
             replaces: fabric.is_ok_and(|(fabric, _)| matches!(fabric, Fabric::Sockets(_))),
         };
+        let places = places(config, schedule.ranks())?;
         let kept = kept_for_restarts(schedule, &stages, restarts);
-        ranks
-            .iter_mut()
-            .zip(kept)
-            .for_each(|(rank, kept)| rank.buffers += kept);
+        for ((rank, kept), place) in ranks.iter_mut().zip(kept).zip(places) {
+            rank.buffers += kept.received;
+            match place.device {
+                Device::Cpu => rank.buffers += kept.snapshots,
+                Device::Cuda(_) => rank.snapshots += kept.snapshots,
+            }
+        }
     }
     Ok(ranks)
 }

@@ -90,12 +90,21 @@ pub struct RankMemory {
     /// What of the activations is on the host, if the rank is on a GPU.
     #[serde(default)]
     pub offloaded: f64,
+    /// Snapshots for restarts, if the rank is on a GPU: they are on the host. Those of a rank on the CPU are
+    /// among its buffers.
+    #[serde(default)]
+    pub snapshots: f64,
 }
 
 impl RankMemory {
     /// The sum of all parts that are on the rank's device.
     pub fn total(&self) -> f64 {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.buffers
+    }
+
+    /// What the rank has on the host, if it is on a GPU.
+    pub fn on_host(&self) -> f64 {
+        self.offloaded + self.snapshots
     }
 }
 

@@ -49,6 +49,6 @@ pub use period::period;
 pub use prediction::{Exposed, Prediction};
 pub use reduction::Reduction;
 pub use replicas::Replicas;
-pub use restarts::{Restarts, kept_for_restarts};
+pub use restarts::{KeptForRestarts, Restarts, kept_for_restarts};
 pub use simulate::{RankSimulation, Simulation, Wait, simulate};
 pub use together::simulate_replicas;

@@ -18,10 +18,22 @@ pub struct Restarts {
     pub replaces: bool,
 }
 
-/// The most bytes that each rank keeps: snapshots, and what it has received since its last one. A process is
-/// expected to take the snapshots of another one within `every` steps. Frozen weights are in no snapshot: it
-/// is expected that a rank that is built again has the same ones.
-pub fn kept_for_restarts(schedule: &Schedule, stages: &[StageMemory], restarts: Restarts) -> Vec<f64> {
+/// The most that a rank keeps for restarts. In bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KeptForRestarts {
+    /// Snapshots. They are on the host, also those of a rank on a GPU.
+    pub snapshots: f64,
+    /// What it has received since its last snapshot.
+    pub received: f64,
+}
+
+/// What each rank keeps. A process is expected to take the snapshots of another one within `every` steps.
+/// Frozen weights are in no snapshot: it is expected that a rank that is built again has the same ones.
+pub fn kept_for_restarts(
+    schedule: &Schedule,
+    stages: &[StageMemory],
+    restarts: Restarts,
+) -> Vec<KeptForRestarts> {
     let Restarts {
         every,
         from_replicas,
@@ -44,14 +56,15 @@ pub fn kept_for_restarts(schedule: &Schedule, stages: &[StageMemory], restarts: 
     let largest = snapshots.iter().copied().fold(0.0, f64::max);
     let kept = |(snapshot, received): (f64, f64)| {
         let is_early = f64::from(every) * received >= snapshot + received;
-        let received = (f64::from(every) * received).min(snapshot + received);
-        received
-            + match (replaces, is_early) {
+        KeptForRestarts {
+            snapshots: match (replaces, is_early) {
                 (false, _) => snapshot,
                 // The newest of the process is the rank's own.
                 (true, false) => 2.0 * (snapshot + largest),
                 (true, true) => 2.0 * (snapshot + largest) + snapshot,
-            }
+            },
+            received: (f64::from(every) * received).min(snapshot + received),
+        }
     };
     snapshots.into_iter().zip(received).map(kept).collect()
 }

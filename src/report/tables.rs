@@ -97,7 +97,7 @@ pub(super) fn settings(runs: &[Record]) -> Option<Markup> {
 /// The memory that each rank was estimated to need.
 pub(super) fn planned_memory(run: &Record) -> Option<Markup> {
     let ranks = &run.about.memory;
-    let parts: [(&str, Bytes); 7] = [
+    let parts: [(&str, Bytes); 8] = [
         ("weights", |rank| rank.weights),
         ("gradients", |rank| rank.gradients),
         ("optimizer", |rank| rank.optimizer),
@@ -105,7 +105,11 @@ pub(super) fn planned_memory(run: &Record) -> Option<Markup> {
         ("activations", |rank| rank.activations),
         ("buffers", |rank| rank.buffers),
         ("all", RankMemory::total),
+        ("on the host", RankMemory::on_host),
     ];
+    // Only where ranks on GPUs have something on the host there is a last column.
+    let some = ranks.iter().any(|rank| rank.on_host() > 0.0);
+    let parts = &parts[..parts.len() - usize::from(!some)];
     (!ranks.is_empty()).then(|| {
         html! {
             details { summary { "Planned memory of " (run.name) }

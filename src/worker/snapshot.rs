@@ -90,23 +90,39 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Sets weights and optimizer states to those of a snapshot of this rank.
+    /// Sets weights and optimizer states to those of a snapshot of this rank. Frozen weights that the
+    /// snapshot has go with each later one too.
     ///
     /// # Errors
     /// [`RestartError::BuiltOtherwise`] if the builders have built other parameters or other frozen weights,
     /// or the snapshot is damaged; and whatever a GPU reports.
     pub(crate) fn restore(&mut self, mut snapshot: &[u8]) -> Result<()> {
+        let mut sums = self.as_built.iter_mut();
         for chunk in &mut self.chunks {
             let stage = chunk.id;
             for parameter in chunk.stage.parameters() {
-                if !restore(&mut snapshot, parameter, &*self.optimizer)? {
+                let Some(restored) = restore(&mut snapshot, parameter, &*self.optimizer)? else {
                     let parameter = parameter.name().to_owned();
                     return Err(RestartError::BuiltOtherwise { stage, parameter }.into());
+                };
+                if let Some(as_built) = sums.next()
+                    && restored == Restored::Numbers
+                {
+                    *as_built = None;
                 }
             }
         }
         Ok(())
     }
+}
+
+/// What a snapshot had of a parameter.
+#[derive(PartialEq)]
+enum Restored {
+    /// All its numbers.
+    Numbers,
+    /// The checksum of its weights, which are as they were built.
+    AsBuilt,
 }
 
 /// The checksum of a parameter's weights.
@@ -138,15 +154,19 @@ fn write(rest: &mut &mut [u8], bytes: &[u8]) {
     *rest = after;
 }
 
-/// Sets a parameter to what comes next in a snapshot. Returns whether that can be of this parameter.
-fn restore(snapshot: &mut &[u8], parameter: &mut Parameter, optimizer: &dyn Optimizer) -> Result<bool> {
+/// Sets a parameter to what comes next in a snapshot. Returns what that was, if it can be of this parameter.
+fn restore(
+    snapshot: &mut &[u8],
+    parameter: &mut Parameter,
+    optimizer: &dyn Optimizer,
+) -> Result<Option<Restored>> {
     let count = number(snapshot);
     let tensors = match count {
-        None => return Ok(false),
+        None => return Ok(None),
         Some(0) => {
             let as_built = snapshot.split_off(..size_of::<Checksum>());
-            let is_frozen = parameter.is_frozen();
-            return Ok(is_frozen && as_built == Some(&sum(parameter)?.bytes()[..]));
+            let is_equal = parameter.is_frozen() && as_built == Some(&sum(parameter)?.bytes()[..]);
+            return Ok(is_equal.then_some(Restored::AsBuilt));
         }
         Some(1) => Vec::new(),
         Some(_) => optimizer.states(parameter.name(), parameter.dims()),
@@ -154,11 +174,11 @@ fn restore(snapshot: &mut &[u8], parameter: &mut Parameter, optimizer: &dyn Opti
     parameter.make_state(&tensors);
     let is_as_many = count == Some(1 + parameter.state.len() as u64);
     if !is_as_many || !read_numbers(snapshot, parameter) {
-        return Ok(false);
+        return Ok(None);
     }
     parameter.store(Part::Value)?;
     parameter.store(Part::State)?;
-    Ok(true)
+    Ok(Some(Restored::Numbers))
 }
 
 /// Reads what [`write_numbers`] has written, if it is of such a parameter.

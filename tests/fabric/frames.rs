@@ -1,11 +1,13 @@
 //! Frames of a process that belongs to the run, but is damaged: they end the run with an error, and never
 //! take more memory than their bytes.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::mem;
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use pipewright::Error;
-use pipewright::fabric::{self, Tag, Transport};
+use pipewright::fabric::{self, FromProcess, OwnLines, Tag, Transport, World};
 use pipewright::id::WorldRank;
 use pipewright::stages::{Tensor, rng};
 
@@ -67,6 +69,50 @@ fn lengths_that_nobody_sends_end_the_connection_and_are_named() {
             format!("process 1 sends what cannot be read: {said}")
         );
     }
+}
+
+/// Lines that bring a process some bytes of process 1 when it waits, and then nothing more.
+#[derive(Default)]
+struct Brings {
+    from: Mutex<Vec<Option<FromProcess>>>,
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl OwnLines for Brings {
+    fn carry(&self, _: u32, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn close(&self, _: u32) {}
+
+    fn open(&self, from: Vec<Option<FromProcess>>) {
+        *self.from.lock().expect("no panic") = from;
+    }
+
+    fn await_bytes(&self) {
+        let bytes = mem::take(&mut *self.bytes.lock().expect("no panic"));
+        assert!(!bytes.is_empty(), "it has all bytes and waits for more");
+        let mut from = self.from.lock().expect("no panic");
+        from[1].as_mut().expect("another process").take(&bytes);
+    }
+
+    fn join_again(&self, _: &[u32]) -> pipewright::Result<World> {
+        Err(Error::Stopped { cause: None })
+    }
+}
+
+#[test]
+fn bytes_that_are_no_frame_are_refused_as_soon_as_they_come_on_lines_of_ones_own() {
+    let lines = Brings::default();
+    *lines.bytes.lock().expect("no panic") = head(77, 0, 0, 0);
+    let world = World::by_lines(0, 2, Arc::new(lines), false);
+    let (mut ends, _peers) = fabric::ends::<Tensor>(world, &mesh(2, 2), 2, ROOM).expect("connected");
+    let mut end = ends.pop().expect("one rank");
+    let error = end.wait(WorldRank(1), Tag(0)).expect_err("refused");
+    assert_eq!(
+        error.to_string(),
+        "process 1 sends what cannot be read: a frame of no known kind"
+    );
 }
 
 #[test]

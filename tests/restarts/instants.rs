@@ -13,13 +13,11 @@ use std::time::Duration;
 use pipewright::Pipeline;
 use pipewright::fabric::{Membership, World};
 use pipewright::run::{Event, Next, Run, Validation};
-use pipewright::stages::Training;
-use pipewright::stages::models::{Gpt, Rules};
 
-use super::common::{Recipe, recipe, recipe_of};
+use super::common::{Recipe, recipe};
 use super::failing::{Failing, Faults, How};
 use super::worlds::{free_address, place};
-use super::{builder, named};
+use super::{builder, named, partly_frozen};
 
 const STEPS: u64 = 8;
 
@@ -57,23 +55,9 @@ impl What {
         if self == Self::All {
             return recipe(2, true, 3);
         }
-        let gpt = Gpt {
-            vocab: 17,
-            dim: 16,
-            layers: 2,
-            heads: 2,
-            context: 8,
-            dropout: 0.0,
-            tied: true,
-            seed,
-        };
-        let frozen = |name: &str| Training {
-            frozen: name.starts_with("h.0.") || name == "wte.weight",
-            rate: 1.0,
-            weight_decay: None,
-        };
-        let model = move || Ok(gpt.model()?.with_rules(Rules::default().with_training(frozen)));
-        recipe_of(model, Arc::clone(&recipe(2, true, 3).data), 3)
+        partly_frozen(true, seed, |name| {
+            name.starts_with("h.0.") || name == "wte.weight"
+        })
     }
 
     /// Saves the weights of another model, if the training begins with them.
@@ -172,6 +156,8 @@ fn frozen_weights_are_there_again_when_a_process_has_died() {
         for index in 0..3 {
             run.instants(&[from + (to - from) * index / 3]);
         }
+        // And again after a snapshot of the process that has taken its place.
+        run.instants(&[from, 3 * (to - from) / 4]);
     }
 }
 

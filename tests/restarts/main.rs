@@ -63,6 +63,27 @@ fn restarts(reports: &[StepReport]) -> usize {
     reports.iter().map(|report| report.restarts.len()).sum()
 }
 
+/// A recipe without dropout, in which parameters with such names are frozen.
+fn partly_frozen(tied: bool, seed: u64, frozen: fn(&str) -> bool) -> Recipe {
+    let gpt = Gpt {
+        vocab: 17,
+        dim: 16,
+        layers: 2,
+        heads: 2,
+        context: 8,
+        dropout: 0.0,
+        tied,
+        seed,
+    };
+    let training = move |name: &str| Training {
+        frozen: frozen(name),
+        rate: 1.0,
+        weight_decay: None,
+    };
+    let model = move || Ok(gpt.model()?.with_rules(Rules::default().with_training(training)));
+    recipe_of(model, Arc::clone(&recipe(2, tied, 3).data), 3)
+}
+
 fn named(name: &str, ranks: u32, micro_batches: u32) -> Schedule {
     Schedule::named(name, ranks, micro_batches).expect("the sizes fit")
 }
@@ -259,23 +280,7 @@ fn evaluations_and_checkpoints_between_steps_change_nothing() {
 fn frozen_weights_of_a_loaded_checkpoint_stay() {
     let folder = tempfile::tempdir().expect("a folder");
     let launch = |seed, faults: Faults| {
-        let gpt = Gpt {
-            vocab: 17,
-            dim: 16,
-            layers: 2,
-            heads: 2,
-            context: 8,
-            dropout: 0.0,
-            tied: false,
-            seed,
-        };
-        let frozen = |name: &str| Training {
-            frozen: name.starts_with("h.1."),
-            rate: 1.0,
-            weight_decay: None,
-        };
-        let model = move || Ok(gpt.model()?.with_rules(Rules::default().with_training(frozen)));
-        let recipe = recipe_of(model, Arc::clone(&recipe(2, false, 3).data), 3);
+        let recipe = partly_frozen(false, seed, |name| name.starts_with("h.1."));
         let pipeline = builder(&recipe, named("1f1b", 2, 3), &[faults.clone(), faults], 2).launch();
         pipeline.expect("it starts")
     };

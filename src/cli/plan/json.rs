@@ -63,6 +63,8 @@ struct Memory {
     activations: f64,
     buffers: f64,
     all: f64,
+    offloaded: f64,
+    snapshots: f64,
 }
 
 /// The plan as one line of JSON.
@@ -114,6 +116,8 @@ fn memory(training: &Training) -> Vec<Memory> {
             activations: rank.activations,
             buffers: rank.buffers,
             all: rank.total(),
+            offloaded: rank.offloaded,
+            snapshots: rank.snapshots,
         })
         .collect()
 }

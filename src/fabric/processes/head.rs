@@ -114,10 +114,14 @@ impl Head {
     }
 }
 
-/// How many bytes a frame has that begins with these. `None` if they are no head, or not all of it. A block
-/// that does not follow its head is not counted.
+/// How many bytes a frame has that begins with these. `None` if they are not a whole head. What is no head
+/// has as many as one: the reader refuses it. A block that does not follow its head is not counted.
 pub(in crate::fabric) fn frame_length(mut begin: &[u8]) -> Option<u64> {
-    let head = Head::read(&mut begin).ok()?;
+    let head = match Head::read(&mut begin) {
+        Ok(head) => head,
+        Err(error) if error.kind() == ErrorKind::InvalidData => return Some(Head::SIZE as u64),
+        Err(_) => return None,
+    };
     let numbers = match head.kind {
         Kind::Wire => head.numbers.saturating_add(1),
         Kind::ValidWire => head.numbers,

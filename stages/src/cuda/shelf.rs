@@ -49,17 +49,24 @@ struct Blocks {
     /// The thread's compute stream.
     stream: Arc<Stream>,
     /// Locked by another thread only when that one has no memory.
-    rows: Mutex<BTreeMap<Kind, Row>>,
+    rows: Mutex<Rows>,
     home: Arc<Home>,
 }
 
-/// Unused blocks of one kind.
+#[derive(Debug, Default)]
+struct Rows {
+    by_kind: BTreeMap<Kind, Row>,
+    /// How often a block has come back.
+    returns: u64,
+}
+
+/// Unused blocks of one kind, each with the number of its return.
 #[derive(Debug, Default)]
 struct Row {
-    /// Those that no other stream used.
-    ready: Vec<Arc<Block>>,
-    /// Those that another stream used, in the order in which they came back.
-    awaited: VecDeque<Arc<Block>>,
+    /// Those that no other stream used, in the order in which they came back.
+    ready: Vec<(u64, Arc<Block>)>,
+    /// Those that another stream used, in that order too.
+    awaited: VecDeque<(u64, Arc<Block>)>,
 }
 
 impl Shelf {
@@ -93,32 +100,35 @@ impl Shelf {
     pub(super) fn ready(&self, kind: Kind) -> Result<Option<Arc<Block>>> {
         self.0.collect();
         let mut rows = self.0.rows.lock();
-        let Some(row) = rows.get_mut(&kind) else {
+        let Some(row) = rows.by_kind.get_mut(&kind) else {
             return Ok(None);
         };
-        if let Some(block) = row.ready.pop() {
-            return Ok(Some(block));
-        }
-        match row.awaited.front() {
-            Some(oldest) if oldest.is_done()? => Ok(row.awaited.pop_front()),
-            _ => Ok(None),
-        }
+        let next = match row.ready.pop() {
+            Some(next) => Some(next),
+            None => match row.awaited.front() {
+                Some((_, oldest)) if oldest.is_done()? => row.awaited.pop_front(),
+                _ => None,
+            },
+        };
+        Ok(next.map(|(_, block)| block))
     }
 
     /// Whether so many blocks are in use by other streams that the next user should wait for one.
     pub(super) fn is_full(&self, kind: Kind) -> bool {
         let rows = self.0.rows.lock();
-        rows.get(&kind)
+        rows.by_kind
+            .get(&kind)
             .is_some_and(|row| row.awaited.len() > MOST_AWAITED)
     }
 
     /// The block that came back first of those that another stream used. The given stream waits for that use.
     pub(super) fn oldest(&self, kind: Kind, stream: &Stream) -> Result<Option<Arc<Block>>> {
         let mut rows = self.0.rows.lock();
-        let oldest = rows.get_mut(&kind).and_then(|row| row.awaited.pop_front());
+        let row = rows.by_kind.get_mut(&kind);
+        let oldest = row.and_then(|row| row.awaited.pop_front());
         drop(rows);
         oldest
-            .map(|block| block.make_wait(stream).map(|()| block))
+            .map(|(_, block)| block.make_wait(stream).map(|()| block))
             .transpose()
     }
 
@@ -129,7 +139,7 @@ impl Shelf {
 
     /// Frees all unused blocks, in the order of the thread's compute stream.
     pub(super) fn clear(&self) -> Result<()> {
-        drop(self.0.take());
+        drop(self.0.take(self.0.returns()));
         Ok(())
     }
 
@@ -144,29 +154,40 @@ impl Shelf {
     }
 
     fn clear_of(&self, other: &Blocks) -> Result<()> {
-        let blocks = other.take();
-        let work = other.is_done_soon();
-        for block in blocks {
-            let is_done = matches!(work, Ok(true)) && matches!(block.is_done(), Ok(true));
-            match is_done {
-                true => block.free_by(self.home()),
-                false => other.put(block),
+        // The thread uses its blocks meanwhile. Work with those that come back later may not be done.
+        let returns = other.returns();
+        if !other.is_done_soon()? {
+            return Ok(());
+        }
+        for block in other.take(returns) {
+            match block.is_done() {
+                Ok(true) => block.free_by(self.home()),
+                _ => other.put(block),
             }
         }
-        work.map(|_| ())
+        Ok(())
     }
 }
 
 impl Blocks {
-    /// Takes all unused blocks.
-    fn take(&self) -> Vec<Arc<Block>> {
+    /// How often a block has come back so far.
+    fn returns(&self) -> u64 {
         self.collect();
+        self.rows.lock().returns
+    }
+
+    /// Takes those of the unused blocks that had come back when there had been so many returns.
+    fn take(&self, returns: u64) -> Vec<Arc<Block>> {
         // Nothing is locked while blocks are freed.
-        let rows = std::mem::take(&mut *self.rows.lock());
-        let all = rows
-            .into_values()
-            .flat_map(|row| row.ready.into_iter().chain(row.awaited));
-        all.collect()
+        let mut rows = self.rows.lock();
+        let taken = rows.by_kind.values_mut().flat_map(|row| {
+            let [ready, awaited] = [
+                row.ready.partition_point(|(number, _)| *number <= returns),
+                row.awaited.partition_point(|(number, _)| *number <= returns),
+            ];
+            row.ready.drain(..ready).chain(row.awaited.drain(..awaited))
+        });
+        taken.map(|(_, block)| block).collect()
     }
 
     /// Keeps the returned blocks.
@@ -178,10 +199,12 @@ impl Blocks {
 
     fn put(&self, block: Arc<Block>) {
         let mut rows = self.rows.lock();
-        let row = rows.entry(block.kind()).or_default();
+        rows.returns += 1;
+        let number = rows.returns;
+        let row = rows.by_kind.entry(block.kind()).or_default();
         match block.is_used_elsewhere() {
-            false => row.ready.push(block),
-            true => row.awaited.push_back(block),
+            false => row.ready.push((number, block)),
+            true => row.awaited.push_back((number, block)),
         }
     }
 

@@ -151,6 +151,15 @@ impl Approx {
             .unwrap_or(Self::exact(0.0))
     }
 
+    /// The sum of numbers in double precision.
+    pub(crate) fn sum_in_double(numbers: impl IntoIterator<Item = Self>) -> Self {
+        let sum = |sum: Self, number: Self| Self {
+            value: sum.value + number.value,
+            square: sum.square + number.square,
+        };
+        numbers.into_iter().fold(Self::exact(0.0), sum)
+    }
+
     /// The sum of products, with a rounding at each product.
     pub(crate) fn dot(pairs: impl IntoIterator<Item = (Self, Self)>) -> Self {
         pairs

@@ -1,14 +1,17 @@
 //! A transfer that is queued, but whose memory cannot be marked.
 
-use std::process::Command;
+use std::process::{Command, exit};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use super::*;
 
 /// Set in the process where a call fails.
 const FAILS: &str = "PIPEWRIGHT_TEST_UNMARKED";
 
-/// Whether this process is the one where a call fails. Another one runs the test again, alone.
-fn fails_here(test: &str) -> bool {
+/// Whether this process is the one where a call fails. Another one runs the test again, alone. There aborts
+/// are as `aborts` says.
+fn fails_here(test: &str, aborts: Option<&str>) -> bool {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return false;
     }
@@ -18,6 +21,7 @@ fn fails_here(test: &str) -> bool {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", test, "--nocapture"])
         .env(FAILS, "1")
+        .envs(aborts.map(|aborts| (ABORTS, aborts)))
         .output()
         .expect("a process");
     assert!(output.status.success(), "{output:?}");
@@ -39,9 +43,31 @@ fn receives_for_a_while(stage: &mut Sequential, communicator: &Communicator) {
     alarm.join().expect("no panic");
 }
 
+/// A send fails because its memory cannot be marked. Then other memory is used.
+fn sends_unmarked(stage: &mut Sequential, communicator: &Communicator) {
+    let connected = communicator.connect(&[1], &[], PATIENCE, always);
+    connected.expect("connected");
+    let mut computed = |round: usize| {
+        let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
+        let input = stage.load(host).expect("there is room");
+        stage.forward(common::train(0), input).expect("forward").0
+    };
+    let output = computed(0);
+    emulator::tell("pw_fail", "cuEventRecord:1");
+    let error = communicator.send(&output, 1).expect_err("a call fails");
+    assert!(error.to_string().contains("cuEventRecord"), "{error}");
+    drop(output);
+    // If they use that memory while it is sent, the emulator sees a race.
+    for round in 1..4 {
+        let host = computed(round).to(Place::default()).expect("computed");
+        assert_eq!(host.f32(), numbers(round));
+    }
+}
+
 #[test]
 fn memory_of_a_send_that_cannot_be_marked_is_not_used_while_it_is_sent() {
-    if !fails_here("unmarked::memory_of_a_send_that_cannot_be_marked_is_not_used_while_it_is_sent") {
+    let name = "unmarked::memory_of_a_send_that_cannot_be_marked_is_not_used_while_it_is_sent";
+    if !fails_here(name, None) {
         return;
     }
     let done = Barrier::new(2);
@@ -52,25 +78,42 @@ fn memory_of_a_send_that_cannot_be_marked_is_not_used_while_it_is_sent() {
             done.wait();
             return;
         }
-        let connected = communicator.connect(&[1], &[], PATIENCE, always);
-        connected.expect("connected");
-        let mut computed = |round: usize| {
-            let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
-            let input = stage.load(host).expect("there is room");
-            stage.forward(common::train(0), input).expect("forward").0
-        };
-        let output = computed(0);
-        emulator::tell("pw_fail", "cuEventRecord:1");
-        let error = communicator.send(&output, 1).expect_err("a call fails");
-        assert!(error.to_string().contains("cuEventRecord"), "{error}");
-        drop(output);
-        // They use that memory, which the emulator would see as a race.
-        for round in 1..4 {
-            let host = computed(round).to(Place::default()).expect("computed");
-            assert_eq!(host.f32(), numbers(round));
-        }
+        sends_unmarked(&mut stage, communicator);
         done.wait();
         let said = communicator.check().expect_err("it has ended").to_string();
         assert!(said.contains("have been ended"), "{said}");
+    });
+}
+
+#[test]
+fn a_send_that_cannot_be_marked_fails_also_if_no_abort_ends() {
+    let name = "unmarked::a_send_that_cannot_be_marked_fails_also_if_no_abort_ends";
+    if !fails_here(name, Some("never")) {
+        return;
+    }
+    let has_failed = AtomicBool::new(false);
+    members(|number, communicator| {
+        let mut stage = stage(place(number, DType::F32));
+        if number == 0 {
+            sends_unmarked(&mut stage, communicator);
+            return has_failed.store(true, Ordering::Release);
+        }
+        let connected = communicator.connect(&[], &[0], PATIENCE, always);
+        connected.expect("connected");
+        let since = Instant::now();
+        while !has_failed.load(Ordering::Acquire) {
+            if since.elapsed() > PATIENCE {
+                exit(1);
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        // The transfer goes on, with the memory as it was.
+        let tensor = communicator.receive(&[COUNT], DType::F32, 0).expect("queued");
+        let tensor = stage
+            .receive(tensor)
+            .and_then(|tensor| tensor.to(Place::default()));
+        let is_same = tensor.expect("there").f32() == numbers(0);
+        // This member's communicator cannot be aborted either.
+        exit(i32::from(!is_same));
     });
 }

@@ -63,13 +63,9 @@ impl Communicator {
         })?;
         self.handle
             .succeeded("exchanging numbers between the GPUs", code)?;
-        for memory in given
-            .iter()
-            .map(|(_, tensor)| tensor.device_memory())
-            .chain(&memory)
-        {
-            self.marked(stream, memory.used_on(stream))?;
-        }
+        let given = given.iter().map(|(_, tensor)| tensor.device_memory());
+        let all: Vec<_> = given.chain(&memory).collect();
+        self.mark(stream, &all, |memory| memory.used_on(stream))?;
         let tensors = memory.into_iter().zip(taken);
         let tensors = tensors.map(|(memory, (_, count))| Tensor::in_memory(memory, DType::F32, &[*count]));
         Ok(tensors.collect())

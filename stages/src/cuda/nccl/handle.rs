@@ -29,8 +29,8 @@ pub(super) struct Handle {
     /// Whether a call waits for a member that does not come. The communicator then stays as it is until the
     /// process ends, because it cannot be aborted during a call.
     is_stuck: AtomicBool,
-    /// Held by the thread that aborts it.
-    aborting: Mutex<()>,
+    /// Whether an abort has ended. Held by the thread that aborts it.
+    is_aborted: Mutex<bool>,
     /// Whose it is.
     member: Member,
 }
@@ -53,7 +53,7 @@ impl Handle {
         let handle = Self {
             raw: Mutex::new((!raw.is_null()).then_some(Raw(raw))),
             is_stuck: AtomicBool::new(false),
-            aborting: Mutex::new(()),
+            is_aborted: Mutex::new(raw.is_null()),
             member,
         };
         (handle, code)
@@ -88,14 +88,17 @@ impl Handle {
     }
 
     /// Aborts the communicator. Waits for that for a limited time, also when another thread has begun it: a
-    /// process that ends in the middle of an abort crashes.
-    pub(super) fn abort(&self) {
+    /// process that ends in the middle of an abort crashes. Returns whether it has ended: if not, transfers
+    /// may go on.
+    pub(super) fn abort(&self) -> bool {
         if self.is_stuck.load(Ordering::Acquire) {
-            return;
+            return false;
         }
-        let _alone = self.aborting.try_lock_for(ABORT);
+        let Some(mut is_aborted) = self.is_aborted.try_lock_for(ABORT) else {
+            return false;
+        };
         let Some(raw) = self.raw.try_lock_for(ABORT).and_then(|mut raw| raw.take()) else {
-            return;
+            return *is_aborted;
         };
         let (done, ended) = mpsc::channel();
         let abort = move || {
@@ -108,13 +111,9 @@ impl Handle {
             let _ = done.send(());
         };
         // If no thread can be started, the communicator stays until the process ends.
-        if thread::Builder::new()
-            .name("abort".to_owned())
-            .spawn(abort)
-            .is_ok()
-        {
-            let _ = ended.recv_timeout(ABORT);
-        }
+        let started = thread::Builder::new().name("abort".to_owned()).spawn(abort);
+        *is_aborted = started.is_ok() && ended.recv_timeout(ABORT).is_ok();
+        *is_aborted
     }
 
     /// Checks the result of a call.

@@ -9,7 +9,7 @@ mod handle;
 
 use std::env;
 use std::fmt;
-use std::mem::ManuallyDrop;
+use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use cudarc::nccl::sys::{self, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
 use super::driver::Stream;
-use super::{Gpu, Library};
+use super::{Gpu, Library, Memory};
 use crate::device::{DType, Device};
 use crate::error::{DeviceError, Error, NcclError, Result};
 use crate::stage::Bytes;
@@ -185,10 +185,9 @@ impl Communicator {
         let come = until(deadline, late, going_on, || {
             Ok(gpu.transfers().is_idle()?.then_some(()))
         });
-        if come.is_err() {
-            self.end_on(gpu.transfers());
+        if come.is_ok() || self.end_on(gpu.transfers()) {
+            drop(ManuallyDrop::into_inner(memory));
         }
-        drop(ManuallyDrop::into_inner(memory));
         come
     }
 
@@ -209,7 +208,7 @@ impl Communicator {
             unsafe { sys::ncclSend(at, count, numbers(dtype), to as i32, raw, stream.raw().cast()) }
         })?;
         self.handle.succeeded(&format!("sending to member {to}"), code)?;
-        self.marked(stream, memory.used_on(stream))
+        self.mark(stream, &[memory], |memory| memory.used_on(stream))
     }
 
     /// Queues the receipt of numbers from another member. Returns a tensor on this member's GPU, marked as
@@ -229,21 +228,30 @@ impl Communicator {
         })?;
         self.handle
             .succeeded(&format!("receiving from member {from}"), code)?;
-        self.marked(stream, memory.filled_by(stream))?;
+        self.mark(stream, &[&memory], |memory| memory.filled_by(stream))?;
         Ok(Tensor::in_memory(memory, dtype, dims))
     }
 
-    /// The result of marking memory whose transfer is queued on this stream. Without the mark nobody would
-    /// wait for the transfer before the memory is used again. So if marking failed, the transfers end here.
-    fn marked(&self, stream: &Stream, marked: Result<()>) -> Result<()> {
-        marked.inspect_err(|_| self.end_on(stream))
+    /// Marks memory whose transfers are queued on this stream. Without a mark nobody would wait for a
+    /// transfer before its memory is used again. So if marking fails, the transfers end here.
+    fn mark(&self, stream: &Stream, memory: &[&Memory], mark: impl Fn(&Memory) -> Result<()>) -> Result<()> {
+        let marked = memory.iter().try_for_each(|memory| mark(memory));
+        if marked.is_err() && !self.end_on(stream) {
+            // NCCL may use it until the process ends, so nobody else ever may.
+            memory.iter().for_each(|&memory| mem::forget(memory.clone()));
+        }
+        marked
     }
 
-    /// Ends all transfers. Those on this stream use no memory any more.
-    fn end_on(&self, stream: &Stream) {
-        self.handle.abort();
-        // If this fails too, the device has failed, and the next call reports it.
-        let _ = stream.synchronize();
+    /// Ends all transfers. Returns whether those on this stream use no memory any more.
+    fn end_on(&self, stream: &Stream) -> bool {
+        // The stream of transfers that have not ended may never be done.
+        let has_ended = self.handle.abort();
+        if has_ended {
+            // If this fails too, the device has failed, and the next call reports it.
+            let _ = stream.synchronize();
+        }
+        has_ended
     }
 
     fn check_here(&self, tensor: &Tensor) -> Result<()> {
