@@ -157,6 +157,29 @@ fn ranks_hold_exactly_what_is_planned() {
 }
 
 #[test]
+fn costs_measured_while_offloading_have_all_that_stages_keep() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let saved = |schedule: Schedule| {
+        let builder = recipe(2, false, 8).builder(schedule).expect("the sizes fit");
+        let places = vec![on(GPU, DType::F32)];
+        let mut pipeline = builder.places(places).launch().expect("it starts");
+        let (report, timeline) = pipeline.step_traced().expect("a step");
+        for (rank, row) in timeline.ranks.iter().enumerate() {
+            let peak = row.iter().map(|pass| pass.most).fold(0.0, f64::max);
+            assert_eq!(peak, report.ranks[rank].peak_bytes as f64, "rank {rank}");
+        }
+        let costs = Costs::measured(&[timeline]).expect("all passes");
+        let stages = costs.of(pipeline.schedule().placement()).expect("as many stages");
+        let held = stages.iter().map(|cost| (cost.saved, cost.restored));
+        held.collect::<Vec<_>>()
+    };
+    let schedule = named("1f1b", 4, 8);
+    assert_eq!(saved(offloading(schedule.clone())), saved(schedule));
+}
+
+#[test]
 fn later_steps_take_no_more_memory() {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return;
