@@ -124,6 +124,29 @@ fn the_heading_has_both_bubbles_and_the_peak_and_the_legend_what_there_is() {
 }
 
 #[test]
+fn each_copy_of_offloaded_activations_is_a_mark_and_the_legend_has_both_directions() {
+    let schedule = Schedule::named("1f1b", 8, 16).unwrap();
+    let schedule = schedule.offloading(&[1.0; 8], f64::INFINITY);
+    let marks = |copy| {
+        let cost = StageCost {
+            copy,
+            ..StageCost::default()
+        };
+        let costs = Costs::share(cost, 0.0).unwrap();
+        let step = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
+        let text = picture(&[&step], false);
+        let document = Document::parse(&text).unwrap();
+        let said: Vec<&str> = document.descendants().filter_map(|node| node.text()).collect();
+        let named = said.contains(&"to the host") && said.contains(&"back");
+        let strokes = ["u", "v"].map(|class| strokes(&document, |of| of == class));
+        (strokes, named, step.copies.len())
+    };
+    let ([out, back], named, copies) = marks(0.5);
+    assert!(named && out > 0 && out == back && out + back == copies);
+    assert_eq!(marks(0.0), ([0, 0], false, copies), "copies without time");
+}
+
+#[test]
 fn curves_of_ranks_that_hold_the_same_lie_at_the_same_height_and_show_all_of_them() {
     let step = timeline("gpipe", 4, 8, 0.0).unwrap();
     let text = picture(&[&step], false);

@@ -141,6 +141,39 @@ fn the_simulation_holds_what_the_moves_say() {
 }
 
 #[test]
+fn copies_are_between_the_passes_of_their_cells_and_one_after_the_other() {
+    for schedule in schedules() {
+        let with = with(&schedule);
+        let step = with.timeline(&costs(0.7), LinkKind::Buffered).expect("it ends");
+        for rank in ranks(&with) {
+            let pass = |is: fn(Pass) -> bool, cell| {
+                let mut row = step.ranks[rank.index()].iter();
+                *row.find(|pass| is(pass.pass) && pass.cell == cell)
+                    .expect("there is one")
+            };
+            let mut ends = [0.0; 2];
+            for copy in step.copies.iter().filter(|copy| copy.rank == rank) {
+                let forward = pass(|pass| pass == Pass::Forward, copy.cell);
+                let backward = pass(
+                    |pass| matches!(pass, Pass::Backward | Pass::BackwardInput),
+                    copy.cell,
+                );
+                assert!(
+                    forward.end <= copy.start && copy.end <= backward.start,
+                    "{copy:?}"
+                );
+                let end = &mut ends[usize::from(copy.step == MoveStep::Back)];
+                assert!(*end <= copy.start, "{copy:?}");
+                *end = copy.end;
+            }
+            let moves = with.moves(rank);
+            let copies = step.copies.iter().filter(|copy| copy.rank == rank);
+            assert_eq!(3 * copies.count(), 2 * moves.len());
+        }
+    }
+}
+
+#[test]
 fn one_f_one_b_holds_three_micro_batches_at_most() {
     let schedule = with(&Schedule::named("1f1b", 8, 32).expect("the sizes fit"));
     let most: Vec<f64> = simulated(&schedule, 0.0)

@@ -121,22 +121,45 @@ fn costs_measured_in_a_planned_step_are_those_it_was_planned_with() {
 }
 
 #[test]
+fn activations_that_are_away_meanwhile_change_no_measured_cost() {
+    for (name, pending) in [("gpipe", 0.0), ("1f1b", 0.0), ("zb-2p", 0.5)] {
+        let cost = StageCost {
+            forward: 1.0,
+            backward_input: 2.0,
+            backward_weight: 2.0,
+            saved: 3.0,
+            pending,
+            restored: 0.25,
+            ..StageCost::NOTHING
+        };
+        let copied = StageCost { copy: 1.5, ..cost };
+        let schedule = Schedule::named(name, 6, 12).unwrap();
+        let schedule = schedule.offloading(&[1.0; 6], f64::INFINITY);
+        assert!(schedule.offloads());
+        let timeline = schedule.timeline(&Costs::each(vec![copied; 6], 0.25).unwrap(), LinkKind::Buffered);
+        let measured = Costs::measured(&[timeline.unwrap()]).unwrap();
+        assert_eq!(measured, Costs::each(vec![cost; 6], 0.25).unwrap(), "{name}");
+    }
+}
+
+#[test]
 fn the_median_counts_and_what_is_missing_is_named() {
-    let pass = |pass, micro_batch, start, end, held| Timed {
+    let pass = |pass, micro_batch, start, end, [before, held]: [f64; 2]| Timed {
         pass,
         cell: Cell::new(0, micro_batch),
         start,
         end,
+        before,
         held,
-        most: held,
+        most: before.max(held),
     };
     let row = vec![
-        pass(Pass::Forward, 0, 0.0, 1.0, 8.0),
-        pass(Pass::Forward, 1, 1.0, 11.0, 16.0),
-        pass(Pass::Forward, 2, 11.0, 13.0, 24.0),
-        pass(Pass::Backward, 0, 13.0, 17.0, 16.0),
-        pass(Pass::Backward, 1, 17.0, 21.0, 8.0),
-        pass(Pass::Backward, 2, 21.0, 22.0, 0.0),
+        pass(Pass::Forward, 0, 0.0, 1.0, [0.0, 8.0]),
+        pass(Pass::Forward, 1, 1.0, 11.0, [8.0, 16.0]),
+        pass(Pass::Forward, 2, 11.0, 13.0, [16.0, 24.0]),
+        pass(Pass::Backward, 0, 13.0, 17.0, [24.0, 16.0]),
+        pass(Pass::Backward, 1, 17.0, 21.0, [16.0, 8.0]),
+        pass(Pass::Backward, 2, 21.0, 22.0, [8.0, 0.0]),
     ];
     let timeline = |row: &[Timed]| Timeline {
         ranks: vec![row.to_vec()],

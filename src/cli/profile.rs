@@ -97,6 +97,12 @@ fn table(measured: &Measured) -> String {
         let hosts = if one_host { "of one host" } else { "of two hosts" };
         text += &format!("a message between two processes {hosts}: {}\n", in_words(link));
     }
+    if let Some(byte) = measured.host {
+        text += &format!(
+            "copies between a GPU and its host: {:.1} GB/s in each direction\n",
+            1e-9 / byte
+        );
+    }
     text + &format!("adding gradients to a sum: {:.3} ns a byte\n", 1e9 * measured.add)
 }
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use pipewright_stages::devices::host_speed;
 use pipewright_stages::loss::CrossEntropy;
 use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{DType, Device, Place, Recompute};
@@ -106,7 +107,7 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
 /// When its stages recompute differently.
 pub fn costs_under_any(config: &Config, measured: &Measured) -> Result<ModelCosts> {
     let full = recomputed(config)? == Recompute::Full;
-    with_host(config, measured.costs.clone().recomputed(full), None)
+    with_host(config, measured.costs.clone().recomputed(full), measured.host)
 }
 
 /// Refuses a config that cannot be measured, or that measured costs would not fit. Nothing is measured yet.
@@ -126,12 +127,19 @@ pub fn check_measurable(config: &Config) -> Result<()> {
 /// # Errors
 /// When the data cannot be opened. Also whatever stops a pipeline.
 pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> {
+    let place = measured_places(config)?.first().copied();
+    // Where a copy cannot be timed now, it counts as one of the usual speed.
+    let host = match place.unwrap_or_default().device {
+        Device::Cuda(gpu) => host_speed(gpu).ok().map(|speed| 1.0 / speed),
+        Device::Cpu => None,
+    };
     Ok(Measured {
         settings: settings(config)?,
         machine: machine(config)?,
         costs: profile::measure(|| subject(config), tell)?,
         between: None,
         add: profile::addition(),
+        host,
     })
 }
 

@@ -31,6 +31,10 @@ const RANKS: [[Colour; 4]; 2] = [
 impl Colour {
     /// The colour of a reduction.
     pub(super) const REDUCTION: Self = Self([170.0, 51.0, 119.0]);
+    /// The colour of a copy to the host.
+    pub(super) const OUT: Self = Self([85.0, 85.0, 85.0]);
+    /// The colour of a copy back.
+    pub(super) const BACK: Self = Self([190.0, 190.0, 190.0]);
 
     /// The colour of a pass of a rank's `chunk`th stage of `chunks`.
     pub(super) fn pass(pass: Pass, chunk: usize, chunks: usize) -> Self {

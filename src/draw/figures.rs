@@ -61,11 +61,15 @@ fn span(row: &[Timed]) -> f64 {
 }
 
 /// The times from which on a rank holds how much: the end of each pass, and also its start where it holds
-/// more only while it runs.
+/// more only while it runs, or where activations have left or come back since the pass before.
 pub(super) fn heights(row: &[Timed]) -> impl Iterator<Item = (f64, f64)> {
-    let before = [0.0].into_iter().chain(row.iter().map(|pass| pass.held));
-    row.iter().zip(before).flat_map(|(pass, before)| {
-        let during = (pass.most > before.max(pass.held)).then_some((pass.start, pass.most));
-        during.into_iter().chain([(pass.end, pass.held)])
+    let last = [0.0].into_iter().chain(row.iter().map(|pass| pass.held));
+    row.iter().zip(last).flat_map(|(pass, last)| {
+        let during = match pass.most > pass.before.max(pass.held) {
+            true => pass.most,
+            false => pass.before,
+        };
+        let start = (during != last).then_some((pass.start, during));
+        start.into_iter().chain([(pass.end, pass.held)])
     })
 }

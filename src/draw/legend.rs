@@ -52,6 +52,13 @@ fn colours(page: &mut Page, picture: &Picture<'_>, shades: &BTreeMap<Pass, usize
         swatch(page, x, &filled(Colour::REDUCTION));
         x = words(page, x + SWATCH, "reduction");
     }
+    let mut copies = picture.timelines().flat_map(|timeline| &timeline.copies);
+    if copies.any(|copy| copy.end > copy.start) {
+        for (colour, name) in [(Colour::OUT, "to the host"), (Colour::BACK, "back")] {
+            swatch(page, x, &filled(colour));
+            x = words(page, x + SWATCH, name);
+        }
+    }
     if picture.transfers {
         for (class, name) in [("a", "activation"), ("d", "gradient")] {
             page.path(class, &format!("M{} {}h22", px(x), px(page.y() - 4.0)));

@@ -8,15 +8,16 @@ use super::page::{Page, RIGHT, WIDTH, px, text_width};
 use super::picture::{Panel, row_name};
 use super::scale::Frame;
 use crate::id::{Rank, StageId};
-use crate::schedule::{Flow, Pass, Timed, Timeline};
+use crate::schedule::{Flow, MoveStep, Pass, Timed, Timeline};
 
 /// The font size of the numbers in passes, from the smallest readable one.
 const DIGITS: std::ops::RangeInclusive<f64> = 8.0..=12.0;
 /// The least distance from one rank's label to the next.
 const LABELS: f64 = 13.0;
 
-/// The height of a reduction's mark, as a share of the row.
+/// The height of a mark of a reduction and of a copy, as a share of the row.
 const REDUCTION: f64 = 0.2;
+const COPY: f64 = 0.1;
 
 /// Draws a row for each rank, with a time axis under them.
 pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>, transfers: bool) {
@@ -40,6 +41,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>, transfers:
         page.add("</g>");
     }
     reductions(page, frame, timeline, top);
+    copies(page, frame, timeline, top);
     if transfers {
         lines(page, frame, timeline, top);
     }
@@ -163,24 +165,63 @@ impl Digits {
 /// buffered links two reductions of a rank may overlap, and then their marks look like one. The events of a
 /// trace tell them apart.
 fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
-    let mut data = String::new();
-    let thick = frame.row * REDUCTION;
-    for reduction in &timeline.reductions {
-        let middle = top + frame.pitch * (f64::from(reduction.rank.0) + 0.5);
-        let (x, y) = (
-            frame.left + frame.x(reduction.start),
-            middle + (frame.row - thick) / 2.0,
-        );
-        let width = frame.x(reduction.end - reduction.start).max(0.05);
-        let _ = write!(data, "M{} {}h{}", px(x), px(y), px(width));
+    let marks = Marks {
+        class: "q",
+        colour: Colour::REDUCTION,
+        thick: REDUCTION,
+        below: 0.5 - REDUCTION / 2.0,
+    };
+    let spans = timeline.reductions.iter();
+    let spans = spans.map(|reduction| (reduction.rank, [reduction.start, reduction.end]));
+    marks.draw(page, frame, top, spans);
+}
+
+/// A mark for each copy that takes time, along the upper edge of its rank's row: to the host above, back
+/// below.
+fn copies(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
+    let rows = [
+        (MoveStep::Out, "u", Colour::OUT),
+        (MoveStep::Back, "v", Colour::BACK),
+    ];
+    for ((step, class, colour), row) in rows.into_iter().zip([0.5, 1.5]) {
+        let marks = Marks {
+            class,
+            colour,
+            thick: COPY,
+            below: row * COPY - 0.5,
+        };
+        let spans = timeline.copies.iter().filter(|copy| copy.step == step);
+        let spans = spans.filter(|copy| copy.end > copy.start);
+        let spans = spans.map(|copy| (copy.rank, [copy.start, copy.end]));
+        marks.draw(page, frame, top, spans);
     }
-    if !data.is_empty() {
-        page.style(&format!(
-            ".q{{stroke:{};stroke-width:{}}}",
-            Colour::REDUCTION.hex(),
-            px(thick)
-        ));
-        page.path("q", &data);
+}
+
+/// Marks in the rows of ranks. Lengths are shares of a row's height.
+#[derive(Debug)]
+struct Marks {
+    class: &'static str,
+    colour: Colour,
+    thick: f64,
+    /// How far below the middle of the row.
+    below: f64,
+}
+
+impl Marks {
+    fn draw(&self, page: &mut Page, frame: &Frame, top: f64, spans: impl Iterator<Item = (Rank, [f64; 2])>) {
+        let mut data = String::new();
+        for (rank, [start, end]) in spans {
+            let middle = top + frame.pitch * (f64::from(rank.0) + 0.5);
+            let (x, y) = (frame.left + frame.x(start), middle + frame.row * self.below);
+            let width = frame.x(end - start).max(0.05);
+            let _ = write!(data, "M{} {}h{}", px(x), px(y), px(width));
+        }
+        if !data.is_empty() {
+            let (class, colour) = (self.class, self.colour.hex());
+            let thick = px(frame.row * self.thick);
+            page.style(&format!(".{class}{{stroke:{colour};stroke-width:{thick}}}"));
+            page.path(class, &data);
+        }
     }
 }
 

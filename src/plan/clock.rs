@@ -8,7 +8,7 @@ use crate::plan::queue::Sent;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed};
 use crate::schedule::{Event, Id, NONE, Program, Replay};
-use crate::schedule::{TimedReduction, TimedTransfer, Timeline};
+use crate::schedule::{TimedCopy, TimedReduction, TimedTransfer, Timeline};
 
 /// An action whose time is known.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(crate) enum Played {
     Pass(Rank, Timed),
     /// By so much the next pass of this rank is later because of copies to the host and back.
     Late(Rank, f64),
+    /// A copy to the host or back. Those of one rank come in order.
+    Copy(TimedCopy),
     /// A transfer. Transfers come in the order in which they happen.
     Transfer(TimedTransfer),
     /// A reduction. Reductions come in the order in which they happen; those of one rank in the order of its
@@ -145,7 +147,7 @@ impl Times<'_> {
         match action {
             Action::Compute(pass, cell) => {
                 let in_time = self.start(program, rank, action);
-                let start = in_time.max(self.copied(rank, pass, cell));
+                let start = in_time.max(self.copied(rank, pass, cell, visit));
                 if start > in_time {
                     visit(Played::Late(Rank(rank as u32), start - in_time));
                 }
@@ -169,11 +171,12 @@ impl Times<'_> {
     }
 
     /// When a rank's next pass can start, as far as copies are concerned.
-    fn copied(&mut self, rank: usize, pass: Pass, cell: Cell) -> f64 {
+    fn copied(&mut self, rank: usize, pass: Pass, cell: Cell, visit: &mut impl FnMut(Played)) -> f64 {
         let Some(copies) = &mut self.copies else {
             return 0.0;
         };
-        let free = copies.before_pass(rank, self.free[rank], &self.stages, &mut self.kept);
+        let visit = &mut |copy| visit(Played::Copy(copy));
+        let free = copies.before_pass(rank, self.free[rank], &self.stages, &mut self.kept, visit);
         match pass {
             Pass::Backward | Pass::BackwardInput => free.max(copies.end(rank, cell)),
             Pass::Forward | Pass::BackwardWeight => free,
@@ -208,6 +211,7 @@ impl Times<'_> {
             cell,
             start,
             end: self.free[rank],
+            before,
             held,
             most: held.max(before + cost.restored(pass)),
         }
@@ -289,6 +293,7 @@ impl Schedule {
             ranks: vec![Vec::new(); self.ranks() as usize],
             transfers: Vec::new(),
             reductions: Vec::new(),
+            copies: Vec::new(),
         };
         let clock = Clock::new(self, costs, links)?;
         clock
@@ -297,6 +302,7 @@ impl Schedule {
                 Played::Pass(rank, timed) => timeline.ranks[rank.index()].push(timed),
                 Played::Transfer(transfer) => timeline.transfers.push(transfer),
                 Played::Reduction(reduction) => timeline.reductions.push(reduction),
+                Played::Copy(copy) => timeline.copies.push(copy),
                 Played::Late(..) => {}
             })?;
         Ok(timeline)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::id::Rank;
 use crate::plan::StageCost;
 use crate::plan::kept::Kept;
-use crate::schedule::{Cell, Move, MoveStep, Schedule};
+use crate::schedule::{Cell, Move, MoveStep, Schedule, TimedCopy};
 
 /// The copies of all ranks. Those of one rank in one direction go one after the other.
 pub(super) struct Copies {
@@ -44,33 +44,43 @@ impl Copies {
         }
     }
 
-    /// Does what a rank moves before its next pass, from this time on. Returns when it can go on.
+    /// Does what a rank moves before its next pass, from this time on, and shows each copy to `visit`.
+    /// Returns when the rank can go on.
     pub(super) fn before_pass(
         &mut self,
         rank: usize,
         mut now: f64,
         stages: &[StageCost],
         kept: &mut Kept,
+        visit: &mut impl FnMut(TimedCopy),
     ) -> f64 {
         let of = &mut self.ranks[rank];
         while let Some(next) = of.moves.get(of.done).filter(|next| next.before <= of.passes) {
-            let stage = next.cell.stage.index();
-            match next.step {
-                MoveStep::Free => {
-                    now = now.max(of.ends[&next.cell]);
-                    kept.count_away(stage, true);
-                }
-                MoveStep::Out => {
-                    of.out = of.out.max(now) + stages[stage].copy;
-                    of.ends.insert(next.cell, of.out);
-                }
-                MoveStep::Back => {
-                    of.back = of.back.max(now) + stages[stage].copy;
-                    of.ends.insert(next.cell, of.back);
-                    kept.count_away(stage, false);
-                }
-            }
+            let Move { step, cell, .. } = *next;
+            let stage = cell.stage.index();
             of.done += 1;
+            let stream = match step {
+                MoveStep::Free => {
+                    now = now.max(of.ends[&cell]);
+                    kept.count_away(stage, true);
+                    continue;
+                }
+                MoveStep::Out => &mut of.out,
+                MoveStep::Back => {
+                    kept.count_away(stage, false);
+                    &mut of.back
+                }
+            };
+            let start = stream.max(now);
+            *stream = start + stages[stage].copy;
+            of.ends.insert(cell, *stream);
+            visit(TimedCopy {
+                rank: Rank(rank as u32),
+                cell,
+                step,
+                start,
+                end: *stream,
+            });
         }
         of.passes += 1;
         now

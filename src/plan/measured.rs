@@ -15,7 +15,7 @@ impl Costs {
     /// A whole backward counts half as backward-input and half as backward-weight. If the stage has split
     /// backwards too, those give the ratio of the halves. A transfer takes the median over the transfers
     /// whose receiver waited for them. If no receiver waited, it takes the shortest of all. The parameter
-    /// update and the reduction cost nothing.
+    /// update, the reduction and copies of offloaded activations cost nothing.
     ///
     /// # Errors
     /// [`PlanError::Unmeasured`] when a stage has no forward or no backward.
@@ -23,15 +23,14 @@ impl Costs {
         let timelines: Vec<&Timeline> = timelines.into_iter().collect();
         let mut passes: BTreeMap<(u32, Pass), Samples> = BTreeMap::new();
         for row in timelines.iter().flat_map(|timeline| &timeline.ranks) {
-            let before = [0.0].into_iter().chain(row.iter().map(|timed| timed.held));
-            for (timed, before) in row.iter().zip(before) {
+            for timed in row {
                 let samples = passes.entry((timed.cell.stage.0, timed.pass)).or_default();
                 samples.times.push(timed.end - timed.start);
-                samples.changes.push(timed.held - before);
-                let above = timed.most > before.max(timed.held);
+                samples.changes.push(timed.held - timed.before);
+                let above = timed.most > timed.before.max(timed.held);
                 samples
                     .restored
-                    .push(if above { timed.most - before } else { 0.0 });
+                    .push(if above { timed.most - timed.before } else { 0.0 });
             }
         }
         let stages = passes.keys().map(|(stage, _)| stage + 1).max().unwrap_or(0);

@@ -49,6 +49,8 @@ pub struct RankSimulation {
     pub waiting: f64,
     /// The part of it in which it waited for copies of offloaded activations.
     pub copying: f64,
+    /// The time of these copies, to the host and back. Most of it is beside passes.
+    pub copies: f64,
     /// Time from the end of its last pass to the makespan.
     pub drain: f64,
     /// From the start of its first pass to the end of its last.
@@ -104,6 +106,7 @@ pub(crate) fn simulate_from(
                 *reduced = end.max(*reduced);
             }
             Played::Late(rank, time) => totals[rank.index()].late = time,
+            Played::Copy(copy) => totals[copy.rank.index()].copies += copy.end - copy.start,
             Played::Transfer(_) => {}
         })?;
     let makespan = totals.iter().map(|total| total.end).fold(0.0, f64::max);
@@ -147,6 +150,7 @@ struct Totals {
     /// By how much the next pass is later because of copies, and all passes were.
     late: f64,
     copying: f64,
+    copies: f64,
     /// The activations that the rank holds now, each of one micro-batch in one stage.
     held: u32,
     most_held: u32,
@@ -199,6 +203,7 @@ impl Totals {
                 .iter()
                 .fold(self.copying, |time, wait| time + wait.time),
             copying: self.copying,
+            copies: self.copies,
             drain: makespan - self.end,
             span: self.end - warm_up,
             exposed_reductions: (self.reduced - self.end).max(0.0),

@@ -44,7 +44,7 @@ impl Replicas {
     }
 
     /// The same for all replicas: the rows of replica 0, then those of replica 1, and so on. The rank of a
-    /// transfer or a reduction is the number of its row.
+    /// transfer, a reduction or a copy is the number of its row.
     ///
     /// # Errors
     /// As for [`simulate_replicas`].
@@ -60,9 +60,11 @@ impl Replicas {
             one.reductions
                 .iter_mut()
                 .for_each(|reduction| row(&mut reduction.rank));
+            one.copies.iter_mut().for_each(|copy| row(&mut copy.rank));
             whole.ranks.extend(one.ranks);
             whole.transfers.extend(one.transfers);
             whole.reductions.extend(one.reductions);
+            whole.copies.extend(one.copies);
         }
         Ok(whole)
     }

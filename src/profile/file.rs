@@ -37,6 +37,9 @@ pub struct Measured {
     pub between: Option<Between>,
     /// Seconds to add a byte of gradients to a sum. Files from before replicas lack it, and it counts as 0.
     pub add: f64,
+    /// Seconds to copy a byte between a GPU and page-locked memory of its host, beside copies in the other
+    /// direction. `None` where that was not measured.
+    pub host: Option<f64>,
 }
 
 /// The link between two processes.
@@ -61,6 +64,8 @@ struct File {
     between: Option<BetweenForm>,
     #[serde(default)]
     add: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<f64>,
     layers: Vec<LayerForm>,
 }
 
@@ -168,6 +173,7 @@ impl Measured {
                 one_host: between.one_host,
             }),
             add: self.add,
+            host: self.host,
             layers: self.costs.layers().iter().map(LayerForm::from).collect(),
         };
         serde_json::to_string_pretty(&file).expect("numbers and text always serialise") + "\n"
@@ -236,11 +242,12 @@ impl TryFrom<File> for Measured {
             costs,
             between,
             add: file.add,
+            host: file.host,
         })
     }
 }
 
-/// Refuses a cost of messages or additions that is negative or not a number.
+/// Refuses a cost of messages, additions or copies to the host that is negative or not a number.
 fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
     let between = file.between.as_ref();
     let between = between.into_iter().flat_map(|form| {
@@ -249,7 +256,8 @@ fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
             ("between: per_byte", form.per_byte),
         ]
     });
-    for (name, cost) in between.chain([("add", file.add)]) {
+    let host = file.host.map(|cost| ("host", cost));
+    for (name, cost) in between.chain([("add", file.add)]).chain(host) {
         if !cost.is_finite() || cost < 0.0 {
             let of = CostOf::All;
             let error = PlanError::Cost { of, name, cost };

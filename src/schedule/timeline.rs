@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::{Rank, StageId};
-use crate::schedule::{Cell, Flow, Pass};
+use crate::schedule::{Cell, Flow, MoveStep, Pass};
 
 /// The times of a step, planned or measured.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -14,6 +14,9 @@ pub struct Timeline {
     pub transfers: Vec<TimedTransfer>,
     /// The reductions, in the order in which they start.
     pub reductions: Vec<TimedReduction>,
+    /// The copies of offloaded activations, those of one rank in order. Only planned ones: they are not
+    /// measured.
+    pub copies: Vec<TimedCopy>,
 }
 
 /// A pass with its time and the memory that its rank then holds.
@@ -27,6 +30,9 @@ pub struct Timed {
     pub start: f64,
     /// When it ends.
     pub end: f64,
+    /// The memory that the rank holds for later backwards when the pass starts. It differs from that after
+    /// the pass before where activations were offloaded or came back.
+    pub before: f64,
     /// The memory that the rank holds for later backwards when the pass has ended. In the unit of the costs;
     /// in bytes if it was measured.
     pub held: f64,
@@ -62,6 +68,21 @@ pub struct TimedReduction {
     /// When it starts.
     pub start: f64,
     /// When the sum is there.
+    pub end: f64,
+}
+
+/// A copy of a cell's activations to the host or back, with its time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimedCopy {
+    /// The rank that the cell is on.
+    pub rank: Rank,
+    /// The cell.
+    pub cell: Cell,
+    /// Its direction: [`MoveStep::Out`] or [`MoveStep::Back`].
+    pub step: MoveStep,
+    /// When it starts.
+    pub start: f64,
+    /// When all is copied.
     pub end: f64,
 }
 

@@ -34,7 +34,8 @@ pub(super) struct Meter {
     reducing: Duration,
     live_bytes: u64,
     peak_bytes: u64,
-    /// The largest number of bytes held since the previous pass.
+    /// The bytes held when the current pass began, and the most held since then.
+    pass_bytes: u64,
     pass_peak: u64,
     offloaded: u64,
     live_passes: u32,
@@ -95,6 +96,7 @@ impl Meter {
             reducing: Duration::ZERO,
             live_bytes: 0,
             peak_bytes: 0,
+            pass_bytes: 0,
             pass_peak: 0,
             offloaded: 0,
             live_passes: 0,
@@ -116,7 +118,8 @@ impl Meter {
         self.zero = self.trace.as_ref().map_or(0.0, RankTrace::seconds);
         self.started = Some(Instant::now());
         (self.waiting, self.reducing) = (Duration::ZERO, Duration::ZERO);
-        (self.live_bytes, self.peak_bytes, self.pass_peak) = (0, 0, 0);
+        (self.live_bytes, self.peak_bytes) = (0, 0);
+        (self.pass_bytes, self.pass_peak) = (0, 0);
         (self.offloaded, self.live_passes, self.in_flight) = (0, 0, 0);
         Ok(())
     }
@@ -142,6 +145,7 @@ impl Meter {
 
     /// A pass begins, or has received what it waited for.
     pub(super) fn begin_pass(&mut self) -> Result<()> {
+        (self.pass_bytes, self.pass_peak) = (self.live_bytes, self.live_bytes);
         if let Some(clock) = &mut self.clock {
             self.began = clock.mark()?;
         }
@@ -158,9 +162,9 @@ impl Meter {
             self.passes.push([self.began, self.ended]);
         }
         if let Some(trace) = &mut self.trace {
-            trace.end(pass, cell, self.ended, [self.live_bytes, self.pass_peak]);
+            let bytes = [self.pass_bytes, self.live_bytes, self.pass_peak];
+            trace.end(pass, cell, self.ended, bytes);
         }
-        self.pass_peak = self.live_bytes;
         Ok(())
     }
 

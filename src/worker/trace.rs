@@ -87,15 +87,16 @@ impl RankTrace {
         Ok(())
     }
 
-    /// The current pass has ended. `held`: the bytes held now; `most`: the most bytes held since the previous
-    /// pass.
-    pub(super) fn end(&mut self, pass: Pass, cell: Cell, mark: usize, [held, most]: [u64; 2]) {
+    /// The current pass has ended. `before`: the bytes held when it began; `held`: now; `most`: the most
+    /// bytes held meanwhile.
+    pub(super) fn end(&mut self, pass: Pass, cell: Cell, mark: usize, [before, held, most]: [u64; 3]) {
         let end = self.now(mark);
         self.record.passes.push(Timed {
             pass,
             cell,
             start: self.began,
             end,
+            before: before as f64,
             held: held as f64,
             most: most as f64,
         });
@@ -194,5 +195,6 @@ pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) 
         ranks,
         transfers,
         reductions,
+        copies: Vec::new(),
     }
 }

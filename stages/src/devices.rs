@@ -3,7 +3,7 @@
 use crate::cpu::halves::Way;
 
 pub use crate::cuda::{
-    FUSED_HEADS, Found, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory,
+    FUSED_HEADS, Found, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,
     name_and_memory, pairs, probe,
 };
 

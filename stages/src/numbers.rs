@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytemuck::allocation::try_zeroed_slice_box;
 
-use crate::error::OutOfMemory;
+use crate::error::{OutOfMemory, Purpose};
 
 /// The numbers in a line of the cache.
 const LINE: usize = 16;
@@ -63,9 +63,9 @@ impl Numbers {
     pub(crate) fn zeros(count: usize) -> Self {
         let room = if count == 0 { 0 } else { count + LINE - 1 };
         let memory = try_zeroed_slice_box::<f32>(room).unwrap_or_else(|()| {
-            let lasting = true;
+            let purpose = Purpose::Stage;
             let error = OutOfMemory::on_host::<f32>(count);
-            panic!("{}", OutOfMemory { lasting, ..error })
+            panic!("{}", OutOfMemory { purpose, ..error })
         });
         let start = memory.as_ptr().align_offset(LINE * size_of::<f32>());
         let start = start.min(room - count);

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::panic::catch_unwind;
 
-use pipewright_stages::error::{Cause, OutOfMemory, SettingError, ShapeError, ValueError, Wanted};
+use pipewright_stages::error::{Cause, OutOfMemory, Purpose, SettingError, ShapeError, ValueError, Wanted};
 use pipewright_stages::layers::{Dropout, Embedding, Linear};
 use pipewright_stages::{
     Device, Error, ErrorKind, ForwardContext, Init, Mode, Parameter, Result, Sequential, Shape, Stage, Tensor,
@@ -116,7 +116,7 @@ fn a_layer_whose_output_has_no_memory_is_named() {
         device: Device::Cpu,
         wanted: Wanted::Bytes(1 << 48),
         left: None,
-        lasting: false,
+        purpose: Purpose::Passes,
     };
     assert_eq!(error.kind, out.into());
     let text = error.to_string();

@@ -14,6 +14,7 @@ use pipewright::stages::{DType, Device};
 
 use crate::common::{RandomRows, Recipe, recipe_of};
 use crate::emulator::{self, answer, tell};
+use crate::offload::offloading;
 use crate::training::{GPU, named, on};
 use crate::worlds::in_processes;
 
@@ -43,19 +44,25 @@ fn small() -> Recipe {
     recipe_of(model, Arc::new(data), 2)
 }
 
-/// In how many processes the two ranks are. Several are threads here, with what processes have in common.
+/// How the two ranks run. Two processes are threads here, with what processes have in common.
 #[derive(Clone, Copy)]
-enum Processes {
-    One,
-    Two,
+enum Case {
+    OneProcess,
+    TwoProcesses,
+    /// In one process.
+    Offloading,
 }
 
 /// Starts two ranks on two GPUs, trains a step, and ends them. The hash of the weights, or the error, of each
 /// process.
-fn run(processes: Processes) -> Vec<Result<String>> {
+fn run(case: Case) -> Vec<Result<String>> {
     let train = |world: Option<World>| {
         let places = [GPU, Device::Cuda(1)].map(|device| on(device, DType::F32));
-        let builder = small().builder(named("1f1b", 2)).expect("the sizes fit");
+        let schedule = match case {
+            Case::OneProcess | Case::TwoProcesses => named("1f1b", 2),
+            Case::Offloading => offloading(named("gpipe", 2)),
+        };
+        let builder = small().builder(schedule).expect("the sizes fit");
         let builder = builder.places(places.into());
         let builder = match world {
             Some(world) => builder.world(world),
@@ -65,15 +72,15 @@ fn run(processes: Processes) -> Vec<Result<String>> {
         pipeline.step()?;
         pipeline.weights_hash()
     };
-    match processes {
-        Processes::One => vec![train(None)],
-        Processes::Two => in_processes(2, |world| train(Some(world))),
+    match case {
+        Case::OneProcess | Case::Offloading => vec![train(None)],
+        Case::TwoProcesses => in_processes(2, |world| train(Some(world))),
     }
 }
 
 /// The hash of a run in which nothing fails.
-fn hash(processes: Processes) -> Result<String> {
-    let hashes: Result<Vec<String>> = run(processes).into_iter().collect();
+fn hash(case: Case) -> Result<String> {
+    let hashes: Result<Vec<String>> = run(case).into_iter().collect();
     let mut hashes = hashes?;
     hashes.dedup();
     assert_eq!(hashes.len(), 1, "all processes have the same");
@@ -93,10 +100,10 @@ fn left_since(before: &str) -> Option<String> {
 }
 
 /// Lets the `n`-th call fail, and prints which it was. What is wrong with that. `None` if there are fewer.
-fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<Vec<String>> {
+fn with_failure(case: Case, n: u64, expected: &str) -> Option<Vec<String>> {
     let before = answer("pw_left");
     tell("pw_fail", &format!("any:{n}"));
-    let ended = run(processes);
+    let ended = run(case);
     let call = answer("pw_failed");
     tell("pw_fail", "");
     if call.is_empty() {
@@ -115,10 +122,10 @@ fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<Vec<Stri
     }
     // A member whose partner could not even begin to connect waits in NCCL, with its memory, until the
     // process ends.
-    let may_wait = matches!(processes, Processes::Two) && told.contains("entering a device's context");
+    let may_wait = matches!(case, Case::TwoProcesses) && told.contains("entering a device's context");
     let left = if may_wait { None } else { left_since(&before) };
     wrong.extend(left.map(|left| format!("there are still {left}, not {before}")));
-    match hash(processes) {
+    match hash(case) {
         Ok(hash) if hash == expected => {}
         other => wrong.push(format!("the next run: {other:?}")),
     }
@@ -131,17 +138,26 @@ fn with_failure(processes: Processes, n: u64, expected: &str) -> Option<Vec<Stri
 
 #[test]
 fn any_call_of_a_step_may_fail() {
-    calls_may_fail(Processes::One, "any_call_of_a_step_may_fail", 37);
+    calls_may_fail(Case::OneProcess, "any_call_of_a_step_may_fail", 37);
+}
+
+#[test]
+fn any_call_of_a_step_that_offloads_may_fail() {
+    calls_may_fail(Case::Offloading, "any_call_of_a_step_that_offloads_may_fail", 41);
 }
 
 /// Which call is the n-th depends on the processes' order too. All are tried in many runs.
 #[test]
 fn any_call_of_a_step_in_two_processes_may_fail() {
-    calls_may_fail(Processes::Two, "any_call_of_a_step_in_two_processes_may_fail", 61);
+    calls_may_fail(
+        Case::TwoProcesses,
+        "any_call_of_a_step_in_two_processes_may_fail",
+        61,
+    );
 }
 
 /// Lets every `stride`-th call of a run fail, in a process where this test is alone.
-fn calls_may_fail(processes: Processes, test: &str, stride: u64) {
+fn calls_may_fail(case: Case, test: &str, stride: u64) {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return;
     }
@@ -149,11 +165,11 @@ fn calls_may_fail(processes: Processes, test: &str, stride: u64) {
         return in_a_process_of_its_own(test);
     }
     let stride = env::var(STRIDE).map_or(stride, |stride| stride.parse().expect("a number"));
-    let expected = hash(processes).expect("nothing fails");
+    let expected = hash(case).expect("nothing fails");
     assert_eq!(left_since(""), None, "after a run");
     // All of them need another stride, 1.
     let wrong: Vec<_> = (0..)
-        .map_while(|index| with_failure(processes, 1 + index * stride, &expected))
+        .map_while(|index| with_failure(case, 1 + index * stride, &expected))
         .collect();
     assert!(wrong.len() > 5, "few calls");
     assert_eq!(wrong.concat(), [""; 0]);

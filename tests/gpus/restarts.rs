@@ -4,19 +4,21 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use pipewright::Pipeline;
+use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::{DType, Device, Place};
 
 use crate::common::{Recipe, recipe};
 use crate::emulator;
 use crate::failing::{Failing, Faults, How};
+use crate::offload::offloading;
 use crate::training::{GPU, named, on, train};
 
-/// Trains four steps in which each rank fails twice, and returns the hash of the weights.
-fn train_failing(recipe: &Recipe, places: Vec<Place>, first: u64) -> String {
-    let schedule = named("zb-h1", 2);
+/// Trains four steps in which each stage fails twice, and returns the hash of the weights.
+fn train_failing(recipe: &Recipe, schedule: Schedule, places: Vec<Place>, first: u64) -> String {
     let faults = [(first, How::Fails), (first + 31, How::Panics)];
-    let stages = (recipe.model)().split(2).expect("it can be cut").into_iter();
+    let count = schedule.stages();
+    let stages = (recipe.model)().split(count).expect("it can be cut").into_iter();
     let mut pipeline = Pipeline::builder()
         .schedule(schedule)
         .stages(
@@ -38,7 +40,7 @@ fn train_failing(recipe: &Recipe, places: Vec<Place>, first: u64) -> String {
     let reports = (0..4).map(|_| pipeline.step().expect("it goes on"));
     let restarts: usize = reports.map(|report| report.restarts.len()).sum();
     // The replicas of a stage count their calls together.
-    assert_eq!(restarts, 4);
+    assert_eq!(restarts, 2 * count as usize);
     pipeline.weights_hash().expect("a hash")
 }
 
@@ -58,7 +60,7 @@ fn ranks_on_gpus_are_built_again() {
         let recipe = recipe(2, true, 4);
         let (_, expected) = train(&recipe, named("zb-h1", 2), places.clone());
         for first in [0, 9, 20, 33] {
-            let hash = train_failing(&recipe, places.clone(), first);
+            let hash = train_failing(&recipe, named("zb-h1", 2), places.clone(), first);
             assert_eq!(hash, expected, "{places:?}, first at {first}");
         }
     }
@@ -74,6 +76,34 @@ fn replicas_on_gpus_are_built_again() {
         (recipe.replicas, recipe.sharded) = (2, sharded);
         let gpu = vec![on(GPU, DType::F32)];
         let (_, expected) = train(&recipe, named("zb-h1", 2), gpu.clone());
-        assert_eq!(train_failing(&recipe, gpu, 5), expected, "sharded: {sharded}");
+        assert_eq!(
+            train_failing(&recipe, named("zb-h1", 2), gpu, 5),
+            expected,
+            "sharded: {sharded}"
+        );
+    }
+}
+
+/// Ranks fail before, beside and after copies in both directions.
+#[test]
+fn ranks_that_offload_are_built_again() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let recipe = recipe(2, true, 8);
+    let gpu = on(GPU, DType::F32);
+    for (name, ranks, places) in [
+        ("gpipe", 2, vec![gpu]),
+        ("zb-2p", 3, vec![gpu]),
+        ("gpipe", 2, vec![gpu, Place::default()]),
+    ] {
+        let kept = Schedule::named(name, ranks, 8).expect("the sizes fit");
+        let (_, expected) = train(&recipe, kept.clone(), places.clone());
+        let with = offloading(kept);
+        assert!(with.offloads(), "{name}");
+        for first in (0..48).step_by(13) {
+            let hash = train_failing(&recipe, with.clone(), places.clone(), first);
+            assert_eq!(hash, expected, "{name} on {places:?}, first at {first}");
+        }
     }
 }

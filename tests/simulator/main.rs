@@ -122,6 +122,7 @@ fn add_up(case: &Case, rank: Rank, times: &Times, makespan: f64) -> RankSimulati
         warm_up: 0.0,
         waiting: 0.0,
         copying: 0.0,
+        copies: 0.0,
         drain: 0.0,
         span: 0.0,
         exposed_reductions: 0.0,

@@ -5,7 +5,9 @@ use serde::Serialize;
 use super::{Plan, Training};
 use crate::Result;
 use crate::error::CommandError;
+use crate::id::Rank;
 use crate::plan::RankSimulation;
+use crate::schedule::{MoveStep, Schedule};
 
 /// Lists have one entry a rank.
 #[derive(Serialize)]
@@ -40,6 +42,14 @@ struct Printed<'a> {
     busy: Vec<f64>,
     warm_up: Vec<f64>,
     waiting: Vec<f64>,
+    /// How many activations are offloaded, how long their copies take, and how much of `waiting` is for
+    /// these. Only for schedules that offload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offloaded: Option<Vec<usize>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    copies: Option<Vec<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waiting_for_copies: Option<Vec<f64>>,
     drain: Vec<f64>,
     waits: Vec<Vec<Waited>>,
     peak_activations: Vec<f64>,
@@ -63,6 +73,7 @@ struct Memory {
     activations: f64,
     buffers: f64,
     all: f64,
+    /// What is on the host, and not among all.
     offloaded: f64,
     snapshots: f64,
 }
@@ -72,6 +83,7 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
     let (schedule, simulation) = (plan.schedule, &plan.simulation);
     let training = plan.subject.training.as_ref();
     let each = |figure: fn(&RankSimulation) -> f64| simulation.ranks.iter().map(figure).collect();
+    let offloads = schedule.offloads();
     let printed = Printed {
         schedule: schedule.name(),
         replicas: plan.subject.replicas.count(),
@@ -95,6 +107,9 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
         busy: each(|rank| rank.busy),
         warm_up: each(|rank| rank.warm_up),
         waiting: each(|rank| rank.waiting),
+        offloaded: offloads.then(|| offloaded(schedule)),
+        copies: offloads.then(|| each(|rank| rank.copies)),
+        waiting_for_copies: offloads.then(|| each(|rank| rank.copying)),
         drain: each(|rank| rank.drain),
         waits: simulation.ranks.iter().map(waits).collect(),
         peak_activations: each(|rank| rank.peak_activations),
@@ -103,6 +118,14 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
     };
     let text = serde_json::to_string(&printed).map_err(CommandError::from)?;
     Ok(text + "\n")
+}
+
+fn offloaded(schedule: &Schedule) -> Vec<usize> {
+    let count = |rank| {
+        let moves = schedule.moves(Rank(rank)).into_iter();
+        moves.filter(|next| next.step == MoveStep::Out).count()
+    };
+    (0..schedule.ranks()).map(count).collect()
 }
 
 fn memory(training: &Training) -> Vec<Memory> {

@@ -13,7 +13,7 @@ use super::Ptr;
 use super::gpu::context_of;
 use super::library::Library;
 use crate::device::Device;
-use crate::error::{CudaError, CudaRemedy, Error, Left, OutOfMemory, Result, Wanted};
+use crate::error::{CudaError, CudaRemedy, Error, Left, OutOfMemory, Purpose, Result, Wanted};
 
 /// The error for a failed CUDA call. `call` names the operation.
 pub(super) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
@@ -37,7 +37,7 @@ pub(super) fn no_memory_for(call: &str) -> Error {
             free: free as u64,
             total: total as u64,
         }),
-        lasting: true,
+        purpose: Purpose::Stage,
     };
     error.into()
 }

@@ -15,7 +15,7 @@ use super::driver::{self, Event, Stream};
 use super::shelf::{Home, Kind, Shelf};
 use super::{Gpu, Ptr};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, OutOfMemory, Result, Wanted};
+use crate::error::{Error, OutOfMemory, Purpose, Result, Wanted};
 
 /// Sizes are multiples of this many bytes, so that tensors of similar size can use the same blocks.
 const GRAIN: usize = 256;
@@ -62,12 +62,8 @@ impl Gpu {
     /// Like [`Gpu::memory_of`], for memory that lasts as long as the stage. Its error says so, because
     /// smaller micro-batches would not help.
     pub(super) fn lasting_memory_of(&self, bytes: usize) -> Result<Memory> {
-        self.memory_of(bytes).map_err(|mut error| {
-            if let ErrorKind::OutOfMemory(wanted) = &mut error.kind {
-                wanted.lasting = true;
-            }
-            error
-        })
+        self.memory_of(bytes)
+            .map_err(|error| error.wanted_for(Purpose::Stage))
     }
 
     /// Like [`Gpu::memory_of`], to be filled on the transfer stream.
@@ -137,7 +133,7 @@ impl Gpu {
             device: Device::Cuda(self.index()),
             wanted: Wanted::Bytes(wanted as u64),
             left: self.memory().ok(),
-            lasting: false,
+            purpose: Purpose::Passes,
         };
         error.into()
     }

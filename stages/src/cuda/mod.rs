@@ -66,7 +66,7 @@ pub(crate) use memory::Memory;
 pub(crate) use moved::arrived;
 pub(crate) use norm::Rows;
 pub use offload::Offloaded;
-pub use pairs::{Pair, pairs};
+pub use pairs::{Pair, host_speed, pairs};
 pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};
 pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use super::driver::{self, Event, Stream};
 use super::{Gpu, Memory, Pinned};
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Purpose, Result};
 use crate::pool::Shelves;
 use crate::stage::Bytes;
 
@@ -147,7 +147,7 @@ impl Offloaded {
             return Ok(room);
         }
         Ok(Room {
-            host: Pinned::new(bytes)?,
+            host: Pinned::new(bytes).map_err(|error| error.wanted_for(Purpose::Offload))?,
             copied: Event::new(false)?,
         })
     }

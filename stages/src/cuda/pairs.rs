@@ -1,12 +1,13 @@
-//! How fast the GPUs of this machine copy from each other.
+//! How fast the GPUs of this machine copy from each other, and to the host and back.
 
+use std::ffi::c_void;
 use std::thread;
 
 use cudarc::driver::result::ctx;
 
-use super::Ptr;
 use super::driver::{self, Copy, Event, Stream, failed};
 use super::gpu::{context_of, count};
+use super::{Pinned, Ptr};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
@@ -72,6 +73,47 @@ fn speed(from: u32, to: u32, how: Copy) -> Result<f64> {
     done.synchronize()?;
     let seconds = f64::from(done.since(&begun)?) / 1e3;
     Ok((COPIES * BYTES) as f64 / seconds)
+}
+
+/// Bytes a second between a GPU and page-locked memory of the host, in copies of 32 MiB: of the slower
+/// direction, while both are copied in at once.
+///
+/// # Errors
+/// When there is no such GPU, or either has less than 64 MiB of free memory. Whatever the GPU reports.
+pub fn host_speed(gpu: u32) -> Result<f64> {
+    // On a thread of its own, because it changes the thread's current context.
+    let measured = thread::spawn(move || both_ways(gpu));
+    let panicked = || Err(Error::other("measuring a copy panicked"));
+    measured.join().unwrap_or_else(|_| panicked())
+}
+
+fn both_ways(gpu: u32) -> Result<f64> {
+    let device = [Lent::of(gpu)?, Lent::of(gpu)?];
+    let host = [Pinned::new(BYTES)?, Pinned::new(BYTES)?];
+    let [out, back] = [Stream::urgent()?, Stream::urgent()?];
+    let begun = [Event::new(true)?, Event::new(true)?];
+    let done = [Event::new(true)?, Event::new(true)?];
+    for round in 0..=COPIES {
+        if round == 1 {
+            begun[0].record(&out)?;
+            begun[1].record(&back)?;
+        }
+        let to = host[0].at().0 as *mut c_void;
+        let from = host[1].at().0 as *const c_void;
+        // SAFETY: all are as large as the copy, and only this thread has them.
+        unsafe {
+            driver::download(to, device[0].at, BYTES, &out)?;
+            driver::upload(device[1].at, from, BYTES, &back)?;
+        }
+    }
+    done[0].record(&out)?;
+    done[1].record(&back)?;
+    let mut longest = 0.0_f64;
+    for (begun, done) in begun.iter().zip(&done) {
+        done.synchronize()?;
+        longest = longest.max(f64::from(done.since(begun)?) / 1e3);
+    }
+    Ok((COPIES * BYTES) as f64 / longest)
 }
 
 fn enter(index: u32) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::units::in_words;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "out of memory on {device}: {wanted}{}; {}",
-    left.map_or(String::new(), in_all), advice(*lasting)
+    left.map_or(String::new(), in_all), advice(*purpose)
 )]
 pub struct OutOfMemory {
     /// The device.
@@ -18,9 +18,8 @@ pub struct OutOfMemory {
     pub wanted: Wanted,
     /// The device's free memory, if it reports it. A GPU does.
     pub left: Option<Left>,
-    /// Whether the memory is for something that lives as long as the stage: its parameters, or room for its
-    /// matrix products.
-    pub lasting: bool,
+    /// What the memory is for.
+    pub purpose: Purpose,
 }
 
 impl OutOfMemory {
@@ -31,9 +30,20 @@ impl OutOfMemory {
             device: Device::Cpu,
             wanted: Wanted::Bytes((count as u64).saturating_mul(size_of::<T>() as u64)),
             left: None,
-            lasting: false,
+            purpose: Purpose::Passes,
         }
     }
+}
+
+/// What memory is for, and so what would need less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// What passes compute, and keep for later ones.
+    Passes,
+    /// What lives as long as the stage: its parameters, or room for its matrix products.
+    Stage,
+    /// Activations that are on the host between forward and backward ([`Offloaded`](crate::Offloaded)).
+    Offload,
 }
 
 /// What memory was asked for.
@@ -67,12 +77,20 @@ fn in_all(Left { free, total }: Left) -> String {
     format!(", {} free of {}", in_words(free as f64), in_words(total as f64))
 }
 
-fn advice(lasting: bool) -> &'static str {
-    if lasting {
-        "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix \
-         products) needs less on each of more devices: more stages, fewer on this one"
-    } else {
-        "less is needed with a smaller micro-batch (pipeline.micro_batch_size), recomputation \
-         (pipeline.recompute) or more stages on other devices"
+fn advice(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Passes => {
+            "less is needed with a smaller micro-batch (pipeline.micro_batch_size), recomputation \
+             (pipeline.recompute) or more stages on other devices"
+        }
+        Purpose::Stage => {
+            "what stays with each stage (weights, their gradients, the optimizer's state, room for matrix \
+             products) needs less on each of more devices: more stages, fewer on this one"
+        }
+        Purpose::Offload => {
+            "it is page-locked memory, for what pipeline.offload takes off the GPUs; with a smaller \
+             pipeline.offload fewer passes are offloaded, and recomputation (pipeline.recompute) needs no \
+             memory of the host"
+        }
     }
 }

@@ -14,7 +14,7 @@ mod value;
 pub use cause::Cause;
 pub use cuda::{CudaError, CudaRemedy, LibraryError};
 pub use device::DeviceError;
-pub use memory::{Left, OutOfMemory, Wanted};
+pub use memory::{Left, OutOfMemory, Purpose, Wanted};
 pub use nccl::{NcclError, NcclRemedy};
 pub use partition::PartitionError;
 pub use setting::SettingError;
@@ -142,6 +142,15 @@ impl Error {
     pub fn at(mut self, place: &str) -> Self {
         if self.place.is_empty() {
             self.place = place.to_owned();
+        }
+        self
+    }
+
+    /// The same failure; if it is a lack of memory, with what that is for.
+    #[must_use]
+    pub(crate) fn wanted_for(mut self, purpose: Purpose) -> Self {
+        if let ErrorKind::OutOfMemory(wanted) = &mut self.kind {
+            wanted.purpose = purpose;
         }
         self
     }

@@ -32,6 +32,7 @@ fn a_profile_on_a_gpu_has_its_times_and_bytes() {
             );
         }
         assert_eq!(costs["machine"]["gpus"], "1");
+        assert!(costs["host"].as_f64() > Some(0.0), "{costs}");
         assert!(costs["machine"]["gpu"].is_string(), "{costs}");
     }
     for (full, half) in of_layers(&f32, "output").iter().zip(of_layers(&bf16, "output")) {

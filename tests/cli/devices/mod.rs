@@ -10,6 +10,7 @@ mod emulator;
 mod found;
 mod kept;
 mod measured;
+mod offload;
 mod told;
 
 /// How to compile a stand-in: the file's name and the macros.

@@ -1,0 +1,86 @@
+//! Offload in `plan` and `tune`.
+
+use super::*;
+
+#[test]
+fn the_json_of_a_plan_has_copies_exactly_if_something_is_offloaded() {
+    let machine = Machine::new();
+    machine.write_config();
+    let plan = |more: &[&str]| -> Value {
+        let args = ["plan", "my.toml", "--device", "h100", "--format", "json"];
+        let sets = [
+            "model.dim=64",
+            "model.heads=1",
+            "pipeline.dtype=bf16",
+            "pipeline.schedule=gpipe",
+            "pipeline.micro_batches=8",
+        ];
+        let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
+        let args: Vec<&str> = args.into_iter().chain(sets).collect();
+        serde_json::from_str(&machine.run(&args).done().stdout()).unwrap()
+    };
+    let keys = ["offloaded", "copies", "waiting_for_copies"];
+    let kept = plan(&[]);
+    assert!(keys.iter().all(|key| kept.get(key).is_none()), "{kept}");
+    let with = plan(&["pipeline.offload=1MiB"]);
+    assert_eq!(with["offloaded"], serde_json::json!([6, 6]));
+    for rank in 0..2 {
+        let [copies, waiting] = ["copies", "waiting_for_copies"].map(|key| with[key][rank].as_f64().unwrap());
+        assert!(copies > 0.0 && waiting <= copies, "{with}");
+        let [on_host, kept] = [(&with, "offloaded"), (&kept, "activations")]
+            .map(|(plan, part)| plan["memory"][rank][part].as_f64().unwrap());
+        assert!(0.0 < on_host && on_host < kept, "{with}");
+    }
+}
+
+/// What `tune` chooses if each layer keeps so many bytes, each of its passes takes a millisecond, and a rank
+/// may hold less than the three layers of a stage keep of one micro-batch. Copies go at 25 GB/s.
+fn chosen(machine: &Machine, mut costs: Value, saved: f64) -> String {
+    for layer in costs["layers"].as_array_mut().unwrap() {
+        for (key, cost) in [
+            ("forward", 1e-3),
+            ("backward_input", 1e-3),
+            ("backward_weight", 1e-3),
+            ("backward", 2e-3),
+            ("update", 1e-6),
+            ("saved", saved),
+            ("pending", 0.0),
+            ("output", 1e4),
+        ] {
+            layer[key] = cost.into();
+        }
+    }
+    costs["host"] = 4e-11.into();
+    fs::write(machine.path("costs.json"), costs.to_string()).unwrap();
+    let memory = (2.5 * saved).to_string();
+    let tune = ["tune", "my.toml", "--costs", "costs.json", "--ranks", "2"];
+    let sets = [
+        "--memory",
+        &memory,
+        "--set",
+        "pipeline.devices=cuda:0,cuda:1",
+        "--set",
+        "pipeline.micro_batches=8",
+        "--set",
+        "pipeline.offload=100GiB",
+    ];
+    let said = machine.run(&[&tune[..], &sets].concat()).done().stdout();
+    said.lines().last().unwrap().to_owned()
+}
+
+#[test]
+fn tune_offloads_where_copies_are_hidden_and_recomputes_where_they_are_slow() {
+    let Some(machine) = emulated() else { return };
+    machine
+        .run(&["profile", "my.toml", "--set", "pipeline.devices=cuda:0"])
+        .done();
+    let costs = fs::read_to_string(machine.path("costs.json")).unwrap();
+    let costs: Value = serde_json::from_str(&costs).unwrap();
+    let fast = chosen(&machine, costs.clone(), 1e6);
+    assert!(
+        fast.contains(", offload 100.00 GiB") && !fast.contains("recompute"),
+        "{fast}"
+    );
+    let slow = chosen(&machine, costs, 1e9);
+    assert!(slow.contains(", recompute full"), "{slow}");
+}
