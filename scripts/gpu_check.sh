@@ -22,6 +22,7 @@ LIMIT=${LIMIT:-520}
 TESTS=(
   pipewright-stages/cuda_kernels
   pipewright-stages/cuda_onto
+  pipewright-stages/cuda_together
   pipewright-stages/cuda_blocks
   pipewright-stages/cuda_attention
   pipewright-stages/cuda_copies
@@ -37,6 +38,7 @@ TESTS=(
 EMULATOR_TESTS=(
   pipewright-stages/cuda_compile
   pipewright-stages/cuda_emulator
+  pipewright-stages/cuda_emulator_defects
   pipewright-stages/cuda_emulator_products
   pipewright-stages/cuda_emulator_nccl
   pipewright-stages/cuda_shelves
@@ -112,7 +114,9 @@ trap 'failed=1 rest=${rest:-$running}; row "stopped by a signal" FAILED - ""; fi
 
 # left_out NAME SECONDS: a row for a part that did not have all its time. The first of them is where to go on.
 left_out() {
-  row "$1" 'left out' "$2" 'no time was left'
+  local why='no time was left'
+  if [ "$seconds" -gt "$LIMIT" ]; then why="it may take $seconds s: raise LIMIT"; fi
+  row "$1" 'left out' "$2" "$why"
   rest=${rest:-$1}
 }
 
@@ -153,6 +157,7 @@ part() {
     *) why=$(grep -E 'panicked at|^error|FAILED|: error|^=+ *(Error|Invalid|Race)' "$log" | head -1)
       why=${why:-$(tail -1 "$log")} ;;
   esac
+  running=''
   row "$name" "$result" $((SECONDS - started)) "$(cut -c -100 <<<"$why")"
   if [ "$result" = FAILED ]; then
     failed=1

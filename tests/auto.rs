@@ -63,6 +63,16 @@ fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large(
                     auto.simulation.makespan <= shortest + 1e-9,
                     "{ranks} {micro_batches} {memory}: {auto}"
                 );
+                // Of equally short ones it is the smallest.
+                let as_short = named
+                    .iter()
+                    .filter(|named| named.makespan <= auto.simulation.makespan * (1.0 + 1e-12));
+                for named in as_short {
+                    assert!(
+                        auto.simulation.peak_memory() <= named.peak_memory() * (1.0 + 1e-6),
+                        "{ranks} {micro_batches} {memory}: {auto}"
+                    );
+                }
             }
         }
     }

@@ -90,3 +90,17 @@ fn a_call_that_goes_on_with_no_part_fails() {
         "{text}"
     );
 }
+
+#[test]
+fn every_test_of_cuda_is_in_a_list() {
+    let script = fs::read_to_string(Path::new(ROOT).join("scripts/gpu_check.sh")).expect("the script");
+    let tests = fs::read_dir(Path::new(ROOT).join("stages/tests")).expect("the tests");
+    for test in tests {
+        let path = test.expect("an entry").path();
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a name");
+        if name.starts_with("cuda_") {
+            let line = format!("\n  pipewright-stages/{name}\n");
+            assert!(script.contains(&line), "scripts/gpu_check.sh has no {name}");
+        }
+    }
+}

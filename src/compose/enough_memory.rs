@@ -202,7 +202,13 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
         ),
         _ if fits_without(needed.snapshots) => (
             "train.restarts",
-            "set it to 0: then nothing is kept from which a rank could be built again",
+            "set it to 0: then nothing is kept from which a rank could be built again, and no lost process \
+             is replaced",
+        ),
+        _ if fits_without(needed.on_host()) => (
+            "pipeline.offload",
+            "lower it, or remove it: then activations stay on the GPUs; and set train.restarts to 0: then no \
+             snapshots are kept",
         ),
         _ if fits_without(needed.copies) => (
             "checkpoint.beside",

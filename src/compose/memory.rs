@@ -47,7 +47,8 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
             rank.buffers += kept.received;
             match place.device {
                 Device::Cpu => rank.buffers += kept.snapshots,
-                Device::Cuda(_) => rank.snapshots += kept.snapshots,
+                // The optimizer's tensors are copied to the host first, and stay there.
+                Device::Cuda(_) => rank.snapshots += kept.snapshots + rank.optimizer,
             }
         }
     }

@@ -280,13 +280,15 @@ fn placements(wanted: &Wanted<'_>) -> Result<Vec<Placement>> {
 }
 
 /// The sort key of a schedule: smaller is better, and the first number counts most. Of equally short ones the
-/// smallest in memory is best. Times are rounded, so that rounding errors do not decide.
+/// smallest in memory is best. All are rounded, so that rounding errors do not decide.
 fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
     let work: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
     let [makespan, span] = [simulation.makespan, simulation.span].map(|time| (1e9 * time / work).round());
+    // Sums of the same shares in another order.
+    let memory = f64::from(simulation.peak_memory() as f32);
     match goal {
-        Goal::Makespan => (makespan, simulation.peak_memory(), span),
-        Goal::Span => (span, simulation.peak_memory(), makespan),
+        Goal::Makespan => (makespan, memory, span),
+        Goal::Span => (span, memory, makespan),
     }
 }
 

@@ -90,8 +90,8 @@ pub struct RankMemory {
     /// What of the activations is on the host, if the rank is on a GPU.
     #[serde(default)]
     pub offloaded: f64,
-    /// Snapshots for restarts, if the rank is on a GPU: they are on the host. Those of a rank on the CPU are
-    /// among its buffers.
+    /// Snapshots for restarts, if the rank is on a GPU: they are on the host, and with them the optimizer's
+    /// tensors, from which they are made there. Those of a rank on the CPU are among its buffers.
     #[serde(default)]
     pub snapshots: f64,
 }

@@ -164,7 +164,8 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
         let ((), took) = timed(|| {
             // A step also sums the squared gradient before the update and clears the gradient after it.
             // Repeating both changes nothing. A CPU computes the sum in `grad_squares`, a GPU in
-            // `start_grad_squares`.
+            // `start_grad_squares`. There each has a launch here, where a step has one for many parameters:
+            // so the update of a model with many small ones is measured too long.
             for piece in 0..parameter.pieces() {
                 black_box(parameter.grad_squares(piece));
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pipewright_stages::{DType, Device, Place, Stage, StageBuilder};
+use pipewright_stages::{DType, Device, Place, Stage, StageBuilder, Together};
 
 use super::Worker;
 use super::agreement::Agreement;
@@ -51,6 +51,7 @@ impl<S: Stage> Worker<S> {
             first_trained: StageId(0),
             blocks: Vec::new(),
             agreement: Agreement::default(),
+            together: Together::default(),
             meter: Meter::new(parts.progress),
         };
         worker.build_stages()?;
@@ -69,6 +70,7 @@ impl<S: Stage> Worker<S> {
         self.reductions.clear();
         self.exchanged.clear();
         self.agreement = Agreement::default();
+        self.together = Together::default();
         self.meter = Meter::new(Arc::clone(&self.meter.progress));
         self.build_stages()?;
         self.divide_among_replicas();

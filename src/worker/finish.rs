@@ -4,9 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright_stages::optimizer::{self, Update, clip_factor};
-use pipewright_stages::{Parameter, Stage, together};
+use pipewright_stages::{Parameter, Stage};
 
 use super::Worker;
+use super::chunk::chunk_of;
 use super::execution::Execution;
 use super::outcome::{Outcome, Totals};
 use super::progress::WaitsFor;
@@ -53,7 +54,7 @@ impl<S: Stage> Worker<S> {
         self.finish_reductions()?;
         self.sum_tied_gradients()?;
         for chunk in &mut self.chunks {
-            together(&mut chunk.stage, |parameter, together| {
+            self.together.visit(&mut chunk.stage, |parameter, together| {
                 parameter.start_grad_squares(together)
             })?;
         }
@@ -115,14 +116,16 @@ impl<S: Stage> Worker<S> {
         let micro_batches = self.share.micro_batches();
         let update = update_of(totals, micro_batches, self.clip, run.step + 1, run.learning_rate);
         let optimizer = std::sync::Arc::clone(&self.optimizer);
-        together(&mut self.chunk(stage).stage, |parameter, together| {
+        let chunk = chunk_of(&mut self.chunks, stage);
+        self.together.visit(&mut chunk.stage, |parameter, together| {
             optimizer::update(optimizer.as_ref(), parameter, update, together)
         })?;
         self.discard_gradients(stage)
     }
 
     pub(super) fn discard_gradients(&mut self, stage: StageId) -> Result<()> {
-        Ok(together(&mut self.chunk(stage).stage, Parameter::start_sum)?)
+        let chunk = chunk_of(&mut self.chunks, stage);
+        Ok(self.together.visit(&mut chunk.stage, Parameter::start_sum)?)
     }
 
     /// Waits until the rank's device has finished all its work.

@@ -58,7 +58,7 @@ use std::sync::Arc;
 use pipewright_stages::loss::{Loss, Score};
 use pipewright_stages::nvtx::Range;
 use pipewright_stages::optimizer::Optimizer;
-use pipewright_stages::{Shape, Stage, StageBuilder};
+use pipewright_stages::{Shape, Stage, StageBuilder, Together};
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::Checksum;
@@ -128,6 +128,7 @@ pub(crate) struct Worker<S: Stage> {
     /// Blocks that have been read. Their memory is used for blocks to send.
     blocks: Vec<Vec<u8>>,
     agreement: Agreement,
+    together: Together,
     meter: Meter,
 }
 

@@ -34,14 +34,18 @@ impl Partials {
     }
 
     /// The stage has added up the gradients of a group.
-    pub(super) fn end_group<S: Stage>(&mut self, stage: &mut S, group: u32, next: Next) -> Result<()> {
+    pub(super) fn end_group<S: Stage>(
+        &mut self,
+        stage: &mut S,
+        (group, next): (u32, Next),
+        together: &mut Together,
+    ) -> Result<()> {
         let (node, left) = self.joined(group, next);
         self.waiting.truncate(left);
-        let mut together = Together::default();
         visit(stage, |_, parameter| {
             parameter.end_group()?;
             match next {
-                Next::Group => Ok(parameter.put_aside(&mut together)?),
+                Next::Group => Ok(parameter.put_aside(together)?),
                 Next::Replicas | Next::Nothing => Ok(()),
             }
         })?;

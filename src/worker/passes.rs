@@ -216,9 +216,10 @@ impl<S: Stage> Worker<S> {
     /// If the micro-batch is the last of its gradient group, the group's sum is added to earlier ones.
     fn end_group(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         match self.share.ends_group(run.micro_batch(cell)) {
-            Some((group, next)) => {
-                let chunk = self.chunk(cell.stage);
-                chunk.partials.end_group(&mut chunk.stage, group, next)
+            Some(ended) => {
+                let chunk = chunk_of(&mut self.chunks, cell.stage);
+                let together = &mut self.together;
+                chunk.partials.end_group(&mut chunk.stage, ended, together)
             }
             None => Ok(()),
         }

@@ -146,5 +146,5 @@ pub use sequential::Sequential;
 pub use shape::{Kind, MAX_DIMS, Shape};
 pub use stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
 pub use tensor::Tensor;
-pub use together::{Together, together};
+pub use together::Together;
 pub use training::Training;

@@ -8,8 +8,9 @@ use crate::stage::Stage;
 /// Work on several parameters of a GPU that waits, so that a launch does it for many of them. A model has
 /// many small parameters, and a launch for each would take longer than their work.
 ///
-/// It holds one piece of work for a parameter at most: pieces that wait are done in any order. What is never
-/// [launched](Together::launch) is never done. On the CPU nothing waits.
+/// One piece of work for a parameter waits at most: before another one, all that waits is launched. What is
+/// never [launched](Together::launch) is never done. On the CPU nothing waits. What is used for every step
+/// allocates in the first steps only.
 #[derive(Debug, Default)]
 pub struct Together(pub(crate) cuda::Together);
 
@@ -24,6 +25,25 @@ impl Together {
         together.launch()
     }
 
+    /// Does something with each parameter of a stage, in the order of [`Stage::visit_parameters`], and
+    /// launches what it leaves waiting. If it fails, that is forgotten.
+    ///
+    /// # Errors
+    /// The first error of `act`; or when the GPU reports an error, of this call or of earlier work.
+    pub fn visit<S: Stage + ?Sized>(
+        &mut self,
+        stage: &mut S,
+        mut act: impl FnMut(&mut Parameter, &mut Self) -> Result<()>,
+    ) -> Result<()> {
+        match stage.try_visit_parameters(&mut |parameter| act(parameter, self)) {
+            Ok(()) => self.launch(),
+            Err(error) => {
+                self.0.forget();
+                Err(error)
+            }
+        }
+    }
+
     /// Launches all that waits.
     ///
     /// # Errors
@@ -31,16 +51,4 @@ impl Together {
     pub fn launch(&mut self) -> Result<()> {
         self.0.launch()
     }
-}
-
-/// Does something with each parameter of a stage, in the order of [`Stage::visit_parameters`], and launches
-/// together what it leaves waiting.
-///
-/// # Errors
-/// The first error of `act`; or when the GPU reports an error, of this call or of earlier work.
-pub fn together<S: Stage + ?Sized>(
-    stage: &mut S,
-    mut act: impl FnMut(&mut Parameter, &mut Together) -> Result<()>,
-) -> Result<()> {
-    Together::now(|together| stage.try_visit_parameters(&mut |parameter| act(parameter, together)))
 }

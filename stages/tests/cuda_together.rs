@@ -138,6 +138,8 @@ fn norms_and_new_sums_are_those_of_each_alone() {
         }
         let alone = squares(&mut all);
         assert!(alone.iter().all(|&bits| f64::from_bits(bits) >= 0.0));
+        let mut all = parameters(many);
+        move_to(&mut all, gpu(DType::Bf16));
         Together::now(|together| {
             let mut all = all.iter();
             all.try_for_each(|parameter| parameter.start_grad_squares(together))
@@ -156,6 +158,32 @@ fn norms_and_new_sums_are_those_of_each_alone() {
             all.iter()
                 .all(|parameter| parameter.grad.iter().all(|&number| number == 0.0))
         );
+    }
+}
+
+#[test]
+fn more_work_for_a_parameter_comes_after_what_waits() {
+    if emulator::start().is_none() {
+        return;
+    }
+    let (mut here, mut there) = (parameters(65), parameters(65));
+    move_to(&mut there, gpu(DType::F32));
+    for all in [&mut here, &mut there] {
+        Together::now(|together| {
+            for parameter in all.iter_mut() {
+                for step in [1, 2] {
+                    update(&AdamW::default(), parameter, of_step(step), together)?;
+                }
+                parameter.start_sum(together)?;
+                update(&AdamW::default(), parameter, of_step(3), together)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+    for (here, there) in here.iter().zip(&mut there) {
+        there.fetch(Part::Value).unwrap();
+        assert_eq!(bits(&here.value), bits(&there.value), "{}", here.name());
     }
 }
 

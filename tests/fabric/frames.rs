@@ -21,6 +21,7 @@ const WIRE: u32 = 0;
 const BLOCK: u32 = 2;
 const CALL: u32 = 5;
 const FAREWELL: u32 = 7;
+const REJOINS: u32 = 9;
 
 /// What process 0's rank gets when it waits for a wire, while process 1 sends these bytes and goes.
 fn told(bytes: &[u8]) -> pipewright::Result<Tensor> {
@@ -62,6 +63,37 @@ fn lengths_that_nobody_sends_end_the_connection_and_are_named() {
         ),
         (head(WIRE, 0, 1 << 13, 8), "a description of 8192 bytes"),
         (head(77, 0, 0, 0), "a frame of no known kind"),
+    ] {
+        let error = told(&frame).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            format!("process 1 sends what cannot be read: {said}")
+        );
+    }
+}
+
+/// A frame of a process that leaves because this one was lost, in this way.
+fn rejoins(lost: u64, how: &[u8]) -> Vec<u8> {
+    let mut frame = head(REJOINS, 0, how.len() as u64, 0);
+    frame[16..24].copy_from_slice(&lost.to_le_bytes());
+    frame.extend_from_slice(how);
+    frame
+}
+
+#[test]
+fn losses_that_cannot_be_end_the_connection_and_are_named() {
+    for (frame, said) in [
+        (rejoins(2, &[0]), "the loss of process 2, which there is not"),
+        (
+            rejoins(1 << 40, &[0]),
+            "the loss of process 1099511627776, which there is not",
+        ),
+        (rejoins(1, &[9]), "a loss of no known kind"),
+        (rejoins(1, &[]), "a loss of no known kind"),
+        (
+            rejoins(1, &[0, 0]),
+            "a loss of 2 bytes, and 1 are the most in this run",
+        ),
     ] {
         let error = told(&frame).expect_err("refused");
         assert_eq!(

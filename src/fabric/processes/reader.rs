@@ -209,10 +209,8 @@ impl<W: WireFrame> Reader<W> {
                 Ok(())
             }
             Kind::Rejoins => {
-                let mut byte = [0];
-                stream.from.read_exact(&mut byte)?;
-                let loss = Loss::from_byte(byte[0]).ok_or_else(|| invalid("a loss of no known kind"))?;
-                self.tell(Heard::Rejoins(head.call.number as u32, loss));
+                let (lost, loss) = self.loss(&head, stream)?;
+                self.tell(Heard::Rejoins(lost, loss));
                 Ok(())
             }
             Kind::Keep => {
@@ -227,6 +225,22 @@ impl<W: WireFrame> Reader<W> {
                 Ok(())
             }
         }
+    }
+
+    /// The process that was lost, and how.
+    fn loss(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<(u32, Loss)> {
+        let lost = head.call.number;
+        if lost >= self.connections.len() as u64 {
+            return Err(invalid(format!("the loss of process {lost}, which there is not")));
+        }
+        let mut bytes = Vec::new();
+        read(stream.from, head.length, &mut bytes)?;
+        let loss = match bytes[..] {
+            [byte] => Loss::from_byte(byte),
+            _ => None,
+        };
+        let loss = loss.ok_or_else(|| invalid("a loss of no known kind"))?;
+        Ok((lost as u32, loss))
     }
 
     fn read_block(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<Vec<u8>> {

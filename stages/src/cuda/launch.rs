@@ -48,6 +48,12 @@ impl Grid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arg(u64);
 
+impl Arg {
+    fn at(&self) -> *const u64 {
+        &raw const self.0
+    }
+}
+
 impl From<Ptr> for Arg {
     fn from(address: Ptr) -> Self {
         Self(address.0)
@@ -92,7 +98,7 @@ impl Gpu {
     /// # Errors
     /// When the driver reports an error, of this launch or of earlier work.
     pub(crate) fn launch(&self, name: &'static str, grid: Grid, args: &[Arg]) -> Result<()> {
-        self.launch_at(name, grid, args.iter().map(|arg| &arg.0))
+        self.launch_at(name, grid, args.iter().map(Arg::at))
     }
 
     /// As [`Gpu::launch`], of a kernel whose first argument is these words.
@@ -103,19 +109,16 @@ impl Gpu {
         first: &[u64],
         args: &[Arg],
     ) -> Result<()> {
-        self.launch_at(
-            name,
-            grid,
-            first.first().into_iter().chain(args.iter().map(|arg| &arg.0)),
-        )
+        let first = std::iter::once(first.as_ptr());
+        self.launch_at(name, grid, first.chain(args.iter().map(Arg::at)))
     }
 
-    /// As [`Gpu::launch`]. Each argument begins at one of these words.
-    fn launch_at<'a>(
+    /// As [`Gpu::launch`]. Here the arguments are.
+    fn launch_at(
         &self,
         name: &'static str,
         grid: Grid,
-        args: impl Iterator<Item = &'a u64>,
+        args: impl Iterator<Item = *const u64>,
     ) -> Result<()> {
         let [x, y, z] = grid.blocks;
         if x == 0 || y == 0 || z == 0 {
@@ -123,9 +126,10 @@ impl Gpu {
         }
         let function = self.kernels().function(name, grid.shared)?;
         let mut pointers = SmallVec::<[*mut c_void; MOST_ARGS]>::new();
-        pointers.extend(args.map(|arg| std::ptr::from_ref(arg).cast_mut().cast()));
-        // SAFETY: the driver reads each argument through its pointer before it returns. A value lies in the
-        // low bytes of its eight; on CUDA's machines (little-endian) these come first.
+        pointers.extend(args.map(|arg| arg.cast_mut().cast()));
+        // SAFETY: the driver reads each argument through its pointer before it returns. A number lies in the
+        // low bytes of its eight; on CUDA's machines (little-endian) these come first. A first argument that
+        // is longer has as many words as its class.
         unsafe {
             launch_kernel(
                 function,

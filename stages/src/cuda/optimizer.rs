@@ -15,6 +15,8 @@ const THREADS: u32 = 256;
 /// Contiguous `f32` weights to update.
 #[derive(Debug)]
 pub(crate) struct Flat {
+    /// Where the parameter's whole gradient is.
+    pub(crate) of: Ptr,
     /// The weights.
     pub(crate) value: Ptr,
     /// Their gradient.
@@ -104,6 +106,7 @@ impl Gpu {
         ];
         let entry = Entry {
             words: &words,
+            of: weights.of,
             blocks: blocks(weights.count),
             memory: weights.memory,
         };
@@ -119,6 +122,7 @@ impl Gpu {
     ) -> Result<()> {
         let entry = Entry {
             words: &[grad.0, count as u64],
+            of: grad,
             blocks: blocks(count),
             memory: SmallVec::from_iter([kept]),
         };
@@ -136,6 +140,7 @@ impl Gpu {
     ) -> Result<()> {
         let entry = Entry {
             words: &[out.0, numbers.0, count as u64],
+            of: numbers,
             blocks: count.div_ceil(Parameter::PIECE),
             memory: SmallVec::from_iter(memory),
         };

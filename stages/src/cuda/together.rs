@@ -5,7 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::launch::Arg;
-use super::{Gpu, Grid, Memory, Pinned};
+use super::{Gpu, Grid, Memory, Pinned, Ptr};
 use crate::error::Result;
 
 /// The most parameters of a launch. `MOST` in kernels/prelude.cu is the same.
@@ -13,10 +13,14 @@ const MOST: usize = 64;
 
 /// Launches that wait for more parameters.
 #[derive(Debug, Default)]
-pub(crate) struct Together(Vec<Launch>);
+pub(crate) struct Together {
+    waiting: Vec<Launch>,
+    /// Launches that were made. Their lists are used again.
+    made: Vec<Launch>,
+}
 
 /// A launch of one kernel.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Launch {
     gpu: u32,
     kernel: &'static str,
@@ -27,6 +31,8 @@ struct Launch {
     entries: Vec<u64>,
     /// By parameter: the block after its last one.
     ends: Vec<u32>,
+    /// The parameters.
+    of: Vec<Ptr>,
     /// The memory of the parameters, until the launch.
     kept: Vec<Kept>,
 }
@@ -59,6 +65,8 @@ impl From<&Arc<Pinned>> for Kept {
 pub(crate) struct Entry<'a> {
     /// The words of the kernel's entry.
     pub(crate) words: &'a [u64],
+    /// Where the parameter's whole gradient is, which tells it from others.
+    pub(crate) of: Ptr,
     /// How many blocks do it.
     pub(crate) blocks: usize,
     /// The memory that the words point at.
@@ -66,7 +74,8 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Together {
-    /// Adds an entry to the launch of this kernel with these arguments, which waits until it is full.
+    /// Adds an entry to the launch of this kernel with these arguments, which waits until it is full. If
+    /// other work on the parameter waits, all that waits is launched first.
     ///
     /// # Errors
     /// When the driver reports an error, of a launch or of earlier work.
@@ -80,29 +89,36 @@ impl Together {
         if entry.blocks == 0 {
             return Ok(());
         }
+        if self.waiting.iter().any(|launch| launch.of.contains(&entry.of)) {
+            self.launch()?;
+        }
         let fits = |launch: &Launch| {
             let which = (launch.gpu, launch.kernel, launch.threads);
             which == (gpu.index(), kernel, threads) && launch.args[..] == *args
         };
-        let place = self.0.iter().position(fits).unwrap_or_else(|| {
-            self.0.push(Launch {
+        let place = self.waiting.iter().position(fits).unwrap_or_else(|| {
+            self.waiting.push(Launch {
                 gpu: gpu.index(),
                 kernel,
                 threads,
                 args: args.into(),
-                entries: Vec::new(),
-                ends: Vec::new(),
-                kept: Vec::new(),
+                ..self.made.pop().unwrap_or_default()
             });
-            self.0.len() - 1
+            self.waiting.len() - 1
         });
-        let launch = &mut self.0[place];
+        let launch = &mut self.waiting[place];
         let begin = launch.ends.last().copied().unwrap_or(0);
         launch.ends.push(begin + entry.blocks as u32);
         launch.entries.extend_from_slice(entry.words);
+        launch.of.push(entry.of);
         launch.kept.extend(entry.memory);
         match launch.ends.len() {
-            MOST => self.0.swap_remove(place).launch(),
+            MOST => {
+                let mut launch = self.waiting.swap_remove(place);
+                let launched = launch.launch();
+                self.put_by(launch);
+                launched
+            }
             _ => Ok(()),
         }
     }
@@ -112,12 +128,29 @@ impl Together {
     /// # Errors
     /// When the driver reports an error, of a launch or of earlier work.
     pub(crate) fn launch(&mut self) -> Result<()> {
-        self.0.drain(..).try_for_each(Launch::launch)
+        let launched = self.waiting.iter_mut().try_for_each(Launch::launch);
+        self.forget();
+        launched
+    }
+
+    /// What waits is never done.
+    pub(crate) fn forget(&mut self) {
+        while let Some(launch) = self.waiting.pop() {
+            self.put_by(launch);
+        }
+    }
+
+    fn put_by(&mut self, mut launch: Launch) {
+        launch.entries.clear();
+        launch.ends.clear();
+        launch.of.clear();
+        launch.kept.clear();
+        self.made.push(launch);
     }
 }
 
 impl Launch {
-    fn launch(mut self) -> Result<()> {
+    fn launch(&mut self) -> Result<()> {
         let parameters = self.ends.len();
         let blocks = self.ends.last().map_or(0, |end| *end as usize);
         // As `Together` in kernels/prelude.cu.

@@ -101,6 +101,7 @@ impl Weights {
             .chain(copy)
             .chain(&self.state);
         Ok(Flat {
+            of: self.grad(),
             value: self.value().offset(full * start),
             grad: self.grad().offset(full * start),
             state: [state(0), state(1)],
