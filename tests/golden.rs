@@ -325,6 +325,7 @@ impl Optimizer for Recorder {
                 .insert(name.clone(), parameter.grad.to_vec());
         }
         self.inner.update(parameter, update, together)?;
+        together.launch()?;
         parameter.fetch(Part::Value)?;
         if update.step == self.steps {
             self.seen
