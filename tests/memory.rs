@@ -264,6 +264,19 @@ fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
         .expect_err("the host's memory is too small")
         .to_string();
     assert!(said.contains("train.restarts: training needs about"), "{said}");
+    assert!(said.ends_with("and no lost process is replaced"), "{said}");
+    // If neither of two is enough to do without, both are named.
+    let mut both = with.clone();
+    both[0].offloaded = with[0].snapshots;
+    let limits = [(Device::Cuda(0), on_gpu), (Device::Cpu, 1)].map(|(device, free)| {
+        let all = limit(0, true);
+        (device, MemoryLimit { free, ..all })
+    });
+    let said = compose::check_memory(&config, &both, &RanksHere::all(1, 1), &limits)
+        .expect_err("the host's memory is too small")
+        .to_string();
+    assert!(said.contains("pipeline.offload: training needs about"), "{said}");
+    assert!(said.contains("and set train.restarts to 0"), "{said}");
 }
 
 #[test]

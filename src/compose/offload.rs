@@ -28,7 +28,7 @@ pub fn offload(config: &Config, ranks: u32) -> Result<Option<Offload>> {
     Ok(Some(Offload { ranks, most }))
 }
 
-/// The costs with what a byte costs between a GPU and its host: by the GPU's kind, if it is known.
+/// The costs with the seconds that a byte takes between a GPU and its host: `byte`, if that is known.
 ///
 /// # Errors
 /// When that is negative or not a number.

@@ -83,7 +83,7 @@ pub struct Tried {
 
 /// Finds the shortest schedule that fits the memory. It tries looped and vee placements, all named schedules,
 /// and orders that it lists for these costs. The result is never longer than the shortest named schedule that
-/// fits.
+/// fits. Of equally short ones it has the least memory.
 ///
 /// # Errors
 /// [`PlanError`] when a number is 0 or there are too many cells. Also when these ranks cannot share the
@@ -284,7 +284,7 @@ fn placements(wanted: &Wanted<'_>) -> Result<Vec<Placement>> {
 fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
     let work: f64 = simulation.ranks.iter().map(|rank| rank.busy).sum();
     let [makespan, span] = [simulation.makespan, simulation.span].map(|time| (1e9 * time / work).round());
-    // Sums of the same shares in another order.
+    // Schedules that hold the same may add it up in another order.
     let memory = f64::from(simulation.peak_memory() as f32);
     match goal {
         Goal::Makespan => (makespan, memory, span),

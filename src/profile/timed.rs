@@ -164,8 +164,8 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
         let ((), took) = timed(|| {
             // A step also sums the squared gradient before the update and clears the gradient after it.
             // Repeating both changes nothing. A CPU computes the sum in `grad_squares`, a GPU in
-            // `start_grad_squares`. There each has a launch here, where a step has one for many parameters:
-            // so the update of a model with many small ones is measured too long.
+            // `start_grad_squares`. On a GPU each of the three is a launch for this parameter alone, and a
+            // step has one for many. So this is too long for small parameters.
             for piece in 0..parameter.pieces() {
                 black_box(parameter.grad_squares(piece));
             }

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::launch::Arg;
-use super::together::{Entry, Kept, Together};
+use super::together::{Entry, Together, Used};
 use super::{Gpu, Ptr};
 use crate::cpu::{adamw, lion, sgd};
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub(crate) struct Flat {
     /// How many weights there are.
     pub(crate) count: usize,
     /// All of this memory.
-    pub(crate) memory: SmallVec<[Kept; 5]>,
+    pub(crate) memory: SmallVec<[Used; 5]>,
 }
 
 /// How many blocks have so many numbers.
@@ -116,7 +116,7 @@ impl Gpu {
     /// Sets `count` numbers of a gradient to zero.
     pub(crate) fn clear_gradient(
         &self,
-        (grad, kept): (Ptr, Kept),
+        (grad, memory): (Ptr, Used),
         count: usize,
         together: &mut Together,
     ) -> Result<()> {
@@ -124,7 +124,7 @@ impl Gpu {
             words: &[grad.0, count as u64],
             of: grad,
             blocks: blocks(count),
-            memory: SmallVec::from_iter([kept]),
+            memory: SmallVec::from_iter([memory]),
         };
         together.add(self, ("clear_gradients", THREADS), &[], entry)
     }
@@ -135,7 +135,7 @@ impl Gpu {
         &self,
         (out, numbers): (Ptr, Ptr),
         count: usize,
-        memory: [Kept; 2],
+        memory: [Used; 2],
         together: &mut Together,
     ) -> Result<()> {
         let entry = Entry {

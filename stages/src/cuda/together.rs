@@ -34,17 +34,17 @@ struct Launch {
     /// The parameters.
     of: Vec<Ptr>,
     /// The memory of the parameters, until the launch.
-    kept: Vec<Kept>,
+    used: Vec<Used>,
 }
 
 /// Memory that a launch uses.
 #[derive(Debug)]
-pub(crate) enum Kept {
+pub(crate) enum Used {
     Device { _memory: Memory },
     Host { _memory: Arc<Pinned> },
 }
 
-impl From<&Memory> for Kept {
+impl From<&Memory> for Used {
     fn from(memory: &Memory) -> Self {
         Self::Device {
             _memory: memory.clone(),
@@ -52,7 +52,7 @@ impl From<&Memory> for Kept {
     }
 }
 
-impl From<&Arc<Pinned>> for Kept {
+impl From<&Arc<Pinned>> for Used {
     fn from(memory: &Arc<Pinned>) -> Self {
         Self::Host {
             _memory: Arc::clone(memory),
@@ -70,7 +70,7 @@ pub(crate) struct Entry<'a> {
     /// How many blocks do it.
     pub(crate) blocks: usize,
     /// The memory that the words point at.
-    pub(crate) memory: SmallVec<[Kept; 5]>,
+    pub(crate) memory: SmallVec<[Used; 5]>,
 }
 
 impl Together {
@@ -111,7 +111,7 @@ impl Together {
         launch.ends.push(begin + entry.blocks as u32);
         launch.entries.extend_from_slice(entry.words);
         launch.of.push(entry.of);
-        launch.kept.extend(entry.memory);
+        launch.used.extend(entry.memory);
         match launch.ends.len() {
             MOST => {
                 let mut launch = self.waiting.swap_remove(place);
@@ -144,7 +144,7 @@ impl Together {
         launch.entries.clear();
         launch.ends.clear();
         launch.of.clear();
-        launch.kept.clear();
+        launch.used.clear();
         self.made.push(launch);
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::optimizer::Flat;
-use super::together::Kept;
+use super::together::Used;
 use super::{Gpu, Memory, Pinned, Ptr, Together};
 use crate::cpu::{adamw, lion, sgd};
 use crate::device::{DType, Device, Place};
@@ -107,7 +107,7 @@ impl Weights {
             state: [state(0), state(1)],
             half: copy.map_or(Ptr::NONE, |copy| copy.at().offset(half * start)),
             count: self.owned.len(),
-            memory: memory.map(Kept::from).collect(),
+            memory: memory.map(Used::from).collect(),
         })
     }
 
@@ -228,14 +228,14 @@ impl Weights {
 
     /// Queues the sums of the squares of the gradient, together with others.
     pub(crate) fn start_squares(&self, together: &mut Together) -> Result<()> {
-        let memory = [Kept::from(&self.squares), Kept::from(&self.grad)];
+        let memory = [Used::from(&self.squares), Used::from(&self.grad)];
         let between = (self.squares.at(), self.grad.at());
         self.gpu()?.sum_squares(between, self.trained, memory, together)
     }
 
     /// Sets the gradient to zero, together with others.
     pub(crate) fn clear_grad(&self, together: &mut Together) -> Result<()> {
-        let grad = (self.grad.at(), Kept::from(&self.grad));
+        let grad = (self.grad.at(), Used::from(&self.grad));
         self.gpu()?.clear_gradient(grad, self.trained, together)
     }
 
