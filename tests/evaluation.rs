@@ -12,7 +12,7 @@ use pipewright::Pipeline;
 use pipewright::data::DataSource;
 use pipewright::id::{MicroBatch, Rank};
 use pipewright::schedule::{Cell, Pass, Placement, Schedule};
-use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::loss::{MeanSquaredError, Metric, Metrics, Score};
 use pipewright::stages::{Shape, Tensor};
 
 /// How many micro-batches have passed the first stage but not the last: now, and at most.
@@ -116,13 +116,18 @@ fn a_quick_first_stage_waits_for_a_slow_last_one() {
 }
 
 #[test]
-fn an_evaluation_is_told_as_its_loss_and_its_accuracy() {
+fn an_evaluation_is_told_as_its_loss_and_its_metrics() {
+    const ERROR: Metric = Metric::mean("absolute_error");
+    let metrics = [Metric::ACCURACY.of(1.0, 4.0), ERROR.of(1.0, 8.0)];
     let mut evaluation = pipewright::Evaluation {
         loss: 0.51234,
-        accuracy: Some(0.25),
+        metrics: Score::default().with(metrics).metrics,
         weight: 4.0,
     };
-    assert_eq!(evaluation.to_string(), "loss 0.5123  accuracy 25.0 %");
-    evaluation.accuracy = None;
+    assert_eq!(
+        evaluation.to_string(),
+        "loss 0.5123  accuracy 25.0 %  absolute_error 0.1250"
+    );
+    evaluation.metrics = Metrics::default();
     assert_eq!(evaluation.to_string(), "loss 0.5123");
 }

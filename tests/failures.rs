@@ -82,11 +82,7 @@ impl Loss<Tensor> for Sum {
     }
 
     fn score(&mut self, output: Tensor, _: Tensor) -> StageResult<Score> {
-        Ok(Score {
-            sum: f64::from(output.f32()[0]),
-            weight: 1.0,
-            correct: None,
-        })
+        Ok(Score::new(f64::from(output.f32()[0]), 1.0))
     }
 }
 

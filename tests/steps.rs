@@ -22,7 +22,7 @@ fn every_rank_reports_its_time_and_memory() {
     for step in 0..3 {
         let report = pipeline.step().expect("the step succeeds");
         assert_eq!((report.step, report.ranks.len(), report.weight), (step, 2, 64.0));
-        assert!(report.loss > 1.0 && report.grad_norm > 0.0 && report.accuracy.is_some());
+        assert!(report.loss > 1.0 && report.grad_norm > 0.0 && report.metrics.get("accuracy").is_some());
         for rank in &report.ranks {
             assert!(rank.busy > 0.0 && rank.waiting > 0.0 && rank.peak_bytes > 0);
             assert!(rank.busy + rank.waiting <= report.seconds);
@@ -107,8 +107,8 @@ fn evaluation_takes_any_number_of_micro_batches_and_changes_nothing() {
             }
             let got = pipeline.evaluate(Arc::new(source), count).expect("it evaluates");
             assert_eq!(
-                (got.loss, got.accuracy, got.weight),
-                (total.mean(), total.accuracy(), total.weight)
+                (got.loss, got.metrics, got.weight),
+                (total.mean(), total.metrics, total.weight)
             );
         }
         assert_eq!(pipeline.weights_hash().expect("it runs"), before);

@@ -1,5 +1,6 @@
 //! `pipewright evaluate`: the loss of a trained model on data.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -58,12 +59,9 @@ enum Form {
 struct Printed {
     /// The mean loss of a target.
     loss: f64,
-    /// `e` to the power of the loss, for a model of tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    perplexity: Option<f64>,
-    /// The share of right predictions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    accuracy: Option<f64>,
+    /// The metrics of the loss, by their names.
+    #[serde(flatten)]
+    metrics: BTreeMap<String, f64>,
     targets: f64,
     seconds: f64,
 }
@@ -94,22 +92,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let begun = Instant::now();
     let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
-    let of_tokens = config.reads_tokens();
+    let metrics = evaluation.metrics.iter();
     let printed = Printed {
         loss: evaluation.loss,
-        perplexity: of_tokens.then(|| evaluation.loss.exp()),
-        accuracy: evaluation.accuracy,
+        metrics: metrics
+            .filter_map(|metric| Some((metric.name().to_owned(), metric.value()?)))
+            .collect(),
         targets: evaluation.weight,
         seconds: begun.elapsed().as_secs_f64(),
     };
     super::print(&match args.format {
         Form::Json => serde_json::to_string(&printed).map_err(CommandError::from)? + "\n",
         Form::Text => {
-            let perplexity = printed
-                .perplexity
-                .map_or(String::new(), |number| format!("  perplexity {number:.3}"));
             let (targets, rate) = (printed.targets, printed.targets / printed.seconds.max(1e-9));
-            format!("{evaluation}{perplexity}  {targets} targets, {rate:.0} a second\n")
+            format!("{evaluation}  {targets} targets, {rate:.0} a second\n")
         }
     })
 }

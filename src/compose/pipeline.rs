@@ -86,12 +86,16 @@ pub fn launch_telling(
     builder.launch()
 }
 
-/// The loss: cross-entropy. It ignores rows with the target [`IGNORED`].
+/// The loss: cross-entropy, of a model of tokens with its perplexity. It ignores rows with the target [`IGNORED`].
 ///
 /// # Errors
 /// When the label smoothing rounds to 1.
 pub fn loss(config: &Config) -> Result<CrossEntropy> {
-    Ok(CrossEntropy::ignoring(IGNORED).smoothed(config.optimizer.label_smoothing as f32)?)
+    let loss = CrossEntropy::ignoring(IGNORED).smoothed(config.optimizer.label_smoothing as f32)?;
+    Ok(match config.reads_tokens() {
+        true => loss.of_tokens(),
+        false => loss,
+    })
 }
 
 /// The optimizer.

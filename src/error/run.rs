@@ -164,7 +164,7 @@ pub enum RunError {
         /// The address.
         address: SocketAddr,
         /// Why it cannot be used.
-        source: metrics_exporter_prometheus::BuildError,
+        source: std::io::Error,
     },
     /// The address that a page should be served on cannot be used.
     #[error("cannot serve the page on {address}: {source}; choose another port with --serve=PORT")]
@@ -180,6 +180,12 @@ pub enum RunError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A metric of the loss has the name of another number of a step.
+    #[error(
+        "a metric of the loss is named `{0}`, and metrics.jsonl has another number of that name: give the \
+         metric another name"
+    )]
+    MetricName(String),
     /// A run was asked to keep 0 checkpoints.
     #[error("a run that keeps 0 checkpoints leaves nothing to resume from: keep 1 or more")]
     KeepsNothing,

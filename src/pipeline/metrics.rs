@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 
-use super::StepReport;
+use super::{Evaluation, StepReport};
 use crate::mesh::{Axis, Mesh};
+use crate::stages::loss::Metrics;
 
 /// `process`: the number of this process, of which a report may have the ranks alone.
 pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
@@ -14,8 +15,9 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
     gauge!("pipewright_loss").set(report.loss);
     gauge!("pipewright_grad_norm").set(report.grad_norm);
     gauge!("pipewright_learning_rate").set(report.learning_rate);
-    gauge!("pipewright_tokens_per_second").set(report.rate());
+    gauge!("pipewright_targets_per_second").set(report.rate());
     histogram!("pipewright_step_seconds").record(report.seconds);
+    measured("pipewright_metric", &report.metrics);
     let ranks: Vec<_> = match report.ranks.len() as u32 == mesh.world_size() {
         true => mesh.world().collect(),
         false => mesh.ranks_of(process).collect(),
@@ -36,6 +38,21 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
         gauge!("pipewright_rank_bubble", of_rank()).set(rank.bubble);
         gauge!("pipewright_rank_in_flight", of_rank()).set(f64::from(rank.in_flight));
         gauge!("pipewright_rank_activation_peak_bytes", of_rank()).set(rank.peak_bytes as f64);
+    }
+}
+
+/// A validation of a run is done.
+pub(crate) fn validated(evaluation: &Evaluation) {
+    gauge!("pipewright_validation_loss").set(evaluation.loss);
+    measured("pipewright_validation_metric", &evaluation.metrics);
+}
+
+/// The metrics of the loss, each with its name as a label.
+fn measured(gauges: &'static str, metrics: &Metrics) {
+    for metric in metrics.iter() {
+        if let Some(value) = metric.value() {
+            gauge!(gauges, "name" => metric.name().to_owned()).set(value);
+        }
     }
 }
 

@@ -35,6 +35,7 @@ mod transfers;
 pub use again::Rejoined;
 pub use builder::PipelineBuilder;
 pub(crate) use cores::cores;
+pub(crate) use metrics::validated;
 pub(crate) use parts::STALL_LIMIT;
 pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use pipewright_stages::loss::Metrics;
+
 use crate::worker::{RankReport, Restart};
 
 /// The report of one training step. It is the same for all stages and schedules, and in every process. Of a
@@ -10,14 +12,14 @@ use crate::worker::{RankReport, Restart};
 pub struct StepReport {
     /// The step, from 0.
     pub step: u64,
-    /// The step to which the loss, the accuracy, the gradient's norm and the weight belong: this one, unless
+    /// The step to which the loss, its metrics, the gradient's norm and the weight belong: this one, unless
     /// weights may be stale. Then it is the newest of which all ranks know, at most `max_staleness` steps
     /// before.
     pub loss_step: u64,
     /// The mean loss over all targets of the batch, in nats for cross-entropy.
     pub loss: f64,
-    /// The share of right predictions, for classification losses.
-    pub accuracy: Option<f64>,
+    /// What the loss measured beside itself, such as the accuracy.
+    pub metrics: Metrics,
     /// The global norm of the mean gradient, before clipping.
     pub grad_norm: f64,
     /// The learning rate used.
@@ -65,7 +67,7 @@ impl fmt::Display for StepReport {
             f,
             "step {:>5}  {}  grad norm {:.3}  {:.0} targets/s  bubble {:.1} %",
             self.step,
-            score(self.loss, self.accuracy),
+            score(self.loss, &self.metrics),
             self.grad_norm,
             self.rate(),
             100.0 * self.bubble()
@@ -78,22 +80,21 @@ impl fmt::Display for StepReport {
 pub struct Evaluation {
     /// The mean loss over all targets.
     pub loss: f64,
-    /// The share of right predictions, for classification losses.
-    pub accuracy: Option<f64>,
+    /// What the loss measured beside itself, such as the accuracy.
+    pub metrics: Metrics,
     /// The targets counted.
     pub weight: f64,
 }
 
 impl fmt::Display for Evaluation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&score(self.loss, self.accuracy))
+        f.write_str(&score(self.loss, &self.metrics))
     }
 }
 
-/// A loss as text, with the accuracy if there is one.
-pub(crate) fn score(loss: f64, accuracy: Option<f64>) -> String {
-    let accuracy = accuracy.map_or(String::new(), |accuracy| {
-        format!("  accuracy {:.1} %", 100.0 * accuracy)
-    });
-    format!("loss {loss:.4}{accuracy}")
+/// A loss as text, with those of its metrics for which something was counted.
+pub(crate) fn score(loss: f64, metrics: &Metrics) -> String {
+    let counted = metrics.iter().filter(|metric| metric.value().is_some());
+    let metrics: String = counted.map(|metric| format!("  {metric}")).collect();
+    format!("loss {loss:.4}{metrics}")
 }

@@ -185,7 +185,7 @@ impl<S: Stage> Pipeline<S> {
             step,
             loss_step,
             loss: totals.score.mean(),
-            accuracy: totals.score.accuracy(),
+            metrics: totals.score.metrics,
             grad_norm: totals.grad_norm,
             learning_rate,
             weight: totals.score.weight,
@@ -269,7 +269,7 @@ impl<S: Stage> Pipeline<S> {
         }
         Ok(Evaluation {
             loss: total.mean(),
-            accuracy: total.accuracy(),
+            metrics: total.metrics,
             weight: total.weight,
         })
     }

@@ -85,7 +85,7 @@ impl Steps {
         self.training.add(step, line.loss);
         self.learning_rate.add(step, line.lr);
         self.gradient_norm.add(step, line.grad_norm);
-        self.rate.add(step, line.tokens_per_second);
+        self.rate.add(step, line.targets_per_second);
         self.bubble.add(step, 100.0 * line.bubble);
         self.count += 1;
         self.done = step.saturating_add(1);
@@ -97,7 +97,7 @@ impl Steps {
             }
         }
         self.seconds += line.seconds;
-        self.targets = self.targets.saturating_add(line.tokens);
+        self.targets = self.targets.saturating_add(line.targets);
         self.bubbles += line.bubble * line.seconds;
         self.ranks.add(line);
     }

@@ -1,13 +1,38 @@
 //! `metrics.jsonl`: a line a step. Lines are only added.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::json_lines::JsonLines;
 use super::picture::Curve;
 use crate::Result;
+use crate::error::RunError;
 use crate::pipeline::{Evaluation, StepReport};
+use crate::stages::loss;
+
+/// Before the names of numbers of a validation.
+const VALIDATION: &str = "validation_";
+
+/// The names that a line has for other numbers than metrics of the loss.
+const NAMES: [&str; 14] = [
+    "step",
+    "loss",
+    "grad_norm",
+    "lr",
+    "targets",
+    "seconds",
+    "targets_per_second",
+    "bubble",
+    "reducing",
+    "busy",
+    "waiting",
+    "peak_bytes",
+    "loss_step",
+    "staleness",
+];
 
 /// The file of a run's numbers, and the losses for its picture.
 #[derive(Debug)]
@@ -70,13 +95,14 @@ pub(crate) struct Line {
     /// From 0.
     pub(crate) step: u64,
     pub(crate) loss: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) accuracy: Option<f64>,
     pub(crate) grad_norm: f64,
     pub(crate) lr: f64,
-    pub(crate) tokens: u64,
+    /// How many targets counted in the loss. Older runs call them tokens.
+    #[serde(alias = "tokens")]
+    pub(crate) targets: u64,
     pub(crate) seconds: f64,
-    pub(crate) tokens_per_second: f64,
+    #[serde(alias = "tokens_per_second")]
+    pub(crate) targets_per_second: f64,
     /// The idle share, averaged over the ranks.
     pub(crate) bubble: f64,
     /// Only with several replicas: the share in which a rank only added up gradients, the largest of all.
@@ -97,27 +123,35 @@ pub(crate) struct Line {
     /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) validation_loss: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) validation_accuracy: Option<f64>,
+    /// The metrics of the loss by their names, those of a validation too.
+    #[serde(flatten)]
+    metrics: BTreeMap<String, Value>,
 }
 
 impl Line {
     /// `replicas`: how many there are. `may_be_stale`: whether there is a server whose weights may be stale.
+    ///
+    /// # Errors
+    /// [`RunError::MetricName`].
     pub(super) fn new(
         report: &StepReport,
         replicas: u32,
         may_be_stale: bool,
         validation: Option<Evaluation>,
-    ) -> Self {
-        Self {
+    ) -> Result<Self> {
+        let mut metrics = BTreeMap::new();
+        add(&mut metrics, "", &report.metrics)?;
+        if let Some(validation) = validation {
+            add(&mut metrics, VALIDATION, &validation.metrics)?;
+        }
+        Ok(Self {
             step: report.step,
             loss: report.loss,
-            accuracy: report.accuracy,
             grad_norm: report.grad_norm,
             lr: report.learning_rate,
-            tokens: report.weight as u64,
+            targets: report.weight as u64,
             seconds: report.seconds,
-            tokens_per_second: report.rate(),
+            targets_per_second: report.rate(),
             bubble: report.bubble(),
             reducing: (replicas > 1).then(|| report.reducing()),
             busy: report.ranks.iter().map(|rank| rank.busy).collect(),
@@ -126,7 +160,35 @@ impl Line {
             loss_step: may_be_stale.then_some(report.loss_step),
             staleness: may_be_stale.then(|| report.staleness()),
             validation_loss: validation.map(|validation| validation.loss),
-            validation_accuracy: validation.and_then(|validation| validation.accuracy),
+            metrics,
+        })
+    }
+
+    /// The metrics: the name of each, whether it is of a validation, and its value.
+    pub(crate) fn metrics(&self) -> impl Iterator<Item = (&str, bool, f64)> {
+        self.metrics.iter().filter_map(|(key, value)| {
+            let of_validation = key.strip_prefix(VALIDATION);
+            Some((
+                of_validation.unwrap_or(key),
+                of_validation.is_some(),
+                value.as_f64()?,
+            ))
+        })
+    }
+}
+
+/// Adds the metrics of a loss for which something was counted. `before` stands before their names.
+fn add(to: &mut BTreeMap<String, Value>, before: &str, metrics: &loss::Metrics) -> Result<()> {
+    for metric in metrics.iter() {
+        let name = metric.name();
+        let key = format!("{before}{name}");
+        let taken = NAMES.contains(&name) || name.starts_with(VALIDATION) || to.contains_key(&key);
+        if taken {
+            return Err(RunError::MetricName(name.to_owned()).into());
+        }
+        if let Some(value) = metric.value() {
+            to.insert(key, value.into());
         }
     }
+    Ok(())
 }

@@ -22,7 +22,7 @@ use super::writer::{Failure, Writer};
 use crate::checkpoint;
 use crate::error::NotFinite;
 use crate::interrupt::Interrupt;
-use crate::pipeline::{Evaluation, Pipeline, StepReport};
+use crate::pipeline::{self, Evaluation, Pipeline, StepReport};
 use crate::{Error, Result};
 
 /// A run that is ready for its next step.
@@ -183,7 +183,7 @@ impl<S: Stage> Session<'_, S> {
             self.pipeline.replicas(),
             may_be_stale,
             validation.map(|(evaluation, _)| evaluation),
-        );
+        )?;
         if self.rejoining.told.lines.is_new(report.step) {
             let written = self.on_disk(|writer| writer.line(&line));
             self.warn(written);
@@ -267,6 +267,7 @@ impl<S: Stage> Session<'_, S> {
             self.rejoining.add_best(&self.best, back_to);
         }
         if self.rejoining.told.validations.is_new(step) {
+            pipeline::validated(&evaluation);
             self.listeners.tell(&Event::Validation {
                 step,
                 evaluation: &evaluation,

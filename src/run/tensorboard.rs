@@ -128,13 +128,18 @@ fn scalars(line: &Line) -> Vec<(String, f64)> {
         ("loss/training".to_owned(), line.loss),
         ("learning_rate".to_owned(), line.lr),
         ("gradient_norm".to_owned(), line.grad_norm),
-        ("tokens_per_second".to_owned(), line.tokens_per_second),
+        ("targets_per_second".to_owned(), line.targets_per_second),
         ("bubble".to_owned(), line.bubble),
     ];
     let validation = line
         .validation_loss
         .map(|loss| ("loss/validation".to_owned(), loss));
     scalars.extend(validation);
+    let metrics = line.metrics();
+    scalars.extend(metrics.map(|(name, of_validation, value)| match of_validation {
+        true => (format!("{name}/validation"), value),
+        false => (format!("{name}/training"), value),
+    }));
     let memory = line.peak_bytes.iter().enumerate();
     scalars.extend(memory.map(|(rank, bytes)| (format!("memory_bytes/rank_{rank}"), *bytes as f64)));
     scalars

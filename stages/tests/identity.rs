@@ -1,6 +1,6 @@
 //! The identity of a parameter, and the text and binary forms of what is sent between processes.
 
-use pipewright_stages::loss::Score;
+use pipewright_stages::loss::{Metric, Score};
 use pipewright_stages::models::Gpt;
 use pipewright_stages::optimizer::Decay;
 use pipewright_stages::{DType, Device, Init, Parameter, Place, Recompute, Shape, Shard, Stage};
@@ -40,12 +40,12 @@ fn what_crosses_processes_comes_back_the_same() {
     assert_form(Shape::f32(&[8, 4]), json!({"kind": "f32", "dims": [8, 4]}));
     assert_form(Shape::ids(&[]), json!({"kind": "ids", "dims": []}));
     assert_form(Shard { index: 1, of: 4 }, json!({"index": 1, "of": 4}));
-    let score = Score {
-        sum: 0.1 + 0.2,
-        weight: 3.0,
-        correct: Some(2.0),
-    };
-    assert_form(score, json!({"sum": 0.1 + 0.2, "weight": 3.0, "correct": 2.0}));
+    let score = Score::new(0.1 + 0.2, 3.0).with([Metric::ACCURACY.of(2.0, 3.0)]);
+    let accuracy = json!({"metric": {"name": "accuracy", "form": "share"}, "sum": 2.0, "weight": 3.0});
+    assert_form(
+        score,
+        json!({"sum": 0.1 + 0.2, "weight": 3.0, "metrics": [accuracy, null, null, null]}),
+    );
 }
 
 #[test]
@@ -53,6 +53,12 @@ fn a_form_that_is_no_value_is_refused_and_not_a_panic() {
     let five = json!({"kind": "f32", "dims": [1, 2, 3, 4, 5]});
     let error = serde_json::from_value::<Shape>(five).unwrap_err().to_string();
     assert_eq!(error, "invalid length 5, expected at most 4 dimensions");
+    let unnamed = json!({"name": "Accuracy", "form": "share"});
+    let error = serde_json::from_value::<Metric>(unnamed).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "invalid value: string \"Accuracy\", expected the name of a metric"
+    );
     let error = serde_json::from_value::<Device>(json!("gpu"))
         .unwrap_err()
         .to_string();

@@ -3,7 +3,7 @@
 mod common;
 
 use common::tensor;
-use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError, Score};
+use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError, Metric, Score};
 use pipewright_stages::{Shape, Tensor};
 
 #[test]
@@ -34,25 +34,68 @@ fn shapes_that_do_not_go_together_are_refused() {
 
 #[test]
 fn scores_add_up() {
+    const RECALL: Metric = Metric::share("recall");
     let mut total = Score::default();
-    total.add(Score {
-        sum: 1.0,
-        weight: 2.0,
-        correct: Some(1.0),
-    });
-    total.add(Score {
-        sum: 0.5,
-        weight: 1.0,
-        correct: Some(0.0),
-    });
+    total.add(Score::new(1.0, 2.0).with([Metric::ACCURACY.of(1.0, 2.0), RECALL.of(0.0, 0.0)]));
+    assert_eq!(total.metrics.get("recall"), None, "nothing was counted");
+    total.add(Score::new(0.5, 1.0).with([Metric::ACCURACY.of(0.0, 1.0), RECALL.of(3.0, 4.0)]));
+    let metrics = [Metric::ACCURACY.of(1.0, 3.0), RECALL.of(3.0, 4.0)];
+    assert_eq!(total, Score::new(1.5, 3.0).with(metrics));
+    assert_eq!(total.mean(), 0.5);
+    let values: Vec<_> = total
+        .metrics
+        .iter()
+        .map(|metric| (metric.name(), metric.value()))
+        .collect();
+    assert_eq!(values, [("accuracy", Some(1.0 / 3.0)), ("recall", Some(0.75))]);
+    assert_eq!(total.metrics.get("precision"), None);
+}
+
+#[test]
+fn a_metric_is_shown_in_its_form() {
+    const ERROR: Metric = Metric::mean("absolute_error_of_32_characters_");
+    let shown = [
+        Metric::ACCURACY.of(1.0, 3.0).to_string(),
+        Metric::PERPLEXITY.of(3.0, 2.0).to_string(),
+        Metric::PERPLEXITY.of(40.0, 2.0).to_string(),
+        ERROR.of(1.0, 3.0).to_string(),
+        ERROR.of(0.0, 0.0).to_string(),
+    ];
     assert_eq!(
-        total,
-        Score {
-            sum: 1.5,
-            weight: 3.0,
-            correct: Some(1.0)
-        }
+        shown,
+        [
+            "accuracy 33.3 %",
+            "perplexity 4.48",
+            "perplexity 4.85e8",
+            "absolute_error_of_32_characters_ 0.3333",
+            "absolute_error_of_32_characters_ of nothing",
+        ]
     );
+}
+
+#[test]
+fn a_name_that_is_none_does_not_come_to_be() {
+    let names = ["", "2nd", "_x", "Accuracy", "a b", "a-b", "é", &"x".repeat(33)];
+    for name in names {
+        let made = std::panic::catch_unwind(|| Metric::mean(name));
+        assert!(made.is_err(), "{name:?}");
+    }
+}
+
+/// PyTorch: `cross_entropy(logits, target, reduction="sum")` and its `exp` of the mean.
+#[test]
+fn cross_entropy_of_tokens_has_a_perplexity_unless_it_is_smoothed() {
+    let logits = || Tensor::from_vec(&[2, 3], vec![1.0, 2.0, 3.0, 0.5, -1.0, 0.0]).unwrap();
+    let target = || Tensor::from_ids(&[2], vec![2, 1]).unwrap();
+    let of = |mut loss: CrossEntropy| loss.score(logits(), target()).unwrap();
+    let score = of(CrossEntropy::default().of_tokens());
+    assert_eq!(score.metrics.get("accuracy"), Some(0.5));
+    let perplexity = score.metrics.get("perplexity").unwrap();
+    assert!((perplexity - 3.510_885_5).abs() < 1e-5, "{perplexity}");
+    assert_eq!(perplexity, score.mean().exp());
+    assert_eq!(of(CrossEntropy::default()).metrics.get("perplexity"), None);
+    let smoothed = CrossEntropy::default().of_tokens().smoothed(0.1).unwrap();
+    assert_eq!(of(smoothed).metrics.get("perplexity"), None);
 }
 
 #[test]

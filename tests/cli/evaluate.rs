@@ -39,7 +39,7 @@ fn the_loss_is_that_of_the_validation_in_training() {
     assert!(text.contains("the last 180 for validation\n"), "{text}");
     assert!(text.contains(&format!("loss {expected:.4}")), "{text}");
     assert!(
-        text.contains(&format!("perplexity {:.3}", expected.exp())),
+        text.contains(&format!("perplexity {:.2}", expected.exp())),
         "{text}"
     );
     let oldest = format!("runs/small/checkpoints/{}", place.checkpoints("runs/small")[0]);

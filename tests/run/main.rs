@@ -5,6 +5,7 @@ mod passing;
 
 mod directory;
 mod lock;
+mod metrics;
 mod resume;
 mod saving;
 mod settings;
@@ -24,7 +25,7 @@ use pipewright::error::{CheckpointError, RunError};
 use pipewright::id::MicroBatch;
 use pipewright::run::{Ended, Event, Forecast, Next, Resume, Run, RunDir, Task, Validation};
 use pipewright::schedule::Schedule;
-use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::loss::{Loss, MeanSquaredError};
 use pipewright::stages::models::Mlp;
 use pipewright::stages::{Sequential, Shape, Tensor};
 use pipewright::{Error, Pipeline, Result};
@@ -54,13 +55,20 @@ fn pipeline() -> Pipeline<Sequential> {
 }
 
 fn pipeline_on(data: impl DataSource + 'static) -> Pipeline<Sequential> {
+    pipeline_of(data, MeanSquaredError::default())
+}
+
+fn pipeline_of(
+    data: impl DataSource + 'static,
+    loss: impl Loss<Tensor> + Clone + Sync,
+) -> Pipeline<Sequential> {
     let sizes = vec![1, 4, 1];
     let (dropout, seed) = (0.0, 1);
     let model = Mlp { sizes, dropout, seed }.model().expect("the sizes fit");
     Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 2).expect("two ranks"))
         .stages(model.split(2).expect("two stages"))
-        .loss(MeanSquaredError::default())
+        .loss(loss)
         .data(Arc::new(data))
         .pin(false)
         .launch()

@@ -61,7 +61,7 @@ fn masked(bytes: &[u8]) -> u32 {
     (!crc).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-fn read(folder: &Path) -> Scalars {
+pub(super) fn read(folder: &Path) -> Scalars {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -157,7 +157,7 @@ fn tensorboard_reads_the_numbers_of_each_step_once_also_after_a_resume() {
         ("loss/validation", "validation_loss"),
         ("learning_rate", "lr"),
         ("gradient_norm", "grad_norm"),
-        ("tokens_per_second", "tokens_per_second"),
+        ("targets_per_second", "targets_per_second"),
         ("bubble", "bubble"),
     ] {
         assert_eq!(scalars[tag], of(key), "{tag}");

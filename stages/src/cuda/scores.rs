@@ -2,7 +2,6 @@
 
 use super::{Pinned, Ptr};
 use crate::error::Result;
-use crate::loss::Score;
 
 /// Room for the score of each micro-batch.
 #[derive(Debug, Default)]
@@ -24,14 +23,10 @@ impl Scores {
         Ok(at)
     }
 
-    /// The score of a micro-batch, once the GPU is done.
-    pub(crate) fn score(&self, micro_batch: u32) -> Score {
+    /// The sum, the weight and the number of right predictions of a micro-batch, once the GPU is done.
+    pub(crate) fn numbers(&self, micro_batch: u32) -> [f64; 3] {
         let place = self.0[micro_batch as usize].as_ref();
         let numbers = place.expect("`place` came before").numbers();
-        Score {
-            sum: numbers[0],
-            weight: numbers[1],
-            correct: Some(numbers[2]),
-        }
+        [numbers[0], numbers[1], numbers[2]]
     }
 }

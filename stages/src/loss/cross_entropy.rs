@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Loss, Score, refused};
+use super::{Loss, Metric, Score, refused};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
@@ -14,10 +14,13 @@ use crate::tensor::Tensor;
 
 /// The negative log-likelihood of the target class under the softmax of the output, in nats. The output is
 /// logits `[.., classes]`, the target is ids `[..]`.
+///
+/// Its metrics are the `accuracy` and, after [`CrossEntropy::of_tokens`], the `perplexity`.
 #[derive(Default)]
 pub struct CrossEntropy {
     ignore: Option<u32>,
     smoothing: f32,
+    of_tokens: bool,
     on_gpu: Scores,
 }
 
@@ -27,6 +30,7 @@ impl Clone for CrossEntropy {
         Self {
             ignore: self.ignore,
             smoothing: self.smoothing,
+            of_tokens: self.of_tokens,
             on_gpu: Scores::default(),
         }
     }
@@ -59,6 +63,23 @@ impl CrossEntropy {
         })
     }
 
+    /// The classes are the tokens of a vocabulary: its scores have a perplexity too. A smoothed loss is not
+    /// the log-likelihood of a token, so it has none.
+    #[must_use]
+    pub fn of_tokens(self) -> Self {
+        let of_tokens = true;
+        Self { of_tokens, ..self }
+    }
+
+    /// The score of a loss summed over some targets, of which so many were predicted right.
+    fn told(&self, [sum, weight, right]: [f64; 3]) -> Score {
+        let accuracy = Metric::ACCURACY.of(right, weight);
+        match self.of_tokens && self.smoothing == 0.0 {
+            true => Score::new(sum, weight).with([accuracy, Metric::PERPLEXITY.of(sum, weight)]),
+            false => Score::new(sum, weight).with([accuracy]),
+        }
+    }
+
     /// Computes the score on the GPU and, if `gradient` is set, turns the logits into the gradient.
     fn run_on(
         &mut self,
@@ -89,7 +110,7 @@ impl CrossEntropy {
     fn score_on(&mut self, gpu: &Gpu, logits: &mut Tensor, target: &Tensor, gradient: bool) -> Result<Score> {
         self.run_on(gpu, 0, logits, target, gradient)?;
         gpu.synchronize()?;
-        Ok(self.on_gpu.score(0))
+        Ok(self.told(self.on_gpu.numbers(0)))
     }
 
     /// Turns the logits into the gradient, and adds up the score row by row.
@@ -101,16 +122,16 @@ impl CrossEntropy {
         in_format!(logits.dtype(), N => {
             self.each_row(logits.numbers_mut::<N>(), classes, rows.f32_mut(), ids);
         });
-        let mut score = Score {
-            correct: Some(0.0),
-            ..Score::default()
-        };
+        let [mut sum, mut weight, mut correct] = [0.0; 3];
         for (row, class) in rows.f32().as_chunks().0.iter().zip(ids) {
             if self.ignore != Some(*class) {
-                score.add(score_of(*row, self.smoothing));
+                let (loss, right) = loss_of(*row, self.smoothing);
+                sum += loss;
+                weight += 1.0;
+                correct += right;
             }
         }
-        Ok(score)
+        Ok(self.told([sum, weight, correct]))
     }
 
     /// Turns the logits of all rows into the gradient, and writes what [`one_row`] returns for each.
@@ -164,13 +185,11 @@ fn one_row(row: &mut [f32], class: usize, smoothing: f32) -> [f32; NUMBERS] {
     [logit, largest, log_sum, f32::from(u8::from(right)), mean]
 }
 
-fn score_of([logit, largest, log_sum, right, mean]: [f32; NUMBERS], smoothing: f32) -> Score {
+/// The loss of a row, and 1 if it was predicted right, from what [`one_row`] returns.
+fn loss_of([logit, largest, log_sum, right, mean]: [f32; NUMBERS], smoothing: f32) -> (f64, f64) {
     let unsmoothed = f64::from(log_sum) - (f64::from(logit) - f64::from(largest));
-    Score {
-        sum: unsmoothed - f64::from(smoothing) * f64::from(mean),
-        weight: 1.0,
-        correct: Some(f64::from(right)),
-    }
+    let loss = unsmoothed - f64::from(smoothing) * f64::from(mean);
+    (loss, f64::from(right))
 }
 
 /// Only the setting: the room for scores differs from process to process.
@@ -179,11 +198,13 @@ impl fmt::Debug for CrossEntropy {
         let CrossEntropy {
             ignore,
             smoothing,
+            of_tokens,
             on_gpu: _,
         } = self;
         f.debug_struct("CrossEntropy")
             .field("ignore", ignore)
             .field("smoothing", smoothing)
+            .field("of_tokens", of_tokens)
             .finish()
     }
 }
@@ -228,7 +249,7 @@ impl Loss<Tensor> for CrossEntropy {
     }
 
     fn finish(&mut self, micro_batch: u32) -> Score {
-        self.on_gpu.score(micro_batch)
+        self.told(self.on_gpu.numbers(micro_batch))
     }
 
     fn runs_on_gpus(&self) -> bool {

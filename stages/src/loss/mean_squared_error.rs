@@ -36,12 +36,9 @@ impl MeanSquaredError {
         gpu.mean_squared_error(dtype, at, target.at(), count, place, scratch.at())
     }
 
-    /// The score. Nothing is right or wrong here, so `correct` is `None`.
     fn told(&self, micro_batch: u32) -> Score {
-        Score {
-            correct: None,
-            ..self.on_gpu.score(micro_batch)
-        }
+        let [sum, weight, _] = self.on_gpu.numbers(micro_batch);
+        Score::new(sum, weight)
     }
 }
 
@@ -95,14 +92,7 @@ impl Loss<Tensor> for MeanSquaredError {
         self.check(output.shape(), target.shape())?;
         let sum = in_format!(output.dtype(), N => differences(output.numbers_mut::<N>(), target.f32()));
         let weight = target.shape().count() as f64;
-        Ok((
-            Score {
-                sum,
-                weight,
-                correct: None,
-            },
-            output,
-        ))
+        Ok((Score::new(sum, weight), output))
     }
 
     fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {

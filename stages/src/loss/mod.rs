@@ -2,9 +2,13 @@
 
 mod cross_entropy;
 mod mean_squared_error;
+mod metric;
+mod score;
 
 pub use cross_entropy::CrossEntropy;
 pub use mean_squared_error::MeanSquaredError;
+pub use metric::{Measured, Metric};
+pub use score::{Metrics, Score};
 
 use crate::error::{Error, Result};
 use crate::shape::Shape;
@@ -59,47 +63,6 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     /// # Errors
     /// As [`Loss::forward`].
     fn score(&mut self, output: W, target: Tensor) -> Result<Score>;
-}
-
-/// A summed loss and its weight.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Score {
-    /// The loss summed over the counted targets.
-    pub sum: f64,
-    /// How many targets were counted: tokens, rows or numbers.
-    pub weight: f64,
-    /// For how many of them the prediction (the largest output) was right. `None` if nothing is right or
-    /// wrong.
-    pub correct: Option<f64>,
-}
-
-impl Score {
-    /// The mean loss over the counted targets; 0 if there are none.
-    pub fn mean(&self) -> f64 {
-        if self.weight > 0.0 {
-            self.sum / self.weight
-        } else {
-            0.0
-        }
-    }
-
-    /// The share of right predictions, for classification.
-    pub fn accuracy(&self) -> Option<f64> {
-        self.correct
-            .filter(|_| self.weight > 0.0)
-            .map(|correct| correct / self.weight)
-    }
-
-    /// Adds another score to this one.
-    pub fn add(&mut self, other: Score) {
-        self.sum += other.sum;
-        self.weight += other.weight;
-        self.correct = match (self.correct, other.correct) {
-            (Some(a), Some(b)) => Some(a + b),
-            (a, b) => a.or(b),
-        };
-    }
 }
 
 /// The error for an output or target whose shape does not fit.

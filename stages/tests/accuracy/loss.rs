@@ -1,7 +1,7 @@
 //! Losses.
 
 use pipewright_stages::Tensor;
-use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError, Score};
+use pipewright_stages::loss::{CrossEntropy, Loss, MeanSquaredError, Metric, Score};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -47,10 +47,7 @@ fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>, smo
     let output = there(&tensor(&[target.shape().count(), classes], logits.to_vec()));
     let (score, grad) = loss.forward(output.clone(), target.clone()).unwrap();
     let mut sum = Approx::exact(0.0);
-    let mut counted = Score {
-        correct: Some(0.0),
-        ..Score::default()
-    };
+    let mut counted = Score::default().with([Metric::ACCURACY.of(0.0, 0.0)]);
     let mut expected = Vec::new();
     for (row, &class) in logits.chunks_exact(classes).zip(target.ids()) {
         if ignore == Some(class) {
@@ -59,14 +56,11 @@ fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>, smo
         }
         let (one, grads, right) = cross_entropy(row, class as usize, smoothing);
         sum = sum + one;
-        counted.add(Score {
-            sum: 0.0,
-            weight: 1.0,
-            correct: Some(f64::from(u8::from(right))),
-        });
+        let accuracy = Metric::ACCURACY.of(f64::from(u8::from(right)), 1.0);
+        counted.add(Score::new(0.0, 1.0).with([accuracy]));
         expected.extend(grads);
     }
-    assert_eq!((score.weight, score.correct), (counted.weight, counted.correct));
+    assert_eq!((score.weight, score.metrics), (counted.weight, counted.metrics));
     assert_within(CROSS_ENTROPY, "cross-entropy: sum", &[score.sum as f32], &[sum]);
     assert_within(
         CROSS_ENTROPY,
@@ -105,7 +99,7 @@ proptest! {
         assert_within(DIFFERENCE, "squared error: gradient", back(grad).f32(), &doubled);
         let sum = Approx::dot(differences.iter().map(|&difference| (difference, difference)));
         assert_within(SQUARED_ERROR, "squared error: sum", &[score.sum as f32], &[sum]);
-        assert_eq!((score.weight, score.correct), ((rows * width) as f64, None));
+        assert_eq!(score, Score::new(score.sum, (rows * width) as f64));
         assert_eq!(MeanSquaredError::default().score(output, target).unwrap(), score, "evaluation");
     }
 }
