@@ -70,6 +70,7 @@ mod ended;
 pub mod error;
 pub mod fabric;
 pub mod groups;
+mod http;
 pub mod id;
 mod interrupt;
 pub mod mesh;

@@ -20,6 +20,7 @@ mod introduction;
 mod links;
 mod machine;
 mod memory;
+mod metrics;
 mod newest;
 mod out;
 mod plan;

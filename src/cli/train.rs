@@ -3,14 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use metrics_exporter_prometheus::PrometheusBuilder;
-
 use super::Failure;
 use super::cuda_env;
 use super::encoding::EncodingBar;
 use super::introduction::Introduction;
 use super::machine;
 use super::memory;
+use super::metrics;
 use super::processes::{self, Role};
 use super::samples::samples;
 use super::spare;
@@ -19,7 +18,6 @@ use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose::{self, RanksHere, TrainingData};
 use crate::config::Config;
-use crate::error::RunError;
 use crate::fabric::World;
 use crate::interrupt::before_ranks;
 use crate::pipeline::Pipeline;
@@ -272,20 +270,12 @@ fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<
         Some(_) => run.claim(world)?,
         None => run,
     };
-    if role.leads() {
-        serve_metrics(config)?;
+    if let Some(address) = config.metrics.listen.filter(|_| role.leads()) {
+        metrics::serve(address)?;
     }
     let bar = EncodingBar::new(role.leads());
     let open = || compose::data_telling(config, &mut |encoded| bar.show(encoded));
     Ok((before_ranks("opening the data".to_owned(), open)?, run))
-}
-
-fn serve_metrics(config: &Config) -> Result<()> {
-    let Some(address) = config.metrics.listen else {
-        return Ok(());
-    };
-    let served = PrometheusBuilder::new().with_http_listener(address).install();
-    served.map_err(|source| RunError::Metrics { address, source }.into())
 }
 
 /// The settings that differ from a checkpoint's config and that change the training.

@@ -93,6 +93,15 @@ impl Place {
 
     /// Starts a long run and waits until it has done some steps.
     fn start(&self, args: &[&str]) -> Child {
+        self.start_as(args, |command| {
+            let mut same = Command::new(command.get_program());
+            same.current_dir(self.0.path()).args(command.get_args());
+            same
+        })
+    }
+
+    /// Starts a long run by what is made of its command.
+    fn start_as(&self, args: &[&str], made: impl FnOnce(&Command) -> Command) -> Child {
         let long = [
             "train",
             "my.toml",
@@ -101,8 +110,7 @@ impl Place {
             "--set",
             "train.validate_every=0",
         ];
-        let mut command = self.command(&[&long[..], args].concat());
-        let child = command
+        let child = made(&self.command(&[&long[..], args].concat()))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -188,6 +196,8 @@ mod models;
 mod train;
 
 mod planned;
+
+mod ports;
 
 mod replicas;
 

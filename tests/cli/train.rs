@@ -61,13 +61,21 @@ fn a_line_of_numbers_has_every_field() {
         "grad_norm",
         "lr",
         "seconds",
-        "tokens_per_second",
+        "targets_per_second",
         "bubble",
+        "accuracy",
+        "perplexity",
         "validation_loss",
+        "validation_accuracy",
+        "validation_perplexity",
     ] {
         assert!(line[field].is_f64(), "{field} in {line}");
     }
-    assert_eq!(line["tokens"], 96);
+    for before in ["", "validation_"] {
+        let [loss, perplexity] = ["loss", "perplexity"].map(|name| line[format!("{before}{name}")].as_f64());
+        assert_eq!(loss.map(f64::exp), perplexity);
+    }
+    assert_eq!(line["targets"], 96);
     assert_eq!(line["peak_bytes"].as_array().unwrap().len(), 2);
     assert!(place.lines("here")[1].get("validation_loss").is_none());
 }
@@ -275,28 +283,6 @@ fn the_environment_sets_keys() {
         .unwrap();
     assert!(output.status.success());
     assert_eq!(place.steps("runs/small"), [0]);
-}
-
-#[test]
-fn a_metrics_endpoint_serves_the_numbers_of_the_run() {
-    let place = Place::new();
-    let address = free_address();
-    let mut child = place.start(&["--set", &format!("metrics.listen={address}")]);
-    let mut stream = TcpStream::connect(&address).unwrap();
-    stream
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    child.kill().unwrap();
-    child.wait().unwrap();
-    for name in [
-        "pipewright_loss ",
-        "pipewright_tokens_per_second ",
-        "pipewright_rank_busy_seconds{rank=\"1\"} ",
-    ] {
-        assert!(answer.contains(name), "{answer}");
-    }
 }
 
 #[test]

@@ -36,6 +36,7 @@ const TABLE: &[Row] = &[
     ("error", 0, &["id", "checksum", "situation"]),
     ("situation", 0, &["id"]),
     ("ended", 0, &[]),
+    ("http", 0, &[]),
 ];
 
 /// The package below every layer.
