@@ -58,9 +58,13 @@
 //! [`error`]; [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the
 //! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and [`report`]; [`compose`]; [`cli`].
 
+// The command uses more of the library than the library itself.
+#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
+
 mod actor;
 pub mod checkpoint;
 pub mod checksum;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod compose;
 pub mod config;
@@ -70,6 +74,7 @@ mod ended;
 pub mod error;
 pub mod fabric;
 pub mod groups;
+#[cfg(feature = "cli")]
 mod http;
 pub mod id;
 mod interrupt;
@@ -79,6 +84,7 @@ pub mod pipeline;
 pub mod plan;
 pub mod pretrained;
 pub mod profile;
+#[cfg(feature = "cli")]
 pub mod report;
 pub mod run;
 pub mod schedule;

@@ -95,6 +95,27 @@ fn the_error_of_a_users_layer_is_among_the_causes_of_what_a_step_gives() {
     assert_eq!(found, Some(&OnFire("disk")));
 }
 
+/// A `main` that returns an error prints what `Debug` writes.
+#[test]
+fn debug_writes_the_message() {
+    let relu = Relu::new("relu");
+    let input = Tensor::from_vec(&[2], vec![0.0; 2]).unwrap();
+    let checked = stages::testing::check_gradients(Burns, &input).unwrap_err();
+    assert_eq!(format!("{checked:?}"), "burns: the disk is on fire");
+    let shape = relu.output_shape(&Shape::ids(&[2])).unwrap_err();
+    assert_eq!(
+        format!("{shape:?}"),
+        "expected an input of f32 numbers, got ids[2]"
+    );
+    let engine = Error::from(shape.at("relu"));
+    assert_eq!(
+        format!("{engine:?}"),
+        "relu: expected an input of f32 numbers, got ids[2]"
+    );
+    let boxed: Box<dyn std::error::Error> = engine.into();
+    assert_eq!(format!("{boxed:?}"), boxed.to_string());
+}
+
 #[test]
 fn a_stage_builder_may_call_the_engine() {
     let build = || -> stages::Result<Sequential> {

@@ -26,7 +26,7 @@ stack = [
     ] },
     { kind = 'product', branches = [
         [{ kind = 'linear', inputs = 12, outputs = 12 }, { kind = 'sigmoid' }],
-        [{ kind = 'rms_norm', width = 12 }, { kind = 'gelu' }],
+        [{ kind = 'rms_norm', width = 12 }, { kind = 'tanh' }],
     ] },
     { kind = 'linear', inputs = 12, outputs = 43 },
 ]
@@ -49,6 +49,9 @@ stack = [
         [{ kind = 'group_norm', groups = 2, channels = 4 }],
     ] },
     { kind = 'concat', branches = [[], [{ kind = 'relu' }]] },
+    { kind = 'reshape', dims = [9, 8] },
+    { kind = 'conv1d', inputs = 8, outputs = 8, kernel = 3, padding = 1 },
+    { kind = 'softmax' },
     { kind = 'reshape', dims = [3, 3, 8] },
     { kind = 'global_average' },
     { kind = 'flatten' },

@@ -9,7 +9,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::encoding::EncodingBar;
-use super::newest::newest;
+use super::newest::newest_or_model;
 use super::saved::SavedModel;
 use super::spread::{Busy, Spread};
 use crate::checkpoint::Checkpoint;
@@ -115,7 +115,7 @@ fn open(args: &Args) -> Result<(Config, SavedModel)> {
     if args.path.join(pretrained::CONFIG).is_file() || pretrained::is_own(&args.path) {
         return of_folder(&args.path, &args.sets);
     }
-    let folder = newest(&args.path)?;
+    let folder = newest_or_model(&args.path)?;
     let checkpoint = Checkpoint::open(&folder)?;
     let name = format!("the config in {}", folder.display());
     let config = Config::parse(&name, checkpoint.config(), &[], &args.sets)?;

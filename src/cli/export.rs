@@ -53,7 +53,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let from = newest(&args.path)?;
+    let from = newest(&args.path)?.ok_or_else(|| CommandError::NoCheckpoint {
+        path: args.path.clone(),
+    })?;
     let checkpoint = Checkpoint::open(&from)?;
     let name = format!("the config in {}", from.display());
     let config = Config::parse(&name, checkpoint.config(), &[], &[])?;

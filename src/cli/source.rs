@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::newest::newest;
+use super::newest::newest_or_model;
 use super::saved::SavedModel;
 use crate::checkpoint::Checkpoint;
 use crate::compose::{self, Writing};
@@ -44,7 +44,7 @@ impl Source {
         if pretrained::is_own(path) {
             return Self::of_own(path);
         }
-        let folder = newest(path)?;
+        let folder = newest_or_model(path)?;
         let checkpoint = Checkpoint::open(&folder)?;
         let name = format!("the config in {}", folder.display());
         let config = Config::parse(&name, checkpoint.config(), &[], &[])?;

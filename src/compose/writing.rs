@@ -16,7 +16,8 @@ pub struct Writing {
 }
 
 /// The ready layers that need a whole text, and cannot go on from what they have had of it.
-const OF_WHOLE_TEXTS: [&str; 6] = [
+const OF_WHOLE_TEXTS: [&str; 7] = [
+    "conv1d",
     "conv2d",
     "max_pool",
     "global_average",

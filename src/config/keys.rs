@@ -5,6 +5,7 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::data::Data;
+use super::elsewhere::{KEYS, NO_KEYS, Named};
 use super::model::Model;
 use super::optimizer::Optimizer;
 use super::sections::{Checkpoint, Launch, Metrics, Pipeline, Train};
@@ -60,46 +61,6 @@ impl<'de> Deserializer<'de> for Fields<'_> {
     }
 }
 
-/// Other programs' names for a key.
-const ELSEWHERE: [(&str, &str, &str); 36] = [
-    ("d_model", "model", "dim"),
-    ("embedding_dim", "model", "dim"),
-    ("hidden_dim", "model", "dim"),
-    ("hidden_size", "model", "dim"),
-    ("n_embd", "model", "dim"),
-    ("n_layer", "model", "layers"),
-    ("num_hidden_layers", "model", "layers"),
-    ("num_layers", "model", "layers"),
-    ("n_head", "model", "heads"),
-    ("num_attention_heads", "model", "heads"),
-    ("num_heads", "model", "heads"),
-    ("num_key_value_heads", "model", "kv_heads"),
-    ("head_dim", "model", "head_width"),
-    ("intermediate_size", "model", "ffn"),
-    ("max_position_embeddings", "model", "context"),
-    ("rms_norm_eps", "model", "norm_epsilon"),
-    ("num_local_experts", "model", "experts"),
-    ("num_experts_per_tok", "model", "experts_per_token"),
-    ("router_aux_loss_coef", "model", "auxiliary"),
-    ("sliding_window", "model", "window"),
-    ("r", "lora", "rank"),
-    ("lora_r", "lora", "rank"),
-    ("lora_alpha", "lora", "alpha"),
-    ("lora_dropout", "lora", "dropout"),
-    ("target_modules", "lora", "targets"),
-    ("block_size", "data", "seq"),
-    ("context", "data", "seq"),
-    ("max_length", "data", "seq"),
-    ("n_ctx", "data", "seq"),
-    ("gradient_accumulation_steps", "pipeline", "micro_batches"),
-    ("num_stages", "pipeline", "stages"),
-    ("gradient_clip", "optimizer", "clip"),
-    ("max_grad_norm", "optimizer", "clip"),
-    ("lr", "optimizer", "learning_rate"),
-    ("epochs", "train", "steps"),
-    ("max_steps", "train", "steps"),
-];
-
 /// Whether there is such a section.
 pub(super) fn is_section(name: &str) -> bool {
     all().iter().any(|(section, _)| *section == name)
@@ -126,19 +87,12 @@ pub(super) fn unknown(
     origin: Origin,
     known: &'static [&'static str],
 ) -> ConfigError {
-    let named = ELSEWHERE
-        .into_iter()
-        .find(|(name, ..)| *name == key.to_lowercase());
-    let near = nearest(key, known.iter().copied());
-    let meant = match (named, sections_with(key).as_slice(), near) {
-        (Some((_, home, meant)), ..) if home == section => MeantKey::Nearest(meant),
-        (_, [other], _) => MeantKey::InSection(other),
-        (Some((_, section, key)), ..) => MeantKey::Elsewhere { section, key },
-        (.., Some(near)) => MeantKey::Nearest(near),
-        _ => MeantKey::None {
-            section: section.to_owned(),
-            known,
-        },
+    let meant = match (named(section, key), sections_with(key).as_slice()) {
+        (Some(found), _) if found.section == section && found.note.is_empty() => MeantKey::Nearest(found.key),
+        (Some(found), _) if found.section == section => elsewhere(found),
+        (_, [other]) => MeantKey::InSection(other),
+        (Some(found), _) => elsewhere(found),
+        _ => unnamed(section, key, known),
     };
     ConfigError::UnknownKey {
         origin,
@@ -148,12 +102,48 @@ pub(super) fn unknown(
     }
 }
 
+/// The key that another program calls so: of this section if there is one, else the first.
+fn named(section: &str, key: &str) -> Option<&'static Named> {
+    let rows = || KEYS.iter().filter(|row| row.name == key.to_lowercase());
+    rows()
+        .find(|row| row.section == section)
+        .or_else(|| rows().next())
+}
+
+fn elsewhere(found: &Named) -> MeantKey {
+    MeantKey::Elsewhere {
+        section: found.section,
+        key: found.key,
+        note: found.note,
+    }
+}
+
+/// What to say of a key that has no other name.
+fn unnamed(section: &str, key: &str, known: &'static [&'static str]) -> MeantKey {
+    let instead = NO_KEYS.iter().find(|(name, _)| *name == key.to_lowercase());
+    match (instead, nearest(key, known.iter().copied())) {
+        (Some((_, instead)), _) => MeantKey::Instead(instead),
+        (None, Some(near)) => MeantKey::Nearest(near),
+        (None, None) => MeantKey::None {
+            section: section.to_owned(),
+            known,
+        },
+    }
+}
+
 /// The error for a key outside of all sections.
 pub(super) fn outside_section(key: &str, origin: Origin) -> ConfigError {
+    let mut meant: Vec<String> = sections_with(key)
+        .iter()
+        .map(|section| format!("{section}.{key}"))
+        .collect();
+    if meant.is_empty() {
+        meant.extend(named("", key).map(|row| format!("{}.{}", row.section, row.key)));
+    }
     ConfigError::NoSection {
         origin,
         key: key.to_owned(),
-        sections: sections_with(key),
+        meant,
     }
 }
 
@@ -163,4 +153,30 @@ fn sections_with(key: &str) -> Vec<&'static str> {
         .filter(|(_, keys)| keys.contains(&key))
         .map(|(section, _)| section)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_of_another_program_leads_to_a_key() {
+        for row in KEYS {
+            let (_, keys) = all()
+                .into_iter()
+                .find(|(section, _)| *section == row.section)
+                .expect(row.section);
+            assert!(keys.contains(&row.key), "{}.{}", row.section, row.key);
+            assert!(!keys.contains(&row.name), "{}.{} is a key", row.section, row.name);
+            let twice = KEYS
+                .iter()
+                .filter(|other| (other.name, other.section) == (row.name, row.section));
+            assert_eq!(twice.count(), 1, "{}", row.name);
+            assert_eq!(row.name, row.name.to_lowercase());
+        }
+        for (name, _) in NO_KEYS {
+            assert_eq!(sections_with(name), [""; 0], "{name} is a key");
+            assert!(named("", name).is_none(), "{name} is in both lists");
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod check;
 mod check_optimizer;
 mod data;
 mod devices;
+mod elsewhere;
 mod endpoint;
 mod fabric;
 mod keys;

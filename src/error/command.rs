@@ -62,6 +62,16 @@ pub enum CommandError {
         /// The path.
         path: PathBuf,
     },
+    /// There is neither a checkpoint nor a model at a path.
+    #[error(
+        "{} is neither a checkpoint, nor a run that has one, nor a model's folder with a config.json: train \
+         first, or import a model",
+        path.display()
+    )]
+    NoModel {
+        /// The path.
+        path: PathBuf,
+    },
     /// The user has no cache folder.
     #[error("no folder for symbolic links to CUDA's libraries: set HOME or XDG_CACHE_HOME")]
     NoCacheFolder,

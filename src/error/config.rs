@@ -81,14 +81,14 @@ pub enum ConfigError {
         meant: Box<MeantKey>,
     },
     /// A key outside of all sections.
-    #[error("{origin}: `{key}` is in no section: {}", in_a_section(key, sections))]
+    #[error("{origin}: `{key}` is in no section: {}", in_a_section(meant))]
     NoSection {
         /// Where it is.
         origin: Origin,
         /// The key.
         key: String,
-        /// The sections that have such a key.
-        sections: Vec<&'static str>,
+        /// The keys that may be meant, each with its section.
+        meant: Vec<String>,
     },
     /// An argument of `--set` without a key or a value.
     #[error("--set {0}: expected section.key=value")]
@@ -181,13 +181,18 @@ pub enum MeantKey {
     #[error("it belongs to [{0}]")]
     InSection(&'static str),
     /// Another key of another section.
-    #[error("did you mean {section}.{key}?")]
+    #[error("did you mean {section}.{key}{}?", in_brackets(note))]
     Elsewhere {
         /// The section.
         section: &'static str,
         /// The key.
         key: &'static str,
+        /// How it differs from what was written. Empty if it does not.
+        note: &'static str,
     },
+    /// What another program sets so, and this one does not. The text says what to do instead.
+    #[error("{0}")]
+    Instead(&'static str),
     /// No key is similar. These are the keys of the section.
     #[error("keys of [{section}]: {}", known.join(", "))]
     None {
@@ -341,13 +346,16 @@ fn shown(text: &str) -> String {
     }
 }
 
-fn in_a_section(key: &str, sections: &[&str]) -> String {
-    if sections.is_empty() {
-        return "every key belongs to a section, as in train.steps".to_owned();
+fn in_brackets(note: &str) -> String {
+    match note {
+        "" => String::new(),
+        note => format!(" ({note})"),
     }
-    let names: Vec<_> = sections
-        .iter()
-        .map(|section| format!("{section}.{key}"))
-        .collect();
-    format!("did you mean {}?", names.join(" or "))
+}
+
+fn in_a_section(meant: &[String]) -> String {
+    match meant {
+        [] => "every key belongs to a section, as in train.steps".to_owned(),
+        names => format!("did you mean {}?", names.join(" or ")),
+    }
 }

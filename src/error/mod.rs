@@ -59,6 +59,7 @@ pub use tokenizer::TokenizerProblem;
 pub use value::ValueProblem;
 
 use std::any::Any;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -70,7 +71,9 @@ use crate::id::{Rank, WorldRank};
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error: what went wrong, and where.
-#[derive(Debug, thiserror::Error)]
+///
+/// `Debug` writes the message too. So a `main` that returns an error shows it to people as it should be read.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A schedule or a placement that is wrong.
@@ -185,6 +188,12 @@ pub enum Error {
         /// The message of the failure after which it stopped; none where a rank knows only that it has.
         cause: Option<String>,
     },
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Each part's error becomes an [`Error`], in a box: the result of every action is as large as the largest

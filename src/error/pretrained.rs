@@ -1,7 +1,7 @@
 //! Folders with models that cannot be used.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 
 /// A folder with a model, or a file of one, that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -10,8 +10,9 @@ pub enum PretrainedError {
     /// There is no `config.json`.
     #[error(
         "`{}` is no model's folder: it has no config.json; a folder of Hugging Face has one, and \
-         `pipewright import` makes one from a .gguf file",
-        folder.display()
+         `pipewright import` makes one from a .gguf file{}",
+        folder.display(),
+        download(folder)
     )]
     NoConfig {
         /// The folder.
@@ -220,4 +221,20 @@ fn listed(problems: &[(String, TensorProblem)]) -> String {
         text += &format!("\n  and {} more", problems.len() - SHOWN);
     }
     text
+}
+
+/// What to do about a name of Hugging Face's hub, such as `ORG/NAME`, where there is no such folder.
+fn download(folder: &Path) -> String {
+    let parts: Vec<_> = folder.components().collect();
+    let [Component::Normal(_), Component::Normal(name)] = parts[..] else {
+        return String::new();
+    };
+    if folder.exists() {
+        return String::new();
+    }
+    let (folder, name) = (folder.display(), name.display());
+    format!(
+        "; nothing is downloaded by itself: if it is a name of the hub, `hf download {folder} --local-dir \
+         models/{name}`, and name that folder"
+    )
 }

@@ -42,7 +42,7 @@ pub trait Carrier<W>: Send {
     /// the sender has queued the numbers.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`], or whatever the carrier reports.
+    /// [`Error::PeerGone`](crate::Error::PeerGone), or whatever the carrier reports.
     fn receive(&mut self, peer: WorldRank, description: &[u8]) -> Result<W>;
 
     /// Whether it trades with this rank, which holds the same stages in another replica.

@@ -60,7 +60,7 @@ impl Gathered {
 /// Gathers every rank's bytes on every rank. Rank 0 gathers and passes them on.
 ///
 /// # Errors
-/// [`crate::Error::PeerGone`].
+/// [`Error::PeerGone`](crate::Error::PeerGone).
 pub fn all_gather<W: 'static>(
     transport: &mut dyn Transport<W>,
     mine: &[u8],

@@ -59,7 +59,7 @@ pub(super) trait Route<W>: Send {
     /// Sends a packet. If there is no room for it now, it is returned.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`] when the other rank cannot be reached any more; [`crate::Error::Fabric`]
-    /// when a wire cannot be written.
+    /// [`Error::PeerGone`](crate::Error::PeerGone) when the other rank cannot be reached any more;
+    /// [`Error::Fabric`](crate::Error::Fabric) when a wire cannot be written.
     fn send(&self, packet: Packet<W>) -> Result<Option<Packet<W>>>;
 }

@@ -7,7 +7,7 @@ use crate::id::WorldRank;
 /// One rank's end of the connections to all other ranks.
 ///
 /// Dropping it tells every peer that this rank has stopped: their calls then fail with
-/// [`crate::Error::PeerGone`].
+/// [`Error::PeerGone`](crate::Error::PeerGone).
 pub trait Transport<W>: 'static {
     /// The rank this end belongs to.
     fn rank(&self) -> WorldRank;
@@ -25,9 +25,10 @@ pub trait Transport<W>: 'static {
     /// Every rank begins the same calls, in the same order. It neither allocates nor waits.
     ///
     /// # Errors
-    /// [`crate::error::FabricError::LeftOver`] when a wire of an earlier call was announced, and a carrier
-    /// still has its numbers. The next receive would take them for its own. For the same reason,
-    /// [`crate::error::FabricError::CarrierKept`] when an end with a carrier begins a later attempt.
+    /// [`FabricError::LeftOver`](crate::error::FabricError::LeftOver) when a wire of an earlier call was
+    /// announced, and a carrier still has its numbers. The next receive would take them for its own. For the
+    /// same reason, [`FabricError::CarrierKept`](crate::error::FabricError::CarrierKept) when an end with a
+    /// carrier begins a later attempt.
     fn begin(&mut self, call: Call) -> Result<()>;
 
     /// The rank has done its part of the call. It does nothing more until it begins the next one. Ends that
@@ -71,7 +72,8 @@ pub trait Transport<W>: 'static {
     /// device.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`] once any peer has stopped, or whatever the fabric has noticed.
+    /// [`Error::PeerGone`](crate::Error::PeerGone) once any peer has stopped, or whatever the fabric has
+    /// noticed.
     fn check(&mut self) -> Result<()> {
         Ok(())
     }
@@ -79,7 +81,8 @@ pub trait Transport<W>: 'static {
     /// Sends a wire without waiting for its receiver.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`], or [`crate::Error::Fabric`] when the wire cannot be written.
+    /// [`Error::PeerGone`](crate::Error::PeerGone), or [`Error::Fabric`](crate::Error::Fabric) when the wire
+    /// cannot be written.
     fn send(&mut self, peer: WorldRank, tag: Tag, wire: W) -> Result<()>;
 
     /// Announces that [`Transport::wait`] will ask for this wire. Some fabrics ignore it.
@@ -102,8 +105,9 @@ pub trait Transport<W>: 'static {
     /// Waits for a wire of the current call.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`] once any peer has stopped, because the call cannot end then.
-    /// [`crate::Error::Fabric`] when the sender could not write the wire, or it cannot be read here.
+    /// [`Error::PeerGone`](crate::Error::PeerGone) once any peer has stopped, because the call cannot end
+    /// then. [`Error::Fabric`](crate::Error::Fabric) when the sender could not write the wire, or it cannot
+    /// be read here.
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W>;
 
     /// Sends a wire to each of some ranks, and announces one from each of others, which [`Transport::wait`]
@@ -128,7 +132,7 @@ pub trait Transport<W>: 'static {
     /// Sends a block of host memory. Blocks of one tag between two ranks arrive in order.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`].
+    /// [`Error::PeerGone`](crate::Error::PeerGone).
     fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()>;
 
     /// Waits for a peer's next block of the current call with this tag.

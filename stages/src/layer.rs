@@ -9,16 +9,51 @@ use crate::shape::Shape;
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 
-/// One layer of a [`crate::Sequential`] stage: forward, backward-input and backward-weight as three
-/// functions.
+/// One layer of a [`Sequential`](crate::Sequential) stage: forward, backward-input and backward-weight as
+/// three functions.
 ///
-/// Most layers need not be derived: [`crate::layers::Block`] composes ready ones.
+/// Most layers need not be derived: [`Block`](crate::layers::Block) composes ready ones.
 ///
-/// These functions return [`crate::Result`]. From the engine it is `pipewright::stages::Result`, not
-/// `pipewright::Result`. Check a layer of your own with [`crate::testing::check_gradients`].
+/// These functions return [`Result`](crate::Result). From the engine it is `pipewright::stages::Result`, not
+/// `pipewright::Result`. Check a layer of your own with [`check_gradients`](crate::testing::check_gradients).
 ///
 /// Weight gradients are sums over the rows of a micro-batch, never means. The step divides once, by the total
 /// weight.
+///
+/// ```
+/// use pipewright_stages::testing::check_gradients;
+/// use pipewright_stages::{ForwardContext, Kept, Layer, Result, Shape, Tensor};
+///
+/// /// `x^2`, on any shape.
+/// #[derive(Debug)]
+/// struct Square;
+///
+/// impl Layer for Square {
+///     fn name(&self) -> &str {
+///         "square"
+///     }
+///
+///     fn output_shape(&self, input: &Shape) -> Result<Shape> {
+///         Ok(*input)
+///     }
+///
+///     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+///         let mut output = input.clone();
+///         output.f32_mut().iter_mut().for_each(|x| *x *= *x);
+///         Ok((output, Kept::new(ctx, [input])))
+///     }
+///
+///     fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+///         let ctx = saved.ctx;
+///         let [input] = saved.into_tensors();
+///         grad.f32_mut().iter_mut().zip(input.f32()).for_each(|(dy, x)| *dy *= 2.0 * x);
+///         Ok((Some(grad), Kept::new(ctx, [])))
+///     }
+/// }
+///
+/// check_gradients(Square, &Tensor::from_vec(&[2], vec![0.3, -0.7])?)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Layer: std::fmt::Debug + 'static {
     /// The name that errors and partitions show, such as `h.3.attn`.
     fn name(&self) -> &str;
@@ -27,9 +62,9 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// it runs in `bf16` too.
     ///
     /// A layer of your own may return `true` if it only passes its tensors to ready layers inside it, as a
-    /// [`crate::layers::Block`] does. Any other layer runs on the CPU only, in `f32`, and so must its rank:
-    /// there is no public way to launch a kernel yet, and [`Tensor::f32`] reads neither a GPU's memory nor
-    /// numbers of `bf16`.
+    /// [`Block`](crate::layers::Block) does. Any other layer runs on the CPU only, in `f32`, and so must its
+    /// rank: there is no public way to launch a kernel yet, and [`Tensor::f32`] reads neither a GPU's memory
+    /// nor numbers of `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false
     }
@@ -194,8 +229,8 @@ pub(crate) fn input_grad_onto(input_grad: Option<Tensor>, onto: Tensor) -> Resul
     Ok(sum)
 }
 
-/// A chain of layers of any types, as a list of boxes: what a [`crate::Sequential`] and the branches of a
-/// [`crate::layers::Block`] are made of.
+/// A chain of layers of any types, as a list of boxes: what a [`Sequential`](crate::Sequential) and the
+/// branches of a [`Block`](crate::layers::Block) are made of.
 ///
 /// ```
 /// use pipewright_stages::layers::{Linear, Relu};

@@ -6,8 +6,8 @@
 //!
 //! # Ready layers
 //!
-//! All run on CPUs and GPUs, but those from [`Conv2d`] on, which run on CPUs only, in `f32`. `..` stands for
-//! any dimensions, and images are `f32[batch, height, width, channels]`.
+//! All run on CPUs and GPUs, in `f32` and `bf16`, but the last three, which run on CPUs only, in `f32`. `..`
+//! stands for any dimensions, and images are `f32[batch, height, width, channels]`.
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
@@ -34,6 +34,9 @@
 //! | [`GlobalAverage`] | the mean over all pixels | images | `f32[batch, channels]` |
 //! | [`BatchNorm`] | each channel normal over a micro-batch | `f32[.., channels]` | the same |
 //! | [`GroupNorm`] | groups of channels normal over an image | images | the same |
+//! | [`Conv1d`] | a convolution along time | `f32[batch, time, inputs]` | `f32[batch, places, outputs]` |
+//! | [`Softmax`] | `exp(x) / sum(exp(x))` over a row | `f32[.., width]` | the same |
+//! | [`Tanh`] | `tanh(x)` | `f32[..]` | the same |
 //!
 //! `row` is the length of a row of queries, keys and values, and `n` that of the queries alone: see
 //! [`layers::Heads`].
@@ -61,6 +64,9 @@
 //! [`GlobalAverage`]: layers::GlobalAverage
 //! [`BatchNorm`]: layers::BatchNorm
 //! [`GroupNorm`]: layers::GroupNorm
+//! [`Conv1d`]: layers::Conv1d
+//! [`Softmax`]: layers::Softmax
+//! [`Tanh`]: layers::Tanh
 //!
 //! # More
 //!

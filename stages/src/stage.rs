@@ -209,12 +209,12 @@ pub trait Stage: 'static {
     }
 
     /// Says that parts with a chain of layers inside must keep only their input, and compute the rest again
-    /// in backward-input ([`crate::Recompute::Selective`]). Called once, before training. A stage without
-    /// such parts does nothing.
+    /// in backward-input ([`Recompute::Selective`](crate::Recompute::Selective)). Called once, before
+    /// training. A stage without such parts does nothing.
     fn recompute_interiors(&mut self) {}
 
-    /// For messages: the names of its layers, in the order that [`crate::CurrentLayer`] counts. Empty if the
-    /// stage has no named layers.
+    /// For messages: the names of its layers, in the order that [`CurrentLayer`](crate::CurrentLayer) counts.
+    /// Empty if the stage has no named layers.
     fn layer_names(&self) -> Vec<String> {
         Vec::new()
     }

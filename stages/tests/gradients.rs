@@ -5,9 +5,9 @@ mod common;
 
 use common::{ids, shuffle, tensor};
 use pipewright_stages::layers::{
-    Attention, Block, Cheap, Dropout, Embedding, Experts, Flatten, GateForm, Gated, Gelu, GeluForm, HeadNorm,
-    Heads, LayerNorm, Layout, Linear, Recomputed, Relu, RmsNorm, Rope, RopeLayout, RopeScaling, Rotary,
-    Routing, Sigmoid,
+    Attention, Block, Cheap, Conv1d, Dropout, Embedding, Experts, Flatten, GateForm, Gated, Gelu, GeluForm,
+    HeadNorm, Heads, LayerNorm, Layout, Linear, Recomputed, Relu, RmsNorm, Rope, RopeLayout, RopeScaling,
+    Rotary, Routing, Sigmoid, Softmax, Tanh,
 };
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, Init, Layer, Parameter, Tensor};
@@ -65,6 +65,25 @@ proptest! {
         let mut input = tensor("x", &[count]);
         input.f32_mut().iter_mut().for_each(|x| *x *= scale);
         check(Sigmoid::new("sigmoid"), &input);
+    }
+
+    #[test]
+    fn tanh_and_softmax(rows in 1_usize..5, width in 1_usize..40, scale in 0.5_f32..3.0) {
+        let mut input = tensor("x", &[rows, width]);
+        input.f32_mut().iter_mut().for_each(|x| *x *= scale);
+        check(Tanh::new("tanh"), &input);
+        check(Softmax::new("softmax"), &input);
+    }
+
+    #[test]
+    fn conv1d(
+        batch in 1_usize..3, time in 1_usize..9, channels in (1_usize..4, 1_usize..4),
+        window in (1_usize..4, 1_usize..4, 0_usize..4),
+    ) {
+        let ((inputs, outputs), (kernel, stride, padding)) = (channels, window);
+        prop_assume!(time + 2 * padding >= kernel);
+        let layer = Conv1d::new("conv", [inputs, outputs], kernel, Init::Uniform(0.5), 1);
+        check(layer.with_stride(stride).with_padding(padding), &tensor("x", &[batch, time, inputs]));
     }
 
     #[test]

@@ -53,6 +53,36 @@ fn names_that_other_programs_have_for_a_key_are_known() {
         ),
         ("[model]\nhidden_size = 1", &["did you mean `dim`?"]),
         ("[model]\nblock_size = 1", &["did you mean data.seq?"]),
+        (
+            "lr = 1",
+            &["`lr` is in no section: did you mean optimizer.learning_rate?"],
+        ),
+        (
+            "[train]\nnum_train_epochs = 3",
+            &["did you mean train.steps (it counts steps, each of all rows of a batch, and not epochs)?"],
+        ),
+        (
+            "[train]\nbf16 = true",
+            &["did you mean pipeline.dtype (write pipeline.dtype = \"bf16\")?"],
+        ),
+        (
+            "[train]\nseed = 1",
+            &["did you mean model.seed (it is for weights and dropout; data.seed is for the order of rows)?"],
+        ),
+        ("[train]\nwd = 0.1", &["did you mean optimizer.weight_decay?"]),
+        ("[train]\nlora_alpha = 16", &["did you mean lora.alpha?"]),
+        (
+            "[train]\noutput_dir = 'here'",
+            &["did you mean train.name (the run is in runs/NAME; --run-dir names another folder)?"],
+        ),
+        (
+            "[train]\nearly_stopping = true",
+            &["there is no early stopping: the run keeps its best checkpoint, and Ctrl-C saves and ends it"],
+        ),
+        (
+            "[train]\ngradient_accumulation_steps = 4",
+            &["did you mean pipeline.micro_batches?"],
+        ),
     ]);
 }
 

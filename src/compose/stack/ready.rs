@@ -1,8 +1,8 @@
 //! The ready layers that a config can name, and their settings.
 
 use pipewright_stages::layers::{
-    Attention, BatchNorm, Block, Conv2d, Dropout, Embedding, Flatten, Gelu, GeluForm, GlobalAverage,
-    GroupNorm, LayerNorm, Linear, MaxPool, Relu, Reshape, RmsNorm, Sigmoid,
+    Attention, BatchNorm, Block, Conv1d, Conv2d, Dropout, Embedding, Flatten, Gelu, GeluForm, GlobalAverage,
+    GroupNorm, LayerNorm, Linear, MaxPool, Relu, Reshape, RmsNorm, Sigmoid, Softmax, Tanh,
 };
 use pipewright_stages::{Init, Layer};
 use serde::Deserialize;
@@ -127,15 +127,21 @@ fn linear(place: &LayerPlace, sizes: LinearSizes) -> Linear {
     }
 }
 
-fn conv(place: &LayerPlace, sizes: ConvSizes) -> Conv2d {
+fn conv1d(place: &LayerPlace, sizes: ConvSizes) -> Conv1d {
+    let init = init(sizes.inputs * sizes.kernel);
+    let channels = [sizes.inputs, sizes.outputs];
+    let conv = Conv1d::new(&place.name, channels, sizes.kernel, init, place.seed);
+    let conv = conv.with_stride(sizes.stride).with_padding(sizes.padding);
+    match sizes.bias {
+        true => conv.with_bias(init),
+        false => conv.without_bias(),
+    }
+}
+
+fn conv2d(place: &LayerPlace, sizes: ConvSizes) -> Conv2d {
     let init = init(sizes.inputs * sizes.kernel * sizes.kernel);
-    let conv = Conv2d::new(
-        &place.name,
-        [sizes.inputs, sizes.outputs],
-        sizes.kernel,
-        init,
-        place.seed,
-    );
+    let channels = [sizes.inputs, sizes.outputs];
+    let conv = Conv2d::new(&place.name, channels, sizes.kernel, init, place.seed);
     let conv = conv.with_stride(sizes.stride).with_padding(sizes.padding);
     match sizes.bias {
         true => conv.with_bias(init),
@@ -178,7 +184,8 @@ pub(super) fn all() -> Vec<(String, Make)> {
             "concat",
             made_from(|at, s: Branches| Ok(Block::concat(&at.name, branches(at, &s)?))),
         ),
-        ("conv2d", made_from(|at, s| Ok(conv(at, s)))),
+        ("conv1d", made_from(|at, s| Ok(conv1d(at, s)))),
+        ("conv2d", made_from(|at, s| Ok(conv2d(at, s)))),
         (
             "dropout",
             made_from(|at, s: Rate| Ok(Dropout::new(&at.name, s.rate, at.seed)?)),
@@ -227,10 +234,12 @@ pub(super) fn all() -> Vec<(String, Make)> {
             made_from(|at, s: Width| Ok(RmsNorm::new(&at.name, s.width, EPSILON))),
         ),
         ("sigmoid", made_from(|at, _: Nothing| Ok(Sigmoid::new(&at.name)))),
+        ("softmax", made_from(|at, _: Nothing| Ok(Softmax::new(&at.name)))),
         (
             "sum",
             made_from(|at, s: Branches| Ok(Block::sum(&at.name, branches(at, &s)?))),
         ),
+        ("tanh", made_from(|at, _: Nothing| Ok(Tanh::new(&at.name)))),
     ];
     all.map(|(kind, make)| (kind.to_owned(), make)).into()
 }

@@ -27,7 +27,7 @@ pub struct MpiMembership {
     /// launcher lets it.
     pub deadline: Duration,
     /// How long another process may be silent before it counts as gone. A stopped process is silent too.
-    /// [`crate::fabric::Membership::SILENCE`] is the usual value.
+    /// [`Membership::SILENCE`](crate::fabric::Membership::SILENCE) is the usual value.
     pub silence: Duration,
 }
 

@@ -22,9 +22,9 @@ impl World {
     /// to every other that it knows the secret, on each connection.
     ///
     /// # Errors
-    /// [`crate::error::FabricError`] when the address cannot be used or reached, when a process does not
-    /// connect in time (the error names it), when another program listens there, or when processes differ:
-    /// the error says which one, and in what.
+    /// [`FabricError`](crate::error::FabricError) when the address cannot be used or reached, when a process
+    /// does not connect in time (the error names it), when another program listens there, or when processes
+    /// differ: the error says which one, and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
         join(membership, program, None)
     }

@@ -63,6 +63,17 @@ pub(crate) fn sigmoid(power: f32) -> [f32; 2] {
     [value, power * value]
 }
 
+/// `tanh(x)` with a relative error of 3e-7. NaN stays NaN.
+#[inline(always)]
+pub(crate) fn tanh(x: f32) -> f32 {
+    let power = -2.0 * x.abs();
+    // `exp(power) - 1`. Near 0 the difference would lose digits, and the polynomial is exact enough.
+    let near = (power * power).mul_add(polynomial(EXP, power), power);
+    let far = bounded_exp(power) - 1.0;
+    let less_one = if power > -0.34 { near } else { far };
+    (-less_one / (2.0 + less_one)).copysign(x)
+}
+
 /// The complementary error function of `z >= 0`.
 #[inline(always)]
 pub(crate) fn erfc(z: f32) -> f32 {
@@ -93,6 +104,19 @@ mod tests {
         assert_eq!(exp(f32::NEG_INFINITY), 0.0);
         assert!(exp(f32::INFINITY).is_finite());
         assert!(exp(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn tanh_is_within_five_units_in_the_last_place() {
+        for step in -20_000..20_000 {
+            let x = step as f32 * 1e-3 + 3.7e-6;
+            let exact = f64::from(x).tanh();
+            let off = (f64::from(tanh(x)) - exact).abs();
+            assert!(off <= 3e-7 * exact.abs(), "tanh({x})");
+        }
+        assert_eq!(tanh(1e-30), 1e-30);
+        assert_eq!([f32::INFINITY, -1e30].map(tanh), [1.0, -1.0]);
+        assert!(tanh(f32::NAN).is_nan());
     }
 
     /// The error comes from rounding the exponential's argument, which is about `-z^2`. Largest measured:

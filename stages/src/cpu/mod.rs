@@ -37,5 +37,7 @@ pub(crate) mod small;
 pub(crate) mod softmax;
 pub(crate) mod squared_error;
 pub(crate) mod sum_of_squares;
+pub(crate) mod tanh;
 mod tile;
+pub(crate) mod unfold;
 pub(crate) mod vector;

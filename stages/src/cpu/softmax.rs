@@ -1,4 +1,4 @@
-//! Softmax of rows, for a loss over classes.
+//! Softmax of rows.
 
 use multiversion::multiversion;
 
@@ -35,6 +35,15 @@ pub(crate) fn probabilities(row: &mut [f32], minus: f32) -> (f32, f32) {
         *number = *number * scale - minus;
     }
     (largest, total.ln())
+}
+
+/// Turns the gradient of a row of probabilities into the gradient of their logits.
+#[multiversion(targets = "simd")]
+pub(crate) fn gradient(grad: &mut [f32], probabilities: &[f32]) {
+    let mean = lanes::dot(grad, probabilities);
+    for (grad, share) in grad.iter_mut().zip(probabilities) {
+        *grad = (*grad - mean) * share;
+    }
 }
 
 /// The sum of the distances `number - from`.

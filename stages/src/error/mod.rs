@@ -70,7 +70,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// let source = std::error::Error::source(&error).unwrap();
 /// assert!(source.is::<NoSuchExpert>());
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+///
+/// `Debug` writes the message too. So a `main` that returns an error shows it to people as it should be read.
+#[derive(Clone, PartialEq)]
 pub struct Error {
     /// The layer or parameter, such as `h.3.attn`. Empty when the failure has no such place.
     pub place: String,
@@ -119,6 +121,9 @@ pub enum ErrorKind {
          once for each use, with `Parameter::tied` weights"
     )]
     RepeatedWritesNoText,
+    /// A convolution cannot compute the next tokens of a text.
+    #[error("a convolution writes no text: its windows see tokens that come later")]
+    ConvolutionWritesNoText,
     /// A failure of a stage or layer written by the user.
     #[error(transparent)]
     Other(Cause),
@@ -163,6 +168,12 @@ impl fmt::Display for Error {
             "" => write!(f, "{kind}"),
             place => write!(f, "{place}: {kind}"),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

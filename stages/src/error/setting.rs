@@ -91,6 +91,19 @@ pub enum SettingError {
         /// The width of the border.
         padding: usize,
     },
+    /// A window that is longer than the sequence and its borders.
+    #[error(
+        "a window of {kernel} does not fit into sequences of {time} with a border of {padding}: choose a \
+         smaller kernel, more padding or longer sequences"
+    )]
+    WindowOfTime {
+        /// The length of the sequences.
+        time: usize,
+        /// The length of the window.
+        kernel: usize,
+        /// The zeros before and after a sequence.
+        padding: usize,
+    },
     /// A border so wide that a window would see no pixel.
     #[error("padding {padding} is not smaller than the kernel {kernel}: a window would see no pixel")]
     Padding {

@@ -10,8 +10,8 @@ impl Tensor {
     ///
     /// # Panics
     /// On a tensor of ids, of numbers in `bf16`, and on a tensor on a GPU. Shapes are checked before a stage
-    /// runs ([`crate::Stage::output_shape`]), and layers say where they run
-    /// ([`crate::Layer::runs_on_gpus`]).
+    /// runs ([`Stage::output_shape`](crate::Stage::output_shape)), and layers say where they run
+    /// ([`Layer::runs_on_gpus`](crate::Layer::runs_on_gpus)).
     pub fn f32(&self) -> &[f32] {
         match &self.data {
             Data::F32(buffer) => buffer,

@@ -5,14 +5,20 @@ use std::fmt;
 use crate::error::Error;
 use crate::shape::Shape;
 
-/// What is wrong with a layer or stage.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+/// What is wrong with a layer or stage. `Debug` writes the message too, for a `main` that returns it.
+#[derive(Clone, PartialEq, thiserror::Error)]
 #[error("{}{problem}", if layer.is_empty() { String::new() } else { format!("{layer}: ") })]
 pub struct CheckError {
     /// The layer. Empty if a stage was checked.
     pub layer: String,
     /// What is wrong.
     pub problem: Box<Problem>,
+}
+
+impl fmt::Debug for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl CheckError {

@@ -26,14 +26,14 @@ use slide::{Pixels, slide};
 /// second-level cache of most CPUs.
 const PADDED: usize = 128 * 1024;
 
-/// A square window that moves over images.
+/// A window that moves over images, where it is a square, or over sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     /// The length of its sides.
     pub(crate) kernel: usize,
     /// How far it moves.
     pub(crate) stride: usize,
-    /// The width of the border around an image.
+    /// The width of the border around an image, or before and after a sequence.
     pub(crate) padding: usize,
 }
 

@@ -1,6 +1,9 @@
 //! What the guide shows is what happens: its commands print what the guide prints below them, and its configs
 //! are accepted.
 
+mod readme;
+mod shown;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -220,7 +223,8 @@ fn the_configs_that_the_guide_shows_are_accepted() {
     for block in shown {
         let name = format!("{}:{}", block.page, block.line);
         let needs_feature = block.text.contains("\"parquet\"") && !cfg!(feature = "parquet");
-        if !block.text.starts_with("{{#include") && !needs_feature {
+        let needs_folder = block.text.contains("models/smollm2");
+        if !needs_folder && !needs_feature {
             Config::parse(&name, &block.text, &[], &[]).expect(&name);
         }
     }

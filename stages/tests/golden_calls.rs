@@ -1,0 +1,169 @@
+//! Layers and losses against single calls of PyTorch 2.15: values and gradients.
+
+mod common;
+
+use pipewright_stages::layers::{Conv1d, Softmax, Tanh};
+use pipewright_stages::testing::check_gradients;
+use pipewright_stages::{DType, Device, Init, Layer, Place, Sequential, Stage, Tensor};
+
+#[track_caller]
+fn assert_near(got: &[f32], expected: &[f32]) {
+    assert_eq!(got.len(), expected.len());
+    for (got, expected) in got.iter().zip(expected) {
+        let apart = (got - expected).abs();
+        assert!(apart <= 2e-6 * expected.abs().max(0.05), "{got} for {expected}");
+    }
+}
+
+/// The numbers `(index * factor % modulus - shift) / divisor`.
+fn steps(count: usize, factor: usize, modulus: usize, shift: f32, divisor: f32) -> Vec<f32> {
+    let number = |index| ((index * factor % modulus) as f32 - shift) / divisor;
+    (0..count).map(number).collect()
+}
+
+/// ```python
+/// x = ((arange(36) * 7 % 11 - 5) / 4).reshape(2, 6, 3)
+/// w = ((arange(18) * 5 % 13 - 6) / 8).reshape(3, 3, 2)  # kernel, inputs, outputs
+/// y = conv1d(x.transpose(1, 2), w.permute(2, 1, 0), tensor([0.25, -0.5]), stride=2, padding=1).transpose(1, 2)
+/// y.backward(((arange(12) * 3 % 7 - 3) / 2).reshape(2, 3, 2))
+/// ```
+#[test]
+fn conv1d_has_pytorchs_numbers() {
+    let mut conv = Conv1d::new("conv", [3, 2], 3, Init::Zeros, 1)
+        .with_stride(2)
+        .with_padding(1);
+    let input = Tensor::from_vec(&[2, 6, 3], steps(36, 7, 11, 5.0, 4.0)).unwrap();
+    let grad = Tensor::from_vec(&[2, 3, 2], steps(12, 3, 7, 3.0, 2.0)).unwrap();
+    let [weight, bias] = &mut conv.parameters()[..] else {
+        panic!("two parameters");
+    };
+    assert_eq!((weight.name(), weight.dims()), ("conv.weight", &[9, 2][..]));
+    weight.value.copy_from_slice(&steps(18, 5, 13, 6.0, 8.0));
+    bias.value.copy_from_slice(&[0.25, -0.5]);
+    let (output, input_grad) = common::pass(&mut conv, &input, &grad);
+    assert_eq!(output.dims(), [2, 3, 2]);
+    let expected = [
+        0.59375, -1.6875, -0.6875, -1.4375, 0.03125, -2.125, 1.1875, -1.15625, -0.9375, 1.3125, 0.8125,
+        -0.0625,
+    ];
+    assert_eq!(output.f32(), expected);
+    let expected = [
+        0.375, 0.9375, -0.9375, -1.4375, 1.1875, 0.5625, -0.5625, -0.9375, 1.125, 0.125, 0.5625, -1.4375,
+        -0.625, -0.625, 1.0, 1.0, -0.625, -0.625, -0.6875, -0.3125, 0.875, 1.0625, -1.5625, 0.6875, 0.5625,
+        0.0, -0.5625, -0.875, 0.0, 0.875, 0.5, 0.3125, -0.6875, -0.875, 0.5625, 0.375,
+    ];
+    assert_eq!(input_grad.unwrap().f32(), expected);
+    let expected = [
+        3.0, -2.5, -0.375, -0.75, -2.375, 2.375, 4.375, -2.75, -2.125, 4.625, 1.0, -1.75, 0.0, -2.625,
+        -2.375, 4.75, 0.75, -1.625,
+    ];
+    assert_eq!(&conv.parameters()[0].grad[..], expected);
+    assert_eq!(&conv.parameters()[1].grad[..], [1.0, -0.5]);
+}
+
+/// `y = x.tanh()` and `y = x.softmax(-1)`, each with `y.backward(g)`.
+#[test]
+fn tanh_and_softmax_have_pytorchs_numbers() {
+    let input = vec![-3.0, -0.5, 1e-3, 0.2, 0.0, 1.0, 4.0, 20.0];
+    let input = Tensor::from_vec(&[2, 4], input).unwrap();
+    let grad = vec![1.0, -2.0, 0.5, 3.0, 1.0, 1.0, -1.0, 2.0];
+    let grad = Tensor::from_vec(&[2, 4], grad).unwrap();
+    let (output, input_grad) = common::pass(&mut Tanh::new("tanh"), &input, &grad);
+    assert_near(
+        output.f32(),
+        &[
+            -0.9950548, -0.4621172, 0.001, 0.1973753, 0.0, 0.7615942, 0.9993293, 1.0,
+        ],
+    );
+    assert_near(
+        input_grad.unwrap().f32(),
+        &[
+            0.009_865_98,
+            -1.5728954,
+            0.4999995,
+            2.883_129,
+            1.0,
+            0.4199743,
+            -0.001_340_893,
+            0.0,
+        ],
+    );
+    let (output, input_grad) = common::pass(&mut Softmax::new("softmax"), &input, &grad);
+    assert_near(
+        output.f32(),
+        &[
+            0.0172949, 0.2106945, 0.3477241, 0.4242866, 0.0, 0.0, 1e-7, 0.9999999,
+        ],
+    );
+    assert_near(
+        input_grad.unwrap().f32(),
+        &[
+            -0.000_737_24,
+            -0.6410649,
+            -0.1886847,
+            0.8304868,
+            0.0,
+            0.0,
+            -3.376e-7,
+            3.576e-7,
+        ],
+    );
+}
+
+#[test]
+fn a_window_may_lie_in_the_border_alone() {
+    let conv = Conv1d::new("conv", [2, 3], 2, Init::Uniform(0.5), 1).with_padding(4);
+    check_gradients(conv, &common::tensor("x", &[2, 3, 2])).unwrap();
+}
+
+#[test]
+fn sequences_that_do_not_fit_are_refused() {
+    let refusal = |layer: &dyn Layer, dims: &[usize]| {
+        let input = Tensor::zeros(dims);
+        layer.output_shape(input.shape()).unwrap_err().to_string()
+    };
+    let conv = Conv1d::new("conv", [3, 4], 5, Init::Zeros, 1).with_padding(1);
+    assert_eq!(
+        refusal(&conv, &[2, 8, 4]),
+        "expected an input of f32[batch, time, 3], got f32[2, 8, 4]"
+    );
+    assert_eq!(
+        refusal(&conv, &[2, 2, 3]),
+        "a window of 5 does not fit into sequences of 2 with a border of 1: choose a smaller kernel, more \
+         padding or longer sequences"
+    );
+    let conv = Conv1d::new("conv", [3, 4], 5, Init::Zeros, 1).with_stride(0);
+    assert_eq!(refusal(&conv, &[2, 8, 3]), "stride is 0: it must be at least 1");
+    assert_eq!(
+        refusal(&Softmax::new("softmax"), &[]),
+        "expected an input of f32[.., width], got f32[]"
+    );
+}
+
+/// They compute on the CPU, in `f32`. A convolution sees what comes later, so it writes no text.
+#[test]
+fn what_these_layers_do_not_do_is_refused() {
+    let layers: [fn() -> Box<dyn Layer>; 3] = [
+        || Box::new(Conv1d::new("one", [3, 4], 5, Init::Zeros, 1)),
+        || Box::new(Tanh::new("one")),
+        || Box::new(Softmax::new("one")),
+    ];
+    let half = Place {
+        device: Device::Cpu,
+        dtype: DType::Bf16,
+    };
+    for layer in layers {
+        let error = Sequential::new(vec![layer()]).move_to(half).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "one: this layer computes in f32 only: set dtype to f32"
+        );
+    }
+    let error = layers[0]()
+        .forward_next(0, Tensor::zeros(&[1, 8, 3]))
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "a convolution writes no text: its windows see tokens that come later"
+    );
+}
