@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use pipewright::compose;
+use pipewright::config::Config;
+
 use super::{pages, root};
 
 /// A page is read as it is, so it has no directives of mdBook. Where it has the whole of an example, that is the file.
@@ -82,4 +85,23 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .into_iter()
         .chain(folders.iter().flat_map(|folder| sources(folder)))
         .collect()
+}
+
+#[test]
+fn every_kind_of_layer_that_a_config_can_name_is_on_its_page() {
+    let page = fs::read_to_string(root().join("book/src/layers-in-config.md")).expect("the page is there");
+    let config = "[model]\nkind = 'stack'\nstack = [{ kind = 'x' }]";
+    let config = Config::parse("my.toml", config, &[], &[]).expect("kinds are looked up later");
+    let said = compose::model(&config)
+        .expect_err("there is no such kind")
+        .to_string();
+    let (_, known) = said.split_once("known are ").expect("a list");
+    let known: Vec<&str> = known.split(", ").collect();
+    assert!(known.len() > 20, "{said}");
+    for kind in known {
+        assert!(
+            page.contains(&format!("`{kind}`")),
+            "book/src/layers-in-config.md lacks {kind}"
+        );
+    }
 }
