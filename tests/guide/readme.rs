@@ -70,16 +70,20 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A small model whose tokens are the 95 characters of ASCII and the line break.
+/// A small model whose tokens are characters of ASCII, the line break, and the end of a text.
 fn stand_in(folder: &Path) {
     copy(&root().join("tests/golden/hf/llama"), folder);
-    let characters = (b' '..=b'~').chain([b'\n']).map(char::from);
+    let characters = (b' '..b'~').chain([b'\n']).map(char::from);
     let vocab: serde_json::Map<String, Value> = characters
         .zip(0..)
         .map(|(c, id)| (c.to_string(), json!(id)))
         .collect();
+    let end = json!({
+        "id": 95, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false,
+        "normalized": false, "special": true,
+    });
     let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [end], "normalizer": null,
         "pre_tokenizer": null, "post_processor": null, "decoder": { "type": "Fuse" },
         "model": { "type": "BPE", "vocab": vocab, "merges": [] },
     });
