@@ -50,6 +50,7 @@ pages! {
     report: "../book/src/report.md",
     timelines: "../book/src/timelines.md",
     own_layer: "../book/src/own-layer.md",
+    own_loss: "../book/src/own-loss.md",
     own_stage: "../book/src/own-stage.md",
     inside: "../book/src/inside.md",
     example_gpt: "../book/src/example-gpt.md",

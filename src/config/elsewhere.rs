@@ -32,8 +32,8 @@ const BOARD: &str = "write metrics.tensorboard = true";
 const BETAS: &str = "write both, such as optimizer.betas = [0.9, 0.95]";
 const RECOMPUTE: &str = "write pipeline.recompute = \"full\" or \"selective\"";
 
-/// Names of keys. Where a name stands for several keys, the section in which it was written decides, and after
-/// that the first row.
+/// Names of keys. Where a name stands for several keys, the section in which it was written decides, and
+/// after that the first row.
 pub(super) const KEYS: &[Named] = &[
     row("d_model", "model", "dim", ""),
     row("embedding_dim", "model", "dim", ""),

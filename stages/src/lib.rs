@@ -70,7 +70,9 @@
 //!
 //! # More
 //!
-//! * Losses: [`CrossEntropy`](loss::CrossEntropy), [`MeanSquaredError`](loss::MeanSquaredError).
+//! * Losses: [`CrossEntropy`](loss::CrossEntropy), [`BinaryCrossEntropy`](loss::BinaryCrossEntropy),
+//!   [`MeanSquaredError`](loss::MeanSquaredError), [`AbsoluteError`](loss::AbsoluteError),
+//!   [`Huber`](loss::Huber).
 //! * Optimizers: [`AdamW`](optimizer::AdamW), [`Lion`](optimizer::Lion), [`Muon`](optimizer::Muon),
 //!   [`Adafactor`](optimizer::Adafactor), [`Sgd`](optimizer::Sgd).
 //! * Models: [`Gpt`](models::Gpt) (GPT-2), [`Llama`](models::Llama) and its kin, [`Mlp`](models::Mlp),

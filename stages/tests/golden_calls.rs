@@ -3,6 +3,7 @@
 mod common;
 
 use pipewright_stages::layers::{Conv1d, Softmax, Tanh};
+use pipewright_stages::loss::{AbsoluteError, BinaryCrossEntropy, Huber, Loss};
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{DType, Device, Init, Layer, Place, Sequential, Stage, Tensor};
 
@@ -24,7 +25,8 @@ fn steps(count: usize, factor: usize, modulus: usize, shift: f32, divisor: f32) 
 /// ```python
 /// x = ((arange(36) * 7 % 11 - 5) / 4).reshape(2, 6, 3)
 /// w = ((arange(18) * 5 % 13 - 6) / 8).reshape(3, 3, 2)  # kernel, inputs, outputs
-/// y = conv1d(x.transpose(1, 2), w.permute(2, 1, 0), tensor([0.25, -0.5]), stride=2, padding=1).transpose(1, 2)
+/// b = tensor([0.25, -0.5])
+/// y = conv1d(x.transpose(1, 2), w.permute(2, 1, 0), b, stride=2, padding=1).transpose(1, 2)
 /// y.backward(((arange(12) * 3 % 7 - 3) / 2).reshape(2, 3, 2))
 /// ```
 #[test]
@@ -166,4 +168,116 @@ fn what_these_layers_do_not_do_is_refused() {
         error.to_string(),
         "a convolution writes no text: its windows see tokens that come later"
     );
+}
+
+fn six(numbers: [f32; 6]) -> Tensor {
+    Tensor::from_vec(&[2, 3], numbers.to_vec()).unwrap()
+}
+
+/// `l1_loss`, `huber_loss` and `binary_cross_entropy_with_logits` of the same output, each with
+/// `reduction="sum"` and `backward()`.
+#[test]
+fn losses_have_pytorchs_numbers() {
+    let output = six([-2.0, 0.25, 1.5, 0.75, -0.125, 3.0]);
+    let target = six([1.0, 0.0, 1.0, 1.0, 0.0, 2.5]);
+    let check = |loss: &mut dyn Loss<Tensor>, target: &Tensor, sum: f64, grad: [f32; 6]| {
+        let (score, got) = loss.forward(output.clone(), target.clone()).unwrap();
+        assert!(
+            (score.sum - sum).abs() < 1e-6,
+            "{loss:?}: {} for {sum}",
+            score.sum
+        );
+        assert_near(got.f32(), &grad);
+        assert_eq!(score.weight, 6.0);
+        assert_eq!(loss.score(output.clone(), target.clone()).unwrap(), score);
+        score
+    };
+    check(
+        &mut AbsoluteError,
+        &target,
+        4.625,
+        [-1.0, 1.0, 1.0, -1.0, -1.0, 1.0],
+    );
+    let slopes = [-1.0, 0.25, 0.5, -0.25, -0.125, 0.5];
+    check(&mut Huber::new(1.0).unwrap(), &target, 2.8203125, slopes);
+    let slopes = [-0.5, 0.25, 0.5, -0.25, -0.125, 0.5];
+    check(&mut Huber::new(0.5).unwrap(), &target, 1.6953125, slopes);
+    let target = six([1.0, 0.0, 1.0, 0.0, 0.25, 1.0]);
+    let slopes = [
+        -0.8807971, 0.5621765, -0.1824256, 0.6791787, 0.2187906, -0.0474259,
+    ];
+    let score = check(&mut BinaryCrossEntropy, &target, 5.003_588_2, slopes);
+    assert_eq!(score.metrics.get("accuracy"), Some(0.5));
+}
+
+/// The slope of each loss, by differences of its score.
+#[test]
+fn gradients_of_losses_are_their_slopes() {
+    let numbers = common::numbers("output", 40);
+    let target = Tensor::from_vec(
+        &[40],
+        common::numbers("target", 40).iter().map(|x| x.abs()).collect(),
+    )
+    .unwrap();
+    let mut losses: [Box<dyn Loss<Tensor>>; 3] = [
+        Box::new(AbsoluteError),
+        Box::new(Huber::new(0.7).unwrap()),
+        Box::new(BinaryCrossEntropy),
+    ];
+    for loss in &mut losses {
+        let output = Tensor::from_vec(&[40], numbers.clone()).unwrap();
+        let grad = loss.forward(output, target.clone()).unwrap().1;
+        for (at, slope) in grad.f32().iter().enumerate() {
+            let mut moved = |by: f32| {
+                let mut numbers = numbers.clone();
+                numbers[at] += by;
+                loss.score(Tensor::from_vec(&[40], numbers).unwrap(), target.clone())
+                    .unwrap()
+                    .sum
+            };
+            let step = 1e-3;
+            let difference = (moved(step) - moved(-step)) / (2.0 * f64::from(step));
+            assert!(
+                (difference - f64::from(*slope)).abs() < 2e-3,
+                "{loss:?}: {slope} and {difference} at {at}"
+            );
+        }
+    }
+}
+
+#[test]
+fn huge_logits_and_equal_numbers_have_finite_losses() {
+    let output = Tensor::from_vec(&[4], vec![1e4, -1e4, 1e4, -1e4]).unwrap();
+    let target = Tensor::from_vec(&[4], vec![1.0, 0.0, 0.0, 1.0]).unwrap();
+    let (score, grad) = BinaryCrossEntropy.forward(output, target.clone()).unwrap();
+    assert_eq!((score.sum, grad.f32()), (2e4, &[0.0, 0.0, 1.0, -1.0][..]));
+    let (score, grad) = AbsoluteError.forward(target.clone(), target).unwrap();
+    assert_eq!((score.sum, grad.f32()), (0.0, &[0.0; 4][..]));
+}
+
+#[test]
+fn what_these_losses_cannot_use_is_refused() {
+    for delta in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+        let said = Huber::new(delta).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            format!("Huber's delta is {delta}: it must be a number above 0, such as 1.0")
+        );
+    }
+    let target = Tensor::from_vec(&[1], vec![1.5]).unwrap();
+    let said = BinaryCrossEntropy
+        .score(Tensor::zeros(&[1]), target)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        said,
+        "loss: a target is 1.5, and must be from 0 to 1: 0 for no, 1 for yes"
+    );
+    let ids = Tensor::from_ids(&[1], vec![1]).unwrap();
+    let said = AbsoluteError
+        .score(Tensor::zeros(&[1]), ids)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(said, "loss: expected f32[1] as the target, got ids[1]");
+    assert!(!Loss::<Tensor>::runs_on_gpus(&AbsoluteError));
 }

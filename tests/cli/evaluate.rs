@@ -110,7 +110,7 @@ fn what_cannot_be_evaluated_is_refused() {
     for (args, part) in [
         (
             &["nowhere"][..],
-            "nowhere is neither a checkpoint, nor a run that has one, nor a model's folder with a config.json",
+            "nowhere is neither a checkpoint, nor a run that has one, nor a model's folder",
         ),
         (
             &["runs/small"],

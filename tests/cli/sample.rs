@@ -72,8 +72,8 @@ fn several_ranks_write_what_one_writes() {
 fn what_cannot_be_is_refused() {
     let place = trained();
     let refused = |args: &[&str]| place.run(args).refused();
-    let nothing = "none is neither a checkpoint, nor a run that has one, nor a model's folder with a config.json: \
-                   train first, or import a model";
+    let nothing = "none is neither a checkpoint, nor a run that has one, nor a model's folder with a \
+                   config.json: train first, or import a model";
     assert!(refused(&["sample", "none"]).contains(nothing));
     assert!(refused(&["sample", "runs/small", "--prompt", ""]).contains("--prompt: it is empty"));
     for temperature in [&["--temperature=-1"][..], &["--temperature", "-1"]] {

@@ -8,7 +8,8 @@ use pipewright::config::Config;
 
 use super::{pages, root};
 
-/// A page is read as it is, so it has no directives of mdBook. Where it has the whole of an example, that is the file.
+/// A page is read as it is, so it has no directives of mdBook. Where it has the whole of an example, that is
+/// the file.
 #[test]
 fn pages_have_the_files_that_they_show_as_these_are() {
     let page = |name: &str| fs::read_to_string(root().join("book/src").join(name)).expect(name);

@@ -1,7 +1,7 @@
 //! The windows that a 1-D convolution sees of sequences `[count, time, channels]`, as rows.
 //!
-//! Channels are innermost, so a window is one contiguous piece of a sequence, with zeros where it reaches over
-//! an end.
+//! Channels are innermost, so a window is one contiguous piece of a sequence, with zeros where it reaches
+//! over an end.
 
 use std::ops::Range;
 
@@ -60,8 +60,8 @@ pub(crate) fn unfold(windows: &mut [f32], sequences: &[f32], of: Sequence, windo
     });
 }
 
-/// The gradient of the sequences, from the gradient of their windows: each number gets the sum over all windows
-/// that see it.
+/// The gradient of the sequences, from the gradient of their windows: each number gets the sum over all
+/// windows that see it.
 pub(crate) fn fold(sequences: &mut [f32], windows: &[f32], of: Sequence, window: Window) {
     let seen = of.seen(window);
     let each = (By(sequences, of.count()), By(windows, seen));

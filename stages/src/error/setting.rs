@@ -76,6 +76,12 @@ pub enum SettingError {
         /// The share of a target that is spread.
         share: f32,
     },
+    /// The distance from which on Huber's loss is linear, out of its range.
+    #[error("Huber's delta is {delta}: it must be a number above 0, such as 1.0")]
+    Delta {
+        /// The distance.
+        delta: f32,
+    },
     /// A window that is larger than the image and its border.
     #[error(
         "a window of {kernel} x {kernel} does not fit into images of {} x {} with a border of {padding}: \

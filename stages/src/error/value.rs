@@ -28,6 +28,12 @@ pub enum ValueError {
         /// How many it has had.
         had: usize,
     },
+    /// A target of yes and no that is no probability.
+    #[error("a target is {found}, and must be from 0 to 1: 0 for no, 1 for yes")]
+    NoProbability {
+        /// The target.
+        found: String,
+    },
     /// An output with a number that is NaN or infinite.
     #[error("its output is not finite (NaN or infinite)")]
     Output,

@@ -1,11 +1,18 @@
 //! Losses: what training minimises.
 
+mod absolute_error;
+mod binary_cross_entropy;
 mod cross_entropy;
+mod huber;
 mod mean_squared_error;
 mod metric;
+mod numbers;
 mod score;
 
+pub use absolute_error::AbsoluteError;
+pub use binary_cross_entropy::BinaryCrossEntropy;
 pub use cross_entropy::CrossEntropy;
+pub use huber::Huber;
 pub use mean_squared_error::MeanSquaredError;
 pub use metric::{Measured, Metric};
 pub use score::{Metrics, Score};
@@ -21,6 +28,43 @@ use crate::tensor::Tensor;
 ///
 /// The processes of a run compare the text that `Debug` gives before the first step. So it should have all
 /// settings of the loss, and nothing that differs between processes.
+///
+/// ```
+/// use pipewright_stages::loss::{Loss, Score};
+/// use pipewright_stages::{Error, Result, Shape, Tensor};
+///
+/// /// Learns the quantile `share` of the targets.
+/// #[derive(Clone, Copy, Debug)]
+/// struct Quantile {
+///     share: f32,
+/// }
+///
+/// impl Loss<Tensor> for Quantile {
+///     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
+///         let fits = output == target;
+///         fits.then_some(()).ok_or_else(|| Error::other(format!("{target} for {output}")))
+///     }
+///
+///     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
+///         let mut sum = 0.0;
+///         for (x, y) in output.f32_mut().iter_mut().zip(target.f32()) {
+///             let slope = if *x < *y { -self.share } else { 1.0 - self.share };
+///             sum += f64::from(slope * (*x - y));
+///             *x = slope;
+///         }
+///         Ok((Score::new(sum, target.shape().count() as f64), output))
+///     }
+///
+///     fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
+///         Ok(self.forward(output, target)?.0)
+///     }
+/// }
+///
+/// let targets = Tensor::from_vec(&[2], vec![1.0, -2.0])?;
+/// let score = Quantile { share: 0.75 }.score(Tensor::zeros(&[2]), targets)?;
+/// assert_eq!(score.mean(), 0.625);
+/// # Ok::<(), Error>(())
+/// ```
 pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     /// Checks, before the first step, that the shapes of output and target fit each other.
     ///
