@@ -250,7 +250,12 @@ fn huge_logits_and_equal_numbers_have_finite_losses() {
     let output = Tensor::from_vec(&[4], vec![1e4, -1e4, 1e4, -1e4]).unwrap();
     let target = Tensor::from_vec(&[4], vec![1.0, 0.0, 0.0, 1.0]).unwrap();
     let (score, grad) = BinaryCrossEntropy.forward(output, target.clone()).unwrap();
-    assert_eq!((score.sum, grad.f32()), (2e4, &[0.0, 0.0, 1.0, -1.0][..]));
+    assert_eq!(score.sum, 2e4);
+    let slopes = grad.f32().iter().zip([0.0, 0.0, 1.0, -1.0]);
+    assert!(
+        slopes.clone().all(|(got, slope)| (got - slope).abs() < 1e-30),
+        "{slopes:?}"
+    );
     let (score, grad) = AbsoluteError.forward(target.clone(), target).unwrap();
     assert_eq!((score.sum, grad.f32()), (0.0, &[0.0; 4][..]));
 }
