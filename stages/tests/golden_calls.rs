@@ -251,7 +251,7 @@ fn huge_logits_and_equal_numbers_have_finite_losses() {
     let target = Tensor::from_vec(&[4], vec![1.0, 0.0, 0.0, 1.0]).unwrap();
     let (score, grad) = BinaryCrossEntropy.forward(output, target.clone()).unwrap();
     assert_eq!(score.sum, 2e4);
-    let slopes = grad.f32().iter().zip([0.0, 0.0, 1.0, -1.0]);
+    let slopes = grad.f32().iter().zip([0.0_f32, 0.0, 1.0, -1.0]);
     assert!(
         slopes.clone().all(|(got, slope)| (got - slope).abs() < 1e-30),
         "{slopes:?}"
