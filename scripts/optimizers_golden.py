@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Makes what PyTorch's optimizers do with known weights and gradients: stages/tests/golden/optimizers.json.
+"""Makes what PyTorch's optimizers do with known weights and gradients: stages/tests/golden/optimizers.json, and
+how far their first step moves each tensor of models in Hugging Face's form: tests/golden/hf/optimizers.json.
 
-    python3 scripts/optimizers_golden.py stages/tests/golden/optimizers.json
+    python3 scripts/optimizers_golden.py stages/tests/golden/optimizers.json tests/golden/hf
 
-Needs torch 2.9 or newer. Weights and gradients are sines of squares, so that the test can make them again. Lion is not in torch:
+Needs torch 2.9 or newer, and safetensors. Weights and gradients are sines of squares, so that the test can make them again. Lion is not in torch:
 its formula stands here. PyTorch's Muon multiplies in bf16; here it multiplies in f64, and is close to PyTorch's.
 """
 import json
+import pathlib
 import sys
 
 import torch
+from safetensors.torch import load_file
 from torch.optim import _muon
 
 STEPS = 5
@@ -73,6 +76,32 @@ def main(path):
         file.write("\n")
 
 
+def first_steps(folder):
+    """The norm of the change of each tensor of a folder. hf_golden.py has made the gradients."""
+    made = {
+        "muon": lambda p: torch.optim.Muon([p], lr=0.01, weight_decay=0.0, adjust_lr_fn="match_rms_adamw"),
+        "adafactor": lambda p: torch.optim.Adafactor([p], lr=0.01, weight_decay=0.0),
+    }
+    weights, golden = load_file(folder / "model.safetensors"), load_file(folder / "golden.safetensors")
+    norms = {kind: {} for kind in made}
+    for name, weight in weights.items():
+        grad = golden.get(f"grad.{name}", golden.get(f"grad.transformer.{name}"))
+        by_adamw = weight.dim() != 2 or any(word in name for word in ("embed", "wte", "wpe", "lm_head"))
+        for kind in ["adafactor"] if by_adamw else made:
+            p = torch.nn.Parameter(weight.clone())
+            p.grad = grad
+            made[kind](p).step()
+            norms[kind][name.removeprefix("transformer.")] = float(f"{(p.detach() - weight).norm().item():.6g}")
+    return norms
+
+
+def families(folder):
+    found = {family: first_steps(folder / family) for family in ["llama", "qwen2", "mixtral", "gpt2"]}
+    with open(folder / "optimizers.json", "w") as file:
+        json.dump(found, file, indent=1)
+        file.write("\n")
+
+
 if __name__ == "__main__":
     given = _muon._zeropower_via_newtonschulz
     sample = numbers([5, 12], 0.1)
@@ -81,3 +110,4 @@ if __name__ == "__main__":
     _muon._zeropower_via_newtonschulz = orthogonal
     torch.set_num_threads(1)
     main(sys.argv[1])
+    families(pathlib.Path(sys.argv[2]))

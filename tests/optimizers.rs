@@ -2,10 +2,14 @@
 //! says of optimizers.
 
 mod common;
+#[path = "common/mixtral.rs"]
+mod mixtral;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use common::{Plain, Recipe, recipe};
+use mixtral::recipe_of_mixtral;
 use pipewright::Pipeline;
 use pipewright::compose;
 use pipewright::config::Config;
@@ -83,17 +87,29 @@ fn every_cut_and_replica_has_the_bits_of_the_plain_loop() {
 fn a_checkpoint_has_the_state_for_any_other_cut() {
     let recipe = recipe(2, false, 2);
     let folder = tempfile::tempdir().expect("a folder");
+    goes_on(&recipe, folder.path());
+    let mut adamw = launch(&recipe, &each()[1], 1);
+    let refused = adamw.load(folder.path().join("0-2")).unwrap_err().to_string();
+    assert!(refused.contains("the optimizer"), "{refused}");
+    // Its parameters are several tensors in one.
+    goes_on(
+        &recipe_of_mixtral(2, 2),
+        tempfile::tempdir().expect("a folder").path(),
+    );
+}
+
+fn goes_on(recipe: &Recipe, folder: &Path) {
     for (number, optimizer) in each().iter().enumerate() {
-        let expected = hash_after(launch(&recipe, optimizer, 1), 4);
+        let expected = hash_after(launch(recipe, optimizer, 1), 4);
         // Before the first step there is no state.
         for steps in [0, 2] {
-            let place = folder.path().join(format!("{number}-{steps}"));
-            let mut before = launch(&recipe, optimizer, 2);
+            let place = folder.join(format!("{number}-{steps}"));
+            let mut before = launch(recipe, optimizer, 2);
             for _ in 0..steps {
                 before.step().expect("the step succeeds");
             }
             before.save(&place).expect("there is room");
-            let mut after = launch(&recipe, optimizer, 3);
+            let mut after = launch(recipe, optimizer, 3);
             after.load(&place).expect("it is whole");
             assert_eq!(
                 hash_after(after, 4 - steps),
@@ -102,21 +118,28 @@ fn a_checkpoint_has_the_state_for_any_other_cut() {
             );
         }
     }
-    let mut adamw = launch(&recipe, &each()[1], 1);
-    let refused = adamw.load(folder.path().join("0-2")).unwrap_err().to_string();
-    assert!(refused.contains("the optimizer"), "{refused}");
 }
 
 fn config(keys: &str) -> pipewright::Result<Config> {
+    with_sets(keys, &[])
+}
+
+fn with_sets(keys: &str, sets: &[String]) -> pipewright::Result<Config> {
     let text = format!("[model]\nvocab = 43\ndim = 24\nlayers = 2\nheads = 2\n[data]\nseq = 8\n{keys}");
-    Config::parse("my.toml", &text, &[], &[])
+    Config::parse("my.toml", &text, &[], sets)
 }
 
 /// What the optimizer keeps, against what is planned, to the byte.
 #[test]
 fn the_plan_knows_the_size_of_every_state() {
-    for kind in ["adafactor", "adamw", "lion", "muon", "sgd"] {
-        let config = config(&format!("[optimizer]\nkind = '{kind}'\n[pipeline]\nstages = 2\n")).unwrap();
+    let kinds = ["adafactor", "adamw", "lion", "muon", "sgd"];
+    let of_models = kinds
+        .iter()
+        .flat_map(|kind| ["gpt", "mixtral"].map(|model| (kind, model)));
+    for (kind, model) in of_models {
+        let keys = format!("[optimizer]\nkind = '{kind}'\n[pipeline]\nstages = 2\n");
+        let set = format!("model.kind={model}");
+        let config = with_sets(&keys, &[set]).unwrap();
         let plan = compose::plan(&config).expect("a plan");
         let memory = compose::memory(&config, &plan).expect("sizes");
         let optimizer = compose::optimizer(&config);
@@ -137,7 +160,7 @@ fn the_plan_knows_the_size_of_every_state() {
                 parameter.fetch(Part::State).expect("the CPU can");
                 held += parameter.state.iter().map(|state| 4 * state.len()).sum::<usize>();
             }
-            assert_eq!(planned.optimizer, held as f64, "{kind}");
+            assert_eq!(planned.optimizer, held as f64, "{model}, {kind}");
         }
     }
 }

@@ -7,6 +7,7 @@ use pipewright::compose;
 use pipewright::config::Config;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
+use pipewright::stages::optimizer::states_of;
 use pipewright::stages::{Bytes, ForwardContext, Mode, Stage};
 
 /// Bytes of a stage's weights, of its optimizer state, of what forward keeps of a micro-batch, and of what
@@ -48,7 +49,7 @@ fn held(config: &Config, data: &dyn DataSource) -> Vec<Sizes> {
             .sum();
         let optimizer = compose::optimizer(config);
         stage.visit_parameters(&mut |parameter| {
-            parameter.make_state(&optimizer.states(parameter.name(), parameter.dims()));
+            parameter.make_state(&states_of(&*optimizer, parameter));
         });
         let parameters = stage.parameters().into_iter();
         let state: usize = parameters

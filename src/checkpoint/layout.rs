@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use pipewright_stages::optimizer::{Optimizer, StateTensor};
+use pipewright_stages::Parameter;
+use pipewright_stages::optimizer::{self, Optimizer, StateTensor};
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo as Entry};
 
@@ -13,8 +14,21 @@ pub struct TensorInfo {
     pub name: String,
     /// The dimensions, outermost first.
     pub dims: Vec<usize>,
+    /// The sizes of the tensors that are fused in it: see
+    /// [`Parameter::fuse`](pipewright_stages::Parameter::fuse).
+    pub fused: Vec<usize>,
     /// Whether it is trained: the optimizer's file has tensors for it.
     pub is_trained: bool,
+}
+
+/// A parameter, as a checkpoint has it.
+pub(super) fn info(parameter: &Parameter) -> TensorInfo {
+    TensorInfo {
+        name: parameter.name().to_owned(),
+        dims: parameter.dims().to_vec(),
+        fused: parameter.fused().to_vec(),
+        is_trained: parameter.is_optimized(),
+    }
 }
 
 /// The tensors of the model's file, in name order.
@@ -28,16 +42,20 @@ pub(super) fn weights(parameters: &[TensorInfo]) -> Vec<TensorInfo> {
 /// The tensors of the optimizer's file, for these tensors of the model's file.
 pub(super) fn states(model: &[TensorInfo], optimizer: &dyn Optimizer) -> Vec<TensorInfo> {
     let trained = model.iter().filter(|tensor| tensor.is_trained);
-    let state = |tensor: &TensorInfo| state_tensors(&tensor.name, &tensor.dims, optimizer);
+    let state = |tensor: &TensorInfo| state_tensors(tensor, optimizer);
     trained.flat_map(state).collect()
 }
 
 /// The optimizer's tensors for a parameter, as its file names them.
-pub(super) fn state_tensors(name: &str, dims: &[usize], optimizer: &dyn Optimizer) -> Vec<TensorInfo> {
-    let states = optimizer.states(name, dims).into_iter();
+pub(super) fn state_tensors(of: &TensorInfo, optimizer: &dyn Optimizer) -> Vec<TensorInfo> {
+    let TensorInfo {
+        name, dims, fused, ..
+    } = of;
+    let states = optimizer::states(optimizer, name, dims, fused).into_iter();
     let tensor = |state: StateTensor| TensorInfo {
         name: format!("{name}.{}", state.name),
         dims: state.dims,
+        fused: Vec::new(),
         is_trained: true,
     };
     states.map(tensor).collect()

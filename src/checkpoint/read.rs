@@ -4,12 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use pipewright_stages::Parameter;
-use pipewright_stages::optimizer::Optimizer;
+use pipewright_stages::optimizer::{self, Optimizer};
 
 use super::contents::Contents;
 use super::damage::damaged;
 use super::folder::{self, ASIDE, MODEL, OPTIMIZER, STATE, beside};
-use super::layout::{TensorInfo, state_tensors, states, weights};
+use super::layout::{TensorInfo, info, state_tensors, states, weights};
 use super::state::State;
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
@@ -137,9 +137,9 @@ impl Checkpoint {
         for parameter in parameters {
             let name = parameter.name().to_owned();
             self.model.read(&mut model, &name, &mut parameter.value)?;
-            parameter.make_state(&optimizer.states(&name, parameter.dims()));
+            parameter.make_state(&optimizer::states_of(optimizer, parameter));
             let owned = parameter.owned();
-            let tensors = state_tensors(&name, parameter.dims(), optimizer);
+            let tensors = state_tensors(&info(parameter), optimizer);
             for (TensorInfo { name, dims, .. }, numbers) in tensors.iter().zip(&mut parameter.state) {
                 let all = dims.iter().product();
                 if numbers.len() == all {
@@ -177,13 +177,5 @@ impl Checkpoint {
         self.model.check_one(&tensor, "the model")?;
         let mut file = self.model.file()?;
         self.model.read(&mut file, &tensor.name, &mut parameter.value)
-    }
-}
-
-fn info(parameter: &Parameter) -> TensorInfo {
-    TensorInfo {
-        name: parameter.name().to_owned(),
-        dims: parameter.dims().to_vec(),
-        is_trained: parameter.is_optimized(),
     }
 }

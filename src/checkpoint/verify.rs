@@ -6,7 +6,7 @@ use pipewright_stages::optimizer::Optimizer;
 use std::fmt;
 
 use super::Checkpoint;
-use super::layout::state_tensors;
+use super::layout::{info, state_tensors};
 use crate::error::Result;
 
 /// What was verified.
@@ -50,7 +50,7 @@ impl Checkpoint {
             .verify_these(parameters.iter().map(|parameter| parameter.name()))?;
         let trained = parameters.iter().filter(|parameter| parameter.is_optimized());
         let of = |parameter: &&Parameter| {
-            let tensors = state_tensors(parameter.name(), parameter.dims(), optimizer);
+            let tensors = state_tensors(&info(parameter), optimizer);
             tensors.into_iter().map(|tensor| tensor.name)
         };
         self.optimizer.verify_these(trained.flat_map(of))?;

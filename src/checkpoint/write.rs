@@ -149,10 +149,7 @@ impl Draft {
         let model = weights(parameters);
         let of_optimizer = states(&model, optimizer);
         let trained = model.iter().filter(|tensor| tensor.is_trained);
-        let states = trained.map(|TensorInfo { name, dims, .. }| {
-            let tensors = state_tensors(name, dims, optimizer);
-            (name.clone(), tensors)
-        });
+        let states = trained.map(|tensor| (tensor.name.clone(), state_tensors(tensor, optimizer)));
         let states = states.collect();
         Self {
             place: place.to_owned(),

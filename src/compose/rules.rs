@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use glob::Pattern;
 use pipewright_stages::models::{Model, Rules, UnitContents};
+use pipewright_stages::optimizer::Decay;
 use pipewright_stages::{Lora, Training};
 
 use crate::config::{Config, Group};
@@ -26,7 +27,7 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
         })
         .collect::<Result<_>>()?;
     let chosen: Vec<Pattern> = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
-    let model = model.with_rules(rules(config, targets.clone(), groups));
+    let model = model.with_rules(rules(config, targets.clone(), groups.clone()));
     let contents = model.contents().map_err(|error| config.refuse("model", error))?;
     if config.lora.rank > 0 {
         let names: Vec<String> = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
@@ -40,6 +41,7 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
         .collect();
     check(config, "optimizer.by_adamw", &by_adamw, &names)?;
     check(config, "optimizer.groups", &chosen, &names)?;
+    require_decay(config, &groups, &contents)?;
     require_training(config, &contents)?;
     Ok(model)
 }
@@ -123,6 +125,26 @@ fn kinds_of(names: &[String]) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let kinds = names.iter().map(kind);
     kinds.filter(|kind| seen.insert(kind.clone())).collect()
+}
+
+/// Refuses a weight decay of a group whose parameters `optimizer.decay` all leaves out.
+fn require_decay(config: &Config, groups: &[(Vec<Pattern>, Group)], contents: &[UnitContents]) -> Result<()> {
+    let matrices = contents
+        .iter()
+        .flat_map(|unit| &unit.parameters)
+        .filter(|one| one.dims.len() >= 2);
+    let decays = |group: &Group| group.weight_decay.is_some_and(|share| share > 0.0);
+    let is_useless = |(patterns, group): &&(Vec<Pattern>, Group)| {
+        decays(group) && !matrices.clone().any(|one| fits(patterns, &one.name))
+    };
+    match groups.iter().find(is_useless) {
+        Some((_, group)) if config.optimizer.decay == Decay::Matrices => {
+            let parameters = group.parameters.clone();
+            let problem = RuleProblem::DecaysNothing { parameters };
+            Err(config.refuse("optimizer.groups", ValueProblem::from(problem)))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a model of which nothing is trained.

@@ -4,6 +4,7 @@ use std::iter::Sum;
 use std::ops::Add;
 
 use pipewright_stages::models::ParameterContents;
+use pipewright_stages::optimizer::states;
 
 use super::rules::is_plain;
 use super::{model, optimizer};
@@ -53,7 +54,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     let numbers = |parameter: &ParameterContents| {
         let all = parameter.numbers() as u64;
         let states = match parameter.is_optimized {
-            true => optimizer.states(&parameter.name, &parameter.dims),
+            true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
             false => Vec::new(),
         };
         let numbers = states

@@ -50,7 +50,7 @@ pub struct Group {
     /// The factor for the learning rate. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<f64>,
-    /// The weight decay. Default: `optimizer.weight_decay`, where `optimizer.decay` applies it.
+    /// The weight decay, where `optimizer.decay` applies it. Default: `optimizer.weight_decay`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
 }

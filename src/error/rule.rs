@@ -23,6 +23,16 @@ pub enum RuleProblem {
     /// Nothing is left to train.
     #[error("every parameter is frozen: leave one to train")]
     AllFrozen,
+    /// A group with a weight decay, of which no parameter decays.
+    #[error(
+        "the group of {} has a weight_decay, but no matrix, and optimizer.decay = \"matrices\" applies it to \
+         matrices only: set optimizer.decay = \"all\", or leave weight_decay out",
+        parameters.join(", ")
+    )]
+    DecaysNothing {
+        /// The group's patterns.
+        parameters: Vec<String>,
+    },
     /// A group that names no parameter.
     #[error("a group names no parameters: give it some, such as parameters = [\"h.0.*\"]")]
     NoParameters,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use pipewright_stages::Stage;
+use pipewright_stages::{Stage, optimizer};
 
 use super::running::Pipeline;
 use super::snapshots::{Has, Snapshot, Snapshots};
@@ -152,7 +152,7 @@ impl<S: Stage> Pipeline<S> {
         let bytes = |dims: &[usize]| 8 + 4 * dims.iter().product::<usize>() as u64;
         let mut ranks = BTreeMap::<Rank, u64>::new();
         for info in &self.parameters {
-            let states = self.optimizer.states(&info.name, &info.dims);
+            let states = optimizer::states(&*self.optimizer, &info.name, &info.dims, &info.fused);
             let states = states.iter().map(|tensor| bytes(&tensor.dims));
             // Of a frozen parameter there may be a checksum instead.
             let value = bytes(&info.dims).max(16);

@@ -24,6 +24,9 @@ pub struct ParameterInfo {
     pub layer: Option<String>,
     /// The dimensions, outermost first.
     pub dims: Vec<usize>,
+    /// The sizes of the tensors that are fused in it: see
+    /// [`Parameter::fuse`](pipewright_stages::Parameter::fuse).
+    pub fused: Vec<usize>,
     /// Where it is.
     pub site: Site,
     /// The checksum of the weights it starts with, if there are several replicas to compare.
@@ -35,6 +38,7 @@ impl From<&ParameterInfo> for TensorInfo {
         Self {
             name: parameter.name.clone(),
             dims: parameter.dims.clone(),
+            fused: parameter.fused.clone(),
             is_trained: parameter.is_optimized,
         }
     }

@@ -5,7 +5,7 @@
 //! Of each parameter it has a number of tensors, and before each tensor its length: the weights, and those of
 //! the optimizer. A frozen parameter that its builder makes has none, but the checksum of its weights.
 
-use pipewright_stages::optimizer::Optimizer;
+use pipewright_stages::optimizer::{self, Optimizer};
 use pipewright_stages::{Parameter, Part, Stage, copy};
 
 use super::Worker;
@@ -169,7 +169,7 @@ fn restore(
             return Ok(is_equal.then_some(Restored::AsBuilt));
         }
         Some(1) => Vec::new(),
-        Some(_) => optimizer.states(parameter.name(), parameter.dims()),
+        Some(_) => optimizer::states_of(optimizer, parameter),
     };
     parameter.make_state(&tensors);
     let is_as_many = count == Some(1 + parameter.state.len() as u64);

@@ -39,6 +39,7 @@ impl<S: Stage> Worker<S> {
                     is_optimized: parameter.is_optimized(),
                     layer: layers.next(),
                     dims: parameter.dims().to_vec(),
+                    fused: parameter.fused().to_vec(),
                     site: Site {
                         rank,
                         stage: chunk.id,

@@ -96,6 +96,7 @@ mod current;
 mod device;
 pub mod devices;
 pub mod error;
+mod fused;
 mod gradient;
 mod grouped;
 mod half_weights;

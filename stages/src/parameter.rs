@@ -40,6 +40,7 @@ pub struct Parameter {
     dims: Vec<usize>,
     is_tied: bool,
     shard: Shard,
+    pub(crate) fused: Vec<usize>,
     training: Training,
     /// Of a running mean: the share of a step's mean in it.
     running: Option<f32>,
@@ -69,6 +70,7 @@ impl Parameter {
             dims: dims.to_vec(),
             is_tied: false,
             shard: Shard::WHOLE,
+            fused: Vec::new(),
             training: Training::default(),
             running: None,
             value: Numbers::zeros(count),
@@ -177,6 +179,7 @@ impl Parameter {
     /// Gives the same numbers other dimensions.
     pub(crate) fn set_dims(&mut self, dims: &[usize]) {
         debug_assert_eq!(dims.iter().product::<usize>(), self.value.len());
+        self.fused = Vec::new();
         self.dims = dims.to_vec();
     }
 
@@ -374,6 +377,7 @@ impl PartialEq for Parameter {
             && self.dims == other.dims
             && self.is_tied == other.is_tied
             && self.shard == other.shard
+            && self.fused == other.fused
             && self.training == other.training
             && self.running == other.running
             && self.value == other.value

@@ -8,7 +8,7 @@ pub struct Training {
     pub frozen: bool,
     /// The factor for the learning rate.
     pub rate: f64,
-    /// The weight decay, instead of the optimizer's.
+    /// The weight decay, instead of the optimizer's, where its [`Decay`](crate::optimizer::Decay) applies it.
     pub weight_decay: Option<f64>,
 }
 

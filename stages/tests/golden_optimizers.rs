@@ -1,8 +1,8 @@
 //! Updates of Adafactor equal PyTorch's, those of Muon PyTorch's with exact products, those of Lion the
 //! paper's formula: `scripts/optimizers_golden.py` has made the numbers.
 
-use pipewright_stages::optimizer::{Adafactor, AdamW, Decay, Lion, Muon, Optimizer, Update};
-use pipewright_stages::{Init, Parameter, Together};
+use pipewright_stages::optimizer::{Adafactor, AdamW, Decay, Lion, Muon, Optimizer, Sgd, Update, states_of};
+use pipewright_stages::{Init, Numbers, Parameter, Together, Training};
 use serde_json::Value;
 
 const STEPS: u64 = 5;
@@ -126,6 +126,112 @@ fn nothing_to_do_is_done() {
                 parameter.value.iter().all(|&weight| weight == 0.0),
                 "{kind} {dims:?}"
             );
+        }
+    }
+}
+
+/// Tensors that are one parameter change as they do apart: rows of matrices, vectors, and lists of matrices.
+#[test]
+fn fused_tensors_are_updated_each_by_itself() {
+    for kind in ["lion", "adafactor", "muon"] {
+        let (optimizer, learning_rate) = optimizer(kind);
+        for (sizes, rest) in [
+            (&[4, 2, 2][..], &[5][..]),
+            (&[3, 3], &[9]),
+            (&[6, 2], &[]),
+            (&[1, 2], &[3, 4]),
+        ] {
+            let dims = [&[sizes.iter().sum()], rest].concat();
+            let mut whole = Parameter::new("p", &dims, Init::Zeros, 0);
+            whole.fuse(sizes);
+            let alone = |size: &usize| Parameter::new("p", &[&[*size], rest].concat(), Init::Zeros, 0);
+            let mut apart: Vec<Parameter> = sizes.iter().map(alone).collect();
+            let count = whole.value.len();
+            whole.value.copy_from_slice(&numbers(count, 0.3));
+            each(&mut apart, &numbers(count, 0.3), |one| &mut one.value);
+            for step in 1..=STEPS {
+                let grad = numbers(count, 2.0 * step as f64 - 1.0);
+                whole.grad.copy_from_slice(&grad);
+                each(&mut apart, &grad, |one| &mut one.grad);
+                let by = Update {
+                    step,
+                    learning_rate,
+                    scale: 0.05,
+                    micro_batches: 1,
+                };
+                for one in apart.iter_mut().chain([&mut whole]) {
+                    Together::now(|together| optimizer.update(one, by, together)).unwrap();
+                }
+            }
+            let values: Vec<f32> = apart.iter().flat_map(|one| one.value.to_vec()).collect();
+            assert_eq!(whole.value[..], values, "{kind}, {sizes:?}");
+            for (index, state) in whole.state.iter().enumerate() {
+                let states: Vec<f32> = apart.iter().flat_map(|one| one.state[index].to_vec()).collect();
+                assert_eq!(state[..], states, "{kind}, {sizes:?}");
+            }
+            let lengths = states_of(&*optimizer, &whole).into_iter();
+            let lengths: Vec<usize> = lengths.map(|state| state.dims.iter().product()).collect();
+            let kept: Vec<usize> = whole.state.iter().map(|state| state.len()).collect();
+            assert_eq!(kept, lengths, "{kind}, {sizes:?}");
+        }
+    }
+}
+
+/// Gives each parameter the next numbers.
+fn each(apart: &mut [Parameter], numbers: &[f32], of: impl Fn(&mut Parameter) -> &mut Numbers) {
+    let mut rest = numbers;
+    for one in apart {
+        let (own, after) = rest.split_at(one.value.len());
+        of(one).copy_from_slice(own);
+        rest = after;
+    }
+}
+
+/// `decay` says which parameters decay, and a parameter's own weight decay only how much.
+#[test]
+fn an_own_weight_decay_decays_no_vector_unless_all_decay() {
+    for (decay, dims, share) in [
+        (Decay::Matrices, &[4][..], 0.0),
+        (Decay::Matrices, &[2, 2], 0.5),
+        (Decay::All, &[4], 0.5),
+    ] {
+        let optimizers: [Box<dyn Optimizer>; 4] = [
+            Box::new(AdamW {
+                decay,
+                ..AdamW::default()
+            }),
+            Box::new(Lion {
+                decay,
+                ..Lion::default()
+            }),
+            Box::new(Sgd {
+                decay,
+                ..Sgd::default()
+            }),
+            Box::new(Adafactor {
+                decay,
+                ..Adafactor::default()
+            }),
+        ];
+        for optimizer in optimizers {
+            let mut parameter = Parameter::new("p", dims, Init::Ones, 0);
+            parameter.train_by(Training {
+                weight_decay: Some(0.5),
+                ..Training::default()
+            });
+            let by = Update {
+                step: 1,
+                learning_rate: 0.1,
+                scale: 1.0,
+                micro_batches: 1,
+            };
+            Together::now(|together| optimizer.update(&mut parameter, by, together)).unwrap();
+            let expected = (1.0 - 0.1 * share) as f32;
+            let is_near = parameter
+                .value
+                .iter()
+                .all(|value| (value - expected).abs() < 1e-6);
+            assert!(is_near, "{optimizer:?}, {dims:?}: {:?}", parameter.value);
         }
     }
 }

@@ -217,6 +217,7 @@ fn a_checkpoint_that_lacks_a_tensor_is_not_put_in_its_place() {
         is_trained: true,
         name: "weight".to_owned(),
         dims: vec![2, 3],
+        fused: Vec::new(),
     }];
     let draft = Draft::create(&folder.path().join("new"), &tensors, &Sgd::default()).expect("laid out");
     let error = draft

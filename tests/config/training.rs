@@ -52,7 +52,8 @@ fn with_adapters_only_adapters_are_trained() {
 
 #[test]
 fn the_first_group_whose_pattern_fits_decides() {
-    let groups = "[[optimizer.groups]]\nparameters = [\"h.0.*\", \"wte.weight\"]\nfrozen = true\n\
+    let groups = "[optimizer]\ndecay = \"all\"\n\
+                  [[optimizer.groups]]\nparameters = [\"h.0.*\", \"wte.weight\"]\nfrozen = true\n\
                   [[optimizer.groups]]\nparameters = [\"*.ln_*\", \"ln_f.weight\"]\nrate = 0.5\n\
                   weight_decay = 0.25\n";
     for (name, how) in trained(&llama(groups)) {
@@ -137,6 +138,12 @@ fn impossible_adapters_and_groups_are_refused() {
             "lora.rank: 99999999999 is too large: at most 4096 rows are supported, lower it",
         ),
         ("[lora]\nr = 2\n", "did you mean `rank`"),
+        (
+            "[[optimizer.groups]]\nparameters = [\"*.ln_*\", \"ln_f.*\"]\nweight_decay = 0.1\n",
+            "optimizer.groups: the group of *.ln_*, ln_f.* has a weight_decay, but no matrix, and \
+             optimizer.decay = \"matrices\" applies it to matrices only: set optimizer.decay = \"all\", or \
+             leave weight_decay out",
+        ),
         (
             "[lora]\nrank = 2\ntargets = \"*\"\n",
             "lora.targets: expected a list, got \"*\"",

@@ -72,7 +72,7 @@ impl Linear {
     #[must_use]
     pub fn with_layout(mut self, layout: Layout) -> Self {
         self.matrix.set_layout(layout);
-        self
+        self.fused()
     }
 
     /// The same layer without a bias.
@@ -88,7 +88,7 @@ impl Linear {
         let [_, outputs] = self.matrix.sizes();
         let name = format!("{}.bias", self.name);
         self.bias = Some(Parameter::new(name, &[outputs], init, self.seed));
-        self
+        self.fused()
     }
 
     /// Replaces the layer's weight with `weight`, in the layer's layout. To share the weights of another
@@ -107,11 +107,12 @@ impl Linear {
             return Err(Error::from(error).at(&self.name));
         }
         self.matrix.set(weight);
-        Ok(self)
+        Ok(self.fused())
     }
 
     /// The same layer, whose output has several parts side by side. Each has a name and a width, and may get
-    /// an adapter of its own: see [`Layer::adapt`].
+    /// an adapter of its own: see [`Layer::adapt`]. In PyTorch's layout each has a matrix of its own for
+    /// optimizers, and so has the bias: see [`Parameter::fuse`].
     ///
     /// # Panics
     /// When the widths do not add up to the layer's output.
@@ -126,6 +127,18 @@ impl Linear {
         self.parts = parts.into_iter().map(part).collect();
         let [_, outputs] = self.matrix.sizes();
         assert_eq!(start, outputs, "{}: the parts' widths", self.name);
+        self.fused()
+    }
+
+    /// The same layer, whose weights are those of its parts.
+    fn fused(mut self) -> Self {
+        let widths: Vec<usize> = self.parts.iter().map(|(_, columns)| columns.len()).collect();
+        if widths.len() > 1 {
+            self.bias.iter_mut().for_each(|bias| bias.fuse(&widths));
+            if self.matrix.layout() == Layout::OutIn {
+                self.matrix.for_weights().fuse(&widths);
+            }
+        }
         self
     }
 

@@ -106,6 +106,8 @@ pub struct ParameterContents {
     pub name: String,
     /// The dimensions, outermost first.
     pub dims: Vec<usize>,
+    /// The sizes of the tensors that are fused in it: see [`Parameter::fuse`](crate::Parameter::fuse).
+    pub fused: Vec<usize>,
     /// Whether its weights stay as they are.
     pub is_frozen: bool,
     /// Whether an optimizer updates it, and so has state for it: not if it is frozen, or a running mean.
@@ -157,6 +159,7 @@ impl Model {
             let parameters = parameters.map(|one| ParameterContents {
                 name: one.name().to_owned(),
                 dims: one.dims().to_vec(),
+                fused: one.fused().to_vec(),
                 is_frozen: one.is_frozen(),
                 is_optimized: one.is_optimized(),
             });

@@ -1,5 +1,7 @@
 //! Adafactor.
 
+use smallvec::SmallVec;
+
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::cpu::adafactor::{Scalars, Squares, sum_of_update, update};
 use crate::cpu::sum_of_squares::sum_of_squares;
@@ -15,9 +17,10 @@ use crate::together::Together;
 /// r)`, `c += k (mean over rows of g^2 - c)`, `v = r c / mean(r)`, `u = g / sqrt(v)`, `p *= 1 - a *
 /// weight_decay`, `p -= max(1e-3, rms(p)) min(a, 1 / sqrt(t)) / max(1, rms(u)) u`, with `rms(p)` from before
 /// the decay. A parameter of one dimension keeps `v += k (g^2 - v)`. Of more than two dimensions, the last
-/// two are a matrix. `mean(r)` is at least 2^-23, and `v` its square.
+/// two are a matrix. `mean(r)` is at least 2^-23, and `v` its square. Each of [`Parameter::tensors`] is
+/// changed by itself: queries, keys and values are three, also where they are one parameter.
 ///
-/// An update depends on the whole parameter. So this optimizer cannot be sharded, and runs on CPUs only.
+/// An update depends on the whole tensor. So this optimizer cannot be sharded, and runs on CPUs only.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adafactor {
     /// How fast mean squares change: the power of the step.
@@ -59,32 +62,47 @@ impl Optimizer for Adafactor {
         let step = by.step as f64;
         let learning_rate = by.learning_rate * parameter.training().rate;
         let weight_decay = self.decay.of(self.weight_decay, parameter);
-        let sides = match parameter.dims() {
-            [.., rows, columns] => Some([*rows, *columns]),
-            _ => None,
-        };
-        let (value, grad, state) = parameter.owned_parts();
-        let squares = match (state, sides) {
-            ([rows, columns], Some([height, width])) => Squares::Factored {
-                rows,
-                columns,
-                height,
-                width,
-            },
-            ([variance], _) => Squares::Each(variance),
-            _ => unreachable!("fill_state: as `states` says, and checkpoints are checked against it"),
-        };
-        let rms = |squares: f64| (squares / grad.len().max(1) as f64).sqrt();
-        let size = rms(sum_of_squares(value)).max(LEAST_RMS);
         let scalars = Scalars {
             scale: by.scale as f32,
             change: step.powf(self.decay_rate) as f32,
             shrink: (1.0 - learning_rate * weight_decay) as f32,
         };
-        let mut squares = squares;
-        let longest = rms(sum_of_update(grad, &mut squares, scalars)).max(1.0);
-        let step_size = size * learning_rate.min(1.0 / step.sqrt()) / longest;
-        update(value, grad, &squares, scalars, step_size as f32);
+        let (tensors, dims) = (parameter.tensors(), parameter.dims().to_vec());
+        let (mut value, mut grad, state) = parameter.owned_parts();
+        let mut state: SmallVec<[&mut [f32]; 2]> = state.iter_mut().map(|numbers| &mut numbers[..]).collect();
+        for count in tensors.into_iter().filter(|count| *count > 0) {
+            let squares = of_tensor(&mut state, &dims, count);
+            let value = value.split_off_mut(..count).expect(TENSORS);
+            let grad = grad.split_off(..count).expect(TENSORS);
+            let rate = learning_rate.min(1.0 / step.sqrt());
+            change(value, grad, squares, scalars, rate);
+        }
         Ok(())
     }
+}
+
+const TENSORS: &str = "`tensors`: they are all numbers of the parameter";
+
+/// Takes the mean squares of the next tensor, which has so many numbers.
+fn of_tensor<'a>(state: &mut [&'a mut [f32]], dims: &[usize], count: usize) -> Squares<'a> {
+    let mut take = |index: usize, count: usize| state[index].split_off_mut(..count).expect(TENSORS);
+    let ([.., height, width], outer) = (dims, dims.len().saturating_sub(2)) else {
+        return Squares::Each(take(0, count));
+    };
+    // Fused matrices have their own heights. Where a tensor is a list of matrices, all have one.
+    let height = if outer == 0 { count / width } else { *height };
+    Squares::Factored {
+        rows: take(0, count / width),
+        columns: take(1, count / height),
+        height,
+        width: *width,
+    }
+}
+
+/// Changes one tensor.
+fn change(value: &mut [f32], grad: &[f32], mut squares: Squares<'_>, by: Scalars, rate: f64) {
+    let rms = |squares: f64| (squares / grad.len() as f64).sqrt();
+    let size = rms(sum_of_squares(value)).max(LEAST_RMS);
+    let longest = rms(sum_of_update(grad, &mut squares, by)).max(1.0);
+    update(value, grad, &squares, by, (size * rate / longest) as f32);
 }

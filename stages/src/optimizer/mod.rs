@@ -23,14 +23,15 @@ use crate::together::Together;
 
 /// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {
-    /// The tensors that it keeps for a parameter of this name and these dimensions, in the order of
-    /// [`Parameter::state`].
+    /// The tensors that it keeps for a tensor of this name and these dimensions, in the order of
+    /// [`Parameter::state`]. For a parameter in which several are fused, see [`states`].
     fn states(&self, name: &str, dims: &[usize]) -> Vec<StateTensor>;
 
     /// Updates the weights from `update.scale` times the gradient. The gradient does not change. Makes the
     /// state if it is empty ([`Parameter::make_state`]). Called only for parameters that it
     /// [updates](Parameter::is_optimized), by [`update`]. The ready-made optimizers follow what
-    /// [`Parameter::training`] says of the learning rate and the weight decay.
+    /// [`Parameter::training`] says of the learning rate and the weight decay. An update that is not number
+    /// by number treats each of [`Parameter::tensors`] by itself.
     ///
     /// On a GPU the update may wait in `together`. An optimizer of your own that calls another one, and then
     /// looks at the weights, first calls [`Together::launch`].
@@ -100,6 +101,28 @@ impl StateTensor {
     }
 }
 
+/// What an optimizer keeps for a parameter.
+pub fn states_of(optimizer: &dyn Optimizer, parameter: &Parameter) -> Vec<StateTensor> {
+    states(optimizer, parameter.name(), parameter.dims(), parameter.fused())
+}
+
+/// What an optimizer keeps for a parameter of these dimensions in which tensors of these sizes are
+/// [fused](Parameter::fuse): what it keeps for each tensor, one behind the other along the first dimension.
+pub fn states(optimizer: &dyn Optimizer, name: &str, dims: &[usize], fused: &[usize]) -> Vec<StateTensor> {
+    let ([first, others @ ..], [_, rest @ ..]) = (fused, dims) else {
+        return optimizer.states(name, dims);
+    };
+    let of = |size: &usize| optimizer.states(name, &[&[*size], rest].concat());
+    let mut states = of(first);
+    for state in others.iter().map(of) {
+        for (all, more) in states.iter_mut().zip(state) {
+            let sizes = all.dims.first_mut().zip(more.dims.first());
+            sizes.into_iter().for_each(|(all, more)| *all += more);
+        }
+    }
+    states
+}
+
 /// The arguments of an update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Update {
@@ -131,7 +154,8 @@ pub fn update(
     }
 }
 
-/// Which parameters weight decay applies to, unless a parameter has its [own](crate::Training::weight_decay).
+/// Which parameters weight decay applies to: the optimizer's, or a parameter's
+/// [own](crate::Training::weight_decay).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -149,12 +173,9 @@ pub enum Decay {
 impl Decay {
     /// The weight decay of this parameter.
     fn of(self, weight_decay: f64, parameter: &Parameter) -> f64 {
-        if let Some(own) = parameter.training().weight_decay {
-            own
-        } else if self == Self::All || parameter.is_matrix() {
-            weight_decay
-        } else {
-            0.0
+        match self == Self::All || parameter.is_matrix() {
+            true => parameter.training().weight_decay.unwrap_or(weight_decay),
+            false => 0.0,
         }
     }
 }
@@ -162,7 +183,7 @@ impl Decay {
 /// Makes the optimizer's tensors, all zeros, before the first update.
 fn fill_state(parameter: &mut Parameter, optimizer: &impl Optimizer) {
     if parameter.state.is_empty() {
-        parameter.make_state(&optimizer.states(parameter.name(), parameter.dims()));
+        parameter.make_state(&states_of(optimizer, parameter));
     }
 }
 

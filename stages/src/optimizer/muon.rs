@@ -13,8 +13,8 @@ use crate::together::Together;
 ///
 /// With gradient `g` and learning rate `a`, for a matrix `[rows, columns]`: `m += (1 - momentum)(g - m)`,
 /// `u = g + momentum (m - g)`, `p *= 1 - a * weight_decay`, `p -= 0.2 a sqrt(max(rows, columns))
-/// orthogonal(u)`. `orthogonal` is five rounds of a polynomial, in `f32`. A fused matrix, such as that of
-/// queries, keys and values, counts as one.
+/// orthogonal(u)`. `orthogonal` is five rounds of a polynomial, in `f32`. Each of [`Parameter::tensors`] is a
+/// matrix: queries, keys and values are three, also where they are one parameter.
 ///
 /// Parameters that are no matrices, and those of [`Muon::by_adamw`], are updated by AdamW. An update depends
 /// on the whole matrix. So this optimizer cannot be sharded, and runs on CPUs only.
@@ -70,17 +70,24 @@ impl Optimizer for Muon {
         fill_state(parameter, self);
         let learning_rate = by.learning_rate * parameter.training().rate;
         let weight_decay = self.adamw.decay.of(self.adamw.weight_decay, parameter);
+        let tensors = parameter.tensors();
         let (value, grad, [mean]) = parameter.owned_parts() else {
             unreachable!("fill_state: one tensor, and checkpoints are checked against `states`")
         };
-        let longest = columns.max(value.len() / columns) as f64;
-        let scalars = Scalars {
-            scale: by.scale as f32,
-            momentum: self.momentum as f32,
-            shrink: (1.0 - learning_rate * weight_decay) as f32,
-            step_size: (0.2 * learning_rate * longest.sqrt()) as f32,
-        };
-        update(value, grad, mean, columns, scalars);
+        let mut start = 0;
+        for count in tensors {
+            let numbers = start..start + count;
+            let longest = columns.max(count / columns) as f64;
+            let scalars = Scalars {
+                scale: by.scale as f32,
+                momentum: self.momentum as f32,
+                shrink: (1.0 - learning_rate * weight_decay) as f32,
+                step_size: (0.2 * learning_rate * longest.sqrt()) as f32,
+            };
+            let (value, mean) = (&mut value[numbers.clone()], &mut mean[numbers.clone()]);
+            update(value, &grad[numbers], mean, columns, scalars);
+            start += count;
+        }
         Ok(())
     }
 }

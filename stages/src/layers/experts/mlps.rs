@@ -40,9 +40,11 @@ impl Mlps {
                 Parameter::new(name, &[outputs, inputs], init, seed),
             )
         };
-        let expert = |index| Expert {
-            gate_up: matrix(index, "gate_up", [dim, 2 * ffn]),
-            down: matrix(index, "down", [ffn, dim]),
+        let expert = |index| {
+            let mut gate_up = matrix(index, "gate_up", [dim, 2 * ffn]);
+            gate_up.for_weights().fuse(&[ffn, ffn]);
+            let down = matrix(index, "down", [ffn, dim]);
+            Expert { gate_up, down }
         };
         Self {
             experts: (0..routing.experts).map(expert).collect(),
