@@ -37,7 +37,12 @@ MODELS = {
                                            bos_token_id=None, eos_token_id=None)),
 }
 
-LORA = {"llama": ["q_proj", "v_proj", "down_proj"], "gpt2": ["c_attn", "c_fc"]}
+# PEFT saves the weights of an adapted head beside its adapter.
+LORA = {
+    "llama": dict(target_modules=["q_proj", "v_proj", "down_proj"]),
+    "gpt2": dict(target_modules=["c_attn", "c_fc"]),
+    "mistral": dict(target_modules=r".*\.q_proj|lm_head", use_rslora=True),
+}
 
 
 def in_file(name, grad):
@@ -86,9 +91,10 @@ def readable(folder):
 
 def make_lora(name, folder, golden):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
-    settings = peft.LoraConfig(r=3, lora_alpha=6, target_modules=LORA[name], task_type="CAUSAL_LM")
+    settings = peft.LoraConfig(r=3, lora_alpha=6, task_type="CAUSAL_LM", **LORA[name])
     model = peft.get_peft_model(model, settings)
-    shake(value for value in model.parameters() if value.requires_grad)
+    shake(value for name, value in model.named_parameters() if value.requires_grad or "base_layer.weight" in name
+          and "lm_head" in name)
     model.save_pretrained(folder / "lora")
     (folder / "lora" / "README.md").unlink(missing_ok=True)
     described = folder / "lora" / "adapter_config.json"

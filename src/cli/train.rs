@@ -22,6 +22,7 @@ use crate::fabric::World;
 use crate::interrupt::before_ranks;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
+use crate::pretrained::told_of_adapters;
 use crate::run::{
     Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
 };
@@ -178,6 +179,11 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     let plan = compose::plan(&config)?;
     if let Some(warning) = &plan.warning {
         eprintln!("warning: {warning}");
+    }
+    if let Some(folder) = config.lora.path.as_ref().filter(|_| role.leads()) {
+        for line in told_of_adapters(folder)? {
+            eprintln!("warning: {line}");
+        }
     }
     if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
         eprintln!("{why}");

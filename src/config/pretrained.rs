@@ -9,8 +9,8 @@ use toml::{Table, Value};
 use super::tree::{Entry, Tree, is_stronger};
 use crate::error::{ConfigError, Origin, PretrainedError, Result};
 use crate::pretrained::{
-    ADAPTER_CONFIG, Architecture, CONFIG, Family, OWN_CONFIG, TOKENIZER, is_own, own_config, read_adapters,
-    read_config,
+    ADAPTER_CONFIG, Architecture, Base, CONFIG, Family, OWN_CONFIG, TOKENIZER, is_own, own_config,
+    read_adapters, read_config,
 };
 
 /// Keys that stay with the user when a folder decides the others.
@@ -59,23 +59,24 @@ pub(super) fn add(tree: &mut Tree) -> Result<()> {
     Ok(())
 }
 
-/// Adds what the folder of `lora.path` decides, unless `lora.rank` is given by the same or a stronger source.
+/// Adds what the folder of `lora.path` decides, unless all of that is given by the same or a stronger source:
+/// then the config says it all, as the config of a run does.
 pub(super) fn add_adapters(tree: &mut Tree) -> Result<()> {
     let Some(path) = tree.get("lora", "path").cloned() else {
         return Ok(());
     };
-    let rank = tree.get("lora", "rank");
-    if rank.is_some_and(|rank| !is_stronger(&path.origin, &rank.origin)) {
-        return Ok(());
-    }
     let Some(folder) = path.value.as_str().map(PathBuf::from) else {
         return Ok(());
     };
-    for key in ["alpha", "dropout", "targets"] {
-        let Some(entry) = tree.get("lora", key) else {
-            continue;
-        };
-        if !is_stronger(&path.origin, &entry.origin) {
+    let keys = ["rank", "alpha", "dropout", "targets"];
+    let given = keys.map(|key| (key, tree.get("lora", key)));
+    let given = given.into_iter().filter_map(|(key, entry)| Some((key, entry?)));
+    let given: Vec<_> = given
+        .filter(|(_, entry)| !is_stronger(&path.origin, &entry.origin))
+        .collect();
+    match &given[..] {
+        [_, _, _, _] => return Ok(()),
+        [(key, entry), ..] => {
             return Err(ConfigError::OfFolder {
                 origin: entry.origin.clone(),
                 key: format!("lora.{key}"),
@@ -84,9 +85,17 @@ pub(super) fn add_adapters(tree: &mut Tree) -> Result<()> {
             }
             .into());
         }
+        [] => {}
     }
-    let kind = tree.get("model", "kind").and_then(|kind| kind.value.as_str());
-    let adapters = read_adapters(&folder, kind.unwrap_or("gpt"))?;
+    let of_model = |key| tree.get("model", key).map(|entry| &entry.value);
+    let blocks = of_model("layers").and_then(Value::as_integer).unwrap_or(1);
+    let base = Base {
+        kind: of_model("kind").and_then(Value::as_str).unwrap_or("gpt"),
+        // Other numbers are refused when all keys are checked.
+        blocks: blocks.clamp(1, 1000) as usize,
+        tied: of_model("tied").and_then(Value::as_bool).unwrap_or(false),
+    };
+    let adapters = read_adapters(&folder, base)?;
     for (key, value) in [
         ("rank", Value::from(adapters.rank as i64)),
         ("alpha", Value::from(adapters.alpha)),

@@ -20,7 +20,8 @@ pub enum PretrainedError {
     },
     /// There are no adapters.
     #[error(
-        "`{}` has no adapters: PEFT's folders have adapter_config.json and adapter_model.safetensors",
+        "`{}` has no adapters: PEFT's folders have adapter_config.json and adapter_model.safetensors (files \
+         of PyTorch, adapter_model.bin, are not read)",
         folder.display()
     )]
     NoAdapters {

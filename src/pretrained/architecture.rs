@@ -44,6 +44,17 @@ impl Family {
     }
 }
 
+/// The model that adapters are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base<'a> {
+    /// Its kind, by its name in a config.
+    pub kind: &'a str,
+    /// The number of its blocks.
+    pub blocks: usize,
+    /// Whether its head has the weights of the token embedding.
+    pub tied: bool,
+}
+
 /// A model with all its sizes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Architecture {
@@ -60,6 +71,16 @@ impl Architecture {
             Self::Gpt2(_) => "gpt",
             Self::Llama(family, _) => family.name(),
         }
+    }
+
+    /// What adapters have to know of it.
+    pub fn base(&self) -> Base<'static> {
+        let (blocks, tied) = match self {
+            Self::Gpt2(gpt) => (gpt.layers, gpt.tied),
+            Self::Llama(_, llama) => (llama.layers, llama.tied),
+        };
+        let kind = self.name();
+        Base { kind, blocks, tied }
     }
 
     /// The number of tokens that it knows.

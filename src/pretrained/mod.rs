@@ -11,6 +11,7 @@ mod families;
 mod fused;
 mod gguf;
 mod json;
+mod key;
 #[cfg(target_os = "linux")]
 mod map;
 mod mapped;
@@ -23,8 +24,10 @@ mod start;
 mod weights;
 mod write;
 
-pub use adapter::{ADAPTER_CONFIG, Adapters, Target, open_adapters, read_adapters, write_adapters};
-pub use architecture::{Architecture, Family};
+pub use adapter::{
+    ADAPTER_CONFIG, Adapters, Target, open_adapters, read_adapters, told_of_adapters, write_adapters,
+};
+pub use architecture::{Architecture, Base, Family};
 pub use described::{CONFIG, TOKENIZER, describe, read_config};
 pub use gguf::{Imported, import};
 pub use mapped::{Mapped, Part};

@@ -9,7 +9,7 @@ use pipewright_stages::{
 use super::weights::Weights;
 
 /// A builder that reads the stage's weights, and no others, when it builds the stage. `adapters` are those of
-/// its adapters; without them, adapters start anew.
+/// its adapters, and of a head that is saved beside them; without them, adapters start anew.
 pub fn start_from(
     weights: Arc<Weights>,
     adapters: Option<Arc<Weights>>,
@@ -34,7 +34,7 @@ impl BuildStage<Sequential> for Started {
         stage.try_visit_parameters(&mut |parameter: &mut Parameter| {
             let is_adapter = Lora::is_adapter(parameter.name());
             let read = match &self.adapters {
-                Some(adapters) if is_adapter => adapters.read(parameter),
+                Some(adapters) if is_adapter || adapters.has(parameter.name()) => adapters.read(parameter),
                 None if is_adapter => Ok(()),
                 _ => self.weights.read(parameter),
             };

@@ -70,19 +70,56 @@ impl Weights {
         table: Vec<Mapped>,
         described_in: &'static str,
     ) -> Result<Self> {
+        Self::listed(folder, files)?.checked(table, described_in)
+    }
+
+    /// Opens these files of a folder. No parameter can be read before they are [checked](Self::checked).
+    pub(super) fn listed(folder: &Path, files: Vec<String>) -> Result<Self> {
         let mut weights = Self {
             folder: folder.to_owned(),
             files: Vec::new(),
             tensors: BTreeMap::new(),
-            table,
-            described_in,
+            table: Vec::new(),
+            described_in: "",
             headers: ChecksumBuilder::new(),
         };
         for name in files {
             weights.add(folder.join(name))?;
         }
-        weights.check()?;
         Ok(weights)
+    }
+
+    /// The same tensors by other names. Two tensors that would have one name keep theirs.
+    pub(super) fn renamed(mut self, rename: impl Fn(&str) -> String) -> Self {
+        let (stay, change): (BTreeMap<_, _>, BTreeMap<_, _>) = self
+            .tensors
+            .into_iter()
+            .partition(|(name, _)| rename(name) == *name);
+        self.tensors = stay;
+        for (name, tensor) in change {
+            let new = rename(&name);
+            let is_free = !self.tensors.contains_key(&new);
+            self.tensors.insert(if is_free { new } else { name }, tensor);
+        }
+        self
+    }
+
+    /// Whether the files have a tensor of this name.
+    pub(super) fn lists(&self, tensor: &str) -> bool {
+        self.tensors.contains_key(tensor)
+    }
+
+    /// Checks that they have exactly the tensors of the table.
+    pub(super) fn checked(mut self, table: Vec<Mapped>, described_in: &'static str) -> Result<Self> {
+        self.table = table;
+        self.described_in = described_in;
+        self.check()?;
+        Ok(self)
+    }
+
+    /// Whether a parameter of this name can be read.
+    pub(super) fn has(&self, parameter: &str) -> bool {
+        self.table.iter().any(|mapped| mapped.name == parameter)
     }
 
     /// Adds the tensors of a file.

@@ -247,7 +247,7 @@ fn adapters(name: &'static str, file: &str) {
     }
     .fuzz(|input| {
         write(&path, input);
-        let adapters = told(read_adapters(folder.path(), "llama"))?;
+        let adapters = told(read_adapters(folder.path(), architecture.base()))?;
         told(open_adapters(
             folder.path(),
             &architecture,

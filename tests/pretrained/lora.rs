@@ -14,13 +14,18 @@ use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{ForwardContext, Init, Mode, Parameter, Stage};
 
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+
 use crate::family::{Golden, assert_near, folder};
 use crate::recorder::Recorder;
 
 /// The families that have adapters: which layers, by our names, and the blocks and layers by theirs.
-const FAMILIES: [(&str, &[&str]); 2] = [
+const FAMILIES: [(&str, &[&str]); 3] = [
     ("llama", &["h.*.attn.q", "h.*.attn.v", "h.*.mlp.down"]),
     ("gpt2", &["h.*.attn.c_attn", "h.*.mlp.c_fc"]),
+    // Its head has other weights than the folder of the model. It is scaled by alpha / sqrt(rank).
+    ("mistral", &["h.*.attn.q", "lm_head"]),
 ];
 
 /// A config for a family's folder, with more settings.
@@ -41,9 +46,10 @@ fn with_adapters(family: &str) -> Config {
 /// The name of a parameter of an adapter in PEFT's model.
 fn theirs(ours: &str, family: &str) -> String {
     let mut name = ours.replace("lora_a", "lora_A").replace("lora_b", "lora_B");
-    if family == "llama" {
+    if family != "gpt2" {
         for (ours, theirs) in [
-            ("h.", "model.layers."),
+            ("h.0.", "model.layers.0."),
+            ("h.1.", "model.layers.1."),
             ("attn.q", "self_attn.q_proj"),
             ("attn.v", "self_attn.v_proj"),
             ("mlp.down", "mlp.down_proj"),
@@ -60,7 +66,12 @@ fn theirs(ours: &str, family: &str) -> String {
 fn the_config_of_adapters_decides_the_section_lora() {
     for (family, targets) in FAMILIES {
         let lora = with_adapters(family).lora;
-        assert_eq!((lora.rank, lora.alpha, lora.dropout), (3, 6.0, 0.0), "{family}");
+        let alpha = if family == "mistral" {
+            6.0 * 3.0_f64.sqrt()
+        } else {
+            6.0
+        };
+        assert_eq!((lora.rank, lora.alpha, lora.dropout), (3, alpha, 0.0), "{family}");
         assert_eq!(lora.targets, targets, "{family}");
     }
 }
@@ -125,11 +136,10 @@ fn adapters_train_as_those_of_peft_for_one_to_four_stages() {
             let losses = expected.iter().map(|_| pipeline.step().unwrap().loss as f32);
             assert_near(&losses.collect::<Vec<f32>>(), &expected, 1e-4, &what);
             let gradients = gradients.lock().unwrap();
-            assert_eq!(
-                gradients.len(),
-                if family == "llama" { 12 } else { 8 },
-                "only adapters"
-            );
+            let adapters = [("llama", 12), ("gpt2", 8), ("mistral", 6)]
+                .into_iter()
+                .find(|one| one.0 == family);
+            assert_eq!(Some((family, gradients.len())), adapters, "only adapters");
             for (name, got) in gradients.iter() {
                 let expected = golden.numbers(&format!("grad.{}", theirs(name, family)));
                 assert_near(got, &expected, 1e-4, &format!("{what}: {name}"));
@@ -158,7 +168,14 @@ fn read(folder: &Path, of: &Path, rank: usize, targets: &[Target]) -> Vec<Vec<f3
         weights.read(&mut up).unwrap();
         [down.value.to_vec(), up.value.to_vec()]
     };
-    targets.iter().flat_map(both).collect()
+    let adapters = targets.iter().flat_map(both);
+    let head = targets.iter().find(|(target, _)| target == "lm_head");
+    let head = head.map(|(_, [inputs, outputs])| {
+        let mut head = Parameter::new("lm_head.weight", &[*outputs, *inputs], Init::Zeros, 0);
+        weights.read(&mut head).unwrap();
+        head.value.to_vec()
+    });
+    adapters.chain(head).collect()
 }
 
 #[test]
@@ -169,7 +186,8 @@ fn written_adapters_are_read_again() {
         let numbers = read(&of.join("lora"), &of, 3, &targets);
         let names = targets
             .iter()
-            .flat_map(|(target, _)| ["a", "b"].map(|which| format!("{target}.lora_{which}.weight")));
+            .flat_map(|(target, _)| ["a", "b"].map(|which| format!("{target}.lora_{which}.weight")))
+            .chain(["lm_head.weight".to_owned()]);
         let by_name: std::collections::HashMap<String, Vec<f32>> = names.zip(numbers.clone()).collect();
         let adapters = Adapters {
             rank: 3,
@@ -184,7 +202,7 @@ fn written_adapters_are_read_again() {
         let weights = |name: &str| Ok(by_name[name].clone());
         write_adapters(&folder, &architecture, &adapters, &targets, base, weights).unwrap();
         assert_eq!(read(&folder, &of, 3, &targets), numbers, "{family}");
-        let again = read_adapters(&folder, architecture.name()).unwrap();
+        let again = read_adapters(&folder, architecture.base()).unwrap();
         let kept = |of: &Adapters| (of.rank, of.alpha, of.dropout);
         assert_eq!(kept(&again), kept(&adapters), "{family}");
         let text = std::fs::read_to_string(folder.join("adapter_config.json")).unwrap();
@@ -193,54 +211,29 @@ fn written_adapters_are_read_again() {
 }
 
 #[test]
-fn adapters_of_another_kind_are_refused() {
+fn a_folder_without_adapters_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display();
-    let refused = |described: &str| {
-        std::fs::write(folder.path().join("adapter_config.json"), described).unwrap();
-        std::fs::write(folder.path().join("adapter_model.safetensors"), "").unwrap();
-        let error = config("llama", &[&format!("lora.path={path}")]).unwrap_err();
-        error.to_string().replace(&path.to_string(), "DIR")
-    };
     let none = config("llama", &[&format!("lora.path={path}")]).unwrap_err();
     assert_eq!(
         none.to_string().replace(&path.to_string(), "DIR"),
-        "`DIR` has no adapters: PEFT's folders have adapter_config.json and adapter_model.safetensors"
+        "`DIR` has no adapters: PEFT's folders have adapter_config.json and adapter_model.safetensors (files \
+         of PyTorch, adapter_model.bin, are not read)"
     );
-    for (described, message) in [
-        (
-            r#"{"peft_type": "IA3"}"#,
-            "peft_type is \"IA3\", it must be `LORA`",
-        ),
-        (
-            r#"{"peft_type": "LORA", "use_dora": true}"#,
-            "use_dora is true, it must be false",
-        ),
-        (
-            r#"{"peft_type": "LORA", "bias": "all"}"#,
-            "bias is \"all\", it must be `none`",
-        ),
-        (
-            r#"{"peft_type": "LORA", "rank_pattern": {"q_proj": 2}}"#,
-            "rank_pattern is {\"q_proj\":2}, it must be empty",
-        ),
-        (
-            r#"{"peft_type": "LORA"}"#,
-            "target_modules is missing, it must be a list of names",
-        ),
-        (
-            r#"{"peft_type": "LORA", "target_modules": ["qq"], "r": 2}"#,
-            "target_modules names `qq`; this model has self_attn.q_proj, self_attn.k_proj, self_attn.v_proj, \
-             self_attn.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj",
-        ),
-        (
-            r#"{"peft_type": "LORA", "target_modules": ["q_proj"], "r": 0}"#,
-            "r is 0, it must be 1 or more",
-        ),
-    ] {
-        assert_eq!(
-            refused(described),
-            format!("`DIR/adapter_config.json`: {message}")
+}
+
+/// Who names a folder and some of what it decides would train with other numbers than PEFT.
+#[test]
+fn a_folder_of_adapters_decides_all_of_the_section_or_nothing() {
+    let path = folder("llama").join("lora");
+    let path = format!("lora.path={}", path.display());
+    for set in ["rank=3", "alpha=6", "dropout=0.0", "targets=[\"*\"]"] {
+        let error = config("llama", &[&format!("lora.{set}"), &path]).unwrap_err();
+        let key = set.split('=').next().unwrap();
+        let text = error.to_string();
+        assert!(
+            text.contains(&format!("lora.{key}")) && text.contains("lora.path"),
+            "{text}"
         );
     }
 }
@@ -249,7 +242,15 @@ fn adapters_of_another_kind_are_refused() {
 fn adapters_whose_tensors_do_not_fit_are_told_by_name() {
     let path = folder("llama").join("lora");
     let path = path.display();
-    let rank = config("llama", &["lora.rank=2", &format!("lora.path={path}")]).unwrap();
+    let path = format!("lora.path={path}");
+    let all = [
+        "lora.rank=2",
+        "lora.alpha=6",
+        "lora.dropout=0",
+        "lora.targets=[\"*.attn.q\"]",
+        &path,
+    ];
+    let rank = config("llama", &all).unwrap();
     let count = compose::model(&rank).unwrap().names().len();
     let Err(error) = compose::stages(&rank, &[count]) else {
         panic!("it has other shapes");
@@ -262,4 +263,91 @@ fn adapters_whose_tensors_do_not_fit_are_told_by_name() {
         text.contains("q_proj.lora_A.weight is [3, 32], the model has [2, 32]"),
         "{text}"
     );
+}
+
+/// A copy of a family's adapters whose tensors have other names, or are there twice. With `halves` the
+/// numbers lose their last 16 bits.
+fn renamed(family: &str, halves: bool, names: impl Fn(&str) -> Vec<String>) -> tempfile::TempDir {
+    let (of, scratch) = (folder(family).join("lora"), tempfile::tempdir().unwrap());
+    std::fs::copy(
+        of.join("adapter_config.json"),
+        scratch.path().join("adapter_config.json"),
+    )
+    .unwrap();
+    let bytes = std::fs::read(of.join("adapter_model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let mut new = Vec::new();
+    for (name, tensor) in tensors.iter() {
+        let upper = |four: &[u8]| [four[2], four[3]];
+        let (dtype, data) = match halves {
+            true => (Dtype::BF16, tensor.data().chunks(4).flat_map(upper).collect()),
+            false => (Dtype::F32, tensor.data().to_vec()),
+        };
+        let shape = tensor.shape().to_vec();
+        new.extend(
+            names(name)
+                .into_iter()
+                .map(|name| (name, dtype, shape.clone(), data.clone())),
+        );
+    }
+    let views = new
+        .iter()
+        .map(|(name, dtype, shape, data)| (name, TensorView::new(*dtype, shape.clone(), data).unwrap()));
+    let file = safetensors::serialize(views, None).unwrap();
+    std::fs::write(scratch.path().join("adapter_model.safetensors"), file).unwrap();
+    scratch
+}
+
+#[test]
+fn tensors_are_read_with_other_names_and_in_16_bits() {
+    let short = |name: &str| name.replace("base_model.model.", "");
+    let named = |name: &str| {
+        name.replace(".weight", ".default.weight")
+            .replace("base_layer.default", "base_layer")
+    };
+    for family in ["llama", "mistral"] {
+        let (config, of) = (with_adapters(family), folder(family));
+        let targets = compose::adapted(&config).unwrap();
+        let expected = read(&of.join("lora"), &of, 3, &targets);
+        for rename in [&short as &dyn Fn(&str) -> String, &named] {
+            let changed = renamed(family, false, |name| vec![rename(name)]);
+            assert_eq!(read(changed.path(), &of, 3, &targets), expected, "{family}");
+            let twice = renamed(family, false, |name| match rename(name) {
+                same if same == name => vec![same],
+                other => vec![name.to_owned(), other],
+            });
+            let error = open_adapters(twice.path(), &read_config(&of).unwrap(), 3, &targets).unwrap_err();
+            assert!(error.to_string().contains(" is no part of this model"), "{error}");
+        }
+        let halves = renamed(family, true, |name| vec![name.to_owned()]);
+        let upper = |number: &f32| f32::from_bits(number.to_bits() >> 16 << 16);
+        let expected: Vec<Vec<f32>> = expected
+            .iter()
+            .map(|one| one.iter().map(upper).collect())
+            .collect();
+        assert_eq!(read(halves.path(), &of, 3, &targets), expected, "{family}");
+    }
+}
+
+/// Who has trained the embedding, the head or a bias beside adapters has more than adapters.
+#[test]
+fn other_tensors_beside_adapters_are_refused_by_name() {
+    let (config, of) = (with_adapters("mistral"), folder("mistral"));
+    let targets = compose::adapted(&config).unwrap();
+    for more in [
+        "base_model.model.model.embed_tokens.weight",
+        "base_model.model.lm_head.weight",
+        "base_model.model.lm_head.modules_to_save.weight",
+        "base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias",
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
+    ] {
+        let is_head = |name: &str| name.contains("lm_head.base_layer");
+        let scratch = renamed("mistral", false, |name| match is_head(name) {
+            true => vec![name.to_owned(), more.to_owned()],
+            false => vec![name.to_owned()],
+        });
+        let error = open_adapters(scratch.path(), &read_config(&of).unwrap(), 3, &targets).unwrap_err();
+        let end = format!(":\n  {more} is no part of this model");
+        assert!(error.to_string().ends_with(&end), "{error}");
+    }
 }

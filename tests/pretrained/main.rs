@@ -6,11 +6,13 @@ mod batches;
 #[path = "../common/gguf.rs"]
 mod files;
 
+mod adapter_keys;
 mod equal;
 mod family;
 mod gguf;
 mod lora;
 mod next;
+mod optimizers;
 mod recorder;
 mod refused;
 mod written;

@@ -18,6 +18,9 @@ pub(in crate::pretrained) const LINEAR: &[(&str, &str)] = &[
     ("mlp.down", "mlp.down_proj"),
 ];
 
+/// How many of them, from the first on, are of attention.
+pub(in crate::pretrained) const OF_ATTENTION: usize = 4;
+
 /// All parameters of a model, each with its tensors there.
 pub(in crate::pretrained) fn table(model: &Llama) -> Vec<Mapped> {
     let (vocab, dim) = (model.vocab, model.dim);
