@@ -308,9 +308,9 @@ fn a_folder_that_is_no_model_is_refused_where_it_is_named() {
             .unwrap_err()
             .to_string(),
         "`HuggingFaceTB/SmolLM2-135M` is no model's folder: it has no config.json; a folder of Hugging Face \
-         has one, and `pipewright import` makes one from a .gguf file; nothing is downloaded by itself: if it \
-         is a name of the hub, `hf download HuggingFaceTB/SmolLM2-135M --local-dir models/SmolLM2-135M`, and \
-         name that folder"
+         has one, and `pipewright import` makes one from a .gguf file; nothing is downloaded by itself: if \
+         it is a name of the hub, `hf download HuggingFaceTB/SmolLM2-135M --local-dir models/SmolLM2-135M`, \
+         and name that folder"
     );
     fs::write(
         scratch.path().join("config.json"),
