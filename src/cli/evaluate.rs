@@ -70,6 +70,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
     args.spread.enter();
     let (config, model) = open(args).map_err(CommandError::refused)?;
     args.spread.check(&model)?;
+    for odd in compose::odd_tokenizer(&config).map_err(CommandError::refused)? {
+        eprintln!("warning: {odd}");
+    }
     let bar = EncodingBar::new(true);
     let data = compose::held_out(&config, &mut |encoded| bar.show(encoded)).map_err(CommandError::refused)?;
     drop(bar);

@@ -1,10 +1,10 @@
 //! `pipewright export`: from a checkpoint to a folder of Hugging Face.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use pipewright_stages::{Lora, Sequential, Stage, starting_at_zero};
 
+use super::belongings;
 use super::newest::newest;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
@@ -12,25 +12,11 @@ use crate::config::Config;
 use crate::error::{CommandError, Error, Result};
 use crate::pretrained::{self, Adapters, Architecture};
 
-/// What a folder has besides weights and config.json, and what is copied from the folder that training
-/// started from.
-const COPIED: [&str; 9] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "chat_template.jinja",
-    "generation_config.json",
-    "LICENSE",
-];
-
 /// Write a trained model as a folder: for Hugging Face's transformers, or with our names
 ///
-/// The folder gets config.json and model.safetensors with 32-bit floats. If training started from such a
-/// folder, its tokenizer is copied. Of a run that trained adapters ([lora]) only these are written, in PEFT's
-/// form, unless --merge adds them to the weights.
+/// The folder gets config.json and model.safetensors with 32-bit floats, and the run's tokenizer with all
+/// that belongs to it: special tokens, chat template, settings of generation. Of a run that trained adapters
+/// ([lora]) only these are written, in PEFT's form, unless --merge adds them to the weights.
 ///
 /// A model that Hugging Face has no form for (mlp, cnn, resnet, stack) gets config.toml instead of
 /// config.json, and its tensors have our names. With model.path, training starts from such a folder too.
@@ -84,8 +70,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
             ""
         }
     };
-    if let Some(source) = config.model.path.as_ref().filter(|_| what.is_empty()) {
-        copy(source, &args.folder)?;
+    if what.is_empty() {
+        let warning = belongings::put(&config, &args.folder)?;
+        warning.iter().for_each(|warning| eprintln!("warning: {warning}"));
     }
     let step = checkpoint.step();
     super::print(&format!(
@@ -127,14 +114,4 @@ fn weights_of(model: &mut Sequential) -> impl FnMut(&str) -> Result<Vec<f32>> {
         let parameter = found.expect("the table has the model's parameters");
         Ok(parameter.value.to_vec())
     }
-}
-
-fn copy(source: &Path, folder: &Path) -> Result<()> {
-    for name in COPIED {
-        let from = source.join(name);
-        if from.is_file() {
-            fs::copy(&from, folder.join(name)).map_err(Error::io("copy", &from))?;
-        }
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@
 //! * 2: the arguments, the config or the schedule are wrong. Nothing was started.
 //! * 130: interrupted, and the state was saved.
 
+mod belongings;
 mod check;
 mod choice;
 mod costs;

@@ -7,8 +7,9 @@ use super::choice::ChoiceArgs;
 use super::source::Source;
 use super::spread::{Busy, Spread};
 use super::stop::Stop;
-use super::words::{Words, check_prompt};
+use super::words::{Prompt, Words, check_prompt};
 use crate::Result;
+use crate::compose::Writing;
 use crate::error::CommandError;
 use crate::run::Generator;
 use crate::stages::loss::CrossEntropy;
@@ -20,17 +21,23 @@ Examples (`pipewright train` makes such a run, `pipewright import` such a folder
   pipewright sample runs/gpt-text --prompt \"First Citizen:\"
   pipewright sample runs/gpt-text/checkpoints/step-00000700 --temperature 0 --tokens 100
   pipewright sample models/smollm2 --chat --prompt \"Why is the sky blue?\" --top-p 0.9
+  pipewright sample models/smollm2 --chat --system \"Answer in rhymes.\" --prompt \"Who are you?\"
   pipewright sample models/smollm2 --ranks 2 --prompt \"The capital of France is\"")]
 pub(super) struct Args {
     /// The folder of a run, for its newest checkpoint; of a checkpoint; or of a model in Hugging Face's form
     path: PathBuf,
-    /// The beginning of the text [default: a line break, or the token that ends a document]. A model that was
-    /// trained on token files without a tokenizer needs a prompt of token numbers, such as "17 4 256"
+    /// The beginning of the text [default: the token that begins or ends a document, or a line break]. The
+    /// tokenizer adds to it what it adds to every text. A model that was trained on token files without a
+    /// tokenizer needs a prompt of token numbers, such as "17 4 256"
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// Take the prompt as a question, and write the answer of a model that was trained to chat
+    /// Take the prompt as a question, and write the answer of a model that was trained to chat. The question
+    /// is written by the chat template beside the model's tokenizer
     #[arg(long, requires = "prompt")]
     chat: bool,
+    /// What a message of the system says before the question
+    #[arg(long, requires = "chat", value_name = "TEXT")]
+    system: Option<String>,
     /// How many tokens to write; for a model that was trained on text without a tokenizer, a token is a byte.
     /// A text that ends by itself may be shorter
     #[arg(long, default_value_t = 500, value_name = "N")]
@@ -57,20 +64,26 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let source = Source::open(&args.path).map_err(CommandError::refused)?;
     args.spread.check(&source.model)?;
     let mut words = Words::of(&source.text);
-    let prompt = words.prompt(args.prompt.as_deref(), args.chat)?;
-    check_prompt(&prompt, source.writing.vocab)?;
+    let prompt = match args.prompt.as_deref().filter(|_| args.chat) {
+        Some(question) => words.question(args.system.as_deref(), question),
+        None => words.prompt(args.prompt.as_deref()),
+    };
+    let Prompt {
+        tokens: prompt,
+        shown,
+    } = prompt.map_err(CommandError::refused)?;
+    let Writing { context, .. } = source.writing;
+    check_prompt(&prompt, source.writing)?;
     let mut model = args
         .spread
         .launch(source.model, CrossEntropy::default(), Busy::One)
         .map_err(CommandError::refused)?;
     let loaded = begun.elapsed();
-    let mut generator = Generator::new(source.writing.context, choice, args.seed, prompt.clone());
-    let mut shown = Vec::new();
-    for token in &prompt {
-        shown.extend(words.show(*token)?);
-    }
-    if !args.chat && !super::write(&shown)? {
-        return Ok(());
+    let mut generator = Generator::new(context, choice, args.seed, prompt.clone());
+    for &token in &prompt[shown] {
+        if !super::write(&words.show(token)?)? {
+            return Ok(());
+        }
     }
     let mut stop = Stop::new(&args.stop);
     let (begun, mut first, mut count) = (Instant::now(), Duration::ZERO, 0);
@@ -94,6 +107,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     super::write(&stop.finish())?;
     super::write(&words.finish()?)?;
     super::print("\n")?;
+    if prompt.len() + count > context + 1 {
+        eprintln!(
+            "warning: this text is longer than the model's context of {context} tokens: its end was written \
+             after the last half of a context only"
+        );
+    }
     if args.timing {
         let rest = (begun.elapsed() - first).as_secs_f64();
         eprintln!(

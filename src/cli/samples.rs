@@ -6,6 +6,7 @@ use crate::compose;
 use crate::config::Config;
 use crate::error::{CommandError, Error, Result};
 use crate::run::{Choice, Samples};
+use crate::tokenizer::Tokenizer;
 
 /// What text the run of a config writes, if it writes any.
 ///
@@ -18,8 +19,8 @@ pub(super) fn samples(config: &Config) -> Result<Option<Samples>> {
     }
     let writing = compose::writing(config).map_err(|why| config.refuse("train.sample_every", why))?;
     let text = Text::of_config(config)?;
-    let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref(), false);
-    let prompt = prompt.and_then(|prompt| check_prompt(&prompt, writing.vocab).map(|()| prompt));
+    let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref());
+    let prompt = prompt.and_then(|prompt| check_prompt(&prompt.tokens, writing).map(|()| prompt.tokens));
     let prompt = prompt.map_err(|error| in_config(config, error))?;
     let choice = Choice {
         temperature: train.sample_temperature as f32,
@@ -48,7 +49,8 @@ fn in_config(config: &Config, error: Error) -> Error {
 
 fn text_of(text: &Text, tokens: &[u32]) -> Result<String> {
     let (mut words, mut bytes) = (Words::of(text), Vec::new());
-    for &token in tokens {
+    let [begin, _] = text.tokenizer.as_ref().map_or([&[][..]; 2], Tokenizer::around);
+    for &token in tokens.strip_prefix(begin).unwrap_or(tokens) {
         bytes.extend(words.show(token)?);
     }
     bytes.extend(words.finish()?);

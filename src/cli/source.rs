@@ -15,6 +15,9 @@ use crate::error::{CommandError, Result};
 use crate::pretrained::{self, Weights, read_config};
 use crate::tokenizer::Tokenizer;
 
+/// How many different bytes there are.
+const BYTES: usize = 256;
+
 /// A model, and how it reads and writes text.
 pub(super) struct Source {
     pub(super) model: SavedModel,
@@ -27,8 +30,8 @@ pub(super) struct Text {
     pub(super) tokenizer: Option<Tokenizer>,
     /// Whether a token is a byte, if there is no tokenizer. Otherwise tokens are numbers.
     pub(super) is_bytes: bool,
-    /// How a question is written.
-    pub(super) template: Template,
+    /// How a question is written, if a config names a ready template.
+    pub(super) template: Option<Template>,
     /// The text of the token that ends a document, if a config names it.
     pub(super) end_of_text: Option<String>,
     /// The tokens that end a text.
@@ -55,7 +58,11 @@ impl Source {
     /// The model of a folder in our own form.
     fn of_own(folder: &Path) -> Result<Self> {
         let name = format!("the config in {}", folder.display());
-        let config = Config::parse(&name, &pretrained::own_config(folder)?, &[], &[])?;
+        let mut config = Config::parse(&name, &pretrained::own_config(folder)?, &[], &[])?;
+        let tokenizer = folder.join(pretrained::TOKENIZER);
+        if tokenizer.is_file() {
+            config.data.tokenizer = Some(tokenizer);
+        }
         let model = compose::model(&config)?;
         let weights = pretrained::open_own(folder, &model.contents()?)?;
         Self::of_config(folder, &config, SavedModel::of_folder(model, weights))
@@ -74,8 +81,9 @@ impl Source {
         let has_tokenizer = folder.join(pretrained::TOKENIZER).is_file();
         let mut text = Text {
             tokenizer: has_tokenizer.then(|| Tokenizer::read(folder)).transpose()?,
-            is_bytes: false,
-            template: Template::default(),
+            // A vocabulary of all bytes, and nothing that says how else its tokens are text.
+            is_bytes: !has_tokenizer && architecture.vocab() == BYTES,
+            template: None,
             end_of_text: None,
             ends: Vec::new(),
         };

@@ -176,6 +176,9 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     let (config, run) = choose(args, role)?;
     cuda_env::enter_for(&config);
     let samples = samples(&config)?;
+    for odd in compose::odd_tokenizer(&config)?.iter().filter(|_| role.leads()) {
+        eprintln!("warning: {odd}");
+    }
     let plan = compose::plan(&config)?;
     if let Some(warning) = &plan.warning {
         eprintln!("warning: {warning}");

@@ -1,7 +1,10 @@
 //! The tokens of a prompt, and the text of tokens.
 
+use std::ops::Range;
+
 use super::source::Text;
 use crate::Result;
+use crate::compose::Writing;
 use crate::error::{CommandError, PromptProblem};
 use crate::tokenizer::{TextStream, Tokenizer};
 
@@ -15,6 +18,14 @@ pub(super) enum Words<'a> {
     Tokenizer(&'a Tokenizer, TextStream<'a>, &'a Text),
 }
 
+/// The beginning of a text.
+pub(super) struct Prompt {
+    /// The tokens that the model reads.
+    pub(super) tokens: Vec<u32>,
+    /// Those of them that are shown: not what a tokenizer or a template adds.
+    pub(super) shown: Range<usize>,
+}
+
 impl<'a> Words<'a> {
     /// The words of a model.
     pub(super) fn of(text: &'a Text) -> Self {
@@ -25,22 +36,38 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The tokens of a prompt, or of a question in a chat.
-    pub(super) fn prompt(&self, prompt: Option<&str>, chat: bool) -> Result<Vec<u32>> {
-        match (self, prompt) {
-            (Self::Bytes | Self::Numbers, _) if chat => Err(CommandError::NoChat.into()),
-            (Self::Bytes, Some(prompt)) => Ok(prompt.bytes().map(u32::from).collect()),
-            (Self::Bytes, None) => Ok(vec![u32::from(b'\n')]),
-            (Self::Numbers, Some(prompt)) => tokens_of(prompt),
-            (Self::Numbers, None) => Err(PromptProblem::Missing.into()),
-            (Self::Tokenizer(tokenizer, _, text), Some(prompt)) if chat => {
-                tokenizer.encode(&text.template.question(prompt))
+    /// The beginning of a text that was given, or of one for which nothing was given.
+    pub(super) fn prompt(&self, prompt: Option<&str>) -> Result<Prompt> {
+        let tokens = match (self, prompt) {
+            (Self::Bytes, prompt) => prompt.unwrap_or("\n").bytes().map(u32::from).collect(),
+            (Self::Numbers, Some(prompt)) => tokens_of(prompt)?,
+            (Self::Numbers, None) => return Err(PromptProblem::Missing.into()),
+            (Self::Tokenizer(tokenizer, ..), Some(prompt)) => {
+                let tokens = tokenizer.encode(prompt)?;
+                let [begin, end] = tokenizer.around();
+                let shown = begin.len()..tokens.len() - end.len();
+                return Ok(Prompt { tokens, shown });
             }
-            (Self::Tokenizer(tokenizer, ..), Some(prompt)) => tokenizer.encode(prompt),
             (Self::Tokenizer(tokenizer, _, text), None) => {
-                Ok(vec![tokenizer.end_of_text(text.end_of_text.as_deref())?])
+                let tokens = beginning(tokenizer, text)?;
+                return Ok(Prompt { tokens, shown: 0..0 });
             }
-        }
+        };
+        let shown = 0..tokens.len();
+        Ok(Prompt { tokens, shown })
+    }
+
+    /// The tokens of a question in a chat, after what the system says if that is given.
+    pub(super) fn question(&self, system: Option<&str>, question: &str) -> Result<Prompt> {
+        let Self::Tokenizer(tokenizer, _, text) = self else {
+            return Err(CommandError::NoChat.into());
+        };
+        let system = system.map(|system| ("system", system));
+        let messages: Vec<_> = system.into_iter().chain([("user", question)]).collect();
+        let written = tokenizer.chat(text.template)?.text(&messages, true);
+        let written = written.map_err(|problem| tokenizer.refuse_chat(problem))?;
+        let tokens = tokenizer.encode_bare(&written)?;
+        Ok(Prompt { tokens, shown: 0..0 })
     }
 
     /// What is written for the next token.
@@ -61,10 +88,27 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Refuses a beginning of a text that a model with this vocabulary cannot read.
-pub(super) fn check_prompt(prompt: &[u32], vocab: usize) -> Result<()> {
+/// The tokens with which a text begins for which nothing was given: those that the tokenizer adds, or the one
+/// that ends a document, or else a line break.
+fn beginning(tokenizer: &Tokenizer, text: &Text) -> Result<Vec<u32>> {
+    let [begin, _] = tokenizer.around();
+    if !begin.is_empty() {
+        return Ok(begin.to_vec());
+    }
+    match tokenizer.end_of_text(text.end_of_text.as_deref()) {
+        Ok(end) => Ok(vec![end]),
+        Err(_) => tokenizer.encode_bare("\n"),
+    }
+}
+
+/// Refuses a beginning of a text that a model cannot read.
+pub(super) fn check_prompt(prompt: &[u32], Writing { vocab, context }: Writing) -> Result<()> {
     if prompt.is_empty() {
         return Err(PromptProblem::Empty.into());
+    }
+    if prompt.len() > context {
+        let tokens = prompt.len();
+        return Err(PromptProblem::LongerThanContext { tokens, context }.into());
     }
     match prompt.iter().find(|&&token| token as usize >= vocab) {
         Some(&token) => Err(PromptProblem::OutsideVocabulary { token, vocab }.into()),

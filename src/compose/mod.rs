@@ -37,7 +37,7 @@ pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_
 pub use plan::{plan, plan_for};
 pub use planned::PipelinePlan;
 pub use stack::{LayerPlace, register_layer};
-pub use tokenized::tokenizer;
+pub use tokenized::{odd_tokenizer, tokenizer};
 pub use writing::{Writing, writing};
 
 use crate::config::Config;

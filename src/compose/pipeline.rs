@@ -86,7 +86,8 @@ pub fn launch_telling(
     builder.launch()
 }
 
-/// The loss: cross-entropy, of a model of tokens with its perplexity. It ignores rows with the target [`IGNORED`].
+/// The loss: cross-entropy, of a model of tokens with its perplexity. It ignores rows with the target
+/// [`IGNORED`].
 ///
 /// # Errors
 /// When the label smoothing rounds to 1.

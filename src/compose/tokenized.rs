@@ -3,6 +3,7 @@
 use crate::config::{Config, Paths};
 use crate::data::{Documents, Encoded, Form, Recipe};
 use crate::error::{Result, ValueProblem};
+use crate::pretrained::TOKENIZER;
 use crate::tokenizer::Tokenizer;
 
 /// The tokenizer that a config names, if it names one.
@@ -16,6 +17,45 @@ pub fn tokenizer(config: &Config) -> Result<Option<Tokenizer>> {
     let tokenizer = Tokenizer::read(path)?;
     tokenizer.check_vocabulary(config.model.vocab)?;
     Ok(Some(tokenizer))
+}
+
+/// What is odd about the tokenizer of a config, for people: it has other tokens than the tokenizer in the
+/// model's folder, or `data.template` writes chats otherwise than its own template.
+///
+/// # Errors
+/// As [`tokenizer`].
+pub fn odd_tokenizer(config: &Config) -> Result<Vec<String>> {
+    let (data, folder) = (&config.data, config.model.path.as_ref());
+    let of_model = folder.map(|folder| folder.join(TOKENIZER));
+    let of_model = of_model.filter(|path| path.is_file() && data.tokenizer.as_ref() != Some(path));
+    if data.template.is_none() && of_model.is_none() {
+        return Ok(Vec::new());
+    }
+    let (Some(tokenizer), mut odd) = (tokenizer(config)?, Vec::new()) else {
+        return Ok(Vec::new());
+    };
+    if let Some(path) = of_model
+        && !Tokenizer::read(&path)?.has_tokens_of(&tokenizer)
+    {
+        odd.push(format!(
+            "the tokenizer `{}` has other tokens than `{}`, which belongs to the model: leave data.tokenizer \
+             out to take that one",
+            tokenizer.path().display(),
+            path.display()
+        ));
+    }
+    if let Some((template, path)) = data
+        .template
+        .and_then(|one| Some((one, tokenizer.other_template(one)?)))
+    {
+        odd.push(format!(
+            "data.template = \"{}\" writes chats otherwise than the tokenizer's own template, `{}`: leave \
+             data.template out to take that one",
+            template.name(),
+            path.display()
+        ));
+    }
+    Ok(odd)
 }
 
 /// The documents of these files as tokens, encoded as a config says.

@@ -29,8 +29,10 @@ pub struct Data {
     pub cache: Option<PathBuf>,
     /// jsonl: the field with the text, or with the messages of a chat; parquet: the column.
     pub field: String,
-    /// jsonl, parquet: how messages become text.
-    pub template: Template,
+    /// jsonl, parquet: how messages become text. Default: the tokenizer's own template, or ChatML if it has
+    /// none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
     /// jsonl, parquet: which tokens are targets.
     pub loss_on: LossOn,
     /// jsonl, parquet: whether documents follow each other in a sequence. Otherwise each has one of its own.
@@ -88,7 +90,7 @@ impl Default for Data {
             end_of_text: None,
             cache: None,
             field: "text".to_owned(),
-            template: Template::default(),
+            template: None,
             loss_on: LossOn::default(),
             packing: true,
             labels: None,

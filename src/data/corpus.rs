@@ -56,8 +56,9 @@ impl Corpus {
     /// # Errors
     /// When the tokenizer has no such token, or cannot encode the text.
     pub fn built_in_encoded(tokenizer: &Tokenizer, end_of_text: Option<&str>) -> Result<Self> {
-        let mut tokens = tokenizer.encode(BUILT_IN)?;
-        tokens.push(tokenizer.end_of_text(end_of_text)?);
+        let (mut tokens, end) = (tokenizer.encode(BUILT_IN)?, tokenizer.end_of_text(end_of_text)?);
+        let [_, added] = tokenizer.around();
+        tokens.extend((added.last() != Some(&end)).then_some(end));
         let bytes = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
         Ok(Self::of_built_in(Tokens::Ids(bytes), tokens.len()))
     }

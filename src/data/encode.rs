@@ -1,13 +1,16 @@
 //! Documents become tokens, on all cores.
 
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 
-use super::raw::{self, Form, Piece, Template};
+use super::parts::{Part, Parts};
+use super::raw::{self, Document, Form, Message, Piece};
 use super::{LossOn, TokenWriter};
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{DataError, Error, RecordProblem, Result};
-use crate::tokenizer::Tokenizer;
+use crate::error::{ChatProblem, DataError, Error, RecordProblem, Result};
+use crate::tokenizer::{ChatTemplate, Template, Tokenizer};
 
 /// The bit of a token that is no target: it was not written by the assistant of a chat. No vocabulary is so
 /// large.
@@ -23,8 +26,8 @@ pub struct Recipe {
     pub form: Form,
     /// The field of a line, or the column of a table, that has the text or the messages.
     pub field: String,
-    /// How messages become text.
-    pub template: Template,
+    /// How messages become text. `None` for the tokenizer's own template, or ChatML if it has none.
+    pub template: Option<Template>,
     /// Which tokens are targets.
     pub loss_on: LossOn,
     /// The token that ends a document, by its text. `None` for the one that the tokenizer usually has.
@@ -41,26 +44,31 @@ pub struct Encoded {
 }
 
 impl Recipe {
-    /// The recipe for this form, with the first field and template that come to mind: `text`, ChatML, and
-    /// all tokens are targets.
+    /// The recipe for this form, with the field `text`, the tokenizer's own template, and all tokens as
+    /// targets.
     pub fn new(form: Form) -> Self {
         Self {
             form,
             field: "text".to_owned(),
-            template: Template::default(),
+            template: None,
             loss_on: LossOn::default(),
             end_of_text: None,
         }
     }
 
-    /// Encodes files and the files of folders, each document with a token at its end. The result does not
-    /// depend on the number of cores.
+    /// Encodes files and the files of folders. A text has the tokens of [`Tokenizer::encode`], a chat those
+    /// of its template; a token that ends documents follows, unless the tokenizer has added it. The result
+    /// does not depend on the number of cores.
     ///
     /// A token that is no target has the highest bit; there are such only with [`LossOn::Answers`].
     ///
+    /// A long text is encoded in parts of about a megabyte, which see what stands beside them. If that does
+    /// not give the tokens of the whole text, it is encoded at once, which takes up to 400 bytes of
+    /// memory for each byte of the text.
+    ///
     /// # Errors
     /// When a file cannot be read or has a broken line, which is named. When the tokenizer has no token that
-    /// ends a document.
+    /// ends a document, or cannot write a chat.
     pub fn encode(
         &self,
         paths: &[PathBuf],
@@ -68,38 +76,16 @@ impl Recipe {
         to: &mut TokenWriter,
         tell: &mut dyn FnMut(Encoded),
     ) -> Result<()> {
-        let end = tokenizer.end_of_text(self.end_of_text.as_deref())?;
-        let end = end
-            | if self.loss_on == LossOn::Answers {
-                NO_TARGET
-            } else {
-                0
-            };
+        let work = Work::new(self, tokenizer)?;
         let files = raw::find(paths, self.form)?;
         let all = files.iter().map(|(_, bytes)| bytes).sum();
-        let threads = thread::available_parallelism().map_or(1, usize::from);
         let mut done = 0;
         for (path, bytes) in files {
-            let mut pieces = raw::open(path, self.form, &self.field)?;
-            let mut read = 0;
-            loop {
-                let batch = batch(&mut pieces, threads as u64 * SHARE)?;
-                if batch.is_empty() {
-                    break;
-                }
-                read += batch.iter().map(|piece| piece.bytes).sum::<u64>();
-                for (piece, tokens) in batch.iter().zip(self.on_threads(&batch, tokenizer, threads)?) {
-                    to.add(&tokens)?;
-                    if piece.ends {
-                        to.add(&[end])?;
-                        to.end_document();
-                    }
-                }
-                tell(Encoded {
-                    bytes: done + read.min(bytes),
-                    all,
-                });
-            }
+            let tell = &mut |read: u64| {
+                let bytes = done + read.min(bytes);
+                tell(Encoded { bytes, all });
+            };
+            work.file(&path, to, tell)?;
             done += bytes;
         }
         Ok(())
@@ -111,21 +97,82 @@ impl Recipe {
     /// When a file is missing or cannot be read.
     pub fn checksum(&self, paths: &[PathBuf], tokenizer: &Tokenizer) -> Result<Checksum> {
         let mut checksum = ChecksumBuilder::new();
-        checksum.add(format!("tokens 1, {self:?}, {}", tokenizer.checksum()).as_bytes());
+        checksum.add(format!("tokens 2, {self:?}, {}", tokenizer.checksum()).as_bytes());
         for (path, bytes) in raw::find(paths, self.form)? {
             checksum.add(&bytes.to_le_bytes());
             super::file::add_to(&mut checksum, &path)?;
         }
         Ok(checksum.checksum())
     }
+}
 
-    /// The tokens of each piece, in order.
-    fn on_threads(&self, batch: &[Piece], tokenizer: &Tokenizer, threads: usize) -> Result<Vec<Vec<u32>>> {
-        let each = batch.len().div_ceil(threads).max(1);
-        let encode = |share: &[Piece]| -> Result<Vec<Vec<u32>>> {
-            share.iter().map(|piece| self.tokens(piece, tokenizer)).collect()
-        };
-        let results: Vec<Result<Vec<Vec<u32>>>> = thread::scope(|scope| {
+/// What encodes the files of a recipe.
+struct Work<'a> {
+    recipe: &'a Recipe,
+    tokenizer: &'a Tokenizer,
+    /// The token that ends a document.
+    end: u32,
+    threads: usize,
+    /// Made for the first chat.
+    template: OnceLock<ChatTemplate>,
+}
+
+impl<'a> Work<'a> {
+    fn new(recipe: &'a Recipe, tokenizer: &'a Tokenizer) -> Result<Self> {
+        Ok(Self {
+            recipe,
+            tokenizer,
+            end: tokenizer.end_of_text(recipe.end_of_text.as_deref())?,
+            threads: thread::available_parallelism().map_or(1, usize::from),
+            template: OnceLock::new(),
+        })
+    }
+
+    /// Encodes a file. `tell` hears how many bytes of it are done.
+    fn file(&self, path: &Path, to: &mut TokenWriter, tell: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut parts = Parts::of(self.open(path)?);
+        let (mut read, mut written) = (0, 0);
+        loop {
+            let batch = parts.batch(self.threads as u64 * SHARE)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            read += batch.iter().map(|part| part.piece.bytes).sum::<u64>();
+            for (part, tokens) in batch.iter().zip(self.on_threads(&batch)?) {
+                let Some(tokens) = tokens else {
+                    return self.whole(path, written, to);
+                };
+                written += tokens.len();
+                to.add(&tokens)?;
+                if part.piece.ends {
+                    to.end_document();
+                }
+            }
+            tell(read);
+        }
+    }
+
+    fn open(&self, path: &Path) -> Result<raw::Pieces> {
+        raw::open(path.to_owned(), self.recipe.form, &self.recipe.field)
+    }
+
+    /// Encodes a file of text at once. The first of its tokens, so many, are written.
+    fn whole(&self, path: &Path, written: usize, to: &mut TokenWriter) -> Result<()> {
+        let mut text = String::new();
+        for piece in self.open(path)? {
+            text += &piece?.text;
+        }
+        to.add(&self.text(&text)?[written..])?;
+        to.end_document();
+        Ok(())
+    }
+
+    /// The tokens of each part, in order.
+    fn on_threads(&self, batch: &[Part]) -> Result<Vec<Option<Vec<u32>>>> {
+        let each = batch.len().div_ceil(self.threads).max(1);
+        let encode =
+            |share: &[Part]| -> Result<Vec<_>> { share.iter().map(|part| self.part(part)).collect() };
+        let results: Vec<Result<Vec<_>>> = thread::scope(|scope| {
             let shares: Vec<_> = batch.chunks(each).collect();
             let started: Vec<_> = shares.iter().map(|share| scope.spawn(|| encode(share))).collect();
             let joined = started.into_iter().map(thread::ScopedJoinHandle::join);
@@ -137,13 +184,48 @@ impl Recipe {
         Ok(shares.into_iter().flatten().collect())
     }
 
-    fn tokens(&self, piece: &Piece, tokenizer: &Tokenizer) -> Result<Vec<u32>> {
-        if self.form == Form::Text {
-            return tokenizer.encode(&piece.text);
+    /// The tokens of a part, with the end of a document that ends with it. `None` if it is a part of a text
+    /// that can only be encoded as a whole.
+    fn part(&self, part: &Part) -> Result<Option<Vec<u32>>> {
+        let Part { piece, before, after } = part;
+        if self.recipe.form != Form::Text {
+            return self.document(piece).map(Some);
         }
+        let tokens = self.tokenizer.encode_between(before, &piece.text, after)?;
+        Ok(tokens.map(|tokens| {
+            let [begin, _] = self.tokenizer.around();
+            let begin = if before.is_empty() { begin } else { &[] };
+            let end = if piece.ends {
+                self.end_of_text()
+            } else {
+                Vec::new()
+            };
+            [begin, &tokens[..], &end].concat()
+        }))
+    }
+
+    /// The tokens of a text.
+    fn text(&self, text: &str) -> Result<Vec<u32>> {
+        let [begin, _] = self.tokenizer.around();
+        Ok([begin, &self.tokenizer.encode_bare(text)?[..], &self.end_of_text()].concat())
+    }
+
+    /// What follows a text: what the tokenizer adds, and the token that ends a document, once.
+    fn end_of_text(&self) -> Vec<u32> {
+        let [_, end] = self.tokenizer.around();
+        let more = (end.last() != Some(&self.end)).then_some(self.end);
+        end.iter().copied().chain(more).collect()
+    }
+
+    /// The tokens of a line or a row.
+    fn document(&self, piece: &Piece) -> Result<Vec<u32>> {
         let refuse = |problem| -> Error {
             let (path, line) = (piece.path.to_path_buf(), piece.line);
-            let unit = if self.form == Form::Jsonl { "line" } else { "row" };
+            let unit = if self.recipe.form == Form::Jsonl {
+                "line"
+            } else {
+                "row"
+            };
             DataError::Record {
                 path,
                 unit,
@@ -152,35 +234,48 @@ impl Recipe {
             }
             .into()
         };
-        let document = raw::document(&piece.text, &self.field, self.template).map_err(refuse)?;
-        if self.loss_on == LossOn::All {
-            return tokenizer.encode(&document.text);
+        match raw::document(&piece.text, &self.recipe.field).map_err(refuse)? {
+            Document::Text(_) if self.recipe.loss_on == LossOn::Answers => Err(refuse(RecordProblem::NoChat)),
+            Document::Text(text) => self.text(&text),
+            Document::Chat(messages) => {
+                let refuse = |problem: ChatProblem| refuse(problem.into());
+                self.chat(&messages, self.template()?, refuse)
+            }
         }
-        let answers = document.answers.ok_or_else(|| refuse(RecordProblem::NoChat))?;
-        let places = tokenizer.encode_with_places(&document.text)?;
+    }
+
+    fn template(&self) -> Result<&ChatTemplate> {
+        if let Some(made) = self.template.get() {
+            return Ok(made);
+        }
+        let made = self.tokenizer.chat(self.recipe.template)?;
+        Ok(self.template.get_or_init(|| made))
+    }
+
+    fn chat(
+        &self,
+        messages: &[Message],
+        template: &ChatTemplate,
+        refuse: impl Fn(ChatProblem) -> Error,
+    ) -> Result<Vec<u32>> {
+        let messages: Vec<_> = messages
+            .iter()
+            .map(|one| (one.role.as_str(), one.content.as_str()))
+            .collect();
+        if self.recipe.loss_on == LossOn::All {
+            let text = template.text(&messages, false).map_err(refuse)?;
+            return Ok([self.tokenizer.encode_bare(&text)?, vec![self.end]].concat());
+        }
+        let (text, answers) = template.with_answers(&messages).map_err(refuse)?;
+        let places = self.tokenizer.encode_with_places(&text)?;
         let marked = places.into_iter().map(|(token, place)| {
             // A place may leave out white space at its ends, and be empty: then it is where that ended.
-            let in_answer =
-                |answer: &std::ops::Range<usize>| place.end > answer.start && place.start < answer.end;
+            let in_answer = |answer: &Range<usize>| place.end > answer.start && place.start < answer.end;
             match answers.iter().any(in_answer) {
                 true => token,
                 false => token | NO_TARGET,
             }
         });
-        Ok(marked.collect())
+        Ok(marked.chain([self.end | NO_TARGET]).collect())
     }
-}
-
-/// The next pieces, of so many bytes together.
-fn batch(pieces: &mut raw::Pieces, bytes: u64) -> Result<Vec<Piece>> {
-    let (mut batch, mut held) = (Vec::new(), 0);
-    while held < bytes {
-        let Some(piece) = pieces.next() else {
-            break;
-        };
-        let piece = piece?;
-        held += piece.bytes;
-        batch.push(piece);
-    }
-    Ok(batch)
 }

@@ -165,6 +165,17 @@ pub enum PromptProblem {
     /// It has no tokens.
     #[error("it is empty: a text begins with one token at least")]
     Empty,
+    /// It is longer than any text that the model is made for.
+    #[error(
+        "it has {tokens} tokens, and the model's context is {context}: shorten it by {} or more",
+        tokens - context
+    )]
+    LongerThanContext {
+        /// The tokens of the prompt.
+        tokens: usize,
+        /// The tokens of the longest text that the model is made for.
+        context: usize,
+    },
     /// A part of it is not the number of a token.
     #[error("`{0}` is no token: give numbers such as \"17 4\"")]
     NotANumber(String),

@@ -55,7 +55,7 @@ pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
 pub use secret::{SecretError, SecretOf};
 pub use stack::{NoText, StackProblem};
-pub use tokenizer::TokenizerProblem;
+pub use tokenizer::{ChatProblem, TokenizerProblem};
 pub use value::ValueProblem;
 
 use std::any::Any;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use super::ChatProblem;
+
 /// What is wrong with a line of a file, or with a row of a table.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -55,6 +57,9 @@ pub enum RecordProblem {
         /// Role or content.
         key: &'static str,
     },
+    /// A chat that the template does not write.
+    #[error("is a chat, and the tokenizer's chat template {0}")]
+    Template(#[from] ChatProblem),
     /// A text where there should be a chat.
     #[error(
         "is a text without answers, and data.loss_on is \"answers\": set it to \"all\", or name the field \

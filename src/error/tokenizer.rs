@@ -1,5 +1,24 @@
 //! A tokenizer that cannot be used.
 
+/// Why a chat does not become text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChatProblem {
+    /// The template cannot be read, or refuses the messages.
+    #[error("cannot write this chat: {0}; data.template can name a ready template")]
+    Template(String),
+    /// The template writes messages otherwise if others follow.
+    #[error(
+        "writes message {} otherwise when others follow it, so answers cannot be told from it: set \
+         data.loss_on to \"all\", name a ready template as data.template, or end the chat with this message",
+        message + 1
+    )]
+    NoBorders {
+        /// The number of the message, from 0.
+        message: usize,
+    },
+}
+
 /// What is wrong with a tokenizer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -36,6 +55,24 @@ pub enum TokenizerProblem {
          --end-of-text", .0.join(", ")
     )]
     NoEndOfText(&'static [&'static str]),
+    /// A file beside it that is not JSON.
+    #[error("is no JSON: {0}")]
+    NoJson(String),
+    /// It does not have a token of a template for chats.
+    #[error(
+        "has no token `{mark}`, which the template \"{template}\" writes into a chat: set data.template to \
+         the model's own, put the model's chat_template.jinja beside the tokenizer, or take the model's \
+         tokenizer"
+    )]
+    NoMark {
+        /// The template's name in configs.
+        template: &'static str,
+        /// The text of the token.
+        mark: &'static str,
+    },
+    /// Its template for chats cannot be used.
+    #[error("has a chat template that {0}")]
+    Chat(ChatProblem),
     /// It has no token for a part of a text.
     #[error("cannot encode a text: {0}")]
     Unencodable(String),

@@ -73,7 +73,7 @@ impl Samples {
         Self { ends, ..self }
     }
 
-    /// How tokens are written as text. Default: as numbers.
+    /// How tokens are written as text: the prompt, and the prompt with what follows it. Default: as numbers.
     #[must_use]
     pub fn as_text(self, as_text: impl Fn(&[u32]) -> Result<String> + 'static) -> Self {
         let as_text = Box::new(as_text);
@@ -110,10 +110,17 @@ impl Samples {
             }
             written.push(token);
         }
+        let prompt = (self.as_text)(&self.prompt)?;
+        // What a token becomes may depend on the one before it.
+        let whole = (self.as_text)(&[&self.prompt[..], &written].concat())?;
+        let text = match whole.strip_prefix(&prompt) {
+            Some(text) => text.to_owned(),
+            None => (self.as_text)(&written)?,
+        };
         Ok(Sample {
             step: pipeline.next_step(),
-            prompt: (self.as_text)(&self.prompt)?,
-            text: (self.as_text)(&written)?,
+            prompt,
+            text,
         })
     }
 

@@ -1,9 +1,16 @@
-//! Text as tokens and back, by the `tokenizer.json` of a model from Hugging Face.
+//! Text as tokens and back, by the `tokenizer.json` of a model from Hugging Face and the files beside it.
 //!
-//! The crate `tokenizers` does the work, and only this module knows it.
+//! The crate `tokenizers` does the work, and only this module knows it. Chats become text by templates, with
+//! the crate `minijinja`.
 
+mod about;
+mod between;
+mod chat;
+mod decoder;
 mod of_model;
 mod stream;
 
+pub(crate) use between::{head, tail};
+pub use chat::{ChatTemplate, Template};
 pub use of_model::Tokenizer;
 pub use stream::TextStream;

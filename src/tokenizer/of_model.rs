@@ -6,10 +6,13 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
-use tokenizers::Tokenizer as Inner;
+use tokenizers::{Encoding, Token, Tokenizer as Inner};
 
+use super::about::About;
+use super::chat::{ChatTemplate, Template};
+use super::decoder::Decoder;
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{DataError, Error, Result, TokenizerProblem};
+use crate::error::{ChatProblem, DataError, Error, Result, TokenizerProblem};
 
 /// The name of the file in a model's folder.
 const FILE: &str = "tokenizer.json";
@@ -18,19 +21,26 @@ const FILE: &str = "tokenizer.json";
 /// GPT-2, Qwen and SmolLM2, of Llama 3, of Llama 2 and Mistral, and of Gemma.
 const ENDS: [&str; 4] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"];
 
+/// A token that stands for a text where the tokenizer says what it adds around one.
+const ANY: u32 = u32::MAX;
+
 /// A tokenizer: it turns text into tokens and tokens into text.
 pub struct Tokenizer {
     inner: Inner,
     path: PathBuf,
     checksum: Checksum,
+    about: About,
+    /// The tokens with which a text begins, and those with which it ends.
+    around: [Vec<u32>; 2],
+    decoder: Decoder,
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`, or the one in a folder. What it says of truncation and padding is left out:
-    /// every text is encoded whole, and nothing is added to it.
+    /// Reads a `tokenizer.json`, or the one in a folder, and what the files beside it say of special tokens
+    /// and of chats. What it says of truncation and padding is left out: every text is encoded whole.
     ///
     /// # Errors
-    /// When the file is missing, or is no tokenizer.
+    /// When the file is missing, or is no tokenizer. When a file beside it is not JSON.
     pub fn read(path: &Path) -> Result<Self> {
         let is_folder = path.is_dir();
         let path = if is_folder {
@@ -55,12 +65,20 @@ impl Tokenizer {
         let mut inner = parsed(&bytes).map_err(no_tokenizer)?;
         inner.with_truncation(None).map_err(no_tokenizer)?;
         inner.with_padding(None);
+        let about = About::read(path.parent().unwrap_or(&path))?;
+        let around = around(&inner).map_err(|problem| refuse(&path, problem))?;
         let mut checksum = ChecksumBuilder::new();
         checksum.add(&bytes);
+        let template = about.template.as_ref().map(|(_, text)| text);
+        checksum.add(format!("{around:?} {:?} {template:?}", about.special).as_bytes());
+        let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
         Ok(Self {
+            decoder: Decoder::of(&decoder),
+            checksum: checksum.checksum(),
             inner,
             path,
-            checksum: checksum.checksum(),
+            about,
+            around,
         })
     }
 
@@ -69,22 +87,37 @@ impl Tokenizer {
         &self.path
     }
 
-    /// The checksum of the file.
+    /// The checksum of all that tokens and chats depend on: the file, and what the files beside it say.
     pub fn checksum(&self) -> Checksum {
         self.checksum
     }
 
-    /// The tokens of a text. Special tokens that the text spells out are recognised; none is added.
+    /// The tokens of a text, with those that the tokenizer adds at its beginning and its end: what
+    /// `tokenizer(text)` of transformers gives. Special tokens that the text spells out are recognised.
     ///
     /// # Errors
     /// When the tokenizer has no token for a part of the text, not even an unknown one.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let [begin, end] = self.around();
+        Ok([begin, &self.encode_bare(text)?[..], end].concat())
+    }
+
+    /// The tokens of a text, and no others. A chat is encoded so: its template writes all special tokens.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode`].
+    pub fn encode_bare(&self, text: &str) -> Result<Vec<u32>> {
         let encoded = self.inner.encode_fast(text, false);
         let encoded = encoded.map_err(|error| self.cannot_encode(&error))?;
         Ok(encoded.get_ids().to_vec())
     }
 
-    /// The same tokens, each with the bytes of the text that it stands for.
+    /// The tokens that [`Tokenizer::encode`] adds before a text, and those that it adds behind it.
+    pub fn around(&self) -> [&[u32]; 2] {
+        self.around.each_ref().map(Vec::as_slice)
+    }
+
+    /// The tokens of [`Tokenizer::encode_bare`], each with the bytes of the text that it stands for.
     ///
     /// # Errors
     /// As [`Tokenizer::encode`].
@@ -101,6 +134,10 @@ impl Tokenizer {
     /// # Errors
     /// When the tokenizer's decoder refuses them.
     pub fn decode(&self, tokens: &[u32]) -> Result<String> {
+        // Some decoders panic if there is no token at all.
+        if tokens.iter().all(|&token| self.name(token).is_none()) {
+            return Ok(String::new());
+        }
         let decoded = self.inner.decode(tokens, false);
         decoded.map_err(|error| refuse(&self.path, TokenizerProblem::Undecodable(told(&error))))
     }
@@ -109,6 +146,53 @@ impl Tokenizer {
     pub fn vocabulary(&self) -> usize {
         let highest = self.inner.get_vocab(true).into_values().max();
         highest.map_or(0, |token| token as usize + 1)
+    }
+
+    /// The text that stands for a token in the file.
+    pub(super) fn name(&self, token: u32) -> Option<String> {
+        self.inner.id_to_token(token)
+    }
+
+    pub(super) fn decoder(&self) -> Decoder {
+        self.decoder
+    }
+
+    /// How a chat becomes text: by a ready template, or else by the tokenizer's own one. A tokenizer without
+    /// one gets ChatML, if it has its tokens.
+    ///
+    /// # Errors
+    /// When the tokenizer has not all tokens of the ready template, or when its own cannot be used.
+    pub fn chat(&self, ready: Option<Template>) -> Result<ChatTemplate> {
+        let source = match (ready, &self.about.template) {
+            (None, Some((_, own))) => own.as_str(),
+            (ready, _) => {
+                let template = ready.unwrap_or(Template::ChatMl);
+                let mut marks = template.marks().iter();
+                if let Some(&mark) = marks.find(|mark| self.inner.token_to_id(mark).is_none()) {
+                    let template = template.name();
+                    return Err(refuse(&self.path, TokenizerProblem::NoMark { template, mark }));
+                }
+                template.source()
+            }
+        };
+        let special = self.special_tokens().into_iter().map(|(_, text)| text);
+        let chat = ChatTemplate::new(source, self.about.special.clone(), special.collect());
+        chat.map_err(|problem| self.refuse_chat(problem))
+    }
+
+    /// The error for a chat that a template does not write.
+    pub(crate) fn refuse_chat(&self, problem: ChatProblem) -> Error {
+        let path = self.about.template.as_ref().map_or(&self.path, |(path, _)| path);
+        refuse(path, TokenizerProblem::Chat(problem))
+    }
+
+    /// The file with the tokenizer's own template for chats, if this ready template writes other text than
+    /// it.
+    pub fn other_template(&self, ready: Template) -> Option<&Path> {
+        let (path, _) = self.about.template.as_ref()?;
+        let chat = [("user", "a"), ("assistant", "b"), ("user", "c")];
+        let text = |ready| self.chat(ready).ok()?.text(&chat, true).ok();
+        (text(None) != text(Some(ready))).then_some(path)
     }
 
     /// The special tokens and their texts, in the order of the tokens.
@@ -139,6 +223,11 @@ impl Tokenizer {
         })
     }
 
+    /// Whether another tokenizer has exactly the same tokens.
+    pub(crate) fn has_tokens_of(&self, other: &Self) -> bool {
+        self.inner.get_vocab(true) == other.inner.get_vocab(true)
+    }
+
     /// Refuses a model that does not know all tokens.
     ///
     /// # Errors
@@ -162,6 +251,17 @@ impl fmt::Debug for Tokenizer {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
+}
+
+/// The tokens that the post-processor adds around a text. It alone counts: transformers does not look at
+/// `add_bos_token` and `add_eos_token` of the settings beside a `tokenizer.json`.
+fn around(inner: &Inner) -> std::result::Result<[Vec<u32>; 2], TokenizerProblem> {
+    let text = Encoding::from_tokens(vec![Token::new(ANY, String::new(), (0, 0))], 0);
+    let whole = inner.post_process(text, None, true);
+    let whole = whole.map_err(|error| TokenizerProblem::Broken(told(&error)))?;
+    let mut sides = whole.get_ids().split(|&token| token == ANY);
+    let mut side = || sides.next().unwrap_or_default().to_vec();
+    Ok([side(), side()])
 }
 
 /// The crate panics on some files that are no tokenizers, so a file that is cut off is found before.

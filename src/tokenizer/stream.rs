@@ -6,13 +6,8 @@ use crate::error::Result;
 /// What a decoder writes for bytes that are not a whole character.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// The most bytes at the end of a text that may be the beginning of a character.
-const UNFINISHED: usize = 3;
-
-/// How many tokens wait for the end of a character at most. What has waited so long is no character.
-const PATIENCE: usize = 16;
-
-/// Text that grows by a token at a time. The bytes of a character that is not yet whole wait for the rest.
+/// Text that grows by a token at a time. All that it shows is together what [`Tokenizer::decode`] makes of
+/// all tokens at once: what the next tokens may still change waits for them.
 #[derive(Debug)]
 pub struct TextStream<'a> {
     tokenizer: &'a Tokenizer,
@@ -38,22 +33,26 @@ impl<'a> TextStream<'a> {
     /// # Errors
     /// When the tokenizer's decoder refuses the token.
     pub fn push(&mut self, token: u32) -> Result<String> {
-        self.tokens.push(token);
-        let text = self.tokenizer.decode(&self.tokens)?;
-        let whole = match self.tokens.len() > PATIENCE {
-            true => text.len(),
-            false => whole(&text),
+        let Some(name) = self.tokenizer.name(token) else {
+            return Ok(String::new());
         };
+        self.tokens.push(token);
+        let decoder = self.tokenizer.decoder();
+        if decoder.changes_whole || decoder.is_byte(&name) {
+            return Ok(String::new());
+        }
+        let text = self.tokenizer.decode(&self.tokens)?;
+        // Only the last character of a text may be the beginning of another one.
+        let whole = text.strip_suffix(REPLACEMENT).map_or(text.len(), str::len);
         let new = text.get(self.shown..whole).unwrap_or_default().to_owned();
         self.shown = self.shown.max(whole);
         if whole == text.len() {
-            self.tokens = vec![token];
-            self.shown = self.tokenizer.decode(&self.tokens)?.len();
+            self.forget(token)?;
         }
         Ok(new)
     }
 
-    /// The bytes that still wait, each unfinished character as U+FFFD.
+    /// The text that still waits. Bytes that are no whole character are U+FFFD in it.
     ///
     /// # Errors
     /// When the tokenizer's decoder refuses the tokens.
@@ -61,11 +60,15 @@ impl<'a> TextStream<'a> {
         let text = self.tokenizer.decode(&self.tokens)?;
         Ok(text.get(self.shown..).unwrap_or_default().to_owned())
     }
-}
 
-/// The length of a text without what may be the beginning of a character.
-fn whole(text: &str) -> usize {
-    let unfinished = text.chars().rev().take(UNFINISHED);
-    let unfinished = unfinished.take_while(|&letter| letter == REPLACEMENT).count();
-    text.len() - unfinished * REPLACEMENT.len_utf8()
+    /// Keeps only the last token, unless it is nothing by itself, as a space at the beginning of a text may
+    /// be.
+    fn forget(&mut self, last: u32) -> Result<()> {
+        let alone = self.tokenizer.decode(&[last])?;
+        if !alone.is_empty() {
+            self.tokens = vec![last];
+            self.shown = alone.len();
+        }
+        Ok(())
+    }
 }

@@ -133,3 +133,114 @@ fn documents_that_cannot_be_used_are_refused_before_the_run_begins() {
     let left: Vec<_> = fs::read_dir(place.path("cache")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+/// A folder with the small tokenizer and a template of its own, which adds a message of the system.
+fn with_template(place: &Place) {
+    fs::create_dir(place.path("own")).unwrap();
+    fs::copy(
+        Path::new(TOKENIZER).join("tokenizer.json"),
+        place.path("own/tokenizer.json"),
+    )
+    .unwrap();
+    let template = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}\
+                    {% for one in messages %}<|im_start|>{{ one.role }}\n{{ one.content }}<|im_end|>\n\n\
+                    {% endfor %}\
+                    {% if add_generation_prompt %}<|im_start|>assistant\n\n{% endif %}";
+    fs::write(place.path("own/chat_template.jinja"), template).unwrap();
+}
+
+#[test]
+fn a_chat_is_written_by_the_template_beside_the_tokenizer_in_training_and_in_sampling() {
+    let place = place();
+    with_template(&place);
+    let sets = ["data.tokenizer=own", "data.seq=80", "data.packing=false"].map(|set| ["--set", set]);
+    let own = train(
+        &place,
+        &[sets.as_flattened(), &["--run-dir", "runs/own"]].concat(),
+    );
+    assert_eq!(own.stderr(), "");
+    // The same text, by ChatML, and with the message of the system in the data.
+    let chats = fs::read_to_string(place.path("chats.jsonl")).unwrap();
+    let system = r#"{"messages":[{"role":"system","content":"Be kind."},"#;
+    fs::write(
+        place.path("kind.jsonl"),
+        chats.replace(r#"{"messages":["#, system),
+    )
+    .unwrap();
+    let other = [
+        "--set",
+        "data.path=kind.jsonl",
+        "--set",
+        "data.template=chatml",
+        "--run-dir",
+        "runs/kind",
+    ];
+    let kind = train(&place, &[sets.as_flattened(), &other].concat());
+    assert_eq!(kind.hash(), own.hash());
+    let said = "warning: data.template = \"chatml\" writes chats otherwise than the tokenizer's own \
+                template, `own/chat_template.jinja`: leave data.template out to take that one\n";
+    assert_eq!(kind.stderr(), said);
+
+    let sample = |args: &[&str]| {
+        let all = [
+            &["sample", "runs/own", "--temperature", "0", "--tokens", "8"],
+            args,
+        ]
+        .concat();
+        place.run(&all).done().stdout()
+    };
+    let prompt = |system: &str| {
+        format!(
+            "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        )
+    };
+    for (args, system) in [(&[][..], "Be kind."), (&["--system", "Be brief."], "Be brief.")] {
+        let answer = sample(&[&["--chat", "--prompt", "Hi"], args].concat());
+        let prompt = prompt(system);
+        assert_eq!(sample(&["--prompt", &prompt]), prompt.clone() + &answer);
+    }
+}
+
+#[test]
+fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
+    let place = place();
+    with_template(&place);
+    train(
+        &place,
+        &[
+            "--set",
+            "data.tokenizer=own",
+            "--set",
+            "data.seq=80",
+            "--run-dir",
+            "runs/own",
+        ],
+    );
+    place.run(&["export", "runs/own", "mine"]).done();
+    for name in ["tokenizer.json", "chat_template.jinja"] {
+        let read = |folder| fs::read(place.path(folder).join(name)).unwrap();
+        assert!(read("mine") == read("own"), "{name}");
+    }
+    let json = |name| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(place.path("mine").join(name)).unwrap()).unwrap()
+    };
+    assert_eq!(
+        json("generation_config.json"),
+        serde_json::json!({"eos_token_id": 0})
+    );
+    let about = serde_json::json!({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",
+    });
+    assert_eq!(json("tokenizer_config.json"), about);
+    let write = |from| {
+        let args = ["sample", from, "--chat", "--prompt", "Hi", "--tokens", "9"];
+        place.run(&args).done().stdout()
+    };
+    assert_eq!(write("mine"), write("runs/own"));
+    fs::remove_dir_all(place.path("own")).unwrap();
+    let said = place.run(&["export", "runs/own", "other"]).done().stderr();
+    assert!(
+        said.contains("warning: the folder gets no tokenizer: ") && said.contains("own"),
+        "{said}"
+    );
+}

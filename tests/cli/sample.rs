@@ -134,3 +134,62 @@ fn a_model_on_token_files_reads_and_writes_tokens() {
         "{said}"
     );
 }
+
+#[test]
+fn a_text_longer_than_the_context_is_refused_or_told() {
+    let place = trained();
+    let said = place
+        .run(&["sample", "runs/small", "--prompt", "the quick brown f"])
+        .refused();
+    assert_eq!(
+        said,
+        "error: --prompt: it has 17 tokens, and the model's context is 16: shorten it by 1 or more\n"
+    );
+    let sample = |tokens| {
+        place
+            .run(&[
+                "sample",
+                "runs/small",
+                "--prompt",
+                "the quick brown ",
+                "--tokens",
+                tokens,
+            ])
+            .done()
+    };
+    assert_eq!(sample("1").stderr(), "");
+    assert_eq!(
+        sample("2").stderr(),
+        "warning: this text is longer than the model's context of 16 tokens: its end was written after the \
+         last half of a context only\n"
+    );
+    let set = [
+        "train",
+        "my.toml",
+        "--run-dir",
+        "other",
+        "--set",
+        "train.sample_every=2",
+    ];
+    let said = place
+        .run(&[&set[..], &["--set", "train.sample_prompt=the quick brown f"]].concat())
+        .refused();
+    assert!(
+        said.contains("train.sample_prompt: it has 17 tokens, and the model's context is 16"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_model_of_bytes_writes_the_same_after_it_is_exported() {
+    let place = trained();
+    place.run(&["export", "runs/small", "mine"]).done();
+    assert!(!place.path("mine/tokenizer.json").exists());
+    let write = |from| {
+        place
+            .run(&["sample", from, "--prompt", "the quick", "--tokens", "5"])
+            .done()
+            .stdout()
+    };
+    assert_eq!(write("mine"), write("runs/small"));
+}

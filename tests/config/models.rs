@@ -373,3 +373,30 @@ fn a_tokenizer_or_weights_that_do_not_fit_a_folders_model_are_refused() {
         "{said}"
     );
 }
+
+#[test]
+fn another_tokenizer_than_the_models_is_told() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let config = fs::read_to_string(folder("llama").join("config.json")).expect("it is there");
+    let config = config.replace("\"vocab_size\": 96", "\"vocab_size\": 512");
+    fs::write(scratch.path().join("config.json"), config).expect("written");
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/tokenizer/tokenizer.json");
+    let told = |text: &str| {
+        let theirs = scratch.path().join("tokenizer.json");
+        fs::write(&theirs, text).expect("written");
+        let (folder, ours) = (scratch.path().display(), ours.display());
+        let text = format!("[model]\npath = '{folder}'\n[data]\nseq = 16\ntokenizer = '{ours}'\n");
+        let config = parse(&format!("{text}path = 'builtin:shakespeare'")).expect("a right config");
+        compose::odd_tokenizer(&config).expect("both are read")
+    };
+    let same = fs::read_to_string(&ours).expect("it is there");
+    assert!(told(&same).is_empty());
+    let other = told(&same.replace("<|im_end|>", "<|im_stop|>"));
+    let said = format!(
+        "the tokenizer `{}` has other tokens than `{}`, which belongs to the model: leave data.tokenizer out \
+         to take that one",
+        ours.display(),
+        scratch.path().join("tokenizer.json").display()
+    );
+    assert_eq!(other, [said]);
+}

@@ -197,7 +197,7 @@ fn json_lines() {
         template,
         ..Recipe::new(Form::Jsonl)
     };
-    let recipes = [text, chat(Template::ChatMl), chat(Template::Llama3)];
+    let recipes = [text, chat(None), chat(Some(Template::ChatMl))];
     let plain = "{\"text\": \"Hear me speak.\", \"n\": 1}\n\n{\"text\": \"naïve 😀\"}\n";
     let answer = r#"{"role": "assistant", "content": " Yes. "}"#;
     let asked = format!(r#"{{"messages": [{{"role": "user", "content": "Hear me?"}}, {answer}]}}"#);

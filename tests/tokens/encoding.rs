@@ -1,14 +1,24 @@
 use pipewright::data::{Corpus, Documents, Form, Recipe, TokenWriter, Width};
 
+use super::kinds::{folder, kinds};
 use super::*;
 
 /// The tokens of files, as `tokenize` writes them.
 pub(super) fn tokens(paths: &[PathBuf], recipe: &Recipe) -> pipewright::Result<Vec<u32>> {
+    tokens_by(&small(), paths, recipe)
+}
+
+/// The same, by another tokenizer.
+pub(super) fn tokens_by(
+    tokenizer: &Tokenizer,
+    paths: &[PathBuf],
+    recipe: &Recipe,
+) -> pipewright::Result<Vec<u32>> {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out.bin");
     let mut writer = TokenWriter::create(&out, Width::U32)?;
     let mut told = 0;
-    recipe.encode(paths, &small(), &mut writer, &mut |encoded| {
+    recipe.encode(paths, tokenizer, &mut writer, &mut |encoded| {
         assert!(encoded.bytes >= told && encoded.bytes <= encoded.all);
         told = encoded.bytes;
     })?;
@@ -72,18 +82,52 @@ fn the_built_in_text_has_the_tokens_of_the_same_text_in_a_file() {
     assert!(refused.contains("has no token `<end>`"), "{refused}");
 }
 
-#[test]
-fn a_long_text_has_the_tokens_that_it_has_as_a_whole() {
-    let folder = TempDir::new().unwrap();
-    let path = folder.path().join("long.txt");
-    // Many places where pieces must not be cut: several line breaks, spaces, characters of several bytes.
+/// A text of more than two pieces, with many places where pieces are hard to cut: several line breaks,
+/// spaces, characters of several bytes, special tokens.
+fn long() -> String {
     let block = "Speak, speak.\n\n  You are all résolved\nrather to die 日本\n語 than to famish?\r\n\u{3000}x\n\
-                 \u{a0}y\n";
-    let text = block.repeat(28_000);
+                 \u{a0}y and the\nthe end</s>1234567\n ending\n";
+    block.repeat(20_000)
+}
+
+#[test]
+fn a_long_text_has_the_tokens_that_it_has_as_a_whole_whatever_encodes_it() {
+    let text = long();
     assert!(text.len() > 2 << 20);
+    for (name, json) in kinds() {
+        let folder = folder(&json, &[]);
+        let (tokenizer, path) = (
+            Tokenizer::read(folder.path()).unwrap(),
+            folder.path().join("long.txt"),
+        );
+        fs::write(&path, &text).unwrap();
+        let expected = [tokenizer.encode(&text).unwrap(), vec![0]].concat();
+        let found = tokens_by(&tokenizer, &[path], &Recipe::new(Form::Text)).unwrap();
+        assert!(
+            found == expected,
+            "{name}: {} and {} tokens",
+            found.len(),
+            expected.len()
+        );
+    }
+}
+
+#[test]
+fn a_text_whose_tokens_depend_on_its_beginning_is_encoded_as_a_whole() {
+    // A long number has groups of three digits from its first one on.
+    let text = format!("pi\nis 3.{}\nand the end\n", "14159".repeat(1 << 19));
+    let (_, json) = kinds()
+        .into_iter()
+        .find(|(name, _)| *name == "digits by three")
+        .unwrap();
+    let folder = folder(&json, &[]);
+    let (tokenizer, path) = (
+        Tokenizer::read(folder.path()).unwrap(),
+        folder.path().join("long.txt"),
+    );
     fs::write(&path, &text).unwrap();
-    let expected = [small().encode(&text).unwrap(), vec![0]].concat();
-    assert!(tokens(&[path], &Recipe::new(Form::Text)).unwrap() == expected);
+    let expected = [tokenizer.encode(&text).unwrap(), vec![0]].concat();
+    assert!(tokens_by(&tokenizer, &[path], &Recipe::new(Form::Text)).unwrap() == expected);
 }
 
 #[test]

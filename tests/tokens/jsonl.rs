@@ -1,6 +1,7 @@
 use pipewright::data::{Form, LossOn, Recipe, Template};
 
-use super::encoding::tokens;
+use super::encoding::{tokens, tokens_by};
+use super::kinds::{folder, small_with};
 use super::*;
 
 /// The bit of a token that is no target.
@@ -65,17 +66,113 @@ fn a_chat_has_the_tokens_that_python_gives_and_counts_on_the_same_of_them() {
 
 #[test]
 fn the_template_of_llama_3_has_headers_and_trims_the_contents() {
+    let marks = [
+        "<|begin_of_text|>",
+        "<|start_header_id|>",
+        "<|end_header_id|>",
+        "<|eot_id|>",
+    ];
+    let tokenizer = folder(&small_with(&marks), &[]);
+    let tokenizer = Tokenizer::read(tokenizer.path()).unwrap();
     let line =
         r#"{"messages": [{"role": "user", "content": " hi "}, {"role": "assistant", "content": "ho"}]}"#;
     let (_folder, path) = lines(&[line]);
     let recipe = Recipe {
-        template: Template::Llama3,
+        template: Some(Template::Llama3),
         ..chats()
     };
     let text = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>\
                 <|start_header_id|>assistant<|end_header_id|>\n\nho<|eot_id|>";
-    let expected = [small().encode(text).unwrap(), vec![0]].concat();
-    assert_eq!(tokens(&[path], &recipe).unwrap(), expected);
+    let expected = [tokenizer.encode(text).unwrap(), vec![0]].concat();
+    assert_eq!(
+        tokens_by(&tokenizer, std::slice::from_ref(&path), &recipe).unwrap(),
+        expected
+    );
+    let said = message(tokens(&[path], &recipe));
+    assert!(
+        said.contains("has no token `<|begin_of_text|>`, which the template \"llama3\""),
+        "{said}"
+    );
+}
+
+/// The texts of the parts of a chat that are answers, by the tokenizer's own template.
+fn answers(template: &str, chat: &Value) -> pipewright::Result<Vec<String>> {
+    let config = r#"{"bos_token": "<s>", "eos_token": "</s>"}"#;
+    let files = [
+        ("tokenizer_config.json", config),
+        ("chat_template.jinja", template),
+    ];
+    let mut json = small_with(&["<s>", "</s>", "<end_of_turn>", "<|eot_id|>"]);
+    json["post_processor"] = serde_json::json!({
+        "type": "BertProcessing", "sep": ["</s>", 513], "cls": ["<s>", 512],
+    });
+    let folder = folder(&json, &files);
+    let tokenizer = Tokenizer::read(folder.path()).unwrap();
+    let (_lines, path) = lines(&[&serde_json::json!({ "messages": chat }).to_string()]);
+    let recipe = Recipe {
+        loss_on: LossOn::Answers,
+        ..chats()
+    };
+    let tokens = tokens_by(&tokenizer, &[path], &recipe)?;
+    // Tokens are added to texts, not to chats, whose templates write them.
+    assert!(tokens.iter().filter(|&&token| token & !NO_TARGET == 512).count() <= 2);
+    let parts = tokens
+        .split(|token| token & NO_TARGET != 0)
+        .filter(|part| !part.is_empty());
+    parts.map(|part| tokenizer.decode(part)).collect()
+}
+
+#[test]
+fn answers_are_found_in_the_text_of_any_template() {
+    let written: Value = serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap();
+    let expected = [
+        (
+            "smollm2",
+            " Hello \n<|im_end|>",
+            "<think>\nhm\n</think>\n\nb<|im_end|>",
+        ),
+        (
+            "qwen25",
+            " Hello \n<|im_end|>",
+            "<think>\nhm\n</think>\n\nb<|im_end|>",
+        ),
+        (
+            "llama32",
+            "Hello<|eot_id|>",
+            "<think>\nhm\n</think>\n\nb<|eot_id|>",
+        ),
+        ("llama2", " Hello </s>", " <think>\nhm\n</think>\n\nb </s>"),
+        ("mistral", " Hello</s>", " <think>\nhm\n</think>\n\nb</s>"),
+        (
+            "gemma",
+            "Hello<end_of_turn>",
+            "<think>\nhm\n</think>\n\nb<end_of_turn>",
+        ),
+    ];
+    for (name, first, second) in expected {
+        let templates = written["templates"].as_array().unwrap();
+        let case = templates.iter().find(|case| case["name"] == name).unwrap();
+        let found = answers(case["template"].as_str().unwrap(), &written["chats"][2]).unwrap();
+        assert_eq!(found, [first, second], "{name}");
+    }
+}
+
+#[test]
+fn a_template_that_rewrites_earlier_answers_is_refused_with_the_cure() {
+    let written: Value = serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap();
+    let templates = written["templates"].as_array().unwrap();
+    let qwen3 = templates.iter().find(|case| case["name"] == "qwen3").unwrap();
+    let source = qwen3["template"].as_str().unwrap();
+    let said = message(answers(source, &written["chats"][2]));
+    assert!(
+        said.contains(
+            "data.jsonl` line 1 is a chat, and the tokenizer's chat template writes message 2 otherwise when \
+             others follow it, so answers cannot be told from it: set data.loss_on to \"all\""
+        ),
+        "{said}"
+    );
+    let found = answers(source, &written["chats"][3]).unwrap();
+    assert_eq!(found, ["<think>\n\n</think>\n\nHello<|im_end|>"]);
 }
 
 #[test]

@@ -30,9 +30,13 @@ fn message<T>(result: pipewright::Result<T>) -> String {
     result.err().expect("an error").to_string()
 }
 
+mod around;
+mod chats;
 mod encoding;
 mod jsonl;
+mod kinds;
 mod pairs;
 mod parquet;
 mod sequences;
+mod streams;
 mod tokenizers;

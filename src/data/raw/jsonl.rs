@@ -1,32 +1,32 @@
 //! A line of JSON as a document.
 
-use std::ops::Range;
-
 use serde_json::{Map, Value};
 
-use super::Template;
 use crate::error::RecordProblem;
 
-/// The text of a document.
+/// A document.
 #[derive(Debug)]
-pub(crate) struct Document {
-    pub(crate) text: String,
-    /// The bytes of the text that are answers. `None` for a text that is no chat.
-    pub(crate) answers: Option<Vec<Range<usize>>>,
+pub(crate) enum Document {
+    Text(String),
+    Chat(Vec<Message>),
+}
+
+/// A message of a chat.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) role: String,
+    pub(crate) content: String,
 }
 
 /// Reads a line: the text in a field, or the chat in it.
-pub(crate) fn document(line: &str, field: &str, template: Template) -> Result<Document, RecordProblem> {
+pub(crate) fn document(line: &str, field: &str) -> Result<Document, RecordProblem> {
     let value: Value = serde_json::from_str(line).map_err(|error| broken(line, &error))?;
     let Value::Object(record) = value else {
         return Err(RecordProblem::NoObject(kind(&value)));
     };
     match record.get(field) {
-        Some(Value::String(text)) => Ok(Document {
-            text: text.clone(),
-            answers: None,
-        }),
-        Some(Value::Array(messages)) => chat(messages, field, template),
+        Some(Value::String(text)) => Ok(Document::Text(text.clone())),
+        Some(Value::Array(messages)) => chat(messages, field),
         Some(other) => Err(RecordProblem::NoText {
             field: field.to_owned(),
             got: kind(other),
@@ -38,27 +38,24 @@ pub(crate) fn document(line: &str, field: &str, template: Template) -> Result<Do
     }
 }
 
-fn chat(messages: &[Value], field: &str, template: Template) -> Result<Document, RecordProblem> {
+fn chat(messages: &[Value], field: &str) -> Result<Document, RecordProblem> {
     let messages = messages.iter().enumerate().map(|(index, message)| {
         let part = |key: &'static str| {
             let text = message
                 .as_object()
                 .and_then(|message: &Map<_, _>| message.get(key));
             text.and_then(Value::as_str)
+                .map(str::to_owned)
                 .ok_or_else(|| RecordProblem::Message {
                     field: field.to_owned(),
                     index,
                     key,
                 })
         };
-        Ok((part("role")?, part("content")?))
+        let (role, content) = (part("role")?, part("content")?);
+        Ok(Message { role, content })
     });
-    let messages: Vec<_> = messages.collect::<Result<_, _>>()?;
-    let (text, answers) = template.write(&messages);
-    Ok(Document {
-        text,
-        answers: Some(answers),
-    })
+    messages.collect::<Result<_, _>>().map(Document::Chat)
 }
 
 /// The error of serde names a line, but there is only one: the column is what helps.

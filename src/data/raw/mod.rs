@@ -1,6 +1,5 @@
 //! Documents as they are in files: text, a line of JSON, a cell of a table.
 
-mod chat;
 mod files;
 mod jsonl;
 mod lines;
@@ -10,9 +9,8 @@ mod parquet;
 mod piece;
 mod text;
 
-pub use chat::Template;
 pub(super) use files::find;
-pub(super) use jsonl::document;
+pub(super) use jsonl::{Document, Message, document};
 pub(super) use open::{Pieces, open};
 pub use piece::Form;
 pub(super) use piece::Piece;

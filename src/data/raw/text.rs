@@ -1,4 +1,4 @@
-//! Text in pieces that can be encoded one by one.
+//! Text in pieces.
 
 use std::fs::File;
 use std::io::Read;
@@ -94,8 +94,8 @@ impl Iterator for Text {
     }
 }
 
-/// The last place where a text may be cut, so that its parts have the tokens of the whole: after a single
-/// line break between two characters that are not white space. Byte-level tokenizers make no token of both.
+/// The last place where a text may be cut, so that its parts hardly ever share a token: after a single line
+/// break between two characters that are not white space.
 fn cut(text: &str) -> Option<usize> {
     let breaks = text.rmatch_indices('\n').map(|(at, _)| at);
     let is_word = |letter: Option<char>| letter.is_some_and(|letter| !letter.is_whitespace());

@@ -1,0 +1,92 @@
+//! What the files beside a `tokenizer.json` say of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::error::{DataError, Error, Result, TokenizerProblem};
+
+/// The file with the settings of a tokenizer.
+const CONFIG: &str = "tokenizer_config.json";
+
+/// What the files beside a `tokenizer.json` say of it. Each of them may be missing.
+#[derive(Debug, Default)]
+pub(super) struct About {
+    /// The texts of special tokens by their names, such as `bos_token`.
+    pub(super) special: BTreeMap<String, String>,
+    /// The file with the template for chats, and the template.
+    pub(super) template: Option<(PathBuf, String)>,
+}
+
+impl About {
+    /// Reads the files of a folder.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or is not JSON.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let config = json(&folder.join(CONFIG))?;
+        let mut special = names(&json(&folder.join("special_tokens_map.json"))?);
+        special.extend(names(&config));
+        Ok(Self {
+            special,
+            template: template(folder, &config)?,
+        })
+    }
+}
+
+/// The special tokens that a file names: each a text, or an object with it.
+fn names(file: &Value) -> BTreeMap<String, String> {
+    let keys = file.as_object().into_iter().flatten();
+    let text = |value: &Value| value.as_str().or(value["content"].as_str()).map(str::to_owned);
+    let named = keys.filter(|(key, _)| key.ends_with("_token"));
+    named
+        .filter_map(|(key, value)| Some((key.clone(), text(value)?)))
+        .collect()
+}
+
+/// The template for chats: of a file of its own, of the settings, or of an older file of its own.
+fn template(folder: &Path, config: &Value) -> Result<Option<(PathBuf, String)>> {
+    let own = folder.join("chat_template.jinja");
+    if let Some(bytes) = bytes(&own)? {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        return Ok(Some((own, text)));
+    }
+    let older = folder.join("chat_template.json");
+    let older_text = json(&older)?;
+    let found = [(folder.join(CONFIG), config), (older, &older_text)].into_iter();
+    Ok(found
+        .filter_map(|(path, file)| Some((path, the_default(&file["chat_template"])?)))
+        .next())
+}
+
+/// A template, or the one for usual chats of several with names.
+fn the_default(value: &Value) -> Option<String> {
+    let several = value.as_array().into_iter().flatten();
+    let mut usual = several.filter(|one| one["name"] == "default");
+    let text = value.as_str().or_else(|| usual.next()?["template"].as_str());
+    text.map(str::to_owned)
+}
+
+/// The contents of a file, if it exists.
+fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let unreadable = |source| -> Error {
+        let path = path.to_owned();
+        DataError::Unreadable { path, source }.into()
+    };
+    std::fs::read(path).map(Some).map_err(unreadable)
+}
+
+/// The contents of a file of JSON; null if it does not exist.
+fn json(path: &Path) -> Result<Value> {
+    let Some(bytes) = bytes(path)? else {
+        return Ok(Value::Null);
+    };
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let (path, problem) = (path.to_owned(), TokenizerProblem::NoJson(error.to_string()));
+        DataError::Tokenizer { path, problem }.into()
+    })
+}
