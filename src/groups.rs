@@ -27,8 +27,11 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The number of groups if nobody says otherwise. It gives the same bits for up to so many replicas.
-    pub const DEFAULT: u32 = 8;
+    /// How many groups there are for so many replicas if nobody says otherwise: one for each replica, rounded
+    /// up to a power of two.
+    pub fn usual(replicas: u32) -> u32 {
+        replicas.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
+    }
 
     /// Divides a batch of `micro_batches` into `groups`. With fewer micro-batches than groups, each
     /// micro-batch is a group of its own.
@@ -187,6 +190,17 @@ mod tests {
     use super::*;
 
     const SIZES: Range<u32> = 1..20;
+
+    #[test]
+    fn there_are_usually_as_many_groups_as_replicas_up_to_a_power_of_two() {
+        let pairs = [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16)];
+        assert!(
+            pairs
+                .iter()
+                .all(|&(replicas, groups)| Groups::usual(replicas) == groups)
+        );
+        assert_eq!(Groups::usual(u32::MAX), u32::MAX);
+    }
 
     #[test]
     fn groups_are_consecutive_and_almost_equal() {

@@ -11,7 +11,6 @@ mod sizes;
 
 use std::path::Path;
 
-use pipewright::groups::Groups;
 use pipewright::stages::{Place, Stage};
 use rate::Rates;
 use run::Given;
@@ -159,7 +158,7 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
         steps,
         ranks: 2,
         replicas: 1,
-        groups: Groups::DEFAULT,
+        groups: 1,
         sharded: false,
         places: vec![Place::default()],
     }

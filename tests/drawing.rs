@@ -334,6 +334,15 @@ fn a_reduction_is_a_mark_on_its_ranks_row_and_an_event_of_its_own() {
             .collect();
         assert_eq!(ends, [("b", 1e6 * reduction.start), ("e", 1e6 * reduction.end)]);
     }
+    // Three passes of each of four micro-batches, and two reductions of a time of 1, which end later.
+    let end = step
+        .reductions
+        .iter()
+        .map(|reduction| reduction.end)
+        .fold(0.0, f64::max);
+    let bubble = 100.0 * (1.0 - 12.0 / end);
+    let said = format!("  ·  with reductions {end}, bubble {bubble:.1} %  ·  longest span ");
+    assert!(text.contains(&said), "{said}: {text}");
     let without = plain.timeline(&costs, LinkKind::Buffered).unwrap();
     let text = picture(&[&without], false);
     assert!(

@@ -157,7 +157,7 @@ fn rows_are_also_added_to_a_file() {
 
 #[test]
 fn a_gpu_is_known_by_its_name_or_its_compute_capability() {
-    let kind = |name, capability| predicted::kind(name, capability).map(|kind: &Gpu| kind.name);
+    let kind = |name, capability| predicted::kind(name, capability).map(|kind: &Gpu| &*kind.name);
     assert_eq!(kind("NVIDIA H100 80GB HBM3", (9, 0)), Some("h100"));
     assert_eq!(kind("NVIDIA H200", (9, 0)), Some("h200"));
     assert_eq!(kind("NVIDIA A100-SXM4-80GB", (8, 0)), Some("a100"));

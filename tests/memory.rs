@@ -8,8 +8,7 @@ use std::path::Path;
 
 use pipewright::compose::{self, RanksHere};
 use pipewright::config::Config;
-use pipewright::id::Rank;
-use pipewright::mesh::Map;
+use pipewright::id::{Rank, WorldRank};
 use pipewright::plan::{KeptForRestarts, RankMemory, Restarts, StageMemory, kept_for_restarts};
 use pipewright::profile::MemoryLimit;
 use pipewright::schedule::Schedule;
@@ -45,8 +44,8 @@ fn limit(free: u64, shared: bool) -> MemoryLimit {
 /// Process 0 of two on one machine, with a rank each.
 fn first_of_two() -> RanksHere {
     RanksHere {
-        of_process: vec![Rank(0)],
-        of_machine: vec![Rank(0), Rank(1)],
+        of_process: vec![WorldRank(0)],
+        of_machine: vec![WorldRank(0), WorldRank(1)],
         processes: 2,
     }
 }
@@ -93,26 +92,53 @@ fn each_device_has_the_ranks_that_are_on_it() {
 
 #[test]
 fn processes_know_which_ranks_are_on_their_machine() {
-    let of = |map, replicas, ranks| {
+    let of = |replicas, ranks| {
         worlds::in_processes(2, move |world| {
-            RanksHere::of(Some(&world), map, replicas, ranks).unwrap()
+            RanksHere::of(Some(&world), replicas, ranks).unwrap()
         })
     };
-    let here = of(Map::Pipeline, 1, 4);
-    let expected = |of_process: &[u32]| RanksHere {
-        of_process: of_process.iter().copied().map(Rank).collect(),
-        of_machine: (0..4).map(Rank).collect(),
+    let expected = |of_process: [u32; 2]| RanksHere {
+        of_process: of_process.map(WorldRank).to_vec(),
+        of_machine: (0..4).map(WorldRank).collect(),
         processes: 2,
     };
-    assert_eq!(here, [expected(&[0, 1]), expected(&[2, 3])]);
-    assert_eq!(
-        RanksHere::of(None, Map::Pipeline, 1, 4).unwrap(),
-        RanksHere::all(1, 4)
-    );
-    let ranks = |here: Vec<RanksHere>| here.into_iter().map(|here| here.of_process).collect::<Vec<_>>();
-    let (first, second) = (Rank(0), Rank(1));
-    assert_eq!(ranks(of(Map::Pipeline, 2, 2)), [[first, second], [first, second]]);
-    assert_eq!(ranks(of(Map::Replicas, 2, 2)), [[first, first], [second, second]]);
+    for (replicas, ranks) in [(1, 4), (2, 2)] {
+        assert_eq!(of(replicas, ranks), [expected([0, 1]), expected([2, 3])]);
+    }
+    assert_eq!(RanksHere::of(None, 1, 4).unwrap(), RanksHere::all(1, 4));
+}
+
+/// Two replicas of two ranks, which need 40 and 90 MiB: what each device holds follows from the list of
+/// devices and from the map, and not from the first replica alone.
+#[test]
+fn each_device_has_its_ranks_of_all_replicas() {
+    let fits = |devices: &str, map: &str, free: [u64; 4]| {
+        let text = format!(
+            "[pipeline]\nstages = 2\nreplicas = 2\nmicro_batches = 2\ndevices = '{devices}'\n\
+             [launch]\nmap = '{map}'\n"
+        );
+        let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
+        let limits = (0..)
+            .zip(free)
+            .map(|(gpu, free)| (Device::Cuda(gpu), limit(free, true)));
+        let limits: Vec<_> = limits.collect();
+        compose::check_memory(&config, &ranks([40, 90]), &RanksHere::all(2, 2), &limits).is_ok()
+    };
+    // A device for each rank of each replica.
+    let four = "cuda:0,cuda:1,cuda:2,cuda:3";
+    assert!(fits(four, "pipeline", [40, 90, 40, 90]));
+    for short in 0..4 {
+        let mut free = [40, 90, 40, 90];
+        free[short] -= 1;
+        assert!(!fits(four, "pipeline", free), "cuda:{short}");
+    }
+    assert!(fits(four, "replicas", [40, 40, 90, 90]));
+    assert!(!fits(four, "replicas", [40, 90, 40, 90]));
+    // A list for one replica holds for all.
+    assert!(fits("cuda:0,cuda:1", "replicas", [80, 180, 0, 0]));
+    assert!(!fits("cuda:0,cuda:1", "replicas", [79, 180, 0, 0]));
+    assert!(fits("cuda:1", "pipeline", [0, 260, 0, 0]));
+    assert!(!fits("cuda:1", "pipeline", [0, 259, 0, 0]));
 }
 
 #[test]
@@ -128,6 +154,69 @@ fn staleness_is_named_where_it_is_what_needs_the_memory() {
     );
     assert!(
         said.contains("; lower it, because a rank holds gradients of so many steps"),
+        "{said}"
+    );
+}
+
+/// The table "bytes of a weight" of the guide, row by row: settings, and what each column counts.
+#[test]
+fn the_guide_says_how_many_bytes_of_a_weight_are_planned() {
+    let page = include_str!("../book/src/memory.md");
+    let held = |sets: &[String]| {
+        let text = "[pipeline]\nstages = 1\nmicro_batches = 16\n";
+        let config = Config::parse("my.toml", text, &[], sets).unwrap();
+        let plan = compose::plan(&config).unwrap();
+        compose::memory(&config, &plan).unwrap()[0]
+    };
+    let weights = held(&[]).weights / 4.0;
+    let (_, table) = page
+        .split_once("| settings | weights | gradients | optimizer | copies |\n")
+        .unwrap();
+    let rows: Vec<&str> = table
+        .lines()
+        .skip(1)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
+    assert_eq!(rows.len(), 6);
+    for row in rows {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let sets = cells[0]
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(|set| set.replace(" = ", "="));
+        let rank = held(&sets.collect::<Vec<_>>());
+        let planned = [rank.weights, rank.gradients, rank.optimizer, rank.copies];
+        let said: Vec<f64> = cells[1..].iter().map(|cell| cell.parse().unwrap()).collect();
+        assert_eq!(planned.map(|bytes| bytes / weights).to_vec(), said, "{row}");
+    }
+}
+
+#[test]
+fn gradient_groups_are_named_where_their_sums_need_the_memory() {
+    let refused = |free: u64| {
+        let needed = ranks([60]).map(|rank| RankMemory {
+            gradients: (80 * MIB) as f64,
+            waiting: (60 * MIB) as f64,
+            ..rank
+        });
+        let limits = [(Device::Cpu, limit(free, true))];
+        let here = RanksHere::all(1, 1);
+        compose::check_memory(&config(1, "cpu"), &needed, &here, &limits)
+            .unwrap_err()
+            .to_string()
+    };
+    let said = refused(80);
+    assert!(
+        said.starts_with("pipeline.gradient_groups: training needs about 140.00 MiB of memory")
+            && said
+                .contains("; set it to the number of replicas: then no sum of gradients waits for another"),
+        "{said}"
+    );
+    let said = refused(79);
+    assert!(
+        said.starts_with("model: training needs")
+            && said.contains("or set pipeline.gradient_groups to the number of replicas"),
         "{said}"
     );
 }

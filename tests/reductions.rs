@@ -164,8 +164,8 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
             add: 0.0,
         };
         [
-            cluster.of_transfers(map, replicas, ranks) == between,
-            cluster.of_reductions(map, replicas, ranks) == between,
+            cluster.of_transfers(map, replicas, ranks) != inside,
+            cluster.of_reductions(map, replicas, ranks) != inside,
         ]
     };
     let crosses = |hosts, replicas, ranks| mapped(Map::Pipeline, hosts, replicas, ranks);
@@ -190,6 +190,38 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
     );
     assert_eq!(crosses(4, 2, 2), [true, true], "a rank a host");
     assert_eq!(crosses(2, 2, 1), [false, true], "one rank has no transfers");
+}
+
+#[test]
+fn ranks_of_a_host_share_its_network_card() {
+    let cluster = |hosts| Cluster {
+        hosts,
+        inside: LinkCost::default(),
+        between: Some(LinkCost {
+            latency: 1.0,
+            per_byte: 1.0,
+        }),
+        add: 0.0,
+    };
+    // How many times as long as alone a byte takes, for transfers and for reductions.
+    let times = |map, hosts, replicas, ranks| {
+        let cluster = cluster(hosts);
+        let [transfers, reductions] = [
+            cluster.of_transfers(map, replicas, ranks),
+            cluster.of_reductions(map, replicas, ranks),
+        ];
+        [transfers.per_byte, reductions.per_byte]
+    };
+    let pipeline = |hosts, replicas, ranks| times(Map::Pipeline, hosts, replicas, ranks);
+    assert_eq!(pipeline(8, 1, 8), [1.0, 0.0], "a rank a host");
+    assert_eq!(pipeline(4, 1, 8), [2.0, 0.0], "the two ends of each host's part");
+    assert_eq!(pipeline(2, 1, 8), [1.0, 0.0], "one end of each half");
+    assert_eq!(pipeline(4, 4, 2), [0.0, 2.0], "each rank of the host's pipeline");
+    assert_eq!(pipeline(4, 4, 8), [0.0, 8.0]);
+    // Two of eight replicas a host: each sends six of its seven messages to other hosts.
+    assert_eq!(pipeline(4, 8, 1), [0.0, 2.0 * 6.0 / 7.0]);
+    let replicas = |hosts, replicas, ranks| times(Map::Replicas, hosts, replicas, ranks);
+    assert_eq!(replicas(4, 2, 4), [2.0, 0.0], "both replicas of a rank send");
 }
 
 #[test]

@@ -80,9 +80,9 @@ struct Run {
     ranks: u32,
     #[arg(long, default_value_t = 1)]
     replicas: u32,
-    /// Gradient groups of a batch.
-    #[arg(long, default_value_t = Groups::DEFAULT)]
-    groups: u32,
+    /// Gradient groups of a batch [default: as many as usual for the replicas]
+    #[arg(long)]
+    groups: Option<u32>,
     /// Each replica updates only its part of the weights.
     #[arg(long)]
     sharded: bool,
@@ -96,7 +96,7 @@ impl Run {
             steps: self.steps,
             ranks: self.ranks,
             replicas: self.replicas,
-            groups: self.groups,
+            groups: self.groups.unwrap_or_else(|| Groups::usual(self.replicas)),
             sharded: self.sharded,
             places: vec![Place::default()],
         })

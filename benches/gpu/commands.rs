@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use pipewright::groups::Groups;
 use pipewright::stages::devices::probe;
 use pipewright::stages::{DType, Device, Place};
 
@@ -99,7 +98,7 @@ impl Arguments {
             steps: self.steps,
             ranks,
             replicas: 1,
-            groups: Groups::DEFAULT,
+            groups: 1,
             sharded: false,
             places: vec![self.place()],
         })

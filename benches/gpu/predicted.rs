@@ -42,7 +42,7 @@ impl Here {
 /// The kind of a GPU, by the manufacturer's name for it, or else by its compute capability.
 pub(crate) fn kind(name: &str, capability: (i32, i32)) -> Option<&'static Gpu> {
     let name = name.to_lowercase();
-    let by_name = GPUS.iter().find(|gpu| name.contains(gpu.name));
+    let by_name = GPUS.iter().find(|gpu| name.contains(&*gpu.name));
     by_name.or_else(|| {
         Gpu::named(match capability {
             (8, 0) => "a100",

@@ -15,7 +15,8 @@ pub(super) struct Links {
     /// Seconds that any message between two ranks of a host takes [default: as measured]
     #[arg(long, value_name = "SECONDS")]
     link_latency: Option<f64>,
-    /// Bytes a second between two hosts, such as 100MB [default: as measured, else as inside of a host]
+    /// Bytes a second between two hosts, such as 1.25GB for a network card of 10 Gbit/s; the ranks of a host
+    /// that send to other hosts share it [default: as measured, else as inside of a host]
     #[arg(long, value_name = "BYTES")]
     between_bandwidth: Option<Memory>,
     /// Seconds that any message between two hosts takes [default: as measured, else as inside of a host]
@@ -32,6 +33,11 @@ impl Links {
     /// Whether there are several hosts.
     pub(super) fn are_of_hosts(&self) -> bool {
         self.hosts.is_some_and(|hosts| hosts > 1)
+    }
+
+    /// How many hosts there are.
+    pub(super) fn hosts(&self) -> u32 {
+        self.hosts.unwrap_or(1)
     }
 
     /// The cluster with what is given.

@@ -16,6 +16,7 @@ mod encoding;
 mod evaluate;
 mod export;
 mod file_limit;
+mod gpu;
 mod import;
 mod introduction;
 mod links;
@@ -49,6 +50,8 @@ use std::thread;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::config::Config;
+use crate::plan::AUTO;
 use crate::run::title;
 use crate::{Error, Result};
 
@@ -181,6 +184,30 @@ fn refuse_apart(args: impl Iterator<Item = String>) {
     if let Some([_, number]) = apart {
         let message = format!("write `--trace={number}`, with an equals sign and no space");
         Cli::command().error(ErrorKind::InvalidValue, message).exit();
+    }
+}
+
+/// So many cells `auto` searches in a moment.
+const FEW_CELLS: u64 = 1 << 10;
+
+/// Says on the error stream that `auto` searches, where this takes longer than a moment.
+fn tell_search(ranks: u32, micro_batches: u32) {
+    if u64::from(ranks) * u64::from(micro_batches) > FEW_CELLS {
+        eprintln!(
+            "auto compares schedules for {ranks} ranks and {micro_batches} micro-batches, which may take \
+             minutes"
+        );
+    }
+}
+
+/// The same for a config.
+fn tell_search_of(config: &Config) {
+    if config.pipeline.schedule == AUTO {
+        let stages = u32::try_from(config.pipeline.stages).unwrap_or(u32::MAX);
+        tell_search(
+            stages / config.pipeline.chunks.unwrap_or(1),
+            config.pipeline.micro_batches,
+        );
     }
 }
 

@@ -11,14 +11,18 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
+use super::gpu::OnGpus;
 use super::links::Links;
 use crate::Result;
 use crate::draw::{Panel, Picture, Units};
 use crate::error::CommandError;
 use crate::id::Rank;
-use crate::plan::{AUTO, Costs, GPUS, Goal, RankMemory, Replicas, period};
+use crate::plan::{AUTO, Costs, Goal, RankMemory, Replicas, period};
 use crate::plan::{Exposed, Prediction, Simulation, simulate, simulate_replicas};
 use crate::schedule::{Action, LinkKind, Schedule};
+
+/// The most ranks of a pipeline that are shown, and the most replicas.
+const MOST_RANKS: i64 = 1 << 16;
 
 /// Show what a schedule does and costs, without running it.
 ///
@@ -64,22 +68,20 @@ pub(super) struct Args {
     /// With a config: the measured costs, a file written by profile; the same as --set pipeline.costs=FILE
     #[arg(long, value_name = "FILE", requires = "config")]
     costs: Option<PathBuf>,
-    /// With a config: predict a step on GPUs of this kind, one for each rank, which need not be here: by
-    /// their published figures, in bf16
-    #[arg(long, value_name = "KIND", requires = "config", conflicts_with = "costs",
-        value_parser = PossibleValuesParser::new(GPUS.iter().map(|gpu| gpu.name)))]
-    device: Option<String>,
+    #[command(flatten)]
+    gpus: OnGpus,
     /// With a config: set a key of it; may be repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", requires = "config")]
     sets: Vec<String>,
-    /// How many ranks (devices) the model is spread over
-    #[arg(long, value_name = "P", required_unless_present = "config")]
+    /// How many ranks (devices) the model is spread over, up to 65536
+    #[arg(long, value_name = "P", required_unless_present = "config",
+        value_parser = clap::value_parser!(u32).range(..=MOST_RANKS))]
     ranks: Option<u32>,
     /// How many micro-batches a step has, over all replicas
     #[arg(long, value_name = "M", required_unless_present = "config")]
     micro_batches: Option<u32>,
     /// How many replicas of the pipeline share the micro-batches [default: 1]
-    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "D", value_parser = clap::value_parser!(u32).range(1..=MOST_RANKS))]
     replicas: Option<u32>,
     /// Which replica to show, from 0 [default: one with most micro-batches; in a picture all]
     #[arg(long, value_name = "R")]

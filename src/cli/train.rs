@@ -179,8 +179,11 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     for odd in compose::odd_tokenizer(&config)?.iter().filter(|_| role.leads()) {
         eprintln!("warning: {odd}");
     }
+    if role.leads() {
+        super::tell_search_of(&config);
+    }
     let plan = compose::plan(&config)?;
-    if let Some(warning) = &plan.warning {
+    for warning in &plan.warnings {
         eprintln!("warning: {warning}");
     }
     if let Some(folder) = config.lora.path.as_ref().filter(|_| role.leads()) {
@@ -242,8 +245,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
 fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
-    let (map, replicas) = (config.launch.map, config.pipeline.replicas);
-    let here = RanksHere::of(world, map, replicas, ranks.len() as u32)?;
+    let here = RanksHere::of(world, config.pipeline.replicas, ranks.len() as u32)?;
     compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 
@@ -325,7 +327,13 @@ fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
         run = run.claim(None)?;
     }
     let saved = RunDir::at(folder).config();
-    let config = config.map_or_else(|| Config::load(&saved, &args.sets), Ok)?;
+    let config = match config {
+        None => Config::load(&saved, &args.sets)?,
+        Some(config) => match std::fs::read_to_string(&saved) {
+            Ok(saved) if args.resume => config.grouped_as(&saved)?,
+            _ => config,
+        },
+    };
     Ok((config, run))
 }
 

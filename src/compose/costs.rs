@@ -9,7 +9,7 @@ use pipewright_stages::optimizer::Optimizer;
 use pipewright_stages::{DType, Device, Place, Recompute};
 use toml::Value;
 
-use super::model::{Sizes, sizes};
+use super::model::{Sizes, estimated_counts, sizes};
 use super::offload::with_host;
 use super::places::check_gpus;
 use super::schedule::unfitted;
@@ -117,6 +117,7 @@ pub fn costs_under_any(config: &Config, measured: &Measured) -> Result<ModelCost
 /// when its schedule cannot be made.
 pub fn check_measurable(config: &Config) -> Result<()> {
     recomputed(config)?;
+    estimated_counts(config)?;
     measured_places(config)?;
     check_gpus(config)
 }
@@ -167,7 +168,7 @@ fn measured_places(config: &Config) -> Result<Vec<Place>> {
 }
 
 /// The settings that determine the work of a micro-batch.
-fn settings(config: &Config) -> Result<Settings> {
+pub(super) fn settings(config: &Config) -> Result<Settings> {
     let table = config.kept()?;
     let mut settings = Settings::new();
     let mut add = |section: &str, wanted: &dyn Fn(&str) -> bool| {

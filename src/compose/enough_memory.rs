@@ -1,6 +1,6 @@
 //! Whether the machine has the memory that a config's training needs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use pipewright_stages::devices::{free_memory, name_and_memory};
 use pipewright_stages::units::in_words;
@@ -9,12 +9,12 @@ use pipewright_stages::{Device, Recompute};
 use super::costs::recomputed;
 use super::model::model;
 use super::schedule::unfitted;
-use super::{PipelinePlan, memory, places};
+use super::{PipelinePlan, memory, places, places_of_all};
 use crate::config::{Config, Memory, RecomputeBy, environment};
 use crate::error::{ConfigError, Error, Result, ValueProblem};
 use crate::fabric::World;
-use crate::id::Rank;
-use crate::mesh::{Map, Mesh};
+use crate::id::{Rank, WorldRank};
+use crate::mesh::Mesh;
 use crate::plan::{RankMemory, Replicas};
 use crate::profile::MemoryLimit;
 use crate::schedule::Schedule;
@@ -28,10 +28,10 @@ const OWN_GPUS: &str = "CUDA_VISIBLE_DEVICES";
 /// The ranks whose memory counts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RanksHere {
-    /// The ranks of this process. A pipeline rank counts once for each replica that is here.
-    pub of_process: Vec<Rank>,
+    /// The ranks of this process.
+    pub of_process: Vec<WorldRank>,
     /// The ranks of all processes on this machine.
-    pub of_machine: Vec<Rank>,
+    pub of_machine: Vec<WorldRank>,
     /// How many processes of the run are on this machine.
     pub processes: usize,
 }
@@ -39,7 +39,7 @@ pub struct RanksHere {
 impl RanksHere {
     /// All of this many replicas of this many ranks, in one process.
     pub fn all(replicas: u32, ranks: u32) -> Self {
-        let all: Vec<Rank> = (0..replicas).flat_map(|_| (0..ranks).map(Rank)).collect();
+        let all: Vec<WorldRank> = (0..replicas * ranks).map(WorldRank).collect();
         Self {
             of_process: all.clone(),
             of_machine: all,
@@ -47,25 +47,29 @@ impl RanksHere {
         }
     }
 
-    /// Those of a process among several, or all if there is only one. `map` says which ranks it holds.
+    /// Those of a process among several, or all if there is only one.
     ///
     /// # Errors
     /// When the processes cannot have equally many ranks.
-    pub fn of(world: Option<&World>, map: Map, replicas: u32, ranks: u32) -> Result<Self> {
+    pub fn of(world: Option<&World>, replicas: u32, ranks: u32) -> Result<Self> {
         let Some(world) = world else {
             return Ok(Self::all(replicas, ranks));
         };
-        let mesh = Mesh::new([replicas, ranks, 1], world.processes(), &[])?.mapped(map);
-        let ranks_of = |process| mesh.ranks_of(process).map(|rank| mesh.coordinate(rank).rank);
+        let mesh = Mesh::new([replicas, ranks, 1], world.processes(), &[])?;
+        let of_machine = world.local().iter();
         Ok(Self {
-            of_process: ranks_of(world.process()).collect(),
-            of_machine: world
-                .local()
-                .iter()
-                .flat_map(|&process| ranks_of(process))
-                .collect(),
+            of_process: mesh.ranks_of(world.process()).collect(),
+            of_machine: of_machine.flat_map(|&process| mesh.ranks_of(process)).collect(),
             processes: world.local().len(),
         })
+    }
+
+    /// Those that share a limit, and how many processes these are of.
+    fn sharing(&self, limit: &MemoryLimit) -> (&[WorldRank], usize) {
+        match limit.shared {
+            true => (&self.of_machine, self.processes),
+            false => (&self.of_process, 1),
+        }
     }
 }
 
@@ -112,7 +116,8 @@ fn of_gpu(index: u32, own_gpus: bool) -> Option<MemoryLimit> {
     })
 }
 
-/// Refuses training for which a device has too little free memory, by the estimate of [`memory`].
+/// Refuses training for which a device has too little free memory, by the estimate of [`memory`]. A device
+/// has to hold its own ranks, of whichever replica.
 ///
 /// # Errors
 /// The error names the key to change. As for [`places`] too.
@@ -122,23 +127,34 @@ pub fn check_memory(
     here: &RanksHere,
     limits: &[(Device, MemoryLimit)],
 ) -> Result<()> {
-    let places = places(config, ranks.len() as u32)?;
+    let count = ranks.len() as u32;
+    let places = places_of_all(config, count)?;
+    let mesh = Mesh::new([config.pipeline.replicas, count, 1], 1, &[])?.mapped(config.launch.map);
+    let by_device = |world: &[WorldRank]| {
+        let mut devices: HashMap<Device, Vec<Rank>> = HashMap::new();
+        for &rank in world {
+            let of_device = devices.entry(places[rank.index()].device).or_default();
+            of_device.push(mesh.coordinate(rank).rank);
+        }
+        devices
+    };
+    let [of_machine, of_process] = [&here.of_machine, &here.of_process].map(|world| by_device(world));
     for (device, limit) in limits {
-        let (sharers, processes) = match limit.shared {
-            true => (&here.of_machine, here.processes),
-            false => (&here.of_process, 1),
-        };
-        let of_device = sharers.iter().map(|rank| rank.index());
-        let of_device: Vec<_> = of_device.filter(|&rank| places[rank].device == *device).collect();
-        let distinct: BTreeSet<_> = of_device.iter().collect();
+        let (sharers, processes) = here.sharing(limit);
+        let of_device = if limit.shared { &of_machine } else { &of_process };
+        let of_device = of_device.get(device).map_or(&[][..], Vec::as_slice);
+        let distinct: BTreeSet<_> = of_device.iter().map(|rank| rank.index()).collect();
         let needed = RankMemory {
             // One replica has them.
-            copies: distinct.into_iter().map(|&rank| ranks[rank].copies).sum(),
-            ..sum(of_device.iter().map(|&rank| &ranks[rank]))
+            copies: distinct.into_iter().map(|rank| ranks[rank].copies).sum(),
+            ..sum(of_device.iter().map(|rank| &ranks[rank.index()]))
         };
         // The host's memory has a part of what ranks on GPUs need.
         let on_host = |part: fn(&RankMemory) -> f64| match device {
-            Device::Cpu => sharers.iter().map(|rank| part(&ranks[rank.index()])).sum(),
+            Device::Cpu => sharers
+                .iter()
+                .map(|&rank| part(&ranks[mesh.coordinate(rank).rank.index()]))
+                .sum(),
             Device::Cuda(_) => 0.0,
         };
         let needed = RankMemory {
@@ -166,6 +182,7 @@ pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]
     };
     config.pipeline.recompute = RecomputeBy::All(word);
     config.checkpoint.beside = false;
+    (config.pipeline.replicas, config.pipeline.gradient_groups) = (1, None);
     let units = model(&config)?;
     let ranks = unfitted(&config)?.ranks().min(units.names().len() as u32);
     let schedule = Schedule::named("zb-h1", ranks, config.pipeline.micro_batches)?;
@@ -181,6 +198,7 @@ fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {
     ranks.fold(RankMemory::default(), |sum, rank| RankMemory {
         weights: sum.weights + rank.weights,
         gradients: sum.gradients + rank.gradients,
+        waiting: sum.waiting + rank.waiting,
         optimizer: sum.optimizer + rank.optimizer,
         copies: sum.copies + rank.copies,
         activations: sum.activations + rank.activations,
@@ -214,9 +232,19 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
             "checkpoint.beside",
             "set it to false: then nothing is copied, and steps wait until a checkpoint is written",
         ),
+        _ if fits_without(needed.waiting) => (
+            "pipeline.gradient_groups",
+            "set it to the number of replicas: then no sum of gradients waits for another, and sums are \
+             added in another order",
+        ),
         (true, _) => (
             config.rows_key(),
             "lower it, recompute (pipeline.recompute), or spread the model over more machines or GPUs",
+        ),
+        (false, 0) if needed.waiting > 0.0 => (
+            "model",
+            "make the model narrower or shallower, spread it over more machines or GPUs, or set \
+             pipeline.gradient_groups to the number of replicas, so that no sum of gradients waits",
         ),
         (false, 0) => (
             "model",

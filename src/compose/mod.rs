@@ -31,7 +31,7 @@ pub use kernels::UnitKernels;
 pub use memory::{estimated_costs, memory};
 pub use model::{adapted, architecture, model, stages, weights};
 pub use offload::offload;
-pub use on_gpu::{gpu_kernels, gpu_update, with_gpus};
+pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
 pub use pipeline::{launch, launch_telling, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{plan, plan_for};

@@ -3,19 +3,19 @@
 use pipewright_stages::devices::FUSED_HEADS;
 use pipewright_stages::{DType, Device, Place, Recompute};
 
-use super::costs::{InFile, on_cluster, recomputed};
+use super::costs::{recomputed, settings};
 use super::held::cost;
 use super::kernels::{self, UnitKernels};
-use super::model::{Sizes, sizes};
-use super::offload::with_host;
-use super::schedule::{ranks_and_chunks, unfitted};
+use super::model::{Sizes, estimated_counts, sizes};
+use super::schedule::ranks_and_chunks;
 use super::trained::trained;
 use super::{architecture, optimizer};
 use crate::config::Config;
 use crate::error::{Result, ValueProblem};
-use crate::plan::{Cluster, Gpu, Kernel, LayerCost, LinkCost, ModelCosts, StageCost, Work};
+use crate::mesh::Mesh;
+use crate::plan::{Gpu, Kernel, LayerCost, LinkCost, ModelCosts, StageCost, Work};
 use crate::pretrained::Architecture;
-use crate::profile::MemoryLimit;
+use crate::profile::{Measured, MemoryLimit, Settings};
 
 /// Bytes of a weight, of its gradient, and of an id.
 const F32: f64 = 4.0;
@@ -23,19 +23,21 @@ const F32: f64 = 4.0;
 /// The config with a GPU of its own for each rank, and the memory of these.
 ///
 /// # Errors
-/// When there is no such schedule.
+/// When there are more stages than layers, when there is no such schedule, or when there are more ranks than
+/// a run can have.
 pub fn with_gpus(mut config: Config, gpu: &Gpu) -> Result<(Config, Vec<(Device, MemoryLimit)>)> {
-    let ranks = config.pipeline.replicas * ranks_and_chunks(&config)?.0;
-    let devices = (0..ranks).map(Device::Cuda);
+    estimated_counts(&config)?;
+    let sizes = [config.pipeline.replicas, ranks_and_chunks(&config)?.0, 1];
+    let ranks = Mesh::new(sizes, 1, &[])?.world_size();
     let limit = MemoryLimit {
         bytes: gpu.memory as u64,
         free: gpu.memory as u64,
         set_by: format!("a GPU of the kind {} has", gpu.name),
         shared: false,
     };
-    config.pipeline.devices.0 = devices.collect();
-    let limits = config.pipeline.devices.0.iter();
-    let limits = limits.map(|&device| (device, limit.clone())).collect();
+    config.pipeline.devices.0 = (0..ranks).map(Device::Cuda).collect();
+    let devices = config.pipeline.devices.0.iter();
+    let limits = devices.map(|&device| (device, limit.clone())).collect();
     Ok((config, limits))
 }
 
@@ -88,24 +90,38 @@ pub fn gpu_update(config: &Config, unit: &UnitKernels) -> Kernel {
     }
 }
 
-/// What the layers cost on such GPUs, in place of a file of costs.
+/// What the layers cost on such GPUs, as if they had been measured there.
 ///
 /// # Errors
 /// As for [`gpu_kernels`].
-pub(super) fn modelled(config: &Config, gpu: &Gpu) -> Result<InFile> {
-    let Sizes { units, input, .. } = sizes(config)?;
+pub fn modelled(config: &Config, gpu: &Gpu) -> Result<Measured> {
+    let (latency, rate) = gpu.message();
+    let link = LinkCost {
+        latency,
+        per_byte: 1.0 / rate,
+    };
+    let input = F32 * sizes(config)?.input as f64;
+    Ok(Measured {
+        settings: settings(config)?,
+        machine: Settings::from([("gpu".to_owned(), format!("{}, by its figures", gpu.name))]),
+        costs: ModelCosts::new(layers(config, gpu)?, input, link)?,
+        between: None,
+        // Two sums are read and one is written.
+        add: 3.0 / gpu.memory_rate(),
+        host: Some(gpu.host_byte()),
+    })
+}
+
+fn layers(config: &Config, gpu: &Gpu) -> Result<Vec<LayerCost>> {
+    let Sizes { units, .. } = sizes(config)?;
     let place = Place {
         device: Device::Cuda(0),
         dtype: config.pipeline.dtype,
     };
     let bytes = |numbers: u64| place.dtype.bytes() as f64 * numbers as f64;
-    let names: Vec<String> = super::model(config)?
-        .names()
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let model = super::model(config)?;
     let kernels = gpu_kernels(config)?;
-    let layers = kernels.iter().zip(&units).zip(names);
+    let layers = kernels.iter().zip(&units).zip(model.names());
     let layers = layers.map(|((kernels, sizes), name)| {
         let time = |kernels: &[Kernel]| kernels.iter().map(|kernel| gpu.time(kernel)).sum::<f64>();
         let cost = StageCost {
@@ -116,32 +132,12 @@ pub(super) fn modelled(config: &Config, gpu: &Gpu) -> Result<InFile> {
             ..cost(std::slice::from_ref(sizes), place, Recompute::None, 0.0)
         };
         LayerCost {
-            name,
+            name: name.to_owned(),
             cost,
             backward: cost.backward_input + cost.backward_weight,
             shared: bytes(sizes.shared),
             output: bytes(sizes.output),
         }
     });
-    let (latency, rate) = gpu.message();
-    let cluster = Cluster {
-        hosts: 1,
-        inside: LinkCost {
-            latency,
-            per_byte: 1.0 / rate,
-        },
-        between: None,
-        // Two sums are read and one is written.
-        add: 3.0 / gpu.memory_rate(),
-    };
-    let schedule = unfitted(config)?.in_turn();
-    let full = recomputed(config)? == Recompute::Full;
-    let costs = ModelCosts::new(layers.collect(), F32 * input as f64, cluster.inside)?;
-    let costs = with_host(config, costs, Some(gpu.host_byte()))?;
-    let costs = costs.recomputed(full).under(&schedule);
-    Ok(InFile {
-        costs: on_cluster(config, schedule.ranks(), costs, &cluster)?,
-        cluster,
-        warning: None,
-    })
+    Ok(layers.collect())
 }

@@ -53,7 +53,7 @@ pub fn launch_telling(
         .loss(loss(config)?)
         .data(Arc::clone(&data.train))
         .map(config.launch.map)
-        .gradient_groups(config.pipeline.gradient_groups)
+        .gradient_groups(config.gradient_groups())
         .optimizer(optimizer(config))
         .sharded(config.optimizer.sharded)
         .sync(match config.pipeline.sync {

@@ -83,13 +83,13 @@ pub fn kinds_of_gpus(config: &Config) -> Vec<String> {
     kinds
 }
 
-/// The memory of a GPU divided by the number of ranks on it, for the rank that has least. `None` if ranks are
-/// on the CPU.
+/// The memory of a GPU divided by the number of ranks on it, of all replicas, for the rank that has least.
+/// `None` if ranks are on the CPU.
 ///
 /// # Errors
 /// When a GPU is missing, or as [`places`].
 pub fn gpu_memory(config: &Config, ranks: u32) -> Result<Option<Memory>> {
-    let places = places(config, ranks)?;
+    let places = places_of_all(config, ranks)?;
     let mut all = Vec::new();
     for index in config.pipeline.devices.gpus() {
         let here = places.iter().filter(|place| place.device == Device::Cuda(index));

@@ -6,7 +6,7 @@ use super::model::{estimated_counts, listed_counts};
 use super::offload::offload;
 use super::on_gpu::modelled;
 use super::planned::PipelinePlan;
-use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks};
+use super::schedule::{FILE, equal_costs, groups, in_file, named, ranks_and_chunks, unequal_shares};
 use crate::config::{Config, Memory, Partition};
 use crate::error::{Error, Result, ValueProblem};
 use crate::plan::{AUTO, Fit, Fitting, Goal, Gpu, Replicas, Setting, Wanted, auto};
@@ -24,10 +24,19 @@ use crate::schedule::{LinkKind, Schedule};
 /// When the partition misses, repeats or misnames a layer. When there is a memory limit but no costs, or when
 /// no cut fits the limit.
 pub fn plan(config: &Config) -> Result<PipelinePlan> {
-    match costs::in_file(config)? {
+    // More stages than layers are refused before a schedule is made for them.
+    estimated_counts(config)?;
+    let plan = match costs::in_file(config)? {
         Some(file) => by_costs(config, file),
         None => by_estimates(config),
-    }
+    }?;
+    Ok(warned(config, plan))
+}
+
+/// The plan with a warning if replicas have unequal shares.
+fn warned(config: &Config, mut plan: PipelinePlan) -> PipelinePlan {
+    plan.warnings.extend(unequal_shares(config));
+    plan
 }
 
 /// The same for GPUs of a kind that need not be here: their figures take the place of measured costs.
@@ -35,7 +44,13 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
 /// # Errors
 /// As for [`plan`]. Also when it is not known what such GPUs would run for this config.
 pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
-    by_costs(config, modelled(config, gpu)?)
+    let modelled = modelled(config, gpu)?;
+    let file = InFile {
+        costs: costs::costs_of(config, &modelled)?,
+        cluster: modelled.cluster(1),
+        warning: None,
+    };
+    Ok(warned(config, by_costs(config, file)?))
 }
 
 fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
@@ -64,7 +79,7 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
             why: candidate.why,
             costs: Some(model),
             cluster: Some(cluster),
-            warning,
+            warnings: warning.into_iter().collect(),
         }),
         Fit::Above(least) => Err(too_little(config, least, model.layers().len())),
     }
@@ -132,7 +147,7 @@ fn setting(config: &Config) -> Result<Setting> {
         chunks,
         micro_batches: config.pipeline.micro_batches,
         replicas: config.pipeline.replicas,
-        gradient_groups: config.pipeline.gradient_groups,
+        gradient_groups: config.gradient_groups(),
     })
 }
 

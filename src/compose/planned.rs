@@ -20,8 +20,8 @@ pub struct PipelinePlan {
     pub prediction: Option<Prediction>,
     /// What `auto` chose, and why. `None` for other schedules.
     pub why: Option<String>,
-    /// A warning that the costs were measured under other conditions.
-    pub warning: Option<String>,
+    /// Warnings: that the costs were measured under other conditions, that replicas have unequal shares.
+    pub warnings: Vec<String>,
 }
 
 impl PipelinePlan {
@@ -34,7 +34,7 @@ impl PipelinePlan {
             cluster: None,
             prediction: None,
             why: None,
-            warning: None,
+            warnings: Vec::new(),
         }
     }
 

@@ -34,7 +34,30 @@ pub(super) fn named(config: &Config, name: &str, micro_batches: u32) -> Result<S
 
 /// The gradient groups of a config's batch.
 pub(super) fn groups(config: &Config) -> Groups {
-    Groups::new(config.pipeline.micro_batches, config.pipeline.gradient_groups)
+    Groups::new(config.pipeline.micro_batches, config.gradient_groups())
+}
+
+/// What is told of replicas of which some wait for others: one has no micro-batch, or at least two fewer than
+/// another.
+pub(super) fn unequal_shares(config: &Config) -> Option<String> {
+    let (groups, replicas) = (groups(config), config.pipeline.replicas);
+    let shares = || (0..replicas).map(|replica| groups.share(replica, replicas).len());
+    let (least, most, micro_batches) = (shares().min()?, shares().max()?, groups.micro_batches());
+    if micro_batches < replicas {
+        return Some(format!(
+            "pipeline.replicas: {replicas} replicas share {micro_batches} micro-batches, so {} of them have \
+             nothing to do: set pipeline.micro_batches to {replicas} or more",
+            replicas - micro_batches
+        ));
+    }
+    (most > least + 1).then(|| {
+        format!(
+            "pipeline.gradient_groups: with {} gradient groups, one of {replicas} replicas has {most} of \
+             {micro_batches} micro-batches and another has {least}, and waits: set it to {replicas} for \
+             equal shares",
+            groups.count()
+        )
+    })
 }
 
 /// The most micro-batches that a replica has.

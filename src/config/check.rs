@@ -74,7 +74,10 @@ fn positive(config: &Config) -> Result<()> {
         ("pipeline.chunks", pipeline.chunks.map(u64::from)),
         ("pipeline.micro_batches", Some(pipeline.micro_batches.into())),
         ("pipeline.replicas", Some(pipeline.replicas.into())),
-        ("pipeline.gradient_groups", Some(pipeline.gradient_groups.into())),
+        (
+            "pipeline.gradient_groups",
+            pipeline.gradient_groups.map(u64::from),
+        ),
         (
             "pipeline.micro_batch_size",
             pipeline.micro_batch_size.map(|size| size as u64),
@@ -144,10 +147,7 @@ fn pipeline(config: &Config) -> Result<()> {
     if let Some(batch) = pipeline.batch_size {
         batch_size(config, batch)?;
     }
-    let (replicas, groups) = (pipeline.replicas, pipeline.gradient_groups);
-    config.require(replicas <= groups, "pipeline.replicas", || {
-        ValueProblem::Replicas { replicas, groups }
-    })?;
+    config.check_groups()?;
     staleness(config)?;
     stall_warning(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {

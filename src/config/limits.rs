@@ -25,6 +25,9 @@ const SEQUENCE: usize = 1 << 20;
 const ROWS: usize = 1 << 20;
 const THREADS: usize = 1024;
 
+/// The most micro-batches of a step: with one stage, these are as many cells as a schedule may have.
+const MICRO_BATCHES: usize = 1 << 23;
+
 /// The highest temperature of samples.
 pub(super) const TEMPERATURE: f64 = 1000.0;
 
@@ -44,6 +47,18 @@ pub(super) fn check(config: &Config) -> Result<()> {
         replicas,
         MAX_RANKS as usize,
         "replicas",
+    )?;
+    let pipeline = &config.pipeline;
+    let (most, chunks) = (MAX_RANKS as usize, pipeline.chunks.unwrap_or(1) as usize);
+    at_most(config, "pipeline.stages", pipeline.stages, most, "stages")?;
+    at_most(config, "pipeline.chunks", chunks, most, "stages a rank")?;
+    let micro_batches = pipeline.micro_batches as usize;
+    at_most(
+        config,
+        "pipeline.micro_batches",
+        micro_batches,
+        MICRO_BATCHES,
+        "micro-batches",
     )?;
     let deadline = usize::try_from(config.launch.deadline).unwrap_or(usize::MAX);
     at_most(config, "launch.deadline", deadline, YEAR, "seconds")?;

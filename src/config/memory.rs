@@ -7,13 +7,15 @@ use pipewright_stages::units::{byte_unit, in_words};
 use serde::{Deserialize, Serialize};
 
 /// The units and their bytes. `B` must be last, because all other names end with it.
-const UNITS: [(&str, f64); 7] = [
+const UNITS: [(&str, f64); 9] = [
     ("KiB", 1024.0),
     ("MiB", 1_048_576.0),
     ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
     ("KB", 1e3),
     ("MB", 1e6),
     ("GB", 1e9),
+    ("TB", 1e12),
     ("B", 1.0),
 ];
 

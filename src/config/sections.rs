@@ -9,7 +9,6 @@ use super::devices::Devices;
 use super::endpoint::endpoint;
 use super::memory::Memory;
 use super::values::{Auto, Balanced, Partition, RecomputeBy, WarnOfStall};
-use crate::groups::Groups;
 use crate::mesh::Map;
 use crate::pipeline::STALL_LIMIT;
 
@@ -33,8 +32,9 @@ pub struct Pipeline {
     /// server: of how many steps updates may be missing in the weights of a step.
     pub max_staleness: u32,
     /// Into how many groups a batch's micro-batches are divided, to add up their gradients. A replica has
-    /// whole groups. See [`Groups`].
-    pub gradient_groups: u32,
+    /// whole groups. Default: [`Groups::usual`](crate::groups::Groups::usual) for the replicas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradient_groups: Option<u32>,
     /// Rows of a micro-batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_batch_size: Option<usize>,
@@ -93,7 +93,7 @@ impl Default for Pipeline {
             replicas: 1,
             sync: SyncKind::default(),
             max_staleness: 0,
-            gradient_groups: Groups::DEFAULT,
+            gradient_groups: None,
             micro_batch_size: None,
             batch_size: None,
             partition: Partition::Named(Balanced::Balanced),

@@ -12,6 +12,7 @@ use super::optimizer::Optimizer;
 use super::sections::{Checkpoint, Launch, Metrics, Pipeline, SyncKind, Train};
 use super::training::Lora;
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
+use crate::groups::Groups;
 
 /// The default number of rows of a micro-batch.
 const MICRO_BATCH_SIZE: usize = 8;
@@ -53,7 +54,9 @@ impl Config {
 
     /// The keys that count and their values.
     pub(crate) fn kept(&self) -> Result<Table> {
-        let mut table = self.table()?;
+        let mut config = self.clone();
+        config.pipeline.gradient_groups = Some(self.gradient_groups());
+        let mut table = config.table()?;
         kinds::strip(&mut table);
         if self.lora.rank == 0 {
             table.remove("lora");
@@ -72,6 +75,35 @@ impl Config {
             Some(batch) => batch / pipeline.micro_batches as usize,
             None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
         }
+    }
+
+    /// Into how many groups the micro-batches of a step are divided, to add up their gradients.
+    pub fn gradient_groups(&self) -> u32 {
+        let given = self.pipeline.gradient_groups;
+        given.unwrap_or_else(|| Groups::usual(self.pipeline.replicas))
+    }
+
+    /// The config of a run that goes on: where it does not say how gradients are grouped, they are grouped as
+    /// in the config that the run was `saved` with.
+    ///
+    /// # Errors
+    /// When there are more replicas than the run has groups.
+    pub fn grouped_as(mut self, saved: &str) -> Result<Self> {
+        if self.pipeline.gradient_groups.is_none() {
+            let saved = saved.parse::<Table>().ok();
+            let groups = saved.and_then(|saved| saved.get("pipeline")?.get("gradient_groups")?.as_integer());
+            self.pipeline.gradient_groups = groups.and_then(|groups| u32::try_from(groups).ok());
+        }
+        self.check_groups()?;
+        Ok(self)
+    }
+
+    /// Refuses more replicas than gradient groups.
+    pub(super) fn check_groups(&self) -> Result<()> {
+        let (replicas, groups) = (self.pipeline.replicas, self.gradient_groups());
+        self.require(replicas <= groups, "pipeline.replicas", || {
+            ValueProblem::Replicas { replicas, groups }
+        })
     }
 
     /// Of how many steps updates may be missing in the weights of a step. Without other replicas, of none.

@@ -48,12 +48,22 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     page.text(MARGIN, "h", &panel.title);
     page.down(20.0);
     let time = |time: f64| frame.time.label(time);
+    let bubble = |time: f64| 100.0 * figures.bubble(time);
+    let reduced = match figures.end > figures.makespan {
+        true => format!(
+            "  ·  with reductions {}, bubble {:.1} %",
+            time(figures.end),
+            bubble(figures.end)
+        ),
+        false => String::new(),
+    };
     let summary = format!(
-        "makespan {}, bubble {:.1} %  ·  longest span {}, bubble {:.1} %  ·  most memory held {} ({})",
+        "makespan {}, bubble {:.1} %{reduced}  ·  longest span {}, bubble {:.1} %  ·  most memory held {} \
+         ({})",
         time(figures.makespan),
-        100.0 * figures.bubble(figures.makespan),
+        bubble(figures.makespan),
         time(figures.span),
-        100.0 * figures.bubble(figures.span),
+        bubble(figures.span),
         frame.memory.label(figures.peak),
         row_name(panel.timeline, panel.replicas, figures.peak_rank),
     );

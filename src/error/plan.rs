@@ -127,7 +127,7 @@ pub enum PlanError {
     },
     /// A search that is too large.
     #[error(
-        "auto searches up to {most} ranks and 2^20 cells; {ranks} ranks x {chunks} chunks x {micro_batches} \
+        "auto searches up to {most} ranks and 2^16 cells; {ranks} ranks x {chunks} chunks x {micro_batches} \
         micro-batches are more: name a schedule"
     )]
     TooMuchToSearch {

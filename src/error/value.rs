@@ -161,7 +161,8 @@ pub enum ValueProblem {
     /// More replicas than gradient groups.
     #[error(
         "{replicas} replicas cannot share {groups} gradient groups, because a replica has whole groups: set \
-         pipeline.gradient_groups to {replicas} or more, or use at most {groups} replicas"
+         pipeline.gradient_groups to {replicas} or more, which adds in another \
+         order, or use at most {groups} replicas"
     )]
     Replicas {
         /// The replicas.
@@ -335,8 +336,9 @@ pub enum ValueProblem {
     },
     /// Costs would be measured on a GPU that is missing.
     #[error(
-        "the costs of layers are measured where they run, and {0}. Plan with a file that was measured there \
-         (--costs), or, with the costs on the CPU, with --set pipeline.devices=cpu"
+        "the costs of layers are measured where they run, and {0}. Plan by the published figures of a kind \
+         of GPU (--device), with a file that was measured there (--costs), or, with the costs on the CPU, with \
+         --set pipeline.devices=cpu"
     )]
     NoGpu(#[source] pipewright_stages::Error),
 }

@@ -63,8 +63,8 @@ impl<S: Stage> PipelineBuilder<S> {
     }
 
     /// How many copies of the pipeline there are. Each has a share of every batch's micro-batches, and their
-    /// gradients are summed. The weights are the same, bit for bit, for any number up to that of the gradient
-    /// groups. Default: 1.
+    /// gradients are summed. The weights are the same, bit for bit, for any number of replicas with the same
+    /// number of [gradient groups](PipelineBuilder::gradient_groups). Default: 1.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
         self.parts.replicas = replicas;
@@ -73,10 +73,12 @@ impl<S: Stage> PipelineBuilder<S> {
 
     /// Into how many groups a batch's micro-batches are divided, to add up their gradients: see
     /// [`Groups`](crate::groups::Groups). A replica has whole groups. Another number gives weights with other
-    /// rounding. Default: [`Groups::DEFAULT`](crate::groups::Groups::DEFAULT).
+    /// rounding. So a training that should go on with another number of replicas, with the same bits, gives
+    /// the largest of these numbers from its first step on. Default:
+    /// [`Groups::usual`](crate::groups::Groups::usual), one for each replica, rounded up to a power of two.
     #[must_use]
     pub fn gradient_groups(mut self, groups: u32) -> Self {
-        self.parts.gradient_groups = groups;
+        self.parts.gradient_groups = Some(groups);
         self
     }
 

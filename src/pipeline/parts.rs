@@ -22,7 +22,8 @@ use crate::worker::{MakeLoss, Restarts};
 pub(super) struct Parts<S: Stage> {
     pub(super) schedules: Schedules,
     pub(super) replicas: u32,
-    pub(super) gradient_groups: u32,
+    /// `None`: as many as usual for the replicas.
+    pub(super) gradient_groups: Option<u32>,
     pub(super) stages: Vec<SharedBuilder<S>>,
     pub(super) loss: Option<Losses<S::Wire>>,
     pub(super) data: Option<Arc<dyn DataSource>>,
@@ -80,12 +81,20 @@ pub(super) type Ends<W> = Vec<Box<dyn Transport<W> + Send>>;
 /// Longer than anything in normal training stays where it is. What takes longer has most likely hung.
 pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
+impl<S: Stage> Parts<S> {
+    /// Into how many groups micro-batches are divided.
+    pub(super) fn groups(&self) -> u32 {
+        self.gradient_groups
+            .unwrap_or_else(|| Groups::usual(self.replicas))
+    }
+}
+
 impl<S: Stage> Default for Parts<S> {
     fn default() -> Self {
         Self {
             schedules: Schedules::Missing,
             replicas: 1,
-            gradient_groups: Groups::DEFAULT,
+            gradient_groups: None,
             stages: Vec::new(),
             loss: None,
             data: None,

@@ -31,7 +31,7 @@ impl Setup {
     /// [`LaunchError`] when a part is missing or two do not fit each other.
     pub(super) fn of<S: Stage>(parts: &Parts<S>, processes: u32) -> Result<Self> {
         let missing = |part| LaunchError::Missing { part };
-        check_replicas(parts.replicas, parts.gradient_groups)?;
+        check_replicas(parts.replicas, parts.groups())?;
         let (groups, schedules) = match &parts.schedules {
             Schedules::Missing => return Err(missing("schedule").into()),
             Schedules::Whole(whole) if whole.micro_batches() == 0 => {
@@ -66,7 +66,7 @@ impl Setup {
 
 /// The gradient groups, and each replica's part of the schedule for the whole batch.
 fn shares<S: Stage>(parts: &Parts<S>, whole: &Schedule) -> (Groups, Vec<Schedule>) {
-    let groups = Groups::new(whole.micro_batches(), parts.gradient_groups);
+    let groups = Groups::new(whole.micro_batches(), parts.groups());
     let part = |replica| match groups.share(replica, parts.replicas) {
         all if all.len() as u32 == whole.micro_batches() => whole.clone(),
         share => whole.part(share),
@@ -87,7 +87,7 @@ fn of_replicas<S: Stage>(parts: &Parts<S>, schedules: Vec<Schedule>) -> Result<(
     if batch == 0 {
         return Err(ScheduleError::NoMicroBatch.into());
     }
-    let groups = Groups::new(batch, parts.gradient_groups);
+    let groups = Groups::new(batch, parts.groups());
     for (replica, schedule) in (0..).zip(&schedules) {
         let (given, share) = (schedule.micro_batches(), groups.share(replica, parts.replicas));
         if given != share.len() as u32 {

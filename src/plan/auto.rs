@@ -28,7 +28,7 @@ const LISTED_CHUNKS: u32 = 4;
 const MOST_RANKS: u32 = 4096;
 
 /// The most cells that a search takes, counted with one stage a rank.
-const MOST_CELLS: u64 = 1 << 20;
+const MOST_CELLS: u64 = 1 << 16;
 
 /// How long micro-batches may live in a rank's later stages (all but its first). Each is a share of the
 /// stage's distance from the last stage.

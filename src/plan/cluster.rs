@@ -1,5 +1,7 @@
 //! The links between the hosts of a run and inside of them.
 
+use std::collections::HashMap;
+
 use crate::mesh::Map;
 use crate::plan::LinkCost;
 
@@ -11,7 +13,7 @@ pub struct Cluster {
     pub hosts: u32,
     /// A message between two ranks of one host.
     pub inside: LinkCost,
-    /// A message between ranks of two hosts. `None`: as inside of a host.
+    /// A message between ranks of two hosts, if no other rank of the host sends. `None`: as inside of a host.
     pub between: Option<LinkCost>,
     /// Seconds to add a byte of gradients to a sum.
     pub add: f64,
@@ -32,19 +34,47 @@ impl Cluster {
         (0..ranks).any(|rank| on(0, rank) != on(replicas - 1, rank))
     }
 
-    /// The link of transfers, for so many replicas of so many ranks.
+    /// The link of transfers, for so many replicas of so many ranks. Between hosts, the ranks of a host that
+    /// send to another host share its network card.
     pub fn of_transfers(&self, map: Map, replicas: u32, ranks: u32) -> LinkCost {
-        self.link(self.parts_pipelines(map, replicas, ranks))
+        let on = |replica, rank| self.host(map, [replicas, ranks], [replica, rank]);
+        let mut senders: HashMap<u32, u32> = HashMap::new();
+        for (replica, rank) in (0..replicas).flat_map(|replica| (0..ranks).map(move |rank| (replica, rank))) {
+            let host = on(replica, rank);
+            let after = rank + 1 < ranks && on(replica, rank + 1) != host;
+            if after || rank > 0 && on(replica, rank - 1) != host {
+                *senders.entry(host).or_default() += 1;
+            }
+        }
+        self.shared_by(senders.into_values().max().map_or(0.0, f64::from))
     }
 
-    /// The link of reductions, for so many replicas of so many ranks.
+    /// The link of reductions, for so many replicas of so many ranks. Between hosts, what the ranks of a host
+    /// send to other hosts shares its network card.
     pub fn of_reductions(&self, map: Map, replicas: u32, ranks: u32) -> LinkCost {
-        self.link(self.parts_replicas(map, replicas, ranks))
+        // How many replicas of a rank a host has.
+        let mut together: HashMap<(u32, u32), u32> = HashMap::new();
+        for (replica, rank) in (0..replicas).flat_map(|replica| (0..ranks).map(move |rank| (replica, rank))) {
+            let host = self.host(map, [replicas, ranks], [replica, rank]);
+            *together.entry((host, rank)).or_default() += 1;
+        }
+        // Each of them sends a message to each replica elsewhere.
+        let mut messages: HashMap<u32, f64> = HashMap::new();
+        for ((host, _), here) in together {
+            *messages.entry(host).or_default() += f64::from(here) * f64::from(replicas - here);
+        }
+        let most = messages.into_values().fold(0.0, f64::max);
+        self.shared_by(most / f64::from(replicas.max(2) - 1))
     }
 
-    fn link(&self, crosses: bool) -> LinkCost {
-        match crosses {
-            true => self.between.unwrap_or(self.inside),
+    /// The link between hosts for each of so many senders, or the link inside of a host if there is none.
+    fn shared_by(&self, senders: f64) -> LinkCost {
+        let link = self.between.unwrap_or(self.inside);
+        match senders > 0.0 {
+            true => LinkCost {
+                per_byte: senders * link.per_byte,
+                ..link
+            },
             false => self.inside,
         }
     }

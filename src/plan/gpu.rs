@@ -7,6 +7,8 @@
 //! within a quarter, and a step of GPT-2 as it was then is predicted 4 to 5 % too fast. For other kinds of
 //! GPU they are guesses.
 
+use std::borrow::Cow;
+
 /// The share of the published rate that products of `bf16` reach on tensor cores, while a wave is full.
 const OF_PRODUCTS: f64 = 0.82;
 /// The share of the published bandwidth that kernels reach which only read and write, while they run.
@@ -29,10 +31,10 @@ const TILES: [[f64; 2]; 2] = [[128.0, 256.0], [128.0, 128.0]];
 const PARTS: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
 
 /// A kind of GPU.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Gpu {
     /// Its name on the command line.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// How many multiprocessors it has.
     pub multiprocessors: f64,
     /// Floating-point operations a second of `bf16` products, as published, for matrices without sparsity.
@@ -48,53 +50,6 @@ pub struct Gpu {
     /// The shares of `operations` that our attention reaches, forward and backward, with heads of 64.
     pub attention: [f64; 2],
 }
-
-/// The kinds that can be planned for, the SXM form of each.
-///
-/// Sources: NVIDIA's data sheets of A100 80 GB, H100, H200 and HGX B200 (a GPU's part). The number of
-/// multiprocessors is from the white papers of the architectures, that of B200 from what its driver reports.
-/// The shares of attention are guesses but for H100. It runs on `mma.sync`, which has the full rate of an
-/// A100, and on B200 is taken to be as fast on each multiprocessor as on H100.
-pub const GPUS: [Gpu; 4] = [
-    Gpu {
-        name: "a100",
-        multiprocessors: 108.0,
-        operations: 312e12,
-        bandwidth: 2.039e12,
-        memory: 80e9,
-        link: 300e9,
-        host: 32e9,
-        attention: [0.35, 0.35],
-    },
-    H100,
-    Gpu {
-        name: "h200",
-        bandwidth: 4.8e12,
-        memory: 141e9,
-        ..H100
-    },
-    Gpu {
-        name: "b200",
-        multiprocessors: 148.0,
-        operations: 2.25e15,
-        bandwidth: 8e12,
-        memory: 180e9,
-        link: 900e9,
-        host: 64e9,
-        attention: [0.113, 0.138],
-    },
-];
-
-const H100: Gpu = Gpu {
-    name: "h100",
-    multiprocessors: 132.0,
-    operations: 989.4e12,
-    bandwidth: 3.35e12,
-    memory: 80e9,
-    link: 450e9,
-    host: 64e9,
-    attention: [0.23, 0.28],
-};
 
 /// What a kernel does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -131,11 +86,6 @@ pub struct Kernel {
 }
 
 impl Gpu {
-    /// The kind of this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        GPUS.iter().find(|gpu| gpu.name == name)
-    }
-
     /// The seconds of a kernel.
     pub fn time(&self, kernel: &Kernel) -> f64 {
         let time = match kernel.work {

@@ -47,6 +47,8 @@ pub struct StageMemory {
     /// Their gradients, and the sums of gradient groups that wait for others. With such a server, also the
     /// sums of steps that are no updates yet.
     pub gradients: f64,
+    /// The part of `gradients` that is sums of gradient groups which wait for others.
+    pub waiting: f64,
     /// The optimizer's tensors. With ZeRO-1 only a replica's part of them.
     pub optimizer: f64,
     /// A snapshot of what training changes: trained weights, running means, the optimizer's tensors.
@@ -75,8 +77,11 @@ pub struct DataMemory {
 pub struct RankMemory {
     /// Weights.
     pub weights: f64,
-    /// Gradients of the weights.
+    /// Gradients of the weights, and the sums of gradient groups that wait for others.
     pub gradients: f64,
+    /// The part of `gradients` that is sums which wait.
+    #[serde(default)]
+    pub waiting: f64,
     /// The optimizer's tensors.
     pub optimizer: f64,
     /// Copies of weights and of the optimizer's tensors, from which a checkpoint is written while steps run.
@@ -138,6 +143,7 @@ pub fn memory(
         let held = &mut ranks[rank];
         held.weights += stage.weights;
         held.gradients += stage.gradients;
+        held.waiting += stage.waiting;
         held.optimizer += stage.optimizer;
         held.copies += stage.copies;
         held.buffers += stage.packed;

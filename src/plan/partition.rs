@@ -129,10 +129,14 @@ impl<'a> Search<'a> {
     }
 
     /// Keeps the most promising cuts. Drops a cut when another one is at least as good in every respect.
-    fn best(&self, mut cuts: Vec<Cut>, stage: usize) -> Vec<Cut> {
-        cuts.sort_by(|a, b| self.lead(a, stage).total_cmp(&self.lead(b, stage)));
+    fn best(&self, cuts: Vec<Cut>, stage: usize) -> Vec<Cut> {
+        let mut cuts: Vec<(f64, Cut)> = cuts
+            .into_iter()
+            .map(|cut| (self.lead(&cut, stage), cut))
+            .collect();
+        cuts.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let mut kept: Vec<(Vec<f64>, Cut)> = Vec::new();
-        for cut in cuts {
+        for (_, cut) in cuts {
             let mut judged = self.judged(&cut, stage);
             let beaten = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
             if kept.len() < WIDTH && !kept.iter().any(|(other, _)| beaten(other)) {

@@ -27,6 +27,7 @@ seq = 16
 [pipeline]
 micro_batches = 4
 micro_batch_size = 2
+gradient_groups = 2
 
 [train]
 name = 'chats'

@@ -225,6 +225,8 @@ mod tune;
 
 mod dtypes;
 mod evaluate;
+mod gpus;
+mod groups;
 
 mod verify;
 

@@ -12,7 +12,7 @@ fn plan(place: &Place, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&said).unwrap()
 }
 
-fn set<'a>(sets: &[&'a str]) -> Vec<&'a str> {
+pub(super) fn set<'a>(sets: &[&'a str]) -> Vec<&'a str> {
     sets.iter().flat_map(|set| ["--set", set]).collect()
 }
 

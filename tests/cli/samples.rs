@@ -66,6 +66,8 @@ fn any_cut_and_replicas_write_the_same() {
             run,
             "--set",
             "pipeline.micro_batches=4",
+            "--set",
+            "pipeline.gradient_groups=2",
         ];
         place.run(&[&args[..], &EVERY_TWO, &sets].concat()).done();
         samples(&place, run)

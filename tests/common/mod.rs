@@ -52,6 +52,9 @@ impl DataSource for RandomTokens {
     }
 }
 
+/// Gradient groups of a recipe: up to so many replicas have equal bits.
+const GROUPS: u32 = 8;
+
 /// A way to train: everything except the stages and the schedule.
 pub struct Recipe {
     pub model: Box<dyn Fn() -> Model>,
@@ -153,7 +156,7 @@ pub fn recipe_of(
         clip: Some(0.5),
         threads_per_rank: 1,
         replicas: 1,
-        gradient_groups: Groups::DEFAULT,
+        gradient_groups: GROUPS,
         sharded: false,
         sync: SyncMode::Reduce,
         place: Place::default(),
@@ -255,7 +258,7 @@ impl Plain {
     ) -> Self {
         Self {
             stage,
-            gradient_groups: Groups::DEFAULT,
+            gradient_groups: GROUPS,
             optimizer,
             learning_rate,
             clip,

@@ -59,6 +59,8 @@ mod values;
 
 mod building;
 
+mod counts;
+
 mod documents;
 
 mod schedules;

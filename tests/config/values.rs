@@ -381,8 +381,12 @@ fn replicas_and_sharded_optimizers_that_cannot_be_are_refused() {
             &["my.toml:2: pipeline.gradient_groups: is 0: set it to 1 or more"],
         ),
         (
-            "[pipeline]\nreplicas = 9",
-            &["my.toml:2: pipeline.replicas: 9 replicas cannot share 8 gradient groups"],
+            "[pipeline]\nreplicas = 9\ngradient_groups = 8",
+            &[
+                "my.toml:2: pipeline.replicas: 9 replicas cannot share 8 gradient groups, because a \
+                 replica has whole groups: set pipeline.gradient_groups to 9 or more, which adds in another \
+                 order, or use at most 8 replicas",
+            ],
         ),
         (
             "[pipeline]\nreplicas = 4294967295\ngradient_groups = 4294967295",

@@ -32,6 +32,7 @@ fn train_failing(recipe: &Recipe, schedule: Schedule, places: Vec<Place>, first:
         .learning_rate(recipe.learning_rate)
         .clip(recipe.clip.expect("it clips"))
         .replicas(recipe.replicas)
+        .gradient_groups(recipe.gradient_groups)
         .sharded(recipe.sharded)
         .places(places)
         .restarts(3, NonZeroU32::new(2).expect("not 0"))

@@ -43,6 +43,7 @@ fn builder(recipe: &Recipe, schedule: Schedule, faults: &[Faults], every: u32) -
         .optimizer(recipe.optimizer)
         .learning_rate(recipe.learning_rate)
         .replicas(recipe.replicas)
+        .gradient_groups(recipe.gradient_groups)
         .sharded(recipe.sharded)
         .pin(false)
         .restarts(3, NonZeroU32::new(every).expect("not 0"));

@@ -90,6 +90,7 @@ pub(crate) fn builder(
         .learning_rate(RATE)
         .clip(CLIP)
         .replicas(story.replicas)
+        .gradient_groups(8)
         .sharded(story.sharded)
         .sync(story.sync)
         .restarts(story.restarts, story.snapshots)

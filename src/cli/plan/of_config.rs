@@ -9,7 +9,7 @@ use crate::cli::{cuda_env, memory};
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::Config;
 use crate::error::CommandError;
-use crate::plan::{Cluster, Costs, Gpu, ModelCosts, Prediction, RankMemory};
+use crate::plan::{Cluster, Costs, ModelCosts, Prediction, RankMemory};
 use crate::profile::MemoryLimit;
 use crate::stages::Device;
 
@@ -29,8 +29,8 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     if let Some(costs) = &args.costs {
         config.pipeline.costs = Some(costs.clone());
     }
-    let gpu = args.device.as_deref().and_then(Gpu::named);
-    let (plan, limits, kernels) = match gpu {
+    crate::cli::tell_search_of(&config);
+    let (plan, limits, kernels) = match &args.gpus.kind {
         Some(gpu) => {
             let limits;
             (config, limits) = compose::with_gpus(config, gpu)?;
@@ -43,7 +43,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
             (plan, compose::memory_limits(&config)?, String::new())
         }
     };
-    if let Some(warning) = &plan.warning {
+    for warning in &plan.warnings {
         eprintln!("warning: {warning}");
     }
     if let Some(why) = &plan.why {
@@ -51,7 +51,12 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     }
     let held = compose::memory(&config, &plan)?;
     let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
-    if let Err(error) = compose::check_memory(&config, &held, &all, &limits) {
+    // The memory of other hosts is not known here.
+    let is_here = args.gpus.kind.is_some() || !args.cluster.are_of_hosts();
+    if let Some(error) = is_here
+        .then(|| compose::check_memory(&config, &held, &all, &limits))
+        .and_then(Result::err)
+    {
         eprintln!("warning: {error}");
     }
     if let (None, Format::Csv) = (&plan.costs, args.format) {

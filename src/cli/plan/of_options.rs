@@ -2,6 +2,7 @@
 
 use super::{Args, Subject};
 use crate::Result;
+use crate::cli::tell_search;
 use crate::error::CommandError;
 use crate::groups::Groups;
 use crate::plan::{AUTO, Costs, Goal, Replicas, StageCost, Wanted, auto};
@@ -56,7 +57,7 @@ pub(super) fn subject(args: &Args) -> Result<Subject> {
 /// The schedules of the replicas. A single pipeline is shown as its schedule is made, not as it runs.
 fn replicas(args: &Args, costs: &Costs) -> Result<Replicas> {
     let count = args.replicas.unwrap_or(1);
-    let groups = Groups::new(args.micro_batches.unwrap_or_default(), Groups::DEFAULT.max(count));
+    let groups = Groups::new(args.micro_batches.unwrap_or_default(), Groups::usual(count));
     let schedule = named(args, groups.largest_share(count), costs)?;
     if count == 1 {
         return Ok(Replicas::one(match args.reduce {
@@ -88,6 +89,7 @@ fn named(args: &Args, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
 
 /// The schedule that `auto` finds. Its name and the reason are printed to standard error.
 fn chosen(args: &Args, ranks: u32, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
+    tell_search(ranks, micro_batches);
     let auto = auto(&Wanted {
         ranks,
         chunks: args.chunks,

@@ -1,14 +1,11 @@
 //! All settings that are compared, each with its prediction.
 
-use std::path::PathBuf;
 use std::rc::Rc;
 
+use super::search::{CostsOf, Search};
 use super::variant::{ALONE, in_bf16, in_words, with_dtype, with_replicas, with_rows, with_setting};
-use crate::cli::costs::measure;
-use crate::cli::links::Links;
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::{Config, Memory};
-use crate::mesh::Map;
 use crate::plan::{AUTO, Candidate, Contender, Fit, Fitting, ModelCosts, RankMemory, Setting, best};
 use crate::profile::{Measured, MemoryLimit};
 use crate::schedule::Schedule;
@@ -50,57 +47,8 @@ pub(super) struct Grid {
     limits: Vec<(Device, MemoryLimit)>,
     /// The unit of the rate: tokens or images.
     pub(super) unit: &'static str,
-    search: Search,
-}
-
-/// What is searched.
-pub(super) struct Search {
-    /// The numbers of replicas, with those of their ranks.
-    pub(super) shapes: Vec<(u32, u32)>,
-    /// The most that a rank may hold for later backwards.
-    pub(super) memory: Option<Memory>,
-    /// The most that a rank may hold in all.
-    pub(super) device_memory: Option<Memory>,
-    /// The file with the costs. `None` measures them here.
-    pub(super) costs: Option<PathBuf>,
-    /// The links between ranks.
-    pub(super) links: Links,
-    /// The number types.
-    pub(super) dtypes: Vec<DType>,
-}
-
-impl Search {
-    /// The values of `launch.map` to try: both, if they put what talks on other hosts.
-    fn maps(&self, config: &Config, measured: &Measured, replicas: u32, ranks: u32) -> Vec<Map> {
-        let cluster = self.links.of(&measured.cluster(1));
-        let parts = |map| {
-            [
-                cluster.parts_pipelines(map, replicas, ranks),
-                cluster.parts_replicas(map, replicas, ranks),
-            ]
-        };
-        match parts(Map::Pipeline) == parts(Map::Replicas) {
-            true => vec![config.launch.map],
-            false => vec![Map::Pipeline, Map::Replicas],
-        }
-    }
-
-    fn is_limited(&self) -> bool {
-        self.memory.is_some() || self.device_memory.is_some()
-    }
-
-    /// The costs of a config's layers. `what` says which config it is.
-    fn costs(&self, config: &Config, what: &str, limits: &[(Device, MemoryLimit)]) -> Result<Rc<Measured>> {
-        let measured = match &self.costs {
-            Some(path) => compose::measured_in(config, path)?.0,
-            None => measure(config, what, limits)?,
-        };
-        let cluster = self.links.of(&measured.cluster(1));
-        Ok(Rc::new(match self.links.are_none() {
-            true => measured,
-            false => measured.linked(&cluster)?,
-        }))
-    }
+    /// What is searched.
+    pub(super) search: Search,
 }
 
 impl Grid {
@@ -109,9 +57,8 @@ impl Grid {
     /// replicas.
     pub(super) fn new(base: &Config, search: Search) -> Result<Self> {
         let limits = match search.costs {
-            // It is for another machine.
-            Some(_) => Vec::new(),
-            None => compose::memory_limits(base)?,
+            CostsOf::Measured => compose::memory_limits(base)?,
+            CostsOf::File(_) | CostsOf::Figures(_) => Vec::new(),
         };
         let mut grid = Self {
             found: Vec::new(),
@@ -140,7 +87,7 @@ impl Grid {
     /// Adds every setting on this many ranks.
     fn add_ranks(&mut self, base: &Config, ranks: u32) -> Result<()> {
         let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
-        let known = |rows: &usize| self.search.costs.is_none() || *rows == base.micro_batch_size();
+        let known = |rows: &usize| !self.search.is_of_one_size() || *rows == base.micro_batch_size();
         let sizes: Vec<usize> = (1..=batch)
             .filter(|rows| batch.is_multiple_of(*rows))
             .filter(known)
@@ -150,6 +97,9 @@ impl Grid {
             let config = with_rows(base, ranks, micro_batches, rows);
             let dtype = in_bf16(&config);
             let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}{dtype}");
+            if let CostsOf::Figures(_) = self.search.costs {
+                eprintln!("comparing {what}");
+            }
             let measured = match self.search.costs(&config, &what, &self.limits) {
                 // A larger micro-batch would not fit either.
                 Err(error) if error.is_out_of_memory() => {
@@ -158,9 +108,6 @@ impl Grid {
                 }
                 measured => measured?,
             };
-            let given = self.search.memory;
-            let limit =
-                given.map_or_else(|| compose::gpu_memory(&config, ranks), |memory| Ok(Some(memory)))?;
             let before = self.found.len();
             let shapes = self.search.shapes.iter();
             let replicas: Vec<u32> = shapes
@@ -169,7 +116,10 @@ impl Grid {
                 .collect();
             for replicas in replicas {
                 let maps = self.search.maps(&config, &measured, replicas, ranks);
-                for config in with_replicas(&config, replicas, self.search.is_limited(), &maps) {
+                let devices = base.pipeline.devices.shared_by((replicas * ranks) as usize);
+                for mut config in with_replicas(&config, replicas, self.search.is_limited(), &maps) {
+                    config.pipeline.devices = devices.clone();
+                    let limit = self.search.memory(&config, ranks)?;
                     self.add_all(&config, ranks, &measured, limit)?;
                 }
             }
@@ -208,7 +158,7 @@ impl Grid {
                     chunks,
                     micro_batches: config.pipeline.micro_batches,
                     replicas: config.pipeline.replicas,
-                    gradient_groups: config.pipeline.gradient_groups,
+                    gradient_groups: config.gradient_groups(),
                 };
                 if !setting.is_possible(costs.layers().len()) {
                     continue;
@@ -311,7 +261,9 @@ impl Grid {
         };
         let held = compose::memory(&config, &plan)?;
         let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
-        compose::check_memory(&config, &held, &all, &self.limits)?;
+        if !self.search.is_elsewhere() {
+            compose::check_memory(&config, &held, &all, &self.limits)?;
+        }
         let most = held.iter().map(RankMemory::total).fold(0.0, f64::max);
         Ok((fit, most))
     }

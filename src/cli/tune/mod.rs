@@ -3,6 +3,7 @@
 mod confirm;
 mod dtypes;
 mod grid;
+mod search;
 mod shapes;
 mod tuned;
 mod variant;
@@ -10,14 +11,17 @@ mod variant;
 use std::path::PathBuf;
 
 use super::cuda_env;
+use super::gpu::OnGpus;
 use super::links::Links;
 use crate::compose;
 use crate::config::{Config, Memory};
 use crate::error::{Advice, CommandError};
-use crate::mesh::Map;
+use crate::mesh::{MAX_RANKS, Map, Mesh};
+use crate::stages::Device;
 use crate::{Error, Result};
 use dtypes::Dtype;
-use grid::{Found, Grid, Search};
+use grid::{Found, Grid};
+use search::{CostsOf, Search};
 use tuned::Tuned;
 
 /// Rows of the table. Settings that were run have rows too.
@@ -33,8 +37,8 @@ const SHOWN: usize = 10;
 ///
 /// The choice is made among the settings within 5 % of the fastest. It is the one that needs least memory,
 /// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
-/// another order, so the last bits of the weights differ. They also differ with more replicas than
-/// pipeline.gradient_groups, which is then raised.
+/// another order, so the last bits of the weights differ. They also differ with another number of replicas,
+/// unless pipeline.gradient_groups is set. If it is, it is raised for more replicas.
 ///
 /// With --dtype any, all of this is done in f32 and in bf16. Costs and memory are measured for each. Another
 /// number type changes all numbers of a training, its losses too: so tune takes the type of the config
@@ -48,6 +52,7 @@ Examples:
   pipewright tune my.toml --memory 20MiB --out tuned.toml
   pipewright tune my.toml --dtype any
   pipewright tune my.toml --costs costs.json --devices 16 --device-memory 8GB --hosts 4
+  pipewright tune my.toml --device rtx4090 --devices 8 --hosts 4 --between-bandwidth 1.25GB
   pipewright train tuned.toml
 For a first config, take the config.toml that `pipewright train` writes into runs/gpt-text."
 )]
@@ -66,14 +71,18 @@ pub(super) struct Args {
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
     /// Numbers of replicas of the pipeline to try, such as 1,2,4 [default: as the config]
-    #[arg(long, value_name = "D", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "D", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     replicas: Vec<u32>,
-    /// How many devices there are: tries all numbers of replicas and ranks that use all of them
+    /// How many devices there are: tries all numbers of replicas and ranks that use all of them [default with
+    /// --device: one on each host]
     #[arg(long, value_name = "N", conflicts_with_all = ["ranks", "replicas"],
-        value_parser = clap::value_parser!(u32).range(1..))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     devices: Option<u32>,
+    #[command(flatten)]
+    gpus: OnGpus,
     /// The most memory that a rank may hold in all: weights, gradients, the optimizer's state, what is kept
-    /// for later backward passes, and buffers [default: no limit]
+    /// for later backward passes, and buffers [default: that of --device, else no limit]
     #[arg(long, value_name = "BYTES")]
     device_memory: Option<Memory>,
     /// The number type to compute in; `any` tries both, and takes the better one [default: as the config]
@@ -96,26 +105,23 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let tuned = args.out.as_deref().map(Tuned::check).transpose()?;
     let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
-    cuda_env::enter_for(&config);
-    compose::check_measurable(&config)?;
-    let search = search(args, &config)?;
+    let (config, search) = search(args, config)?;
     dtypes::introduce(&search.dtypes, &config);
     let mut grid = Grid::new(&config, search)?;
     if grid.found.is_empty() {
-        return Err(nothing_fits(grid, args, &config)?);
+        return Err(nothing_fits(grid, &config)?);
     }
     // What is for other machines is not run here.
-    let elsewhere = args.costs.is_some() || args.links.are_of_hosts();
-    let top = if elsewhere { 0 } else { args.top };
+    let top = if grid.search.is_elsewhere() { 0 } else { args.top };
     confirm::run(&mut grid, top)?;
     let Some(best) = grid.best() else {
-        return Err(nothing_fits(grid, args, &config)?);
+        return Err(nothing_fits(grid, &config)?);
     };
-    super::print(&(table(&grid, args) + &dtypes::compared(&grid) + "chosen: " + &best.in_words()))?;
+    super::print(&(table(&grid) + &dtypes::compared(&grid) + "chosen: " + &best.in_words()))?;
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {
             // A failure is printed on a line of its own.
-            let written = tuned.write(best, &args.config, args.memory);
+            let written = tuned.write(best, &args.config, &grid.search);
             let end = written.is_ok().then(|| format!("; written to {}", out.display()));
             super::print(&(end.unwrap_or_default() + "\n"))?;
             written
@@ -124,37 +130,65 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn search(args: &Args, config: &Config) -> Result<Search> {
-    let shapes = match args.devices {
-        Some(devices) => shapes::of_devices(devices, config)?,
-        None => shapes::of(&args.replicas, &args.ranks, config)?,
+/// What is searched, and the config on the devices of the search.
+fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
+    let gpu = args.gpus.kind.as_ref();
+    let devices = match gpu {
+        Some(_) if args.ranks.is_empty() && args.replicas.is_empty() => {
+            Some(args.devices.unwrap_or(args.links.hosts()))
+        }
+        _ => args.devices,
     };
-    Ok(Search {
+    let shapes = match devices {
+        Some(devices) => shapes::of_devices(devices, &config)?,
+        None => shapes::of(&args.replicas, &args.ranks, &config)?,
+    };
+    let costs = match (gpu, &args.costs) {
+        (Some(gpu), _) => {
+            let largest = shapes.iter().max_by_key(|(replicas, ranks)| replicas * ranks);
+            let (replicas, ranks) = *largest.expect("checked: there are shapes");
+            let world = Mesh::new([replicas, ranks, 1], 1, &[])?.world_size();
+            config.pipeline.devices.0 = (0..world).map(Device::Cuda).collect();
+            CostsOf::Figures(gpu.clone())
+        }
+        (None, costs) => {
+            cuda_env::enter_for(&config);
+            compose::check_measurable(&config)?;
+            costs.clone().map_or(CostsOf::Measured, CostsOf::File)
+        }
+    };
+    let search = Search {
         shapes,
         memory: args.memory,
-        device_memory: args.device_memory,
-        costs: args.costs.clone(),
+        device_memory: args
+            .device_memory
+            .or(gpu.map(|gpu| Memory::of(gpu.memory as u64))),
         links: args.links,
-        dtypes: dtypes::wanted(args.dtype, args.costs.is_some(), config)?,
-    })
+        dtypes: dtypes::wanted(args.dtype, args.costs.is_some(), &config)?,
+        costs,
+    };
+    Ok((config, search))
 }
 
 /// The error, with what would work instead.
-fn nothing_fits(grid: Grid, args: &Args, config: &Config) -> Result<Error> {
-    let memory = args.device_memory.or(args.memory);
+fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
+    let search = grid.search;
+    let memory = search.device_memory.or(search.memory);
     let least = grid
         .least
         .map(|(least, setting)| format!("{} ({setting})", Memory::enough(least)));
     let advice = match (grid.starved, least) {
         (Some(error), _) => Advice::OutOfMemory(Box::new(error)),
-        (None, Some(least)) if args.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
+        (None, Some(least)) if search.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
         (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
         (None, Some(least)) => Advice::MoreGpus { least },
         (None, None) => Advice::OtherNumbers {
             layers: shapes::layers(config)?,
-            micro_batches: match args.costs {
-                Some(_) => config.pipeline.micro_batches as usize,
-                None => config.micro_batch_size() * config.pipeline.micro_batches as usize,
+            micro_batches: match search.costs {
+                CostsOf::File(_) => config.pipeline.micro_batches as usize,
+                CostsOf::Measured | CostsOf::Figures(_) => {
+                    config.micro_batch_size() * config.pipeline.micro_batches as usize
+                }
             },
         },
     };
@@ -165,9 +199,9 @@ fn nothing_fits(grid: Grid, args: &Args, config: &Config) -> Result<Error> {
     .into())
 }
 
-fn table(grid: &Grid, args: &Args) -> String {
+fn table(grid: &Grid) -> String {
     let unit = grid.unit;
-    let map = if args.links.are_of_hosts() {
+    let map = if grid.search.links.are_of_hosts() {
         "  map     "
     } else {
         ""
@@ -197,7 +231,7 @@ fn table(grid: &Grid, args: &Args) -> String {
         text += &format!("and {more} more that are predicted slower\n");
     }
     if grid.above > 0 {
-        let limit = args.device_memory.or(args.memory);
+        let limit = grid.search.device_memory.or(grid.search.memory);
         let limit = limit.map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
         text += &format!("{} more would need over {limit} on a rank\n", grid.above);
     }

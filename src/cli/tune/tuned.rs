@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, RawString, TableLike};
 
 use super::grid::Found;
+use super::search::{CostsOf, Search};
 use super::variant;
 use crate::cli::out::{Out, Replace};
-use crate::config::{Config, Memory};
+use crate::config::Config;
 use crate::mesh::Map;
 use crate::plan::AUTO;
-use crate::stages::DType;
+use crate::stages::{DType, Device};
 use crate::{Error, Result};
 
 /// The keys of `[pipeline]` that are chosen. They are written if the given config does not have them.
@@ -48,13 +49,19 @@ impl Tuned {
     /// Writes the config, and beside it the costs that were used to find its settings. The config is the text
     /// of the `given` file, with its comments and with new values in `[pipeline]`. If that text would mean
     /// something else, the config has all keys.
-    pub(super) fn write(&self, found: &Found, given: &Path, memory: Option<Memory>) -> Result<()> {
+    pub(super) fn write(&self, found: &Found, given: &Path, search: &Search) -> Result<()> {
         self.costs.write(&found.measured_costs.to_json())?;
         let mut config = found.config.clone();
         config.pipeline.costs = Some(self.costs_path.clone());
         // The config with a searched schedule needs the memory limit of the search.
         let searched = (found.setting.schedule == AUTO).then_some(found.limit).flatten();
-        config.pipeline.memory = memory.or(searched);
+        config.pipeline.memory = search.memory.or(searched);
+        if let CostsOf::Figures(_) = search.costs {
+            // Each host counts its own.
+            let world = config.pipeline.devices.0.len() as u32;
+            let each = world.div_ceil(search.links.hosts());
+            config.pipeline.devices.0 = (0..world).map(|rank| Device::Cuda(rank % each)).collect();
+        }
         let resolved = config.resolved_toml()?;
         let given = std::fs::read_to_string(given).map_err(Error::io("read", given))?;
         let says_the_same = |text: &String| {
@@ -79,6 +86,9 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     }
     if found.pipeline.dtype != DType::default() {
         chosen.push("dtype");
+    }
+    if found.pipeline.devices.has_gpu() {
+        chosen.push("devices");
     }
     if variant::recompute_word(found) != "none" {
         chosen.push("recompute");

@@ -73,7 +73,8 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps:
             config.pipeline.recompute = recompute.clone();
             config.pipeline.offload = *offload;
             config.pipeline.replicas = replicas;
-            config.pipeline.gradient_groups = config.pipeline.gradient_groups.max(replicas);
+            let groups = &mut config.pipeline.gradient_groups;
+            *groups = groups.map(|groups| groups.max(replicas));
             config.optimizer.sharded = sharded;
             configs.push(config);
         }

@@ -203,7 +203,8 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
         assert!(
             said.contains(
                 "pipeline.devices: the costs of layers are measured where they run, and there is no cuda:3"
-            ) && said.contains("--set pipeline.devices=cpu"),
+            ) && said.contains("of a kind of GPU (--device)")
+                && said.contains("--set pipeline.devices=cpu"),
             "{said}"
         );
     }

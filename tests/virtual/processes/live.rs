@@ -115,6 +115,7 @@ fn builder(story: &Story) -> PipelineBuilder<Sequential> {
         .learning_rate(RATE)
         .clip(CLIP)
         .replicas(story.replicas)
+        .gradient_groups(8)
         .sharded(story.sharded)
         .restarts(1, story.snapshots)
         .stall_limit(None)
