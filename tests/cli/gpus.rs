@@ -17,7 +17,7 @@ fn a_planned_gpu_holds_its_own_rank() {
     let place = place();
     let said = |kind: &str, sets: &[&str]| {
         let args = [&["plan", "gpt.toml", "--device", kind], &set(sets)[..]].concat();
-        place.run(&args).done().stderr
+        place.run(&args).done().stderr()
     };
     let one = said("h100:memory=1MB", &[]);
     let needed = |said: &str| {
@@ -129,10 +129,10 @@ fn this_machines_memory_is_compared_with_what_is_on_this_machine() {
     };
     let plan = ["plan", "my.toml", "--format", "csv"];
     assert!(
-        said(&plan).done().stderr.contains("warning: "),
+        said(&plan).done().stderr().contains("warning: "),
         "on this machine it does not fit"
     );
-    assert_eq!(said(&[&plan[..], &["--hosts", "4"]].concat()).done().stderr, "");
+    assert_eq!(said(&[&plan[..], &["--hosts", "4"]].concat()).done().stderr(), "");
     place.run(&["profile", "my.toml"]).done();
     let tune = [
         "tune",
@@ -219,7 +219,7 @@ fn auto_tells_that_it_searches() {
         place
             .run(&[&args[..], &["--chunks", "1", "--format", "csv"]].concat())
             .done()
-            .stderr
+            .stderr()
     };
     let told = "auto compares schedules for 2 ranks and 600 micro-batches, which may take minutes\n";
     assert!(said("600").starts_with(told));

@@ -38,7 +38,7 @@ fn replicas_of_which_some_wait_are_told() {
     let place = Place::new();
     let said = |sets: &[&str]| {
         let args = [&["plan", "my.toml", "--format", "csv"], &set(sets)[..]].concat();
-        place.run(&args).done().stderr
+        place.run(&args).done().stderr()
     };
     assert_eq!(said(&["pipeline.replicas=3"]), "", "a micro-batch each");
     let said_of = |sets: &[&str], told: &str| assert_eq!(said(sets), format!("warning: {told}\n"));
