@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::pretrained::keep_keys;
 use crate::tokenizer::Tokenizer;
 
 /// What stands beside a `tokenizer.json`.
@@ -25,7 +26,8 @@ const OF_TOKENIZER: [&str; 8] = [
 const OF_MODEL: [&str; 2] = ["generation_config.json", "LICENSE"];
 
 /// Puts what belongs to a trained model beside its weights: the tokenizer of its run, with all that stands
-/// beside it, and what stands beside the weights that training started from. Returns a warning if there is no
+/// beside it, and what stands beside the weights that training started from, with those keys of its settings that
+/// stay. Returns a warning if there is no
 /// tokenizer where the run had one.
 pub(super) fn put(config: &Config, folder: &Path) -> Result<Option<String>> {
     let mut missing = None;
@@ -37,6 +39,7 @@ pub(super) fn put(config: &Config, folder: &Path) -> Result<Option<String>> {
     }
     if let Some(source) = &config.model.path {
         copy(source, folder, &OF_MODEL)?;
+        keep_keys(source, folder)?;
     }
     Ok(missing)
 }

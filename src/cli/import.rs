@@ -25,6 +25,13 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
     let imported = import(&args.file, &args.folder)?;
+    let unknown = imported.unknown.join(", ");
+    if !unknown.is_empty() {
+        super::warn(vec![format!(
+            "{}: {unknown} is not known, and nothing is done with it",
+            args.file.display()
+        )]);
+    }
     let table = imported.architecture.table();
     let weights: usize = table
         .iter()

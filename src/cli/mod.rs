@@ -211,6 +211,13 @@ fn tell_search_of(config: &Config) {
     }
 }
 
+/// Prints lines about files that do not do what they say, to standard error.
+fn warn(lines: Vec<String>) {
+    for line in lines {
+        eprintln!("warning: {line}");
+    }
+}
+
 /// Prints to standard output. If its reader stops early, as `head` does, that is no error.
 fn print(text: &str) -> Result<()> {
     write(text.as_bytes()).map(|_| ())

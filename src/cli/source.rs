@@ -1,9 +1,6 @@
 //! The model that writes: of a run, of a checkpoint, or of a folder in Hugging Face's form.
 
-use std::fs;
 use std::path::Path;
-
-use serde_json::Value;
 
 use super::newest::newest_or_model;
 use super::saved::SavedModel;
@@ -77,6 +74,8 @@ impl Source {
 
     fn of_folder(folder: &Path) -> Result<Self> {
         let architecture = read_config(folder)?;
+        super::warn(pretrained::told_of_model(folder, false)?);
+        super::warn(pretrained::told_of_text(folder, true)?);
         let weights = Weights::open(folder, &architecture)?;
         let has_tokenizer = folder.join(pretrained::TOKENIZER).is_file();
         let mut text = Text {
@@ -87,7 +86,7 @@ impl Source {
             end_of_text: None,
             ends: Vec::new(),
         };
-        text.add_ends(Some(folder));
+        text.add_ends(Some(folder))?;
         let writing = Writing {
             vocab: architecture.vocab(),
             context: architecture.context(),
@@ -107,24 +106,18 @@ impl Text {
             end_of_text: config.data.end_of_text.clone(),
             ends: Vec::new(),
         };
-        text.add_ends(config.model.path.as_deref());
+        text.add_ends(config.model.path.as_deref())?;
         Ok(text)
     }
 
-    /// Finds the tokens that end a text: the one that ends a document, and those that the
-    /// `generation_config.json` of a folder names.
-    fn add_ends(&mut self, folder: Option<&Path>) {
+    /// Finds the tokens that end a text: the one that ends a document, and those that a folder names.
+    fn add_ends(&mut self, folder: Option<&Path>) -> Result<()> {
         let end = self.tokenizer.as_ref();
         let end = end.and_then(|tokenizer| tokenizer.end_of_text(self.end_of_text.as_deref()).ok());
         self.ends.extend(end);
-        let file = folder.map(|folder| folder.join("generation_config.json"));
-        let bytes = file.and_then(|file| fs::read(file).ok()).unwrap_or_default();
-        let named = serde_json::from_slice::<Value>(&bytes).unwrap_or_default();
-        let ends = match &named["eos_token_id"] {
-            Value::Array(ids) => ids.clone(),
-            id => vec![id.clone()],
-        };
-        let ids = ends.iter().filter_map(Value::as_u64);
-        self.ends.extend(ids.filter_map(|id| u32::try_from(id).ok()));
+        if let Some(folder) = folder {
+            self.ends.extend(pretrained::ends(folder)?);
+        }
+        Ok(())
     }
 }

@@ -22,7 +22,7 @@ use crate::fabric::World;
 use crate::interrupt::before_ranks;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
-use crate::pretrained::told_of_adapters;
+use crate::pretrained::{told_of_adapters, told_of_model, told_of_text};
 use crate::run::{
     Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
 };
@@ -187,9 +187,11 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         eprintln!("warning: {warning}");
     }
     if let Some(folder) = config.lora.path.as_ref().filter(|_| role.leads()) {
-        for line in told_of_adapters(folder)? {
-            eprintln!("warning: {line}");
-        }
+        super::warn(told_of_adapters(folder)?);
+    }
+    if let Some(folder) = config.model.path.as_ref().filter(|_| role.leads()) {
+        super::warn(told_of_model(folder, true)?);
+        super::warn(told_of_text(folder, false)?);
     }
     if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
         eprintln!("{why}");

@@ -110,6 +110,13 @@ fn llama(model: &config::Model, family: Family, context: usize) -> Llama {
             high: model.rope_high,
             original: model.rope_original,
         },
+        RopeScalingKind::Yarn => RopeScaling::Yarn {
+            factor: model.rope_factor,
+            original: model.rope_original,
+            fast: model.rope_fast,
+            slow: model.rope_slow,
+            attention: model.rope_attention.unwrap_or(0.1 * model.rope_factor.ln() + 1.0),
+        },
     };
     Llama {
         vocab: model.vocab,

@@ -33,7 +33,7 @@ const OF_TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwe
 /// The models of convolutions.
 const CONVOLUTIONS: &[&str] = &["cnn", "resnet"];
 
-const RULES: [Rule; 50] = [
+const RULES: [Rule; 53] = [
     rule("model", "vocab", "kind", OF_TOKENS),
     rule("model", "dim", "kind", TOKENS),
     rule("model", "layers", "kind", TOKENS),
@@ -45,15 +45,28 @@ const RULES: [Rule; 50] = [
     rule("model", "ffn", "kind", LLAMAS),
     rule("model", "rope_theta", "kind", LLAMAS),
     rule("model", "rope_scaling", "kind", LLAMAS),
-    rule("model", "rope_factor", "rope_scaling", &["linear", "llama3"]),
+    rule(
+        "model",
+        "rope_factor",
+        "rope_scaling",
+        &["linear", "llama3", "yarn"],
+    ),
     rule("model", "rope_low", "rope_scaling", &["llama3"]),
     rule("model", "rope_high", "rope_scaling", &["llama3"]),
-    rule("model", "rope_original", "rope_scaling", &["llama3"]),
+    rule("model", "rope_original", "rope_scaling", &["llama3", "yarn"]),
+    rule("model", "rope_fast", "rope_scaling", &["yarn"]),
+    rule("model", "rope_slow", "rope_scaling", &["yarn"]),
+    rule("model", "rope_attention", "rope_scaling", &["yarn"]),
     rule("model", "norm_epsilon", "kind", LLAMAS),
     rule("model", "experts", "kind", &["mixtral"]),
     rule("model", "experts_per_token", "kind", &["mixtral"]),
     rule("model", "auxiliary", "kind", &["mixtral"]),
-    rule("model", "window", "kind", &["mistral", "mixtral"]),
+    rule(
+        "model",
+        "window",
+        "kind",
+        &["mistral", "mixtral", "qwen2", "qwen3"],
+    ),
     rule("model", "dropout", "kind", &["gpt", "mlp"]),
     rule("model", "sizes", "kind", &["mlp"]),
     rule("model", "image", "kind", &["cnn", "resnet", "stack"]),

@@ -42,14 +42,21 @@ pub struct Model {
     pub rope_theta: f64,
     /// llama and its kin: how these angles are scaled for longer sequences.
     pub rope_scaling: RopeScalingKind,
-    /// linear, llama3: how much longer sequences are.
+    /// linear, llama3, yarn: how much longer sequences are.
     pub rope_factor: f64,
     /// llama3: angles that turn less often than this in `rope_original` tokens are scaled.
     pub rope_low: f64,
     /// llama3: angles that turn more often than this in `rope_original` tokens stay.
     pub rope_high: f64,
-    /// llama3: the longest sequence before the scaling, in tokens.
+    /// llama3, yarn: the longest sequence before the scaling, in tokens.
     pub rope_original: usize,
+    /// yarn: angles that turn more often than this in `rope_original` tokens stay.
+    pub rope_fast: f64,
+    /// yarn: angles that turn less often than this in `rope_original` tokens are scaled.
+    pub rope_slow: f64,
+    /// yarn: what queries and keys are multiplied by. Default: `0.1 ln(rope_factor) + 1`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rope_attention: Option<f64>,
     /// llama and its kin: what RMSNorm adds to the mean of squares.
     pub norm_epsilon: f64,
     /// mixtral: the experts of a block.
@@ -59,7 +66,7 @@ pub struct Model {
     /// mixtral: the coefficient of the loss that balances the experts. 0: there is none. No reported loss
     /// contains it.
     pub auxiliary: f64,
-    /// mistral, mixtral: how many tokens a token sees, itself included. Default: all before it.
+    /// mistral, mixtral, qwen2, qwen3: how many tokens a token sees, itself included. Default: all before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
     /// Models of tokens: whether the output projection is the token embedding.
@@ -159,6 +166,8 @@ pub enum RopeScalingKind {
     Linear,
     /// As Llama-3.1: low frequencies by a factor.
     Llama3,
+    /// YaRN: low frequencies by a factor, and all products of queries and keys.
+    Yarn,
 }
 
 impl Default for Model {
@@ -180,6 +189,9 @@ impl Default for Model {
             rope_low: 1.0,
             rope_high: 4.0,
             rope_original: 8192,
+            rope_fast: 32.0,
+            rope_slow: 1.0,
+            rope_attention: None,
             norm_epsilon: 1e-5,
             experts: 8,
             experts_per_token: 2,

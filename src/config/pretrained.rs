@@ -212,6 +212,20 @@ fn of_rope(rope: Rope) -> Table {
             set("rope_high", Value::from(high));
             set("rope_original", Value::from(original as i64));
         }
+        RopeScaling::Yarn {
+            factor,
+            original,
+            fast,
+            slow,
+            attention,
+        } => {
+            set("rope_scaling", Value::from("yarn"));
+            set("rope_factor", Value::from(factor));
+            set("rope_original", Value::from(original as i64));
+            set("rope_fast", Value::from(fast));
+            set("rope_slow", Value::from(slow));
+            set("rope_attention", Value::from(attention));
+        }
     }
     table
 }

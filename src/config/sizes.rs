@@ -52,6 +52,8 @@ fn llama(config: &Config) -> Result<()> {
         ("rope_factor", model.rope_factor),
         ("rope_low", model.rope_low),
         ("rope_high", model.rope_high),
+        ("rope_slow", model.rope_slow),
+        ("rope_attention", model.rope_attention.unwrap_or(1.0)),
         ("norm_epsilon", model.norm_epsilon),
     ] {
         let holds = value > 0.0 && value.is_finite();
@@ -64,6 +66,12 @@ fn llama(config: &Config) -> Result<()> {
         ValueProblem::OutOfRange {
             value: model.rope_low,
             must: "it must be below model.rope_high",
+        }
+    })?;
+    config.require(model.rope_slow <= model.rope_fast, "model.rope_slow", || {
+        ValueProblem::OutOfRange {
+            value: model.rope_slow,
+            must: "it must be at most model.rope_fast",
         }
     })?;
     match model.kind {

@@ -188,6 +188,8 @@ pub enum TensorProblem {
     Missing,
     /// It belongs to no parameter.
     LeftOver,
+    /// It is a head of other numbers than the token embedding, in a model that is described as tied.
+    OtherHead,
     /// It has another shape.
     Shape {
         /// Its shape.
@@ -207,6 +209,11 @@ impl fmt::Display for TensorProblem {
         match self {
             Self::Missing => write!(f, "is missing"),
             Self::LeftOver => write!(f, "is no part of this model"),
+            Self::OtherHead => write!(
+                f,
+                "is not the token embedding, although tie_word_embeddings is true: set that to false in \
+                 config.json to have both, as transformers does"
+            ),
             Self::Shape { found, expected } => write!(f, "is {found:?}, the model has {expected:?}"),
             Self::Numbers { found } => write!(f, "is in {found}; only F32, BF16 and F16 are read"),
         }

@@ -1,15 +1,17 @@
 //! `config.json`: what model a folder has.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
+use pipewright_stages::layers::{Heads, Rope, Routing};
 use pipewright_stages::models::{Gpt, Llama};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::architecture::{Architecture, Family};
+use super::families::{every, gpt2, llama};
 use super::json::Json;
-use super::sizes;
+use super::key::{Table, completed};
+use super::{rope, sizes};
 use crate::error::{Error, PretrainedError, Result};
 
 /// The file that describes a model.
@@ -28,54 +30,98 @@ const KNOWN: [(&str, Option<Family>); 6] = [
     ("Qwen3ForCausalLM", Some(Family::Qwen3)),
 ];
 
-/// The model that a folder's `config.json` describes.
+/// A folder's `config.json`, and the family that it names.
+pub(super) struct Described {
+    pub(super) path: PathBuf,
+    pub(super) found: Value,
+    pub(super) family: Option<Family>,
+}
+
+impl Described {
+    /// Reads the file of a folder.
+    pub(super) fn read(folder: &Path) -> Result<Self> {
+        let path = folder.join(CONFIG);
+        if !path.is_file() {
+            let folder = folder.to_owned();
+            return Err(PretrainedError::NoConfig { folder }.into());
+        }
+        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+        let found = serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax {
+            path: path.clone(),
+            source,
+        })?;
+        let family = family(&path, &found)?;
+        Ok(Self { path, found, family })
+    }
+
+    /// The tables of its keys.
+    pub(super) fn tables(&self) -> Vec<Table<'static>> {
+        let table = |keys| Table { prefix: "", keys };
+        let mut tables = vec![table(every::KEYS)];
+        match self.family {
+            Some(family) => tables.extend(llama::keys(family)),
+            None => tables.push(table(gpt2::KEYS)),
+        }
+        tables
+    }
+
+    /// The file with the defaults of the keys that it does not have.
+    pub(super) fn completed(&self) -> Result<Value> {
+        completed(&self.path, &self.found, &self.tables())
+    }
+}
+
+/// The model that a folder's `config.json` describes. A key that the file does not have is as in
+/// transformers.
 ///
 /// # Errors
-/// When there is no such file, or its model is none that this program knows.
+/// When there is no such file, its model is none that this program knows, or a key has a value for which
+/// there is no layer.
 pub fn read_config(folder: &Path) -> Result<Architecture> {
-    let path = folder.join(CONFIG);
-    if !path.is_file() {
-        let folder = folder.to_owned();
-        return Err(PretrainedError::NoConfig { folder }.into());
-    }
-    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    let value = serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax {
-        path: path.clone(),
-        source,
-    })?;
-    let (path, value) = (&path, &value);
+    let described = Described::read(folder)?;
+    let (path, value) = (&described.path, &described.completed()?);
     let json = Json { path, value };
-    let named = json.get("architectures").and_then(|names| names.get(0)?.as_str());
-    let known = KNOWN.into_iter().find(|(name, _)| named == Some(name));
-    let architecture = match known {
-        Some((_, None)) => gpt2(json)?,
-        Some((_, Some(family))) => llama(json, family)?,
-        None => {
-            return Err(PretrainedError::Architecture {
-                path: path.clone(),
-                found: named.map(str::to_owned),
-                known: KNOWN.map(|(name, _)| name).to_vec(),
-            }
-            .into());
+    let architecture = match described.family {
+        None => gpt2(json)?,
+        Some(family) => {
+            let rope = rope::read(path, &described.found, json)?;
+            llama(json, family, rope)?
         }
     };
     sizes::check(path, &architecture)?;
     Ok(architecture)
 }
 
+/// The family that `architectures` names, or else `model_type`. Two that contradict each other are refused.
+fn family(path: &Path, value: &Value) -> Result<Option<Family>> {
+    let json = Json { path, value };
+    let named = json.get("architectures").and_then(|names| names.get(0)?.as_str());
+    let kind = json.text("model_type")?;
+    let known = KNOWN.into_iter().find(|&(name, family)| match named {
+        Some(named) => named == name,
+        None => kind == Some(model_type(family)),
+    });
+    let Some((_, family)) = known else {
+        return Err(PretrainedError::Architecture {
+            path: path.to_owned(),
+            found: named.or(kind).map(str::to_owned),
+            known: KNOWN.map(|(name, _)| name).to_vec(),
+        }
+        .into());
+    };
+    let agrees = kind.is_none_or(|kind| kind == model_type(family));
+    json.require(agrees, "model_type", "the type of its `architectures`")?;
+    Ok(family)
+}
+
+fn model_type(family: Option<Family>) -> &'static str {
+    family.map_or("gpt2", Family::name)
+}
+
 fn gpt2(json: Json<'_>) -> Result<Architecture> {
     let dim = json.count("n_embd")?;
     let wide = json.count_or("n_inner", 4 * dim)?;
     json.require(wide == 4 * dim, "n_inner", "four times n_embd")?;
-    let activation = json.text("activation_function")?.unwrap_or("gelu_new");
-    let tanh = ["gelu_new", "gelu_pytorch_tanh"].contains(&activation);
-    json.require(tanh, "activation_function", "`gelu_new` or `gelu_pytorch_tanh`")?;
-    let epsilon = json.number_or("layer_norm_epsilon", 1e-5)?;
-    json.require(epsilon == 1e-5, "layer_norm_epsilon", "1e-5")?;
-    let scaled = json.truth_or("scale_attn_weights", true)?;
-    json.require(scaled, "scale_attn_weights", "true")?;
-    let by_layer = json.truth_or("scale_attn_by_inverse_layer_idx", false)?;
-    json.require(!by_layer, "scale_attn_by_inverse_layer_idx", "false")?;
     Ok(Architecture::Gpt2(Gpt {
         vocab: json.count("vocab_size")?,
         dim,
@@ -83,18 +129,12 @@ fn gpt2(json: Json<'_>) -> Result<Architecture> {
         heads: json.count("n_head")?,
         context: json.count("n_positions")?,
         dropout: 0.0,
-        tied: json.truth_or("tie_word_embeddings", true)?,
+        tied: json.truth("tie_word_embeddings")?,
         seed: 0,
     }))
 }
 
-fn llama(json: Json<'_>, family: Family) -> Result<Architecture> {
-    let activation = json.text("hidden_act")?.unwrap_or("silu");
-    json.require(activation == "silu", "hidden_act", "`silu`")?;
-    for key in ["attention_bias", "mlp_bias", "use_sliding_window"] {
-        let is_set = json.truth_or(key, false)?;
-        json.require(!is_set, key, "false, because this program has no such layer")?;
-    }
+fn llama(json: Json<'_>, family: Family, rope: Rope) -> Result<Architecture> {
     let (dim, query) = (json.count("hidden_size")?, json.count("num_attention_heads")?);
     json.require(query > 0, "num_attention_heads", "1 or more")?;
     let heads = Heads {
@@ -102,48 +142,79 @@ fn llama(json: Json<'_>, family: Family) -> Result<Architecture> {
         key_value: json.count_or("num_key_value_heads", query)?,
         width: json.count_or("head_dim", dim / query)?,
     };
-    let window = match family {
-        Family::Mistral | Family::Mixtral => {
-            Some(json.count_or("sliding_window", 0)?).filter(|window| *window > 0)
-        }
-        _ => None,
-    };
-    let usual = match family {
-        Family::Mixtral => 1e-5,
-        _ => 1e-6,
-    };
+    let epsilon = json.number("rms_norm_eps")?;
+    json.require(epsilon > 0.0, "rms_norm_eps", "above 0")?;
+    let layers = json.layers("num_hidden_layers")?;
     let experts = match family {
         Family::Mixtral => Some(routing(json)?),
         _ => None,
     };
-    let epsilon = json.number_or("rms_norm_eps", usual)?;
-    json.require(epsilon > 0.0, "rms_norm_eps", "above 0")?;
     let model = Llama {
         vocab: json.count("vocab_size")?,
         dim,
-        layers: json.layers("num_hidden_layers")?,
+        layers,
         heads,
         ffn: json.count("intermediate_size")?,
-        context: json.count_or("max_position_embeddings", 2048)?,
-        rope: rope(json, family)?,
+        context: json.count("max_position_embeddings")?,
+        rope,
         epsilon: epsilon as f32,
-        tied: json.truth_or("tie_word_embeddings", false)?,
+        tied: json.truth("tie_word_embeddings")?,
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
-        window,
+        window: window(json, family, layers)?,
         experts,
         seed: 0,
     };
     Ok(Architecture::Llama(family, model))
 }
 
+/// How many tokens a token sees.
+fn window(json: Json<'_>, family: Family, layers: usize) -> Result<Option<usize>> {
+    let has_window = match family {
+        Family::Llama => false,
+        Family::Mistral | Family::Mixtral => true,
+        Family::Qwen2 | Family::Qwen3 => all_slide(json, layers)?,
+    };
+    if !has_window || json.get("sliding_window").is_none() {
+        return Ok(None);
+    }
+    let window = json.count("sliding_window")?;
+    json.require(window > 0, "sliding_window", "1 or more, or null")?;
+    Ok(Some(window))
+}
+
+/// Whether all layers of a Qwen have its window, or none. Some is not possible here.
+fn all_slide(json: Json<'_>, layers: usize) -> Result<bool> {
+    let may_slide = json.truth("use_sliding_window")? && json.get("sliding_window").is_some();
+    let Some(types) = json.get("layer_types") else {
+        let first = json.count("max_window_layers")?;
+        let alike = !may_slide || first == 0 || first >= layers;
+        json.require(
+            alike,
+            "max_window_layers",
+            "0 or num_hidden_layers: all blocks have the window of sliding_window, or none",
+        )?;
+        return Ok(may_slide && first < layers);
+    };
+    let all = |kind: &str| {
+        let types = types.as_array();
+        types.is_some_and(|types| types.len() == layers && types.iter().all(|one| one == kind))
+    };
+    let slide = all("sliding_attention") && may_slide;
+    json.require(
+        slide || all("full_attention"),
+        "layer_types",
+        "`full_attention` for each block, or `sliding_attention` for each, with use_sliding_window and \
+         sliding_window",
+    )?;
+    Ok(slide)
+}
+
 /// Mixtral's experts. The auxiliary loss is a setting of training, as dropout is: it does not come from here.
 fn routing(json: Json<'_>) -> Result<Routing> {
-    let jitter = json.number_or("router_jitter_noise", 0.0)?;
-    json.require(jitter == 0.0, "router_jitter_noise", "0")?;
     let routing = Routing {
-        experts: json.count_or("num_local_experts", 8)?,
-        chosen: json.count_or("num_experts_per_tok", 2)?,
+        experts: json.count("num_local_experts")?,
+        chosen: json.count("num_experts_per_tok")?,
         auxiliary: 0.0,
     };
     let holds = (1..=routing.experts).contains(&routing.chosen);
@@ -151,45 +222,8 @@ fn routing(json: Json<'_>) -> Result<Routing> {
     Ok(routing)
 }
 
-/// Older files have `rope_theta` and `rope_scaling`, newer ones both in `rope_parameters`.
-fn rope(json: Json<'_>, family: Family) -> Result<Rope> {
-    let newer = json.inside("rope_parameters")?;
-    let usual = match family {
-        Family::Mixtral => 1e6,
-        _ => 10_000.0,
-    };
-    let theta = newer.unwrap_or(json).number_or("rope_theta", usual)?;
-    let rope = |scaling| Rope {
-        theta,
-        scaling,
-        layout: RopeLayout::Halves,
-    };
-    let older = json.inside("rope_scaling")?;
-    let Some(scaling) = newer.or(older) else {
-        return Ok(rope(RopeScaling::None));
-    };
-    let (kind, older_kind) = (scaling.text("rope_type")?, scaling.text("type")?);
-    let number = |key: &str| scaling.number(key);
-    let known = match kind.or(older_kind).unwrap_or("default") {
-        "default" => RopeScaling::None,
-        "linear" => RopeScaling::Linear {
-            factor: number("factor")?,
-        },
-        "llama3" => RopeScaling::Llama3 {
-            factor: number("factor")?,
-            low: number("low_freq_factor")?,
-            high: number("high_freq_factor")?,
-            original: scaling.count("original_max_position_embeddings")?,
-        },
-        _ => {
-            scaling.require(false, "rope_type", "`default`, `linear` or `llama3`")?;
-            RopeScaling::None
-        }
-    };
-    Ok(rope(known))
-}
-
-/// The text of a `config.json` for a model.
+/// The text of a `config.json` for a model. It names no token that begins or ends a text: without these keys,
+/// transformers takes the first tokens of Llama's vocabulary.
 pub fn describe(architecture: &Architecture) -> String {
     let value = match architecture {
         Architecture::Gpt2(gpt) => json!({
@@ -203,6 +237,8 @@ pub fn describe(architecture: &Architecture) -> String {
             "activation_function": "gelu_new",
             "layer_norm_epsilon": 1e-5,
             "tie_word_embeddings": gpt.tied,
+            "bos_token_id": null,
+            "eos_token_id": null,
             "dtype": "float32",
         }),
         Architecture::Llama(family, model) => described_llama(*family, model),
@@ -226,11 +262,19 @@ fn described_llama(family: Family, model: &Llama) -> Value {
         "hidden_act": "silu",
         "rms_norm_eps": shortest(model.epsilon),
         "tie_word_embeddings": model.tied,
-        "rope_parameters": described_rope(model.rope),
+        "rope_parameters": rope::described(model.rope),
+        "bos_token_id": null,
+        "eos_token_id": null,
         "dtype": "float32",
     });
-    if matches!(family, Family::Mistral | Family::Mixtral) {
-        value["sliding_window"] = json!(model.window);
+    match (family, model.window) {
+        (Family::Mistral | Family::Mixtral, window) => value["sliding_window"] = json!(window),
+        (_, Some(window)) => {
+            value["use_sliding_window"] = json!(true);
+            value["sliding_window"] = json!(window);
+            value["max_window_layers"] = json!(0);
+        }
+        _ => {}
     }
     if let Some(routing) = model.experts {
         value["num_local_experts"] = json!(routing.experts);
@@ -243,32 +287,4 @@ fn described_llama(family: Family, model: &Llama) -> Value {
 fn shortest(number: f32) -> Value {
     let shortest: f64 = number.to_string().parse().expect("a number as text is a number");
     json!(shortest)
-}
-
-fn described_rope(rope: Rope) -> Value {
-    let mut map = Map::new();
-    let mut set = |key: &str, value: Value| map.insert(key.to_owned(), value);
-    set("rope_theta", json!(rope.theta));
-    match rope.scaling {
-        RopeScaling::None => {
-            set("rope_type", json!("default"));
-        }
-        RopeScaling::Linear { factor } => {
-            set("rope_type", json!("linear"));
-            set("factor", json!(factor));
-        }
-        RopeScaling::Llama3 {
-            factor,
-            low,
-            high,
-            original,
-        } => {
-            set("rope_type", json!("llama3"));
-            set("factor", json!(factor));
-            set("low_freq_factor", json!(low));
-            set("high_freq_factor", json!(high));
-            set("original_max_position_embeddings", json!(original));
-        }
-    }
-    Value::Object(map)
 }

@@ -63,11 +63,17 @@ impl<'a> Json<'a> {
         }
     }
 
+    /// A truth value that must be there.
+    pub(super) fn truth(self, key: &str) -> Result<bool> {
+        let truth = self.get(key).and_then(Value::as_bool);
+        truth.ok_or_else(|| self.wrong(key, "true or false"))
+    }
+
     pub(super) fn truth_or(self, key: &str, default: bool) -> Result<bool> {
-        let Some(value) = self.get(key) else {
-            return Ok(default);
-        };
-        value.as_bool().ok_or_else(|| self.wrong(key, "true or false"))
+        match self.get(key) {
+            None => Ok(default),
+            Some(_) => self.truth(key),
+        }
     }
 
     pub(super) fn text(self, key: &str) -> Result<Option<&'a str>> {

@@ -9,8 +9,10 @@ mod architecture;
 mod described;
 mod families;
 mod fused;
+mod generation;
 mod gguf;
 mod json;
+mod kept;
 mod key;
 #[cfg(target_os = "linux")]
 mod map;
@@ -19,8 +21,11 @@ mod numbers;
 mod opened;
 mod own;
 mod regular;
+mod rope;
+mod same;
 mod sizes;
 mod start;
+mod told;
 mod weights;
 mod write;
 
@@ -29,9 +34,12 @@ pub use adapter::{
 };
 pub use architecture::{Architecture, Base, Family};
 pub use described::{CONFIG, TOKENIZER, describe, read_config};
+pub use generation::{GENERATION, ends};
 pub use gguf::{Imported, import};
+pub use kept::keep_keys;
 pub use mapped::{Mapped, Part};
 pub use own::{OWN_CONFIG, is_own, open_own, own_config, write_own};
 pub use start::start_from;
+pub use told::{told_of_model, told_of_text};
 pub use weights::Weights;
 pub use write::write;

@@ -15,6 +15,7 @@ use super::mapped::{Mapped, Part};
 use super::numbers::width;
 use super::opened::{Opened, Place};
 use super::regular;
+use super::same::same;
 use crate::checksum::ChecksumBuilder;
 use crate::error::{Error, PretrainedError, Result, TensorProblem};
 
@@ -24,6 +25,9 @@ const INDEX: &str = "model.safetensors.index.json";
 
 /// What GPT-2's tensors are called in models with a head.
 const PREFIX: &str = "transformer.";
+
+/// The output projection, in every family.
+const HEAD: &str = "lm_head.weight";
 
 /// Tensors that older checkpoints have and that are no weights.
 const BUFFERS: [&str; 3] = [".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"];
@@ -114,6 +118,7 @@ impl Weights {
         self.table = table;
         self.described_in = described_in;
         self.check()?;
+        self.check_head()?;
         Ok(self)
     }
 
@@ -186,13 +191,35 @@ impl Weights {
                 problems.push((name.to_owned(), TensorProblem::Numbers { found }));
             }
         }
-        let has_head = self.table.iter().any(|mapped| mapped.name == "lm_head.weight");
+        let has_head = self.mapped(HEAD).is_some();
         let is_known = |name: &&String| {
             let buffer = BUFFERS.iter().any(|end| name.ends_with(end));
-            wanted.contains(name.as_str()) || buffer || (*name == "lm_head.weight" && !has_head)
+            wanted.contains(name.as_str()) || buffer || (*name == HEAD && !has_head)
         };
         let left = self.tensors.keys().filter(|name| !is_known(name));
         problems.extend(left.map(|name| (name.clone(), TensorProblem::LeftOver)));
+        self.refuse(problems)
+    }
+
+    /// Refuses a head of its own in the files of a model whose head is the token embedding. transformers uses
+    /// both then, and takes equal ones for one.
+    fn check_head(&self) -> Result<()> {
+        let (own, table) = (self.tensors.get(HEAD), self.mapped("wte.weight"));
+        let (Some(head), Some(table), None) = (own, table, self.mapped(HEAD)) else {
+            return Ok(());
+        };
+        let embedding = self.tensor(&table.parts[0]);
+        let place = |tensor: &Tensor| (&self.files[tensor.file].1, tensor.place);
+        let can_be_same = head.dims == embedding.dims && width(head.place.dtype).is_some();
+        let count = table.parts[0].count();
+        let read = Error::io("read", &self.files[head.file].0);
+        if can_be_same && same(place(head), place(embedding), count).map_err(read)? {
+            return Ok(());
+        }
+        self.refuse(vec![(HEAD.to_owned(), TensorProblem::OtherHead)])
+    }
+
+    fn refuse(&self, problems: Vec<(String, TensorProblem)>) -> Result<()> {
         if problems.is_empty() {
             return Ok(());
         }
@@ -203,6 +230,11 @@ impl Weights {
             problems,
         }
         .into())
+    }
+
+    /// A parameter of the table.
+    fn mapped(&self, name: &str) -> Option<&Mapped> {
+        self.table.iter().find(|mapped| mapped.name == name)
     }
 
     /// Describes the files, so that the processes of a run can compare them: their lengths, and which tensors
@@ -224,7 +256,7 @@ impl Weights {
     /// # Errors
     /// When the model has no such parameter, or a file cannot be read.
     pub fn read(&self, parameter: &mut Parameter) -> Result<()> {
-        let mapped = self.table.iter().find(|mapped| mapped.name == parameter.name());
+        let mapped = self.mapped(parameter.name());
         let mapped = mapped.ok_or_else(|| PretrainedError::NoSource {
             folder: self.folder.clone(),
             parameter: parameter.name().to_owned(),

@@ -73,6 +73,47 @@ fn a_run_with_adapters_writes_text_and_is_exported() {
 }
 
 #[test]
+fn keys_of_the_folder_that_training_started_from_are_told_and_exported() {
+    let place = place();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/hf/llama");
+    fs::create_dir(place.path("model")).unwrap();
+    fs::copy(
+        golden.join("model.safetensors"),
+        place.path("model/model.safetensors"),
+    )
+    .unwrap();
+    let keys =
+        |path: PathBuf| -> serde_json::Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
+    let mut described = keys(golden.join("config.json"));
+    for (key, value) in [("bos_token_id", 3), ("eos_token_id", 7), ("pad_token_id", 4)] {
+        described[key] = value.into();
+    }
+    described["attention_dropout"] = 0.5.into();
+    fs::write(place.path("model/config.json"), described.to_string()).unwrap();
+    let said = place
+        .run(&["train", "my.toml", "--set", "model.path=model"])
+        .done()
+        .stderr();
+    let told = "warning: model/config.json: attention_dropout is 0.5: transformers trains with it";
+    assert!(said.contains(told), "{said}");
+    place.run(&["export", "runs/run", "out"]).done();
+    let written = keys(place.path("out/config.json"));
+    for key in [
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "attention_dropout",
+    ] {
+        assert_eq!(written[key], described[key], "{key}");
+    }
+    let said = place
+        .run(&["sample", "out", "--prompt", "1 2", "--tokens", "2"])
+        .done()
+        .stderr();
+    assert_eq!(said, "", "dropout has no effect there");
+}
+
+#[test]
 fn what_cannot_be_merged_or_is_more_than_adapters_is_refused() {
     let place = place();
     place.run(&["train", "my.toml"]).done().stdout();

@@ -44,13 +44,13 @@ fn keys_of_llama_are_refused_for_other_models() {
         (
             "[model]\nkind = 'llama'\nwindow = 8",
             &[
-                "my.toml:3: model.window is for model.kind = \"mistral\" or \"mixtral\", and this config \
-                 has \"llama\"",
+                "my.toml:3: model.window is for model.kind = \"mistral\" or \"mixtral\" or \"qwen2\" \
+                 or \"qwen3\", and this config has \"llama\"",
             ],
         ),
         (
             "[model]\nkind = 'llama'\nrope_factor = 8",
-            &["model.rope_factor is for model.rope_scaling = \"linear\" or \"llama3\""],
+            &["model.rope_factor is for model.rope_scaling = \"linear\" or \"llama3\" or \"yarn\""],
         ),
         (
             "[model]\nkind = 'llama'\nrope_scaling = 'linear'\nrope_low = 8",
@@ -62,7 +62,7 @@ fn keys_of_llama_are_refused_for_other_models() {
         ),
         (
             "[model]\nkind = 'llama'\nrope_scaling = 'linear'\nrope_original = 8",
-            &["model.rope_original is for model.rope_scaling = \"llama3\""],
+            &["model.rope_original is for model.rope_scaling = \"llama3\" or \"yarn\""],
         ),
         (
             "[model]\nkind = 'qwen3'\ndropout = 0.1",
@@ -181,8 +181,8 @@ fn impossible_settings_of_a_llama_say_what_to_do() {
             "--set: model.rope_low: 4 is not allowed: it must be below model.rope_high",
         ),
         (
-            &["model.rope_scaling=yarn"],
-            "--set: model.rope_scaling: expected one of `none`, `linear`, `llama3`, got \"yarn\"",
+            &["model.rope_scaling=dynamic"],
+            "--set: model.rope_scaling: expected one of `none`, `linear`, `llama3`, `yarn`, got \"dynamic\"",
         ),
         (
             &["model.kv_heads=half"],

@@ -1,11 +1,14 @@
 //! The folder of a family, and what transformers computes with it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pipewright::pretrained::{Architecture, Weights, read_config, start_from};
 use pipewright::stages::{Sequential, StageBuilder};
 use safetensors::SafeTensors;
+use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::batches::{Batches, Recorded, floats};
 
@@ -18,6 +21,29 @@ pub(crate) fn folder(family: &str) -> PathBuf {
         .join(family)
 }
 
+/// A copy of a family's folder. `null` in `changes` removes a key, text `"null"` stands for `null`.
+pub(crate) fn changed(family: &str, changes: &Value) -> TempDir {
+    let scratch = tempfile::tempdir().expect("a folder");
+    for file in fs::read_dir(folder(family)).expect("readable") {
+        let path = file.expect("readable").path();
+        if path.is_file() {
+            let name = path.file_name().expect("a file");
+            fs::copy(&path, scratch.path().join(name)).expect("copied");
+        }
+    }
+    let path = scratch.path().join("config.json");
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).expect("readable")).expect("JSON");
+    for (key, value) in changes.as_object().expect("keys") {
+        match value {
+            Value::Null => drop(config.as_object_mut().expect("keys").remove(key)),
+            Value::String(text) if text == "null" => config[key] = Value::Null,
+            value => config[key] = value.clone(),
+        }
+    }
+    fs::write(path, config.to_string()).expect("written");
+    scratch
+}
+
 /// What transformers computed.
 pub(crate) struct Golden(Vec<u8>);
 
@@ -27,7 +53,7 @@ impl Golden {
     }
 
     pub(crate) fn read_in(folder: &Path) -> Self {
-        Self(std::fs::read(folder.join("golden.safetensors")).expect("it is kept with the tests"))
+        Self(fs::read(folder.join("golden.safetensors")).expect("it is kept with the tests"))
     }
 
     pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {

@@ -2,9 +2,11 @@
 
 use std::fs;
 
-use pipewright::pretrained::{Weights, import, read_config};
+use pipewright::pretrained::{Architecture, Weights, import, read_config};
+use pipewright::stages::layers::RopeScaling;
 use pipewright::stages::{Init, Parameter};
 use pipewright::tokenizer::Tokenizer;
+use serde_json::{Value, json};
 
 use crate::files::{Gguf, small, text};
 
@@ -77,4 +79,131 @@ fn a_file_with_other_tensors_or_other_numbers_is_refused() {
         refused(&file),
         "`F`: `bert` is not known; known are llama, qwen2, qwen3"
     );
+}
+
+/// A whole file.
+fn whole() -> Gguf {
+    let mut file = small();
+    file.numbers("blk.0.attn_output.weight", &[32, 32], 0.0);
+    file
+}
+
+/// The file's folder and its JSON files, or why it is refused.
+fn imported(file: &Gguf) -> Result<(Architecture, impl Fn(&str) -> Value), String> {
+    let scratch = tempfile::tempdir().expect("a folder");
+    let (path, folder) = (scratch.path().join("m.gguf"), scratch.path().join("m"));
+    fs::write(&path, file.bytes()).expect("written");
+    match import(&path, &folder) {
+        Err(error) => Err(error.to_string().replace(&path.display().to_string(), "F")),
+        Ok(_) => {
+            let architecture = read_config(&folder).expect("known");
+            let json = move |name: &str| {
+                let text = fs::read(scratch.path().join("m").join(name)).expect("readable");
+                serde_json::from_slice(&text).expect("JSON")
+            };
+            Ok((architecture, json))
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_model_is_refused() {
+    let mut file = whole();
+    file.value("split.no", 2, &0_u16.to_le_bytes());
+    file.value("split.count", 2, &2_u16.to_le_bytes());
+    assert_eq!(
+        imported(&file).err().expect("it is half a model"),
+        "`F`: split.count is 2, it must be 1: this is one part of a model; join them first, with \
+         `llama-gguf-split --merge`"
+    );
+}
+
+/// The factors are those that llama.cpp's `convert_hf_to_gguf.py` writes for these settings, in `f32`.
+#[test]
+fn the_factors_of_llama_3_1_are_its_scaling() {
+    for (theta, factors, factor, original) in [
+        (5e5_f32, [1.0, 1.0, 1.0, 1.0, 2.694_53, 8.0, 8.0, 8.0], 8.0, 8192),
+        (
+            5e5,
+            [1.0, 1.0, 1.0, 1.0, 3.292_262_8, 32.0, 32.0, 32.0],
+            32.0,
+            8192,
+        ),
+        (
+            1e4,
+            [1.0, 1.241_823_6, 3.926_990_7, 4.0, 4.0, 4.0, 4.0, 4.0],
+            4.0,
+            64,
+        ),
+    ] {
+        let mut file = whole();
+        file.value("llama.rope.freq_base", 6, &theta.to_le_bytes());
+        let bytes: Vec<u8> = factors.into_iter().flat_map(f32::to_le_bytes).collect();
+        file.tensor("rope_freqs.weight", &[8], 0, &bytes);
+        let (architecture, json) = imported(&file).expect("it is read");
+        let Architecture::Llama(_, model) = architecture else {
+            panic!("it is a Llama");
+        };
+        let scaling = RopeScaling::Llama3 {
+            factor,
+            low: 1.0,
+            high: 4.0,
+            original,
+        };
+        assert_eq!(model.rope.scaling, scaling);
+        assert_eq!(
+            json("config.json")["rope_parameters"]["rope_type"],
+            json!("llama3")
+        );
+    }
+    let mut file = whole();
+    file.numbers("rope_freqs.weight", &[8], 1.0);
+    assert_eq!(
+        imported(&file).err().expect("no known scaling"),
+        "`F`: rope_freqs.weight is a tensor of [8] other numbers, it must be the factors of Llama 3.1 to \
+         3.3: take the folder of Hugging Face for other ones"
+    );
+}
+
+#[test]
+fn flags_of_the_tokenizer_go_into_the_folder() {
+    let of_flags = |flags: &[(&str, bool)], pre: &str| {
+        let mut file = whole();
+        file.value("tokenizer.ggml.pre", 8, &text(pre));
+        file.value("tokenizer.ggml.bos_token_id", 4, &0_u32.to_le_bytes());
+        file.value("tokenizer.ggml.eot_token_id", 4, &2_u32.to_le_bytes());
+        for (flag, set) in flags {
+            file.value(&format!("tokenizer.ggml.{flag}"), 7, &[u8::from(*set)]);
+        }
+        let (_, json) = imported(&file).expect("it is read");
+        (
+            json("tokenizer.json"),
+            json("tokenizer_config.json"),
+            json("generation_config.json"),
+        )
+    };
+    let (tokenizer, about, generation) = of_flags(&[("add_bos_token", true)], "smollm");
+    let first = json!({"SpecialToken": {"id": "<|end|>", "type_id": 0}});
+    let all = json!({"Sequence": {"id": "A", "type_id": 0}});
+    let added = &tokenizer["post_processor"];
+    assert_eq!(added["single"], json!([first, all]));
+    assert_eq!(
+        added["special_tokens"],
+        json!({"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}})
+    );
+    assert_eq!(
+        (&about["add_bos_token"], &about["add_eos_token"]),
+        (&json!(true), &json!(false))
+    );
+    assert_eq!(generation["eos_token_id"], json!([0, 2]));
+    let (tokenizer, ..) = of_flags(&[("add_bos_token", true), ("add_eos_token", true)], "smollm");
+    assert_eq!(tokenizer["post_processor"]["single"], json!([first, all, first]));
+    let (tokenizer, ..) = of_flags(&[], "smollm");
+    assert_eq!(tokenizer["post_processor"], Value::Null);
+    // As llama.cpp does for Llama 3 without the flag.
+    let (tokenizer, ..) = of_flags(&[], "llama-bpe");
+    assert_eq!(tokenizer["post_processor"]["single"], json!([first, all]));
+    assert_eq!(tokenizer["model"]["ignore_merges"], json!(true));
+    let (tokenizer, ..) = of_flags(&[("add_bos_token", false)], "llama-bpe");
+    assert_eq!(tokenizer["post_processor"], Value::Null);
 }

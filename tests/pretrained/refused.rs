@@ -49,8 +49,8 @@ fn settings_for_which_there_is_no_layer_are_named() {
         (
             "llama",
             "rope_parameters",
-            json!({"rope_type": "yarn"}),
-            "rope_type is \"yarn\", it must be `default`, `linear` or `llama3`",
+            json!({"rope_type": "longrope"}),
+            "rope_parameters.rope_type is \"longrope\", it must be `default`, `linear`, `llama3` or `yarn`",
         ),
         (
             "llama",
@@ -62,13 +62,13 @@ fn settings_for_which_there_is_no_layer_are_named() {
             "llama",
             "vocab_size",
             Value::Null,
-            "vocab_size is null, it must be a whole number of at most 16777216",
+            "vocab_size is null, it must be a value, or left out",
         ),
         (
             "llama",
             "hidden_act",
             json!(5),
-            "hidden_act is 5, it must be text",
+            "hidden_act is 5, it must be `silu`",
         ),
         (
             "llama",
@@ -80,7 +80,7 @@ fn settings_for_which_there_is_no_layer_are_named() {
             "llama",
             "rope_parameters",
             json!({"rope_type": "linear"}),
-            "factor is missing, it must be a number",
+            "rope_parameters.factor is missing, it must be a number",
         ),
         (
             "llama",

@@ -80,7 +80,8 @@ fn older_files_say_the_same_in_other_words() {
     let text = fs::read_to_string(newer.join("config.json")).expect("readable");
     let mut config: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let mut scaling = config["rope_parameters"].take();
-    config["rope_theta"] = scaling["rope_theta"].take();
+    let theta = scaling.as_object_mut().and_then(|keys| keys.remove("rope_theta"));
+    config["rope_theta"] = theta.expect("it has one");
     config["rope_scaling"] = scaling;
     fs::write(scratch.path().join("config.json"), config.to_string()).expect("written");
     let [older, newer] = [scratch.path(), &newer].map(|folder| read_config(folder).expect("known"));

@@ -2,7 +2,45 @@
 
 use pipewright_stages::models::Gpt;
 
+use crate::pretrained::key::{Key, alias, may_be_null, nothing, only, told, used};
 use crate::pretrained::mapped::Mapped;
+
+/// The keys of its `config.json`, besides those of every family.
+pub(in crate::pretrained) const KEYS: &[Key] = &[
+    used("vocab_size", "50257"),
+    used("n_positions", "1024"),
+    used("n_embd", "768"),
+    used("n_layer", "12"),
+    used("n_head", "12"),
+    alias("max_position_embeddings", "n_positions"),
+    alias("hidden_size", "n_embd"),
+    alias("num_hidden_layers", "n_layer"),
+    alias("num_attention_heads", "n_head"),
+    may_be_null("n_inner", "null"),
+    used("tie_word_embeddings", "true"),
+    may_be_null("bos_token_id", "50256"),
+    may_be_null("eos_token_id", "50256"),
+    may_be_null("pad_token_id", "null"),
+    only(
+        "activation_function",
+        &["\"gelu_new\"", "\"gelu_pytorch_tanh\""],
+        "`gelu_new` or `gelu_pytorch_tanh`",
+    ),
+    only("layer_norm_epsilon", &["1e-5"], "1e-5"),
+    only("scale_attn_weights", &["true"], "true"),
+    only("scale_attn_by_inverse_layer_idx", &["false"], "false"),
+    told("embd_pdrop", "0.1", &["0.0"]),
+    told("resid_pdrop", "0.1", &["0.0"]),
+    told("attn_pdrop", "0.1", &["0.0"]),
+    // In `f32` the order of its products is the same.
+    nothing("reorder_and_upcast_attn"),
+    nothing("n_ctx"),
+    nothing("summary_activation"),
+    nothing("summary_first_dropout"),
+    nothing("summary_proj_to_labels"),
+    nothing("summary_type"),
+    nothing("summary_use_proj"),
+];
 
 /// What their blocks are called in a model with a head.
 pub(in crate::pretrained) const BLOCKS: &str = "transformer.h.";

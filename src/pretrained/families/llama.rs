@@ -2,7 +2,156 @@
 
 use pipewright_stages::models::Llama;
 
+use crate::pretrained::Family;
+use crate::pretrained::key::{Key, Table, alias, may_be_null, nothing, only, told, used};
 use crate::pretrained::mapped::Mapped;
+
+/// The keys of all these families, besides those of every family.
+const SHARED: &[Key] = &[
+    used("hidden_size", "4096"),
+    used("num_hidden_layers", "32"),
+    used("num_attention_heads", "32"),
+    used("tie_word_embeddings", "false"),
+    may_be_null("pad_token_id", "null"),
+    may_be_null("rope_parameters", "null"),
+    may_be_null("rope_scaling", "null"),
+    used("original_max_position_embeddings", "null"),
+    only("hidden_act", &["\"silu\"", "\"swish\""], "`silu`"),
+    only("partial_rotary_factor", &["1.0"], "1: all numbers of a head turn"),
+    only("rope_interleaved", &["false"], "false"),
+    only("use_mrope", &["false"], "false"),
+    told("attention_dropout", "0.0", &["0.0", "null"]),
+    nothing("pretraining_tp"),
+];
+
+const LLAMA: &[Key] = &[
+    used("vocab_size", "32000"),
+    used("intermediate_size", "11008"),
+    may_be_null("num_key_value_heads", "null"),
+    may_be_null("head_dim", "null"),
+    used("max_position_embeddings", "2048"),
+    used("rms_norm_eps", "1e-6"),
+    used("rope_theta", "10000.0"),
+    may_be_null("bos_token_id", "1"),
+    may_be_null("eos_token_id", "2"),
+    only("attention_bias", &["false"], NO_SUCH_LAYER),
+    only("mlp_bias", &["false"], NO_SUCH_LAYER),
+    only(
+        "sliding_window",
+        &["null"],
+        "left out: a token of a Llama sees all before it",
+    ),
+    only("layer_types", &["null"], "left out: all blocks are alike"),
+    nothing("use_sliding_window"),
+    nothing("max_window_layers"),
+];
+
+const MISTRAL: &[Key] = &[
+    used("vocab_size", "32000"),
+    used("intermediate_size", "14336"),
+    used("num_key_value_heads", "8"),
+    may_be_null("head_dim", "null"),
+    used("max_position_embeddings", "131072"),
+    used("rms_norm_eps", "1e-6"),
+    used("rope_theta", "10000.0"),
+    may_be_null("bos_token_id", "1"),
+    may_be_null("eos_token_id", "2"),
+    may_be_null("sliding_window", "4096"),
+    only("layer_types", &["null"], "left out: all blocks are alike"),
+    nothing("attention_bias"),
+    nothing("mlp_bias"),
+    nothing("use_sliding_window"),
+    nothing("max_window_layers"),
+];
+
+const MIXTRAL: &[Key] = &[
+    used("vocab_size", "32000"),
+    used("intermediate_size", "14336"),
+    used("num_key_value_heads", "8"),
+    may_be_null("head_dim", "null"),
+    used("max_position_embeddings", "131072"),
+    used("rms_norm_eps", "1e-5"),
+    used("rope_theta", "1000000.0"),
+    may_be_null("bos_token_id", "1"),
+    may_be_null("eos_token_id", "2"),
+    may_be_null("sliding_window", "null"),
+    used("num_local_experts", "8"),
+    alias("num_experts", "num_local_experts"),
+    used("num_experts_per_tok", "2"),
+    only("router_jitter_noise", &["0.0"], "0"),
+    only("layer_types", &["null"], "left out: all blocks are alike"),
+    told("output_router_logits", "false", &["false"]),
+    nothing("router_aux_loss_coef"),
+    nothing("attention_bias"),
+    nothing("mlp_bias"),
+    nothing("use_sliding_window"),
+    nothing("max_window_layers"),
+];
+
+const QWEN2: &[Key] = &[may_be_null("head_dim", "null"), nothing("attention_bias")];
+
+const QWEN3: &[Key] = &[
+    used("head_dim", "128"),
+    only("attention_bias", &["false"], NO_SUCH_LAYER),
+];
+
+/// Those of both Qwens.
+const QWENS: &[Key] = &[
+    used("vocab_size", "151936"),
+    used("intermediate_size", "22016"),
+    may_be_null("num_key_value_heads", "32"),
+    used("max_position_embeddings", "32768"),
+    used("rms_norm_eps", "1e-6"),
+    used("rope_theta", "10000.0"),
+    may_be_null("bos_token_id", "null"),
+    may_be_null("eos_token_id", "null"),
+    used("use_sliding_window", "false"),
+    may_be_null("sliding_window", "4096"),
+    used("max_window_layers", "28"),
+    may_be_null("layer_types", "null"),
+    nothing("mlp_bias"),
+];
+
+const NO_SUCH_LAYER: &str = "false, because this program has no such layer";
+
+/// The keys of `rope_parameters` or `rope_scaling`. Those without effect belong to scalings that are refused.
+pub(in crate::pretrained) const ROPE: &[Key] = &[
+    used("rope_type", "null"),
+    used("type", "null"),
+    used("rope_theta", "null"),
+    used("factor", "null"),
+    used("low_freq_factor", "null"),
+    used("high_freq_factor", "null"),
+    used("original_max_position_embeddings", "null"),
+    only("partial_rotary_factor", &["1.0"], "1: all numbers of a head turn"),
+    only("mrope_section", &["null"], "left out: a token has one position"),
+    only("full_attention", &["null"], ONE_FOR_ALL),
+    only("sliding_attention", &["null"], ONE_FOR_ALL),
+    may_be_null("attention_factor", "null"),
+    may_be_null("beta_fast", "null"),
+    may_be_null("beta_slow", "null"),
+    may_be_null("mscale", "null"),
+    may_be_null("mscale_all_dim", "null"),
+    only("truncate", &["true"], "true"),
+    nothing("finetuned"),
+    nothing("long_factor"),
+    nothing("short_factor"),
+];
+
+const ONE_FOR_ALL: &str = "left out: all blocks have the same angles";
+
+/// The tables of a family's keys.
+pub(in crate::pretrained) fn keys(family: Family) -> Vec<Table<'static>> {
+    let own: &[&'static [Key]] = match family {
+        Family::Llama => &[SHARED, LLAMA],
+        Family::Mistral => &[SHARED, MISTRAL],
+        Family::Mixtral => &[SHARED, MIXTRAL],
+        Family::Qwen2 => &[SHARED, QWENS, QWEN2],
+        Family::Qwen3 => &[SHARED, QWENS, QWEN3],
+    };
+    let table = |&keys: &&'static [Key]| Table { prefix: "", keys };
+    own.iter().map(table).collect()
+}
 
 /// What their blocks are called.
 pub(in crate::pretrained) const BLOCKS: &str = "model.layers.";

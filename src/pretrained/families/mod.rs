@@ -1,4 +1,7 @@
-//! The tables: our names and those of Hugging Face's checkpoints, a file for each family.
+//! The families: their keys in `config.json`, and our names and those of their tensors.
 
+pub(super) mod every;
 pub(super) mod gpt2;
 pub(super) mod llama;
+#[cfg(test)]
+mod walked;

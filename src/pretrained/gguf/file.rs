@@ -124,17 +124,6 @@ impl Gguf {
         (is_there && row.is_multiple_of(in_block)).then_some((at, bytes))
     }
 
-    /// The error for a value that is missing, or that is not what it must be.
-    pub(super) fn wrong(&self, key: &str, expected: &'static str) -> Error {
-        let error = PretrainedError::Key {
-            path: self.path.clone(),
-            key: key.to_owned(),
-            expected,
-            found: self.values.get(key).map(ToString::to_string),
-        };
-        error.into()
-    }
-
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -7,7 +7,8 @@ use pipewright_stages::models::Llama;
 
 use super::file::Gguf;
 use super::names::{is_permuted, there, unpermute};
-use super::settings::settings;
+use super::scaling::FACTORS;
+use super::settings::{Settings, settings};
 use super::tokenizer;
 use crate::error::{PretrainedError, Result, TensorProblem};
 use crate::pretrained::{Architecture, Family, Part, sizes, write};
@@ -19,6 +20,8 @@ pub struct Imported {
     pub architecture: Architecture,
     /// Whether its vocabulary could be written too.
     pub has_tokenizer: bool,
+    /// Keys of its architecture that are not known. Nothing is done with them.
+    pub unknown: Vec<String>,
 }
 
 /// Reads a `.gguf` file and writes its model into a new folder: weights in `f32`, settings, and the
@@ -29,7 +32,11 @@ pub struct Imported {
 /// the tensors of its model; when the folder exists.
 pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
     let file = Gguf::open(path)?;
-    let (family, model) = settings(&file)?;
+    let Settings {
+        family,
+        model,
+        unknown,
+    } = settings(&file)?;
     let architecture = Architecture::from((family, model));
     sizes::check(path, &architecture)?;
     let table = architecture.table();
@@ -45,13 +52,14 @@ pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
     Ok(Imported {
         architecture,
         has_tokenizer: files.is_some(),
+        unknown,
     })
 }
 
 /// Refuses a file that does not have these tensors and no others.
 fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
     let mut problems = Vec::new();
-    let mut left: BTreeSet<&str> = file.names().collect();
+    let mut left: BTreeSet<&str> = file.names().filter(|name| *name != FACTORS).collect();
     for part in parts {
         let name = there(&part.name).expect("a tensor of these families");
         left.remove(name.as_str());

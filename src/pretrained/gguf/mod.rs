@@ -3,9 +3,13 @@
 mod blocks;
 mod file;
 mod import;
+mod keys;
 mod names;
+mod scaling;
 mod settings;
 mod tokenizer;
 mod value;
+#[cfg(test)]
+mod walked;
 
 pub use import::{Imported, import};

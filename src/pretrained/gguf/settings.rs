@@ -2,11 +2,16 @@
 
 use pipewright_stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
 use pipewright_stages::models::Llama;
+use serde_json::{Map, Value as Json};
 
 use super::file::Gguf;
+use super::keys::{OF_FILE, OF_MODEL};
+use super::scaling::scaling;
 use super::value::Value;
 use crate::error::{PretrainedError, Result};
-use crate::pretrained::sizes::{FEW, WHOLE, possible, possible_layers};
+use crate::pretrained::json::Json as Keys;
+use crate::pretrained::key::{Table, completed, unknown};
+use crate::pretrained::sizes::possible;
 use crate::pretrained::{Architecture, Family};
 
 /// The architectures, as a file names them.
@@ -16,8 +21,16 @@ const KNOWN: [(&str, Family); 3] = [
     ("qwen3", Family::Qwen3),
 ];
 
-/// The model of a file.
-pub(super) fn settings(file: &Gguf) -> Result<(Family, Llama)> {
+/// What a file says of its model.
+pub(super) struct Settings {
+    pub(super) family: Family,
+    pub(super) model: Llama,
+    /// Keys of the architecture that are not known.
+    pub(super) unknown: Vec<String>,
+}
+
+/// The settings of a file.
+pub(super) fn settings(file: &Gguf) -> Result<Settings> {
     let named = file.values.get("general.architecture").and_then(Value::text);
     let Some((name, family)) = KNOWN.into_iter().find(|(name, _)| named == Some(name)) else {
         return Err(PretrainedError::Architecture {
@@ -27,72 +40,74 @@ pub(super) fn settings(file: &Gguf) -> Result<(Family, Llama)> {
         }
         .into());
     };
-    let count = |key: &str, default: Option<usize>| {
-        let key = format!("{name}.{key}");
-        let value = file.values.get(&key).map(Value::whole);
-        let count = value.map_or(default, |whole| possible(u64::try_from(whole?).ok()?));
-        count.ok_or_else(|| file.wrong(&key, WHOLE))
+    let prefix = format!("{name}.");
+    let of_file = Table {
+        prefix: "",
+        keys: OF_FILE,
     };
-    let layers = {
-        let key = format!("{name}.block_count");
-        let count = file.values.get(&key).and_then(Value::whole);
-        let count = count.and_then(|count| possible_layers(u64::try_from(count).ok()?));
-        count.ok_or_else(|| file.wrong(&key, FEW))?
+    let of_model = Table {
+        prefix: &prefix,
+        keys: OF_MODEL,
     };
-    let number = |key: &str, default: f64| {
-        let key = format!("{name}.{key}");
-        let value = file.values.get(&key).map(Value::real);
-        value
-            .unwrap_or(Some(default))
-            .ok_or_else(|| file.wrong(&key, "a number"))
-    };
-    refuse_scaling(file, name)?;
-    let (dim, query) = (
-        count("embedding_length", None)?,
-        count("attention.head_count", None)?,
-    );
+    let tables = [of_file, of_model];
+    let found = found(file, &prefix);
+    let (path, value) = (file.path(), &completed(file.path(), &found, &tables)?);
+    let model = model(file, family, Keys { path, value }, &prefix)?;
+    let unknown = unknown(&found, &tables);
+    Ok(Settings {
+        family,
+        model,
+        unknown,
+    })
+}
+
+/// The values of the tables' keys, and all of the architecture.
+fn found(file: &Gguf, prefix: &str) -> Json {
+    let of_file = |key: &str| OF_FILE.iter().any(|row| row.name == key);
+    let values = file.values.iter();
+    let values = values.filter(|(key, _)| key.starts_with(prefix) || of_file(key));
+    let all: Map<String, Json> = values.map(|(key, value)| (key.clone(), value.json())).collect();
+    all.into()
+}
+
+fn model(file: &Gguf, family: Family, keys: Keys<'_>, prefix: &str) -> Result<Llama> {
+    let key = |name: &str| format!("{prefix}{name}");
+    let count = |name: &str| keys.count(&key(name));
+    let (dim, query) = (count("embedding_length")?, count("attention.head_count")?);
     let heads = Heads {
         query,
-        key_value: count("attention.head_count_kv", Some(query))?,
-        width: count("attention.key_length", Some(dim / query.max(1)))?,
+        key_value: keys.count_or(&key("attention.head_count_kv"), query)?,
+        width: keys.count_or(&key("attention.key_length"), dim / query.max(1))?,
     };
+    for name in ["attention.value_length", "rope.dimension_count"] {
+        let whole = keys.count_or(&key(name), heads.width)? == heads.width;
+        keys.require(whole, &key(name), "the width of a head of keys")?;
+    }
+    let mut rope = Rope {
+        theta: keys.number(&key("rope.freq_base"))?,
+        scaling: RopeScaling::None,
+        layout: RopeLayout::Halves,
+    };
+    rope.scaling = scaling(file, keys, prefix, rope, heads.width)?;
     let embedding = file.dims("token_embd.weight");
-    let model = Llama {
+    Ok(Llama {
         vocab: embedding
             .and_then(|dims| possible(*dims.first()? as u64))
             .unwrap_or(0),
         dim,
-        layers,
+        layers: keys.layers(&key("block_count"))?,
         heads,
-        ffn: count("feed_forward_length", None)?,
-        context: count("context_length", None)?,
-        rope: Rope {
-            theta: number("rope.freq_base", 10_000.0)?,
-            scaling: RopeScaling::None,
-            layout: RopeLayout::Halves,
-        },
-        epsilon: number("attention.layer_norm_rms_epsilon", 1e-6)? as f32,
+        ffn: count("feed_forward_length")?,
+        context: count("context_length")?,
+        rope,
+        epsilon: keys.number(&key("attention.layer_norm_rms_epsilon"))? as f32,
         tied: file.dims("output.weight").is_none(),
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
         window: None,
         experts: None,
         seed: 0,
-    };
-    Ok((family, model))
-}
-
-/// Refuses scaled positions, which such a file describes in other ways than `config.json`.
-fn refuse_scaling(file: &Gguf, name: &str) -> Result<()> {
-    let key = format!("{name}.rope.scaling.type");
-    let scaling = file.values.get(&key).and_then(Value::text);
-    if scaling.is_some_and(|scaling| scaling != "none") || file.dims("rope_freqs.weight").is_some() {
-        return Err(file.wrong(
-            &key,
-            "`none`: take the folder of Hugging Face for scaled positions",
-        ));
-    }
-    Ok(())
+    })
 }
 
 impl From<(Family, Llama)> for Architecture {

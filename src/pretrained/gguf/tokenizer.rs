@@ -10,9 +10,13 @@ use super::value::Value;
 const SPLITS: [(&str, Option<&str>, bool); 4] = [
     ("smollm", None, true),
     ("gpt-2", None, false),
-    ("llama-bpe", Some(LLAMA_3), false),
+    (OF_LLAMA_3, Some(LLAMA_3), false),
     ("qwen2", Some(QWEN_2), false),
 ];
+
+/// The name of Llama 3's. Its text begins with a token, unless the file says otherwise, and a word that is a
+/// token is not split.
+const OF_LLAMA_3: &str = "llama-bpe";
 
 const LLAMA_3: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
@@ -64,11 +68,12 @@ pub(super) fn files(file: &Gguf) -> Option<Vec<(&'static str, String)>> {
         "added_tokens": added,
         "normalizer": null,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": pretokenizers(words, digits, &bytes)},
-        "post_processor": null,
+        "post_processor": ends(file, &tokens),
         "decoder": bytes(true),
         "model": {
             "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "ignore_merges": split == OF_LLAMA_3,
             "vocab": vocabulary, "merges": merges,
         },
     });
@@ -99,6 +104,9 @@ fn about(file: &Gguf, tokens: &[&str]) -> Json {
         "add_prefix_space": false,
         "clean_up_tokenization_spaces": false,
     });
+    let [begins, ends] = adds(file);
+    about["add_bos_token"] = json!(begins);
+    about["add_eos_token"] = json!(ends);
     for (key, id) in [
         ("bos_token", "bos"),
         ("eos_token", "eos"),
@@ -114,17 +122,74 @@ fn about(file: &Gguf, tokens: &[&str]) -> Json {
     about
 }
 
-/// `generation_config.json`: the tokens with which a text begins and ends.
+/// Whether a text begins and whether it ends with a token of its own.
+fn adds(file: &Gguf) -> [bool; 2] {
+    let value = |key: &str| file.values.get(&format!("tokenizer.ggml.{key}"));
+    let split = value("pre").and_then(Value::text);
+    let flag = |key: &str, default| match value(key) {
+        Some(Value::Truth(truth)) => *truth,
+        _ => default,
+    };
+    [
+        flag("add_bos_token", split == Some(OF_LLAMA_3)),
+        flag("add_eos_token", false),
+    ]
+}
+
+/// The post-processor that adds the tokens with which a text begins and ends.
+fn ends(file: &Gguf, tokens: &[&str]) -> Json {
+    let mut special = Map::new();
+    let mut token = |adds: bool, name: &str| {
+        let id = id_of(file, name).filter(|_| adds)?;
+        let token = *tokens.get(usize::try_from(id).ok()?)?;
+        special.insert(
+            token.to_owned(),
+            json!({"id": token, "ids": [id], "tokens": [token]}),
+        );
+        Some(token)
+    };
+    let [begins, ends] = adds(file);
+    let (first, last) = (token(begins, "bos"), token(ends, "eos"));
+    if first.is_none() && last.is_none() {
+        return Json::Null;
+    }
+    let one = |text: &str, place: usize| {
+        let token =
+            |token: Option<&str>| token.map(|token| json!({"SpecialToken": {"id": token, "type_id": place}}));
+        let text = Some(json!({"Sequence": {"id": text, "type_id": place}}));
+        [token(first), text, token(last)]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+    };
+    let pair = [one("A", 0), one("B", 1)].concat();
+    json!({
+        "type": "TemplateProcessing",
+        "single": one("A", 0),
+        "pair": pair,
+        "special_tokens": special,
+    })
+}
+
+/// `generation_config.json`: the tokens with which a text begins and ends. Those that end a turn or a message
+/// end a text too.
 fn generation(file: &Gguf) -> Json {
     let mut generation = json!({});
-    for (key, id) in [
-        ("bos_token_id", "bos"),
-        ("eos_token_id", "eos"),
-        ("pad_token_id", "padding"),
-    ] {
+    for (key, id) in [("bos_token_id", "bos"), ("pad_token_id", "padding")] {
         if let Some(id) = id_of(file, id) {
             generation[key] = json!(id);
         }
+    }
+    let mut ends: Vec<i64> = ["eos", "eot", "eom"]
+        .iter()
+        .filter_map(|name| id_of(file, name))
+        .collect();
+    ends.sort_unstable();
+    ends.dedup();
+    match ends[..] {
+        [] => {}
+        [end] => generation["eos_token_id"] = json!(end),
+        _ => generation["eos_token_id"] = json!(ends),
     }
     generation
 }

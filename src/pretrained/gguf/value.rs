@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, Read};
 
+use serde_json::Value as Json;
+
 /// A value that a file names.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
@@ -37,14 +39,6 @@ impl Value {
         }
     }
 
-    pub(super) fn real(&self) -> Option<f64> {
-        match self {
-            Self::Real(number) => Some(*number),
-            Self::Whole(number) => Some(*number as f64),
-            _ => None,
-        }
-    }
-
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -56,6 +50,17 @@ impl Value {
         match self {
             Self::List(values) => Some(values),
             _ => None,
+        }
+    }
+
+    /// The value as JSON.
+    pub(super) fn json(&self) -> Json {
+        match self {
+            Self::Whole(number) => Json::from(*number),
+            Self::Real(number) => Json::from(*number),
+            Self::Truth(truth) => Json::from(*truth),
+            Self::Text(text) => Json::from(text.as_str()),
+            Self::List(values) => values.iter().map(Self::json).collect(),
         }
     }
 

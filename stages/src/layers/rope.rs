@@ -42,6 +42,22 @@ pub enum RopeScaling {
         /// The length of the sequences that the model was trained with first.
         original: usize,
     },
+    /// YaRN. Pairs that turn more often than `fast` times in `original` positions keep their frequency, those
+    /// that turn less often than `slow` times are divided by the factor, and between them the share that is
+    /// divided grows by the same amount from pair to pair. Turned numbers are multiplied by `attention`. Peng
+    /// et al., "YaRN: efficient context window extension of large language models" (2023).
+    Yarn {
+        /// How much longer sequences are.
+        factor: f64,
+        /// The length of the sequences that the model was trained with first.
+        original: usize,
+        /// From so many turns in `original` positions on, a frequency stays. 32 in the paper.
+        fast: f64,
+        /// Up to so many turns in `original` positions, a frequency is divided. 1 in the paper.
+        slow: f64,
+        /// What queries and keys are multiplied by. `0.1 ln(factor) + 1` in the paper.
+        attention: f64,
+    },
 }
 
 /// Which numbers of a head make a pair. A closed set.
@@ -76,11 +92,29 @@ impl Rope {
                     "above the low frequency factor",
                 )
             }
+            RopeScaling::Yarn {
+                factor,
+                original,
+                fast,
+                slow,
+                attention,
+            } => {
+                check_above_zero("factor", factor)?;
+                check_above_zero("slow turns", slow)?;
+                check_above_zero("attention factor", attention)?;
+                check_positive(&[("the rotary embedding's original length", original)])?;
+                check(
+                    "fast turns",
+                    fast,
+                    fast.is_finite() && fast >= slow,
+                    "at least the slow turns",
+                )
+            }
         }
     }
 
     /// By how many radians a pair of a head of this width turns from one position to the next.
-    fn frequency(self, pair: usize, width: usize) -> f64 {
+    pub fn frequency(self, pair: usize, width: usize) -> f64 {
         let plain = self.theta.powf(-2.0 * pair as f64 / width as f64);
         match self.scaling {
             RopeScaling::None => plain,
@@ -95,18 +129,45 @@ impl Rope {
                 let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
                 (1.0 - kept) * plain / factor + kept * plain
             }
+            RopeScaling::Yarn {
+                factor,
+                original,
+                fast,
+                slow,
+                ..
+            } => {
+                let width = width as f64;
+                let pair_of =
+                    |turns: f64| width * (original as f64 / (turns * TAU)).ln() / (2.0 * self.theta.ln());
+                let (low, high) = (
+                    pair_of(fast).floor().max(0.0),
+                    pair_of(slow).ceil().min(width - 1.0),
+                );
+                let span = if low == high { 0.001 } else { high - low };
+                let divided = ((pair as f64 - low) / span).clamp(0.0, 1.0);
+                (1.0 - divided) * plain + divided * plain / factor
+            }
+        }
+    }
+
+    /// What turned numbers are multiplied by.
+    fn attention(self) -> f64 {
+        match self.scaling {
+            RopeScaling::Yarn { attention, .. } => attention,
+            _ => 1.0,
         }
     }
 
     /// Writes the table of a head of this width: for each position, the cosines of all pairs, then their
-    /// sines.
+    /// sines, each multiplied as the scaling says.
     pub(super) fn fill(self, table: &mut [f32], width: usize) {
+        let attention = self.attention();
         for pair in 0..width / 2 {
             let frequency = self.frequency(pair, width);
             for (position, row) in table.chunks_exact_mut(width).enumerate() {
                 let (sin, cos) = (position as f64 * frequency).sin_cos();
-                row[pair] = cos as f32;
-                row[width / 2 + pair] = sin as f32;
+                row[pair] = (attention * cos) as f32;
+                row[width / 2 + pair] = (attention * sin) as f32;
             }
         }
     }

@@ -34,6 +34,24 @@ fn frequency(rope: Rope, pair: usize, width: usize) -> f64 {
                 (1.0 - smooth) * plain / factor + smooth * plain
             }
         }
+        RopeScaling::Yarn {
+            factor,
+            original,
+            fast,
+            slow,
+            ..
+        } => {
+            let find = |rotations: f64| {
+                (width as f64 * (original as f64 / (rotations * 2.0 * PI)).ln()) / (2.0 * rope.theta.ln())
+            };
+            let (low, high) = (
+                find(fast).floor().max(0.0),
+                find(slow).ceil().min(width as f64 - 1.0),
+            );
+            let high = if low == high { high + 0.001 } else { high };
+            let ramp = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
+            plain / factor * ramp + plain * (1.0 - ramp)
+        }
     }
 }
 
@@ -41,6 +59,10 @@ fn frequency(rope: Rope, pair: usize, width: usize) -> f64 {
 fn formula(numbers: &[f32], time: usize, heads: Heads, rope: Rope, sign: f64) -> Vec<Approx> {
     let mut out = exact(numbers);
     let width = heads.width;
+    let scale = match rope.scaling {
+        RopeScaling::Yarn { attention, .. } => attention,
+        _ => 1.0,
+    };
     for (row, numbers) in out.chunks_exact_mut(heads.row()).enumerate() {
         for head in numbers
             .chunks_exact_mut(width)
@@ -52,7 +74,8 @@ fn formula(numbers: &[f32], time: usize, heads: Heads, rope: Rope, sign: f64) ->
                     RopeLayout::Pairs => [2 * pair, 2 * pair + 1],
                 };
                 let angle = (row % time) as f64 * frequency(rope, pair, width);
-                let (cos, sin) = (Approx::rounded(angle.cos()), Approx::rounded(sign * angle.sin()));
+                let (cos, sin) = (scale * angle.cos(), scale * sign * angle.sin());
+                let (cos, sin) = (Approx::rounded(cos), Approx::rounded(sin));
                 let (x, y) = (head[first], head[second]);
                 head[first] = x.times_plus(cos, -(y * sin)).by_library().stored();
                 head[second] = y.times_plus(cos, x * sin).by_library().stored();
@@ -73,6 +96,13 @@ fn scaling() -> impl Strategy<Value = RopeScaling> {
         RopeScaling::None,
         RopeScaling::Linear { factor: 2.5 },
         llama3,
+        RopeScaling::Yarn {
+            factor: 4.0,
+            original: 4096,
+            fast: 32.0,
+            slow: 1.0,
+            attention: 1.25,
+        },
     ])
 }
 
