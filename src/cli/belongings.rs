@@ -26,9 +26,8 @@ const OF_TOKENIZER: [&str; 8] = [
 const OF_MODEL: [&str; 2] = ["generation_config.json", "LICENSE"];
 
 /// Puts what belongs to a trained model beside its weights: the tokenizer of its run, with all that stands
-/// beside it, and what stands beside the weights that training started from, with those keys of its settings that
-/// stay. Returns a warning if there is no
-/// tokenizer where the run had one.
+/// beside it, and what stands beside the weights that training started from, with those keys of its settings
+/// that stay. Returns a warning if there is no tokenizer where the run had one.
 pub(super) fn put(config: &Config, folder: &Path) -> Result<Option<String>> {
     let mut missing = None;
     if let Some(path) = &config.data.tokenizer {
