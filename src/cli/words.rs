@@ -48,9 +48,15 @@ impl<'a> Words<'a> {
                 let shown = begin.len()..tokens.len() - end.len();
                 return Ok(Prompt { tokens, shown });
             }
-            (Self::Tokenizer(tokenizer, _, text), None) => {
-                let tokens = beginning(tokenizer, text)?;
+            (Self::Tokenizer(tokenizer, ..), None) if !tokenizer.around()[0].is_empty() => {
+                let tokens = tokenizer.around()[0].to_vec();
                 return Ok(Prompt { tokens, shown: 0..0 });
+            }
+            (Self::Tokenizer(tokenizer, _, text), None) => {
+                match tokenizer.end_of_text(text.end_of_text.as_deref()) {
+                    Ok(end) => vec![end],
+                    Err(_) => tokenizer.encode_bare("\n")?,
+                }
             }
         };
         let shown = 0..tokens.len();
@@ -85,19 +91,6 @@ impl<'a> Words<'a> {
             Self::Tokenizer(_, stream, _) => Ok(stream.finish()?.into_bytes()),
             Self::Bytes | Self::Numbers => Ok(Vec::new()),
         }
-    }
-}
-
-/// The tokens with which a text begins for which nothing was given: those that the tokenizer adds, or the one
-/// that ends a document, or else a line break.
-fn beginning(tokenizer: &Tokenizer, text: &Text) -> Result<Vec<u32>> {
-    let [begin, _] = tokenizer.around();
-    if !begin.is_empty() {
-        return Ok(begin.to_vec());
-    }
-    match tokenizer.end_of_text(text.end_of_text.as_deref()) {
-        Ok(end) => Ok(vec![end]),
-        Err(_) => tokenizer.encode_bare("\n"),
     }
 }
 

