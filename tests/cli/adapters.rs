@@ -70,6 +70,17 @@ fn a_run_with_adapters_writes_text_and_is_exported() {
     ];
     let said = place.run(&again).done().stdout();
     assert!(said.contains("of which 576 are trained"), "{said}");
+
+    let described = fs::read_to_string(place.path("adapters/adapter_config.json")).unwrap();
+    let described = described.replace("\"r\":", "\"lora_gamma\": 1, \"r\":");
+    fs::write(place.path("adapters/adapter_config.json"), described).unwrap();
+    let told = place
+        .run(&[&again[..4], &["--set", "train.name=told"]].concat())
+        .done()
+        .stderr();
+    let line =
+        "warning: adapters/adapter_config.json: lora_gamma: neither PEFT 0.21 nor this program knows it";
+    assert!(told.contains(line), "{told}");
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn section(family: &str, value: &Value) -> Result<Lora, String> {
     let scratch = described(value);
     let (model, path) = (folder(family), scratch.path().display().to_string());
     let text = format!(
-        "[model]\npath = {model:?}\n[lora]\npath = {path:?}\n[data]\nseq = 12\npath = \"builtin:shakespeare\"\n"
+        "[model]\npath = {model:?}\n[lora]\npath = {path:?}\n\
+         [data]\nseq = 12\npath = \"builtin:shakespeare\"\n"
     );
     let config = Config::parse("test.toml", &text, &[], &[]);
     let lora = config.map(|config| Lora {
