@@ -87,12 +87,12 @@ impl Checkpoint {
         self.state.has_checksums()
     }
 
-    /// Refuses data with other contents than the data it was trained on. Where the data is stored, and how
-    /// micro-batches are taken from it, makes no difference. A checkpoint without a fingerprint accepts any
-    /// data.
+    /// Refuses data with other contents than the data it was trained on, and a part of it that was not for
+    /// training before. Where the data is stored, and how micro-batches are taken from it, makes no
+    /// difference. A checkpoint without a fingerprint accepts any data.
     ///
     /// # Errors
-    /// [`CheckpointError::OtherData`].
+    /// [`CheckpointError::OtherData`], [`CheckpointError::HeldBack`].
     pub fn check_data(&self, given: &Fingerprint) -> Result<()> {
         match self.data() {
             Some(saved) if !saved.same_contents(given) => {
@@ -108,7 +108,18 @@ impl Checkpoint {
                     given: known(given),
                 }))
             }
-            _ => Ok(()),
+            Some(saved) => match (&saved.part, &given.part) {
+                (Some(before), Some(now)) if now.start < before.start || now.end > before.end => {
+                    Err(Error::from(CheckpointError::HeldBack {
+                        folder: self.folder.clone(),
+                        data: given.name.clone(),
+                        before: before.clone(),
+                        now: now.clone(),
+                    }))
+                }
+                _ => Ok(()),
+            },
+            None => Ok(()),
         }
     }
 

@@ -57,7 +57,7 @@ enum Form {
 /// What `--format json` prints.
 #[derive(serde::Serialize)]
 struct Printed {
-    /// The mean loss of a target.
+    /// The mean loss of a target. NaN, in JSON `null`, if there is none.
     loss: f64,
     /// The metrics of the loss, by their names.
     #[serde(flatten)]
@@ -76,6 +76,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let bar = EncodingBar::new(true);
     let data = compose::held_out(&config, &mut |encoded| bar.show(encoded)).map_err(CommandError::refused)?;
     drop(bar);
+    super::warn(&data.warnings);
     if args.format == Form::Text {
         super::print(&format!("{}\n", data.summary))?;
     }

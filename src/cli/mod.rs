@@ -212,7 +212,7 @@ fn tell_search_of(config: &Config) {
 }
 
 /// Prints lines about files that do not do what they say, to standard error.
-fn warn(lines: Vec<String>) {
+fn warn<L: std::fmt::Display>(lines: impl IntoIterator<Item = L>) {
     for line in lines {
         eprintln!("warning: {line}");
     }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::encoding::EncodingBar;
-use crate::data::{Form, Recipe, TokenWriter, Width};
+use crate::data::{Form, Recipe, TokenWriter, Width, odd_text};
 use crate::error::{CommandError, OutProblem};
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -22,8 +22,8 @@ Examples:
 
 Train on it with data.kind = \"tokens\", data.path = \"train.bin\" and data.tokenizer.")]
 pub(super) struct Args {
-    /// Files and folders. The first file's name says what they are: .jsonl, .parquet, else text. Of a folder,
-    /// all text is read
+    /// Files and folders, all of one form: JSON lines (also packed by gzip), Parquet, or else text. The first
+    /// bytes of each file show its form. Of a folder of text, all text is read
     #[arg(required = true, value_name = "INPUT")]
     inputs: Vec<PathBuf>,
     /// A tokenizer.json, or a folder that has one
@@ -52,8 +52,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let recipe = Recipe {
         field: args.field.clone(),
         end_of_text: args.end_of_text.clone(),
-        ..Recipe::new(form(&args.inputs[0]))
+        ..Recipe::new(Form::of(&args.inputs).map_err(refused)?)
     };
+    if recipe.form == Form::Text {
+        let odd = odd_text(&args.inputs).map_err(refused)?;
+        super::warn(&odd);
+    }
     let width = Width::of(tokenizer.vocabulary());
     let mut writer = TokenWriter::create(&args.out, width)?;
     let bar = EncodingBar::new(true);
@@ -100,14 +104,5 @@ fn check(args: &Args) -> Result<()> {
     match folder.filter(|folder| !folder.is_dir()) {
         Some(folder) => refuse(&args.out, OutProblem::NoFolder(folder.to_owned())),
         None => Ok(()),
-    }
-}
-
-/// The form of the files, by the first one's name.
-fn form(path: &Path) -> Form {
-    match path.extension().and_then(|extension| extension.to_str()) {
-        Some("jsonl") => Form::Jsonl,
-        Some("parquet") => Form::Parquet,
-        _ => Form::Text,
     }
 }

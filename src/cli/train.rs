@@ -202,6 +202,9 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
     let opened = open(run, &config, role, world.as_ref())
         .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
     let ((data, run), world) = processes::or_tell(opened, world)?;
+    if role.leads() {
+        super::warn(&data.warnings);
+    }
     let changes = match run.resumes_from() {
         Some(checkpoint) => changes(checkpoint, &config)?,
         None => Vec::new(),
@@ -287,7 +290,8 @@ fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<
         metrics::serve(address)?;
     }
     let bar = EncodingBar::new(role.leads());
-    let open = || compose::data_telling(config, &mut |encoded| bar.show(encoded));
+    let from = run.newest()?;
+    let open = || compose::data_telling(config, from.as_ref(), &mut |encoded| bar.show(encoded));
     Ok((before_ranks("opening the data".to_owned(), open)?, run))
 }
 

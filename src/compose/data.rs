@@ -4,9 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::tokenized::{documents, tokenizer};
+use crate::checkpoint::Checkpoint;
 use crate::config::{Config, DataKind, ModelKind, Paths};
-use crate::data::{Corpus, DataSource, Documents, Encoded, Form, Images, LabelledImages, Sequences, Windows};
-use crate::error::{Result, ValueProblem};
+use crate::data::{
+    Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Sequences, Width, Windows,
+    odd_text,
+};
+use crate::error::{DataError, Result, ValueProblem};
 use crate::tokenizer::Tokenizer;
 
 /// The number of windows in a validation on text or tokens, if the config does not set it. It does not depend
@@ -23,6 +27,8 @@ pub struct TrainingData {
     pub validation_micro_batches: u32,
     /// A description of the data for people.
     pub summary: String,
+    /// What is odd about it.
+    pub warnings: Vec<String>,
 }
 
 impl std::fmt::Debug for TrainingData {
@@ -39,38 +45,58 @@ impl std::fmt::Debug for TrainingData {
 /// When a file is missing, empty, too short or of another kind, or when it has tokens or classes that the
 /// model does not know.
 pub fn data(config: &Config) -> Result<TrainingData> {
-    data_telling(config, &mut |_| ())
+    data_telling(config, None, &mut |_| ())
 }
 
-/// The same. `tell` hears how many bytes are encoded, if a tokenizer has to encode the data first.
+/// The same. If a training goes on from a checkpoint, its data goes on too: see [`Course`]. `tell` hears how
+/// many bytes are encoded, if a tokenizer has to encode the data first.
 ///
 /// # Errors
 /// As [`data`].
-pub fn data_telling(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<TrainingData> {
+pub fn data_telling(
+    config: &Config,
+    from: Option<&Checkpoint>,
+    tell: &mut dyn FnMut(Encoded),
+) -> Result<TrainingData> {
     let all = Opened::of(config, "data.path", &config.data.path, tell)?;
     let (train, held) = match config.data.validation_path.is_empty() {
         true => config.data.validation.split(all.count()),
         false => (0..all.count(), 0..0),
     };
-    let (source, more) = all.train(config, train)?;
+    let (source, more) = all.train(config, train, course(config, from))?;
     let mut data = TrainingData {
         train: source,
         summary: all.summary(&held) + &more,
+        warnings: warnings(config, &config.data.path)?,
         validation: None,
         validation_micro_batches: 1,
     };
     let validation = match config.data.validation_path.is_empty() {
         true if held.is_empty() => return Ok(data),
-        true => all.validation(config, held)?,
+        true => {
+            let (source, micro_batches, more) = all.validation(config, held)?;
+            data.summary += &more;
+            (source, micro_batches)
+        }
         false => {
             let held_out = held_out(config, tell)?;
             data.summary += &format!("; for validation {}", held_out.summary);
+            data.warnings.extend(held_out.warnings);
             (held_out.source, held_out.micro_batches)
         }
     };
     data.validation = Some(validation.0);
     data.validation_micro_batches = validation.1;
     Ok(data)
+}
+
+/// Which samples each step takes.
+fn course(config: &Config, from: Option<&Checkpoint>) -> Course {
+    let each = config.micro_batch_size() as u64 * u64::from(config.pipeline.micro_batches);
+    let saved = from.and_then(|checkpoint| Some((checkpoint, checkpoint.data()?.samples.as_ref()?)));
+    saved.map_or(Course::new(each), |(checkpoint, samples)| {
+        samples.course.go_on(checkpoint.step(), each)
+    })
 }
 
 /// Data to evaluate a model on.
@@ -81,6 +107,8 @@ pub struct HeldOut {
     pub micro_batches: u32,
     /// A description of the data for people.
     pub summary: String,
+    /// What is odd about it.
+    pub warnings: Vec<String>,
 }
 
 impl std::fmt::Debug for HeldOut {
@@ -113,12 +141,22 @@ pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOu
         true => all.summary(&span),
         false => all.summary(&(0..0)),
     };
-    let (source, micro_batches) = all.validation(config, span)?;
+    let (source, micro_batches, more) = all.validation(config, span)?;
     Ok(HeldOut {
         source,
         micro_batches,
-        summary,
+        summary: summary + &more,
+        warnings: warnings(config, paths)?,
     })
+}
+
+/// What is odd about these files.
+fn warnings(config: &Config, paths: &Paths) -> Result<Vec<String>> {
+    if config.data.kind != DataKind::Text || paths.is_built_in() {
+        return Ok(Vec::new());
+    }
+    let odd = odd_text(&paths.0)?;
+    Ok(odd.iter().map(ToString::to_string).collect())
 }
 
 /// Data that has been opened: for training, for validation, or for both.
@@ -143,7 +181,7 @@ impl Opened {
             },
             (DataKind::Text, None) if paths.is_built_in() => Corpus::built_in(),
             (DataKind::Text, None) => Corpus::text(&paths.0)?,
-            (DataKind::Tokens, _) => Corpus::tokens(&paths.0, data.dtype)?,
+            (DataKind::Tokens, tokenizer) => tokens(config, paths, tokenizer.as_ref())?,
             (DataKind::Jsonl, Some(tokenizer)) => {
                 return Ok(Self::Documents(Arc::new(encoded(Form::Jsonl, &tokenizer)?)));
             }
@@ -211,7 +249,12 @@ impl Opened {
     }
 
     /// A part of it for training, and more to say of it.
-    fn train(&self, config: &Config, span: Range<u64>) -> Result<(Arc<dyn DataSource>, String)> {
+    fn train(
+        &self,
+        config: &Config,
+        span: Range<u64>,
+        course: Course,
+    ) -> Result<(Arc<dyn DataSource>, String)> {
         let (rows, seq, seed) = (config.micro_batch_size(), config.data.seq, config.data.seed);
         let micro_batches = config.pipeline.micro_batches;
         Ok(match self {
@@ -229,10 +272,12 @@ impl Opened {
                     ),
                 };
                 let more = format!("; {} sequences for training{cut}", all.count());
-                (Arc::new(all), more)
+                let more = more + &without_target(&all, "training");
+                (Arc::new(all.on_course(course)), more)
             }
             Self::Images(images, _) => {
                 let images = Images::shuffled(Arc::clone(images), span, rows, micro_batches, seed)?;
+                let images = images.on_course(course);
                 let images = match config.data.kind == DataKind::Cifar10 && config.data.augment {
                     true => images.with_crops_and_flips(seed),
                     false => images,
@@ -242,8 +287,8 @@ impl Opened {
         })
     }
 
-    /// A part of it for validation, and how many micro-batches that takes.
-    fn validation(&self, config: &Config, span: Range<u64>) -> Result<(Arc<dyn DataSource>, u32)> {
+    /// A part of it for validation, how many micro-batches that takes, and more to say of it.
+    fn validation(&self, config: &Config, span: Range<u64>) -> Result<(Arc<dyn DataSource>, u32, String)> {
         let (rows, seq) = (config.micro_batch_size(), config.data.seq);
         let given = config.train.validation_micro_batches;
         let all = |count: u64| given.unwrap_or(count.div_ceil(rows as u64) as u32);
@@ -252,21 +297,40 @@ impl Opened {
                 let windows = (span.end - span.start) / seq as u64;
                 let micro_batches = all(windows.clamp(1, VALIDATION_WINDOWS));
                 let windows = Windows::even(Arc::clone(corpus), span, rows, seq, micro_batches)?;
-                (Arc::new(windows), micro_batches)
+                (Arc::new(windows), micro_batches, String::new())
             }
             Self::Documents(documents) => {
                 let packing = config.data.packing;
                 let sequences = Sequences::in_order(Arc::clone(documents), span, packing, (rows, seq))?;
                 let micro_batches = all(sequences.count().min(VALIDATION_WINDOWS));
-                (Arc::new(sequences), micro_batches)
+                let more = without_target(&sequences, "validation");
+                (Arc::new(sequences), micro_batches, more)
             }
             Self::Images(images, _) => {
                 let micro_batches = all(span.end - span.start);
-                (
-                    Arc::new(Images::in_order(Arc::clone(images), span, rows)?),
-                    micro_batches,
-                )
+                let images = Images::in_order(Arc::clone(images), span, rows)?;
+                (Arc::new(images), micro_batches, String::new())
             }
         })
+    }
+}
+
+/// Token files, as a config says.
+fn tokens(config: &Config, paths: &Paths, tokenizer: Option<&Tokenizer>) -> Result<Corpus> {
+    let (given, needed) = (config.data.dtype, Width::of(config.model.vocab));
+    if given == Some(Width::U16) && needed == Width::U32 {
+        let vocabulary = config.model.vocab;
+        return Err(DataError::NarrowTokens { vocabulary }.into());
+    }
+    let corpus = Corpus::tokens(&paths.0, given.unwrap_or(needed))?;
+    tokenizer.map_or(Ok(()), |tokenizer| corpus.check_tokenizer(tokenizer))?;
+    Ok(corpus)
+}
+
+/// What is said of sequences without a target, if there are such.
+fn without_target(sequences: &Sequences, purpose: &str) -> String {
+    match (sequences.without_target(), sequences.count()) {
+        (0, _) => String::new(),
+        (without, all) => format!("; {without} of the {all} sequences for {purpose} have no target"),
     }
 }

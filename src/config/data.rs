@@ -44,8 +44,10 @@ pub struct Data {
     pub augment: bool,
     /// All but idx and cifar10: the length of a training sequence.
     pub seq: usize,
-    /// tokens: the width of a token.
-    pub dtype: Width,
+    /// tokens: the type of a token in files that do not say it themselves. Default: the narrowest that holds
+    /// the model's vocabulary.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Width>,
     /// How much is set aside for validation, from the end of the data: a fraction, or a whole number of
     /// tokens, documents or images.
     pub validation: Share,
@@ -96,7 +98,7 @@ impl Default for Data {
             labels: None,
             augment: true,
             seq: 128,
-            dtype: Width::U16,
+            dtype: None,
             validation: Share::Fraction(0.1),
             validation_path: Paths::default(),
             seed: 1,

@@ -1,10 +1,11 @@
 //! A long sequence of tokens, from one file or many.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use super::described::{self, Description};
 use super::tokens::{self, Tokens, Width};
-use super::{index, text};
+use super::{file, index, text};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, Result};
 use crate::tokenizer::Tokenizer;
@@ -35,6 +36,16 @@ struct Piece {
     start: u64,
     end: u64,
     tokens: Tokens,
+    /// What stands beside a token file.
+    described: Option<Description>,
+}
+
+/// A file that has been opened.
+struct Opened {
+    path: PathBuf,
+    tokens: Tokens,
+    count: u64,
+    described: Option<Description>,
 }
 
 /// What is known after every token has been read once.
@@ -64,7 +75,13 @@ impl Corpus {
     }
 
     fn of_built_in(tokens: Tokens, count: usize) -> Self {
-        Self::of(vec![(PathBuf::from("built-in text"), tokens, count as u64)])
+        let path = PathBuf::from("built-in text");
+        Self::of([Opened {
+            path,
+            tokens,
+            count: count as u64,
+            described: None,
+        }])
     }
 
     /// Text as bytes. A path may be a file, which is read whole, or a folder. A folder is read recursively in
@@ -74,28 +91,53 @@ impl Corpus {
     /// When a path is missing or empty, cannot be read or is not a regular file. Also when a folder holds no
     /// text.
     pub fn text(paths: &[PathBuf]) -> Result<Self> {
-        text::read(paths).map(Self::of)
+        let read = text::read(paths)?.into_iter();
+        Ok(Self::of(read.map(|(path, tokens, count)| Opened {
+            path,
+            tokens,
+            count,
+            described: None,
+        })))
     }
 
     /// Token files: tokens of one width, little endian, and nothing else in the file. A file that has one of
-    /// Megatron's indexes beside it (`X.bin` and `X.idx`) has the width that the index says.
+    /// Megatron's indexes beside it (`X.bin` and `X.idx`), or the description that [`TokenWriter`] writes
+    /// (`X.bin.json`), has the width that it says; others have `width`.
     ///
     /// # Errors
-    /// When a file is missing or empty, cannot be read or is not a regular file. Also when it is a NumPy
-    /// array, when its length is not a whole number of tokens, or when an index does not fit it.
+    /// When a file is missing or empty, cannot be read or is not a regular file. Also when it holds something
+    /// else than tokens, when its length is not a whole number of tokens, or when an index or a description
+    /// does not fit it.
+    ///
+    /// [`TokenWriter`]: super::TokenWriter
     pub fn tokens(paths: &[PathBuf], width: Width) -> Result<Self> {
-        let open = |path: &PathBuf| {
-            let (path, width) = match index::pair(path) {
-                Some((path, index)) => {
-                    let width = index::read(&path, &index)?.width;
-                    (path, width)
-                }
-                None => (path.clone(), width),
-            };
-            let (tokens, count) = tokens::open(&path, width)?;
-            Ok((path, tokens, count))
+        let opened: Vec<_> = paths
+            .iter()
+            .map(|path| open(path, width))
+            .collect::<Result<_>>()?;
+        Ok(Self::of(opened))
+    }
+
+    /// Refuses tokens that another tokenizer has made, as far as that is known.
+    ///
+    /// # Errors
+    /// [`DataError::OtherTokenizer`].
+    pub fn check_tokenizer(&self, tokenizer: &Tokenizer) -> Result<()> {
+        let made_by = |piece: &&Piece| {
+            piece
+                .described
+                .as_ref()?
+                .tokenizer
+                .map(|made_by| made_by.checksum)
         };
-        paths.iter().map(open).collect::<Result<_>>().map(Self::of)
+        let other = |piece: &&Piece| made_by(piece).is_some_and(|known| known != tokenizer.checksum());
+        match self.pieces.iter().find(other) {
+            None => Ok(()),
+            Some(piece) => Err(Error::from(DataError::OtherTokenizer {
+                path: piece.path.clone(),
+                tokenizer: tokenizer.path().to_owned(),
+            })),
+        }
     }
 
     /// The same, with the name of the files of which it was made.
@@ -104,14 +146,15 @@ impl Corpus {
         self
     }
 
-    fn of(files: Vec<(PathBuf, Tokens, u64)>) -> Self {
+    fn of(files: impl IntoIterator<Item = Opened>) -> Self {
         let mut start = 0;
-        let piece = |(path, tokens, count)| {
+        let piece = |file: Opened| {
             let piece = Piece {
-                path,
+                path: file.path,
                 start,
-                end: start + count,
-                tokens,
+                end: start + file.count,
+                tokens: file.tokens,
+                described: file.described,
             };
             start = piece.end;
             piece
@@ -164,7 +207,18 @@ impl Corpus {
     ///
     /// # Errors
     /// For the first token that is too high: names the file, the position in it, the token and the limit.
+    /// [`DataError::SmallVocabulary`] if a file says that it was made with a larger vocabulary.
     pub fn check_vocabulary(&self, vocabulary: usize) -> Result<()> {
+        for piece in &self.pieces {
+            let made_by = piece.described.as_ref().and_then(|described| described.tokenizer);
+            if let Some(made_by) = made_by.filter(|made_by| made_by.vocabulary > vocabulary) {
+                return Err(Error::from(DataError::SmallVocabulary {
+                    path: piece.path.clone(),
+                    made_with: made_by.vocabulary,
+                    vocabulary,
+                }));
+            }
+        }
         let allows_others = |piece: &Piece| piece.tokens.possible() > vocabulary as u64;
         if !self.pieces.iter().any(allows_others) {
             return Ok(());
@@ -200,12 +254,36 @@ impl Corpus {
         let mut contents = ChecksumBuilder::new();
         let scan = |piece: &Piece| {
             let scanned = piece.tokens.scan(piece.count(), &mut contents);
-            scanned.map_err(|error| Error::io("read", &piece.path)(error))
+            let (highest, checksum) = scanned.map_err(|error| Error::io("read", &piece.path)(error))?;
+            match &piece.described {
+                Some(described) if described.checksum != checksum => Err(described::differs(&piece.path)),
+                _ => Ok(highest),
+            }
         };
         let highest = self.pieces.iter().map(scan).collect::<Result<_>>()?;
         let contents = contents.checksum();
         Ok(self.scan.get_or_init(|| Scan { contents, highest }))
     }
+}
+
+/// Opens a token file.
+fn open(path: &Path, width: Width) -> Result<Opened> {
+    let (path, of_index) = match index::pair(path) {
+        Some((path, index)) => {
+            let width = index::read(&path, &index)?.width;
+            (path, Some(width))
+        }
+        None => (path.to_owned(), None),
+    };
+    let described = described::read(&path, file::metadata(&path)?.len())?;
+    let known = of_index.or_else(|| Some(described.as_ref()?.dtype));
+    let (tokens, count) = tokens::open(&path, known.unwrap_or(width), known.is_some())?;
+    Ok(Opened {
+        path,
+        tokens,
+        count,
+        described,
+    })
 }
 
 impl Piece {

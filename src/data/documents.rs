@@ -1,46 +1,28 @@
 //! Documents as tokens, kept in a file.
 
-use std::fs::{self, File};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::index;
-use super::{Corpus, Encoded, Recipe, TokenWriter, Width};
-use crate::checksum::Checksum;
-use crate::error::{DataError, Error, FileProblem, Result};
+use super::cache::Lock;
+use super::{Corpus, Encoded, LossOn, Recipe, TokenWriter, Width};
+use super::{described, file, index};
+use crate::checksum::{Checksum, ChecksumBuilder};
+use crate::error::{DataError, FileProblem, Result};
 use crate::tokenizer::Tokenizer;
 
 /// Documents that are encoded: their tokens, and where each ends.
 ///
 /// The tokens are in a token file that is made once, in a folder for such files, under a name that follows
 /// from the documents' contents, the tokenizer and the recipe. So it is found again by every later run, and
-/// by the other processes of this one.
+/// by the other processes of this one. It is compared with its checksum each time, and made again if it
+/// differs.
 #[derive(Debug)]
 pub struct Documents {
     pub(super) corpus: Corpus,
     pub(super) ends: Vec<u64>,
     pub(super) contents: Checksum,
-}
-
-/// The right to make a token file. The system ends it with the process, for whatever reason.
-struct Lock {
-    path: PathBuf,
-    _file: File,
-}
-
-impl Lock {
-    /// Waits until nobody else has it. Where the file system has no locks, everybody gets it at once.
-    fn take(path: PathBuf) -> Result<Self> {
-        let file = File::create(&path).map_err(Error::io("write", &path))?;
-        let _ = file.lock();
-        Ok(Self { path, _file: file })
-    }
-}
-
-impl Drop for Lock {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
+    /// Whether only some tokens are targets.
+    pub(super) is_masked: bool,
 }
 
 impl Documents {
@@ -60,29 +42,21 @@ impl Documents {
     ) -> Result<Self> {
         let contents = recipe.checksum(paths, tokenizer)?;
         let tokens = folder.join(format!("{contents}.bin"));
-        let index = tokens.with_extension("idx");
-        let is_made = || tokens.exists() && index.exists();
-        if !is_made() {
-            fs::create_dir_all(folder).map_err(Error::io("make", folder))?;
-            let lock = Lock::take(tokens.with_extension("lock"))?;
-            if !is_made() {
-                let mut writer = TokenWriter::create(&tokens, Width::U32)?;
-                recipe.encode(paths, tokenizer, &mut writer, tell)?;
-                writer.finish(true)?;
-            }
-            drop(lock);
-        }
-        let ends = index::read(&tokens, &index)?.ends;
+        let (corpus, ends) = match kept(&tokens) {
+            Ok(kept) => kept,
+            // Whatever is wrong with what is kept, it is made again.
+            Err(_) => make(&tokens, paths, tokenizer, recipe, tell)?,
+        };
         if ends.is_empty() {
             let path = paths.first().cloned().unwrap_or_default();
             let problem = FileProblem::NoDocuments;
             return Err(DataError::File { path, problem }.into());
         }
-        let corpus = Corpus::tokens(&[tokens], Width::U32)?.called(paths);
         Ok(Self {
-            corpus,
+            corpus: corpus.called(paths),
             ends,
             contents,
+            is_masked: recipe.loss_on == LossOn::Answers,
         })
     }
 
@@ -113,4 +87,38 @@ impl Documents {
             document => self.ends[document as usize - 1],
         }
     }
+}
+
+/// The tokens of a token file with its index and its description, and where documents end. All of it is
+/// compared with its checksums.
+fn kept(tokens: &Path) -> Result<(Corpus, Vec<u64>)> {
+    let path = tokens.with_extension("idx");
+    let ends = index::read(tokens, &path)?.ends;
+    let mut checksum = ChecksumBuilder::new();
+    file::add_to(&mut checksum, &path)?;
+    let described = described::read(tokens, file::metadata(tokens)?.len())?;
+    if described.and_then(|described| described.index) != Some(checksum.checksum()) {
+        return Err(described::differs(tokens));
+    }
+    let corpus = Corpus::tokens(&[tokens.to_owned()], Width::U32)?;
+    corpus.checksum()?;
+    Ok((corpus, ends))
+}
+
+/// Makes a token file, unless another process does it meanwhile.
+fn make(
+    tokens: &Path,
+    paths: &[PathBuf],
+    tokenizer: &Tokenizer,
+    recipe: &Recipe,
+    tell: &mut dyn FnMut(Encoded),
+) -> Result<(Corpus, Vec<u64>)> {
+    let _lock = Lock::take(tokens)?;
+    if let Ok(kept) = kept(tokens) {
+        return Ok(kept);
+    }
+    let mut writer = TokenWriter::create(tokens, Width::U32)?;
+    recipe.encode(paths, tokenizer, &mut writer, tell)?;
+    writer.finish(true)?;
+    kept(tokens)
 }

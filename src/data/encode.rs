@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::thread;
 
 use super::parts::{Part, Parts};
-use super::raw::{self, Document, Form, Message, Piece};
+use super::raw::{self, ANSWERS, Document, Form, Message, Piece};
 use super::{LossOn, TokenWriter};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{ChatProblem, DataError, Error, RecordProblem, Result};
@@ -77,6 +77,7 @@ impl Recipe {
         tell: &mut dyn FnMut(Encoded),
     ) -> Result<()> {
         let work = Work::new(self, tokenizer)?;
+        to.made_by(tokenizer);
         let files = raw::find(paths, self.form)?;
         let all = files.iter().map(|(_, bytes)| bytes).sum();
         let mut done = 0;
@@ -234,7 +235,7 @@ impl<'a> Work<'a> {
             }
             .into()
         };
-        match raw::document(&piece.text, &self.recipe.field).map_err(refuse)? {
+        match raw::document(&piece.text, &self.recipe.field, self.recipe.loss_on).map_err(refuse)? {
             Document::Text(_) if self.recipe.loss_on == LossOn::Answers => Err(refuse(RecordProblem::NoChat)),
             Document::Text(text) => self.text(&text),
             Document::Chat(messages) => {
@@ -258,15 +259,21 @@ impl<'a> Work<'a> {
         template: &ChatTemplate,
         refuse: impl Fn(ChatProblem) -> Error,
     ) -> Result<Vec<u32>> {
-        let messages: Vec<_> = messages
+        let written: Vec<_> = messages
             .iter()
             .map(|one| (one.role.as_str(), one.content.as_str()))
             .collect();
         if self.recipe.loss_on == LossOn::All {
-            let text = template.text(&messages, false).map_err(refuse)?;
+            let text = template.text(&written, false).map_err(refuse)?;
             return Ok([self.tokenizer.encode_bare(&text)?, vec![self.end]].concat());
         }
-        let (text, answers) = template.with_answers(&messages).map_err(refuse)?;
+        let (text, answers) = template.with_answers(&written).map_err(refuse)?;
+        let of_assistant = messages.iter().filter(|message| message.role == ANSWERS);
+        let counted = answers
+            .into_iter()
+            .zip(of_assistant)
+            .filter(|(_, message)| message.counts);
+        let answers: Vec<_> = counted.map(|(answer, _)| answer).collect();
         let places = self.tokenizer.encode_with_places(&text)?;
         let marked = places.into_iter().map(|(token, place)| {
             // A place may leave out white space at its ends, and be empty: then it is where that ended.

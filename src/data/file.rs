@@ -2,7 +2,9 @@
 
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::SystemTime;
 
 use crate::checksum::ChecksumBuilder;
 use crate::error::{DataError, Error, FileProblem, Result};
@@ -38,6 +40,57 @@ pub(super) fn open(path: &Path) -> Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
+/// A file that has to stay as it is while it is used.
+#[derive(Debug)]
+pub(super) struct Constant {
+    file: File,
+    seen: Seen,
+}
+
+impl Constant {
+    /// The file as it is now.
+    pub(super) fn new(file: File) -> io::Result<Self> {
+        let seen = Seen::of(&file)?;
+        Ok(Self { file, seen })
+    }
+
+    /// Fills `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// Also when the file has been written since it was opened.
+    pub(super) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        read_at(&self.file, bytes, offset)?;
+        self.seen.check(&self.file)
+    }
+}
+
+/// The length of a file, and when it was last written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    bytes: u64,
+    written: Option<SystemTime>,
+}
+
+impl Seen {
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        // Some file systems have no times.
+        let written = metadata.modified().ok();
+        let bytes = metadata.len();
+        Ok(Self { bytes, written })
+    }
+
+    /// Fails if the file has been written since.
+    pub(super) fn check(self, file: &File) -> io::Result<()> {
+        match Self::of(file)? == self {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "it was written while it was in use: a run needs the same data from beginning to end",
+            )),
+        }
+    }
+}
+
 /// Adds the contents of a file to a checksum.
 pub(super) fn add_to(checksum: &mut ChecksumBuilder, path: &Path) -> Result<()> {
     let (mut file, _) = open(path)?;
@@ -48,6 +101,13 @@ pub(super) fn add_to(checksum: &mut ChecksumBuilder, path: &Path) -> Result<()> 
             count => checksum.add(&block[..count]),
         }
     }
+}
+
+/// Whether an open file is still at its path.
+pub(super) fn is_there(file: &File, path: &Path) -> bool {
+    let at = fs::metadata(path).map(|there| (there.dev(), there.ino()));
+    let own = file.metadata().map(|own| (own.dev(), own.ino()));
+    matches!((at, own), (Ok(at), Ok(own)) if at == own)
 }
 
 /// Why something that is not a regular file cannot be used.

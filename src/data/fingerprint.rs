@@ -1,10 +1,12 @@
 //! Fingerprints: a few bytes that differ between the data of different sources.
 
 use std::fmt;
+use std::ops::Range;
 
 use pipewright_stages::{Kind, Shape, Tensor};
 use serde::{Deserialize, Serialize};
 
+use super::Course;
 use crate::checksum::{Checksum, ChecksumBuilder};
 
 /// The fingerprint of a data source: a checksum of its contents, and how micro-batches are taken from them.
@@ -22,6 +24,21 @@ pub struct Fingerprint {
     /// read.
     #[serde(default)]
     pub is_sample: bool,
+    /// Which part of the contents is used: tokens, documents, images or rows. `None` if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Range<u64>>,
+    /// Which samples each step takes, if they are taken one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<Samples>,
+}
+
+/// Samples that are taken one after the other, in some order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Samples {
+    /// What a sample is, and the order, in words: it differs for other samples and for another order.
+    pub order: String,
+    /// Which of them each step takes.
+    pub course: Course,
 }
 
 impl Fingerprint {
@@ -32,12 +49,52 @@ impl Fingerprint {
             contents: of_tensors(input, target),
             batches: "known by micro-batch 0 of step 0".to_owned(),
             is_sample: true,
+            part: None,
+            samples: None,
         }
     }
 
     /// Whether both have the same contents, even if their names and micro-batches differ.
     pub fn same_contents(&self, other: &Self) -> bool {
         self.contents == other.contents
+    }
+
+    /// What a person has to know of a training that goes on with this data after `step` steps with `saved`,
+    /// which has the same contents.
+    pub(crate) fn going_on(&self, saved: &Self, step: u64) -> Vec<String> {
+        let mut notes = Vec::new();
+        if let (Some(before), Some(now)) = (&saved.part, &self.part)
+            && (now.start > before.start || now.end < before.end)
+        {
+            let Range { start, end } = before;
+            notes.push(format!(
+                "training was on {start}..{end} of the data and is now on {}..{}: what is held back for \
+                 validation now was trained on before",
+                now.start, now.end
+            ));
+        }
+        let (Some(before), Some(now)) = (&saved.samples, &self.samples) else {
+            return notes;
+        };
+        let (used, next) = (before.course.first(step), now.course.first(step));
+        if before.order != now.order {
+            notes.push(format!(
+                "the data goes on in another order ({}; it was {}): some of this epoch is used again, and \
+                 some is left out",
+                now.order, before.order
+            ));
+        } else if used != next {
+            let what = if next < used { "used again" } else { "left out" };
+            notes.push(format!(
+                "{used} samples were used, and the data goes on with sample {next}: {} are {what}",
+                used.abs_diff(next)
+            ));
+        } else if before.course != now.course {
+            notes.push(format!(
+                "the data goes on with sample {next}, the one after those that were used"
+            ));
+        }
+        notes
     }
 
     /// Whether both give the same micro-batches.

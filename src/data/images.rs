@@ -8,7 +8,7 @@ use pipewright_stages::{Shape, Tensor, rng};
 use super::augment::{Augment, Change};
 use super::permutation::permute;
 use super::range::{check_rows, check_span};
-use super::{DataSource, Fingerprint, IGNORED, LabelledImages};
+use super::{Course, DataSource, Fingerprint, IGNORED, LabelledImages, Samples};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
@@ -26,8 +26,8 @@ pub struct Images {
 /// Which image is at a position.
 #[derive(Clone, Copy, Debug)]
 enum Order {
-    /// A new order each epoch, for steps of this many micro-batches.
-    Shuffled { key: [u32; 2], micro_batches: u32 },
+    /// A new order each epoch, and which images each step takes.
+    Shuffled { key: [u32; 2], course: Course },
     /// As in the file, the same at every step.
     InOrder,
 }
@@ -46,20 +46,15 @@ impl Images {
         seed: u64,
     ) -> Result<Self> {
         let key = rng::key(seed, "images");
-        Self::of(
-            all,
-            span,
-            rows,
-            Order::Shuffled { key, micro_batches },
-            "training",
-        )
+        let course = Course::new(u64::from(micro_batches) * rows as u64);
+        Self::of(all, span, rows, Order::Shuffled { key, course }, "training")
     }
 
     /// For validation: the images of `span` in order. If they do not fill the last micro-batch, its remaining
     /// rows have the target [`IGNORED`].
     ///
+    /// # Errors
     /// When the span is empty or not within the images, or when `rows` is 0.
-    /// When the span is empty or not a part of the images, or when `rows` is 0.
     pub fn in_order(all: Arc<LabelledImages>, span: Range<u64>, rows: usize) -> Result<Self> {
         Self::of(all, span, rows, Order::InOrder, "validation")
     }
@@ -87,6 +82,15 @@ impl Images {
         })
     }
 
+    /// The same images, with another course.
+    #[must_use]
+    pub fn on_course(mut self, of: Course) -> Self {
+        if let Order::Shuffled { course, .. } = &mut self.order {
+            *course = of;
+        }
+        self
+    }
+
     /// The same images, each moved by up to 4 pixels, with zeros behind its border, and flipped or not, at
     /// random (He et al., 2016). The changes are keyed by the seed, the epoch and the image.
     #[must_use]
@@ -99,9 +103,8 @@ impl Images {
     fn image(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<(usize, u64)> {
         let count = self.span.end - self.span.start;
         let (index, epoch) = match self.order {
-            Order::Shuffled { key, micro_batches } => {
-                let place = (step * u64::from(micro_batches) + u64::from(micro_batch.0)) * self.rows as u64
-                    + row as u64;
+            Order::Shuffled { key, course } => {
+                let place = course.first(step) + u64::from(micro_batch.0) * self.rows as u64 + row as u64;
                 (permute(key, place / count, count, place % count), place / count)
             }
             Order::InOrder => (u64::from(micro_batch.0) * self.rows as u64 + row as u64, 0),
@@ -166,20 +169,29 @@ impl DataSource for Images {
     /// The fingerprint covers all images and labels.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows) = (&self.span, self.rows);
-        let order = match self.order {
-            Order::Shuffled { key, micro_batches } => {
-                format!("shuffled with key {key:?}, {micro_batches} micro-batches a step")
-            }
-            Order::InOrder => "in order".to_owned(),
+        let of = format!("images from {start}..{end}");
+        let samples = match self.order {
+            Order::Shuffled { key, course } => Some(Samples {
+                order: format!("{of}, shuffled with key {key:?}"),
+                course,
+            }),
+            Order::InOrder => None,
         };
+        let order = samples
+            .as_ref()
+            .map_or(format!("{of}, in order"), |Samples { order, course }| {
+                format!("{order}, {course}")
+            });
         Ok(Fingerprint {
             name: self.all.name(),
             contents: self.all.checksum(),
             batches: match self.augment {
-                Some(augment) => format!("{rows} images from {start}..{end}, {order}, {augment:?}"),
-                None => format!("{rows} images from {start}..{end}, {order}"),
+                Some(augment) => format!("{rows} {order}, {augment:?}"),
+                None => format!("{rows} {order}"),
             },
             is_sample: false,
+            part: Some(self.span.clone()),
+            samples,
         })
     }
 

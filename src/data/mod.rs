@@ -4,8 +4,11 @@
 //! be kept to resume a run, to split it over processes, or to prepare batches ahead.
 
 mod augment;
+mod cache;
 mod cifar;
 mod corpus;
+mod course;
+mod described;
 mod documents;
 mod encode;
 mod file;
@@ -16,11 +19,15 @@ mod images;
 mod index;
 mod labelled;
 mod loader;
+mod look;
 mod loss_on;
+mod odd;
+mod partial;
 mod parts;
 mod permutation;
 mod range;
 mod raw;
+mod seems;
 mod sequences;
 mod share;
 mod source;
@@ -31,15 +38,17 @@ mod windows;
 mod writer;
 
 pub use corpus::Corpus;
+pub use course::Course;
 pub use documents::Documents;
 pub use encode::{Encoded, Recipe};
 pub(crate) use file::read_at;
-pub use fingerprint::Fingerprint;
+pub use fingerprint::{Fingerprint, Samples};
 pub(crate) use fingerprinted::Fingerprinted;
 pub use images::Images;
 pub use labelled::LabelledImages;
 pub use loader::{Feed, Loader};
 pub use loss_on::LossOn;
+pub use odd::{Odd, Oddity, odd_text};
 pub use raw::Form;
 pub use sequences::Sequences;
 pub use share::Share;

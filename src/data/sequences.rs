@@ -8,7 +8,7 @@ use pipewright_stages::{Shape, Tensor, rng};
 use super::encode::NO_TARGET;
 use super::permutation::permute;
 use super::range::{check_rows, check_span, empty};
-use super::{DataSource, Documents, Fingerprint, IGNORED};
+use super::{Course, DataSource, Documents, Fingerprint, IGNORED, Samples};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
@@ -25,13 +25,15 @@ pub struct Sequences {
     rows: usize,
     seq: usize,
     order: Order,
+    /// The sequences without a target.
+    without_target: u64,
 }
 
 /// Which sequence is at a position.
 #[derive(Clone, Copy, Debug)]
 enum Order {
-    /// A new order each epoch, for steps of this many micro-batches.
-    Shuffled { key: [u32; 2], micro_batches: u32 },
+    /// A new order each epoch, and which sequences each step takes.
+    Shuffled { key: [u32; 2], course: Course },
     /// As in the files, the same at every step.
     InOrder,
 }
@@ -52,22 +54,15 @@ impl Sequences {
         seed: u64,
     ) -> Result<Self> {
         let key = rng::key(seed, "sequences");
-        let order = Order::Shuffled { key, micro_batches };
-        let all = Self::of(documents, span, packed, (rows, seq), order)?;
-        match all.has_target()? {
-            true => Ok(all),
-            false => Err(DataError::NoTargets {
-                data: all.documents.corpus.name(),
-                seq,
-            }
-            .into()),
-        }
+        let course = Course::new(u64::from(micro_batches) * rows as u64);
+        let order = Order::Shuffled { key, course };
+        Self::of(documents, span, packed, (rows, seq), order)
     }
 
     /// For validation: the sequences of `span` in order. Rows after the last one have the target [`IGNORED`].
     ///
     /// # Errors
-    /// When the span is empty or not within the documents, or when `rows` or `seq` is 0.
+    /// As [`Sequences::shuffled`].
     pub fn in_order(
         documents: Arc<Documents>,
         span: Range<u64>,
@@ -90,13 +85,14 @@ impl Sequences {
         if seq == 0 {
             return Err(empty(&name, "token of a row"));
         }
-        let all = Self {
+        let mut all = Self {
             documents,
             span,
             packed,
             rows,
             seq,
             order,
+            without_target: 0,
         };
         if all.count() == 0 {
             let purpose = match order {
@@ -110,7 +106,25 @@ impl Sequences {
             }
             .into());
         }
+        all.without_target = all.count_without_target()?;
+        if all.without_target == all.count() {
+            return Err(DataError::NoTargets { data: name, seq }.into());
+        }
         Ok(all)
+    }
+
+    /// The same, with another course.
+    #[must_use]
+    pub fn on_course(mut self, of: Course) -> Self {
+        if let Order::Shuffled { course, .. } = &mut self.order {
+            *course = of;
+        }
+        self
+    }
+
+    /// The number of sequences that have no target, so that nothing is learnt from them.
+    pub fn without_target(&self) -> u64 {
+        self.without_target
     }
 
     /// The number of sequences.
@@ -157,9 +171,8 @@ impl Sequences {
     fn sequence(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<u64> {
         let count = self.count();
         let index = match self.order {
-            Order::Shuffled { key, micro_batches } => {
-                let place = (step * u64::from(micro_batches) + u64::from(micro_batch.0)) * self.rows as u64
-                    + row as u64;
+            Order::Shuffled { key, course } => {
+                let place = course.first(step) + u64::from(micro_batch.0) * self.rows as u64 + row as u64;
                 permute(key, place / count, count, place % count)
             }
             Order::InOrder => u64::from(micro_batch.0) * self.rows as u64 + row as u64,
@@ -182,16 +195,18 @@ impl Sequences {
         Ok(())
     }
 
-    /// Whether any token of any sequence is a target.
-    fn has_target(&self) -> Result<bool> {
-        let (mut input, mut target) = (vec![0; self.seq], vec![IGNORED; self.seq]);
-        for sequence in 0..self.count() {
-            self.fill(sequence, &mut input, &mut target)?;
-            if target.iter().any(|&target| target != IGNORED) {
-                return Ok(true);
-            }
+    fn count_without_target(&self) -> Result<u64> {
+        if self.packed && !self.documents.is_masked {
+            return Ok(0);
         }
-        Ok(false)
+        let (mut input, mut target) = (vec![0; self.seq], vec![IGNORED; self.seq]);
+        let mut count = 0;
+        for sequence in 0..self.count() {
+            target.fill(IGNORED);
+            self.fill(sequence, &mut input, &mut target)?;
+            count += u64::from(target.iter().all(|&target| target == IGNORED));
+        }
+        Ok(count)
     }
 }
 
@@ -223,20 +238,27 @@ impl DataSource for Sequences {
     /// The fingerprint covers all documents, the tokenizer and how both become tokens.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows, seq) = (&self.span, self.rows, self.seq);
-        let order = match self.order {
-            Order::Shuffled { key, micro_batches } => {
-                format!("shuffled with key {key:?}, {micro_batches} micro-batches a step")
-            }
-            Order::InOrder => "in order".to_owned(),
-        };
         let packed = if self.packed { "packed" } else { "one by one" };
+        let of = format!("sequences of {seq} tokens from documents {start}..{end}, {packed}");
+        let samples = match self.order {
+            Order::Shuffled { key, course } => Some(Samples {
+                order: format!("{of}, shuffled with key {key:?}"),
+                course,
+            }),
+            Order::InOrder => None,
+        };
+        let order = samples
+            .as_ref()
+            .map_or(format!("{of}, in order"), |Samples { order, course }| {
+                format!("{order}, {course}")
+            });
         Ok(Fingerprint {
             name: self.documents.corpus.name(),
             contents: self.documents.contents,
-            batches: format!(
-                "{rows} sequences of {seq} tokens from documents {start}..{end}, {packed}, {order}"
-            ),
+            batches: format!("{rows} {order}"),
             is_sample: false,
+            part: Some(self.span.clone()),
+            samples,
         })
     }
 

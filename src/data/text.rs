@@ -2,18 +2,16 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::Read;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::file::{self, wrong};
+use super::file::{self, Constant, Seen, wrong};
+use super::look::{self, Look};
 use super::tokens::Tokens;
 use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 
 /// Folders with the results of a build or a run.
 const SKIPPED: [&str; 2] = ["target", "runs"];
-
-/// How many bytes of a file are searched for a zero byte. Text has none.
-const SNIFFED: u64 = 8000;
 
 /// How many bytes of text are held in memory. Later files are read when their tokens are needed.
 const HELD: u64 = 256 << 20;
@@ -57,8 +55,8 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
 pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
     let mut read = TextFiles::default();
     for (path, _) in find(paths)? {
-        let (file, bytes) = file::open(&path)?;
-        read.add(path, file, bytes)?;
+        let (file, bytes, mark) = look::open_text(&path)?;
+        read.add(path, file, mark..bytes)?;
     }
     Ok(read.files)
 }
@@ -82,7 +80,8 @@ fn add_folder(found: &mut Vec<(PathBuf, u64)>, folder: &Path) -> Result<()> {
             }
         } else if path.is_file() {
             let (file, bytes) = file::open(&path)?;
-            if !is_binary(&file).map_err(Error::io("read", &path))? {
+            let start = look::start(&file).map_err(Error::io("read", &path))?;
+            if matches!(look::look(&start), Look::Text(_)) {
                 found.push((path, bytes));
             }
         }
@@ -91,18 +90,23 @@ fn add_folder(found: &mut Vec<(PathBuf, u64)>, folder: &Path) -> Result<()> {
 }
 
 impl TextFiles {
-    /// Adds a file: its text, or the open file if there is too much text for memory.
-    fn add(&mut self, path: PathBuf, file: File, bytes: u64) -> Result<()> {
+    /// Adds a file: its text, which is at these bytes, or the open file if there is too much text for memory.
+    fn add(&mut self, path: PathBuf, file: File, text: Range<u64>) -> Result<()> {
+        let (start, bytes) = (text.start, text.end - text.start);
         let tokens = if self.held + bytes <= HELD {
             let mut text = vec![0; bytes as usize];
-            file::read_at(&file, &mut text, 0).map_err(Error::io("read", &path))?;
+            file::read_at(&file, &mut text, start).map_err(Error::io("read", &path))?;
             self.held += bytes;
             Tokens::Text(text)
         } else if self.open < OPEN {
             self.open += 1;
-            Tokens::TextFile(file)
+            Tokens::TextFile(Constant::new(file).map_err(Error::io("read", &path))?, start)
         } else {
-            Tokens::TextAt(path.clone())
+            Tokens::TextAt(
+                path.clone(),
+                start,
+                Seen::of(&file).map_err(Error::io("read", &path))?,
+            )
         };
         self.files.push((path, tokens, bytes));
         Ok(())
@@ -111,10 +115,4 @@ impl TextFiles {
 
 fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
-}
-
-fn is_binary(file: &File) -> std::io::Result<bool> {
-    let mut start = Vec::new();
-    file.take(SNIFFED).read_to_end(&mut start)?;
-    Ok(start.contains(&0))
 }

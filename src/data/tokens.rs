@@ -6,12 +6,16 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::file::{self, wrong};
-use crate::checksum::ChecksumBuilder;
+use super::file::{self, Constant, Seen, wrong};
+use super::look;
+use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{Error, FileProblem, Result};
 
 /// How many bytes are read at a time when all are read.
 const BLOCK: usize = 1 << 18;
+
+/// The fewest bytes that show what they are.
+const SHORT: usize = 64;
 
 /// The first bytes of a NumPy array's file.
 const NPY: &[u8; 6] = b"\x93NUMPY";
@@ -61,27 +65,28 @@ pub(super) enum Tokens {
     BuiltIn(&'static [u8]),
     /// Ids in memory, each of four bytes, little endian.
     Ids(Vec<u8>),
-    /// Text that is too long for memory.
-    TextFile(File),
-    /// The same. The file is opened for each read.
-    TextAt(PathBuf),
+    /// Text that is too long for memory, from this byte on.
+    TextFile(Constant, u64),
+    /// The same. The file, which was seen so, is opened for each read.
+    TextAt(PathBuf, u64, Seen),
     /// A token file.
-    File(File, Width),
+    File(Constant, Width),
 }
 
-/// The tokens of a token file, and their count.
-pub(super) fn open(path: &Path, width: Width) -> Result<(Tokens, u64)> {
+/// The tokens of a token file, and their count. `is_known`: something beside the file tells their width.
+pub(super) fn open(path: &Path, width: Width, is_known: bool) -> Result<(Tokens, u64)> {
     let (file, bytes) = file::open(path)?;
     if bytes == 0 {
         return Err(wrong(path, FileProblem::Empty));
     }
-    let mut start = [0; NPY.len()];
-    if bytes >= start.len() as u64 {
-        file::read_at(&file, &mut start, 0).map_err(Error::io("read", path))?;
-    }
-    if start == *NPY {
+    let start = look::start(&file).map_err(Error::io("read", path))?;
+    if start.starts_with(NPY) {
         return Err(wrong(path, FileProblem::Npy));
     }
+    if let Some(problem) = odd(&start, width).filter(|_| !is_known) {
+        return Err(wrong(path, problem));
+    }
+    let file = Constant::new(file).map_err(Error::io("read", path))?;
     let tokens = Tokens::File(file, width);
     let each = tokens.width();
     if !bytes.is_multiple_of(each) {
@@ -90,11 +95,32 @@ pub(super) fn open(path: &Path, width: Width) -> Result<(Tokens, u64)> {
     Ok((tokens, bytes / each))
 }
 
+/// Why a file that begins so is hardly one of tokens of this width.
+fn odd(start: &[u8], width: Width) -> Option<FileProblem> {
+    if let Some((what, cure)) = look::container(start) {
+        return Some(FileProblem::NoTokens { what, cure });
+    }
+    if start.len() < SHORT {
+        return None;
+    }
+    let is_letter = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
+    if start.iter().all(is_letter) {
+        return Some(FileProblem::TextAsTokens);
+    }
+    let pairs = || {
+        start
+            .chunks_exact(4)
+            .map(|pair| (token(&pair[..2]), token(&pair[2..])))
+    };
+    let is_wider = pairs().all(|(_, high)| high == 0) && pairs().any(|(low, _)| low != 0);
+    (width == Width::U16 && is_wider).then_some(FileProblem::Wider)
+}
+
 impl Tokens {
     /// The bytes of a token.
     fn width(&self) -> u64 {
         match self {
-            Self::Text(_) | Self::BuiltIn(_) | Self::TextFile(_) | Self::TextAt(_) => 1,
+            Self::Text(_) | Self::BuiltIn(_) | Self::TextFile(..) | Self::TextAt(..) => 1,
             Self::Ids(_) => Width::U32.bytes(),
             Self::File(_, width) => width.bytes(),
         }
@@ -120,20 +146,21 @@ impl Tokens {
         Ok(())
     }
 
-    /// Adds all `count` tokens to a checksum, and returns the highest token.
-    pub(super) fn scan(&self, count: u64, checksum: &mut ChecksumBuilder) -> io::Result<u32> {
+    /// Adds all `count` tokens to a checksum, and returns the highest token and their own checksum.
+    pub(super) fn scan(&self, count: u64, of_all: &mut ChecksumBuilder) -> io::Result<(u32, Checksum)> {
         let width = self.width();
-        let (mut block, mut highest) = (vec![0; BLOCK], 0);
+        let (mut block, mut highest, mut checksum) = (vec![0; BLOCK], 0, ChecksumBuilder::new());
         let (mut at, end) = (0, count * width);
         while at < end {
             let block = &mut block[..(BLOCK as u64).min(end - at) as usize];
             self.bytes(at, block)?;
+            of_all.add(block);
             checksum.add(block);
             let tokens = block.chunks_exact(width as usize).map(token);
             highest = tokens.fold(highest, u32::max);
             at += block.len() as u64;
         }
-        Ok(highest)
+        Ok((highest, checksum.checksum()))
     }
 
     /// Fills `bytes` with those from position `at` on.
@@ -141,8 +168,13 @@ impl Tokens {
         let held: &[u8] = match self {
             Self::Text(held) | Self::Ids(held) => held,
             Self::BuiltIn(text) => text,
-            Self::TextFile(file) | Self::File(file, _) => return file::read_at(file, bytes, at),
-            Self::TextAt(path) => return file::read_at(&File::open(path)?, bytes, at),
+            Self::File(file, _) => return file.read_at(bytes, at),
+            Self::TextFile(file, start) => return file.read_at(bytes, start + at),
+            Self::TextAt(path, start, seen) => {
+                let file = File::open(path)?;
+                file::read_at(&file, bytes, start + at)?;
+                return seen.check(&file);
+            }
         };
         bytes.copy_from_slice(&held[at as usize..][..bytes.len()]);
         Ok(())

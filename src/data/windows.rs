@@ -150,6 +150,8 @@ impl DataSource for Windows {
             contents: self.corpus.checksum()?,
             batches: format!("{rows} windows of {seq} tokens from {start}..{end}, {order}"),
             is_sample: false,
+            part: Some(self.span.clone()),
+            samples: None,
         })
     }
 

@@ -1,23 +1,27 @@
 //! Writes token files.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Width;
+use super::described::{self, Description, MadeBy};
 use super::index::{self, Index};
+use super::partial::Partial;
+use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{Error, Result};
+use crate::tokenizer::Tokenizer;
 
-/// Writes a token file, and Megatron's index of it if there shall be one.
+/// Writes a token file, its description `X.bin.json`, and Megatron's index of it if there shall be one.
 ///
 /// The files have their names only when they are complete: [`TokenWriter::finish`] gives them.
 #[derive(Debug)]
 pub struct TokenWriter {
     path: PathBuf,
-    file: Option<BufWriter<File>>,
+    file: Partial,
     width: Width,
     count: u64,
     ends: Vec<u64>,
+    checksum: ChecksumBuilder,
+    tokenizer: Option<MadeBy>,
 }
 
 /// What was written.
@@ -35,15 +39,23 @@ impl TokenWriter {
     /// # Errors
     /// When the file cannot be made.
     pub fn create(path: &Path, width: Width) -> Result<Self> {
-        let partial = partial(path);
-        let file = File::create(&partial).map_err(Error::io("write", &partial))?;
         Ok(Self {
             path: path.to_owned(),
-            file: Some(BufWriter::with_capacity(1 << 18, file)),
+            file: Partial::create(path)?,
             width,
             count: 0,
             ends: Vec::new(),
+            checksum: ChecksumBuilder::new(),
+            tokenizer: None,
         })
+    }
+
+    /// Says which tokenizer makes the tokens.
+    pub(super) fn made_by(&mut self, tokenizer: &Tokenizer) {
+        self.tokenizer = Some(MadeBy {
+            checksum: tokenizer.checksum(),
+            vocabulary: tokenizer.vocabulary(),
+        });
     }
 
     /// Adds tokens, all of which fit the width.
@@ -51,15 +63,16 @@ impl TokenWriter {
     /// # Errors
     /// When the file cannot be written, as on a full disk.
     pub fn add(&mut self, tokens: &[u32]) -> Result<()> {
-        let Some(file) = &mut self.file else {
-            return Ok(());
-        };
         self.count += tokens.len() as u64;
-        let written = tokens.iter().try_for_each(|token| match self.width {
-            Width::U16 => file.write_all(&(*token as u16).to_le_bytes()),
-            Width::U32 => file.write_all(&token.to_le_bytes()),
-        });
-        written.map_err(Error::io("write", &self.path))
+        let bytes: Vec<u8> = match self.width {
+            Width::U16 => tokens
+                .iter()
+                .flat_map(|token| (*token as u16).to_le_bytes())
+                .collect(),
+            Width::U32 => tokens.iter().flat_map(|token| token.to_le_bytes()).collect(),
+        };
+        self.checksum.add(&bytes);
+        self.file.write(&bytes)
     }
 
     /// Ends a document after the tokens that were added so far.
@@ -67,57 +80,59 @@ impl TokenWriter {
         self.ends.push(self.count);
     }
 
-    /// Completes the file, and writes its index if `indexed`.
+    /// Completes the file and its description, and writes its index if `indexed`.
     ///
     /// # Errors
     /// When a file cannot be written, or when a document is too long for an index.
     pub fn finish(mut self, indexed: bool) -> Result<Written> {
-        if let Some(file) = self.file.take() {
-            complete(file, &self.path)?;
-        }
+        self.file.complete()?;
         let written = Written {
             tokens: self.count,
             documents: self.ends.len() as u64,
         };
-        let index = self.path.with_extension("idx");
-        if indexed {
-            let made = File::create(partial(&index)).map_err(Error::io("write", &index))?;
-            let mut file = BufWriter::new(made);
-            let (width, ends) = (self.width, std::mem::take(&mut self.ends));
-            index::write(&index, &mut file, &Index { width, ends })?;
-            complete(file, &index)?;
-        }
-        name(&self.path)?;
-        // Last: an index without its tokens would be refused.
-        if indexed {
-            name(&index)?;
+        let index = match indexed {
+            true => Some(self.index()?),
+            false => None,
+        };
+        let description = self.describe(index.as_ref().map(|(_, checksum)| *checksum))?;
+        // A description without its tokens does no harm, and an index without its tokens would be refused.
+        description.name()?;
+        self.file.name()?;
+        if let Some((index, _)) = index {
+            index.name()?;
         }
         Ok(written)
     }
-}
 
-impl Drop for TokenWriter {
-    fn drop(&mut self) {
-        // After a success there is nothing of these names.
-        let _ = fs::remove_file(partial(&self.path));
-        let _ = fs::remove_file(partial(&self.path.with_extension("idx")));
+    /// The complete index, and its checksum.
+    fn index(&mut self) -> Result<(Partial, Checksum)> {
+        let path = self.path.with_extension("idx");
+        let mut bytes = Vec::new();
+        let (width, ends) = (self.width, std::mem::take(&mut self.ends));
+        index::write(&path, &mut bytes, &Index { width, ends })?;
+        Ok((whole(&path, &bytes)?, Checksum::of(&bytes)))
+    }
+
+    fn describe(&self, index: Option<Checksum>) -> Result<Partial> {
+        let description = Description {
+            dtype: self.width,
+            tokens: self.count,
+            checksum: self.checksum.checksum(),
+            index,
+            tokenizer: self.tokenizer,
+        };
+        let path = described::beside(&self.path);
+        let mut text =
+            serde_json::to_vec(&description).map_err(|error| Error::io("write", &path)(error.into()))?;
+        text.push(b'\n');
+        whole(&path, &text)
     }
 }
 
-/// Writes what is buffered, and waits until it is on the disk.
-fn complete(file: BufWriter<File>, path: &Path) -> Result<()> {
-    let file = file.into_inner().map_err(std::io::IntoInnerError::into_error);
-    let synced = file.and_then(|file| file.sync_all());
-    synced.map_err(Error::io("write", path))
-}
-
-/// Gives a complete file its name.
-fn name(path: &Path) -> Result<()> {
-    fs::rename(partial(path), path).map_err(Error::io("write", path))
-}
-
-/// The name of a file until it is complete. It differs between processes.
-fn partial(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}.partial", std::process::id()))
+/// A complete file with these bytes, still without its name.
+fn whole(path: &Path, bytes: &[u8]) -> Result<Partial> {
+    let mut file = Partial::create(path)?;
+    file.write(bytes)?;
+    file.complete()?;
+    Ok(file)
 }

@@ -1,5 +1,6 @@
 //! A checkpoint that cannot be loaded or saved.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::checksum::Checksum;
@@ -104,6 +105,23 @@ pub enum CheckpointError {
         saved: Box<KnownData>,
         /// The data now.
         given: Box<KnownData>,
+    },
+    /// A run would train on data that it has held back so far.
+    #[error(
+        "{} was trained on {}..{} of {data}, and training would now be on {}..{}, so also on what was held \
+         back for validation: set data.validation and data.validation_path as they were, or continue all the \
+         same with --allow-other-data",
+        folder.display(), before.start, before.end, now.start, now.end
+    )]
+    HeldBack {
+        /// The checkpoint.
+        folder: PathBuf,
+        /// The data's name.
+        data: String,
+        /// The tokens, documents, images or rows that it was trained on.
+        before: Range<u64>,
+        /// Those that it would be trained on.
+        now: Range<u64>,
     },
     /// No rank has written a tensor.
     #[error("{}: no rank has written `{tensor}`, so the checkpoint is not put in its place", path.display())]

@@ -38,6 +38,17 @@ pub enum DataError {
         /// What is wrong with it.
         problem: RecordProblem,
     },
+    /// Files of different forms.
+    #[error(
+        "`{}` is {} and `{}` is {}: name files of one form at a time",
+        first.0.display(), first.1, other.0.display(), other.1
+    )]
+    Forms {
+        /// The first path, and its form.
+        first: (PathBuf, &'static str),
+        /// The first of another form, and that.
+        other: (PathBuf, &'static str),
+    },
     /// There is no document for this purpose.
     #[error(
         "{data}: none of its {count} documents is for {purpose}, or they have no tokens; data.validation \
@@ -99,6 +110,41 @@ pub enum DataError {
         position: u64,
         /// How many tokens the model knows.
         vocabulary: usize,
+    },
+    /// A model that knows fewer tokens than the tokenizer that made a token file.
+    #[error(
+        "`{}` was made with a tokenizer of {made_with} tokens, and model.vocab is {vocabulary}: set \
+         model.vocab to {made_with}",
+        path.display()
+    )]
+    SmallVocabulary {
+        /// The file.
+        path: PathBuf,
+        /// The tokens that its tokenizer has.
+        made_with: usize,
+        /// How many tokens the model knows.
+        vocabulary: usize,
+    },
+    /// A type of tokens that cannot hold the model's vocabulary.
+    #[error(
+        "data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is {vocabulary}: set \"u32\", or \
+         leave it out"
+    )]
+    NarrowTokens {
+        /// How many tokens the model knows.
+        vocabulary: usize,
+    },
+    /// A token file that another tokenizer has made.
+    #[error(
+        "`{}` was made with another tokenizer than `{}`: name that one as data.tokenizer, or write the \
+         tokens again",
+        path.display(), tokenizer.display()
+    )]
+    OtherTokenizer {
+        /// The file.
+        path: PathBuf,
+        /// The tokenizer that was given.
+        tokenizer: PathBuf,
     },
     /// A label that the model does not know.
     #[error(

@@ -38,6 +38,46 @@ pub enum FileProblem {
         /// The first byte that is not, from 0.
         byte: u64,
     },
+    /// The description of a token file cannot be read.
+    #[error(
+        "does not describe a token file ({0}): write both again with `pipewright tokenize`, or remove it"
+    )]
+    NoDescription(String),
+    /// A token file is not as it is described.
+    #[error(
+        "is not the file that `{}` describes: write both again with `pipewright tokenize`, or remove the \
+         description",
+        description.display()
+    )]
+    NotAsDescribed {
+        /// The description.
+        description: PathBuf,
+    },
+    /// A file of wider tokens.
+    #[error("has a 0 in every second place when it is read as u16: set data.dtype to \"u32\"")]
+    Wider,
+    /// Text where tokens were expected.
+    #[error(
+        "is text, and not tokens: set data.kind to its form, such as \"text\", or make tokens of it with \
+         `pipewright tokenize`"
+    )]
+    TextAsTokens,
+    /// Something else where tokens were expected.
+    #[error("is {what}, and not tokens: {cure}")]
+    NoTokens {
+        /// What it is.
+        what: &'static str,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// It is something else than text.
+    #[error("is {what}, and not text: {cure}")]
+    NoText {
+        /// What it is.
+        what: &'static str,
+        /// What makes text of it.
+        cure: &'static str,
+    },
     /// It is no Parquet, or is damaged.
     #[error("is no Parquet that can be read: {0}")]
     NoParquet(String),

@@ -60,6 +60,78 @@ pub enum RecordProblem {
     /// A chat that the template does not write.
     #[error("is a chat, and the tokenizer's chat template {0}")]
     Template(#[from] ChatProblem),
+    /// A message in ShareGPT's words.
+    #[error(
+        "has \"from\" in message {} of \"{field}\": write ShareGPT's \"from\" as \"role\", \"value\" as \
+         \"content\", \"human\" as \"user\" and \"gpt\" as \"assistant\"", index + 1
+    )]
+    ShareGpt {
+        /// The field with the messages.
+        field: String,
+        /// The number of the message, from 0.
+        index: usize,
+    },
+    /// A message of a role that no template writes.
+    #[error(
+        "has the role \"{role}\" in message {} of \"{field}\", and templates write \"system\", \"user\" and \
+         \"assistant\": {}", index + 1, meant(role)
+    )]
+    Role {
+        /// The field with the messages.
+        field: String,
+        /// The number of the message, from 0.
+        index: usize,
+        /// The role.
+        role: String,
+    },
+    /// A key of a message that no template writes, though it changes what is learnt.
+    #[error("has \"{key}\" in message {} of \"{field}\", which would be left out: {cure}", index + 1)]
+    MessageKey {
+        /// The field with the messages.
+        field: String,
+        /// The number of the message, from 0.
+        index: usize,
+        /// The key.
+        key: &'static str,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// The same beside the field that is read.
+    #[error("has \"{key}\", which would be left out: {cure}, or remove it")]
+    Key {
+        /// The key.
+        key: String,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// A weight that is neither 0 nor 1.
+    #[error("has a \"{key}\" in message {} of \"{field}\" that is neither 0 nor 1", index + 1)]
+    Weight {
+        /// The field with the messages.
+        field: String,
+        /// The number of the message, from 0.
+        index: usize,
+        /// The key.
+        key: &'static str,
+    },
+    /// A message says otherwise than `data.loss_on` whether it is learnt.
+    #[error(
+        "has \"{key}\" in message {} of \"{field}\", of the role \"{role}\", and with data.loss_on = \
+         {learnt}",
+        index + 1
+    )]
+    NotLearnt {
+        /// The field with the messages.
+        field: String,
+        /// The number of the message, from 0.
+        index: usize,
+        /// The key.
+        key: &'static str,
+        /// The role.
+        role: String,
+        /// The setting, and what is learnt with it.
+        learnt: &'static str,
+    },
     /// A text where there should be a chat.
     #[error(
         "is a text without answers, and data.loss_on is \"answers\": set it to \"all\", or name the field \
@@ -118,5 +190,18 @@ fn listed(names: &[String]) -> String {
     match names {
         [] => "nothing".to_owned(),
         names => format!("\"{}\"", names.join("\", \"")),
+    }
+}
+
+/// Which role was probably meant.
+fn meant(role: &str) -> &'static str {
+    match role {
+        "human" => "write \"user\"",
+        "gpt" | "chatgpt" | "bot" | "model" | "ai" => "write \"assistant\"",
+        "developer" => "write \"system\"",
+        "tool" | "function" | "ipython" | "observation" => {
+            "write the result into a message of the role \"user\", as the model has to see it"
+        }
+        _ => "write one of these",
     }
 }

@@ -16,7 +16,7 @@ pub struct StepReport {
     /// weights may be stale. Then it is the newest of which all ranks know, at most `max_staleness` steps
     /// before.
     pub loss_step: u64,
-    /// The mean loss over all targets of the batch, in nats for cross-entropy.
+    /// The mean loss over all targets of the batch, in nats for cross-entropy. NaN if it has no target.
     pub loss: f64,
     /// What the loss measured beside itself, such as the accuracy.
     pub metrics: Metrics,
@@ -78,7 +78,7 @@ impl fmt::Display for StepReport {
 /// The result of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
-    /// The mean loss over all targets.
+    /// The mean loss over all targets. NaN if there is none.
     pub loss: f64,
     /// What the loss measured beside itself, such as the accuracy.
     pub metrics: Metrics,
@@ -94,6 +94,9 @@ impl fmt::Display for Evaluation {
 
 /// A loss as text, with those of its metrics for which something was counted.
 pub(crate) fn score(loss: f64, metrics: &Metrics) -> String {
+    if loss.is_nan() {
+        return "no loss: there is no target".to_owned();
+    }
     let counted = metrics.iter().filter(|metric| metric.value().is_some());
     let metrics: String = counted.map(|metric| format!("  {metric}")).collect();
     format!("loss {loss:.4}{metrics}")

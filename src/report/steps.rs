@@ -82,14 +82,16 @@ impl Steps {
 
     fn add(&mut self, line: &Line) {
         let step = line.step;
-        self.training.add(step, line.loss);
+        if let Some(loss) = line.loss {
+            self.training.add(step, loss);
+            self.last_loss = Some(loss);
+        }
         self.learning_rate.add(step, line.lr);
         self.gradient_norm.add(step, line.grad_norm);
         self.rate.add(step, line.targets_per_second);
         self.bubble.add(step, 100.0 * line.bubble);
         self.count += 1;
         self.done = step.saturating_add(1);
-        self.last_loss = Some(line.loss);
         if let Some(loss) = line.validation_loss {
             self.validation.add(step, loss);
             if self.best.is_none_or(|(best, _)| loss < best) {

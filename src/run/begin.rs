@@ -19,6 +19,7 @@ use super::stalls::Stalls;
 use super::trace::Tracer;
 use super::validation::Validation;
 use super::writer::Writer;
+use crate::checkpoint::Checkpoint;
 use crate::error::{CheckpointError, RunError};
 use crate::pipeline::Pipeline;
 use crate::{Error, Result};
@@ -175,9 +176,11 @@ impl Run {
                 CheckpointError::OtherData { saved, given, .. } => Ok(vec![format!(
                     "continues with other data: {given}; it was {saved}"
                 )]),
+                refusal @ CheckpointError::HeldBack { .. } => Ok(vec![refusal.to_string()]),
                 refusal => Err(refusal.into()),
             },
-            checked => checked.map(|()| Vec::new()),
+            Err(error) => Err(error),
+            Ok(()) => going_on(claim.checkpoint(), pipeline),
         };
         agree(pipeline, checked)
     }
@@ -234,6 +237,14 @@ impl Run {
         }
         seen.map(|()| writer)
     }
+}
+
+/// How the data of a resumed run goes on, as lines for the history.
+fn going_on<S: Stage>(checkpoint: Option<&Checkpoint>, pipeline: &Pipeline<S>) -> Result<Vec<String>> {
+    let Some((checkpoint, saved)) = checkpoint.and_then(|saved| Some((saved, saved.data()?))) else {
+        return Ok(Vec::new());
+    };
+    Ok(pipeline.fingerprint()?.going_on(saved, checkpoint.step()))
 }
 
 /// This process's value, once all processes have theirs. A failure in one process is a failure in all.

@@ -52,7 +52,9 @@ impl Metrics {
             if losses.step >= step {
                 return false;
             }
-            curve.training.add(losses.step, losses.loss);
+            if let Some(loss) = losses.loss {
+                curve.training.add(losses.step, loss);
+            }
             if let Some(loss) = losses.validation_loss {
                 curve.validation.add(losses.step, loss);
             }
@@ -63,7 +65,9 @@ impl Metrics {
 
     /// Adds a line. If that fails, the file ends with the previous line.
     pub(super) fn add(&mut self, line: &Line) -> Result<()> {
-        self.curve.training.add(line.step, line.loss);
+        if let Some(loss) = line.loss {
+            self.curve.training.add(line.step, loss);
+        }
         if let Some(loss) = line.validation_loss {
             self.curve.validation.add(line.step, loss);
         }
@@ -85,7 +89,7 @@ impl Metrics {
 #[derive(Deserialize)]
 struct Losses {
     step: u64,
-    loss: f64,
+    loss: Option<f64>,
     validation_loss: Option<f64>,
 }
 
@@ -94,7 +98,8 @@ struct Losses {
 pub(crate) struct Line {
     /// From 0.
     pub(crate) step: u64,
-    pub(crate) loss: f64,
+    /// `None`, in the file `null`: the step had no target.
+    pub(crate) loss: Option<f64>,
     pub(crate) grad_norm: f64,
     pub(crate) lr: f64,
     /// How many targets counted in the loss. Older runs call them tokens.
@@ -146,7 +151,7 @@ impl Line {
         }
         Ok(Self {
             step: report.step,
-            loss: report.loss,
+            loss: of_targets(report.loss),
             grad_norm: report.grad_norm,
             lr: report.learning_rate,
             targets: report.weight as u64,
@@ -159,7 +164,7 @@ impl Line {
             peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
             loss_step: may_be_stale.then_some(report.loss_step),
             staleness: may_be_stale.then(|| report.staleness()),
-            validation_loss: validation.map(|validation| validation.loss),
+            validation_loss: validation.and_then(|validation| of_targets(validation.loss)),
             metrics,
         })
     }
@@ -191,4 +196,9 @@ fn add(to: &mut BTreeMap<String, Value>, before: &str, metrics: &loss::Metrics) 
         }
     }
     Ok(())
+}
+
+/// A mean loss, if there were targets.
+fn of_targets(loss: f64) -> Option<f64> {
+    Some(loss).filter(|loss| !loss.is_nan())
 }

@@ -250,17 +250,18 @@ impl<S: Stage> Session<'_, S> {
         };
         let source = Arc::clone(&validation.source);
         let evaluation = self.pipeline.evaluate(source, validation.micro_batches)?;
-        let validation_loss = evaluation.loss;
-        if !validation_loss.is_finite() {
+        let (validation_loss, has_targets) = (evaluation.loss, evaluation.weight > 0.0);
+        if has_targets && !validation_loss.is_finite() {
             let what = Box::new(NotFinite::Validation {
                 loss: validation_loss,
             });
             return Err(Error::NotFinite { step, what });
         }
-        let best = self.best.offer(Best {
-            step,
-            validation_loss,
-        });
+        let best = has_targets
+            && self.best.offer(Best {
+                step,
+                validation_loss,
+            });
         if best {
             let saved = self.saving.saved.unwrap_or(u64::MAX);
             let back_to = saved.min(self.pipeline.oldest_kept());

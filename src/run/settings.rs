@@ -241,6 +241,19 @@ impl Run {
         self.claim.as_ref()?.checkpoint()
     }
 
+    /// The checkpoint from which this run continues, in any process and without a claim. `None` for a new
+    /// run.
+    ///
+    /// # Errors
+    /// When the directory or the checkpoint cannot be read.
+    pub fn newest(&self) -> Result<Option<Checkpoint>> {
+        if self.resume == Resume::Never {
+            return Ok(None);
+        }
+        let newest = self.dir.last()?;
+        newest.map(|folder| Checkpoint::open(&folder)).transpose()
+    }
+
     /// Trains up to the last step, and saves.
     ///
     /// # Errors

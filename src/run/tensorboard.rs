@@ -125,12 +125,12 @@ impl TensorBoard {
 /// The values of a step, with their names in TensorBoard. What is before a slash is a group there.
 fn scalars(line: &Line) -> Vec<(String, f64)> {
     let mut scalars = vec![
-        ("loss/training".to_owned(), line.loss),
         ("learning_rate".to_owned(), line.lr),
         ("gradient_norm".to_owned(), line.grad_norm),
         ("targets_per_second".to_owned(), line.targets_per_second),
         ("bubble".to_owned(), line.bubble),
     ];
+    scalars.extend(line.loss.map(|loss| ("loss/training".to_owned(), loss)));
     let validation = line
         .validation_loss
         .map(|loss| ("loss/validation".to_owned(), loss));

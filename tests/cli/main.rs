@@ -191,6 +191,8 @@ mod gguf;
 
 mod adapters;
 
+mod forms;
+
 mod models;
 
 mod train;

@@ -92,8 +92,14 @@ fn a_device_and_a_pipe_are_refused_without_being_read() {
 fn text_beyond_what_memory_holds_is_read_from_its_file() {
     let folder = folder(&[("b", b"the end")]);
     let long = folder.path().join("a");
-    let file = fs::File::create(&long).unwrap();
-    // A sparse file: 300 MiB, of which the disk stores no zeros.
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&long)
+        .unwrap();
+    // A sparse file: 300 MiB, of which the disk stores no zeros. It begins as text does.
+    fs::write(&long, "x".repeat(8192)).unwrap();
     file.set_len(300 << 20).unwrap();
     let corpus = Arc::new(Corpus::text(&[long, folder.path().join("b")]).unwrap());
     let (start, count) = ((300 << 20) - 3, corpus.count());
@@ -107,7 +113,13 @@ fn text_beyond_what_memory_holds_is_read_from_its_file() {
 fn text_in_more_files_than_a_process_may_open_is_read() {
     let folder = folder(&[("last", b"the end")]);
     let long = folder.path().join("long.txt");
-    fs::File::create(&long).unwrap().set_len(256 << 20).unwrap();
+    fs::write(&long, "x".repeat(8192)).unwrap();
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&long)
+        .unwrap()
+        .set_len(256 << 20)
+        .unwrap();
     let many = folder.path().join("many");
     fs::create_dir(&many).unwrap();
     (0..600).for_each(|index| fs::write(many.join(format!("{index:03}")), "word ").unwrap());

@@ -65,3 +65,74 @@ fn a_numpy_array_is_no_token_file() {
         "{said}"
     );
 }
+
+#[test]
+fn what_is_hardly_a_token_file_of_this_width_is_refused_with_the_cure() {
+    let folder = TempDir::new().unwrap();
+    let wide: Vec<u8> = (1..40_u32).flat_map(u32::to_le_bytes).collect();
+    let safetensors = br#"{"w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}"#;
+    let safetensors = [&(safetensors.len() as u64).to_le_bytes()[..], safetensors].concat();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packed.write_all(b"Hear me speak").unwrap();
+    let cases = [
+        (
+            "wide.bin",
+            wide,
+            "has a 0 in every second place when it is read as u16: set data.dtype to \"u32\"",
+        ),
+        (
+            "a.txt",
+            b"Hear me speak.\n".repeat(8),
+            "is text, and not tokens: set data.kind",
+        ),
+        (
+            "a.safetensors",
+            safetensors,
+            "is a file of weights (safetensors), and not tokens",
+        ),
+        (
+            "a.zip",
+            b"PK\x03\x04 and more".to_vec(),
+            "is a ZIP archive, and not tokens: unpack it first",
+        ),
+        (
+            "a.bin.gz",
+            packed.finish().unwrap(),
+            "is packed by gzip, and not tokens: unpack it first",
+        ),
+    ];
+    for (name, bytes, expected) in cases {
+        let said = message(Corpus::tokens(&[write(&folder, name, &bytes)], Width::U16));
+        assert!(said.contains(&format!("{name}` {expected}")), "{said}");
+    }
+    // Numbers that only begin as gzip does, and tokens that are all 0.
+    let like_gzip: Vec<u8> = [0x1f, 0x8b, 8, 0].repeat(30);
+    for bytes in [like_gzip, vec![0; 200]] {
+        Corpus::tokens(&[write(&folder, "fine.bin", &bytes)], Width::U16).unwrap();
+    }
+}
+
+#[test]
+fn tokens_and_text_that_are_written_while_they_are_read_are_found() {
+    let folder = TempDir::new().unwrap();
+    let tokens: Vec<u8> = (0..4000_u16).flat_map(u16::to_le_bytes).collect();
+    let path = write(&folder, "tokens.bin", &tokens);
+    let corpus = Arc::new(Corpus::tokens(std::slice::from_ref(&path), Width::U16).unwrap());
+    let windows = Windows::drawn(Arc::clone(&corpus), 0..4000, 2, 8, 1).unwrap();
+    windows.micro_batch(0, MicroBatch(0)).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    (&file).write_all(&[9; 100]).unwrap();
+    // The system's clock for files may be coarse.
+    file.set_modified(std::time::UNIX_EPOCH).unwrap();
+    let said = windows.micro_batch(1, MicroBatch(0)).unwrap_err().to_string();
+    assert!(
+        said.contains("tokens.bin") && said.contains("it was written while it was in use"),
+        "{said}"
+    );
+    // A file that takes the name of another leaves what is open as it is.
+    let corpus = Arc::new(Corpus::tokens(std::slice::from_ref(&path), Width::U16).unwrap());
+    let windows = Windows::drawn(corpus, 0..4000, 2, 8, 1).unwrap();
+    let before = windows.micro_batch(2, MicroBatch(0)).unwrap();
+    fs::rename(write(&folder, "new.bin", &[1; 8000]), &path).unwrap();
+    assert_eq!(windows.micro_batch(2, MicroBatch(0)).unwrap(), before);
+}

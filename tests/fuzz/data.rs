@@ -56,8 +56,23 @@ fn token_files(folder: &Path) -> (PathBuf, PathBuf) {
         writer.end_document();
     }
     writer.finish(true).expect("written");
+    // What is beside it would refuse every change.
+    std::fs::rename(description(&tokens), description(&tokens).with_extension("whole")).expect("moved");
     let index = tokens.with_extension("idx");
     (tokens, index)
+}
+
+/// Beside a token file: what describes it.
+fn description(tokens: &Path) -> PathBuf {
+    tokens.with_extension("bin.json")
+}
+
+#[test]
+fn token_descriptions() {
+    tokens("token_descriptions", |path| {
+        std::fs::rename(description(path).with_extension("whole"), description(path)).expect("moved");
+        description(path)
+    });
 }
 
 fn tokens(name: &'static str, which: impl Fn(&Path) -> PathBuf) {
@@ -67,7 +82,7 @@ fn tokens(name: &'static str, which: impl Fn(&Path) -> PathBuf) {
     Target {
         name,
         seeds: vec![contents(&changed)],
-        words: &["MMIDIDX", "\u{93}NUMPY"],
+        words: &["MMIDIDX", "\u{93}NUMPY", "u32", "vocabulary"],
         inputs: 2000,
         bytes: 16 * MIB,
         blocks: 100_000,

@@ -31,10 +31,13 @@ fn message<T>(result: pipewright::Result<T>) -> String {
 }
 
 mod around;
+mod cache;
 mod chats;
 mod encoding;
+mod forms;
 mod jsonl;
 mod kinds;
+mod messages;
 mod pairs;
 mod parquet;
 mod sequences;

@@ -1,4 +1,4 @@
-use pipewright::data::{Corpus, TokenWriter, Width};
+use pipewright::data::{Corpus, Form, Recipe, TokenWriter, Width};
 
 use super::*;
 
@@ -114,5 +114,86 @@ fn a_token_file_has_its_name_only_when_it_is_complete() {
         fs::read_dir(folder.path()).unwrap().count(),
         0,
         "nothing is left behind"
+    );
+}
+
+/// A file that `tokenize` would write, of a text.
+fn described(width: Width) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let (text, path) = (folder.path().join("a.txt"), folder.path().join("X.bin"));
+    fs::write(&text, "Hear me speak.\n".repeat(100)).unwrap();
+    let mut writer = TokenWriter::create(&path, width).unwrap();
+    Recipe::new(Form::Text)
+        .encode(&[text], &small(), &mut writer, &mut |_| ())
+        .unwrap();
+    writer.finish(false).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn a_token_file_has_the_width_that_its_description_says() {
+    let expected = small().encode(&"Hear me speak.\n".repeat(100)).unwrap().len() as u64 + 1;
+    for width in [Width::U16, Width::U32] {
+        let (_folder, path) = described(width);
+        for other in [Width::U16, Width::U32] {
+            let corpus = Corpus::tokens(std::slice::from_ref(&path), other).unwrap();
+            assert_eq!(corpus.count(), expected);
+            corpus.check_tokenizer(&small()).unwrap();
+            corpus.check_vocabulary(512).unwrap();
+            let said = message(corpus.check_vocabulary(511));
+            assert!(
+                said.contains("X.bin` was made with a tokenizer of 512 tokens, and model.vocab is 511"),
+                "{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn tokens_of_another_tokenizer_are_refused() {
+    let (folder, path) = described(Width::U16);
+    let text = fs::read_to_string(golden("tokenizer.json")).unwrap() + " ";
+    fs::write(folder.path().join("tokenizer.json"), text).unwrap();
+    let other = Tokenizer::read(folder.path()).unwrap();
+    let said = message(
+        Corpus::tokens(&[path], Width::U16)
+            .unwrap()
+            .check_tokenizer(&other),
+    );
+    assert!(
+        said.contains("X.bin` was made with another tokenizer than `"),
+        "{said}"
+    );
+}
+
+#[test]
+fn tokens_that_are_not_as_they_are_described_are_refused() {
+    let (_folder, path) = described(Width::U16);
+    let description = path.with_extension("bin.json");
+    let whole = fs::read(&path).unwrap();
+    let said = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let corpus = Corpus::tokens(std::slice::from_ref(&path), Width::U16);
+        message(corpus.and_then(|corpus| corpus.checksum()))
+    };
+    let mut changed = whole.clone();
+    changed[100] ^= 1;
+    for bytes in [&changed[..], &whole[..whole.len() - 2]] {
+        let said = said(bytes);
+        assert!(
+            said.contains("X.bin` is not the file that `") && said.contains("X.bin.json` describes"),
+            "{said}"
+        );
+    }
+    fs::write(&description, "{").unwrap();
+    let said = said(&whole);
+    assert!(
+        said.contains("X.bin.json` does not describe a token file"),
+        "{said}"
+    );
+    fs::remove_file(&description).unwrap();
+    assert_eq!(
+        Corpus::tokens(&[path], Width::U16).unwrap().count(),
+        whole.len() as u64 / 2
     );
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pipewright::data::{DataSource, Documents, Form, IGNORED, LossOn, Recipe, Sequences};
+use pipewright::data::{Course, DataSource, Documents, Form, IGNORED, LossOn, Recipe, Sequences};
 use pipewright::id::MicroBatch;
 
 use super::*;
@@ -213,4 +213,90 @@ fn the_fingerprint_differs_for_other_texts_and_for_other_targets_only() {
     assert!(!plain.same_contents(&of(&lines, LossOn::Answers, SEQ)));
     let longer = of(&lines, LossOn::All, 9);
     assert!(plain.same_contents(&longer) && !plain.same_batches(&longer));
+}
+
+#[test]
+fn sequences_without_a_target_are_counted() {
+    let chat = |answer: bool| {
+        let role = if answer { "assistant" } else { "user" };
+        let chat = serde_json::json!({"messages": [{"role": role, "content": "one two"}]});
+        chat.to_string()
+    };
+    let lines: Vec<String> = [true, false, true, false, false].map(chat).into();
+    let recipe = |loss_on| Recipe {
+        field: "messages".to_owned(),
+        loss_on,
+        ..Recipe::new(Form::Jsonl)
+    };
+    let of = |loss_on, packed, seq| {
+        let documents = of_lines(&lines, &recipe(loss_on));
+        let order = Sequences::in_order(Arc::clone(&documents), 0..5, packed, (1, seq)).unwrap();
+        let shuffled = Sequences::shuffled(documents, 0..5, packed, (1, seq), 1, 1).unwrap();
+        assert_eq!(shuffled.without_target(), order.without_target());
+        (order.without_target(), order.count())
+    };
+    assert_eq!(of(LossOn::Answers, false, 64), (3, 5));
+    assert_eq!(of(LossOn::All, false, 64), (0, 5));
+    assert_eq!(of(LossOn::All, true, 8).0, 0);
+    // Packed, the last three chats are one sequence or more without an answer.
+    let (without, all) = of(LossOn::Answers, true, 8);
+    assert!(without >= 2 && without < all, "{without} of {all}");
+    let documents = documents(&["".to_owned(), "one".to_owned()]);
+    let of_empty = Sequences::in_order(documents, 0..2, false, (1, 8)).unwrap();
+    assert_eq!(
+        of_empty.without_target(),
+        1,
+        "an empty document has only the token at its end"
+    );
+}
+
+#[test]
+fn validation_without_any_target_is_refused() {
+    let line = r#"{"messages": [{"role": "user", "content": "one two"}]}"#.to_owned();
+    let recipe = Recipe {
+        field: "messages".to_owned(),
+        loss_on: LossOn::Answers,
+        ..Recipe::new(Form::Jsonl)
+    };
+    let said = message(Sequences::in_order(
+        of_lines(&[line], &recipe),
+        0..1,
+        false,
+        (1, 8),
+    ));
+    assert!(said.contains("no token is a target"), "{said}");
+}
+
+#[test]
+fn a_training_that_goes_on_with_another_batch_reads_each_sequence_of_an_epoch_once() {
+    let texts = texts(60);
+    let documents = documents(&texts);
+    let of = |rows, micro_batches, course| {
+        let size = (rows, SEQ);
+        let source = Sequences::shuffled(Arc::clone(&documents), 0..60, true, size, micro_batches, 7);
+        source.unwrap().on_course(course)
+    };
+    let whole = Course::new(1);
+    let one_by_one = of(1, 1, whole);
+    let mut expected = (0..).flat_map(|step| rows(&one_by_one, step, 1));
+    // Steps of 12, 5, 6 and again 12 rows, each three steps long.
+    let mut course = Course::new(12);
+    for (part, (size, micro_batches)) in [(3, 4), (5, 1), (1, 6), (6, 2)].into_iter().enumerate() {
+        let each = size as u64 * u64::from(micro_batches);
+        course = course.go_on(3 * part as u64, each);
+        assert_eq!(
+            course,
+            course.go_on(3 * part as u64 + 1, each),
+            "the same batch changes nothing"
+        );
+        let source = of(size, micro_batches, course);
+        for step in 3 * part as u64..3 * part as u64 + 3 {
+            let read = rows(&source, step, micro_batches);
+            assert_eq!(read.len() as u64, each);
+            read.into_iter()
+                .for_each(|row| assert_eq!(Some(row), expected.next()));
+        }
+    }
+    assert_eq!(course.first(9), 3 * (12 + 5 + 6));
+    assert_eq!(course.first(10), 3 * (12 + 5 + 6) + 12);
 }

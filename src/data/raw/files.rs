@@ -3,26 +3,27 @@
 use std::path::{Path, PathBuf};
 
 use super::super::file::{self, unreadable};
-use super::super::text;
+use super::super::{seems, text};
 use super::Form;
 use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
 
 /// The files at these paths and their lengths, in order. Of a folder of text, all that
-/// [`Corpus::text`](crate::data::Corpus::text) reads; of another one, the files whose names end in the form's
-/// extension, sorted by name.
+/// [`Corpus::text`](crate::data::Corpus::text) reads; of another one, the files whose names end as the form's
+/// do, sorted by name: `.jsonl` and `.ndjson`, or else `.json`, also packed as `.gz`; `.parquet`.
 ///
 /// # Errors
 /// When a path is missing or empty, or when a folder has no such file.
 pub(crate) fn find(paths: &[PathBuf], form: Form) -> Result<Vec<(PathBuf, u64)>> {
-    let extension = match form {
+    let extensions: &[&[&str]] = match form {
         Form::Text => return text::find(paths),
-        Form::Jsonl => "jsonl",
-        Form::Parquet => "parquet",
+        // A data set in JSON lines often has descriptions of itself in `.json` beside it.
+        Form::Jsonl => &[&["jsonl", "ndjson"], &["json"]],
+        Form::Parquet => &[&["parquet"]],
     };
     let mut found = Vec::new();
     for path in paths {
         let files = match file::metadata(path)?.is_dir() {
-            true => in_folder(path, extension)?,
+            true => in_folder(path, extensions)?,
             false => vec![path.clone()],
         };
         for path in files {
@@ -36,18 +37,23 @@ pub(crate) fn find(paths: &[PathBuf], form: Form) -> Result<Vec<(PathBuf, u64)>>
     Ok(found)
 }
 
-fn in_folder(folder: &Path, extension: &'static str) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+/// The files of the first of these groups of extensions of which the folder has any.
+fn in_folder(folder: &Path, extensions: &[&'static [&'static str]]) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {
         let path = entry.map_err(Error::io("list", folder))?.path();
-        if path.is_file() && path.extension().is_some_and(|has| has == extension) {
-            found.push(path);
+        if path.is_file() {
+            files.push(path);
         }
     }
-    found.sort();
-    if found.is_empty() {
-        let (path, problem) = (folder.to_owned(), FolderProblem::NoFiles(extension));
-        return Err(DataError::Folder { path, problem }.into());
-    }
-    Ok(found)
+    files.sort();
+    let of = |group: &&[&str]| -> Vec<PathBuf> {
+        let ends = |path: &&PathBuf| seems::extension(path).is_some_and(|has| group.contains(&has.as_str()));
+        files.iter().filter(ends).cloned().collect()
+    };
+    let found = extensions.iter().map(of).find(|found| !found.is_empty());
+    found.ok_or_else(|| {
+        let (path, problem) = (folder.to_owned(), FolderProblem::NoFiles(extensions[0][0]));
+        DataError::Folder { path, problem }.into()
+    })
 }

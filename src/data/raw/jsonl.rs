@@ -1,8 +1,16 @@
 //! A line of JSON as a document.
 
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::super::LossOn;
+use super::message::{self, Message};
 use crate::error::RecordProblem;
+
+/// The fields of a record in prompt and completion, which only make a text together.
+const TOGETHER: [&str; 2] = ["prompt", "completion"];
 
 /// A document.
 #[derive(Debug)]
@@ -11,51 +19,93 @@ pub(crate) enum Document {
     Chat(Vec<Message>),
 }
 
-/// A message of a chat.
-#[derive(Debug)]
-pub(crate) struct Message {
-    pub(crate) role: String,
-    pub(crate) content: String,
-}
-
 /// Reads a line: the text in a field, or the chat in it.
-pub(crate) fn document(line: &str, field: &str) -> Result<Document, RecordProblem> {
-    let value: Value = serde_json::from_str(line).map_err(|error| broken(line, &error))?;
-    let Value::Object(record) = value else {
-        return Err(RecordProblem::NoObject(kind(&value)));
-    };
-    match record.get(field) {
+pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Document, RecordProblem> {
+    let Record { fields, names } = record(line, field)?;
+    let other = TOGETHER
+        .into_iter()
+        .find(|other| *other != field && names.iter().any(|name| name == other));
+    if let Some(other) = other.filter(|_| TOGETHER.contains(&field)) {
+        let (key, cure) = (
+            other.to_owned(),
+            "write both into one text, or into the messages of one chat",
+        );
+        return Err(RecordProblem::Key { key, cure });
+    }
+    match fields.get(field) {
         Some(Value::String(text)) => Ok(Document::Text(text.clone())),
-        Some(Value::Array(messages)) => chat(messages, field),
+        Some(Value::Array(messages)) => {
+            message::check_record(&fields, field)?;
+            chat(messages, field, loss_on)
+        }
         Some(other) => Err(RecordProblem::NoText {
             field: field.to_owned(),
             got: kind(other),
         }),
         None => Err(RecordProblem::NoField {
             field: field.to_owned(),
-            has: record.keys().cloned().collect(),
+            has: names,
         }),
     }
 }
 
-fn chat(messages: &[Value], field: &str) -> Result<Document, RecordProblem> {
-    let messages = messages.iter().enumerate().map(|(index, message)| {
-        let part = |key: &'static str| {
-            let text = message
-                .as_object()
-                .and_then(|message: &Map<_, _>| message.get(key));
-            text.and_then(Value::as_str)
-                .map(str::to_owned)
-                .ok_or_else(|| RecordProblem::Message {
-                    field: field.to_owned(),
-                    index,
-                    key,
-                })
-        };
-        let (role, content) = (part("role")?, part("content")?);
-        Ok(Message { role, content })
-    });
+fn chat(messages: &[Value], field: &str, loss_on: LossOn) -> Result<Document, RecordProblem> {
+    let messages = messages.iter().enumerate();
+    let messages = messages.map(|(index, value)| message::message(value, (field, index), loss_on));
     messages.collect::<Result<_, _>>().map(Document::Chat)
+}
+
+/// The fields of a line that are read, and the names of all.
+#[derive(Default)]
+struct Record {
+    fields: Map<String, Value>,
+    names: Vec<String>,
+}
+
+fn record(line: &str, field: &str) -> Result<Record, RecordProblem> {
+    if !line.trim_start().starts_with('{') {
+        let value: Value = serde_json::from_str(line).map_err(|error| broken(line, &error))?;
+        return Err(RecordProblem::NoObject(kind(&value)));
+    }
+    let mut json = serde_json::Deserializer::from_str(line);
+    let record = Reading { field }.deserialize(&mut json);
+    let record = record.and_then(|record| json.end().map(|()| record));
+    record.map_err(|error| broken(line, &error))
+}
+
+/// Reads the field with this name, and those that change its meaning. What stands in the others makes no
+/// difference.
+struct Reading<'a> {
+    field: &'a str,
+}
+
+impl<'de> DeserializeSeed<'de> for Reading<'_> {
+    type Value = Record;
+
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Record, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reading<'_> {
+    type Value = Record;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Record, M::Error> {
+        let mut record = Record::default();
+        while let Some(name) = map.next_key::<String>()? {
+            if name == self.field || message::is_known(&name) {
+                record.fields.insert(name.clone(), map.next_value()?);
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+            record.names.push(name);
+        }
+        Ok(record)
+    }
 }
 
 /// The error of serde names a line, but there is only one: the column is what helps.
@@ -64,8 +114,16 @@ fn broken(line: &str, error: &serde_json::Error) -> RecordProblem {
         return RecordProblem::NoObject("the beginning of a list");
     }
     let said = error.to_string();
-    let cause = said.split(" at line ").next().unwrap_or_default().to_owned();
+    let mut cause = said.split(" at line ").next().unwrap_or_default().to_owned();
     let column = error.column();
+    // The column is that of the word or of its second letter.
+    let rest = line.get(column.saturating_sub(2)..).unwrap_or_default();
+    let rest = rest.trim_start_matches(|letter: char| !letter.is_ascii_alphabetic());
+    if error.is_eof() {
+        cause += "; a record has to be on one line, as `jq -c .` writes it";
+    } else if ["NaN", "Infinity"].iter().any(|word| rest.starts_with(word)) {
+        cause += "; JSON has no NaN and no Infinity: write null";
+    }
     RecordProblem::Broken { cause, column }
 }
 

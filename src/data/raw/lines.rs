@@ -1,11 +1,10 @@
 //! The lines of a file.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::file;
+use super::super::look;
 use super::Piece;
 use crate::error::{DataError, Error, RecordProblem, Result};
 
@@ -15,14 +14,14 @@ const LONGEST: u64 = 1 << 28;
 /// The lines of a file. Lines without a character are left out.
 pub(super) struct Lines {
     path: Arc<Path>,
-    file: BufReader<File>,
+    file: BufReader<Box<dyn Read>>,
     line: u64,
     failed: bool,
 }
 
 impl Lines {
     pub(super) fn open(path: Arc<Path>) -> Result<Self> {
-        let (file, _) = file::open(&path)?;
+        let file = look::open_packed_text(&path)?;
         Ok(Self {
             path,
             file: BufReader::with_capacity(1 << 18, file),

@@ -1,8 +1,10 @@
 //! Documents as they are in files: text, a line of JSON, a cell of a table.
 
 mod files;
+mod form;
 mod jsonl;
 mod lines;
+mod message;
 mod open;
 #[cfg(feature = "parquet")]
 mod parquet;
@@ -10,7 +12,8 @@ mod piece;
 mod text;
 
 pub(super) use files::find;
-pub(super) use jsonl::{Document, Message, document};
+pub(super) use jsonl::{Document, document};
+pub(super) use message::{ANSWERS, Message};
 pub(super) use open::{Pieces, open};
 pub use piece::Form;
 pub(super) use piece::Piece;

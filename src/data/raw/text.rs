@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::file::{self, wrong};
+use super::super::file::wrong;
+use super::super::look;
 use super::Piece;
 use crate::error::{Error, FileProblem, Result};
 
@@ -26,12 +27,12 @@ pub(super) struct Text {
 
 impl Text {
     pub(super) fn open(path: Arc<Path>) -> Result<Self> {
-        let (file, _) = file::open(&path)?;
+        let (file, _, mark) = look::open_text(&path)?;
         Ok(Self {
             path,
             file,
             rest: Vec::new(),
-            at: 0,
+            at: mark,
             line: 1,
             ended: false,
         })

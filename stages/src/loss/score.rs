@@ -47,12 +47,11 @@ impl Score {
         Self { metrics, ..self }
     }
 
-    /// The mean loss over the counted targets; 0 if there are none.
+    /// The mean loss over the counted targets; NaN if there are none, as in PyTorch.
     pub fn mean(&self) -> f64 {
-        if self.weight > 0.0 {
-            self.sum / self.weight
-        } else {
-            0.0
+        match self.weight > 0.0 {
+            true => self.sum / self.weight,
+            false => f64::NAN,
         }
     }
 
