@@ -91,7 +91,7 @@ impl Fingerprint {
             ));
         } else if before.course != now.course {
             notes.push(format!(
-                "the data goes on with sample {next}, the one after those that were used"
+                "the data goes on with sample {next}: none is repeated, and none is left out"
             ));
         }
         notes

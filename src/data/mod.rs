@@ -1,4 +1,5 @@
-//! Where micro-batches come from: text, token files, documents, labelled images, or your own source.
+//! Where micro-batches come from: text, token files, documents, labelled images, rows in memory, or your own
+//! source.
 //!
 //! A source is a pure function of the position (step, micro-batch). So there is no iterator whose state must
 //! be kept to resume a run, to split it over processes, or to prepare batches ahead.
@@ -8,6 +9,7 @@ mod cache;
 mod cifar;
 mod corpus;
 mod course;
+mod csv;
 mod described;
 mod documents;
 mod encode;
@@ -27,16 +29,19 @@ mod parts;
 mod permutation;
 mod range;
 mod raw;
+mod rows;
 mod seems;
 mod sequences;
 mod share;
 mod source;
 mod summed;
+mod table;
 mod text;
 mod tokens;
 mod windows;
 mod writer;
 
+pub use self::csv::Targets;
 pub use corpus::Corpus;
 pub use course::Course;
 pub use documents::Documents;
@@ -50,10 +55,12 @@ pub use loader::{Feed, Loader};
 pub use loss_on::LossOn;
 pub use odd::{Odd, Oddity, odd_text};
 pub use raw::Form;
+pub use rows::Rows;
 pub use sequences::Sequences;
 pub use share::Share;
 pub use source::{DataSource, IGNORED};
 pub(crate) use summed::Summed;
+pub use table::Table;
 pub use tokens::Width;
 pub use windows::Windows;
 pub use writer::{TokenWriter, Written};

@@ -12,7 +12,8 @@ pub const IGNORED: u32 = u32::MAX;
 /// A source of micro-batches: a pure function of the position, so that resuming needs no state.
 pub trait DataSource: Send + Sync + 'static {
     /// The input and the target of a micro-batch. Micro-batches are numbered from 0 over the whole batch of a
-    /// step. If several replicas share a batch, each asks for its own numbers.
+    /// step. If several replicas share a batch, each asks for its own numbers. How many a step has is not
+    /// told: a source that goes through epochs is made with that number, as [`Rows`](super::Rows) is.
     ///
     /// # Errors
     /// When the data cannot be read.

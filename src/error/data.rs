@@ -201,6 +201,33 @@ pub enum DataError {
         /// Training or validation.
         purpose: &'static str,
     },
+    /// Inputs and targets that are not rows of one table.
+    #[error("{inputs} rows of inputs and {targets} of targets: both need the same number, 1 or more")]
+    Rows {
+        /// The rows of inputs.
+        inputs: usize,
+        /// The rows of targets.
+        targets: usize,
+    },
+    /// A part of a table without rows.
+    #[error("{data}: no row is in this part of it")]
+    EmptyPart {
+        /// The data's name.
+        data: String,
+    },
+    /// Rows with numbers as targets that do not fill their micro-batches.
+    #[error(
+        "{data}: {count} rows do not fill micro-batches of {rows}, and targets that are numbers cannot be \
+         left out: take a part, or micro-batches, of other sizes"
+    )]
+    UnfilledRows {
+        /// The data's name.
+        data: String,
+        /// The rows.
+        count: u64,
+        /// The rows of a micro-batch.
+        rows: usize,
+    },
     /// A range that is not within the data.
     #[error("{start}..{end} is not a part of {data}, which has 0..{count}")]
     OutsideData {

@@ -89,6 +89,17 @@ pub enum FileProblem {
         /// The columns that it has.
         has: Vec<String>,
     },
+    /// It cannot be read as comma-separated values.
+    #[error("cannot be read as comma-separated values: {0}")]
+    NoCsv(String),
+    /// A table without a column of targets.
+    #[error("has no column \"{column}\" for targets, only \"{}\"", has.join("\", \""))]
+    NoTarget {
+        /// The column.
+        column: String,
+        /// The columns that it has.
+        has: Vec<String>,
+    },
     /// A column of bytes that are not marked as text.
     #[error("has bytes in the column \"{0}\" that are not marked as text: write the column as strings")]
     BinaryColumn(String),

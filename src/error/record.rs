@@ -132,6 +132,16 @@ pub enum RecordProblem {
         /// The setting, and what is learnt with it.
         learnt: &'static str,
     },
+    /// A cell that is no number, or no class.
+    #[error("has \"{cell}\" in the column \"{column}\", where {expected} was expected")]
+    Cell {
+        /// The column.
+        column: String,
+        /// What is in the cell.
+        cell: String,
+        /// What was expected.
+        expected: &'static str,
+    },
     /// A text where there should be a chat.
     #[error(
         "is a text without answers, and data.loss_on is \"answers\": set it to \"all\", or name the field \

@@ -101,7 +101,7 @@ fn a_resumed_run_with_another_batch_goes_on_with_the_samples_that_were_not_used(
         "pipeline.micro_batch_size=3",
     ];
     let said = parts.run(&resume).done().stdout();
-    assert!(said.contains("the data goes on with sample 12,"), "{said}");
+    assert!(said.contains("the data goes on with sample 12:"), "{said}");
 }
 
 #[test]

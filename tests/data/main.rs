@@ -73,3 +73,5 @@ mod cifar;
 mod fingerprints;
 
 mod loading;
+
+mod rows;

@@ -1,0 +1,155 @@
+//! Micro-batches of rows in memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use pipewright_stages::{Shape, Tensor, rng};
+
+use super::permutation::permute;
+use super::range::{check_rows, check_span};
+use super::{Course, DataSource, Fingerprint, Samples, Table};
+use crate::error::{DataError, Result};
+use crate::id::MicroBatch;
+
+/// Micro-batches of the rows of a [`Table`].
+#[derive(Debug)]
+pub struct Rows {
+    table: Arc<Table>,
+    span: Range<u64>,
+    rows: usize,
+    order: Order,
+}
+
+/// Which row of the table is at a position.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// A new order each epoch, and which rows each step takes.
+    Shuffled { key: [u32; 2], course: Course },
+    /// As in the table, the same at every step.
+    InOrder,
+}
+
+impl Rows {
+    /// For training: the rows of `span`, in a new order each epoch, every row once an epoch. `rows`: rows in
+    /// a micro-batch; `micro_batches`: how many of these a step takes, in all replicas together.
+    ///
+    /// # Errors
+    /// When the span is empty or not within the table, or when `rows` is 0.
+    pub fn shuffled(
+        table: Arc<Table>,
+        span: Range<u64>,
+        rows: usize,
+        micro_batches: u32,
+        seed: u64,
+    ) -> Result<Self> {
+        let key = rng::key(seed, "rows");
+        let course = Course::new(u64::from(micro_batches) * rows as u64);
+        Self::of(table, span, rows, Order::Shuffled { key, course })
+    }
+
+    /// For validation: the rows of `span` in order. If they do not fill the last micro-batch, its remaining
+    /// rows have the target [`IGNORED`](super::IGNORED).
+    ///
+    /// # Errors
+    /// When the span is empty or not within the table, or when `rows` is 0. When targets are numbers, which
+    /// cannot be ignored, and the span is no multiple of `rows`.
+    pub fn in_order(table: Arc<Table>, span: Range<u64>, rows: usize) -> Result<Self> {
+        let all = Self::of(table, span, rows, Order::InOrder)?;
+        let count = all.span.end - all.span.start;
+        match all.table.targets.has_ids() || count.is_multiple_of(rows as u64) {
+            true => Ok(all),
+            false => Err(DataError::UnfilledRows {
+                data: all.table.name.clone(),
+                count,
+                rows,
+            }
+            .into()),
+        }
+    }
+
+    /// The same, with another course, as when a training goes on with another batch.
+    #[must_use]
+    pub fn on_course(mut self, of: Course) -> Self {
+        if let Order::Shuffled { course, .. } = &mut self.order {
+            *course = of;
+        }
+        self
+    }
+
+    /// How many micro-batches all rows fill.
+    pub fn micro_batches(&self) -> u32 {
+        (self.span.end - self.span.start).div_ceil(self.rows as u64) as u32
+    }
+
+    fn of(table: Arc<Table>, span: Range<u64>, rows: usize, order: Order) -> Result<Self> {
+        check_span(&table.name, &span, table.count())?;
+        check_rows(&table.name, rows)?;
+        if span.is_empty() {
+            let data = table.name.clone();
+            return Err(DataError::EmptyPart { data }.into());
+        }
+        Ok(Self {
+            table,
+            span,
+            rows,
+            order,
+        })
+    }
+
+    /// The row of the table at a position, or `None` after the last one.
+    fn row(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<u64> {
+        let count = self.span.end - self.span.start;
+        let place = u64::from(micro_batch.0) * self.rows as u64 + row as u64;
+        let index = match self.order {
+            Order::Shuffled { key, course } => {
+                let place = course.first(step) + place;
+                permute(key, place / count, count, place % count)
+            }
+            Order::InOrder => place,
+        };
+        (index < count).then_some(self.span.start + index)
+    }
+}
+
+impl DataSource for Rows {
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        let rows: Vec<_> = (0..self.rows)
+            .map(|row| self.row(step, micro_batch, row))
+            .collect();
+        let Table { inputs, targets, .. } = &*self.table;
+        Ok((inputs.take(&rows, 0), targets.take_targets(&rows)))
+    }
+
+    fn describe(&self) -> String {
+        self.table.name.clone()
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        let Table { inputs, targets, .. } = &*self.table;
+        (inputs.shape(self.rows), targets.shape(self.rows))
+    }
+
+    /// The fingerprint covers all rows.
+    fn fingerprint(&self) -> Result<Fingerprint> {
+        let (Range { start, end }, rows) = (&self.span, self.rows);
+        let (order, samples) = match self.order {
+            Order::Shuffled { key, course } => {
+                let order = format!("rows from {start}..{end}, shuffled with key {key:?}");
+                (format!("{order}, {course}"), Some(Samples { order, course }))
+            }
+            Order::InOrder => (format!("rows from {start}..{end}, in order"), None),
+        };
+        Ok(Fingerprint {
+            name: self.table.name.clone(),
+            contents: self.table.checksum(),
+            batches: format!("{rows} {order}"),
+            is_sample: false,
+            part: Some(self.span.clone()),
+            samples,
+        })
+    }
+
+    fn is_endless(&self) -> bool {
+        true
+    }
+}
