@@ -267,6 +267,18 @@ fn a_cell_that_cannot_be_read_is_named_by_its_rank_and_place() {
 }
 
 #[test]
+fn cells_in_quotes_are_read_as_without_them() {
+    let plain = csv("0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1", None, LinkKind::Buffered).unwrap();
+    let quoted = "\"0F0\",\"0F1\",\"\",\"0B0\",\"0B1\"\r\n\"\", \"1F0\" ,1B0,\" 1F1 \",\"1B1\"\r\n";
+    assert_eq!(plain, csv(quoted, None, LinkKind::Buffered).unwrap());
+    assert_eq!(
+        refusal("\"0F0\",\"0B0"),
+        refusal("0F0,\"0B0"),
+        "a quote that nothing closes is refused"
+    );
+}
+
+#[test]
 fn cells_about_shards_and_waits_are_left_out_and_counted() {
     let text = "0UNSHARD,0F0,,0B0,0REDUCE_GRAD,0RESHARD\r\n1F0,1B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n\r\n";
     let read = Schedule::from_csv("own", text, None, LinkKind::Buffered).unwrap();

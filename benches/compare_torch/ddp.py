@@ -13,8 +13,8 @@ DistributedDataParallel, 1F1B on both sides.
 
 Every round runs both sides. Figures are medians over rounds; a ratio compares runs of one round. Peak resident
 memory is summed over processes. `reducing` is the share of a step in which a rank of ours only adds up
-gradients over replicas (with zero, or exchanges new weights). If losses differ by more than 1e-4, the program
-stops.
+gradients over replicas (with zero, or exchanges new weights). If losses differ by more than rounding explains,
+the program stops: compare.py says how that is measured.
 """
 import json
 import pathlib

@@ -91,8 +91,9 @@ def mlp(sizes):
     return units[:-1], names[:-1]
 
 
-def load(units, names, path):
-    """Our starting weights. Our GPT stores linear weights as [in, out]."""
+def load(units, names, path, nudge):
+    """Our starting weights, each changed by the fraction `nudge`, up or down. Our GPT stores linear weights as [in, out]."""
+    signs = torch.Generator().manual_seed(0)
     with safe_open(path, "pt") as weights, torch.no_grad():
         for unit, ours in zip(units, names):
             for name, parameter in unit.named_parameters():
@@ -100,6 +101,7 @@ def load(units, names, path):
                 weight = weights.get_tensor(f"{ours[module]}.{kind}")
                 is_in_out = kind == "weight" and ".c_" in ours[module]
                 parameter.copy_(weight.T if is_in_out else weight)
+                parameter.mul_(1 + nudge * torch.randint(0, 2, parameter.shape, generator=signs).mul(2).sub(1))
 
 
 class Batches:
@@ -220,13 +222,14 @@ def main():
     parser.add_argument("--replicas", type=int, default=1)
     parser.add_argument("--zero", action="store_true", help="shard the optimizer over the replicas of `single`")
     parser.add_argument("--autocast", action="store_true", help="compute in bf16 by torch.autocast")
+    parser.add_argument("--nudge", type=float, default=0, help="change each starting weight by this fraction, up or down")
     given = parser.parse_args()
     with open(f"{given.folder}/size.json") as file:
         size = json.load(file)
     model, micro_batches = size["model"], size["micro_batches"]
     is_gpt = "vocab" in model
     units, names = gpt(**model) if is_gpt else mlp(**model)
-    load(units, names, f"{given.folder}/weights.safetensors")
+    load(units, names, f"{given.folder}/weights.safetensors", given.nudge)
     replicas = Replicas(given.replicas, int(os.environ.get("WORLD_SIZE", 1)) // given.replicas)
     batches = Batches(f"{given.folder}/batches.safetensors", is_gpt, replicas.share(micro_batches))
     micro_batches //= given.replicas

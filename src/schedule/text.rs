@@ -135,7 +135,7 @@ impl Rows {
             .zip(text.trim_start_matches('\u{feff}').trim_end().lines())
         {
             let mut actions = Vec::new();
-            for (entry, text) in line.split(',').map(str::trim).enumerate() {
+            for (entry, text) in line.split(',').map(unquoted).enumerate() {
                 all.read_entry(text, &mut actions)
                     .map_err(|error| ScheduleError::Entry {
                         rank,
@@ -169,6 +169,14 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+/// A cell of CSV without the quotes that spreadsheets and Python's `csv` may put around it. No entry has a comma
+/// or a quote in it, so a cell ends at each comma.
+fn unquoted(cell: &str) -> &str {
+    let cell = cell.trim();
+    let inside = cell.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inside.map_or(cell, str::trim)
 }
 
 fn stages(rows: &[Vec<Action>]) -> u32 {
