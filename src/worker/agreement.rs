@@ -11,6 +11,10 @@ use crate::id::{MicroBatch, StageId, WorldRank};
 
 /// One value that a rank sends to all others.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "no list holds entries: they are bytes, read one after the other"
+)]
 enum Entry {
     /// From a rank of the last stage: the loss of some gradient groups of the batch.
     Loss(Node, GroupScore),

@@ -8,6 +8,7 @@ use crate::id::{MicroBatch, StageId};
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a step")]
 pub(crate) enum Outcome {
     /// The weights have been updated.
     Updated(Totals),
