@@ -17,10 +17,12 @@ import tempfile
 from playwright.sync_api import sync_playwright
 
 SMALL = ["--set", "model.dim=32", "--set", "data.seq=32", "--set", "train.validate_every=10"]
+# Runs with an even and with an odd number of charts, and enough runs for a legend of several rows.
 RUNS = {
     "one": ["--steps", "40", "--trace=3"],
     "other-with-a-rather-long-name": ["--steps", "30", "--trace=3", "--set", "pipeline.schedule=zb-h1",
                                       "--set", "pipeline.replicas=2"],
+    "without-perplexity": ["--steps", "30", "--set", "optimizer.label_smoothing=0.1", "--trace=1"],
 }
 SIZES = [(1200, 900), (420, 800)]
 
@@ -106,6 +108,9 @@ def look(browser, place, shots):
                 drawn = page.evaluate("""() => [...document.querySelectorAll('svg.chart path.line')]
                     .filter(path => path.dataset.name && path.getTotalLength() > 50).length""")
                 check(drawn >= 6, f"{what}: only {drawn} lines are drawn")
+                ends = page.evaluate("""() => [...document.querySelectorAll('.charts')].map(grid =>
+                    grid.getBoundingClientRect().right - grid.lastElementChild.getBoundingClientRect().right)""")
+                check(all(abs(end) < 2 for end in ends), f"{what}: an empty place at the end of the charts: {ends}")
                 pictures = page.evaluate("[...document.images].map(image => image.naturalWidth)")
                 check(pictures and all(pictures), f"{what}: timelines {pictures}")
                 for details in page.query_selector_all("summary"):
@@ -121,11 +126,22 @@ def use(browser, place):
     """Values under the pointer, and the choice of a scale, with scripts and without."""
     for scripts in (True, False):
         with opened(browser, place, viewport={"width": 1200, "height": 900}, java_script_enabled=scripts) as page:
-            first, second = page.locator(".switch svg").all()
+            first, second = (page.locator(f".switch div.{scale}").first for scale in ("linear", "logarithmic"))
             check(first.is_visible() and not second.is_visible(), "the linear chart comes first")
             page.get_by_text("logarithmic", exact=True).click()
             check(second.is_visible() and not first.is_visible(), "the logarithmic chart is shown when asked for")
+            check(page.locator("#smoothing").is_visible() == scripts, "only a script can smooth")
             if scripts:
+                lines = "[...document.querySelectorAll('path[data-name]')].map(path => path.getAttribute('d'))"
+                before = page.evaluate(lines)
+                page.locator("#smoothing input").fill("0.9")
+                check(page.locator("path.raw").count() > 0, "the lines as they were stay behind")
+                smoothed = sum(one != other for one, other in zip(before, page.evaluate(lines)))
+                check(0 < smoothed < len(before), f"{smoothed} lines are smoothed; those of validations stay")
+                second.hover(position={"x": 250, "y": 150})
+                check("(smoothed)" in page.locator("#tip").inner_text(), "the pointer says what is smoothed")
+                page.locator("#smoothing input").fill("0")
+                check(page.evaluate(lines) == before, "without smoothing, all is as before")
                 second.hover(position={"x": 250, "y": 150})
                 said = page.locator("#tip").inner_text()
                 check("training: " in said and "at step" in said, f"the pointer shows {said!r}")
@@ -146,7 +162,7 @@ def follow(browser, pipewright, run):
             metrics.write_text("".join(lines + [lines[-1].replace('"step":39', '"step":44')]))
             page.locator("td", has_text="45 of").wait_for()
             check(page.evaluate("scrollY") == 600, "it stays where it was scrolled to")
-            check(page.locator(".switch svg").nth(1).is_visible(), "the scale stays as chosen")
+            check(page.locator(".switch div.logarithmic").first.is_visible(), "the scale stays as chosen")
             check(page.evaluate("document.querySelectorAll('details[open]').length") == 1, "details stay open")
     finally:
         served.terminate()
@@ -168,9 +184,11 @@ def main():
         for name, options in RUNS.items():
             call("train", "--run-dir", name, *SMALL, *options)
         call("report", "one", "--out", "one.html")
-        call("report", *RUNS, "--out", "both.html")
+        call("report", *list(RUNS)[:2], "--out", "both.html")
+        call("report", *RUNS, "--out", "all.html")
+        call("report", "without-perplexity", "--out", "even.html")
         browser = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        for page in ("one", "both"):
+        for page in ("one", "even", "both", "all"):
             look(browser, (folder / f"{page}.html").as_uri(), shots)
         use(browser, (folder / "one.html").as_uri())
         follow(browser, pipewright, folder / "one")

@@ -73,6 +73,8 @@ where
             && let Some(oldest) = open.pop_front()
         {
             oldest.abort();
+            // It is closed when its task has ended.
+            let _ = oldest.await;
         }
         let text = Arc::clone(&text);
         open.push_back(tokio::spawn(async move {

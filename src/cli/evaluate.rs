@@ -9,7 +9,7 @@ use std::time::Instant;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::encoding::EncodingBar;
-use super::newest::newest_or_model;
+use super::newest::{config_of, newest_or_model};
 use super::saved::SavedModel;
 use super::spread::{Busy, Spread};
 use crate::checkpoint::Checkpoint;
@@ -121,8 +121,7 @@ fn open(args: &Args) -> Result<(Config, SavedModel)> {
     }
     let folder = newest_or_model(&args.path)?;
     let checkpoint = Checkpoint::open(&folder)?;
-    let name = format!("the config in {}", folder.display());
-    let config = Config::parse(&name, checkpoint.config(), &[], &args.sets)?;
+    let config = config_of(&folder, &checkpoint, &args.sets)?;
     let model = compose::model(&config)?;
     Ok((config, SavedModel::of_checkpoint(model, checkpoint)))
 }

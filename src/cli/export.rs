@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pipewright_stages::{Lora, Sequential, Stage, starting_at_zero};
 
 use super::belongings;
-use super::newest::newest;
+use super::newest::{config_of, newest};
 use crate::checkpoint::Checkpoint;
 use crate::compose;
 use crate::config::Config;
@@ -43,8 +43,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         path: args.path.clone(),
     })?;
     let checkpoint = Checkpoint::open(&from)?;
-    let name = format!("the config in {}", from.display());
-    let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
+    let config = config_of(&from, &checkpoint, &[])?;
     let architecture = compose::architecture(&config);
     let mut model = starting_at_zero(|| compose::model(&config)?.whole().map_err(Error::from))?;
     checkpoint.read_weights(model.parameters())?;

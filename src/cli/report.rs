@@ -5,9 +5,10 @@ use std::path::PathBuf;
 
 use super::out::{Out, Replace};
 use crate::Result;
-use crate::report::{Record, page, serve};
+use crate::error::CommandError;
+use crate::report::{MOST_RUNS, Record, page, serve};
 
-/// Show a run as a page: losses, speed, bubble, memory, the traced step, settings.
+/// Show runs as a page: losses, metrics, speed, bubble, memory, the traced step, settings.
 ///
 /// The page is one HTML file, which needs no network. It shows a run that still trains up to its last whole
 /// line; with --serve it follows the run.
@@ -16,12 +17,12 @@ use crate::report::{Record, page, serve};
 Examples:
   pipewright report runs/gpt-text
   pipewright report runs/gpt-text runs/four --out both.html
+  pipewright report runs/* --out all.html
   pipewright report runs/gpt-text --serve")]
 pub(super) struct Args {
-    /// The folder of a run
-    run: PathBuf,
-    /// The folder of another run, to compare both
-    other: Option<PathBuf>,
+    /// The folder of a run, or of up to seven runs to compare
+    #[arg(value_name = "RUN", required = true)]
+    runs: Vec<PathBuf>,
     /// Where the page goes, instead of report.html in the folder of the run
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -35,12 +36,16 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let paths = [Some(&args.run), args.other.as_ref()];
-    let runs: Vec<Record> = paths
-        .into_iter()
-        .flatten()
+    if args.runs.len() > MOST_RUNS {
+        let (most, named) = (MOST_RUNS, args.runs.len());
+        return Err(CommandError::TooManyRuns { most, named }.into());
+    }
+    let mut runs: Vec<Record> = args
+        .runs
+        .iter()
         .map(|path| Record::read(path))
         .collect::<Result<_>>()?;
+    Record::distinguish(&mut runs);
     for notice in runs.iter().flat_map(Record::notices) {
         eprintln!("warning: {notice}");
     }

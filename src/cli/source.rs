@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::newest::newest_or_model;
+use super::newest::{config_of, newest_or_model};
 use super::saved::SavedModel;
 use crate::checkpoint::Checkpoint;
 use crate::compose::{self, Writing};
@@ -46,8 +46,7 @@ impl Source {
         }
         let folder = newest_or_model(path)?;
         let checkpoint = Checkpoint::open(&folder)?;
-        let name = format!("the config in {}", folder.display());
-        let config = Config::parse(&name, checkpoint.config(), &[], &[])?;
+        let config = config_of(&folder, &checkpoint, &[])?;
         let model = SavedModel::of_checkpoint(compose::model(&config)?, checkpoint);
         Self::of_config(&folder, &config, model)
     }

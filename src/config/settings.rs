@@ -11,6 +11,7 @@ use super::model::{Model, ModelKind};
 use super::optimizer::Optimizer;
 use super::sections::{Checkpoint, Launch, Metrics, Pipeline, SyncKind, Train};
 use super::training::Lora;
+use crate::data::LossOn;
 use crate::error::{ConfigError, Error, Origin, Result, ValueProblem};
 use crate::groups::Groups;
 
@@ -153,11 +154,12 @@ impl Config {
     }
 
     /// What the loss is measured in, and what it is the mean of: nats a token or image, as it is a
-    /// cross-entropy.
+    /// cross-entropy. Where only answers count, these are the tokens of answers.
     pub fn loss_unit(&self) -> (&'static str, &'static str) {
-        match self.data.kind {
-            kind if kind.has_images() => ("nats", "image"),
-            _ => ("nats", "token"),
+        match (self.data.kind, self.data.loss_on) {
+            (kind, _) if kind.has_images() => ("nats", "image"),
+            (_, LossOn::All) => ("nats", "token"),
+            (_, LossOn::Answers) => ("nats", "answer token"),
         }
     }
 

@@ -9,9 +9,11 @@ use super::style::CHART;
 
 /// The distance from the plot to the right edge.
 const RIGHT: f64 = 18.0;
-/// Lines with at most so many points have a dot at each.
+/// Lines with at most so many points have a dot at each, in a chart with one or two lines and with more.
 const DOTS: usize = 48;
 const FEW: usize = 12;
+/// The height of a heading with a legend of one row.
+const HEADING: f64 = 81.0;
 /// The length of a line in the legend.
 const SAMPLE: f64 = 20.0;
 
@@ -33,7 +35,7 @@ pub(crate) struct Chart<'a> {
 pub(crate) struct Line<'a> {
     pub(crate) name: String,
     pub(crate) series: &'a Series,
-    /// The number of its colour in the style, from 0 to 3.
+    /// The number of its colour in the style, from 0 to 7.
     pub(crate) colour: usize,
     pub(crate) is_dashed: bool,
 }
@@ -62,8 +64,8 @@ impl Chart<'_> {
         page.finish(&self.title)
     }
 
-    /// A part of a page that has the styles. Its attributes say where the plot is and what it spans, so that
-    /// the page can read values from the lines.
+    /// A part of a page that has the styles. It is higher than `height` if its legend has many rows. Its
+    /// attributes say where the plot is and what it spans, so that the page can read values from the lines.
     pub(crate) fn part(&self, width: f64, height: f64) -> String {
         let (page, plot) = self.draw(width, height);
         let span =
@@ -85,6 +87,7 @@ impl Chart<'_> {
         page.text(MARGIN, "s", &self.value);
         self.legend(&mut page, width);
         page.down(14.0);
+        let height = height + (page.y() - HEADING).max(0.0);
         let (steps, values) = (self.steps(), self.values());
         let ticks = values.ticks(5);
         let widest = ticks
@@ -100,8 +103,9 @@ impl Chart<'_> {
             bottom: height - 44.0,
         };
         plot.axes(&mut page, &ticks);
+        let dots = if self.lines.len() > 2 { FEW } else { DOTS };
         for line in &self.lines {
-            plot.line(&mut page, line);
+            plot.line(&mut page, line, dots);
         }
         page.down(height - 14.0 - page.y());
         (page, plot)
@@ -189,7 +193,7 @@ impl Plot {
         page.text_at((self.left + self.right) / 2.0, self.bottom + 33.0, "m", "step");
     }
 
-    fn line(&self, page: &mut Page, line: &Line<'_>) {
+    fn line(&self, page: &mut Page, line: &Line<'_>, dots: usize) {
         let points: Vec<Point> = line.series.points().collect();
         if points.is_empty() {
             return;
@@ -213,8 +217,8 @@ impl Plot {
             escaped(&line.name),
             through(places())
         ));
-        // Dots of the second run would hide the line of the first.
-        if points.len() <= if line.is_dashed { FEW } else { DOTS } {
+        // More dots would hide the other lines.
+        if points.len() <= dots {
             for (x, y) in places() {
                 page.add(&format!(
                     "<circle class=\"f{}\" cx=\"{}\" cy=\"{}\" r=\"2.4\"/>",

@@ -21,8 +21,10 @@ text{fill:#e6edf3}.s{fill:#c9d1d9}.k{fill:#a5afba}.n{fill:#24292f}.l{fill:#fff}\
 /// with white and with the dark ground is at least 3.
 pub(crate) const CHART: &str = "\
 .line{stroke-width:1.6;stroke-linejoin:round}.dash{stroke-dasharray:5 3}.band{fill-opacity:.25;stroke:none}\
-.s0{stroke:#2f7fc4}.s1{stroke:#cf5a26}.s2{stroke:#1d8f68}.s3{stroke:#a763c9}\
-.f0{fill:#2f7fc4}.f1{fill:#cf5a26}.f2{fill:#1d8f68}.f3{fill:#a763c9}.f4{fill:#7d8590}";
+.s0{stroke:#2f7fc4}.s1{stroke:#cf5a26}.s2{stroke:#1d8f68}.s3{stroke:#a763c9}.s5{stroke:#a87a00}\
+.s6{stroke:#d6437f}.s7{stroke:#0b8fa3}.raw{opacity:.3}\
+.f0{fill:#2f7fc4}.f1{fill:#cf5a26}.f2{fill:#1d8f68}.f3{fill:#a763c9}.f4{fill:#7d8590}\
+.f5{fill:#a87a00}.f6{fill:#d6437f}.f7{fill:#0b8fa3}";
 
 /// Rules that hold where the reader's system is dark.
 pub(crate) fn where_dark(rules: &str) -> String {

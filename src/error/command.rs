@@ -72,6 +72,25 @@ pub enum CommandError {
         /// The path.
         path: PathBuf,
     },
+    /// A checkpoint of a program that builds its model in Rust.
+    #[error(
+        "{} has no config that says what the model is: it was saved by a program that builds its model in \
+         Rust. Only that program can load it (with `Pipeline::load`) and then evaluate it, write text with \
+         it or save its weights",
+        folder.display()
+    )]
+    NoConfig {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+    },
+    /// More runs than a page can show.
+    #[error("a page compares at most {most} runs, and {named} are named: more lines cannot be told apart")]
+    TooManyRuns {
+        /// How many it can show.
+        most: usize,
+        /// How many were named.
+        named: usize,
+    },
     /// The user has no cache folder.
     #[error("no folder for symbolic links to CUDA's libraries: set HOME or XDG_CACHE_HOME")]
     NoCacheFolder,

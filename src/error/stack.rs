@@ -14,7 +14,7 @@ pub enum StackProblem {
         layer: String,
     },
     /// A kind that nobody knows.
-    #[error("layer {layer} is of an unknown kind \"{kind}\"{}", known_kinds(meant.as_deref(), known))]
+    #[error("layer {layer} is of an unknown kind \"{kind}\"{}", known_kinds(kind, meant.as_deref(), known))]
     UnknownKind {
         /// The number of the layer, from 0.
         layer: String,
@@ -72,8 +72,13 @@ pub enum NoText {
     },
 }
 
-fn known_kinds(meant: Option<&str>, known: &[String]) -> String {
+fn known_kinds(kind: &str, meant: Option<&str>, known: &[String]) -> String {
     match meant {
+        None if kind.contains('.') => {
+            ": a name with a dot is that of a layer of a program's own, so run this command with that \
+             program, which has all commands of `pipewright`"
+                .to_owned()
+        }
         Some(meant) => format!(": did you mean \"{meant}\"?"),
         None => format!("; known are {}", known.join(", ")),
     }

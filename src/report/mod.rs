@@ -14,6 +14,7 @@ mod serve;
 mod steps;
 mod tables;
 
+pub(crate) use charts::MOST_RUNS;
 pub(crate) use page::MARK;
 pub use page::page;
 pub use record::Record;

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::record::Record;
 use super::{charts, ranks, tables};
-use crate::draw::{CHART, DARK, FONT, LIGHT, where_dark};
+use crate::draw::{CHART, Chart, DARK, FONT, LIGHT, where_dark};
 
 /// By this, a file is known as a page that may be written anew.
 pub(crate) const MARK: &str = "<meta name=\"generator\" content=\"pipewright report\">";
@@ -12,10 +12,13 @@ pub(crate) const MARK: &str = "<meta name=\"generator\" content=\"pipewright rep
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The page of one run, or of two that are compared. `is_live`: it is served, and asks for itself again.
+/// The page of one run, or of several that are compared. `is_live`: it is served, and asks for itself again.
 pub fn page(runs: &[Record], is_live: bool) -> String {
     let names: Vec<&str> = runs.iter().map(|run| run.name.as_str()).collect();
-    let title = names.join(" and ");
+    let title = match names.as_slice() {
+        [others @ .., before, last] => [others, &[&format!("{before} and {last}")]].concat().join(", "),
+        _ => names.concat(),
+    };
     let style = format!(":root{{--font:{FONT}}}{LIGHT}{CHART}{STYLE}{}", where_dark(DARK));
     let policy = format!(
         "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
@@ -49,7 +52,7 @@ pub fn page(runs: &[Record], is_live: bool) -> String {
 fn content(runs: &[Record], title: &str) -> Markup {
     let each = runs
         .iter()
-        .map(|run| run.steps.training.each())
+        .map(|run| run.steps.loss.training.each())
         .max()
         .unwrap_or(1);
     html! {
@@ -69,10 +72,7 @@ fn content(runs: &[Record], title: &str) -> Markup {
                     "highest of them."
                 }
             }
-            div.charts {
-                (losses(runs))
-                @for chart in charts::others(runs) { figure { (PreEscaped(chart)) } }
-            }
+            (over_steps(runs))
             h2 { "Ranks" }
             div.charts {
                 @for chart in [ranks::time(runs), ranks::memory(runs)].into_iter().flatten() {
@@ -100,31 +100,60 @@ fn content(runs: &[Record], title: &str) -> Markup {
     }
 }
 
-/// The losses. If there is a logarithmic chart too, one of both is shown; that needs no script.
-fn losses(runs: &[Record]) -> Markup {
-    let charts = charts::losses(runs);
+/// The charts over the steps. If their number is odd, the first one has two places.
+fn over_steps(runs: &[Record]) -> Markup {
+    let (losses, others) = (charts::losses(runs), charts::others(runs));
+    let is_odd = (losses.len() + others.len()) % 2 == 1;
     html! {
-        figure.switch[charts.len() > 1] {
-            @if charts.len() > 1 {
-                input #linear type="radio" name="scale" checked;
-                label for="linear" { "linear" }
-                input #logarithmic type="radio" name="scale";
-                label for="logarithmic" { "logarithmic" }
+        // It needs the script, which shows it.
+        label #smoothing hidden {
+            "Smoothing of training "
+            input type="range" min="0" max="0.98" step="0.02" value="0";
+            " " output { "0" }
+        }
+        div.charts {
+            @for (index, chart) in losses.iter().enumerate() { (scales(chart, index, is_odd && index == 0)) }
+            @for chart in &others { figure { @for svg in charts::drawn(chart, false) { (PreEscaped(svg)) } } }
+        }
+    }
+}
+
+/// A chart on a linear and on a logarithmic scale. One of both is shown; that needs no script.
+fn scales(chart: &Chart<'_>, index: usize, is_broad: bool) -> Markup {
+    let logarithmic = charts::logarithmic(chart);
+    let name = format!("scale-{index}");
+    let scales = [("linear", Some(chart)), ("logarithmic", logarithmic.as_ref())];
+    html! {
+        figure.switch[logarithmic.is_some()].broad[is_broad] {
+            @if logarithmic.is_some() {
+                @for (scale, _) in scales {
+                    @let id = format!("{scale}-{index}");
+                    input .(scale) id=(id) type="radio" name=(name) checked[scale == "linear"];
+                    label .(scale) for=(id) { (scale) }
+                }
             }
-            @for chart in charts { div { (PreEscaped(chart)) } }
+            @for (scale, chart) in scales {
+                @if let Some(chart) = chart {
+                    div .(scale) {
+                        @for (size, svg) in ["one", "two"].iter().zip(charts::drawn(chart, is_broad)) {
+                            div .(size) { (PreEscaped(svg)) }
+                        }
+                    }
+                }
+            }
         }
     }
 }
 
 /// The picture of a traced step beside the planned one: a picture of its own, whose styles are its own.
-fn traced(run: &Record, timeline: &str, is_one_of_two: bool) -> Markup {
+fn traced(run: &Record, timeline: &str, is_one_of_several: bool) -> Markup {
     let escapes = [("%", "%25"), ("#", "%23"), ("\n", "")];
     let data = escapes
         .iter()
         .fold(timeline.to_owned(), |data, (from, to)| data.replace(from, to));
     let what = format!("Planned and measured timeline of a step of {}", run.name);
     html! {
-        h2 { "The last traced step beside the planned one" @if is_one_of_two { ": " (run.name) } }
+        h2 { "The last traced step beside the planned one" @if is_one_of_several { ": " (run.name) } }
         div.wide.timeline tabindex="0" role="region" aria-label=(what) {
             img src={ "data:image/svg+xml;charset=utf-8," (data) } alt=(what);
         }

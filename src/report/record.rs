@@ -69,6 +69,16 @@ impl Record {
         &self.notices
     }
 
+    /// Names runs by their paths where several have the same name.
+    pub(crate) fn distinguish(runs: &mut [Self]) {
+        let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+        for run in runs {
+            if names.iter().filter(|name| **name == run.name).count() > 1 {
+                run.name = run.dir.path().display().to_string();
+            }
+        }
+    }
+
     /// Reads what is new.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The numbers of a run's steps, as `metrics.jsonl` has them.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -7,11 +8,15 @@ use std::path::Path;
 use crate::draw::Series;
 use crate::run::{Line, Lines};
 
+/// The most metrics that are kept. A run has four at most; a damaged file may have any number.
+const METRICS: usize = 8;
+
 /// The numbers of the steps that were read so far, in as little memory for many steps as for few.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Steps {
-    pub(super) training: Series,
-    pub(super) validation: Series,
+    pub(super) loss: Curves,
+    /// The metrics of the loss, by their names.
+    pub(super) metrics: BTreeMap<String, Curves>,
     pub(super) learning_rate: Series,
     pub(super) gradient_norm: Series,
     pub(super) rate: Series,
@@ -21,7 +26,6 @@ pub(super) struct Steps {
     pub(super) count: u64,
     /// The number of the last step and one.
     pub(super) done: u64,
-    pub(super) last_loss: Option<f64>,
     /// The lowest validation loss, and the steps done then.
     pub(super) best: Option<(f64, u64)>,
     pub(super) seconds: f64,
@@ -33,6 +37,15 @@ pub(super) struct Steps {
     /// The bytes that were read, and the last line of them.
     bytes: u64,
     last_line: Vec<u8>,
+}
+
+/// A number of training and of validations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Curves {
+    pub(super) training: Series,
+    pub(super) validation: Series,
+    /// The last value of training and of a validation.
+    pub(super) last: [Option<f64>; 2],
 }
 
 /// What each rank did, since the number of ranks last changed.
@@ -83,8 +96,7 @@ impl Steps {
     fn add(&mut self, line: &Line) {
         let step = line.step;
         if let Some(loss) = line.loss {
-            self.training.add(step, loss);
-            self.last_loss = Some(loss);
+            self.loss.add(step, false, loss);
         }
         self.learning_rate.add(step, line.lr);
         self.gradient_norm.add(step, line.grad_norm);
@@ -93,9 +105,15 @@ impl Steps {
         self.count += 1;
         self.done = step.saturating_add(1);
         if let Some(loss) = line.validation_loss {
-            self.validation.add(step, loss);
+            self.loss.add(step, true, loss);
             if self.best.is_none_or(|(best, _)| loss < best) {
                 self.best = Some((loss, self.done));
+            }
+        }
+        for (name, of_validation, value) in line.metrics() {
+            if self.metrics.len() < METRICS || self.metrics.contains_key(name) {
+                let curves = self.metrics.entry(name.to_owned()).or_default();
+                curves.add(step, of_validation, value);
             }
         }
         self.seconds += line.seconds;
@@ -112,6 +130,17 @@ impl Steps {
     /// The bubble, over the time of all steps.
     pub(super) fn mean_bubble(&self) -> Option<f64> {
         (self.seconds > 0.0).then(|| self.bubbles / self.seconds)
+    }
+}
+
+impl Curves {
+    fn add(&mut self, step: u64, of_validation: bool, value: f64) {
+        let series = match of_validation {
+            true => &mut self.validation,
+            false => &mut self.training,
+        };
+        series.add(step, value);
+        self.last[usize::from(of_validation)] = Some(value);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The tables of a page: what a run came to, what it ran on, its settings and its history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, html};
 
@@ -18,7 +18,7 @@ type Bytes = fn(&RankMemory) -> f64;
 
 /// The figures that a reader looks for first, a column for each run.
 pub(super) fn summary(runs: &[Record]) -> Markup {
-    let loss = |run: &Record| run.steps.last_loss.map(rounded);
+    let loss = |run: &Record| run.steps.loss.last[0].map(rounded);
     let best = |run: &Record| {
         let (loss, done) = run.steps.best?;
         Some(format!("{} after {} steps", rounded(loss), whole(done)))
@@ -59,7 +59,23 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
     let rows = rows
         .into_iter()
         .map(|(name, of)| (name, runs.iter().map(of).collect()));
-    table("Summary", runs, rows.collect())
+    let mut rows: Vec<_> = rows.collect();
+    rows.splice(3..3, metrics(runs));
+    table("Summary", runs, rows)
+}
+
+/// The last values of the metrics of the loss.
+fn metrics(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
+    let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.steps.metrics.keys()).collect();
+    let kinds = ["Last training", "Last validation"].into_iter().enumerate();
+    let rows = names.into_iter().flat_map(|name| {
+        kinds.clone().map(move |(kind, words)| {
+            let last = |run: &Record| run.steps.metrics.get(name)?.last[kind].map(rounded);
+            let words = format!("{words} {}", name.replace('_', " "));
+            (words, runs.iter().map(last).collect())
+        })
+    });
+    rows.collect()
 }
 
 /// What the runs trained on.
@@ -71,7 +87,7 @@ pub(super) fn machine(runs: &[Record]) -> Option<Markup> {
         .then(|| table("Machine", runs, merged(&columns)))
 }
 
-/// All settings. Those that differ between two runs come first.
+/// All settings. Those that differ between runs come first.
 pub(super) fn settings(runs: &[Record]) -> Option<Markup> {
     let columns: Vec<_> = runs.iter().map(|run| run.settings.as_slice()).collect();
     if columns.iter().all(|column| column.is_empty()) {

@@ -51,15 +51,15 @@ impl LossUnit {
 
 /// Draws the training loss, and the validation loss if there is one.
 pub(super) fn draw(curve: &Curve, labels: &Labels, path: &Path) -> Result<()> {
-    let line = |name: &str, series, colour| Line {
+    let line = |name: &str, series, colour, is_dashed| Line {
         name: name.to_owned(),
         series,
         colour,
-        is_dashed: false,
+        is_dashed,
     };
-    let mut lines = vec![line("training", &curve.training, 0)];
+    let mut lines = vec![line("training", &curve.training, 0, false)];
     if !curve.validation.is_empty() {
-        lines.push(line("validation", &curve.validation, 1));
+        lines.push(line("validation", &curve.validation, 1, true));
     }
     let chart = Chart {
         title: labels.title.clone(),

@@ -136,6 +136,8 @@ fn report_metrics() {
             "step",
             "loss",
             "accuracy",
+            "validation_accuracy",
+            "perplexity",
             "grad_norm",
             "seconds",
             "busy",

@@ -1,4 +1,4 @@
-//! `pipewright report`: a page of a run, or of two.
+//! `pipewright report`: a page of a run, or of several.
 
 mod page;
 mod served;

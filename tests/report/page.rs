@@ -45,7 +45,7 @@ fn the_page_of_a_run_has_every_section() {
 }
 
 #[test]
-fn two_runs_are_on_the_same_charts_and_what_differs_comes_first() {
+fn runs_are_on_the_same_charts_and_what_differs_comes_first() {
     let place = Place::new();
     place.make("a", 20);
     place.make("b", 30);
@@ -59,8 +59,10 @@ fn two_runs_are_on_the_same_charts_and_what_differs_comes_first() {
         &page,
         &[
             "<h1>a and b</h1>",
-            "data-name=\"a, training\"",
-            "data-name=\"b, validation\"",
+            "aria-label=\"Loss, training: loss (nats per token)\"",
+            "aria-label=\"Loss, validation: loss (nats per token), logarithmic\"",
+            "<path class=\"line s0\" data-name=\"a\"",
+            "<path class=\"line s1 dash\" data-name=\"b\"",
             "<th>model.dim</th><td>64</td><td>96</td>",
             "<th>Steps</th><td>20 of 700</td><td>30 of 700</td>",
             "rank 0, a",
@@ -75,6 +77,94 @@ fn two_runs_are_on_the_same_charts_and_what_differs_comes_first() {
         "an equal setting is further down"
     );
     assert!(!place.path("a/report.html").exists());
+}
+
+#[test]
+fn up_to_seven_runs_have_a_colour_each_and_those_of_one_name_have_their_paths() {
+    let place = Place::new();
+    let names: Vec<String> = (0..8).map(|number| format!("sweep-{number}/run")).collect();
+    for name in &names {
+        place.make(name, 20);
+    }
+    let args = |count: usize| -> Vec<&str> {
+        let names = names[..count].iter().map(String::as_str);
+        names.chain(["--out", "all.html"]).collect()
+    };
+    let (page, _) = place.page(&args(7));
+    let lines = page.split("<path class=\"line s").skip(1);
+    let named = lines.filter_map(|line| line.split_once("data-name=\"")?.1.split('\"').next());
+    let named: std::collections::BTreeSet<&str> = named.filter(|name| name.starts_with("sweep")).collect();
+    assert_eq!(named.into_iter().collect::<Vec<_>>(), names[..7]);
+    let colours = [0, 1, 2, 3, 5, 6, 7].map(|colour| format!("class=\"line s{colour} dash\" data-name"));
+    has(&page, &colours.each_ref().map(String::as_str));
+    has(
+        &page,
+        &["sweep-0/run, sweep-1/run, sweep-2/run, sweep-3/run, sweep-4/run, sweep-5/run and sweep-6/run"],
+    );
+    assert_eq!(
+        place.refused(&args(8)),
+        "error: a page compares at most 7 runs, and 8 are named: more lines cannot be told apart\n"
+    );
+}
+
+#[test]
+fn metrics_of_the_loss_have_charts_and_what_is_null_is_left_out() {
+    let place = Place::new();
+    place.make("own", 0);
+    let lines: String = (0..20)
+        .map(|step| {
+            let mut line: serde_json::Value = serde_json::from_str(&line(step, 2.0)).unwrap();
+            line["accuracy"] = json!(0.25 + 0.01 * step as f64);
+            line["mean_distance"] = match step {
+                0 => json!(1000.0),
+                7 => json!(null),
+                _ => json!(400.0 / (1 + step) as f64),
+            };
+            if step == 9 {
+                line["validation_accuracy"] = json!(0.75);
+            }
+            format!("{line}\n")
+        })
+        .collect();
+    fs::write(place.path("own/metrics.jsonl"), lines).unwrap();
+    let (page, said) = place.page(&["own"]);
+    assert_eq!(said, "", "no line is damaged");
+    has(
+        &page,
+        &[
+            "aria-label=\"Accuracy: share of targets that were predicted right\"",
+            "aria-label=\"Mean distance: metric of the loss, logarithmic\"",
+            "<th>Last training accuracy</th><td>0.4400</td>",
+            "<th>Last validation accuracy</th><td>0.7500</td>",
+            "<th>Last training mean distance</th><td>20.0</td>",
+        ],
+    );
+    assert!(!page.contains("Last validation mean distance"));
+    let chart = page.split("aria-label=\"Mean distance").nth(1).unwrap();
+    assert_eq!(
+        chart.split("</svg>").next().unwrap().matches("<circle").count(),
+        19
+    );
+    // Seven charts: the first one has two places.
+    has(
+        &page,
+        &[
+            "<figure class=\"switch broad\">",
+            "<label id=\"smoothing\" hidden>",
+        ],
+    );
+    place.make("none", 20);
+    let (page, _) = place.page(&["none"]);
+    assert!(!page.contains("Accuracy") && !page.contains("accuracy"));
+    let (page, _) = place.page(&["none", "own", "--out", "both.html"]);
+    has(
+        &page,
+        &[
+            "<th>Last training accuracy</th><td>–</td><td>0.4400</td>",
+            "aria-label=\"Accuracy, validation: share of targets that were predicted right\"",
+        ],
+    );
+    assert!(!page.contains("broad\""), "their number is even");
 }
 
 #[test]

@@ -73,7 +73,7 @@ fn a_served_page_follows_the_run_until_ctrl_c() {
     // A run that is resumed cuts off the steps that it repeats, and may soon have written more than before.
     let first = before.lines().next().unwrap().to_owned() + "\n";
     fs::write(&metrics, &first).unwrap();
-    has(&served.get("[::1]:80", "/"), &["1 of 700"]);
+    has(&served.get("[::1]", "/"), &["1 of 700"]);
     fs::write(&metrics, first.clone() + &line(1, 0.5) + &line(2, 0.5)).unwrap();
     has(&served.get("localhost", "/"), &["3 of 700"]);
     let longer: String = (1..9).map(|step| line(step, 1.234567)).collect();
@@ -98,6 +98,30 @@ fn a_served_page_follows_the_run_until_ctrl_c() {
         .unwrap();
     assert!(interrupted.success());
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn strangers_that_say_nothing_or_half_do_not_shut_the_page() {
+    let place = Place::new();
+    place.make("live", 3);
+    let served = Served::new(&place, &["live", "--serve=0"]);
+    for half in ["", "GET / HTTP/1.1\r\nHost: loc"] {
+        let strangers: Vec<TcpStream> = (0..500)
+            .map(|_| {
+                let mut stream = TcpStream::connect(&served.address).unwrap();
+                // It may be closed already.
+                let _ = stream.write_all(half.as_bytes());
+                stream
+            })
+            .collect();
+        has(&served.get("LOCALHOST", "/"), &["200 OK", "3 of 700"]);
+        let open = fs::read_dir(format!("/proc/{}/fd", served.child.id()));
+        assert!(
+            open.is_ok_and(|open| open.count() < 40),
+            "few connections are held"
+        );
+        drop(strangers);
+    }
 }
 
 #[test]

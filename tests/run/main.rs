@@ -6,6 +6,7 @@ mod passing;
 mod directory;
 mod lock;
 mod metrics;
+mod own_program;
 mod resume;
 mod saving;
 mod settings;
