@@ -16,8 +16,8 @@ use crate::stages::loss;
 /// Before the names of numbers of a validation.
 const VALIDATION: &str = "validation_";
 
-/// The names that a line has for other numbers than metrics of the loss.
-const NAMES: [&str; 14] = [
+/// The names that a line has, or had in earlier versions, for other numbers than metrics of the loss.
+const NAMES: [&str; 16] = [
     "step",
     "loss",
     "grad_norm",
@@ -32,6 +32,8 @@ const NAMES: [&str; 14] = [
     "peak_bytes",
     "loss_step",
     "staleness",
+    "tokens",
+    "tokens_per_second",
 ];
 
 /// The file of a run's numbers, and the losses for its picture.
