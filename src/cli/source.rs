@@ -85,7 +85,11 @@ impl Source {
             end_of_text: None,
             ends: Vec::new(),
         };
-        text.add_ends(Some(folder))?;
+        // As transformers does: where the folder names ends, no other token is one.
+        text.ends = pretrained::ends(folder)?;
+        if text.ends.is_empty() {
+            text.ends.extend(text.end_of_document());
+        }
         let writing = Writing {
             vocab: architecture.vocab(),
             context: architecture.context(),
@@ -105,18 +109,16 @@ impl Text {
             end_of_text: config.data.end_of_text.clone(),
             ends: Vec::new(),
         };
-        text.add_ends(config.model.path.as_deref())?;
+        text.ends.extend(text.end_of_document());
+        if let Some(folder) = &config.model.path {
+            text.ends.extend(pretrained::ends(folder)?);
+        }
         Ok(text)
     }
 
-    /// Finds the tokens that end a text: the one that ends a document, and those that a folder names.
-    fn add_ends(&mut self, folder: Option<&Path>) -> Result<()> {
-        let end = self.tokenizer.as_ref();
-        let end = end.and_then(|tokenizer| tokenizer.end_of_text(self.end_of_text.as_deref()).ok());
-        self.ends.extend(end);
-        if let Some(folder) = folder {
-            self.ends.extend(pretrained::ends(folder)?);
-        }
-        Ok(())
+    /// The token that ends a document.
+    fn end_of_document(&self) -> Option<u32> {
+        let tokenizer = self.tokenizer.as_ref()?;
+        tokenizer.end_of_text(self.end_of_text.as_deref()).ok()
     }
 }

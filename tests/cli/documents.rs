@@ -238,6 +238,33 @@ fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
         place.run(&args).done().stdout()
     };
     assert_eq!(write("mine"), write("runs/own"));
+    // Where the folder names ends, no other token is one.
+    let greedy = |end: &str| {
+        fs::write(
+            place.path("mine/generation_config.json"),
+            format!("{{\"eos_token_id\": {end}}}"),
+        )
+        .unwrap();
+        let args = [
+            "sample",
+            "mine",
+            "--chat",
+            "--prompt",
+            "Hi",
+            "--tokens",
+            "2",
+            "--temperature",
+            "0",
+        ];
+        place.run(&args).done().stdout()
+    };
+    let text = greedy("[511]");
+    let first = Tokenizer::read(TOKENIZER.as_ref())
+        .unwrap()
+        .encode(text.trim_end())
+        .unwrap()[0];
+    assert!(text.len() > 1, "{text}");
+    assert_eq!(greedy(&first.to_string()), "\n");
     fs::remove_dir_all(place.path("own")).unwrap();
     let said = place.run(&["export", "runs/own", "other"]).done().stderr();
     assert!(
