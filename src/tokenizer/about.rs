@@ -54,10 +54,8 @@ fn template(folder: &Path, config: &Value) -> Result<Option<(PathBuf, String)>> 
     }
     let older = folder.join("chat_template.json");
     let older_text = json(&older)?;
-    let found = [(folder.join(CONFIG), config), (older, &older_text)].into_iter();
-    Ok(found
-        .filter_map(|(path, file)| Some((path, the_default(&file["chat_template"])?)))
-        .next())
+    let mut files = [(folder.join(CONFIG), config), (older, &older_text)].into_iter();
+    Ok(files.find_map(|(path, file)| Some((path, the_default(&file["chat_template"])?))))
 }
 
 /// A template, or the one for usual chats of several with names.
