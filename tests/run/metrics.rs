@@ -47,9 +47,10 @@ fn a_metric_of_ones_own_is_in_the_lines_for_tensorboard_and_on_the_screen() {
     let mut pipeline = pipeline_of(Times(2.0), Distance(DISTANCE));
     let run = place.run().steps(4).validate(validation(2.0).every(2));
     run.tensorboard(true)
-        .on(move |event: &Event<'_>| match event {
-            Event::Step(report) => listener.borrow_mut().push((report.metrics, report.to_string())),
-            _ => {}
+        .on(move |event: &Event<'_>| {
+            if let Event::Step(report) = event {
+                listener.borrow_mut().push((report.metrics, report.to_string()));
+            }
         })
         .train(&mut pipeline)
         .unwrap();
