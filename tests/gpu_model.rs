@@ -171,7 +171,7 @@ fn bytes_and_operations_of_gpt2_are_those_of_the_layers() {
 fn newer_gpus_are_faster_and_more_stages_share_the_work() {
     for kinds in [
         &["a100", "h100", "h200", "b200"][..],
-        &["l4", "a10g", "a10", "rtx4090", "l40s"],
+        &["a10g", "a10", "rtx4090", "l40s"],
         &["rtx3090", "a6000", "rtx6000ada"],
     ] {
         let gpus = kinds.iter().map(|name| Gpu::named(name).expect("a known kind"));

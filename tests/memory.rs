@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pipewright::compose::{self, RanksHere};
 use pipewright::config::Config;
-use pipewright::id::{Rank, WorldRank};
+use pipewright::id::WorldRank;
 use pipewright::plan::{KeptForRestarts, RankMemory, Restarts, StageMemory, kept_for_restarts};
 use pipewright::profile::MemoryLimit;
 use pipewright::schedule::Schedule;

@@ -337,8 +337,8 @@ pub enum ValueProblem {
     /// Costs would be measured on a GPU that is missing.
     #[error(
         "the costs of layers are measured where they run, and {0}. Plan by the published figures of a kind \
-         of GPU (--device), with a file that was measured there (--costs), or, with the costs on the CPU, with \
-         --set pipeline.devices=cpu"
+         of GPU (--device), with a file that was measured there (--costs), or, with the costs on the CPU, \
+         with --set pipeline.devices=cpu"
     )]
     NoGpu(#[source] pipewright_stages::Error),
 }

@@ -265,7 +265,7 @@ fn a_schedule_in_a_file_is_for_one_replicas_share() {
     assert!(
         said.contains(
             "pipeline.micro_batches: the schedule in mine.csv is for the 2 micro-batches of a replica, but \
-             replica 1 has 1 of the batch: choose micro_batches and gradient_groups so that each replica \
+             replica 0 has 1 of the batch: choose micro_batches and gradient_groups so that each replica \
              has 2"
         ),
         "{said}"
