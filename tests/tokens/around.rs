@@ -34,7 +34,8 @@ fn around(before: &[&str], after: &[&str]) -> Value {
 fn a_text_has_around_it_what_transformers_adds() {
     let config = |keys: &str| format!(r#"{{"bos_token": "<s>", "eos_token": {{"content": "</s>"}}{keys}}}"#);
     let adds = r#", "add_bos_token": true, "add_eos_token": true"#;
-    let cases: [(Value, Option<String>, &[u32], &[u32]); 6] = [
+    type Case<'a> = (Value, Option<String>, &'a [u32], &'a [u32]);
+    let cases: [Case<'_>; 6] = [
         (small_with(&["<s>", "</s>"]), None, &[], &[]),
         (small_with(&["<s>", "</s>"]), Some(config(adds)), &[], &[]),
         (around(&["<s>"], &[]), None, &[512], &[]),
