@@ -22,7 +22,7 @@ fn cases() -> Vec<(String, String)> {
 #[test]
 fn the_planner_chooses_what_the_guide_says() {
     let cases = cases();
-    assert_eq!(cases.len(), 5);
+    assert_eq!(cases.len(), 6);
     let check = |command: &str, chosen: &str| {
         let output = Command::cargo_bin("pipewright")
             .expect("the command is built")
