@@ -10,7 +10,7 @@ pub(in crate::pretrained) const KEYS: &[Key] = &[
     only(
         "quantization_config",
         &["null"],
-        "left out: only whole numbers of weights are read",
+        "left out: quantised weights are not read",
     ),
     only("per_layer_config", &["null"], "left out: all blocks are alike"),
     only("is_encoder_decoder", &["false", "null"], "false"),
