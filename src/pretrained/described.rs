@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::architecture::{Architecture, Family};
 use super::families::{every, gpt2, llama};
 use super::json::Json;
-use super::key::{Table, completed};
+use super::key::{Key, Table, completed};
 use super::{rope, sizes};
 use crate::error::{Error, PretrainedError, Result};
 
@@ -56,19 +56,27 @@ impl Described {
 
     /// The tables of its keys.
     pub(super) fn tables(&self) -> Vec<Table<'static>> {
-        let table = |keys| Table { prefix: "", keys };
-        let mut tables = vec![table(every::KEYS)];
-        match self.family {
-            Some(family) => tables.extend(llama::keys(family)),
-            None => tables.push(table(gpt2::KEYS)),
-        }
-        tables
+        tables(self.family)
     }
 
     /// The file with the defaults of the keys that it does not have.
     pub(super) fn completed(&self) -> Result<Value> {
         completed(&self.path, &self.found, &self.tables())
     }
+}
+
+/// The tables of a family's keys.
+pub(super) fn tables(family: Option<Family>) -> Vec<Table<'static>> {
+    let own: &[&'static [Key]] = match family {
+        None => &[gpt2::KEYS],
+        Some(Family::Llama) => &[llama::SHARED, llama::LLAMA],
+        Some(Family::Mistral) => &[llama::SHARED, llama::MISTRAL],
+        Some(Family::Mixtral) => &[llama::SHARED, llama::MIXTRAL],
+        Some(Family::Qwen2) => &[llama::SHARED, llama::QWENS, llama::QWEN2],
+        Some(Family::Qwen3) => &[llama::SHARED, llama::QWENS, llama::QWEN3],
+    };
+    let all = std::iter::once(every::KEYS).chain(own.iter().copied());
+    all.map(|keys| Table { prefix: "", keys }).collect()
 }
 
 /// The model that a folder's `config.json` describes. A key that the file does not have is as in

@@ -2,12 +2,11 @@
 
 use pipewright_stages::models::Llama;
 
-use crate::pretrained::Family;
-use crate::pretrained::key::{Key, Table, alias, may_be_null, nothing, only, told, used};
+use crate::pretrained::key::{Key, alias, may_be_null, nothing, only, told, used};
 use crate::pretrained::mapped::Mapped;
 
 /// The keys of all these families, besides those of every family.
-const SHARED: &[Key] = &[
+pub(in crate::pretrained) const SHARED: &[Key] = &[
     used("hidden_size", "4096"),
     used("num_hidden_layers", "32"),
     used("num_attention_heads", "32"),
@@ -24,7 +23,7 @@ const SHARED: &[Key] = &[
     nothing("pretraining_tp"),
 ];
 
-const LLAMA: &[Key] = &[
+pub(in crate::pretrained) const LLAMA: &[Key] = &[
     used("vocab_size", "32000"),
     used("intermediate_size", "11008"),
     may_be_null("num_key_value_heads", "null"),
@@ -46,7 +45,7 @@ const LLAMA: &[Key] = &[
     nothing("max_window_layers"),
 ];
 
-const MISTRAL: &[Key] = &[
+pub(in crate::pretrained) const MISTRAL: &[Key] = &[
     used("vocab_size", "32000"),
     used("intermediate_size", "14336"),
     used("num_key_value_heads", "8"),
@@ -64,7 +63,7 @@ const MISTRAL: &[Key] = &[
     nothing("max_window_layers"),
 ];
 
-const MIXTRAL: &[Key] = &[
+pub(in crate::pretrained) const MIXTRAL: &[Key] = &[
     used("vocab_size", "32000"),
     used("intermediate_size", "14336"),
     used("num_key_value_heads", "8"),
@@ -88,15 +87,15 @@ const MIXTRAL: &[Key] = &[
     nothing("max_window_layers"),
 ];
 
-const QWEN2: &[Key] = &[may_be_null("head_dim", "null"), nothing("attention_bias")];
+pub(in crate::pretrained) const QWEN2: &[Key] = &[may_be_null("head_dim", "null"), nothing("attention_bias")];
 
-const QWEN3: &[Key] = &[
+pub(in crate::pretrained) const QWEN3: &[Key] = &[
     used("head_dim", "128"),
     only("attention_bias", &["false"], NO_SUCH_LAYER),
 ];
 
 /// Those of both Qwens.
-const QWENS: &[Key] = &[
+pub(in crate::pretrained) const QWENS: &[Key] = &[
     used("vocab_size", "151936"),
     used("intermediate_size", "22016"),
     may_be_null("num_key_value_heads", "32"),
@@ -139,19 +138,6 @@ pub(in crate::pretrained) const ROPE: &[Key] = &[
 ];
 
 const ONE_FOR_ALL: &str = "left out: all blocks have the same angles";
-
-/// The tables of a family's keys.
-pub(in crate::pretrained) fn keys(family: Family) -> Vec<Table<'static>> {
-    let own: &[&'static [Key]] = match family {
-        Family::Llama => &[SHARED, LLAMA],
-        Family::Mistral => &[SHARED, MISTRAL],
-        Family::Mixtral => &[SHARED, MIXTRAL],
-        Family::Qwen2 => &[SHARED, QWENS, QWEN2],
-        Family::Qwen3 => &[SHARED, QWENS, QWEN3],
-    };
-    let table = |&keys: &&'static [Key]| Table { prefix: "", keys };
-    own.iter().map(table).collect()
-}
 
 /// What their blocks are called.
 pub(in crate::pretrained) const BLOCKS: &str = "model.layers.";

@@ -11,7 +11,7 @@ use super::scaling::FACTORS;
 use super::settings::{Settings, settings};
 use super::tokenizer;
 use crate::error::{PretrainedError, Result, TensorProblem};
-use crate::pretrained::{Architecture, Family, Part, sizes, write};
+use crate::pretrained::{Architecture, Family, GENERATION, Part, sizes, write};
 
 /// What was imported.
 #[derive(Debug)]
@@ -47,11 +47,14 @@ pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
         let numbers = parts.iter().map(|part| read(&file, part, family, &model));
         Ok(numbers.collect::<Result<Vec<_>>>()?.concat())
     };
-    let files = tokenizer::files(&file);
-    write(folder, &architecture, files.as_deref().unwrap_or(&[]), weights)?;
+    let of_tokenizer = tokenizer::files(&file);
+    let has_tokenizer = of_tokenizer.is_some();
+    let mut files = of_tokenizer.unwrap_or_default();
+    files.push((GENERATION, tokenizer::generation(&file)));
+    write(folder, &architecture, &files, weights)?;
     Ok(Imported {
         architecture,
-        has_tokenizer: files.is_some(),
+        has_tokenizer,
         unknown,
     })
 }

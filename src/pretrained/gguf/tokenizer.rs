@@ -80,7 +80,6 @@ pub(super) fn files(file: &Gguf) -> Option<Vec<(&'static str, String)>> {
     Some(vec![
         ("tokenizer.json", format!("{tokenizer}\n")),
         ("tokenizer_config.json", format!("{:#}\n", about(file, &tokens))),
-        ("generation_config.json", format!("{:#}\n", generation(file))),
     ])
 }
 
@@ -173,7 +172,7 @@ fn ends(file: &Gguf, tokens: &[&str]) -> Json {
 
 /// `generation_config.json`: the tokens with which a text begins and ends. Those that end a turn or a message
 /// end a text too.
-fn generation(file: &Gguf) -> Json {
+pub(super) fn generation(file: &Gguf) -> String {
     let mut generation = json!({});
     for (key, id) in [("bos_token_id", "bos"), ("pad_token_id", "padding")] {
         if let Some(id) = id_of(file, id) {
@@ -191,7 +190,7 @@ fn generation(file: &Gguf) -> Json {
         [end] => generation["eos_token_id"] = json!(end),
         _ => generation["eos_token_id"] = json!(ends),
     }
-    generation
+    format!("{generation:#}\n")
 }
 
 fn id_of(file: &Gguf, name: &str) -> Option<i64> {
