@@ -90,6 +90,7 @@ pub mod run;
 pub mod schedule;
 pub mod situation;
 pub mod tokenizer;
+mod whole;
 mod worker;
 
 pub use error::{Error, Result};

@@ -166,7 +166,7 @@ fn what_keeps_ranks_from_starting_or_answering_is_said_without_a_pipeline_that_h
             }
             .into(),
             "cannot start the threads of 4 ranks: no room; start more processes, with fewer ranks each, or \
-             raise the limit of threads (`ulimit -u`)",
+             raise the limits of threads and of open files (`ulimit -u`, `ulimit -n`)",
         ),
         (
             FabricError::Thread {

@@ -1,5 +1,6 @@
 //! The actix system on its own thread. Each rank has one arbiter, which is a thread.
 
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,10 @@ use crate::ended::await_end;
 use crate::error::{CallError, Error, LaunchError, Result, panic_message};
 use crate::id::WorldRank;
 use crate::worker::Progress;
+
+/// How many files the thread of a rank has open, and some for the others of the process.
+const FILES_EACH: usize = 5;
+const FILES: usize = 8;
 
 /// The running actors of this process's ranks. Dropping it stops them and waits for their threads to end, but
 /// not for one that hangs.
@@ -39,6 +44,7 @@ impl<S: Stage> Runtime<S> {
     pub(crate) fn start(ranks: Vec<WorldRank>) -> Result<Self> {
         let count = ranks.len();
         let no_threads = |source| Error::from(LaunchError::RankThreads { ranks: count, source });
+        check_files(count).map_err(no_threads)?;
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
             .name("pipeline".to_owned())
@@ -188,4 +194,11 @@ impl<S: Stage> std::fmt::Debug for Runtime<S> {
             .field("ranks", &self.actors.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Fails if the process may not open as many files as the threads of so many ranks. These would panic.
+fn check_files(ranks: usize) -> io::Result<()> {
+    let open = |_| File::open("/dev/null");
+    let opened: io::Result<Vec<File>> = (0..FILES + FILES_EACH * ranks).map(open).collect();
+    opened.map(drop)
 }

@@ -6,6 +6,7 @@ use pipewright_stages::{Lora, Sequential, Stage, starting_at_zero};
 
 use super::belongings;
 use super::newest::{config_of, newest};
+use super::out::new_folder;
 use crate::checkpoint::Checkpoint;
 use crate::compose;
 use crate::config::Config;
@@ -51,28 +52,31 @@ pub(super) fn run(args: &Args) -> Result<()> {
     if args.merge && !has_adapters {
         return Err(CommandError::NothingToMerge { folder: from }.into());
     }
-    let what = match (has_adapters && !args.merge, &architecture) {
-        (true, Some(architecture)) => {
-            write_adapters(&args.folder, &config, architecture, &mut model)?;
-            "adapters of "
+    let what = new_folder(&args.folder, |folder| {
+        let what = match (has_adapters && !args.merge, &architecture) {
+            (true, Some(architecture)) => {
+                write_adapters(folder, &config, architecture, &mut model)?;
+                "adapters of "
+            }
+            (true, None) => return Err(CommandError::NeedsMerge { folder: from }.into()),
+            (false, Some(architecture)) => {
+                model.merge_adapters();
+                pretrained::write(folder, architecture, &[], weights_of(&mut model))?;
+                ""
+            }
+            (false, None) => {
+                model.merge_adapters();
+                let units = compose::model(&config)?.contents()?;
+                pretrained::write_own(folder, checkpoint.config(), &units, weights_of(&mut model))?;
+                ""
+            }
+        };
+        if what.is_empty() {
+            let warning = belongings::put(&config, folder)?;
+            warning.iter().for_each(|warning| eprintln!("warning: {warning}"));
         }
-        (true, None) => return Err(CommandError::NeedsMerge { folder: from }.into()),
-        (false, Some(architecture)) => {
-            model.merge_adapters();
-            pretrained::write(&args.folder, architecture, &[], weights_of(&mut model))?;
-            ""
-        }
-        (false, None) => {
-            model.merge_adapters();
-            let units = compose::model(&config)?.contents()?;
-            pretrained::write_own(&args.folder, checkpoint.config(), &units, weights_of(&mut model))?;
-            ""
-        }
-    };
-    if what.is_empty() {
-        let warning = belongings::put(&config, &args.folder)?;
-        warning.iter().for_each(|warning| eprintln!("warning: {warning}"));
-    }
+        Ok(what)
+    })?;
     let step = checkpoint.step();
     super::print(&format!(
         "{}: {what}{}, after {step} steps\n",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
+use super::out::new_folder;
 use crate::Result;
 use crate::pretrained::import;
 
@@ -24,7 +25,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let start = Instant::now();
-    let imported = import(&args.file, &args.folder)?;
+    let imported = new_folder(&args.folder, |folder| import(&args.file, folder))?;
     let unknown = imported.unknown.join(", ");
     if !unknown.is_empty() {
         super::warn(vec![format!(

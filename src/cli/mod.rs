@@ -18,6 +18,7 @@ mod export;
 mod file_limit;
 mod gpu;
 mod import;
+mod interruption;
 mod introduction;
 mod links;
 mod machine;
@@ -63,8 +64,8 @@ use crate::{Error, Result};
     after_help = "\
 First steps:
   pipewright train                                              train a small GPT on a built-in text
-  pipewright report runs/gpt-text                               see how it went, as a page
-  pipewright sample runs/gpt-text --prompt \"First Citizen:\"     write text with it
+  pipewright report runs/first                                  see how it went, as a page
+  pipewright sample runs/first --prompt \"First Citizen:\"        write text with it
   pipewright plan --ranks 4 --micro-batches 8 --schedule 1f1b   see what a schedule does
   pipewright help COMMAND                                       more about a command, with examples"
 )]

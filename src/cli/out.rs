@@ -1,13 +1,12 @@
-//! The files that `--out` names: which ones may be replaced, and how they are written.
+//! The files and folders that a command writes: which ones may be replaced, and how they are written.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::error::{CommandError, OutProblem};
+use crate::error::{CommandError, OutProblem, PretrainedError};
 use crate::profile::Measured;
 use crate::report;
-use crate::{Error, Result};
+use crate::{Error, Result, whole};
 
 /// Which existing file may be replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +38,11 @@ impl Out {
             replace,
         };
         out.may_replace()?;
-        let folder = out.folder();
+        let folder = whole::parent(path);
         if !folder.is_dir() {
             return Err(out.refuse(OutProblem::NoFolder(folder.to_owned())));
         }
-        let trial = out.partial();
+        let trial = whole::partial(path);
         File::create(&trial).map_err(|error| out.refuse(OutProblem::Unwritable(error)))?;
         fs::remove_file(&trial).map_err(|error| out.refuse(OutProblem::Unwritable(error)))?;
         Ok(out)
@@ -56,12 +55,7 @@ impl Out {
     /// meanwhile.
     pub(super) fn write(&self, text: &str) -> Result<()> {
         self.may_replace()?;
-        let partial = self.partial();
-        let written = write_through(&partial, text).and_then(|()| fs::rename(&partial, &self.path));
-        written.map_err(|error| {
-            let _ = fs::remove_file(&partial);
-            Error::io("write", &self.path)(error)
-        })
+        whole::write(&self.path, text)
     }
 
     fn may_replace(&self) -> Result<()> {
@@ -89,25 +83,17 @@ impl Out {
         let path = self.path.clone();
         CommandError::Out { path, problem }.into()
     }
-
-    fn folder(&self) -> &Path {
-        match self.path.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
-            _ => Path::new("."),
-        }
-    }
-
-    /// The name of the file until it is complete. It differs between processes.
-    fn partial(&self) -> PathBuf {
-        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        self.path
-            .with_file_name(format!(".{name}.{}.partial", std::process::id()))
-    }
 }
 
-/// Writes a file and waits until it is on the disk.
-fn write_through(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::create(path)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+/// Makes a folder that must not exist yet, completely or not at all. `fill` makes it under the name that it
+/// is given.
+///
+/// # Errors
+/// [`PretrainedError::Exists`], what `fill` returns, and [`Error::Io`] when the system refuses.
+pub(super) fn new_folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+    if path.symlink_metadata().is_ok() {
+        let folder = path.to_owned();
+        return Err(PretrainedError::Exists { folder }.into());
+    }
+    whole::folder(path, fill)
 }

@@ -7,6 +7,7 @@ use crate::config::{self, Config, Fabric, environment};
 use crate::error::RunError;
 use crate::fabric::World;
 use crate::mesh::Mesh;
+use crate::run::Interrupt;
 
 /// This process's role in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,8 @@ pub(super) fn refuse(command: &str) -> Result<()> {
 /// Connects to the other processes that measure the same config. The world is `None` if there is only one
 /// process. The text says what connects them, and why.
 pub(super) fn join_to_measure(config: &Config) -> Result<(Option<World>, String)> {
-    connect(config, &config.in_common()?, |_| Ok(()))
+    let heeds = Interrupt::default();
+    connect(config, &config.in_common()?, &heeds, |_| Ok(()))
 }
 
 /// A result, with the world. If it is an error, the other processes are told, so that they do not wait.
@@ -77,9 +79,14 @@ pub(super) fn or_tell<T>(result: Result<T>, world: Option<World>) -> Result<(T, 
 
 /// Connects to the other processes of a run, which must have the same plan. The world is `None` if there is
 /// only one process. The text says what connects them, and why. `options` are the command line's options that
-/// must be equal in all processes, one a line.
-pub(super) fn join(config: &Config, plan: &PipelinePlan, options: &str) -> Result<(Option<World>, String)> {
-    connect(config, &program(config, plan, options)?, |processes| {
+/// must be equal in all processes, one a line. The interrupt ends the wait for the others.
+pub(super) fn join(
+    config: &Config,
+    plan: &PipelinePlan,
+    options: &str,
+    interrupt: &Interrupt,
+) -> Result<(Option<World>, String)> {
+    connect(config, &program(config, plan, options)?, interrupt, |processes| {
         let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
         Mesh::new(sizes, processes, &[]).map(drop)
     })
@@ -95,6 +102,7 @@ pub(super) fn program(config: &Config, plan: &PipelinePlan, options: &str) -> Re
 fn connect(
     config: &Config,
     program: &str,
+    interrupt: &Interrupt,
     check: impl Fn(u32) -> Result<()>,
 ) -> Result<(Option<World>, String)> {
     let (fabric, said) = config.fabric(&environment())?;
@@ -103,7 +111,7 @@ fn connect(
         Fabric::Sockets(membership) => {
             announce(&format!("; process 0 at {}", membership.address))?;
             check(membership.processes)?;
-            Some(World::join(&membership, program)?)
+            Some(World::join_heeding(&membership, program, interrupt)?)
         }
         #[cfg(feature = "mpi")]
         Fabric::Mpi(membership) => {

@@ -31,7 +31,7 @@ Examples:
   pipewright profile my.toml
   pipewright plan my.toml --costs costs.json
   pipewright train my.toml --set pipeline.costs=costs.json
-For a first config, take the config.toml that `pipewright train` writes into runs/gpt-text.")]
+For a first config, take the config.toml that `pipewright train` writes into runs/first.")]
 pub(super) struct Args {
     /// The config, a TOML file
     config: PathBuf,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::Failure;
 use super::cuda_env;
 use super::encoding::EncodingBar;
+use super::interruption::{INTERRUPTED, Interruption};
 use super::introduction::Introduction;
 use super::machine;
 use super::memory;
@@ -18,28 +19,29 @@ use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::compose::{self, RanksHere, TrainingData};
 use crate::config::Config;
+use crate::error::RunError;
 use crate::fabric::World;
 use crate::interrupt::before_ranks;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
 use crate::pretrained::{told_of_adapters, told_of_model, told_of_text};
-use crate::run::{
-    Ended, Forecast, Interrupt, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal,
-};
+use crate::run::{Ended, Forecast, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal};
 use crate::stages::{RecomputedStage, Sequential};
 
 /// Train the model of a config, cut into pipeline stages.
 ///
-/// Without a config, a small GPT trains on a built-in text (examples/gpt-text.toml).
+/// Without a config, a small GPT trains on a built-in text (examples/gpt-text.toml), as runs/first.
 ///
-/// The run is kept in the folder runs/NAME: config.toml (every setting), metrics.jsonl (a line a step),
-/// history.jsonl, checkpoints/, run.json (which checkpoint is the last and which is the best) and loss.svg.
+/// The run is kept in the folder runs/NAME (train.name in the config; without one, runs/run): config.toml
+/// (every setting), metrics.jsonl (a line a step), history.jsonl, checkpoints/, run.json (which checkpoint is
+/// the last and which is the best) and loss.svg.
 ///
 /// Several processes make one run, as RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say, or a launcher. On
 /// several hosts all need one secret: PIPEWRIGHT_TOKEN, or launch.token_file in the config.
 ///
-/// Exit status: 0 done; 1 the run failed, or a second Ctrl-C stopped it at once; 2 the arguments, the config
-/// or the data are wrong, and nothing was started; 130 Ctrl-C interrupted it, and the state was saved.
+/// Exit status: 0 done; 1 the run failed, or a second Ctrl-C at the terminal stopped it at once; 2 the
+/// arguments, the config or the data are wrong, and nothing was started; 130 Ctrl-C or a signal interrupted
+/// it, and the state was saved.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -88,13 +90,12 @@ impl Args {
             steps,
             run_dir,
             trace,
-            weights_hash,
             ..
         } = self;
         let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
         format!(
-            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n--trace {}\n\
-             --weights-hash {weights_hash}\n",
+            "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n\
+             --trace {}\n",
             number(steps),
             run_dir.as_deref().map_or("no".into(), Path::to_string_lossy),
             number(trace),
@@ -109,10 +110,21 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
         return stand_by(args).map_err(Failure::refused);
     }
     let role = Role::here().map_err(Failure::refused)?;
-    let mut prepared = prepare(args, role).map_err(Failure::refused)?;
-    let interrupt = on_interrupt(role).map_err(Failure::refused)?;
-    let run = prepared.run.interrupt(interrupt);
-    let session = run.begin(&mut prepared.pipeline).map_err(Failure::refused)?;
+    let interruption = Interruption::heed(role).map_err(Failure::refused)?;
+    let refused = |error| match interruption.interrupt().is_requested() {
+        true => Failure {
+            status: INTERRUPTED,
+            ..Failure::refused(error)
+        },
+        false => Failure::refused(error),
+    };
+    let mut prepared = prepare(args, role, &interruption).map_err(refused)?;
+    interruption.run_begins();
+    let run = prepared.run.interrupt(interruption.interrupt().clone());
+    let changed = |error| RunError::name_changes(prepared.changes, error);
+    let session = run
+        .begin(&mut prepared.pipeline)
+        .map_err(|error| Failure::refused(changed(error)))?;
     drop(prepared.shows_stalls);
     if role.leads()
         && let Err(error) = prepared.introduction.print(&session)
@@ -125,14 +137,19 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     if role.leads() {
         print_end(args, &outcome, &dir)?;
     }
-    if args.weights_hash {
+    // All compute it if one process prints it.
+    if prepared
+        .pipeline
+        .any(args.weights_hash)
+        .map_err(Failure::failed)?
+    {
         let hash = prepared.pipeline.weights_hash().map_err(Failure::failed)?;
-        if role.leads() {
+        if role.leads() && args.weights_hash {
             super::print(&format!("weights {hash}\n"))?;
         }
     }
     Ok(match outcome.ended {
-        Ended::Interrupted => ExitCode::from(130),
+        Ended::Interrupted => ExitCode::from(INTERRUPTED),
         Ended::Done | Ended::Stopped => ExitCode::SUCCESS,
     })
 }
@@ -167,12 +184,14 @@ struct Prepared {
     run: Run,
     pipeline: Pipeline<RecomputedStage<Sequential>>,
     introduction: Introduction,
+    /// The settings that differ from those of the checkpoint.
+    changes: Vec<String>,
     /// Until the run shows them.
     shows_stalls: ShowsStalls,
 }
 
 /// Everything until the run directory is made.
-fn prepare(args: &Args, role: Role) -> Result<Prepared> {
+fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepared> {
     let (config, run) = choose(args, role)?;
     cuda_env::enter_for(&config);
     let samples = samples(&config)?;
@@ -197,7 +216,8 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         eprintln!("{why}");
     }
     let memory = compose::memory(&config, &plan)?;
-    let (world, fabric) = processes::join(&config, &plan, &args.in_common())?;
+    let (world, fabric) = processes::join(&config, &plan, &args.in_common(), interruption.interrupt())?;
+    interruption.connected();
     // After the data, which is no longer free memory then.
     let opened = open(run, &config, role, world.as_ref())
         .and_then(|opened| check_memory(&config, &memory, world.as_ref()).map(|()| opened));
@@ -230,7 +250,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         fabric,
         prediction,
         memory::table(&memory, config.pipeline.replicas),
-        changes,
+        changes.clone(),
     );
     let run = run
         .forecast(forecast)
@@ -244,6 +264,7 @@ fn prepare(args: &Args, role: Role) -> Result<Prepared> {
         run,
         pipeline,
         introduction,
+        changes,
         shows_stalls,
     })
 }
@@ -341,16 +362,4 @@ fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
         },
     };
     Ok((config, run))
-}
-
-/// The first Ctrl-C asks for an orderly end. The second one ends at once, as a failure, because nothing is
-/// saved.
-fn on_interrupt(role: Role) -> Result<Interrupt> {
-    Interrupt::on_signals(move || {
-        if role.leads() {
-            eprintln!(
-                "\ninterrupted: finishing this step, then saving (Ctrl-C again to stop at once, unsaved)"
-            );
-        }
-    })
 }

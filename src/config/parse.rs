@@ -8,7 +8,7 @@ use super::tree::Tree;
 use super::{check, keys, kinds, pretrained, read};
 use crate::error::{ConfigError, Error, Result};
 
-/// The built-in config: the first example.
+/// The built-in config: the first example, but for its name, so that both can be trained in one folder.
 const BUILT_IN: &str = include_str!("../../examples/gpt-text.toml");
 
 impl Config {
@@ -21,12 +21,14 @@ impl Config {
         Self::parse(&path.display().to_string(), &text, &environment(), sets)
     }
 
-    /// The built-in config (`examples/gpt-text.toml`), then the environment, then `--set` arguments.
+    /// The built-in config (`examples/gpt-text.toml`, with the name `first`), then the environment, then
+    /// `--set` arguments.
     ///
     /// # Errors
     /// When a key or value is refused.
     pub fn built_in(sets: &[String]) -> Result<Self> {
-        Self::parse("built-in examples/gpt-text.toml", BUILT_IN, &environment(), sets)
+        let text = BUILT_IN.replace("name = \"gpt-text\"", "name = \"first\"");
+        Self::parse("built-in examples/gpt-text.toml", &text, &environment(), sets)
     }
 
     /// Reads a config from its text, then these environment variables, then `--set` arguments. Messages call

@@ -54,9 +54,13 @@ fn wrong_type(mismatch: Mismatch, got: &Value) -> ValueProblem {
     let listed = got.as_array().map_or(std::slice::from_ref(got), Vec::as_slice);
     let words = listed.iter().filter_map(Value::as_str);
     let mut wrong = words.filter(|word| !choices.contains(word));
+    let is_too_large = |text: &str| text.parse::<u128>().is_ok_and(|number| number > i64::MAX as u128);
     ValueProblem::WrongType {
         nearest: wrong.find_map(|word| nearest(word, choices.iter().copied())),
-        expected: mismatch.in_words(),
+        expected: match got.as_str().is_some_and(is_too_large) {
+            true => format!("a whole number from 0 to {}, the largest in TOML", i64::MAX),
+            false => mismatch.in_words(),
+        },
         got: got.clone(),
     }
 }

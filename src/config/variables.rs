@@ -23,7 +23,7 @@ pub(super) fn number(environment: &Environment, name: &'static str) -> Result<Op
     let Some(text) = text(environment, name) else {
         return Ok(None);
     };
-    let number = text.parse().map_err(|_| Problem::NoNumber {
+    let number = text.trim().parse().map_err(|_| Problem::NoNumber {
         name,
         text: text.to_owned(),
     })?;

@@ -31,7 +31,7 @@ pub enum LaunchError {
     /// The system cannot start the threads that the ranks of a process run on.
     #[error(
         "cannot start the threads of {ranks} ranks: {source}; start more processes, with fewer ranks each, \
-         or raise the limit of threads (`ulimit -u`)"
+         or raise the limits of threads and of open files (`ulimit -u`, `ulimit -n`)"
     )]
     RankThreads {
         /// How many ranks the process has.

@@ -293,7 +293,7 @@ impl Error {
         }
     }
 
-    /// Whether a process was asked to end while a run waited for one that takes the place of a lost one.
+    /// Whether a process was asked to end while a run waited for all its processes.
     pub(crate) fn is_end_of_wait(&self) -> bool {
         matches!(self, Self::Restart(error) if matches!(**error, RestartError::WaitEnded { .. }))
     }

@@ -39,18 +39,16 @@ pub enum RestartError {
                 "so start all processes again, with --resume, which continues from {}",
                 checkpoint.display()
             ),
-            None => "and there is no checkpoint yet: begin another run".to_owned(),
+            None => "so start all processes again: there is no checkpoint yet, and the run begins again"
+                .to_owned(),
         }
     )]
     FirstLost {
         /// The newest checkpoint.
         checkpoint: Option<PathBuf>,
     },
-    /// A process was asked to end while the run waited for one that takes the place of a lost one.
-    #[error(
-        "process {process} was asked to end while the run waited for one that takes the place of a lost \
-         process"
-    )]
+    /// A process was asked to end while the run waited for a process: before it began, or after one was lost.
+    #[error("process {process} was asked to end while the run waited for all its processes")]
     WaitEnded {
         /// The process.
         process: u32,
@@ -60,7 +58,7 @@ pub enum RestartError {
         "{why}: this step cannot end without the lost process, so it is not saved{}",
         match checkpoint {
             Some(checkpoint) => format!("; --resume continues from {}", checkpoint.display()),
-            None => ", and there is no checkpoint yet".to_owned(),
+            None => ", and there is no checkpoint yet: the same command begins the run again".to_owned(),
         }
     )]
     NotWaitedFor {
@@ -71,8 +69,9 @@ pub enum RestartError {
     },
     /// A process was replaced, but its weights were lost.
     #[error(
-        "a process and the one that kept a snapshot of it were lost together, and there is no checkpoint yet \
-         from which the run could go on: begin another run; checkpoint.every = N saves one every N steps"
+        "a process and the one that kept a snapshot of it were lost together, and the checkpoint from which \
+         the run was resumed is no longer there: begin another run; checkpoint.every = N saves one every N \
+         steps"
     )]
     NothingLeft,
     /// A step that was repeated after the loss of a process has other numbers than before.

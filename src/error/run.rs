@@ -51,10 +51,10 @@ pub enum RunError {
         .0.display()
     )]
     NotARun(PathBuf),
-    /// A run ended before its first checkpoint, so there is nothing to resume.
+    /// The checkpoints of a run are no longer there, so there is nothing to resume.
     #[error(
-        "the run in {} has no checkpoint to resume from, and nothing was changed: begin another run in \
-         another directory with --run-dir DIR",
+        "the run in {} had checkpoints, and none of them is there any more: nothing was changed; put one \
+         back, or begin another run in another directory with --run-dir DIR",
         .0.display()
     )]
     NoCheckpoint(PathBuf),
@@ -125,6 +125,13 @@ pub enum RunError {
         .0.display()
     )]
     NotShared(PathBuf),
+    /// A process sees another directory than process 0, for example a copy.
+    #[error(
+        "{} is not the file that process 0 has just written: the processes of a run need one file system for \
+         its directory, and copies of it do not do",
+        .0.display()
+    )]
+    Copied(PathBuf),
     /// There are fewer steps left than should be traced.
     #[error(
         "--trace={asked}: {done} of {last} steps are done, so {} are to come, and the first {settling} of \
@@ -157,6 +164,14 @@ pub enum RunError {
         name: &'static str,
         /// The processes of the environment.
         processes: u32,
+    },
+    /// A checkpoint does not fit, and settings have changed since it was saved.
+    #[error("{source}; since that checkpoint was saved, these settings have changed: {}", changes.join(", "))]
+    Changed {
+        /// The settings, each as `key: old -> new`.
+        changes: Vec<String>,
+        /// What does not fit.
+        source: Box<Error>,
     },
     /// The address that metrics should be served on cannot be used.
     #[error("metrics.listen: cannot serve metrics on {address}: {source}; choose a free port")]
@@ -199,6 +214,9 @@ pub enum RunError {
     /// The lock's file was removed or replaced during the run. This is only a warning.
     #[error("{} was removed or replaced: a new one was made and locked", .0.display())]
     LockRemoved(PathBuf),
+    /// A file of the run was removed or replaced during the run. This is only a warning.
+    #[error("{} was removed or replaced: it was written again", .0.display())]
+    FileRemoved(PathBuf),
     /// The lock's file was removed or replaced during the run, and another process has locked the new one.
     #[error(
         "the lock of the run directory {} was removed or replaced, and another run has begun there{}: this \
@@ -212,6 +230,19 @@ pub enum RunError {
         /// The process that trains there now, if known.
         holder: Option<Holder>,
     },
+}
+
+impl RunError {
+    /// The same error. If it is one of a checkpoint, it names the settings that have changed since.
+    pub(crate) fn name_changes(changes: Vec<String>, error: Error) -> Error {
+        match error {
+            Error::Checkpoint(_) if !changes.is_empty() => {
+                let source = Box::new(error);
+                Self::Changed { changes, source }.into()
+            }
+            error => error,
+        }
+    }
 }
 
 /// The process that holds the lock of a run directory.

@@ -1,5 +1,6 @@
 //! Ending a run from outside of its loop, and asking what it does.
 
+mod arrivals;
 mod questions;
 
 use std::sync::Arc;
@@ -7,13 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level;
 
 use crate::error::RunError;
 use crate::{Error, Result};
 
+use arrivals::{Arrival, arrivals};
 pub use questions::explain_on_signal;
 pub(crate) use questions::{Answering, before_ranks, questions};
 
@@ -66,8 +67,13 @@ impl Interrupt {
     }
 
     /// Makes the request when the process receives SIGINT (Ctrl-C), SIGTERM or SIGHUP, and calls `first` on a
-    /// thread of its own. The second of these signals asks the run to end at once. If the process is still
-    /// running 3 seconds later, it is ended with status 1.
+    /// thread of its own. Programs send such signals twice, or two of them: so further ones change nothing,
+    /// except a Ctrl-C that is typed at the terminal. That one asks the run to end at once. If the process is
+    /// still running 3 seconds later, it is ended with status 1.
+    ///
+    /// A signal that the process ignores when this is called stays ignored: `nohup` ignores SIGHUP, and a
+    /// shell without job control ignores SIGINT for what it starts in the background. (Linux only; on other
+    /// systems none stays ignored, and each SIGINT counts as typed if the standard input is a terminal.)
     ///
     /// # Errors
     /// [`Error::Run`] when the system refuses.
@@ -75,23 +81,80 @@ impl Interrupt {
         let interrupt = Self::new();
         let watched = interrupt.clone();
         let start = || {
-            let mut arrivals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-            let watch = move || watched.watch(arrivals.forever(), first);
+            let mut arrivals = arrivals()?;
+            let watch = move || {
+                if watched.watch(&mut arrivals, first) {
+                    thread::sleep(LAST_WORDS);
+                    low_level::exit(1);
+                }
+            };
             thread::Builder::new().name("signals".to_owned()).spawn(watch)
         };
         start().map_err(|source| Error::from(RunError::Signals { source }))?;
         Ok(interrupt)
     }
 
-    fn watch(&self, mut signals: impl Iterator<Item = i32>, first: impl FnOnce()) {
-        let Some(signal) = signals.next() else { return };
-        self.0.soon.store(signal == SIGTERM, Ordering::SeqCst);
-        self.request();
-        first();
-        if signals.next().is_some() {
-            self.request_now();
-            thread::sleep(LAST_WORDS);
-            low_level::exit(1);
+    /// Makes the requests that these signals stand for. Returns `true` after one to end at once.
+    fn watch(&self, arrivals: &mut dyn Iterator<Item = Arrival>, first: impl FnOnce()) -> bool {
+        let mut first = Some(first);
+        for Arrival { signal, is_typed } in arrivals {
+            if signal == SIGTERM {
+                self.0.soon.store(true, Ordering::SeqCst);
+            }
+            if let Some(first) = first.take() {
+                self.request();
+                first();
+            } else if signal == SIGINT && is_typed {
+                self.request_now();
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use signal_hook::consts::SIGHUP;
+
+    use super::*;
+
+    #[test]
+    fn only_a_second_signal_that_a_person_has_typed_ends_a_run_at_once() {
+        let sent = |signal| Arrival {
+            signal,
+            is_typed: false,
+        };
+        let typed = Arrival {
+            signal: SIGINT,
+            is_typed: true,
+        };
+        let signals = [SIGINT, SIGTERM, SIGHUP];
+        for first in signals.map(sent).into_iter().chain([typed]) {
+            for second in signals.map(sent).into_iter().chain([typed]) {
+                let (interrupt, mut told) = (Interrupt::new(), 0);
+                let all = [first, second, sent(SIGTERM)];
+                let ends = interrupt.watch(&mut all.into_iter(), || told += 1);
+                assert!(interrupt.is_requested() && told == 1, "{first:?} {second:?}");
+                assert_eq!(
+                    [ends, interrupt.is_urgent()],
+                    [second.is_typed; 2],
+                    "{first:?} {second:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_sends_sigterm_at_any_time_does_not_wait_for_long() {
+        let sent = |signal| Arrival {
+            signal,
+            is_typed: false,
+        };
+        for (signals, soon) in [([SIGHUP, SIGINT], false), ([SIGINT, SIGTERM], true)] {
+            let interrupt = Interrupt::new();
+            interrupt.watch(&mut signals.map(sent).into_iter(), || ());
+            assert_eq!(interrupt.is_soon(), soon);
         }
     }
 }

@@ -48,7 +48,12 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup) -> Result<Vec<(St
         ),
     );
     for (stage, builder) in parts.stages.iter().enumerate() {
-        add(&format!("the layers of stage {stage}"), builder.describe());
+        let described = builder.describe();
+        let (layers, files) = described.split_once('\n').unwrap_or((&described, ""));
+        add(&format!("the layers of stage {stage}"), layers.to_owned());
+        for file in files.lines() {
+            add(&format!("what stage {stage} starts from"), file.to_owned());
+        }
     }
     for rank in setup.mesh.world() {
         let at = setup.mesh.coordinate(rank);

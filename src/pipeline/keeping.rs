@@ -12,6 +12,16 @@ use crate::error::Result;
 use crate::fabric::{Item, Stamp};
 use crate::id::{Rank, WorldRank};
 
+/// What processes return to after one was lost.
+pub(super) enum TakenBack {
+    /// To this step.
+    Step(u64),
+    /// They have nothing of one step.
+    Nothing,
+    /// They had not begun to train.
+    NotBegun,
+}
+
 impl<S: Stage> Pipeline<S> {
     /// Before a step: makes a snapshot if one is due, and gives it to the next process.
     pub(super) fn keep_if_due(&mut self) -> Result<()> {
@@ -28,6 +38,7 @@ impl<S: Stage> Pipeline<S> {
 
     fn keep(&mut self, snapshots: &mut Snapshots) -> Result<()> {
         let step = self.next_step;
+        snapshots.began = true;
         self.begin(format_args!("snapshot before step {step}"))?;
         if let Some(newest) = snapshots.own.last().map(|newest| newest.stamp) {
             let before = self.ranks.mesh().ranks_of(self.before());
@@ -70,7 +81,8 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// After a process was lost: takes back the newest snapshots that are of one step. Returns that step.
-    pub(super) fn take_back(&mut self, snapshots: &mut Snapshots) -> Result<Option<u64>> {
+    /// Without one, it returns whether any process has begun to train.
+    pub(super) fn take_back(&mut self, snapshots: &mut Snapshots) -> Result<TakenBack> {
         self.begin(format_args!("return to a snapshot"))?;
         let all = self
             .ranks
@@ -79,8 +91,12 @@ impl<S: Stage> Pipeline<S> {
         snapshots.era = all.iter().map(|has| has.era).max().unwrap_or_default();
         let Some(stamp) = self.newest_of_all(&all) else {
             snapshots.forget();
-            return Ok(None);
+            return Ok(match all.iter().any(|has| has.began) {
+                true => TakenBack::Nothing,
+                false => TakenBack::NotBegun,
+            });
         };
+        snapshots.began = true;
         snapshots.forget_but(stamp);
         let (process, before, after) = (self.process(), self.before(), self.after());
         if !all[before as usize].own.contains(&stamp) {
@@ -110,7 +126,7 @@ impl<S: Stage> Pipeline<S> {
             self.give(after, &own)?;
         }
         self.next_step = stamp.step;
-        Ok(Some(stamp.step))
+        Ok(TakenBack::Step(stamp.step))
     }
 
     /// The newest step of which the snapshots of all processes are there.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::again::{Again, Rejoined};
+use super::keeping::TakenBack;
 use super::launch::launch;
 use super::metrics;
 use super::parts::Parts;
@@ -32,15 +33,16 @@ pub(super) fn launch_or_join<S: Stage>(mut parts: Parts<S>) -> Result<Pipeline<S
 }
 
 impl<S: Stage> Again<S> {
-    /// Launches the pipeline for the first time. If the run had begun before, the other processes wait for
-    /// this one, and if another one is lost meanwhile, it joins again, as they do.
+    /// Launches the pipeline for the first time. If another process is lost meanwhile, it joins again, as the
+    /// others do, which may have begun to train before.
     fn launch(mut self: Box<Self>, world: World) -> Result<Pipeline<S>> {
-        let goes_on = world.goes_on();
         let mut launched = self.launch_in(world, Vec::new());
-        while goes_on
+        let mut left = self.most;
+        while left > 0
             && let Err(error) = &launched
-            && let Some(lost) = error.lost_process()
+            && let Some(lost) = error.lost_process().filter(|lost| *lost != 0)
         {
+            left -= 1;
             let lost = vec![lost];
             launched = (self.join)(&lost, &self.interrupt).and_then(|world| self.launch_in(world, lost));
         }
@@ -60,8 +62,15 @@ impl<S: Stage> Again<S> {
         self.snapshots.allow(pipeline.most_kept());
         if goes_on {
             let taken = pipeline.take_back(&mut self.snapshots);
-            let step = taken.inspect_err(|error| pipeline.ranks.peers().fail(error))?;
-            pipeline.rejoined = Some(Rejoined { lost, step });
+            let taken = taken.inspect_err(|error| pipeline.ranks.peers().fail(error))?;
+            pipeline.rejoined = match taken {
+                TakenBack::Step(step) => Some(Rejoined {
+                    lost,
+                    step: Some(step),
+                }),
+                TakenBack::Nothing => Some(Rejoined { lost, step: None }),
+                TakenBack::NotBegun => None,
+            };
         }
         Ok(pipeline)
     }
@@ -178,7 +187,7 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.swap_remove(0))
     }
 
-    /// How this process came into its run, if that had begun before.
+    /// How this process came into its run, if that had begun to train before.
     pub fn rejoined(&self) -> Option<&Rejoined> {
         self.rejoined.as_ref()
     }

@@ -13,6 +13,8 @@ pub(super) struct Snapshots {
     every: u64,
     /// How often all weights have been replaced.
     pub(super) era: u32,
+    /// Whether this process has begun to train.
+    pub(super) began: bool,
     /// Of its own ranks, the older one first.
     pub(super) own: Vec<Snapshot>,
     /// Of the ranks of the process before it.
@@ -30,6 +32,7 @@ pub(super) struct Snapshot {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Has {
     pub(super) era: u32,
+    pub(super) began: bool,
     pub(super) own: Vec<Stamp>,
     pub(super) kept: Vec<Label>,
 }
@@ -40,6 +43,7 @@ impl Snapshots {
         Self {
             every: every.max(1),
             era: 0,
+            began: false,
             own: Vec::new(),
             kept: Arc::default(),
         }
@@ -81,6 +85,7 @@ impl Snapshots {
     pub(super) fn has(&self) -> Has {
         Has {
             era: self.era,
+            began: self.began,
             own: self.own.iter().map(|snapshot| snapshot.stamp).collect(),
             kept: self.kept.labels(),
         }

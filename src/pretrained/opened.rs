@@ -15,6 +15,11 @@ use super::map::Map;
 use super::numbers::read_numbers;
 #[cfg(target_os = "linux")]
 use super::numbers::width;
+use crate::checksum::{Checksum, ChecksumBuilder};
+use crate::data::read_at;
+
+/// So many bytes are read at once for a checksum.
+const BLOCK: usize = 1 << 20;
 
 /// Where a tensor is in its file.
 #[derive(Clone, Copy, Debug)]
@@ -28,26 +33,37 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Opened {
     file: File,
-    #[cfg(target_os = "linux")]
-    bytes: usize,
+    bytes: u64,
     /// The file in memory, from when it was first wanted on.
     #[cfg(target_os = "linux")]
     map: OnceLock<Option<Arc<Map>>>,
 }
 
 impl Opened {
-    #[cfg(target_os = "linux")]
     pub(super) fn new(file: File, bytes: u64) -> Self {
         Self {
             file,
-            bytes: bytes as usize,
+            bytes,
+            #[cfg(target_os = "linux")]
             map: OnceLock::new(),
         }
     }
 
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn new(file: File, _bytes: u64) -> Self {
-        Self { file }
+    /// How many bytes it has.
+    pub(super) fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The checksum of all its bytes.
+    pub(super) fn checksum(&self) -> io::Result<Checksum> {
+        let (mut sum, mut block, mut at) = (ChecksumBuilder::new(), vec![0; BLOCK], 0);
+        while at < self.bytes {
+            let here = &mut block[..BLOCK.min((self.bytes - at) as usize)];
+            read_at(&self.file, here, at)?;
+            sum.add(here);
+            at += here.len() as u64;
+        }
+        Ok(sum.checksum())
     }
 
     /// Reads numbers.
@@ -64,7 +80,7 @@ impl Opened {
         if from.dtype != Dtype::F32 || !from.offset.is_multiple_of(size as u64) {
             return None;
         }
-        let map = || Map::of(&self.file, self.bytes).ok().map(Arc::new);
+        let map = || Map::of(&self.file, self.bytes as usize).ok().map(Arc::new);
         let map = Arc::clone(self.map.get_or_init(map).as_ref()?);
         self.ask_for(from, count);
         let start = from.offset as usize / size;

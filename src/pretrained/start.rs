@@ -44,10 +44,12 @@ impl BuildStage<Sequential> for Started {
     }
 
     fn describe(&self) -> String {
-        let mut words = format!("{}\n{}", self.stage.describe(), self.weights.describe());
-        if let Some(adapters) = &self.adapters {
-            words += &format!("\nadapters: {}", adapters.describe());
-        }
-        words
+        let mut lines = vec![self.stage.describe(), self.weights.describe().to_owned()];
+        lines.extend(
+            self.adapters
+                .as_ref()
+                .map(|adapters| adapters.describe().to_owned()),
+        );
+        lines.join("\n")
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::thread;
 
 use pipewright_stages::{Numbers, Parameter};
 use safetensors::tensor::Metadata;
@@ -16,7 +18,6 @@ use super::numbers::width;
 use super::opened::{Opened, Place};
 use super::regular;
 use super::same::same;
-use crate::checksum::ChecksumBuilder;
 use crate::error::{Error, PretrainedError, Result, TensorProblem};
 
 /// The one file of a model, and the list of several.
@@ -41,8 +42,8 @@ pub struct Weights {
     table: Vec<Mapped>,
     /// The file that says which tensors there must be.
     described_in: &'static str,
-    /// Of the files' lengths and headers.
-    headers: ChecksumBuilder,
+    /// What the files are: see [`Weights::describe`].
+    described: OnceLock<String>,
 }
 
 #[derive(Debug)]
@@ -85,7 +86,7 @@ impl Weights {
             tensors: BTreeMap::new(),
             table: Vec::new(),
             described_in: "",
-            headers: ChecksumBuilder::new(),
+            described: OnceLock::new(),
         };
         for name in files {
             weights.add(folder.join(name))?;
@@ -152,8 +153,6 @@ impl Weights {
         if held != whole {
             return Err(damaged(format!("it has {held} bytes of numbers instead of {whole}")).into());
         }
-        self.headers.add(&size.to_le_bytes());
-        self.headers.add(&header);
         for (name, info) in metadata.tensors() {
             let bytes = width(info.dtype).unwrap_or(0);
             for part in inside(&name, &info.shape) {
@@ -237,10 +236,23 @@ impl Weights {
         self.table.iter().find(|mapped| mapped.name == name)
     }
 
-    /// Describes the files, so that the processes of a run can compare them: their lengths, and which tensors
-    /// they have. Not their numbers.
-    pub fn describe(&self) -> String {
-        format!("weights of files with headers {}", self.headers.checksum())
+    /// Describes the files, a line each, so that the processes of a run can compare them: their lengths and
+    /// the checksums of all their bytes. They are read once, when this is called first.
+    pub fn describe(&self) -> &str {
+        self.described.get_or_init(|| {
+            let files: Vec<String> = thread::scope(|scope| {
+                let reading: Vec<_> = self
+                    .files
+                    .iter()
+                    .map(|(path, file)| scope.spawn(|| described(path, file)))
+                    .collect();
+                let read = reading
+                    .into_iter()
+                    .map(|file| file.join().expect("it does not panic"));
+                read.collect()
+            });
+            files.join("\n")
+        })
     }
 
     /// A tensor by its name in the table.
@@ -296,6 +308,15 @@ impl Weights {
     /// A tensor of the table.
     fn tensor(&self, part: &Part) -> &Tensor {
         self.find(&part.name).expect("checked when it was opened").1
+    }
+}
+
+/// A file in words.
+fn described(path: &Path, file: &Opened) -> String {
+    let path = path.display();
+    match file.checksum() {
+        Ok(checksum) => format!("{path} ({} bytes, checksum {checksum})", file.size()),
+        Err(error) => format!("{path}, which cannot be read: {error}"),
     }
 }
 

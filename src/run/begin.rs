@@ -24,6 +24,18 @@ use crate::error::{CheckpointError, RunError};
 use crate::pipeline::Pipeline;
 use crate::{Error, Result};
 
+/// A run whose processes have all that they need for the first step.
+struct Begun {
+    in_common: InCommon,
+    resumed: bool,
+    /// Notes about its beginning.
+    notes: Vec<String>,
+    best: BestSoFar,
+    tracer: Option<Tracer>,
+    /// In the process that leads.
+    writer: Option<Writer>,
+}
+
 impl Run {
     /// Makes the directory of a new run, or loads the newest checkpoint of an existing run. Afterwards the
     /// run is ready for its first step. A validation that the pipeline cannot run is refused here, and not
@@ -37,9 +49,29 @@ impl Run {
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         pipeline.heed(self.interrupt.clone());
         pipeline.expect_steps(self.steps);
-        if pipeline.rejoined().is_some() {
-            return self.take_part(pipeline);
-        }
+        let mut left = pipeline.most_rejoins();
+        let begun = loop {
+            if pipeline.rejoined().is_some() {
+                return self.take_part(pipeline);
+            }
+            match self.try_begin(pipeline) {
+                Err(failure) if left > 0 && pipeline.may_rejoin(&failure) => {
+                    left -= 1;
+                    pipeline.rejoin()?;
+                }
+                begun => break begun?,
+            }
+        };
+        let rejoining = Rejoining::new(begun.in_common, begun.best.clone());
+        let mut session = self.session(pipeline, begun.writer, rejoining);
+        (session.best, session.tracer, session.notes) = (begun.best, begun.tracer, begun.notes);
+        session.note_beginning(begun.resumed);
+        Ok(session)
+    }
+
+    /// Everything that all processes do together before the first step. It can be done again if one of them
+    /// was lost meanwhile.
+    fn try_begin<S: Stage>(&mut self, pipeline: &mut Pipeline<S>) -> Result<Begun> {
         let (in_common, validated) = self.check(pipeline)?;
         let claim = self.take_claim(pipeline)?;
         let resumed = claim.from().is_some();
@@ -48,6 +80,9 @@ impl Run {
             notes.push(
                 "there was no run.json: it is written anew, and no best checkpoint is known".to_owned(),
             );
+        }
+        if claim.begins_again() {
+            notes.push("a run was lost here before its first checkpoint: it begins again".to_owned());
         }
         if let Some(folder) = claim.from() {
             pipeline.load(folder)?;
@@ -59,16 +94,20 @@ impl Run {
         let best = agree(pipeline, best)?;
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
-        let mut session = self.session(pipeline, writer, Rejoining::new(in_common, best.clone()));
-        (session.best, session.tracer, session.notes) = (best, tracer, notes);
-        session.note_beginning(resumed);
-        Ok(session)
+        Ok(Begun {
+            in_common,
+            resumed,
+            notes,
+            best,
+            tracer,
+            writer,
+        })
     }
 
     /// Takes the place of a process that was lost: what the run is at, the others know.
     fn take_part<S: Stage>(self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
         let data = self.validation.as_ref().map(Validation::data).transpose()?;
-        self.dir.check_shared()?;
+        self.dir.check_shared("")?;
         let in_common = self.in_common(data.as_deref());
         let rejoining = Rejoining::new(in_common, BestSoFar::default());
         let mut session = self.session(pipeline, None, rejoining);
@@ -229,8 +268,10 @@ impl Run {
         let asked = (self.samples.is_some(), self.tensorboard);
         let open = || Writer::begin((&self.dir, claim), texts, asked, pipeline.next_step());
         let writer = leads.then(open).transpose();
-        let writer = agree(pipeline, writer)?;
-        let seen = self.dir.check_shared();
+        let mut writer = agree(pipeline, writer)?;
+        let signature = writer.as_mut().map(Writer::signature).unwrap_or_default();
+        let signature = pipeline.of_first("looking at the run directory", Ok(signature))?;
+        let seen = self.dir.check_shared(&signature);
         let seen = agree(pipeline, seen);
         if let (Err(_), Some(writer)) = (&seen, &writer) {
             writer.abandon();

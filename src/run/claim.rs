@@ -12,12 +12,14 @@ use crate::{Error, Result};
 /// What to do if there is a run in the directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resume {
-    /// Begin a new run. Refuse a directory that is not empty.
+    /// Begin a new run. Refuse a directory that is not empty, unless a run was lost there before its first
+    /// checkpoint: that one begins again.
     #[default]
     Never,
     /// Continue the run in the directory. If it is empty or does not exist, begin a new run.
     IfThere,
-    /// Continue the run in the directory. Refuse a directory without a run.
+    /// Continue the run in the directory: from its newest checkpoint, or, if it was lost before its first
+    /// one, from the beginning. Refuse a directory without a run.
     Always,
 }
 
@@ -25,8 +27,10 @@ pub enum Resume {
 #[derive(Debug)]
 pub(super) struct Claim {
     dir: RunDir,
-    /// For a run that continues. A new run takes its lock when its directory is made.
+    /// For a run that is there. A new run takes its lock when its directory is made.
     lock: Option<Lock>,
+    /// Whether a run is there that was lost before its first checkpoint.
+    begins_again: bool,
     /// The checkpoint to continue from.
     from: Option<PathBuf>,
     /// The same checkpoint, opened, in the process that leads.
@@ -43,8 +47,8 @@ impl Claim {
             (Resume::Never | Resume::IfThere, _) if free => return Ok(Self::of_new(dir)),
             (Resume::Never, false) => RunError::NotEmpty(path()),
             (Resume::IfThere | Resume::Always, false) => RunError::NotARun(path()),
-            (Resume::Never, true) if dir.last()?.is_some() => RunError::Exists(path()),
-            (Resume::Never, true) => RunError::NoCheckpoint(path()),
+            (_, true) if dir.last()?.is_none() => return Self::of_lost(dir),
+            (Resume::Never, true) => RunError::Exists(path()),
             (Resume::IfThere | Resume::Always, true) => return Self::of_run(dir),
         }
         .into())
@@ -64,9 +68,24 @@ impl Claim {
         Self {
             dir,
             lock: None,
+            begins_again: false,
             from: None,
             checkpoint: None,
         }
+    }
+
+    /// Of a run that was lost before its first checkpoint. Its first weights follow from the seed, so it
+    /// begins again, with the same bits.
+    fn of_lost(dir: RunDir) -> Result<Self> {
+        let lock = Some(Lock::take(dir.path())?);
+        if dir.had_checkpoint()? {
+            return Err(RunError::NoCheckpoint(dir.path().to_owned()).into());
+        }
+        Ok(Self {
+            lock,
+            begins_again: true,
+            ..Self::of_new(dir)
+        })
     }
 
     fn of_run(dir: RunDir) -> Result<Self> {
@@ -81,10 +100,10 @@ impl Claim {
         let whole = Checkpoint::open(&newest).and_then(|checkpoint| checkpoint.verify().map(|_| checkpoint));
         match whole {
             Ok(checkpoint) => Ok(Self {
-                dir,
                 lock,
                 from: Some(newest),
                 checkpoint: Some(checkpoint),
+                ..Self::of_new(dir)
             }),
             Err(source) => Err(RunError::Unusable {
                 newest,
@@ -93,6 +112,11 @@ impl Claim {
             }
             .into()),
         }
+    }
+
+    /// Whether it begins a run again that was lost before its first checkpoint.
+    pub(super) fn begins_again(&self) -> bool {
+        self.begins_again
     }
 
     /// The folder of the checkpoint to continue from. `None` for a new run.

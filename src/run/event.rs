@@ -131,7 +131,14 @@ impl fmt::Display for Outcome {
             Ended::Interrupted => "interrupted",
             Ended::Stopped => "stopped",
         };
-        write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?;
+        match (self.ended, self.trained) {
+            (Ended::Done, 0) => write!(
+                f,
+                "done: all {} steps were done before, and raising train.steps gives more",
+                self.steps
+            )?,
+            _ => write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?,
+        }
         if self.stalled >= 0.05 {
             write!(f, " (checkpoints: {:.1} s)", self.stalled)?;
         }
@@ -180,6 +187,8 @@ pub enum Task {
     Mark,
     /// To hold the lock of the run directory.
     Lock,
+    /// To keep the files of the run, which somebody has removed.
+    Files,
 }
 
 impl fmt::Display for Warning {
@@ -196,6 +205,7 @@ impl fmt::Display for Warning {
             Task::Prune => "remove old checkpoints",
             Task::Mark => "write which checkpoints are the last and the best one",
             Task::Lock => "hold the lock of the run directory all the time",
+            Task::Files => "keep the files of the run all the time",
         };
         write!(
             f,

@@ -1,41 +1,40 @@
-//! Files that are replaced as a whole and survive a power failure.
+//! Files of a run that somebody removes while they are open.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Seek};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::SystemTime;
 
-use crate::{Error, Result};
+use crate::{Result, whole};
 
-/// Writes a file under another name, waits until the disk has it, and renames it. After a failure the old
-/// file is still whole.
-pub(super) fn replace(path: &Path, text: &str) -> Result<()> {
-    let folder = path.parent().expect("a file of a run is in the run directory");
-    let partial = partial(path);
-    let write = || {
-        let mut file = File::create(&partial)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&partial, path)?;
-        sync_folder(folder)
-    };
-    write().map_err(|error| {
-        // The user is told why the file could not be written. A failure here would only hide that.
-        let _ = fs::remove_file(&partial);
-        Error::io("write", path)(error)
-    })
+/// Makes a file again that was removed or replaced while it was `open`, with all that was written to it.
+/// Returns whether that was so: then `open` is the new one, which is written at its end.
+pub(super) fn restore(open: &mut File, path: &Path) -> Result<bool> {
+    match is_same(open, path) {
+        Ok(true) => return Ok(false),
+        // If the file system does not answer, the run continues.
+        Err(error) if !is_gone(&error) => return Ok(false),
+        Ok(false) | Err(_) => {}
+    }
+    whole::make(path, |file| {
+        open.rewind()?;
+        io::copy(open, file).map(drop)
+    })?;
+    let reopened = OpenOptions::new().read(true).append(true).open(path);
+    *open = reopened.map_err(crate::Error::io("open", path))?;
+    Ok(true)
 }
 
-/// The path at which a file is written before it is renamed. It is always the same path. So the next write
-/// replaces what a killed process has left.
-pub(super) fn partial(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.partial"))
+/// Whether an open file or directory is still the one at this path.
+pub(super) fn is_same(open: &File, path: &Path) -> io::Result<bool> {
+    let ids = |of: Metadata| (of.dev(), of.ino());
+    Ok(ids(fs::metadata(path)?) == ids(open.metadata()?))
 }
 
-/// Waits until the disk has a folder's entries.
-pub(super) fn sync_folder(folder: &Path) -> std::io::Result<()> {
-    File::open(folder)?.sync_all()
+/// Whether the error says that there is nothing at a path.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 /// The time, as in `2026-01-31T12:00:00Z`.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::best::{Best, BestSoFar};
-use super::files::{partial, replace, sync_folder};
 use super::lock::LOCK;
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::RunError;
+use crate::whole::{self, partial, sync_folder};
 use crate::{Error, Result};
 
 const CHECKPOINTS: &str = "checkpoints";
@@ -188,6 +188,11 @@ impl RunDir {
         })
     }
 
+    /// Whether the run has ever completed a checkpoint.
+    pub(super) fn had_checkpoint(&self) -> Result<bool> {
+        Ok(self.mark()?.last.is_some())
+    }
+
     /// Renames a checkpoint, so that no run continues from it. Returns its new path.
     pub(super) fn set_aside(&self, step: u64) -> Result<PathBuf> {
         let from = self.checkpoint(step);
@@ -200,11 +205,16 @@ impl RunDir {
         Ok(to)
     }
 
-    /// Refuses a folder that process 0 has made but this process does not see.
-    pub(super) fn check_shared(&self) -> Result<()> {
-        match self.is_run() {
+    /// Refuses a folder that process 0 has made but this process does not see, and a copy of that folder.
+    /// `signature` is what process 0 has written into the lock; it may be empty.
+    pub(super) fn check_shared(&self, signature: &str) -> Result<()> {
+        let lock = self.0.join(LOCK);
+        if !self.is_run() {
+            return Err(RunError::NotShared(self.mark_path()).into());
+        }
+        match signature.is_empty() || fs::read_to_string(&lock).is_ok_and(|text| text == signature) {
             true => Ok(()),
-            false => Err(Error::from(RunError::NotShared(self.mark_path()))),
+            false => Err(RunError::Copied(lock).into()),
         }
     }
 
@@ -269,10 +279,10 @@ impl RunDir {
     pub(super) fn set_mark(&self, mark: &Mark) -> Result<()> {
         let mut text = serde_json::to_string_pretty(mark).expect("numbers and text always serialise");
         text.push('\n');
-        replace(&self.mark_path(), &text)
+        whole::write(&self.mark_path(), &text)
     }
 
-    fn mark_path(&self) -> PathBuf {
+    pub(super) fn mark_path(&self) -> PathBuf {
         self.0.join(MARK)
     }
 }

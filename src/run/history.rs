@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::files::now;
+use super::files::{now, restore};
 use crate::{Error, Result};
 
 /// The file, open for adding lines.
@@ -29,11 +29,18 @@ pub(crate) struct Entry {
 impl History {
     pub(super) fn open(path: PathBuf) -> Result<Self> {
         let file = OpenOptions::new()
+            .read(true)
             .append(true)
             .create(true)
             .open(&path)
             .map_err(Error::io("open", &path))?;
         Ok(Self { file, path })
+    }
+
+    /// Makes the file again if it was removed. Returns its path then.
+    pub(super) fn restore(&mut self) -> Result<Option<PathBuf>> {
+        let restored = restore(&mut self.file, &self.path)?;
+        Ok(restored.then(|| self.path.clone()))
     }
 
     /// Adds an event, which happens now, after `step` steps.

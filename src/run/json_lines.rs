@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::files::restore;
 use super::lines::Lines;
 use crate::{Error, Result};
 
@@ -57,6 +58,12 @@ impl JsonLines {
         }
         self.bytes += json.len() as u64;
         Ok(())
+    }
+
+    /// Makes the file again if it was removed. Returns its path then.
+    pub(super) fn restore(&mut self) -> Result<Option<PathBuf>> {
+        let restored = restore(&mut self.file, &self.path)?;
+        Ok(restored.then(|| self.path.clone()))
     }
 
     /// Waits until the disk has all lines.

@@ -1,11 +1,10 @@
 //! The lock of a run directory: only one process trains there.
 
-use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::files::now;
+use super::files::{is_gone, is_same, now};
 use crate::error::{Holder, RunError};
 use crate::{Error, Result};
 
@@ -29,6 +28,16 @@ impl Lock {
             file: take(run)?,
             run: run.to_owned(),
         })
+    }
+
+    /// What is in the file: who holds the lock, and since when. Empty if that could not be written.
+    pub(super) fn signature(&mut self) -> String {
+        let mut text = String::new();
+        let read = self
+            .file
+            .rewind()
+            .and_then(|()| self.file.read_to_string(&mut text));
+        read.map_or_else(|_| String::new(), |_| text)
     }
 
     /// Fails if the run directory was removed, moved or replaced.
@@ -92,17 +101,6 @@ fn take(run: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Whether an open file or directory is still the one at this path.
-fn is_same(open: &File, path: &Path) -> io::Result<bool> {
-    let ids = |of: Metadata| (of.dev(), of.ino());
-    Ok(ids(fs::metadata(path)?) == ids(open.metadata()?))
-}
-
-/// Whether the error says that there is nothing at a path.
-fn is_gone(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-}
-
 /// Writes who holds the lock.
 fn sign(file: &mut File) -> io::Result<()> {
     let holder = Holder {
@@ -113,5 +111,7 @@ fn sign(file: &mut File) -> io::Result<()> {
     let text = serde_json::to_string(&holder).expect("a number and texts always serialise");
     file.set_len(0)?;
     file.rewind()?;
-    file.write_all(text.as_bytes())
+    file.write_all(text.as_bytes())?;
+    // Other machines read it.
+    file.sync_all()
 }

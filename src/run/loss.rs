@@ -24,10 +24,31 @@ pub struct Return {
     pub step: u64,
     /// How many steps are repeated.
     pub repeats: u64,
-    /// The checkpoint from which it goes on. `None`: from what the processes had in memory.
-    pub checkpoint: Option<PathBuf>,
+    /// Where the weights come from.
+    pub from: GoesOnFrom,
     /// The seconds since the loss was noticed.
     pub seconds: f64,
+}
+
+/// Where the weights come from with which a run goes on after a loss.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GoesOnFrom {
+    /// From what the processes kept for each other in memory.
+    Memory,
+    /// From this checkpoint.
+    Checkpoint(PathBuf),
+    /// There is neither. The run begins again, with its first weights.
+    Start,
+}
+
+impl fmt::Display for GoesOnFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("what the processes kept in memory"),
+            Self::Checkpoint(folder) => write!(f, "{}", folder.display()),
+            Self::Start => f.write_str("its first weights, since there is no checkpoint yet"),
+        }
+    }
 }
 
 impl fmt::Display for Loss {
@@ -47,13 +68,9 @@ impl fmt::Display for Return {
         let Self {
             step,
             repeats,
-            checkpoint,
+            from,
             seconds,
         } = self;
-        let from = match checkpoint {
-            Some(checkpoint) => checkpoint.display().to_string(),
-            None => "what the processes kept in memory".to_owned(),
-        };
         let steps = if *repeats == 1 { "step" } else { "steps" };
         write!(
             f,

@@ -76,6 +76,11 @@ impl Metrics {
         self.lines.add(line)
     }
 
+    /// Makes the file again if it was removed. Returns its path then.
+    pub(super) fn restore(&mut self) -> Result<Option<PathBuf>> {
+        self.lines.restore()
+    }
+
     /// Waits until the disk has all lines.
     pub(super) fn sync(&self) -> Result<()> {
         self.lines.sync()

@@ -95,7 +95,7 @@ pub use event::{Ended, Event, Failed, Next, Outcome, Task, Warning};
 pub use folder::RunDir;
 pub use forecast::{Forecast, ForecastReport, StepTime};
 pub(crate) use generator::Generator;
-pub use loss::{Loss, Return};
+pub use loss::{GoesOnFrom, Loss, Return};
 pub use progress::Progress;
 pub use sample::Sample;
 pub use samples::Samples;

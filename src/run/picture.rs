@@ -4,9 +4,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::files::replace;
-use crate::Result;
 use crate::draw::{Chart, Line, Series};
+use crate::{Result, whole};
 
 const SIZE: (f64, f64) = (960.0, 480.0);
 
@@ -71,5 +70,5 @@ pub(super) fn draw(curve: &Curve, labels: &Labels, path: &Path) -> Result<()> {
     if chart.is_empty() {
         return Ok(());
     }
-    replace(path, &chart.document(SIZE.0, SIZE.1))
+    whole::write(path, &chart.document(SIZE.0, SIZE.1))
 }

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::best::BestSoFar;
 use super::event::Event;
-use super::loss::{Loss, Return};
+use super::loss::{GoesOnFrom, Loss, Return};
 use super::session::Session;
+use super::writer::Writer;
 use crate::checkpoint::named_step;
 use crate::error::RestartError;
 use crate::{Error, Result};
@@ -22,6 +23,10 @@ struct Common {
     losses: u32,
     /// The newest checkpoint, if they have nothing in memory.
     checkpoint: Option<u64>,
+    /// Whether the run began with step 0, and so can begin again.
+    from_the_start: bool,
+    /// What is in the lock of the run directory.
+    signature: String,
 }
 
 impl<S: Stage> Session<'_, S> {
@@ -39,8 +44,8 @@ impl<S: Stage> Session<'_, S> {
             self.rejoining.pause(&self.interrupt);
             let joined = self.pipeline.rejoin().and_then(|_| self.go_on());
             match joined {
-                Ok(checkpoint) => {
-                    self.tell_return(step, checkpoint, since);
+                Ok(from) => {
+                    self.tell_return(step, from, since);
                     return Ok(());
                 }
                 Err(error) if error.is_end_of_wait() => {
@@ -91,17 +96,22 @@ impl<S: Stage> Session<'_, S> {
         .into()
     }
 
-    /// With all other processes: what the run must know to go on. Returns the steps done in the checkpoint
-    /// that was loaded, if the processes had nothing in memory.
-    pub(super) fn go_on(&mut self) -> Result<Option<u64>> {
+    /// With all other processes: what the run must know to go on. Returns from what it goes on.
+    pub(super) fn go_on(&mut self) -> Result<GoesOnFrom> {
         self.pipeline
             .compare("comparing runs", self.rejoining.in_common.clone())?;
         let in_memory = self.pipeline.rejoined().and_then(|rejoined| rejoined.step);
         let own = self.common(in_memory);
         let common = self.pipeline.of_first("going on after a loss", own)?;
-        if in_memory.is_none() {
-            let step = common.checkpoint.ok_or(RestartError::NothingLeft)?;
-            self.pipeline.load(self.dir.checkpoint(step))?;
+        self.dir.check_shared(&common.signature)?;
+        let from = match (in_memory, common.checkpoint) {
+            (Some(_), _) => GoesOnFrom::Memory,
+            (None, Some(step)) => GoesOnFrom::Checkpoint(self.dir.checkpoint(step)),
+            (None, None) if common.from_the_start => GoesOnFrom::Start,
+            (None, None) => return Err(RestartError::NothingLeft.into()),
+        };
+        if let GoesOnFrom::Checkpoint(folder) = &from {
+            self.pipeline.load(folder)?;
         }
         self.best = common.best;
         self.rejoining.losses = common.losses;
@@ -109,10 +119,10 @@ impl<S: Stage> Session<'_, S> {
         // Only processes that have been there from the first step on could trace the same steps.
         self.tracer = None;
         self.forecast.take_if(|forecast| forecast.predicted().is_none());
-        Ok(common.checkpoint)
+        Ok(from)
     }
 
-    fn common(&self, in_memory: Option<u64>) -> Result<Common> {
+    fn common(&mut self, in_memory: Option<u64>) -> Result<Common> {
         let checkpoint = match in_memory {
             Some(_) => None,
             None => self.dir.last()?.and_then(|newest| named_step(&newest)),
@@ -125,14 +135,16 @@ impl<S: Stage> Session<'_, S> {
             unproven: self.saving.unproven,
             losses: self.rejoining.losses,
             checkpoint,
+            from_the_start: self.first == 0,
+            signature: self.writer.as_mut().map(Writer::signature).unwrap_or_default(),
         })
     }
 
-    fn tell_return(&mut self, step: u64, checkpoint: Option<u64>, since: Instant) {
+    fn tell_return(&mut self, step: u64, from: GoesOnFrom, since: Instant) {
         let back = Return {
             step: self.done(),
             repeats: step.saturating_sub(self.done()),
-            checkpoint: checkpoint.map(|step| self.dir.checkpoint(step)),
+            from,
             seconds: since.elapsed().as_secs_f64(),
         };
         self.listeners.tell(&Event::Return(&back));

@@ -35,6 +35,11 @@ impl SampleFile {
         self.0.add(sample)
     }
 
+    /// Makes the file again if it was removed. Returns its path then.
+    pub(super) fn restore(&mut self) -> Result<Option<PathBuf>> {
+        self.0.restore()
+    }
+
     /// Waits until the disk has all lines.
     pub(super) fn sync(&self) -> Result<()> {
         self.0.sync()

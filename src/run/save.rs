@@ -8,6 +8,7 @@ use pipewright_stages::Stage;
 use super::event::{Event, Task};
 use super::saving::{OnItsWay, is_due};
 use super::session::Session;
+use super::writer::Writer;
 use crate::{Error, Result};
 
 impl<S: Stage> Session<'_, S> {
@@ -89,9 +90,16 @@ impl<S: Stage> Session<'_, S> {
 
     fn prepare(&mut self) -> Result<()> {
         self.check_place()?;
+        self.restore();
         let synced = self.on_disk(|writer| writer.sync());
         self.warn(synced);
         Ok(())
+    }
+
+    /// Writes files of the run again that somebody has removed.
+    pub(super) fn restore(&mut self) {
+        let restored = self.on_disk(Writer::restore);
+        self.warn(restored);
     }
 
     /// Looks whether the checkpoint that is on its way is on the disk. Waits for no disk.

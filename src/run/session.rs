@@ -111,6 +111,7 @@ impl<S: Stage> Session<'_, S> {
                 Err(failure) => self.rejoin(failure)?,
             }
         };
+        self.restore();
         let done = self.done();
         let outcome = Outcome {
             ended,
@@ -353,7 +354,7 @@ impl<S: Stage> Session<'_, S> {
         self.note(&format!("set aside {}", aside.display()));
         let best = self.saving.forget(done);
         let last = self.dir.last()?.and_then(|path| checkpoint::named_step(&path));
-        let marked = self.writer.as_ref().map(|writer| writer.mark(last, best));
+        let marked = self.writer.as_mut().map(|writer| writer.mark(last, best));
         self.warn(marked);
         Ok((Some(aside), false))
     }

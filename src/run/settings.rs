@@ -107,8 +107,8 @@ impl Run {
         Self { samples, ..self }
     }
 
-    /// Saves a checkpoint every `save_every` steps, besides the one at the end. Default: 0, only the one at
-    /// the end.
+    /// Saves a checkpoint every `save_every` steps, besides the one at the end and each one with the lowest
+    /// validation loss so far. Default: 0, only these.
     #[must_use]
     pub fn save_every(self, save_every: u64) -> Self {
         Self { save_every, ..self }

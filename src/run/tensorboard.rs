@@ -5,7 +5,7 @@
 //! buffers:
 //! `tensorboard/compat/proto/event.proto` and `summary.proto` in TensorBoard's repository.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,6 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crc::{CRC_32_ISCSI, Crc};
 use prost::Message;
 
+use super::files::restore;
 use super::metrics::Line;
 use crate::{Error, Result};
 
@@ -106,6 +107,15 @@ impl TensorBoard {
         }
     }
 
+    /// Makes the file again if it was removed. Returns its path then.
+    pub(super) fn restore(&mut self) -> Result<Option<PathBuf>> {
+        let Some((file, path)) = &mut self.open else {
+            return Ok(None);
+        };
+        fs::create_dir_all(&self.folder).map_err(Error::io("create", &self.folder))?;
+        Ok(restore(file, path)?.then(|| path.clone()))
+    }
+
     /// A new file. TensorBoard reads the files of a folder in the order of their names.
     fn make(&self) -> Result<(File, PathBuf)> {
         fs::create_dir_all(&self.folder).map_err(Error::io("create", &self.folder))?;
@@ -117,8 +127,14 @@ impl TensorBoard {
             self.first
         );
         let path = self.folder.join(name);
-        let file = File::create(&path).map_err(Error::io("create", &path))?;
-        Ok((file, path))
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path);
+        Ok((file.map_err(Error::io("create", &path))?, path))
     }
 }
 

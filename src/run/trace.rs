@@ -1,12 +1,12 @@
 //! The timeline of a measured step, and the planned one beside it.
 
-use super::files::replace;
 use super::folder::RunDir;
 use crate::Result;
 use crate::draw::{Panel, Picture, Units, trace_events};
 use crate::error::RunError;
 use crate::plan::Costs;
 use crate::schedule::{LinkKind, Schedule, Timeline};
+use crate::whole;
 
 /// The first steps are not traced: memory is still being allocated, and caches are cold.
 const SETTLING: u64 = 2;
@@ -106,9 +106,9 @@ fn write(traced: &Traced, (schedule, replicas): (&Schedule, u32), costs: &Costs,
         picture.svg()
     };
     let file = |name| dir.path().join(name);
-    replace(&file("trace.svg"), &svg(std::slice::from_ref(&measured))?)?;
-    replace(&file("trace.json"), &events)?;
-    replace(&dir.plan_and_trace(), &svg(&[planned, measured])?)
+    whole::write(&file("trace.svg"), &svg(std::slice::from_ref(&measured))?)?;
+    whole::write(&file("trace.json"), &events)?;
+    whole::write(&dir.plan_and_trace(), &svg(&[planned, measured])?)
 }
 
 /// The title of a schedule's picture.

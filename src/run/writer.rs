@@ -1,12 +1,12 @@
 //! The files that the leading process of a run writes.
 
 use std::fs;
+use std::path::PathBuf;
 
 use super::about::About;
 use super::best::BestSoFar;
 use super::claim::Claim;
 use super::event::Task;
-use super::files::replace;
 use super::folder::{Mark, RunDir};
 use super::forecast::StepTime;
 use super::history::History;
@@ -15,13 +15,14 @@ use super::metrics::{Line, Metrics};
 use super::picture::{self, Labels};
 use super::sample::{Sample, SampleFile};
 use super::tensorboard::TensorBoard;
-use crate::{Error, Result, checkpoint};
+use crate::error::RunError;
+use crate::{Error, Result, checkpoint, whole};
 
 /// The files of a run, open in the process that leads it.
 #[derive(Debug)]
 pub(super) struct Writer {
     dir: RunDir,
-    /// Whether the run is new.
+    /// Whether nothing of the run was there before.
     new: bool,
     lock: Lock,
     metrics: Metrics,
@@ -29,6 +30,9 @@ pub(super) struct Writer {
     samples: Option<SampleFile>,
     tensorboard: Option<TensorBoard>,
     history: History,
+    /// Which checkpoints are the last and the best one.
+    mark: Mark,
+    config: Option<String>,
     about: About,
     labels: Labels,
 }
@@ -44,22 +48,25 @@ impl Writer {
         (writes_text, for_tensorboard): (bool, bool),
         step: u64,
     ) -> Result<Self> {
-        let new = claim.from().is_none();
+        let resumed = claim.from().is_some();
+        let new = !resumed && !claim.begins_again();
         let lock = claim.lock()?;
         let open = || -> Result<_> {
             if !dir.is_run() {
-                dir.set_mark(&Mark::new((!new).then_some(step), &BestSoFar::default()))?;
+                dir.set_mark(&Mark::new(resumed.then_some(step), &BestSoFar::default()))?;
             }
+            let mark = dir.mark()?;
             let folder = dir.checkpoints_folder();
             fs::create_dir_all(&folder).map_err(Error::io("create", &folder))?;
             checkpoint::tidy(&folder)?;
             if let Some(config) = config {
-                replace(&dir.config(), config)?;
+                whole::write(&dir.config(), config)?;
             }
             write_about(dir, &about)?;
             let samples = dir.samples();
             let samples = (writes_text || samples.exists()).then(|| SampleFile::open(samples, step));
             Ok((
+                mark,
                 Metrics::open(dir.metrics(), step)?,
                 samples.transpose()?,
                 History::open(dir.history())?,
@@ -69,7 +76,7 @@ impl Writer {
         if new && opened.is_err() {
             dir.abandon();
         }
-        let (metrics, samples, history) = opened?;
+        let (mark, metrics, samples, history) = opened?;
         Ok(Self {
             dir: dir.clone(),
             new,
@@ -78,6 +85,8 @@ impl Writer {
             samples,
             tensorboard: for_tensorboard.then(|| TensorBoard::new(dir.tensorboard(), step)),
             history,
+            mark,
+            config: config.map(str::to_owned),
             about,
             labels,
         })
@@ -95,6 +104,43 @@ impl Writer {
         self.lock.check_place()?;
         let odd = self.lock.keep()?;
         Ok(odd.map(|error| (Task::Lock, error)))
+    }
+
+    /// What is in the lock.
+    pub(super) fn signature(&mut self) -> String {
+        self.lock.signature()
+    }
+
+    /// Writes files of the run again that somebody has removed. Returns the first of them, as a warning.
+    pub(super) fn restore(&mut self) -> std::result::Result<(), Failure> {
+        let restored = self
+            .restored()
+            .and_then(|restored| match restored.into_iter().next() {
+                Some(path) => Err(RunError::FileRemoved(path).into()),
+                None => Ok(()),
+            });
+        restored.map_err(|error| (Task::Files, error))
+    }
+
+    fn restored(&mut self) -> Result<Vec<PathBuf>> {
+        let mut restored = Vec::new();
+        if !self.dir.is_run() {
+            self.dir.set_mark(&self.mark)?;
+            restored.push(self.dir.mark_path());
+        }
+        if let Some(config) = self.config.as_ref().filter(|_| !self.dir.config().exists()) {
+            whole::write(&self.dir.config(), config)?;
+            restored.push(self.dir.config());
+        }
+        if !self.dir.about().exists() {
+            write_about(&self.dir, &self.about)?;
+            restored.push(self.dir.about());
+        }
+        restored.extend(self.metrics.restore()?);
+        restored.extend(self.samples.as_mut().map_or(Ok(None), SampleFile::restore)?);
+        restored.extend(self.history.restore()?);
+        restored.extend(self.tensorboard.as_mut().map_or(Ok(None), TensorBoard::restore)?);
+        Ok(restored)
     }
 
     pub(super) fn line(&mut self, line: &Line) -> std::result::Result<(), Failure> {
@@ -128,10 +174,9 @@ impl Writer {
     }
 
     /// Records which checkpoints are the last and the best one.
-    pub(super) fn mark(&self, last: Option<u64>, best: &BestSoFar) -> std::result::Result<(), Failure> {
-        self.dir
-            .set_mark(&Mark::new(last, best))
-            .map_err(|error| (Task::Mark, error))
+    pub(super) fn mark(&mut self, last: Option<u64>, best: &BestSoFar) -> std::result::Result<(), Failure> {
+        self.mark = Mark::new(last, best);
+        self.dir.set_mark(&self.mark).map_err(|error| (Task::Mark, error))
     }
 
     /// Records the predicted time of a step.
@@ -149,5 +194,5 @@ impl Writer {
 fn write_about(dir: &RunDir, about: &About) -> Result<()> {
     let mut text = serde_json::to_string(about).expect("numbers and text always serialise");
     text.push('\n');
-    replace(&dir.about(), &text)
+    whole::write(&dir.about(), &text)
 }

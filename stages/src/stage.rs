@@ -297,7 +297,8 @@ pub trait BuildStage<S>: Send {
 
     /// Describes the stage in words: its layers, and all settings that its numbers depend on, such as a seed.
     /// The processes of a run compare the descriptions of all stages, so that all cut the same model at the
-    /// same layers. Empty by default, and for closures.
+    /// same layers. The first line is of the layers; each further one is of a file that the stage's weights
+    /// are read from, with a checksum. Empty by default, and for closures.
     fn describe(&self) -> String {
         String::new()
     }

@@ -1,8 +1,5 @@
 //! What a run that fails leaves behind, and what it prints.
 
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-
 use super::*;
 
 const SAVE_ALL: [&str; 2] = ["checkpoint.every=1", "checkpoint.keep=1"];
@@ -210,34 +207,90 @@ fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
     );
 }
 
-/// An output that takes no byte more, and its other end, which nobody reads.
-fn full() -> (Stdio, UnixStream) {
-    let (output, unread) = UnixStream::pair().unwrap();
-    output.set_nonblocking(true).unwrap();
-    let mut filling = &output;
-    while filling.write(&[0; 4096]).is_ok() {}
-    output.set_nonblocking(false).unwrap();
-    (OwnedFd::from(output).into(), unread)
+#[test]
+fn signals_that_come_again_change_nothing() {
+    let place = Place::new();
+    let mut child = place.start(&["--set", "checkpoint.every=0"]);
+    for name in ["-TERM", "-TERM", "-HUP"] {
+        signal(&child, name);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(place.checkpoints("runs/small").len(), 1);
 }
 
 #[test]
-fn a_second_interruption_ends_at_once_as_a_failure() {
+fn a_run_that_was_killed_before_its_first_checkpoint_begins_again_with_the_same_bits() {
+    for again in [
+        &["train", "my.toml", "--steps", "6"][..],
+        &["train", "my.toml", "--steps", "6", "--resume"],
+    ] {
+        let place = Place::new();
+        let mut child = place.start(&["--set", "checkpoint.every=0"]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let hash = |args: &[&str]| {
+            let args = [args, &["--weights-hash"]].concat();
+            let said = place.run(&args).done().stdout();
+            said.lines()
+                .find(|line| line.starts_with("weights "))
+                .expect("it is asked for")
+                .to_owned()
+        };
+        let anew = hash(again);
+        assert_eq!(
+            anew,
+            hash(&["train", "my.toml", "--steps", "6", "--run-dir", "whole"])
+        );
+        assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
+        let history = fs::read_to_string(place.path("runs/small/history.jsonl")).unwrap();
+        assert!(history.contains("a run was lost here before its first checkpoint: it begins again"));
+    }
+}
+
+#[test]
+fn a_finished_run_that_is_resumed_says_what_gives_more() {
     let place = Place::new();
-    // The run has begun but cannot print its first lines. So it neither ends nor saves.
-    let (output, _unread) = full();
-    let mut child = place
-        .command(&["train", "my.toml"])
-        .stdout(output)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_until(|| place.path("runs/small/checkpoints").exists());
-    signal(&child, "-INT");
-    let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
-    assert!(stderr.any(|line| line.unwrap().contains("Ctrl-C again to stop at once, unsaved")));
-    signal(&child, "-INT");
-    assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert_eq!(place.checkpoints("runs/small"), [""; 0]);
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let said = place
+        .run(&["train", "my.toml", "--steps", "2", "--resume"])
+        .done()
+        .stdout();
+    assert!(
+        said.contains("all 2 steps were done before, and raising train.steps gives more"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_resumed_run_whose_weights_do_not_fit_names_the_key() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let said = place
+        .run(&["train", "my.toml", "--resume", "--set", "model.dim=64"])
+        .refused();
+    let keys = "since that checkpoint was saved, these settings have changed: model.dim: ";
+    assert!(said.contains(keys) && said.contains("-> 64"), "{said}");
+}
+
+#[test]
+fn an_export_that_fails_leaves_nothing_and_what_a_killed_one_left_is_removed() {
+    let place = Place::new();
+    place.run(&["train", "my.toml", "--steps", "2"]).done();
+    let script = "ulimit -f 1; exec \"$0\" export runs/small mine";
+    let mut command = Command::new("sh");
+    command.current_dir(place.path(".")).args(["-c", script]);
+    let run = Run(command.arg(cargo_bin("pipewright")).output().unwrap());
+    assert!(!run.0.status.success());
+    let left = || {
+        let entries = fs::read_dir(place.path(".")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.contains("mine")).collect::<Vec<_>>()
+    };
+    assert_eq!(left(), [""; 0]);
+    fs::create_dir(place.path(".mine.partial")).unwrap();
+    fs::write(place.path(".mine.partial/model.safetensors"), "half").unwrap();
+    place.run(&["export", "runs/small", "mine"]).done();
+    assert_eq!(left(), ["mine"]);
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn without_a_config_the_built_in_text_is_trained_on_in_any_folder() {
     assert!(
         folder
             .path()
-            .join("runs/gpt-text/checkpoints/step-00000001")
+            .join("runs/first/checkpoints/step-00000001")
             .is_dir()
     );
 }

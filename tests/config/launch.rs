@@ -34,6 +34,19 @@ const TORCHRUN: &str = "RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 MASTER_ADDR=node07 MAST
 /// What a batch script of Slurm has itself, of a job with 4 tasks.
 const BATCH: &str = "SLURM_JOB_ID=1234 SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_NODELIST=node[07-08]";
 
+/// What `jsrun -n 4` sets in its second task, on one host. It sets the variables of Open MPI too.
+const JSRUN: &str = "JSM_NAMESPACE_RANK=1 JSM_NAMESPACE_SIZE=4 JSM_NAMESPACE_LOCAL_RANK=1 \
+    JSM_NAMESPACE_LOCAL_SIZE=4 LSB_JOBID=77 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4";
+
+/// What `mpiexec -n 24 --ppn 12` of PALS sets in its sixth process. It sets the variables of MPICH too.
+const PALS: &str = "PALS_RANKID=5 PALS_LOCAL_RANKID=5 PALS_APID=9f1 PMI_RANK=5 PMI_SIZE=24 PMI_LOCAL_SIZE=12";
+
+/// What `mpirun_rsh -np 2` of MVAPICH sets in its second process, on one host.
+const MVAPICH: &str = "MV2_COMM_WORLD_RANK=1 MV2_COMM_WORLD_SIZE=2 MV2_COMM_WORLD_LOCAL_SIZE=2";
+
+/// What `flux run -n 4` sets in its last task, on one host.
+const FLUX: &str = "FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=1 FLUX_JOB_ID=f2Ab";
+
 fn found(text: &str) -> Option<Launched> {
     launched(&environment(text)).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
@@ -60,11 +73,19 @@ fn each_launcher_is_found_by_what_it_sets() {
             at(1, 2, "[::1]:7"),
         ),
         ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=a", nowhere(1, 2)),
+        (
+            "WORLD_SIZE=2 RANK=1 MASTER_ADDR=[::1] MASTER_PORT=7",
+            at(1, 2, "[::1]:7"),
+        ),
         (MPIRUN, at(2, 4, "127.0.0.1:22561")),
         (MPIEXEC, at(1, 2, "127.0.0.1:20000")),
         (SRUN, at(1, 4, "node07:28186")),
         (BATCH, None),
         (TORCHRUN, at(3, 4, "node07:20519")),
+        (JSRUN, at(1, 4, "127.0.0.1:22090")),
+        (PALS, nowhere(5, 24)),
+        (MVAPICH, at(1, 2, "127.0.0.1:20000")),
+        (FLUX, at(3, 4, "127.0.0.1:27559")),
         ("JOB_COMPLETION_INDEX=3 WORLD_SIZE=4", nowhere(3, 4)),
         (
             "JOB_COMPLETION_INDEX=3 WORLD_SIZE=4 MASTER_ADDR=my-job-0.my-job",
@@ -97,6 +118,23 @@ fn the_launcher_is_named() {
     assert_eq!(named(SRUN), "as Slurm says (step 1234.2)");
     assert_eq!(named(TORCHRUN), "as torchrun says (run mine)");
     assert_eq!(named("JOB_COMPLETION_INDEX=1 WORLD_SIZE=2"), "as Kubernetes says");
+    assert_eq!(named(JSRUN), "as jsrun says");
+    assert_eq!(named(PALS), "as mpiexec says (PALS)");
+    assert_eq!(named(MVAPICH), "as mpirun_rsh says (MVAPICH)");
+    assert_eq!(named(FLUX), "as Flux says");
+}
+
+#[test]
+fn blanks_around_a_number_or_an_address_do_not_count() {
+    let given = [
+        ("WORLD_SIZE", "2 "),
+        ("RANK", " 1"),
+        ("MASTER_ADDR", "a "),
+        ("MASTER_PORT", " 7\n"),
+    ];
+    let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let found = launched(&given).expect("it is right").expect("two processes");
+    assert_eq!((found.process, found.address()), (1, Some("a:7".to_owned())));
 }
 
 #[test]
@@ -105,12 +143,10 @@ fn the_inner_one_of_two_launchers_counts() {
         let found = found(&texts.join(" ")).expect("several processes");
         (found.process, found.processes, found.launcher.names()[1])
     };
-    // Open MPI starts a helper on each further host by `srun`.
     let helper = "SLURM_JOB_ID=1234 SLURM_STEP_ID=0 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=3";
     assert_eq!(of(&[helper, MPIRUN]), (2, 4, "OMPI_COMM_WORLD_SIZE"));
     assert_eq!(of(&[BATCH, MPIRUN]), (2, 4, "OMPI_COMM_WORLD_SIZE"));
     assert_eq!(of(&[helper, "PMI_RANK=5 PMI_SIZE=6"]), (5, 6, "PMI_SIZE"));
-    // One agent on each host.
     assert_eq!(of(&[SRUN, TORCHRUN]), (3, 4, "WORLD_SIZE"));
     assert_eq!(of(&["JOB_COMPLETION_INDEX=1", TORCHRUN]), (3, 4, "WORLD_SIZE"));
     assert_eq!(

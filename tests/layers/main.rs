@@ -1,6 +1,7 @@
 //! The source follows the layers of ARCHITECTURE.md: nothing imports upward, and no file is too long.
 
 mod cycles;
+mod writers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ const TABLE: &[Row] = &[
     ("situation", 0, &["id"]),
     ("ended", 0, &[]),
     ("http", 0, &[]),
+    ("whole", 0, &["error"]),
 ];
 
 /// The package below every layer.

@@ -154,18 +154,15 @@ fn pass_on(mut from: &TcpStream, mut to: &TcpStream, count: usize) -> Vec<u8> {
     bytes
 }
 
-#[test]
-fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once() {
-    let place = Place::new();
-    let address = worlds::free_address();
-    let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
-    let first = Started::new(place.member(0, 3, &address, &args));
+/// Process 0 of three, whose process 1 has said who it is and was killed then. Process 2 has not come.
+fn killed_while_others_still_come(place: &Place, address: &str, args: &[&str]) -> Started {
+    let first = Started::new(place.member(0, 3, address, args));
     // The second process connects through this test, which sees when it has said who it is.
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let between = port.local_addr().unwrap().to_string();
-    let second = Started::new(place.member(1, 3, &between, &args));
+    let second = Started::new(place.member(1, 3, &between, args));
     let (mut from_second, _) = port.accept().unwrap();
-    let to_first = connect(&address);
+    let to_first = connect(address);
     // Both prove that they belong to the run. Then the second one says who it is.
     for (from, to, count) in [
         (&from_second, &to_first, 46),
@@ -182,11 +179,63 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
     let more = from_second.read(&mut [0]);
     assert!(matches!(more, Ok(0) | Err(_)), "it is gone");
     drop(to_first);
+    first
+}
+
+#[test]
+fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once() {
+    let (place, address) = (Place::new(), worlds::free_address());
+    let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
+    let first = killed_while_others_still_come(&place, &address, &args);
     let said = first.end().failed(2);
     assert!(
         said.contains("process 1 stopped while the processes were connecting"),
         "{said}"
     );
+}
+
+#[test]
+fn with_restarts_a_process_that_is_killed_while_others_still_come_is_replaced() {
+    let (place, address) = (Place::new(), worlds::free_address());
+    let sets = ["pipeline.stages=3", "train.restarts=1", "launch.deadline=300"];
+    let args: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let first = killed_while_others_still_come(&place, &address, &args);
+    let others = [1, 2].map(|process| Started::new(place.member(process, 3, &address, &args)));
+    all_done(std::iter::once(first).chain(others).map(Started::end).collect());
+}
+
+/// Waits until a process has a handler of its own for SIGTERM.
+#[cfg(target_os = "linux")]
+fn await_handler(process: &Started) {
+    let since = Instant::now();
+    loop {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.0.id())).expect("it runs");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.expect("it is listed").trim(), 16).expect("a mask");
+        if (caught >> 14) & 1 == 1 {
+            return;
+        }
+        assert!(since.elapsed() < PATIENCE, "it has none");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_is_told_to_end_while_all_connect_tells_the_others() {
+    for asked in [0, 1] {
+        let (place, address) = (Place::new(), worlds::free_address());
+        let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
+        // Process 2 never comes.
+        let started = [0, 1].map(|rank| Started::new(place.member(rank, 3, &address, &args)));
+        started.iter().for_each(await_handler);
+        started[asked].signal("-TERM");
+        let told = format!("process {asked} was asked to end while the run waited for all its processes");
+        for (process, ended) in started.into_iter().map(Started::end).enumerate() {
+            let said = ended.failed(if process == asked { 130 } else { 2 });
+            assert!(said.contains(&told), "{said}");
+        }
+    }
 }
 
 /// The end of a process that was told to end while process 1 is stopped, which then goes on.
@@ -219,24 +268,90 @@ fn a_process_that_is_told_to_end_does_not_wait_for_one_that_is_stopped() {
 }
 
 #[test]
-fn a_second_signal_ends_a_process_that_waits_for_another_at_once_and_both_say_so() {
-    let [first, second] = end_beside_a_stopped_one(|first| {
-        first.signal("-INT");
-        first.await_said("Ctrl-C again to stop at once");
-        first.signal("-INT");
-    });
-    let cause = "interrupted a second time; ";
-    assert!(first.contains(&format!("process 0: error: {cause}")), "{first}");
-    let waits = [
-        "waits for rank 1",
-        "waits for the other ranks",
-        "process 1 is waited for",
-    ];
-    assert!(waits.iter().any(|words| first.contains(words)), "{first}");
-    assert!(
-        second.contains(&format!("process 1: error: process 0: {cause}")),
-        "{second}"
-    );
+fn a_ctrl_c_that_is_typed_again_ends_a_process_that_waits_for_another_at_once_and_both_say_so() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let second = Started::new(place.member(1, 2, &address, &LONG));
+    // `script` gives the command a terminal, on which is typed what it reads.
+    let member = place.member(0, 2, &address, &LONG);
+    let words = std::iter::once(member.get_program()).chain(member.get_args());
+    let words: Vec<_> = words
+        .map(|word| format!("'{}'", word.to_str().unwrap()))
+        .collect();
+    let mut first = Command::new("script");
+    first.args(["--quiet", "--return", "--command", &words.join(" "), "/dev/null"]);
+    first.current_dir(place.path("."));
+    first.envs(member.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    first
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut first = first.spawn().unwrap();
+    place.await_steps();
+    second.signal("-STOP");
+    let (mut keys, mut shown) = (first.stdin.take().unwrap(), first.stdout.take().unwrap());
+    let mut await_shown = |words: &str| {
+        let (mut said, mut byte) = (Vec::new(), [0]);
+        while !String::from_utf8_lossy(&said).contains(words) {
+            shown
+                .read_exact(&mut byte)
+                .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&said)));
+            said.push(byte[0]);
+        }
+    };
+    keys.write_all(b"\x03").unwrap();
+    await_shown("type Ctrl-C again to stop at once");
+    keys.write_all(b"\x03").unwrap();
+    await_shown("process 0: error: interrupted a second time; ");
+    assert_eq!(first.wait().unwrap().code(), Some(1));
+    second.signal("-CONT");
+    let said = second.end().failed(1);
+    let cause = "process 1: error: process 0: interrupted a second time; ";
+    assert!(said.contains(cause), "{said}");
+}
+
+#[test]
+fn signals_that_programs_send_twice_end_a_run_with_its_checkpoint() {
+    for [first, second] in [["-TERM", "-TERM"], ["-TERM", "-HUP"], ["-HUP", "-INT"]] {
+        let place = Place::new();
+        let started = place.start_long(2, &[]);
+        started[0].signal(first);
+        started[0].signal(second);
+        started[1].signal(second);
+        for process in end_all(started) {
+            assert_eq!(process.status, Some(130), "{first} {second}: {}", process.stderr);
+        }
+        assert_eq!(
+            checkpoints(&place.path("runs/small")).len(),
+            1,
+            "{first} {second}"
+        );
+    }
+}
+
+#[test]
+fn a_signal_that_a_parent_ignores_stays_ignored() {
+    let place = Place::new();
+    let ignoring = |signal: &str| {
+        let mut command = Command::new("sh");
+        command.current_dir(place.path("."));
+        command.args(["-c", &format!("trap '' {signal}; exec \"$@\""), "sh"]);
+        command
+            .arg(cargo_bin("pipewright"))
+            .args(["train", "my.toml"])
+            .args(LONG);
+        Started::new(command)
+    };
+    for signal in ["HUP", "INT"] {
+        let started = ignoring(signal);
+        place.await_steps();
+        started.signal(&format!("-{signal}"));
+        let lines = place.numbers("runs/small").len();
+        place.await_steps_after(lines + 4);
+        started.signal("-TERM");
+        assert_eq!(started.end().status, Some(130), "{signal}");
+        fs::remove_dir_all(place.path("runs")).unwrap();
+    }
 }
 
 #[test]

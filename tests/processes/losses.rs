@@ -1,5 +1,7 @@
 //! Processes that are lost and replaced while the others go on: the weights are those of an undisturbed run.
 
+use std::time::Duration;
+
 use super::throttled::{MANY, Throttled};
 
 #[test]
@@ -110,20 +112,31 @@ fn neighbours_that_are_lost_together_are_replaced_from_the_last_checkpoint() {
 }
 
 #[test]
-fn neighbours_that_are_lost_together_before_the_first_checkpoint_end_the_run() {
+fn neighbours_that_are_lost_together_before_the_first_checkpoint_begin_again_with_all() {
     let mut run = Throttled::start(3, &["pipeline.stages=3"]);
     run.await_step(12);
     run.kill(1);
     run.kill(2);
     run.begin(1);
     run.begin(2);
-    let (_, ended) = run.end();
-    for process in ended {
-        let said = process.failed_somehow();
-        assert!(
-            said.contains("were lost together, and there is no checkpoint yet"),
-            "{said}"
-        );
+    let said = run.ends_as_if_nothing_had_happened();
+    assert!(
+        said.contains(
+            "the run goes on with step 0, from its first weights, since there is no checkpoint yet"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_process_that_is_lost_at_any_moment_before_the_first_step_is_replaced() {
+    for moment in 0..6 {
+        let mut run = Throttled::start(2, &[]);
+        // Whatever it does then, the run ends well.
+        std::thread::sleep(Duration::from_millis(30 * moment));
+        run.kill(1);
+        run.begin(1);
+        run.ends_as_if_nothing_had_happened();
     }
 }
 

@@ -13,6 +13,7 @@ mod ends;
 mod gpus;
 mod held_up;
 mod hosts;
+mod inputs;
 mod launchers;
 mod library;
 mod loading;

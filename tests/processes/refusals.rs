@@ -326,6 +326,36 @@ fn a_run_that_was_there_stays_when_its_folder_is_not_shared() {
 }
 
 #[test]
+fn copies_of_the_run_folder_on_each_machine_are_refused_before_the_first_step() {
+    let [place, elsewhere] = [Place::new(), Place::new()];
+    place.alone(&["--run-dir", "run"]).done();
+    for folder in ["run", "run/checkpoints", "run/checkpoints/step-00000004"] {
+        fs::create_dir_all(elsewhere.path(folder)).unwrap();
+        for entry in fs::read_dir(place.path(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_file() {
+                fs::copy(&path, elsewhere.path(folder).join(path.file_name().unwrap())).unwrap();
+            }
+        }
+    }
+    let address = worlds::free_address();
+    let args = ["--resume", "--run-dir", "run", "--set", "train.steps=8"];
+    let first = Started::new(place.member(0, 2, &address, &args));
+    let second = Started::new(elsewhere.member(1, 2, &address, &args));
+    for process in [first, second] {
+        let said = process.end().failed(2);
+        assert!(
+            said.contains(
+                "run/lock is not the file that process 0 has just written: the processes of a run need one \
+                 file system for its directory, and copies of it do not do"
+            ),
+            "{said}"
+        );
+    }
+    assert_eq!(place.numbers("run").len(), 4);
+}
+
+#[test]
 fn commands_of_one_process_are_refused() {
     let place = Place::new();
     for command in [&["sample", "runs/small"][..], &["tune", "my.toml"]] {
@@ -340,61 +370,5 @@ fn commands_of_one_process_are_refused() {
             command[0]
         );
         assert!(said.starts_with(&expected), "{said}");
-    }
-}
-
-/// The messages of two processes whose files `name` differ. Process 0's file has the first content.
-#[track_caller]
-fn files_differ(name: &str, contents: [&str; 2], sets: &[&str]) -> [String; 2] {
-    let address = worlds::free_address();
-    let places = [Place::new(), Place::new()];
-    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let start = |process: usize| {
-        fs::write(places[process].path(name), contents[process]).unwrap();
-        Started::new(places[process].member(process as u32, 2, &address, &sets))
-    };
-    [0, 1].map(start).map(|process| process.end().failed(2))
-}
-
-#[test]
-fn schedules_in_files_that_differ_are_refused_with_the_rank() {
-    let said = files_differ(
-        "mine.csv",
-        [
-            "0F0,0F1,0F2,0F3,0B0,0B1,0B2,0B3\n1F0,1F1,1F2,1F3,1B0,1B1,1B2,1B3\n",
-            "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n",
-        ],
-        &["pipeline.schedule=file:mine.csv", "pipeline.stages=2"],
-    );
-    for said in said {
-        assert!(
-            said.contains("process 1 was started with another config: it has `[plan] order of rank 0 = "),
-            "{said}"
-        );
-    }
-}
-
-#[test]
-fn costs_that_differ_are_refused() {
-    let place = Place::new();
-    let mut profile = Command::new(cargo_bin("pipewright"));
-    let profile = profile
-        .current_dir(place.0.path())
-        .args(["profile", "my.toml"])
-        .output();
-    assert!(profile.unwrap().status.success());
-    let costs = fs::read_to_string(place.path("costs.json")).unwrap();
-    let mut slow: serde_json::Value = serde_json::from_str(&costs).unwrap();
-    slow["layers"][0]["forward"] = 1.0.into();
-    let said = files_differ(
-        "costs.json",
-        [&costs, &slow.to_string()],
-        &["pipeline.costs=costs.json"],
-    );
-    for said in said {
-        assert!(
-            said.contains("process 1 was started with another config: it has `[plan] costs = "),
-            "{said}"
-        );
     }
 }

@@ -38,8 +38,17 @@ fn a_new_run_holds_the_lock_too() {
     let error = refused(place.run().resume(Resume::IfThere));
     assert!(matches!(error, RunError::InUse { .. }), "{error:?}");
     drop(session);
-    let error = refused(place.run().resume(Resume::IfThere));
-    assert!(matches!(error, RunError::NoCheckpoint(_)), "{error:?}");
+    // It ended before its first checkpoint, so it begins again.
+    for resume in [Resume::Never, Resume::IfThere, Resume::Always] {
+        let mut pipeline = pipeline();
+        let session = place
+            .run()
+            .resume(resume)
+            .begin(&mut pipeline)
+            .expect("nobody trains there");
+        let note = "a run was lost here before its first checkpoint: it begins again";
+        assert_eq!(session.notes(), [note], "{resume:?}");
+    }
 }
 
 #[test]
@@ -78,7 +87,7 @@ fn a_folder_that_holds_no_run_is_left_as_it_is() {
 }
 
 #[test]
-fn a_run_without_a_checkpoint_is_neither_resumed_nor_begun_again() {
+fn a_run_whose_checkpoints_are_gone_is_neither_resumed_nor_begun_again() {
     let place = Place::new();
     place.train(2);
     fs::remove_dir_all(place.dir().checkpoint(2)).expect("removed");

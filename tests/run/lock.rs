@@ -76,3 +76,39 @@ fn a_directory_that_is_replaced_ends_the_run_also_when_there_is_a_lock_in_it() {
     );
     assert_eq!(contents(&place.path()).len(), 1, "nothing is written there");
 }
+
+#[test]
+fn files_that_are_removed_are_written_again_and_the_run_goes_on_with_one_warning() {
+    let place = Place::new();
+    let removed = [
+        "metrics.jsonl",
+        "history.jsonl",
+        "about.json",
+        "run.json",
+        "config.toml",
+    ];
+    let path = place.path();
+    let listen = move |event: &Event<'_>| {
+        if matches!(event, Event::Step(report) if report.step == 3) {
+            for name in removed {
+                fs::remove_file(path.join(name)).expect("removed");
+            }
+        }
+    };
+    let run = place.run().steps(6).config("# mine\n".to_owned()).on(listen);
+    let outcome = run.train(&mut pipeline()).expect("the run goes on");
+    let told: Vec<String> = outcome.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(
+        told[0].contains("run.json was removed or replaced: it was written again"),
+        "{told:?}"
+    );
+    assert_eq!(place.read("metrics.jsonl").lines().count(), 6);
+    assert_eq!(place.read("history.jsonl").lines().count(), 2);
+    assert_eq!(place.read("config.toml"), "# mine\n");
+    assert!(!place.read("about.json").is_empty());
+    assert_eq!(
+        place.dir().last().expect("listed"),
+        Some(place.dir().checkpoint(6))
+    );
+}

@@ -54,7 +54,7 @@ Examples:
   pipewright tune my.toml --costs costs.json --devices 16 --device-memory 8GB --hosts 4
   pipewright tune my.toml --device rtx4090 --devices 8 --hosts 4 --between-bandwidth 1.25GB
   pipewright train tuned.toml
-For a first config, take the config.toml that `pipewright train` writes into runs/gpt-text."
+For a first config, take the config.toml that `pipewright train` writes into runs/first."
 )]
 pub(super) struct Args {
     /// The config, a TOML file

@@ -54,10 +54,10 @@ pub(super) fn meeting(environment: &Environment, mut found: Launched) -> Result<
         return Ok(found);
     }
     if let Some(host) = text(environment, "MASTER_ADDR") {
-        found.host = Some(host.to_owned());
+        found.host = Some(host.trim().to_owned());
     }
     if let Some(text) = text(environment, PORT) {
-        let port = text.parse().ok().filter(|&port| port > 0);
+        let port = text.trim().parse().ok().filter(|&port| port > 0);
         found.port = Some(port.ok_or_else(|| ProcessesProblem::NoPort {
             name: PORT,
             text: text.to_owned(),

@@ -24,7 +24,8 @@ pub struct Launched {
 impl Launched {
     /// Where process 0 listens: host and port. `None` if nobody says it.
     pub fn address(&self) -> Option<String> {
-        match (self.host.as_deref(), self.port) {
+        let host = self.host.as_deref().map(|host| host.trim_matches(['[', ']']));
+        match (host, self.port) {
             // An IPv6 address itself contains colons.
             (Some(host), Some(port)) if host.contains(':') => Some(format!("[{host}]:{port}")),
             (Some(host), Some(port)) => Some(format!("{host}:{port}")),
@@ -58,6 +59,14 @@ pub enum Launcher {
         /// The job's and the step's number, such as `1234.0`.
         step: String,
     },
+    /// `jsrun` of IBM's LSF.
+    Jsrun,
+    /// `mpiexec` of HPE's PALS.
+    Pals,
+    /// `mpirun_rsh` of MVAPICH.
+    Mvapich,
+    /// `flux run` of Flux.
+    Flux,
     /// An indexed Job of Kubernetes.
     Kubernetes,
 }
@@ -70,6 +79,10 @@ impl Launcher {
             Self::OpenMpi => ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
             Self::Mpich => ["PMI_RANK", "PMI_SIZE"],
             Self::Slurm { .. } => ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS"],
+            Self::Jsrun => ["JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"],
+            Self::Pals => ["PALS_RANKID", "PMI_SIZE"],
+            Self::Mvapich => ["MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"],
+            Self::Flux => ["FLUX_TASK_RANK", "FLUX_JOB_SIZE"],
             Self::Kubernetes => ["JOB_COMPLETION_INDEX", "WORLD_SIZE"],
         }
     }
@@ -83,6 +96,10 @@ impl fmt::Display for Launcher {
             Self::OpenMpi => f.write_str("as mpirun says (Open MPI)"),
             Self::Mpich => f.write_str("as mpiexec says (MPICH)"),
             Self::Slurm { step } => write!(f, "as Slurm says (step {step})"),
+            Self::Jsrun => f.write_str("as jsrun says"),
+            Self::Pals => f.write_str("as mpiexec says (PALS)"),
+            Self::Mvapich => f.write_str("as mpirun_rsh says (MVAPICH)"),
+            Self::Flux => f.write_str("as Flux says"),
             Self::Kubernetes => f.write_str("as Kubernetes says"),
         }
     }

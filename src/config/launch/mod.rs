@@ -5,15 +5,17 @@
 //! this process, so it counts. From the inside to the outside:
 //!
 //! 1. `torchrun`, which marks its processes;
-//! 2. `mpirun` or `mpiexec`;
-//! 3. `srun`;
-//! 4. an indexed Job of Kubernetes, if its description says how many pods there are.
+//! 2. `jsrun`, PALS or MVAPICH, which set the variables of other MPI launchers too;
+//! 3. `mpirun` or `mpiexec`;
+//! 4. `srun`, then Flux;
+//! 5. an indexed Job of Kubernetes, if its description says how many pods there are.
 //!
 //! `RANK` and `WORLD_SIZE` that are set by hand have no such place. They have to say the same as `mpirun` or
 //! `srun`, unless that has started only one process, as `srun --pty bash` does. In a Job of Kubernetes,
 //! `RANK` comes before the number of the pod.
 
 mod by_hand;
+mod clusters;
 mod found;
 mod kubernetes;
 mod mpi;
@@ -77,14 +79,26 @@ fn of_several(environment: &variables::Environment) -> variables::Result<Option<
     }
 }
 
+/// Those that start a process on each core or host, from the inside to the outside.
+const OUTWARD: [fn(&variables::Environment) -> variables::Result<Option<Launched>>; 6] = [
+    |environment| clusters::read(environment, Launcher::Jsrun),
+    |environment| clusters::read(environment, Launcher::Pals),
+    |environment| clusters::read(environment, Launcher::Mvapich),
+    mpi::read,
+    slurm::read,
+    |environment| clusters::read(environment, Launcher::Flux),
+];
+
 fn innermost(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
     if let Some(found) = torchrun::read(environment)? {
         return Ok(Some(found));
     }
-    let found = match mpi::read(environment)? {
-        Some(found) => Some(found),
-        None => slurm::read(environment)?,
-    };
+    let mut found = None;
+    for read in OUTWARD {
+        if found.is_none() {
+            found = read(environment)?;
+        }
+    }
     match found.filter(|found| found.processes > 1) {
         Some(found) => by_hand::confirms(environment, &found).map(|()| Some(found)),
         None => match kubernetes::read(environment)? {

@@ -26,7 +26,16 @@ impl World {
     /// does not connect in time (the error names it), when another program listens there, or when processes
     /// differ: the error says which one, and in what.
     pub fn join(membership: &Membership, program: &str) -> Result<Self> {
-        join(membership, program, None)
+        Self::join_heeding(membership, program, &Interrupt::default())
+    }
+
+    /// The same. The interrupt ends the wait for the others, in all processes.
+    ///
+    /// # Errors
+    /// As for [`World::join`]. [`RestartError::WaitEnded`](crate::error::RestartError::WaitEnded) after the
+    /// interrupt.
+    pub fn join_heeding(membership: &Membership, program: &str, interrupt: &Interrupt) -> Result<Self> {
+        join(membership, program, None, interrupt)
     }
 
     /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. What
@@ -55,14 +64,21 @@ impl World {
 }
 
 /// `back`: if this process joins its run again.
-fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Result<World> {
+fn join(
+    membership: &Membership,
+    program: &str,
+    back: Option<Back<'_>>,
+    interrupt: &Interrupt,
+) -> Result<World> {
     let membership = &Membership {
         deadline: membership.deadline.min(YEAR),
         ..membership.clone()
     };
     let deadline = Instant::now() + membership.deadline;
     let does = does(membership, back.is_some());
-    let joined = before_ranks(does, || bootstrap::join(membership, program, back, deadline))?;
+    let joined = before_ranks(does, || {
+        bootstrap::join(membership, program, back, interrupt, deadline)
+    })?;
     let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
     for (process, pair) in (0..).zip(joined.pairs) {
         let connect = |Pair { data, watch }| {
@@ -97,9 +113,8 @@ fn join(membership: &Membership, program: &str, back: Option<Back<'_>>) -> Resul
             run,
             lost,
             door: door.lock().unwrap_or_else(PoisonError::into_inner).take(),
-            interrupt,
         };
-        join(&membership, &program, Some(back))
+        join(&membership, &program, Some(back), interrupt)
     };
     Ok(world.with_return(Arc::new(again), joined.goes_on))
 }

@@ -169,6 +169,10 @@ impl Acceptor {
             let _ = match arrival(stream.into(), &talk, &gate, deadline) {
                 Ok(arrival) => tell.send(Event::Came(arrival)),
                 Err(Rebuff::Impostor) => tell.send(Event::Unproven(talk.process(Side::Connects))),
+                Err(Rebuff::Interrupted) => {
+                    let process = talk.process(Side::Connects);
+                    tell.send(Event::Said(process, Ok(Message::Interrupted)))
+                }
                 // The connection has failed: perhaps the process comes again.
                 Err(_) => return,
             };
@@ -197,6 +201,8 @@ fn arrival(channel: Channel, talk: &Talk, gate: &Gate, deadline: Instant) -> Res
         (_, None) => (None, None),
         (Purpose::Join, Some(Message::Hello(hello))) => (Some(hello), None),
         (Purpose::Spare, Some(Message::Spare(spare))) => (None, Some(spare)),
+        // It was asked to end before it came.
+        (Purpose::Join, Some(Message::Interrupted)) => return Err(Rebuff::Interrupted),
         _ => return Err(io::Error::from(ErrorKind::InvalidData).into()),
     };
     Ok(Arrival {

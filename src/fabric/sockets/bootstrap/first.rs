@@ -29,8 +29,8 @@ struct Gathering<'a> {
     membership: &'a Membership,
     own: Hello,
     waiting: Waiting,
-    /// The processes that were lost, as far as this one knows, if the run goes on.
-    lost: &'a [u32],
+    /// The processes that were lost, as far as this one knows, if the run replaces them.
+    lost: BTreeSet<u32>,
     /// Since when it waits, and when a spare was asked to take a place.
     since: Instant,
     asked: BTreeMap<u32, Instant>,
@@ -56,7 +56,7 @@ pub(super) fn gather(
         membership,
         own: hello(waiting.at),
         waiting,
-        lost,
+        lost: lost.iter().copied().collect(),
         since: Instant::now(),
         asked: BTreeMap::new(),
         members: (0..membership.processes).map(|_| None).collect(),
@@ -95,15 +95,17 @@ fn listen(membership: &Membership, gate: Gate, hello: impl Fn(SocketAddr) -> Hel
 }
 
 impl Gathering<'_> {
-    /// Whether the run goes on after processes were lost. Then it also goes on if another one is lost while
-    /// all connect.
+    /// Whether the run goes on after processes were lost.
     fn goes_on(&self) -> bool {
         self.own.was_in.is_some()
     }
 
-    /// Whether a run that goes on begins to connect once more, after this error.
+    /// Whether all begin to connect once more, after this error: a process was lost meanwhile.
     fn begins_anew(&self, error: &Error) -> bool {
-        self.goes_on() && !error.is_end_of_wait() && Instant::now() < self.deadline
+        let is_loss =
+            matches!(error, Error::Fabric(error) if matches!(**error, FabricError::Vanished { .. }));
+        let replaced = self.membership.replaces && is_loss;
+        (replaced || self.goes_on() && !error.is_end_of_wait()) && Instant::now() < self.deadline
     }
 
     /// A process was lost while all were connecting. All others come again.
@@ -134,7 +136,10 @@ impl Gathering<'_> {
                 }
                 Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
                 Some(Event::Interrupted) => return Err(interrupted(0)),
-                Some(Event::Said(process, _)) if self.goes_on() => self.members[process as usize] = None,
+                Some(Event::Said(process, _)) if self.membership.replaces => {
+                    self.lost.insert(process);
+                    self.members[process as usize] = None;
+                }
                 Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
                 None if Instant::now() < self.deadline => {}
                 None => return Err(self.too_late().into()),
@@ -147,11 +152,9 @@ impl Gathering<'_> {
     /// the next one is asked.
     fn call_spares(&mut self) {
         let (now, processes) = (Instant::now(), self.membership.processes);
-        if !self.goes_on() {
-            return;
-        }
+        let late = self.goes_on() && now > self.since + LATE;
         for process in 1..processes {
-            let is_lost = self.lost.contains(&process) || now > self.since + LATE;
+            let is_lost = self.lost.contains(&process) || late;
             let is_asked = self.asked.get(&process).is_some_and(|at| now < *at + LATE);
             if !is_lost || is_asked || self.members[process as usize].is_some() {
                 continue;
@@ -225,11 +228,18 @@ impl Gathering<'_> {
                 Some(Event::Said(_, Ok(Message::Connected))) => connected += 1,
                 Some(Event::Said(process, Ok(Message::Interrupted))) => return Err(interrupted(process)),
                 Some(Event::Interrupted) => return Err(interrupted(0)),
+                // It could not reach another one, which was lost.
+                Some(Event::Said(process, Ok(Message::Failed(_)))) if self.membership.replaces => {
+                    return Err(FabricError::Vanished { process }.into());
+                }
                 Some(Event::Said(process, Ok(Message::Failed(why)))) => {
                     let cause = format!("process {process}: {}", plain(&why));
                     return Err(FabricError::Refused { cause }.into());
                 }
-                Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
+                Some(Event::Said(process, _)) => {
+                    self.lost.insert(process);
+                    return Err(FabricError::Vanished { process }.into());
+                }
                 None => {
                     let processes = table.missing();
                     return Err(FabricError::NotConnected {
@@ -301,7 +311,10 @@ impl Gathering<'_> {
         let missing: Vec<u32> = missing.collect();
         let note = |process: &u32| match &self.membership.secret {
             Some(_) => format!("a process came that calls itself {process} and does not know the secret"),
-            None => other_build(&format!("process {process}"), [&self.own.alike.version; 2]),
+            None => format!(
+                "{}, or it has a secret and process 0 has none: set PIPEWRIGHT_TOKEN everywhere, or nowhere",
+                other_build(&format!("process {process}"), [&self.own.alike.version; 2])
+            ),
         };
         FabricError::Missing {
             turned_away: self

@@ -83,8 +83,6 @@ pub(super) struct Back<'a> {
     /// The processes that were lost, as far as this one knows.
     pub(super) lost: &'a [u32],
     pub(super) door: Option<Door>,
-    /// It may end the wait for the others.
-    pub(super) interrupt: &'a Interrupt,
 }
 
 /// Where every process is. All know it once the last one has connected.
@@ -96,11 +94,12 @@ struct Known {
     first: [u8; 32],
 }
 
-/// `back`: if this process joins its run again.
+/// `back`: if this process joins its run again. `interrupt` ends the wait for the others.
 pub(super) fn join(
     membership: &Membership,
     program: &str,
     back: Option<Back<'_>>,
+    interrupt: &Interrupt,
     deadline: Instant,
 ) -> Result<Joined> {
     let Membership {
@@ -111,7 +110,6 @@ pub(super) fn join(
     }
     let gate = gate(membership)?;
     let was_in = back.as_ref().map(|back| back.run);
-    let interrupt = back.as_ref().map(|back| back.interrupt);
     let hello = |address| Hello {
         processes,
         address,
@@ -122,9 +120,8 @@ pub(super) fn join(
         0 => {
             let lost = back.as_ref().map_or(&[][..], |back| back.lost);
             let waiting = back.and_then(|back| back.door?.close());
-            let interrupt = interrupt.cloned().unwrap_or_default();
-            let gathered = first::gather(membership, (gate, interrupt), hello, (lost, waiting), deadline)?;
-            let (known, pairs, waiting) = gathered;
+            let heeds = (gate, interrupt.clone());
+            let (known, pairs, waiting) = first::gather(membership, heeds, hello, (lost, waiting), deadline)?;
             let door = membership.replaces.then(|| Door::open(waiting)).transpose();
             let door = door.map_err(|source| FabricError::CannotListen {
                 address: membership.address.clone(),
@@ -133,7 +130,8 @@ pub(super) fn join(
             (known, pairs, door)
         }
         _ => {
-            let (known, pairs) = others::come(membership, (&gate, interrupt), hello, deadline)?;
+            let (known, pairs) =
+                others::come(membership, (&gate, interrupt, was_in.is_some()), hello, deadline)?;
             (known, pairs, None)
         }
     };

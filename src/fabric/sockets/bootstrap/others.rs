@@ -21,16 +21,16 @@ use crate::interrupt::Interrupt;
 /// The pause before all connect anew.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The addresses of all processes, and the connections to the others. With an `interrupt`, this process joins
-/// its run again: it may be asked to end meanwhile, and process 0 listens all the time, unless it has ended.
+/// The addresses of all processes, and the connections to the others. The `interrupt` asks this process to
+/// end meanwhile. With `again` it joins its run again: process 0 listens all the time, unless it has ended.
 pub(super) fn come(
     membership: &Membership,
-    (gate, interrupt): (&Gate, Option<&Interrupt>),
+    (gate, interrupt, again): (&Gate, &Interrupt, bool),
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
     loop {
-        match come_once(membership, (gate.clone(), interrupt), &hello, deadline) {
+        match come_once(membership, (gate.clone(), interrupt, again), &hello, deadline) {
             Err(error) if membership.replaces && comes_again(&error) && Instant::now() < deadline => {
                 thread::sleep(PAUSE);
             }
@@ -51,16 +51,21 @@ fn comes_again(error: &Error) -> bool {
 
 fn come_once(
     membership: &Membership,
-    (gate, interrupt): (Gate, Option<&Interrupt>),
+    (gate, interrupt, again): (Gate, &Interrupt, bool),
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let first = Arc::new(reach_first(
+    let reached = reach_first(
         membership,
-        (&gate, interrupt),
+        (&gate, Some(interrupt), again),
         Purpose::Join,
         deadline,
-    )?);
+    );
+    let first = Arc::new(reached.inspect_err(|error| {
+        if error.is_end_of_wait() && !again {
+            leave(membership, &gate);
+        }
+    })?);
     let cannot = |source: io::Error| FabricError::CannotListen {
         address: "a free port".to_owned(),
         source: Arc::new(source),
@@ -75,7 +80,7 @@ fn come_once(
     let hello = hello(listener.local_addr().map_err(cannot)?);
     let key = gate.key.clone();
     let mut acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
-    acceptor.wake(interrupt.cloned().unwrap_or_default());
+    acceptor.wake(interrupt.clone());
     let hear = |acceptor: &Acceptor| acceptor.hear(0, &first, deadline + GRACE).map_err(cannot);
     hear(&acceptor)?;
     let known = introduce(membership, (&first, &acceptor), hello, deadline)?;
@@ -101,6 +106,15 @@ fn come_once(
     told.map_err(|error| unheard(membership, error))?;
     wait_until_ready(membership, (&first, &mut acceptor), deadline + GRACE)?;
     Ok((known, table.lines()))
+}
+
+/// This process was asked to end before it had reached process 0. If that listens soon, it is told.
+fn leave(membership: &Membership, gate: &Gate) {
+    let end = Instant::now() + GRACE;
+    if let Ok(first) = reach_first(membership, (gate, None, false), Purpose::Join, end) {
+        // If it has gone, nobody waits.
+        let _ = send(&first, &Message::Interrupted, end);
+    }
 }
 
 /// Says hello to process 0, and waits until it has heard all and tells their addresses.
@@ -137,7 +151,7 @@ fn introduce(
 /// Connects to the processes with lower numbers, and waits for those with higher ones.
 fn connect(
     membership: &Membership,
-    (first, acceptor, interrupt): (&Channel, &mut Acceptor, Option<&Interrupt>),
+    (first, acceptor, interrupt): (&Channel, &mut Acceptor, &Interrupt),
     table: &mut Table,
     known: &Known,
     deadline: Instant,
@@ -222,11 +236,11 @@ pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError 
     }
 }
 
-/// Connects to process 0 once it listens, for this purpose. With an `interrupt` it listens already, unless it
-/// has ended.
+/// Connects to process 0 once it listens, for this purpose. With `again` it listens already, unless it has
+/// ended.
 pub(super) fn reach_first(
     membership: &Membership,
-    (gate, interrupt): (&Gate, Option<&Interrupt>),
+    (gate, interrupt, again): (&Gate, Option<&Interrupt>, bool),
     purpose: Purpose,
     deadline: Instant,
 ) -> Result<Channel> {
@@ -236,7 +250,7 @@ pub(super) fn reach_first(
         return Err(needed(address).into());
     }
     let connect = |time| connect_any(address, own_only, time);
-    let has_ended = |error: &io::Error| interrupt.is_some() && error.kind() == ErrorKind::ConnectionRefused;
+    let has_ended = |error: &io::Error| again && error.kind() == ErrorKind::ConnectionRefused;
     let goes_on = |error: &io::Error| !has_ended(error);
     let reached = reach((connect, goes_on), (gate, interrupt), (0, purpose), deadline);
     let (channel, talk) = reached.map_err(|rebuff| match rebuff {

@@ -39,7 +39,7 @@ impl Table {
     pub(super) fn reach_lower(
         &mut self,
         known: &Known,
-        (gate, interrupt): (&Gate, Option<&Interrupt>),
+        (gate, interrupt): (&Gate, &Interrupt),
         deadline: Instant,
     ) -> Result<()> {
         for peer in 0..self.process {
@@ -51,7 +51,7 @@ impl Table {
                 let connect = |time| TcpStream::connect_timeout(&address, time);
                 let reached = reach(
                     (connect, |_: &_| true),
-                    (gate, interrupt),
+                    (gate, Some(interrupt)),
                     (peer, purpose),
                     deadline,
                 );

@@ -22,7 +22,7 @@ pub(super) fn stand_by(
     known: impl FnOnce(),
     deadline: Instant,
 ) -> Result<Option<[u32; 2]>> {
-    let first = reach_first(membership, (gate, None), Purpose::Spare, deadline)?;
+    let first = reach_first(membership, (gate, None, false), Purpose::Spare, deadline)?;
     let mut said = send(&first, &Message::Spare(alike), deadline).and_then(|()| receive(&first, deadline));
     if let Ok(Message::Known) = said {
         known();

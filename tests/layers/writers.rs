@@ -1,0 +1,56 @@
+//! Everything that is written appears whole or not at all: few files make files, and each says how.
+
+use crate::{read, root, rust_files};
+
+/// The modules and files that make files, and why these are whole or not there. All others use `whole`.
+const WRITERS: &[(&str, &str)] = &[
+    ("whole", "under another name, then renamed"),
+    ("checkpoint/write", "in a folder that is renamed when it is whole"),
+    ("data", "token files under another name, then renamed; locks"),
+    (
+        "pretrained",
+        "in a folder that the command renames when it is whole",
+    ),
+    ("cli/export", "in the same folder"),
+    ("cli/belongings", "in the same folder"),
+    (
+        "cli/out",
+        "an empty file, which is removed: can the folder be written to?",
+    ),
+    ("run/history", "whole lines are added"),
+    ("run/json_lines", "whole lines are added"),
+    ("run/lock", "its contents are for people"),
+    ("run/tensorboard", "whole events are added"),
+];
+
+/// What makes a file.
+const MAKES: [&str; 5] = [
+    "File::create",
+    "fs::write(",
+    "fs::copy(",
+    ".create(true)",
+    "create_new",
+];
+
+#[test]
+fn files_are_made_where_it_is_known_that_they_are_whole_or_not_there() {
+    let sources = root().join("src");
+    let mut faults = Vec::new();
+    for file in rust_files(&sources) {
+        let text = read(&file);
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let name = file
+            .strip_prefix(&sources)
+            .expect("it is there")
+            .with_extension("");
+        let may = WRITERS.iter().any(|(writer, _)| name.starts_with(writer));
+        if !may && MAKES.iter().any(|words| code.contains(words)) {
+            faults.push(name.display().to_string());
+        }
+    }
+    assert!(
+        faults.is_empty(),
+        "let `whole` write these files, or say in WRITERS why they are whole or not there\n{}",
+        faults.join("\n")
+    );
+}
