@@ -16,6 +16,7 @@ pub(super) struct SavedModel {
     weights: Arc<Saved>,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a command has one, behind a pointer")]
 enum Saved {
     Folder(Weights),
     Checkpoint(Checkpoint),

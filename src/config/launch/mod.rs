@@ -79,8 +79,10 @@ fn of_several(environment: &variables::Environment) -> variables::Result<Option<
     }
 }
 
-/// Those that start a process on each core or host, from the inside to the outside.
-const OUTWARD: [fn(&variables::Environment) -> variables::Result<Option<Launched>>; 6] = [
+type Reader = fn(&variables::Environment) -> variables::Result<Option<Launched>>;
+
+/// Launchers that start a process on each core or host, from the inside to the outside.
+const OUTWARD: [Reader; 6] = [
     |environment| clusters::read(environment, Launcher::Jsrun),
     |environment| clusters::read(environment, Launcher::Pals),
     |environment| clusters::read(environment, Launcher::Mvapich),
