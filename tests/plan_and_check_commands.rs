@@ -233,8 +233,8 @@ fn sizes_that_do_not_fit_exit_with_2() {
             "error: schedule gpipe has 1 stages a rank; it was given 3 chunks\n"
         )
     );
-    let (status, _, err) = run("plan --ranks 4294967295 --micro-batches 4294967295 --schedule 1f1b");
-    let expected = "error: schedule 1f1b with 4294967295 ranks x 1 chunks x 4294967295 micro-batches is too \
+    let (status, _, err) = run("plan --ranks 65536 --micro-batches 4294967295 --schedule 1f1b");
+    let expected = "error: schedule 1f1b with 65536 ranks x 1 chunks x 4294967295 micro-batches is too \
         large; at most 2^23 cells are supported\n";
     assert_eq!((status, err.as_str()), (2, expected));
 }
