@@ -50,7 +50,7 @@ def main():
         peak = " and ".join(f"{peak / 2**20:.1f}" for peak in steps[-1]["peak_bytes"])
         print(
             f"| {schedule} | {count} | {32 // count} | {100 * planned:.0f} % | {100 * median('bubble'):.0f} % "
-            f"| {median('targets_per_second'):,.0f} | {peak} |"
+            f"| {median('tokens_per_second'):,.0f} | {peak} |"
         )
 
 

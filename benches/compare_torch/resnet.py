@@ -99,7 +99,7 @@ def ours(options, schedule, folder):
         sys.exit("pipewright failed")
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     shutil.rmtree(run)
-    return statistics.median(line["targets_per_second"] for line in lines[WARM_UP:]), usage.ru_maxrss / 1024
+    return statistics.median(line["tokens_per_second"] for line in lines[WARM_UP:]), usage.ru_maxrss / 1024
 
 
 def theirs(options, form, _):

@@ -53,7 +53,7 @@ def measure(size, data, shape):
         command += [word for setting in settings for word in ("--set", setting)]
         _, memory, _ = processes.run([[*command, "--run-dir", run] for run in runs], [{}] * copies, 600)
         lines = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in runs]
-        return sum(statistics.median(step["targets_per_second"] for step in run[WARM_UP:]) for run in lines), memory
+        return sum(statistics.median(step["tokens_per_second"] for step in run[WARM_UP:]) for run in lines), memory
 
 
 def main():

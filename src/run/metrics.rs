@@ -16,15 +16,15 @@ use crate::stages::loss;
 /// Before the names of numbers of a validation.
 const VALIDATION: &str = "validation_";
 
-/// The names that a line has, or had in earlier versions, for other numbers than metrics of the loss.
-const NAMES: [&str; 16] = [
+/// The names that a line has for other numbers than metrics of the loss.
+const NAMES: [&str; 14] = [
     "step",
     "loss",
     "grad_norm",
     "lr",
-    "targets",
+    "tokens",
     "seconds",
-    "targets_per_second",
+    "tokens_per_second",
     "bubble",
     "reducing",
     "busy",
@@ -32,8 +32,6 @@ const NAMES: [&str; 16] = [
     "peak_bytes",
     "loss_step",
     "staleness",
-    "tokens",
-    "tokens_per_second",
 ];
 
 /// The file of a run's numbers, and the losses for its picture.
@@ -109,11 +107,11 @@ pub(crate) struct Line {
     pub(crate) loss: Option<f64>,
     pub(crate) grad_norm: f64,
     pub(crate) lr: f64,
-    /// How many targets counted in the loss. Older runs call them tokens.
-    #[serde(alias = "tokens")]
+    /// How many targets counted in the loss. The file calls them tokens, also where they are rows.
+    #[serde(rename = "tokens")]
     pub(crate) targets: u64,
     pub(crate) seconds: f64,
-    #[serde(alias = "tokens_per_second")]
+    #[serde(rename = "tokens_per_second")]
     pub(crate) targets_per_second: f64,
     /// The idle share, averaged over the ranks.
     pub(crate) bubble: f64,

@@ -63,7 +63,7 @@ fn numbers(place: &Place, key: &str) -> Vec<serde_json::Value> {
 }
 
 fn targets(place: &Place) -> u64 {
-    numbers(place, "targets")
+    numbers(place, "tokens")
         .iter()
         .map(|tokens| tokens.as_u64().unwrap())
         .sum()

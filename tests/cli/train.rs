@@ -61,7 +61,7 @@ fn a_line_of_numbers_has_every_field() {
         "grad_norm",
         "lr",
         "seconds",
-        "targets_per_second",
+        "tokens_per_second",
         "bubble",
         "accuracy",
         "perplexity",
@@ -75,7 +75,7 @@ fn a_line_of_numbers_has_every_field() {
         let [loss, perplexity] = ["loss", "perplexity"].map(|name| line[format!("{before}{name}")].as_f64());
         assert_eq!(loss.map(f64::exp), perplexity);
     }
-    assert_eq!(line["targets"], 96);
+    assert_eq!(line["tokens"], 96);
     assert_eq!(line["peak_bytes"].as_array().unwrap().len(), 2);
     assert!(place.lines("here")[1].get("validation_loss").is_none());
 }

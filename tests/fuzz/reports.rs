@@ -14,14 +14,14 @@ use crate::{MIB, Target, told};
 /// The lines of three steps.
 fn steps() -> String {
     let lines = [
-        json!({ "step": 0, "loss": 4.5, "accuracy": 0.5, "grad_norm": 1.5, "lr": 1e-3, "targets": 4096,
-            "seconds": 0.5, "targets_per_second": 8192.0, "bubble": 0.25, "reducing": 0.1, "busy": [0.4, 0.3],
+        json!({ "step": 0, "loss": 4.5, "accuracy": 0.5, "grad_norm": 1.5, "lr": 1e-3, "tokens": 4096,
+            "seconds": 0.5, "tokens_per_second": 8192.0, "bubble": 0.25, "reducing": 0.1, "busy": [0.4, 0.3],
             "waiting": [0.05, 0.15], "peak_bytes": [2_000_000, 1_000_000] }),
-        json!({ "step": 1, "loss": -2.5e-3, "grad_norm": 1e30, "lr": 0, "targets": 0, "seconds": 0,
-            "targets_per_second": 0, "bubble": 1, "peak_bytes": [], "validation_loss": 3.5,
+        json!({ "step": 1, "loss": -2.5e-3, "grad_norm": 1e30, "lr": 0, "tokens": 0, "seconds": 0,
+            "tokens_per_second": 0, "bubble": 1, "peak_bytes": [], "validation_loss": 3.5,
             "validation_accuracy": 1 }),
-        json!({ "step": 2, "loss": 2.25, "grad_norm": 0.5, "lr": 1e-3, "targets": 4096, "seconds": 0.25,
-            "targets_per_second": 16384.0, "bubble": 0, "busy": [0.4], "waiting": [0.05], "peak_bytes": [3],
+        json!({ "step": 2, "loss": 2.25, "grad_norm": 0.5, "lr": 1e-3, "tokens": 4096, "seconds": 0.25,
+            "tokens_per_second": 16384.0, "bubble": 0, "busy": [0.4], "waiting": [0.05], "peak_bytes": [3],
             "loss_step": 1, "staleness": 1 }),
     ];
     lines.map(|line| format!("{line}\n")).concat()

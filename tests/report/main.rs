@@ -80,8 +80,8 @@ impl Place {
 
 fn line(step: u64, loss: f64) -> String {
     let mut line = json!({
-        "step": step, "loss": loss, "grad_norm": 1.5, "lr": 1e-3, "targets": 4096, "seconds": 0.5,
-        "targets_per_second": 8192.0, "bubble": 0.25, "busy": [0.4, 0.3], "waiting": [0.05, 0.15],
+        "step": step, "loss": loss, "grad_norm": 1.5, "lr": 1e-3, "tokens": 4096, "seconds": 0.5,
+        "tokens_per_second": 8192.0, "bubble": 0.25, "busy": [0.4, 0.3], "waiting": [0.05, 0.15],
         "peak_bytes": [2_000_000, 1_000_000],
     });
     if step % 10 == 9 {

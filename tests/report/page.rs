@@ -316,8 +316,8 @@ fn odd_numbers_are_no_panic() {
         format!("{line}\n")
     };
     let lines = [
-        odd(json!({ "step": u64::MAX, "targets": u64::MAX, "loss": -1e308 })),
-        odd(json!({ "step": 0, "targets": u64::MAX, "loss": 1e308, "seconds": 0.0 })),
+        odd(json!({ "step": u64::MAX, "tokens": u64::MAX, "loss": -1e308 })),
+        odd(json!({ "step": 0, "tokens": u64::MAX, "loss": 1e308, "seconds": 0.0 })),
         odd(json!({ "busy": [], "waiting": [] })),
         odd(json!({ "bubble": -5.0, "lr": -1.0, "peak_bytes": [u64::MAX], "grad_norm": 1e-320 })),
         odd(json!({ "peak_bytes": [], "busy": [1e308, 1.0, 2.0], "validation_loss": 0.0 })),

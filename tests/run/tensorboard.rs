@@ -157,7 +157,7 @@ fn tensorboard_reads_the_numbers_of_each_step_once_also_after_a_resume() {
         ("loss/validation", "validation_loss"),
         ("learning_rate", "lr"),
         ("gradient_norm", "grad_norm"),
-        ("targets_per_second", "targets_per_second"),
+        ("targets_per_second", "tokens_per_second"),
         ("bubble", "bubble"),
     ] {
         assert_eq!(scalars[tag], of(key), "{tag}");
