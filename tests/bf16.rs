@@ -102,6 +102,7 @@ fn recomputing_changes_no_bit() {
             .optimizer(recipe.optimizer)
             .learning_rate(recipe.learning_rate)
             .clip(recipe.clip.expect("it clips"))
+            .gradient_groups(recipe.gradient_groups)
             .places(vec![HALF])
             .pin(false)
             .launch()

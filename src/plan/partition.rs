@@ -70,8 +70,19 @@ impl Cut {
     }
 }
 
+/// A partial cut that gets one more stage.
+struct Grown<'a> {
+    cut: &'a Cut,
+    /// The layers of the new stage, and its cost.
+    count: usize,
+    cost: StageCost,
+    /// How promising the cut is then: see [`Search::lead`].
+    lead: f64,
+}
+
 struct Search<'a> {
     costs: &'a ModelCosts,
+    ranks: usize,
     rank_of: Vec<usize>,
     micro_batches: f64,
     holding: Holding,
@@ -86,6 +97,7 @@ impl<'a> Search<'a> {
         let work = load(&costs.stage(0..costs.layers().len()), micro_batches);
         Self {
             costs,
+            ranks: schedule.ranks() as usize,
             rank_of: schedule.placement().iter().map(|rank| rank.index()).collect(),
             micro_batches,
             holding: Holding::of(schedule),
@@ -99,6 +111,7 @@ impl<'a> Search<'a> {
     fn grow(&self, front: &[Vec<Cut>], stage: usize) -> Vec<Vec<Cut>> {
         let layers = front.len() - 1;
         let after = self.rank_of.len() - 1 - stage;
+        let even = self.even(stage);
         let ends = (0..=layers).map(|end| {
             // Each later stage needs a layer, and the last stage takes all that are left.
             if end > layers - after || (after == 0 && end < layers) {
@@ -107,57 +120,69 @@ impl<'a> Search<'a> {
             let starts = front[..end].iter().enumerate();
             let grown = starts.flat_map(|(start, cuts)| {
                 let cost = self.costs.stage(start..end);
-                cuts.iter()
-                    .map(move |cut| self.with(cut, end - start, cost, stage))
+                let even = &even;
+                cuts.iter().map(move |cut| Grown {
+                    cut,
+                    count: end - start,
+                    cost,
+                    lead: self.lead(cut, &cost, stage, even),
+                })
             });
-            self.best(grown.flatten().collect(), stage)
+            self.best(grown.collect(), stage)
         });
         ends.collect()
     }
 
     /// The cut with one more stage. `None` when its rank then holds more than the limit.
-    fn with(&self, cut: &Cut, count: usize, cost: StageCost, stage: usize) -> Option<Cut> {
+    fn with(&self, grown: &Grown<'_>, stage: usize) -> Option<Cut> {
         let rank = self.rank_of[stage];
-        let mut cut = cut.clone();
-        cut.counts.push(count);
-        cut.stages.push(cost);
-        cut.loads[rank] += load(&cost, self.micro_batches);
-        cut.slowest = cut.slowest.max(cost.work());
+        let mut cut = grown.cut.clone();
+        cut.counts.push(grown.count);
+        cut.stages.push(grown.cost);
+        cut.loads[rank] += load(&grown.cost, self.micro_batches);
+        cut.slowest = cut.slowest.max(grown.cost.work());
         cut.held[rank] = self.holding.peak(rank, &cut.stages);
         let fits = self.memory.is_none_or(|memory| cut.held[rank] <= memory);
         fits.then_some(cut)
     }
 
-    /// Keeps the most promising cuts. Drops a cut when another one is at least as good in every respect.
-    fn best(&self, cuts: Vec<Cut>, stage: usize) -> Vec<Cut> {
-        let mut cuts: Vec<(f64, Cut)> = cuts
-            .into_iter()
-            .map(|cut| (self.lead(&cut, stage), cut))
-            .collect();
-        cuts.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    /// Keeps the most promising cuts. Drops a cut when another one is at least as good in every respect. Most
+    /// are not kept, so a cut is made when its turn comes.
+    fn best(&self, mut grown: Vec<Grown<'_>>, stage: usize) -> Vec<Cut> {
+        grown.sort_by(|a, b| a.lead.total_cmp(&b.lead));
         let mut kept: Vec<(Vec<f64>, Cut)> = Vec::new();
-        for (_, cut) in cuts {
-            let mut judged = self.judged(&cut, stage);
+        for cut in grown.iter().filter_map(|grown| self.with(grown, stage)) {
+            let judged = self.judged(&cut, stage);
             let beaten = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
-            if kept.len() < WIDTH && !kept.iter().any(|(other, _)| beaten(other)) {
-                kept.push((std::mem::take(&mut judged), cut));
+            if !kept.iter().any(|(other, _)| beaten(other)) {
+                kept.push((judged, cut));
+                if kept.len() == WIDTH {
+                    break;
+                }
             }
         }
         kept.into_iter().map(|(_, cut)| cut).collect()
     }
 
-    /// The largest excess of a rank's load over its even share so far. A smaller one is more promising. The
-    /// slowest stage decides between equal ones.
-    fn lead(&self, cut: &Cut, stage: usize) -> f64 {
-        let ranks = 0..cut.loads.len();
-        let part = |rank: usize| {
-            let done = self.rank_of[..=stage].iter().filter(|&&of| of == rank).count();
-            let all = self.rank_of.iter().filter(|&&of| of == rank).count();
-            done as f64 / all as f64
+    /// The largest excess of a rank's load over its `even` one, of a cut with one more stage. A smaller one is
+    /// more promising. The slowest stage decides between equal ones.
+    fn lead(&self, cut: &Cut, cost: &StageCost, stage: usize, even: &[f64]) -> f64 {
+        let excess = |rank: usize| match rank == self.rank_of[stage] {
+            true => cut.loads[rank] + load(cost, self.micro_batches) - even[rank],
+            false => cut.loads[rank] - even[rank],
         };
-        ranks
-            .map(|rank| cut.loads[rank] - self.share * part(rank))
-            .fold(cut.slowest / self.micro_batches, f64::max)
+        let slowest = cut.slowest.max(cost.work()) / self.micro_batches;
+        (0..even.len()).map(excess).fold(slowest, f64::max)
+    }
+
+    /// The load of each rank after this stage if the work were shared evenly among ranks and their stages.
+    fn even(&self, stage: usize) -> Vec<f64> {
+        let stages_of = |rank: usize, among: &[usize]| among.iter().filter(|&&of| of == rank).count() as f64;
+        (0..self.ranks)
+            .map(|rank| {
+                self.share * (stages_of(rank, &self.rank_of[..=stage]) / stages_of(rank, &self.rank_of))
+            })
+            .collect()
     }
 
     /// The numbers on which the final score of a partial cut depends. Smaller is better for each.

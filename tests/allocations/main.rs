@@ -56,8 +56,10 @@ fn source(kind: &str) -> Arc<dyn DataSource> {
     let words: Vec<u8> = bytes.iter().flat_map(|&byte| [byte, 0]).collect();
     let pixels = [&[0, 0, 8, 3, 0, 0, 0, 40, 0, 0, 0, 5, 0, 0, 0, 5], &bytes[..]].concat();
     let labels = [&[0, 0, 8, 1, 0, 0, 0, 40], &[3; 40][..]].concat();
+    // Of bytes below 17, only white space is text.
+    let text: Vec<u8> = (0..1000).map(|index| [b'\t', b'\n'][index % 2]).collect();
     for (name, bytes) in [
-        ("text", &bytes),
+        ("text", &text),
         ("tokens", &words),
         ("images", &pixels),
         ("labels", &labels),
