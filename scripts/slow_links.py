@@ -129,8 +129,9 @@ def weights(said):
 
 def equal(run, ways, model):
     """Whether all ways give the same weights."""
-    train = ["train", f"{model}.toml", "--set", "pipeline.replicas=2", "--steps", "5", "--weights-hash"]
-    expected = weights(run.alone("train", f"{model}.toml", "--steps", "5", "--weights-hash", "--run-dir", "alone"))
+    one = ["train", f"{model}.toml", "--set", "pipeline.gradient_groups=2", "--steps", "5", "--weights-hash"]
+    train = [*one, "--set", "pipeline.replicas=2"]
+    expected = weights(run.alone(*one, "--run-dir", "alone"))
     print(f"{model:6} one process, one replica   {expected[:16]}")
     same = True
     for way, start in ways.items():

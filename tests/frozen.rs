@@ -164,6 +164,7 @@ fn recomputing_changes_no_bit() {
                 .optimizer(recipe.optimizer)
                 .learning_rate(recipe.learning_rate)
                 .clip(0.5)
+                .gradient_groups(recipe.gradient_groups)
                 .pin(false)
                 .launch()
                 .unwrap();

@@ -32,6 +32,7 @@ fn launch(recipe: &Recipe, schedule: Schedule, how: &[Recompute]) -> Recomputed 
         .data(Arc::clone(&recipe.data))
         .optimizer(recipe.optimizer)
         .learning_rate(recipe.learning_rate)
+        .gradient_groups(recipe.gradient_groups)
         .pin(false);
     if let Some(clip) = recipe.clip {
         builder = builder.clip(clip);

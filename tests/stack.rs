@@ -232,8 +232,8 @@ fn stacks_that_cannot_be_are_refused_by_layer() {
         ),
         (
             "{ kind = 'our.swish' }",
-            "layer 0 is of an unknown kind \"our.swish\": a name with a dot is that of a layer of a program's \
-             own, so run this command with that program, which has all commands of `pipewright`",
+            "layer 0 is of an unknown kind \"our.swish\": a name with a dot is that of a layer of a \
+             program's own, so run this command with that program, which has all commands of `pipewright`",
         ),
         (
             "{ kind = 'linear', inputs = 3 }",

@@ -122,6 +122,7 @@ fn builder<S: Stage<Wire = pipewright::stages::Tensor>>(
         .optimizer(recipe.optimizer)
         .learning_rate(recipe.learning_rate)
         .clip(0.5)
+        .gradient_groups(recipe.gradient_groups)
         .pin(false)
 }
 

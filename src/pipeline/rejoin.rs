@@ -36,13 +36,15 @@ impl<S: Stage> Again<S> {
     /// Launches the pipeline for the first time. If another process is lost meanwhile, it joins again, as the
     /// others do, which may have begun to train before.
     fn launch(mut self: Box<Self>, world: World) -> Result<Pipeline<S>> {
+        // The others of a run that goes on count how often processes are lost.
+        let goes_on = world.goes_on();
         let mut launched = self.launch_in(world, Vec::new());
         let mut left = self.most;
-        while left > 0
+        while (goes_on || left > 0)
             && let Err(error) = &launched
             && let Some(lost) = error.lost_process().filter(|lost| *lost != 0)
         {
-            left -= 1;
+            left = left.saturating_sub(1);
             let lost = vec![lost];
             launched = (self.join)(&lost, &self.interrupt).and_then(|world| self.launch_in(world, lost));
         }

@@ -171,8 +171,8 @@ impl Rows {
     }
 }
 
-/// A cell of CSV without the quotes that spreadsheets and Python's `csv` may put around it. No entry has a comma
-/// or a quote in it, so a cell ends at each comma.
+/// A cell of CSV without the quotes that spreadsheets and Python's `csv` may put around it. No entry has a
+/// comma or a quote in it, so a cell ends at each comma.
 fn unquoted(cell: &str) -> &str {
     let cell = cell.trim();
     let inside = cell.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));

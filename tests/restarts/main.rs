@@ -220,6 +220,7 @@ fn recomputed_stages_are_built_again() {
             .optimizer(recipe.optimizer)
             .learning_rate(recipe.learning_rate)
             .clip(recipe.clip.expect("it clips"))
+            .gradient_groups(recipe.gradient_groups)
             .pin(false)
             .restarts(1, NonZeroU32::MIN)
             .launch();
