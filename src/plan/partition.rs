@@ -164,8 +164,8 @@ impl<'a> Search<'a> {
         kept.into_iter().map(|(_, cut)| cut).collect()
     }
 
-    /// The largest excess of a rank's load over its `even` one, of a cut with one more stage. A smaller one is
-    /// more promising. The slowest stage decides between equal ones.
+    /// The largest excess of a rank's load over its `even` one, of a cut with one more stage. A smaller one
+    /// is more promising. The slowest stage decides between equal ones.
     fn lead(&self, cut: &Cut, cost: &StageCost, stage: usize, even: &[f64]) -> f64 {
         let excess = |rank: usize| match rank == self.rank_of[stage] {
             true => cut.loads[rank] + load(cost, self.micro_batches) - even[rank],
@@ -177,11 +177,9 @@ impl<'a> Search<'a> {
 
     /// The load of each rank after this stage if the work were shared evenly among ranks and their stages.
     fn even(&self, stage: usize) -> Vec<f64> {
-        let stages_of = |rank: usize, among: &[usize]| among.iter().filter(|&&of| of == rank).count() as f64;
+        let count = |rank: usize, among: &[usize]| among.iter().filter(|&&of| of == rank).count() as f64;
         (0..self.ranks)
-            .map(|rank| {
-                self.share * (stages_of(rank, &self.rank_of[..=stage]) / stages_of(rank, &self.rank_of))
-            })
+            .map(|rank| self.share * (count(rank, &self.rank_of[..=stage]) / count(rank, &self.rank_of)))
             .collect()
     }
 
