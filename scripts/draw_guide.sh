@@ -20,6 +20,6 @@ small=(--steps 600 --set model.dim=32 --set data.seq=32 --set train.validate_eve
 target/debug/pipewright train "${small[@]}" --run-dir "$runs/first" > /dev/null
 target/debug/pipewright train "${small[@]}" --run-dir "$runs/faster" --set optimizer.learning_rate=0.02 > /dev/null
 target/debug/pipewright report "$runs/first" "$runs/faster" --out "$runs/both.html" > /dev/null
-chromium --headless --no-sandbox --hide-scrollbars --window-size=1080,762 \
+chromium --headless --no-sandbox --hide-scrollbars --window-size=1080,1010 \
   --screenshot=book/src/img/report.png "file://$runs/both.html" 2> /dev/null
 echo book/src/img/report.png
