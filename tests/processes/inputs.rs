@@ -255,6 +255,7 @@ fn in_parts(place: &Place) {
     let whole = fs::read(place.path("m/model.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&whole).unwrap();
     let mut all = tensors.tensors();
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
     let rest = all.split_off(all.len() / 2);
     let mut index = serde_json::Map::new();
     for (file, tensors) in [("first.safetensors", all), ("second.safetensors", rest)] {
