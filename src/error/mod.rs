@@ -279,6 +279,16 @@ impl Error {
         }
     }
 
+    /// Whether a file or a folder is missing that should be there.
+    pub(crate) fn misses_a_file(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
+            Self::Checkpoint(error) => matches!(**error, CheckpointError::NotShared { .. }),
+            Self::Run(error) => matches!(**error, RunError::NotShared(_)),
+            _ => false,
+        }
+    }
+
     /// The process that was lost, if that is the failure.
     pub(crate) fn lost_process(&self) -> Option<u32> {
         self.lost().map(|(process, _)| process)

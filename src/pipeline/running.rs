@@ -310,14 +310,14 @@ impl<S: Stage> Pipeline<S> {
         Ok(self.note(all)?.contains(&1))
     }
 
-    /// Waits until all processes have come as far as this in beginning a run.
+    /// Waits until all processes have come as far as this in beginning a run. Returns this process's value.
     ///
     /// # Errors
-    /// As for [`Pipeline::any`].
-    pub(crate) fn meet(&mut self) -> Result<()> {
+    /// The first failure of any process. Then all stop.
+    pub(crate) fn meet<T>(&mut self, own: Result<T>) -> Result<T> {
         self.begin(format_args!("beginning of a run"))?;
-        let all = self.ranks.spread("beginning a run", Ok(vec![()]));
-        self.note(all).map(drop)
+        let met = self.all_do("beginning a run", own);
+        self.note(met)
     }
 
     /// Says how many steps there will be in all, unless something ends the training before. Then the data of

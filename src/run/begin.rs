@@ -290,12 +290,8 @@ fn going_on<S: Stage>(checkpoint: Option<&Checkpoint>, pipeline: &Pipeline<S>) -
 
 /// This process's value, once all processes have theirs. A failure in one process is a failure in all.
 fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
-    if pipeline.processes() > 1 {
-        if let Err(error) = &own {
-            pipeline.fail(error);
-        } else {
-            pipeline.meet()?;
-        }
+    match pipeline.processes() {
+        1 => own,
+        _ => pipeline.meet(own),
     }
-    own
 }

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod carrier;
+mod causes;
 #[path = "../../stages/tests/emulator/mod.rs"]
 mod emulator;
 mod frames;

@@ -58,8 +58,11 @@ impl Answers {
         }
     }
 
+    /// Whether nothing that may still come counts. Where a file is missing, word from the process that has
+    /// removed it may be on the way.
     pub(super) fn is_complete(&self) -> bool {
-        !self.missing.contains(&true)
+        let misses_a_file = matches!(self.first, Some((Order::Missed, ..)));
+        !self.missing.contains(&true) && !misses_a_file
     }
 
     pub(super) fn result(self) -> Result<Vec<Vec<u8>>> {

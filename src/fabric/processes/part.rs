@@ -7,6 +7,8 @@ const DONE: u8 = 0;
 const FAILED: u8 = 1;
 /// It could not continue because another process had failed.
 const FOLLOWS: u8 = 2;
+/// It missed a file or a folder, which a process that has failed may have removed.
+const MISSED: u8 = 3;
 
 /// How likely a failure is the first cause. The most likely comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,10 +17,23 @@ pub(super) enum Order {
     Cause,
     /// A process ended without a farewell.
     Lost,
+    /// A file or a folder is missing. A process that has failed may have removed it.
+    Missed,
     /// A process has left.
     Left,
     /// It follows from another failure.
     Follows,
+}
+
+impl Order {
+    /// That of an error of this process's own.
+    fn of(error: &Error) -> Self {
+        match error {
+            error if error.is_echo() => Self::Follows,
+            error if error.misses_a_file() => Self::Missed,
+            _ => Self::Cause,
+        }
+    }
 }
 
 /// Why a process has no block.
@@ -35,11 +50,7 @@ impl Failure {
 
     /// This process's own failure.
     pub(super) fn own(error: Error) -> Self {
-        let order = if error.is_echo() {
-            Order::Follows
-        } else {
-            Order::Cause
-        };
+        let order = Order::of(&error);
         Self { order, error }
     }
 }
@@ -54,7 +65,11 @@ pub(super) fn write(call: &str, part: &Result<Vec<u8>>) -> Vec<u8> {
             bytes.extend_from_slice(block);
         }
         Err(error) => {
-            bytes.push(if error.is_echo() { FOLLOWS } else { FAILED });
+            bytes.push(match Order::of(error) {
+                Order::Follows => FOLLOWS,
+                Order::Missed => MISSED,
+                Order::Cause | Order::Lost | Order::Left => FAILED,
+            });
             bytes.extend_from_slice(error.to_string().as_bytes());
         }
     }
@@ -80,6 +95,7 @@ pub(super) fn read(
     match rest {
         [FAILED, text @ ..] => failed(Order::Cause, text),
         [FOLLOWS, text @ ..] => failed(Order::Follows, text),
+        [MISSED, text @ ..] => failed(Order::Missed, text),
         [DONE, block @ ..] if theirs == call => Ok(block.to_vec()),
         _ => Err(Failure::own(
             FabricError::CallsDiffer {
