@@ -235,7 +235,7 @@ fn sizes_that_do_not_fit_exit_with_2() {
     );
     let (status, _, err) = run("plan --ranks 65536 --micro-batches 4294967295 --schedule 1f1b");
     let expected = "error: schedule 1f1b with 65536 ranks x 1 chunks x 4294967295 micro-batches is too \
-        large; at most 2^23 cells are supported\n";
+        large: their product may be 8,388,608 (2^23) at most\n";
     assert_eq!((status, err.as_str()), (2, expected));
 }
 

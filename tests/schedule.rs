@@ -148,7 +148,7 @@ fn zero_ranks_or_micro_batches_are_refused() {
 fn sizes_beyond_memory_are_refused_before_anything_is_made() {
     let text = message(Schedule::gpipe(u32::MAX, u32::MAX));
     assert!(
-        text.ends_with("is too large; at most 2^23 cells are supported"),
+        text.ends_with("is too large: their product may be 8,388,608 (2^23) at most"),
         "{text}"
     );
     let text = message(Placement::looped(u32::MAX, 2));

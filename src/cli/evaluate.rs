@@ -81,15 +81,15 @@ pub(super) fn run(args: &Args) -> Result<()> {
         super::print(&format!("{}\n", data.summary))?;
     }
     let loss = compose::loss(&config)?;
-    let mut pipeline = args
-        .spread
-        .launch(model, loss, Busy::All)
-        .map_err(CommandError::refused)?;
     let HeldOut {
         source,
         micro_batches,
         ..
     } = data;
+    let mut pipeline = args
+        .spread
+        .launch(model, loss, source.shapes(), Busy::All)
+        .map_err(CommandError::refused)?;
     let counted = Counted {
         source,
         bar: bar_of(micro_batches),

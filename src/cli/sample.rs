@@ -12,6 +12,7 @@ use crate::Result;
 use crate::compose::Writing;
 use crate::error::CommandError;
 use crate::run::Generator;
+use crate::stages::Shape;
 use crate::stages::loss::CrossEntropy;
 
 /// Write text with a trained model, or with one from Hugging Face
@@ -76,7 +77,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     check_prompt(&prompt, source.writing)?;
     let mut model = args
         .spread
-        .launch(source.model, CrossEntropy::default(), Busy::One)
+        .launch(
+            source.model,
+            CrossEntropy::default(),
+            (Shape::ids(&[1, 1]), Shape::ids(&[1, 1])),
+            Busy::One,
+        )
         .map_err(CommandError::refused)?;
     let loaded = begun.elapsed();
     let mut generator = Generator::new(context, choice, args.seed, prompt.clone());

@@ -14,7 +14,7 @@ use crate::id::MicroBatch;
 use crate::pipeline::Pipeline;
 use crate::schedule::Schedule;
 use crate::stages::loss::CrossEntropy;
-use crate::stages::{DType, Device, Place, Sequential, Shape, Tensor};
+use crate::stages::{DType, Device, Kind, Place, Sequential, Shape, Tensor};
 
 /// Where a model computes.
 #[derive(Debug, clap::Args)]
@@ -68,11 +68,13 @@ impl Spread {
         (held, Place { device, dtype })
     }
 
-    /// Reads the model and starts its ranks. `busy` ranks share the threads.
+    /// Reads the model and starts its ranks, for inputs and targets of these shapes. `busy` ranks share the
+    /// threads.
     pub(super) fn launch(
         &self,
         model: SavedModel,
         loss: CrossEntropy,
+        shapes: (Shape, Shape),
         busy: Busy,
     ) -> Result<Pipeline<Sequential>> {
         let ranks = self.ranks();
@@ -93,7 +95,7 @@ impl Spread {
             .threads_per_rank((threads.map_or(1, NonZero::get) / share).max(1))
             .pin(false)
             .loss(loss)
-            .data(Arc::new(NoData))
+            .data(Arc::new(NoData(shapes)))
             .launch()
     }
 }
@@ -114,16 +116,20 @@ enum Dtype {
     Bf16,
 }
 
-/// The data of a pipeline that is never trained.
-struct NoData;
+/// The data of a pipeline that is never trained: only their shapes.
+struct NoData((Shape, Shape));
 
 impl DataSource for NoData {
     fn micro_batch(&self, _: u64, _: MicroBatch) -> Result<(Tensor, Tensor)> {
-        let ids = Tensor::from_ids(&[1, 1], vec![0])?;
-        Ok((ids.clone(), ids))
+        let zeros = |shape: Shape| match shape.kind() {
+            Kind::Ids => Tensor::from_ids(shape.dims(), vec![0; shape.count()]),
+            Kind::F32 => Ok(Tensor::zeros(shape.dims())),
+        };
+        let (input, target) = self.0;
+        Ok((zeros(input)?, zeros(target)?))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
-        (Shape::ids(&[1, 1]), Shape::ids(&[1, 1]))
+        self.0
     }
 }

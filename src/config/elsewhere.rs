@@ -66,6 +66,7 @@ pub(super) const KEYS: &[Named] = &[
     row("model_type", "model", "kind", ""),
     row("model_name_or_path", "model", "path", ""),
     row("pretrained_model_name_or_path", "model", "path", ""),
+    row("name_or_path", "model", "path", ""),
     row("seed", "model", "seed", SEEDS),
     row("random_seed", "model", "seed", SEEDS),
     row("r", "lora", "rank", ""),
@@ -84,6 +85,12 @@ pub(super) const KEYS: &[Named] = &[
     row("seq_len", "data", "seq", ""),
     row("data_path", "data", "path", ""),
     row("dataset_path", "data", "path", ""),
+    row(
+        "dataset",
+        "data",
+        "path",
+        "it names files or a folder; nothing is downloaded",
+    ),
     row(
         "dataset_name",
         "data",
@@ -168,6 +175,8 @@ pub(super) const KEYS: &[Named] = &[
     row("lr", "optimizer", "learning_rate", ""),
     row("min_lr", "optimizer", "min_learning_rate", ""),
     row("wd", "optimizer", "weight_decay", ""),
+    row("name", "optimizer", "kind", ""),
+    row("type", "optimizer", "kind", ""),
     row("optim", "optimizer", "kind", ""),
     row("optimizer", "optimizer", "kind", ""),
     row("adam_beta1", "optimizer", "betas", BETAS),
@@ -234,6 +243,9 @@ pub(super) const KEYS: &[Named] = &[
 
 const EARLY: &str =
     "there is no early stopping: the run keeps its best checkpoint, and Ctrl-C saves and ends it";
+const PROCESSES: &str = "start one process a host, by srun, mpirun, torchrun or by hand";
+const STRATEGY: &str = "write pipeline.stages and pipeline.replicas: how many parts, and how many copies";
+const RSLORA: &str = "adapters are scaled by alpha / rank: for rsLoRA, set lora.alpha to alpha x sqrt(rank)";
 const COMPILE: &str = "nothing is compiled while a run starts: leave it out";
 const TENSOR: &str = "there is no tensor parallelism: cut the model into more stages, with pipeline.stages";
 
@@ -264,7 +276,27 @@ pub(super) const NO_KEYS: &[(&str, &str)] = &[
         "dataloader_num_workers",
         "a thread reads data ahead: leave it out",
     ),
+    ("num_workers", "a thread reads data ahead: leave it out"),
+    (
+        "shuffle",
+        "data for training are always shuffled, with data.seed; data for validation never are",
+    ),
     ("tensor_parallel_degree", TENSOR),
+    ("tensor_parallel_size", TENSOR),
+    ("num_nodes", PROCESSES),
+    ("nnodes", PROCESSES),
+    ("strategy", STRATEGY),
+    ("use_rslora", RSLORA),
+    ("use_dora", "DoRA is not there: leave it out for LoRA"),
+    ("bias", "adapters have no biases: leave it out"),
+    (
+        "modules_to_save",
+        "write optimizer.groups = [{ parameters = [\"lm_head.*\"], frozen = false }]",
+    ),
+    (
+        "eos_token",
+        "the tokenizer's folder says it; data.end_of_text says whether one ends each text",
+    ),
     (
         "load_in_4bit",
         "weights of 4 bits are read from a .gguf file, named by model.path, and trained in 32 bits",

@@ -17,6 +17,9 @@ impl Config {
     /// # Errors
     /// When the file cannot be read, or when a key or value is refused.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self> {
+        if path.is_dir() {
+            return Err(ConfigError::Folder(path.to_owned()).into());
+        }
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
         Self::parse(&path.display().to_string(), &text, &environment(), sets)
     }

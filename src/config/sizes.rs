@@ -23,7 +23,13 @@ pub(super) fn check(config: &Config) -> Result<()> {
     }
     let (seq, context) = (config.data.seq, model.context.unwrap_or(usize::MAX));
     config.require(seq <= context, "data.seq", || {
-        ModelProblem::Context { seq, context }.into()
+        let is_given = model.path.is_none();
+        ModelProblem::Context {
+            seq,
+            context,
+            is_given,
+        }
+        .into()
     })?;
     let divides = model.head_width.is_some() || model.dim.is_multiple_of(model.heads);
     config.require(divides, "model.heads", || ValueProblem::Heads {

@@ -75,6 +75,7 @@ impl Tree {
             ConfigError::Syntax {
                 origin: origin(span.start),
                 text: text[span].to_owned(),
+                form: other_form(text),
                 source: Box::new(source),
             }
         };
@@ -152,5 +153,17 @@ impl Tree {
             },
         );
         Ok(())
+    }
+}
+
+/// The form of a text that is no TOML, by its first line that is no comment.
+fn other_form(text: &str) -> Option<&'static str> {
+    let mut lines = text.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
+    match first {
+        _ if first.starts_with('{') => Some("JSON"),
+        "---" => Some("YAML"),
+        _ if first.contains(':') && !first.contains(['=', '[']) => Some("YAML"),
+        _ => None,
     }
 }

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pipewright_stages::{Shape, Tensor, rng};
+use pipewright_stages::{Shape, Tensor};
 
 use super::augment::{Augment, Change};
-use super::permutation::permute;
+use super::order::Order;
 use super::range::{check_rows, check_span};
-use super::{Course, DataSource, Fingerprint, IGNORED, LabelledImages, Samples};
+use super::{Course, DataSource, Fingerprint, IGNORED, LabelledImages};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
@@ -21,15 +21,6 @@ pub struct Images {
     rows: usize,
     order: Order,
     augment: Option<Augment>,
-}
-
-/// Which image is at a position.
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    /// A new order each epoch, and which images each step takes.
-    Shuffled { key: [u32; 2], course: Course },
-    /// As in the file, the same at every step.
-    InOrder,
 }
 
 impl Images {
@@ -45,9 +36,8 @@ impl Images {
         micro_batches: u32,
         seed: u64,
     ) -> Result<Self> {
-        let key = rng::key(seed, "images");
-        let course = Course::new(u64::from(micro_batches) * rows as u64);
-        Self::of(all, span, rows, Order::Shuffled { key, course }, "training")
+        let order = Order::shuffled("images", seed, rows, micro_batches);
+        Self::of(all, span, rows, order, "training")
     }
 
     /// For validation: the images of `span` in order. If they do not fill the last micro-batch, its remaining
@@ -85,9 +75,7 @@ impl Images {
     /// The same images, with another course.
     #[must_use]
     pub fn on_course(mut self, of: Course) -> Self {
-        if let Order::Shuffled { course, .. } = &mut self.order {
-            *course = of;
-        }
+        self.order = self.order.on_course(of);
         self
     }
 
@@ -102,14 +90,8 @@ impl Images {
     /// The image at a row and its epoch, or `None` after the end of the span.
     fn image(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<(usize, u64)> {
         let count = self.span.end - self.span.start;
-        let (index, epoch) = match self.order {
-            Order::Shuffled { key, course } => {
-                let place = course.first(step) + u64::from(micro_batch.0) * self.rows as u64 + row as u64;
-                (permute(key, place / count, count, place % count), place / count)
-            }
-            Order::InOrder => (u64::from(micro_batch.0) * self.rows as u64 + row as u64, 0),
-        };
-        (index < count).then_some(((self.span.start + index) as usize, epoch))
+        let (index, epoch) = self.order.sample(count, step, micro_batch, (row, self.rows))?;
+        Some(((self.span.start + index) as usize, epoch))
     }
 
     /// Writes an image, as it is changed.
@@ -169,19 +151,8 @@ impl DataSource for Images {
     /// The fingerprint covers all images and labels.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows) = (&self.span, self.rows);
-        let of = format!("images from {start}..{end}");
-        let samples = match self.order {
-            Order::Shuffled { key, course } => Some(Samples {
-                order: format!("{of}, shuffled with key {key:?}"),
-                course,
-            }),
-            Order::InOrder => None,
-        };
-        let order = samples
-            .as_ref()
-            .map_or(format!("{of}, in order"), |Samples { order, course }| {
-                format!("{order}, {course}")
-            });
+        let images = format!("images from {start}..{end}");
+        let (order, samples) = self.order.fingerprint(&images);
         Ok(Fingerprint {
             name: self.all.name(),
             contents: self.all.checksum(),

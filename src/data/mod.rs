@@ -24,6 +24,7 @@ mod loader;
 mod look;
 mod loss_on;
 mod odd;
+mod order;
 mod partial;
 mod parts;
 mod permutation;

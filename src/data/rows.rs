@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pipewright_stages::{Shape, Tensor, rng};
+use pipewright_stages::{Shape, Tensor};
 
-use super::permutation::permute;
+use super::order::Order;
 use super::range::{check_rows, check_span};
-use super::{Course, DataSource, Fingerprint, Samples, Table};
+use super::{Course, DataSource, Fingerprint, Table};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
@@ -18,15 +18,6 @@ pub struct Rows {
     span: Range<u64>,
     rows: usize,
     order: Order,
-}
-
-/// Which row of the table is at a position.
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    /// A new order each epoch, and which rows each step takes.
-    Shuffled { key: [u32; 2], course: Course },
-    /// As in the table, the same at every step.
-    InOrder,
 }
 
 impl Rows {
@@ -42,9 +33,8 @@ impl Rows {
         micro_batches: u32,
         seed: u64,
     ) -> Result<Self> {
-        let key = rng::key(seed, "rows");
-        let course = Course::new(u64::from(micro_batches) * rows as u64);
-        Self::of(table, span, rows, Order::Shuffled { key, course })
+        let order = Order::shuffled("rows", seed, rows, micro_batches);
+        Self::of(table, span, rows, order)
     }
 
     /// For validation: the rows of `span` in order. If they do not fill the last micro-batch, its remaining
@@ -70,9 +60,7 @@ impl Rows {
     /// The same, with another course, as when a training goes on with another batch.
     #[must_use]
     pub fn on_course(mut self, of: Course) -> Self {
-        if let Order::Shuffled { course, .. } = &mut self.order {
-            *course = of;
-        }
+        self.order = self.order.on_course(of);
         self
     }
 
@@ -99,15 +87,8 @@ impl Rows {
     /// The row of the table at a position, or `None` after the last one.
     fn row(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<u64> {
         let count = self.span.end - self.span.start;
-        let place = u64::from(micro_batch.0) * self.rows as u64 + row as u64;
-        let index = match self.order {
-            Order::Shuffled { key, course } => {
-                let place = course.first(step) + place;
-                permute(key, place / count, count, place % count)
-            }
-            Order::InOrder => place,
-        };
-        (index < count).then_some(self.span.start + index)
+        let (index, _) = self.order.sample(count, step, micro_batch, (row, self.rows))?;
+        Some(self.span.start + index)
     }
 }
 
@@ -132,13 +113,7 @@ impl DataSource for Rows {
     /// The fingerprint covers all rows.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows) = (&self.span, self.rows);
-        let (order, samples) = match self.order {
-            Order::Shuffled { key, course } => {
-                let order = format!("rows from {start}..{end}, shuffled with key {key:?}");
-                (format!("{order}, {course}"), Some(Samples { order, course }))
-            }
-            Order::InOrder => (format!("rows from {start}..{end}, in order"), None),
-        };
+        let (order, samples) = self.order.fingerprint(&format!("rows from {start}..{end}"));
         Ok(Fingerprint {
             name: self.table.name.clone(),
             contents: self.table.checksum(),

@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use pipewright_stages::{Shape, Tensor, rng};
+use pipewright_stages::{Shape, Tensor};
 
 use super::encode::NO_TARGET;
-use super::permutation::permute;
+use super::order::Order;
 use super::range::{check_rows, check_span, empty};
-use super::{Course, DataSource, Documents, Fingerprint, IGNORED, Samples};
+use super::{Course, DataSource, Documents, Fingerprint, IGNORED};
 use crate::error::{DataError, Result};
 use crate::id::MicroBatch;
 
@@ -29,15 +29,6 @@ pub struct Sequences {
     without_target: u64,
 }
 
-/// Which sequence is at a position.
-#[derive(Clone, Copy, Debug)]
-enum Order {
-    /// A new order each epoch, and which sequences each step takes.
-    Shuffled { key: [u32; 2], course: Course },
-    /// As in the files, the same at every step.
-    InOrder,
-}
-
 impl Sequences {
     /// For training: the documents of `span`, in a new order of sequences each epoch, every sequence once an
     /// epoch. `rows`: sequences in a micro-batch; `micro_batches`: how many of these a step takes.
@@ -53,9 +44,7 @@ impl Sequences {
         micro_batches: u32,
         seed: u64,
     ) -> Result<Self> {
-        let key = rng::key(seed, "sequences");
-        let course = Course::new(u64::from(micro_batches) * rows as u64);
-        let order = Order::Shuffled { key, course };
+        let order = Order::shuffled("sequences", seed, rows, micro_batches);
         Self::of(documents, span, packed, (rows, seq), order)
     }
 
@@ -116,9 +105,7 @@ impl Sequences {
     /// The same, with another course.
     #[must_use]
     pub fn on_course(mut self, of: Course) -> Self {
-        if let Order::Shuffled { course, .. } = &mut self.order {
-            *course = of;
-        }
+        self.order = self.order.on_course(of);
         self
     }
 
@@ -170,14 +157,8 @@ impl Sequences {
     /// The sequence at a row, or `None` after the last one.
     fn sequence(&self, step: u64, micro_batch: MicroBatch, row: usize) -> Option<u64> {
         let count = self.count();
-        let index = match self.order {
-            Order::Shuffled { key, course } => {
-                let place = course.first(step) + u64::from(micro_batch.0) * self.rows as u64 + row as u64;
-                permute(key, place / count, count, place % count)
-            }
-            Order::InOrder => u64::from(micro_batch.0) * self.rows as u64 + row as u64,
-        };
-        (index < count).then_some(index)
+        let (index, _) = self.order.sample(count, step, micro_batch, (row, self.rows))?;
+        Some(index)
     }
 
     /// Writes a sequence into a row of input and target.
@@ -239,19 +220,8 @@ impl DataSource for Sequences {
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows, seq) = (&self.span, self.rows, self.seq);
         let packed = if self.packed { "packed" } else { "one by one" };
-        let of = format!("sequences of {seq} tokens from documents {start}..{end}, {packed}");
-        let samples = match self.order {
-            Order::Shuffled { key, course } => Some(Samples {
-                order: format!("{of}, shuffled with key {key:?}"),
-                course,
-            }),
-            Order::InOrder => None,
-        };
-        let order = samples
-            .as_ref()
-            .map_or(format!("{of}, in order"), |Samples { order, course }| {
-                format!("{order}, {course}")
-            });
+        let sequences = format!("sequences of {seq} tokens from documents {start}..{end}, {packed}");
+        let (order, samples) = self.order.fingerprint(&sequences);
         Ok(Fingerprint {
             name: self.documents.corpus.name(),
             contents: self.documents.contents,

@@ -1,7 +1,7 @@
 //! A config, or a value that was set in one, that cannot be used.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::ValueProblem;
 use super::stack::StackProblem;
@@ -43,15 +43,20 @@ pub enum ConfigError {
     #[error(transparent)]
     OwnLayer(#[from] StackProblem),
     /// A file that is not TOML. A key that occurs twice in a section is such a mistake too.
-    #[error("{origin}: {}{}", source.message(), shown(text))]
+    #[error("{origin}: {}{}{}", source.message(), shown(text), looks_like(*form))]
     Syntax {
         /// The line.
         origin: Origin,
         /// The text there.
         text: String,
+        /// The form that the whole file seems to have instead.
+        form: Option<&'static str>,
         /// What is wrong with it.
         source: Box<toml::de::Error>,
     },
+    /// A folder where a file should be.
+    #[error("`{}` is a folder, and a config is a file{}", .0.display(), go_on(.0))]
+    Folder(PathBuf),
     /// A section that does not exist.
     #[error(
         "{origin}: unknown section [{section}]{} (sections: {})",
@@ -344,6 +349,25 @@ fn shown(text: &str) -> String {
         text if text.contains('\n') => String::new(),
         text => format!(": `{text}`"),
     }
+}
+
+/// How to go on with a run, if the folder is one.
+fn go_on(folder: &Path) -> String {
+    match folder.join("run.json").is_file() {
+        true => format!(
+            "; its run goes on by `pipewright train --resume --run-dir {}`",
+            folder.display()
+        ),
+        false => String::new(),
+    }
+}
+
+fn looks_like(form: Option<&str>) -> String {
+    form.map_or(String::new(), |form| {
+        format!(
+            "; a config is TOML, with lines such as `[section]` and `key = value`, and this looks like {form}"
+        )
+    })
 }
 
 fn in_brackets(note: &str) -> String {

@@ -176,7 +176,8 @@ pub enum DataError {
     /// A part of the data is shorter than one window.
     #[error(
         "{data} is too short: of its {count} tokens {held} are for {purpose}, and one window needs {needed} \
-         (the sequence length {} and the token after it)",
+         (the sequence length {} and the token after it); take shorter sequences (data.seq), more text, or \
+         another share for validation (data.validation)",
         needed - 1
     )]
     TooShort {

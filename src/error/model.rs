@@ -36,12 +36,15 @@ pub enum ModelProblem {
     Image,
     /// Sequences that are longer than the model's longest.
     #[error(
-        "sequences of {seq} tokens are longer than the model's {context}: lower it, or raise model.context"
+        "sequences of {seq} tokens are longer than the model's {context}: lower it{}",
+        if *is_given { ", or raise model.context" } else { "" }
     )]
     Context {
         /// The tokens of a sequence.
         seq: usize,
         /// The model's longest sequence.
         context: usize,
+        /// Whether the config gives it, and not the folder of a model.
+        is_given: bool,
     },
 }

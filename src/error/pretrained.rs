@@ -241,6 +241,12 @@ fn download(folder: &Path) -> String {
         return String::new();
     }
     let (folder, name) = (folder.display(), name.display());
+    if parts[0].as_os_str() == "models" {
+        return format!(
+            "; nothing is downloaded by itself: a model of the hub comes by `hf download OWNER/NAME --local-dir \
+             {folder}`"
+        );
+    }
     format!(
         "; nothing is downloaded by itself: if it is a name of the hub, `hf download {folder} --local-dir \
          models/{name}`, and name that folder"

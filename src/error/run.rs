@@ -155,7 +155,7 @@ pub enum RunError {
     /// Several processes run a command that would do the same in each.
     #[error(
         "`{command}` runs in one process, but {name} is {processes}: unset it, or start one process (only \
-         `train` runs in several)"
+         `train` and `profile` run in several)"
     )]
     OneProcess {
         /// The command.

@@ -53,7 +53,9 @@ pub enum ScheduleError {
         placement: String,
     },
     /// More cells than are supported.
-    #[error("{stages} stages x {micro_batches} micro-batches are too many; at most 2^23 cells are supported")]
+    #[error(
+        "{stages} stages x {micro_batches} micro-batches are too many: their product may be 8,388,608 (2^23) at most"
+    )]
     TooManyCells {
         /// How many stages there are.
         stages: u32,

@@ -125,7 +125,7 @@ pub enum ValueProblem {
     #[error("no folder for tokens: name one, or set HOME or XDG_CACHE_HOME")]
     NoCacheFolder,
     /// No data.
-    #[error("nothing to train on: name a file or a folder")]
+    #[error("there are no data: name a file or a folder")]
     NoData,
     /// Nothing to evaluate a model on.
     #[error("nothing is set aside: choose a share above 0, or name other data in data.validation_path")]

@@ -1,5 +1,8 @@
 //! Cuts a model: which layers go to which stage, by their costs.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
 use crate::Result;
 use crate::error::PlanError;
 use crate::plan::holding::Holding;
@@ -45,17 +48,34 @@ pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -
 }
 
 /// A partial cut: the first stages of a model with their layers.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Cut {
     counts: Vec<usize>,
     /// The cost of each stage so far.
     stages: Vec<StageCost>,
     /// The time of each rank's stages so far, for a micro-batch.
     loads: Vec<f64>,
-    /// The most bytes that each rank's stages so far hold.
+    /// The most bytes that each rank's stages so far hold. 0 without a limit.
     held: Vec<f64>,
     /// The time of the slowest stage.
     slowest: f64,
+}
+
+impl Clone for Cut {
+    fn clone(&self) -> Self {
+        let mut cut = Self::none(0);
+        cut.clone_from(self);
+        cut
+    }
+
+    /// Uses the memory again.
+    fn clone_from(&mut self, of: &Self) {
+        self.counts.clone_from(&of.counts);
+        self.stages.clone_from(&of.stages);
+        self.loads.clone_from(&of.loads);
+        self.held.clone_from(&of.held);
+        self.slowest = of.slowest;
+    }
 }
 
 impl Cut {
@@ -71,14 +91,39 @@ impl Cut {
 }
 
 /// A partial cut that gets one more stage.
-struct Grown<'a> {
-    cut: &'a Cut,
-    /// The layers of the new stage, and its cost.
-    count: usize,
-    cost: StageCost,
-    /// How promising the cut is then: see [`Search::lead`].
+struct Grown {
+    /// How promising it is then: see [`Search::lead`].
     lead: f64,
+    /// Its layers so far.
+    start: usize,
+    /// Its place among the cuts of these layers.
+    index: usize,
 }
+
+/// The most promising is the greatest. Among equal ones it is the one with the fewest layers so far.
+impl Ord for Grown {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let place = |grown: &Self| (grown.start, grown.index);
+        other
+            .lead
+            .total_cmp(&self.lead)
+            .then_with(|| place(other).cmp(&place(self)))
+    }
+}
+
+impl PartialOrd for Grown {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Grown {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Grown {}
 
 struct Search<'a> {
     costs: &'a ModelCosts,
@@ -117,51 +162,55 @@ impl<'a> Search<'a> {
             if end > layers - after || (after == 0 && end < layers) {
                 return Vec::new();
             }
-            let starts = front[..end].iter().enumerate();
-            let grown = starts.flat_map(|(start, cuts)| {
-                let cost = self.costs.stage(start..end);
-                let even = &even;
-                cuts.iter().map(move |cut| Grown {
-                    cut,
-                    count: end - start,
-                    cost,
-                    lead: self.lead(cut, &cost, stage, even),
-                })
-            });
-            self.best(grown.collect(), stage)
+            self.best(&front[..end], stage, &even)
         });
         ends.collect()
     }
 
-    /// The cut with one more stage. `None` when its rank then holds more than the limit.
-    fn with(&self, grown: &Grown<'_>, stage: usize) -> Option<Cut> {
-        let rank = self.rank_of[stage];
-        let mut cut = grown.cut.clone();
-        cut.counts.push(grown.count);
-        cut.stages.push(grown.cost);
-        cut.loads[rank] += load(&grown.cost, self.micro_batches);
-        cut.slowest = cut.slowest.max(grown.cost.work());
-        cut.held[rank] = self.holding.peak(rank, &cut.stages);
-        let fits = self.memory.is_none_or(|memory| cut.held[rank] <= memory);
-        fits.then_some(cut)
-    }
-
-    /// Keeps the most promising cuts. Drops a cut when another one is at least as good in every respect. Most
-    /// are not kept, so a cut is made when its turn comes.
-    fn best(&self, mut grown: Vec<Grown<'_>>, stage: usize) -> Vec<Cut> {
-        grown.sort_by(|a, b| a.lead.total_cmp(&b.lead));
+    /// Adds a stage with all layers up to an end to the cuts before that end, and keeps the most promising.
+    /// Drops a cut when another one is at least as good in every respect. Most are not kept, so a cut is made
+    /// when its turn comes.
+    fn best(&self, front: &[Vec<Cut>], stage: usize, even: &[f64]) -> Vec<Cut> {
+        let (mut costs, mut grown) = (vec![StageCost::NOTHING; front.len()], Vec::new());
+        for (start, cuts) in front.iter().enumerate().filter(|(_, cuts)| !cuts.is_empty()) {
+            let cost = self.costs.stage(start..front.len());
+            costs[start] = cost;
+            grown.extend(cuts.iter().enumerate().map(|(index, cut)| Grown {
+                lead: self.lead(cut, &cost, stage, even),
+                start,
+                index,
+            }));
+        }
+        let mut grown = BinaryHeap::from(grown);
         let mut kept: Vec<(Vec<f64>, Cut)> = Vec::new();
-        for cut in grown.iter().filter_map(|grown| self.with(grown, stage)) {
-            let judged = self.judged(&cut, stage);
-            let beaten = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
-            if !kept.iter().any(|(other, _)| beaten(other)) {
-                kept.push((judged, cut));
-                if kept.len() == WIDTH {
-                    break;
-                }
+        let (mut cut, mut judged) = (Cut::none(self.ranks), Vec::new());
+        while kept.len() < WIDTH
+            && let Some(Grown { start, index, .. }) = grown.pop()
+        {
+            cut.clone_from(&front[start][index]);
+            if !self.add(&mut cut, front.len() - start, costs[start], stage) {
+                continue;
+            }
+            self.judge(&cut, stage, &mut judged);
+            let beats = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
+            if !kept.iter().any(|(other, _)| beats(other)) {
+                kept.push((judged.clone(), cut.clone()));
             }
         }
         kept.into_iter().map(|(_, cut)| cut).collect()
+    }
+
+    /// Adds a stage to a cut. Returns `false` when its rank then holds more than the limit.
+    fn add(&self, cut: &mut Cut, count: usize, cost: StageCost, stage: usize) -> bool {
+        let rank = self.rank_of[stage];
+        cut.counts.push(count);
+        cut.stages.push(cost);
+        cut.loads[rank] += load(&cost, self.micro_batches);
+        cut.slowest = cut.slowest.max(cost.work());
+        self.memory.is_none_or(|memory| {
+            cut.held[rank] = self.holding.peak(rank, &cut.stages);
+            cut.held[rank] <= memory
+        })
     }
 
     /// The largest excess of a rank's load over its `even` one, of a cut with one more stage. A smaller one
@@ -184,9 +233,10 @@ impl<'a> Search<'a> {
     }
 
     /// The numbers on which the final score of a partial cut depends. Smaller is better for each.
-    fn judged(&self, cut: &Cut, stage: usize) -> Vec<f64> {
+    fn judge(&self, cut: &Cut, stage: usize, judged: &mut Vec<f64>) {
         let mut done: f64 = 0.0;
-        let mut judged = vec![cut.slowest];
+        judged.clear();
+        judged.push(cut.slowest);
         for rank in 0..cut.loads.len() {
             if self.rank_of[stage + 1..].contains(&rank) {
                 judged.push(cut.loads[rank]);
@@ -196,7 +246,6 @@ impl<'a> Search<'a> {
             }
         }
         judged.push(done);
-        judged
     }
 
     fn score(&self, cut: &Cut) -> f64 {

@@ -131,3 +131,72 @@ fn what_cannot_be_evaluated_is_refused() {
         assert!(said.contains(part), "{said}");
     }
 }
+
+/// 40 images with one color, of 8 x 8 pixels, and their labels.
+fn images(place: &Place) {
+    let [mut images, mut labels] = [vec![0, 0, 8, 3], vec![0, 0, 8, 1]];
+    for size in [40_u32, 8, 8] {
+        images.extend(size.to_be_bytes());
+    }
+    labels.extend(40_u32.to_be_bytes());
+    images.extend((0..40 * 64_u32).map(|pixel| (pixel * 7 % 251) as u8));
+    labels.extend((0..40_u32).map(|row| (row % 3) as u8));
+    fs::write(place.path("images.idx"), images).unwrap();
+    fs::write(place.path("labels.idx"), labels).unwrap();
+}
+
+#[test]
+fn a_model_of_any_kind_is_evaluated_as_a_run_and_as_a_folder() {
+    const IMAGES: &str = "[data]\nkind = 'idx'\npath = 'images.idx'\nlabels = 'labels.idx'\nvalidation = 8\n";
+    const TEXT: &str = "[data]\npath = 'text.txt'\nseq = 16\n";
+    const LAYERS: &str =
+        "image = [8, 8, 1]\nstack = [{ kind = 'flatten' }, { kind = 'linear', inputs = 64, outputs = 3 }]";
+    const WORDS: &str = "stack = [{ kind = 'embedding', vocab = 256, context = 16, dim = 8 }, \
+                         { kind = 'linear', inputs = 8, outputs = 256 }]";
+    let small = "dim = 16\nlayers = 1\nheads = 2";
+    let kinds = [
+        ("mlp", "sizes = [64, 8, 3]", IMAGES),
+        ("cnn", "channels = '4,8'\nimage = [8, 8, 1]\nclasses = 3", IMAGES),
+        (
+            "resnet",
+            "blocks = '1,1'\nwidth = 4\nimage = [8, 8, 1]\nclasses = 3",
+            IMAGES,
+        ),
+        ("stack", LAYERS, IMAGES),
+        ("stack", WORDS, TEXT),
+        ("gpt", small, TEXT),
+        ("llama", small, TEXT),
+        ("mixtral", small, TEXT),
+    ];
+    let place = Place::new();
+    images(&place);
+    for (kind, model, data) in kinds {
+        let config = format!(
+            "[model]\nkind = '{kind}'\n{model}\n{data}[pipeline]\nmicro_batches = 2\nmicro_batch_size = 2\n\
+             [train]\nsteps = 2\nvalidate_every = 1\n"
+        );
+        fs::write(place.path("one.toml"), config).unwrap();
+        place
+            .run(&["train", "one.toml", "--run-dir", "runs/small"])
+            .done();
+        let expected = told(&place);
+        assert_eq!(evaluated(&place, &["runs/small"])["loss"], expected, "{kind}");
+        assert_eq!(
+            evaluated(&place, &["runs/small", "--ranks", "2"])["loss"],
+            expected,
+            "{kind}"
+        );
+        place.run(&["export", "runs/small", "mine"]).done();
+        let data: Vec<String> = data
+            .lines()
+            .skip(1)
+            .map(|line| format!("data.{}", line.replace(" = ", "=")))
+            .collect();
+        let sizes = ["pipeline.micro_batch_size=2".to_owned()];
+        let sets = data.iter().chain(&sizes).flat_map(|set| ["--set", set]);
+        let args: Vec<&str> = ["mine"].into_iter().chain(sets).collect();
+        assert_eq!(evaluated(&place, &args)["loss"], expected, "{kind}, exported");
+        fs::remove_dir_all(place.path("mine")).unwrap();
+        fs::remove_dir_all(place.path("runs")).unwrap();
+    }
+}

@@ -256,7 +256,9 @@ fn a_finished_run_that_is_resumed_says_what_gives_more() {
         .done()
         .stdout();
     assert!(
-        said.contains("all 2 steps were done before, and raising train.steps gives more"),
+        said.contains(
+            "all 2 steps were done before; with more steps (train.steps or --steps) the run goes on"
+        ),
         "{said}"
     );
 }

@@ -45,7 +45,7 @@ fn data_that_cannot_be_used_is_refused() {
         "{said}"
     );
     let said = refusal(parse("").unwrap());
-    assert_eq!(said, "data.path: nothing to train on: name a file or a folder");
+    assert_eq!(said, "data.path: there are no data: name a file or a folder");
 }
 
 #[test]

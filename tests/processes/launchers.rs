@@ -114,7 +114,7 @@ fn a_command_of_one_process_names_the_launcher_that_started_several() {
     assert_eq!(
         said,
         "process 1: error: `tune` runs in one process, but PMI_SIZE is 2: unset it, or start one process \
-         (only `train` runs in several)\n"
+         (only `train` and `profile` run in several)\n"
     );
 }
 

@@ -121,7 +121,8 @@ pub(super) fn unit_sizes(config: &Config, rows: usize) -> Result<Vec<UnitSizes>>
     let units = vec![1; model.names().len()];
     for stage in model.cut(&units)? {
         let mut stage: Sequential = starting_at_zero(|| stage.build())?;
-        let (output, saved) = stage.forward(TRIAL, wire)?;
+        let forward = stage.forward(TRIAL, wire);
+        let (output, saved) = forward.map_err(|error| config.refuse("model.stack", error))?;
         let kept = saved.bytes();
         let (_, pending) = stage.backward_input(saved, Tensor::zeros(output.dims()))?;
         sizes.push(UnitSizes {

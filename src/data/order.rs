@@ -1,0 +1,66 @@
+//! The order in which samples are taken.
+
+use pipewright_stages::rng;
+
+use super::permutation::permute;
+use super::{Course, Samples};
+use crate::id::MicroBatch;
+
+/// Which sample is at a place.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// A new order each epoch, and which samples each step takes.
+    Shuffled { key: [u32; 2], course: Course },
+    /// As in the file, the same at every step.
+    InOrder,
+}
+
+impl Order {
+    /// A new order each epoch, of samples with this name. `rows`: samples in a micro-batch; `micro_batches`:
+    /// how many of these a step takes.
+    pub(super) fn shuffled(name: &str, seed: u64, rows: usize, micro_batches: u32) -> Self {
+        Self::Shuffled {
+            key: rng::key(seed, name),
+            course: Course::new(u64::from(micro_batches) * rows as u64),
+        }
+    }
+
+    /// The same, with another course.
+    #[must_use]
+    pub(super) fn on_course(self, course: Course) -> Self {
+        match self {
+            Self::Shuffled { key, .. } => Self::Shuffled { key, course },
+            Self::InOrder => Self::InOrder,
+        }
+    }
+
+    /// Which of `count` samples is at a row of a micro-batch, and its epoch. `None` after the last one.
+    pub(super) fn sample(
+        self,
+        count: u64,
+        step: u64,
+        micro_batch: MicroBatch,
+        (row, rows): (usize, usize),
+    ) -> Option<(u64, u64)> {
+        let place = u64::from(micro_batch.0) * rows as u64 + row as u64;
+        match self {
+            Self::Shuffled { key, course } => {
+                let place = course.first(step) + place;
+                let epoch = place / count;
+                Some((permute(key, epoch, count, place % count), epoch))
+            }
+            Self::InOrder => (place < count).then_some((place, 0)),
+        }
+    }
+
+    /// What a fingerprint says of `samples` in this order.
+    pub(super) fn fingerprint(self, samples: &str) -> (String, Option<Samples>) {
+        match self {
+            Self::Shuffled { key, course } => {
+                let order = format!("{samples}, shuffled with key {key:?}");
+                (format!("{order}, {course}"), Some(Samples { order, course }))
+            }
+            Self::InOrder => (format!("{samples}, in order"), None),
+        }
+    }
+}
