@@ -35,11 +35,10 @@ impl Holding {
         }
     }
 
-    /// The most bytes that a rank holds. Stages without a cost yet count as 0.
-    pub(super) fn peak(&self, rank: usize, stages: &[StageCost]) -> f64 {
+    /// The most bytes that a rank holds, by the costs of the stages. Those without a cost yet count as 0.
+    pub(super) fn peak<'a>(&self, rank: usize, cost_of: impl Fn(usize) -> Option<&'a StageCost>) -> f64 {
         let bytes = |held: &Held| {
-            let cost = stages.get(held.stage);
-            cost.map_or(0.0, |cost| {
+            cost_of(held.stage).map_or(0.0, |cost| {
                 let restored = if held.restored { cost.restored } else { 0.0 };
                 cost.held(held.saved, held.pending, held.away) + restored
             })

@@ -48,7 +48,7 @@ pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -
 }
 
 /// A partial cut: the first stages of a model with their layers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Cut {
     counts: Vec<usize>,
     /// The cost of each stage so far.
@@ -61,23 +61,6 @@ struct Cut {
     slowest: f64,
 }
 
-impl Clone for Cut {
-    fn clone(&self) -> Self {
-        let mut cut = Self::none(0);
-        cut.clone_from(self);
-        cut
-    }
-
-    /// Uses the memory again.
-    fn clone_from(&mut self, of: &Self) {
-        self.counts.clone_from(&of.counts);
-        self.stages.clone_from(&of.stages);
-        self.loads.clone_from(&of.loads);
-        self.held.clone_from(&of.held);
-        self.slowest = of.slowest;
-    }
-}
-
 impl Cut {
     fn none(ranks: usize) -> Self {
         Self {
@@ -88,11 +71,83 @@ impl Cut {
             slowest: 0.0,
         }
     }
+
+    /// The same with one more stage, on this rank.
+    fn with(&self, count: usize, cost: StageCost, own: &Own, rank: usize) -> Self {
+        let mut cut = Self {
+            counts: [&self.counts[..], &[count]].concat(),
+            stages: [&self.stages[..], &[cost]].concat(),
+            loads: self.loads.clone(),
+            held: self.held.clone(),
+            slowest: own.slowest,
+        };
+        (cut.loads[rank], cut.held[rank]) = (own.load, own.held);
+        cut
+    }
+}
+
+/// What changes in a cut that gets one more stage.
+struct Own {
+    /// The load of the stage's rank.
+    load: f64,
+    /// What that rank holds.
+    held: f64,
+    /// The time of the slowest stage.
+    slowest: f64,
+}
+
+/// Where the next stage goes.
+struct Place {
+    rank: usize,
+    /// By rank: its load after this stage if the work were shared evenly.
+    even: Vec<f64>,
+    /// By rank: whether it gets more stages after this one.
+    goes_on: Vec<bool>,
+}
+
+impl Place {
+    fn of(search: &Search<'_>, stage: usize) -> Self {
+        Self {
+            rank: search.rank_of[stage],
+            even: search.even(stage),
+            goes_on: (0..search.ranks)
+                .map(|rank| search.rank_of[stage + 1..].contains(&rank))
+                .collect(),
+        }
+    }
+
+    /// The largest excess of a rank's load over its even one, without the rank of the stage.
+    fn others(&self, cut: &Cut) -> f64 {
+        let others = (0..self.even.len()).filter(|&rank| rank != self.rank);
+        others
+            .map(|rank| cut.loads[rank] - self.even[rank])
+            .fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// The numbers on which the final score of a partial cut with one more stage depends. Smaller is better
+    /// for each.
+    fn judge(&self, cut: &Cut, own: &Own, is_limited: bool, judged: &mut Vec<f64>) {
+        let mut done: f64 = 0.0;
+        judged.clear();
+        judged.push(own.slowest);
+        for (rank, goes_on) in self.goes_on.iter().enumerate() {
+            let (load, held) = match rank == self.rank {
+                true => (own.load, own.held),
+                false => (cut.loads[rank], cut.held[rank]),
+            };
+            match goes_on {
+                true => judged.extend(std::iter::once(load).chain(is_limited.then_some(held))),
+                false => done = done.max(load),
+            }
+        }
+        judged.push(done);
+    }
 }
 
 /// A partial cut that gets one more stage.
 struct Grown {
-    /// How promising it is then: see [`Search::lead`].
+    /// The largest excess of a rank's load over its even one. A smaller one is more promising. The slowest
+    /// stage decides between equal ones.
     lead: f64,
     /// Its layers so far.
     start: usize,
@@ -156,13 +211,17 @@ impl<'a> Search<'a> {
     fn grow(&self, front: &[Vec<Cut>], stage: usize) -> Vec<Vec<Cut>> {
         let layers = front.len() - 1;
         let after = self.rank_of.len() - 1 - stage;
-        let even = self.even(stage);
+        let place = Place::of(self, stage);
+        let others: Vec<Vec<f64>> = front
+            .iter()
+            .map(|cuts| cuts.iter().map(|cut| place.others(cut)).collect())
+            .collect();
         let ends = (0..=layers).map(|end| {
             // Each later stage needs a layer, and the last stage takes all that are left.
             if end > layers - after || (after == 0 && end < layers) {
                 return Vec::new();
             }
-            self.best(&front[..end], stage, &even)
+            self.best(&front[..end], &others, &place)
         });
         ends.collect()
     }
@@ -170,58 +229,65 @@ impl<'a> Search<'a> {
     /// Adds a stage with all layers up to an end to the cuts before that end, and keeps the most promising.
     /// Drops a cut when another one is at least as good in every respect. Most are not kept, so a cut is made
     /// when its turn comes.
-    fn best(&self, front: &[Vec<Cut>], stage: usize, even: &[f64]) -> Vec<Cut> {
+    fn best(&self, front: &[Vec<Cut>], others: &[Vec<f64>], place: &Place) -> Vec<Cut> {
         let (mut costs, mut grown) = (vec![StageCost::NOTHING; front.len()], Vec::new());
         for (start, cuts) in front.iter().enumerate().filter(|(_, cuts)| !cuts.is_empty()) {
             let cost = self.costs.stage(start..front.len());
             costs[start] = cost;
-            grown.extend(cuts.iter().enumerate().map(|(index, cut)| Grown {
-                lead: self.lead(cut, &cost, stage, even),
-                start,
-                index,
+            let added = load(&cost, self.micro_batches);
+            grown.extend(cuts.iter().enumerate().map(|(index, cut)| {
+                let own = cut.loads[place.rank] + added - place.even[place.rank];
+                let slowest = cut.slowest.max(cost.work()) / self.micro_batches;
+                Grown {
+                    lead: others[start][index].max(own).max(slowest),
+                    start,
+                    index,
+                }
             }));
         }
         let mut grown = BinaryHeap::from(grown);
         let mut kept: Vec<(Vec<f64>, Cut)> = Vec::new();
-        let (mut cut, mut judged) = (Cut::none(self.ranks), Vec::new());
+        let mut judged = Vec::new();
         while kept.len() < WIDTH
             && let Some(Grown { start, index, .. }) = grown.pop()
         {
-            cut.clone_from(&front[start][index]);
-            if !self.add(&mut cut, front.len() - start, costs[start], stage) {
+            let (cut, cost) = (&front[start][index], &costs[start]);
+            let Some(own) = self.own(cut, cost, place) else {
                 continue;
-            }
-            self.judge(&cut, stage, &mut judged);
+            };
+            place.judge(cut, &own, self.memory.is_some(), &mut judged);
             let beats = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
             if !kept.iter().any(|(other, _)| beats(other)) {
-                kept.push((judged.clone(), cut.clone()));
+                kept.push((
+                    judged.clone(),
+                    cut.with(front.len() - start, *cost, &own, place.rank),
+                ));
             }
         }
         kept.into_iter().map(|(_, cut)| cut).collect()
     }
 
-    /// Adds a stage to a cut. Returns `false` when its rank then holds more than the limit.
-    fn add(&self, cut: &mut Cut, count: usize, cost: StageCost, stage: usize) -> bool {
-        let rank = self.rank_of[stage];
-        cut.counts.push(count);
-        cut.stages.push(cost);
-        cut.loads[rank] += load(&cost, self.micro_batches);
-        cut.slowest = cut.slowest.max(cost.work());
-        self.memory.is_none_or(|memory| {
-            cut.held[rank] = self.holding.peak(rank, &cut.stages);
-            cut.held[rank] <= memory
-        })
-    }
-
-    /// The largest excess of a rank's load over its `even` one, of a cut with one more stage. A smaller one
-    /// is more promising. The slowest stage decides between equal ones.
-    fn lead(&self, cut: &Cut, cost: &StageCost, stage: usize, even: &[f64]) -> f64 {
-        let excess = |rank: usize| match rank == self.rank_of[stage] {
-            true => cut.loads[rank] + load(cost, self.micro_batches) - even[rank],
-            false => cut.loads[rank] - even[rank],
+    /// What changes when a cut gets one more stage. `None` when its rank then holds more than the limit.
+    fn own(&self, cut: &Cut, cost: &StageCost, place: &Place) -> Option<Own> {
+        let held = match self.memory {
+            Some(memory) => {
+                let cost_of = |stage| match stage == cut.stages.len() {
+                    true => Some(cost),
+                    false => cut.stages.get(stage),
+                };
+                let held = self.holding.peak(place.rank, cost_of);
+                if held > memory {
+                    return None;
+                }
+                held
+            }
+            None => 0.0,
         };
-        let slowest = cut.slowest.max(cost.work()) / self.micro_batches;
-        (0..even.len()).map(excess).fold(slowest, f64::max)
+        Some(Own {
+            load: cut.loads[place.rank] + load(cost, self.micro_batches),
+            held,
+            slowest: cut.slowest.max(cost.work()),
+        })
     }
 
     /// The load of each rank after this stage if the work were shared evenly among ranks and their stages.
@@ -230,22 +296,6 @@ impl<'a> Search<'a> {
         (0..self.ranks)
             .map(|rank| self.share * (count(rank, &self.rank_of[..=stage]) / count(rank, &self.rank_of)))
             .collect()
-    }
-
-    /// The numbers on which the final score of a partial cut depends. Smaller is better for each.
-    fn judge(&self, cut: &Cut, stage: usize, judged: &mut Vec<f64>) {
-        let mut done: f64 = 0.0;
-        judged.clear();
-        judged.push(cut.slowest);
-        for rank in 0..cut.loads.len() {
-            if self.rank_of[stage + 1..].contains(&rank) {
-                judged.push(cut.loads[rank]);
-                judged.extend(self.memory.map(|_| cut.held[rank]));
-            } else {
-                done = done.max(cut.loads[rank]);
-            }
-        }
-        judged.push(done);
     }
 
     fn score(&self, cut: &Cut) -> f64 {
