@@ -44,6 +44,7 @@ mod tune;
 mod verify;
 mod words;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 use std::thread;
@@ -143,7 +144,7 @@ pub fn main() -> ExitCode {
 }
 
 fn command() -> ExitCode {
-    refuse_apart(std::env::args());
+    refuse_apart(std::env::args_os());
     let result = file_limit::report()
         .map_err(Failure::failed)
         .and_then(|()| run(Cli::parse().command));
@@ -176,8 +177,8 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
 }
 
 /// Refuses `--trace 5` with a space: `5` would be taken for the config.
-fn refuse_apart(args: impl Iterator<Item = String>) {
-    let args: Vec<String> = args.collect();
+fn refuse_apart(args: impl Iterator<Item = OsString>) {
+    let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     let is_number = |text: &str| text.parse::<u64>().is_ok();
     let apart = args
         .windows(2)

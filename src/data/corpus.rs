@@ -115,6 +115,7 @@ impl Corpus {
             .iter()
             .map(|path| open(path, width))
             .collect::<Result<_>>()?;
+        check_same_tokenizer(&opened)?;
         Ok(Self::of(opened))
     }
 
@@ -314,5 +315,20 @@ impl Piece {
             at += block.len() as u64;
         }
         Ok(())
+    }
+}
+
+/// Refuses files that two tokenizers have made, as far as that is known.
+fn check_same_tokenizer(files: &[Opened]) -> Result<()> {
+    let made_by = |file: &Opened| Some(file.described.as_ref()?.tokenizer.as_ref()?.checksum);
+    let mut known = files.iter().filter_map(|file| Some((file, made_by(file)?)));
+    let Some((first, tokenizer)) = known.next() else {
+        return Ok(());
+    };
+    match known.find(|(_, other)| *other != tokenizer) {
+        None => Ok(()),
+        Some((other, _)) => Err(Error::from(DataError::TwoTokenizers {
+            files: [first.path.clone(), other.path.clone()],
+        })),
     }
 }

@@ -265,7 +265,12 @@ impl<'a> Work<'a> {
             .collect();
         if self.recipe.loss_on == LossOn::All {
             let text = template.text(&written, false).map_err(refuse)?;
-            return Ok([self.tokenizer.encode_bare(&text)?, vec![self.end]].concat());
+            let mut tokens = self.tokenizer.encode_bare(&text)?;
+            // A template may write the end itself.
+            if tokens.last() != Some(&self.end) {
+                tokens.push(self.end);
+            }
+            return Ok(tokens);
         }
         let (text, answers) = template.with_answers(&written).map_err(refuse)?;
         let of_assistant = messages.iter().filter(|message| message.role == ANSWERS);
@@ -283,6 +288,10 @@ impl<'a> Work<'a> {
                 false => token | NO_TARGET,
             }
         });
-        Ok(marked.chain([self.end | NO_TARGET]).collect())
+        let mut tokens: Vec<_> = marked.collect();
+        if tokens.last().map(|token| token & !NO_TARGET) != Some(self.end) {
+            tokens.push(self.end | NO_TARGET);
+        }
+        Ok(tokens)
     }
 }

@@ -107,13 +107,16 @@ fn odd(start: &[u8], width: Width) -> Option<FileProblem> {
     if start.iter().all(is_letter) {
         return Some(FileProblem::TextAsTokens);
     }
-    let pairs = || {
-        start
-            .chunks_exact(4)
-            .map(|pair| (token(&pair[..2]), token(&pair[2..])))
-    };
-    let is_wider = pairs().all(|(_, high)| high == 0) && pairs().any(|(low, _)| low != 0);
-    (width == Width::U16 && is_wider).then_some(FileProblem::Wider)
+    // The bytes of a number begin with the lowest.
+    let each = width.bytes() as usize;
+    let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+    let pairs = || start.chunks_exact(2 * each).map(|pair| pair.split_at(each));
+    let is_wider = pairs().all(|(_, high)| is_zero(high)) && pairs().any(|(low, _)| !is_zero(low));
+    is_wider.then_some(match width {
+        Width::U16 if pairs().skip(1).step_by(2).all(|(low, _)| is_zero(low)) => FileProblem::Numbers64,
+        Width::U16 => FileProblem::Wider,
+        Width::U32 => FileProblem::Numbers64,
+    })
 }
 
 impl Tokens {

@@ -146,6 +146,15 @@ pub enum DataError {
         /// The tokenizer that was given.
         tokenizer: PathBuf,
     },
+    /// Token files that two tokenizers have made.
+    #[error(
+        "`{}` and `{}` were made with two tokenizers: write both with one, by `pipewright tokenize`",
+        files[0].display(), files[1].display()
+    )]
+    TwoTokenizers {
+        /// A file of each.
+        files: [PathBuf; 2],
+    },
     /// A label that the model does not know.
     #[error(
         "`{}`: label {label} of image {image} is outside the model's {classes} classes (0..={})",

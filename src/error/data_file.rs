@@ -56,6 +56,12 @@ pub enum FileProblem {
     /// A file of wider tokens.
     #[error("has a 0 in every second place when it is read as u16: set data.dtype to \"u32\"")]
     Wider,
+    /// A file of numbers of 64 bits.
+    #[error(
+        "has numbers of 64 bits, and tokens have 16 or 32: write them as u16 or u32, with numpy by \
+         `tokens.astype(\"uint32\").tofile(...)`, and set data.dtype to that"
+    )]
+    Numbers64,
     /// Text where tokens were expected.
     #[error(
         "is text, and not tokens: set data.kind to its form, such as \"text\", or make tokens of it with \

@@ -67,7 +67,7 @@ impl fmt::Display for StepReport {
             f,
             "step {:>5}  {}  grad norm {:.3}  {:.0} targets/s  bubble {:.1} %",
             self.step,
-            score(self.loss, &self.metrics),
+            score(self.loss, self.weight, &self.metrics),
             self.grad_norm,
             self.rate(),
             100.0 * self.bubble()
@@ -88,16 +88,28 @@ pub struct Evaluation {
 
 impl fmt::Display for Evaluation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&score(self.loss, &self.metrics))
+        f.write_str(&score(self.loss, self.weight, &self.metrics))
     }
 }
 
-/// A loss as text, with those of its metrics for which something was counted.
-pub(crate) fn score(loss: f64, metrics: &Metrics) -> String {
-    if loss.is_nan() {
+/// The loss of this weight of targets as text, with its metrics for which something was counted.
+pub(crate) fn score(loss: f64, weight: f64, metrics: &Metrics) -> String {
+    if weight == 0.0 {
         return "no loss: there is no target".to_owned();
     }
     let counted = metrics.iter().filter(|metric| metric.value().is_some());
     let metrics: String = counted.map(|metric| format!("  {metric}")).collect();
     format!("loss {loss:.4}{metrics}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_that_is_no_number_is_not_one_without_targets() {
+        let said = |loss, weight| score(loss, weight, &Metrics::default());
+        assert_eq!(said(f64::NAN, 256.0), "loss NaN");
+        assert_eq!(said(f64::NAN, 0.0), "no loss: there is no target");
+    }
 }

@@ -103,7 +103,7 @@ impl Screen {
     fn message(&self, report: &StepReport) -> String {
         format!(
             "{}  {} {}/s  bubble {:.0} %",
-            score(report.loss, &report.metrics),
+            score(report.loss, report.weight, &report.metrics),
             thousands(report.rate()),
             self.targets,
             100.0 * report.bubble()

@@ -105,6 +105,13 @@ fn what_is_hardly_a_token_file_of_this_width_is_refused_with_the_cure() {
         let said = message(Corpus::tokens(&[write(&folder, name, &bytes)], Width::U16));
         assert!(said.contains(&format!("{name}` {expected}")), "{said}");
     }
+    // numpy's whole numbers have 64 bits.
+    let long: Vec<u8> = (1..40_u64).flat_map(u64::to_le_bytes).collect();
+    for width in [Width::U16, Width::U32] {
+        let said = message(Corpus::tokens(&[write(&folder, "long.bin", &long)], width));
+        let expected = "long.bin` has numbers of 64 bits, and tokens have 16 or 32: write them as u16 or u32";
+        assert!(said.contains(expected), "{said}");
+    }
     // Numbers that only begin as gzip does, and tokens that are all 0.
     let like_gzip: Vec<u8> = [0x1f, 0x8b, 8, 0].repeat(30);
     for bytes in [like_gzip, vec![0; 200]] {

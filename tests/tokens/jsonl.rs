@@ -250,3 +250,36 @@ fn lines_of_a_folder_are_read_in_the_order_of_its_files() {
         "{said}"
     );
 }
+
+#[test]
+fn a_chat_whose_template_writes_the_end_ends_once() {
+    let config = r#"{"bos_token": "<s>", "eos_token": "</s>"}"#;
+    let template = "{{ bos_token }}{% for message in messages %}[{{ message.role }}]{{ message.content }}\
+                    {% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}";
+    let files = [
+        ("tokenizer_config.json", config),
+        ("chat_template.jinja", template),
+    ];
+    let folder = folder(&small_with(&["<s>", "</s>"]), &files);
+    let tokenizer = Tokenizer::read(folder.path()).unwrap();
+    for (last, ends) in [("assistant", 1), ("user", 1)] {
+        let chat = serde_json::json!({"messages": [
+            {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"},
+            {"role": last, "content": "three"},
+        ]});
+        let (_lines, path) = lines(&[&chat.to_string()]);
+        for loss_on in [LossOn::All, LossOn::Answers] {
+            let recipe = Recipe {
+                loss_on,
+                end_of_text: Some("</s>".to_owned()),
+                ..chats()
+            };
+            let tokens = tokens_by(&tokenizer, std::slice::from_ref(&path), &recipe).unwrap();
+            let at_end = tokens
+                .iter()
+                .rev()
+                .take_while(|&&token| token & !NO_TARGET == 513);
+            assert_eq!(at_end.count(), ends, "{last} {loss_on:?}: {tokens:?}");
+        }
+    }
+}

@@ -86,6 +86,8 @@ fn a_key_of_a_record_that_changes_what_is_learnt_is_refused_by_line() {
         ("tools", json!([{"type": "function"}])),
         ("functions", json!([{"name": "f"}])),
         ("system", json!("Be short.")),
+        ("system_prompt", json!("Be short.")),
+        ("prompt", json!("Be short.")),
         ("documents", json!(["a"])),
         ("chat_template_kwargs", json!({"enable_thinking": true})),
         ("weight", json!(2)),
@@ -176,7 +178,7 @@ fn an_answer_of_weight_0_is_no_target() {
         all.iter().filter(|token| **token & NO_TARGET == 0).count()
     };
     let all = small().encode("three").unwrap().len() + 1;
-    for key in ["weight", "train", "training", "loss"] {
+    for key in ["weight", "train", "training", "train_on", "trainable", "loss"] {
         for (value, expected) in [
             (json!(0), 0),
             (json!(false), 0),

@@ -167,6 +167,28 @@ fn tokens_of_another_tokenizer_are_refused() {
 }
 
 #[test]
+fn files_of_two_tokenizers_are_not_mixed() {
+    let [(_first, ours), (folder, theirs)] = [described(Width::U16), described(Width::U16)];
+    let both = [ours.clone(), theirs.clone()];
+    Corpus::tokens(&both, Width::U16).unwrap();
+    let text = fs::read_to_string(golden("tokenizer.json")).unwrap() + " ";
+    fs::write(folder.path().join("tokenizer.json"), text).unwrap();
+    let other = Tokenizer::read(folder.path()).unwrap();
+    let mut writer = TokenWriter::create(&theirs, Width::U16).unwrap();
+    Recipe::new(Form::Text)
+        .encode(&[folder.path().join("a.txt")], &other, &mut writer, &mut |_| ())
+        .unwrap();
+    writer.finish(false).unwrap();
+    let said = message(Corpus::tokens(&both, Width::U16));
+    let expected = format!(
+        "`{}` and `{}` were made with two tokenizers: write both with one, by `pipewright tokenize`",
+        ours.display(),
+        theirs.display()
+    );
+    assert!(said.contains(&expected), "{said}");
+}
+
+#[test]
 fn tokens_that_are_not_as_they_are_described_are_refused() {
     let (_folder, path) = described(Width::U16);
     let description = path.with_extension("bin.json");

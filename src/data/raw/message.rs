@@ -41,10 +41,15 @@ const OF_MESSAGE: [(&str, &str); 15] = [
 const TOOLS: &str = "write the tools into the message of the role \"system\"";
 
 /// The same for a record with a chat.
-const OF_RECORD: [(&str, &str); 10] = [
+const OF_RECORD: [(&str, &str); 12] = [
     ("tools", TOOLS),
     ("functions", TOOLS),
     ("system", "write it as the first message, of the role \"system\""),
+    (
+        "system_prompt",
+        "write it as the first message, of the role \"system\"",
+    ),
+    ("prompt", "write it as the first messages of the chat"),
     ("documents", "write them into a message"),
     ("chat_template_kwargs", "templates take no settings here"),
     ("weight", "leave the record out, or write it more than once"),
@@ -55,7 +60,7 @@ const OF_RECORD: [(&str, &str); 10] = [
 ];
 
 /// Keys that say whether a message is learnt: of OpenAI, of Axolotl, of ms-swift.
-const LEARNT: [&str; 4] = ["weight", "train", "training", "loss"];
+const LEARNT: [&str; 6] = ["weight", "train", "training", "train_on", "trainable", "loss"];
 
 /// A message of a chat.
 #[derive(Debug)]
