@@ -167,7 +167,8 @@ fn a_replay_refuses_what_stands_twice_or_on_two_ranks() {
     let text = refusal(&["4294967295F4294967295"], LinkKind::Buffered);
     assert_eq!(
         text,
-        "4294967295 stages x 4294967295 micro-batches are too many: their product may be 8,388,608 (2^23) at most"
+        "4294967295 stages x 4294967295 micro-batches are too many: their product may be \
+         8,388,608 (2^23) at most"
     );
 }
 

@@ -243,8 +243,8 @@ fn download(folder: &Path) -> String {
     let (folder, name) = (folder.display(), name.display());
     if parts[0].as_os_str() == "models" {
         return format!(
-            "; nothing is downloaded by itself: a model of the hub comes by `hf download OWNER/NAME --local-dir \
-             {folder}`"
+            "; nothing is downloaded by itself: a model of the hub comes by `hf download OWNER/NAME \
+             --local-dir {folder}`"
         );
     }
     format!(

@@ -54,7 +54,8 @@ pub enum ScheduleError {
     },
     /// More cells than are supported.
     #[error(
-        "{stages} stages x {micro_batches} micro-batches are too many: their product may be 8,388,608 (2^23) at most"
+        "{stages} stages x {micro_batches} micro-batches are too many: their product may be \
+         8,388,608 (2^23) at most"
     )]
     TooManyCells {
         /// How many stages there are.

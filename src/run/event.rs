@@ -134,7 +134,7 @@ impl fmt::Display for Outcome {
         match (self.ended, self.trained) {
             (Ended::Done, 0) => write!(
                 f,
-                "done: all {} steps were done before; with more steps (train.steps or --steps) the run goes on",
+                "done: all {} steps were done before; with more (train.steps or --steps) the run goes on",
                 self.steps
             )?,
             _ => write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?,

@@ -255,12 +255,8 @@ fn a_finished_run_that_is_resumed_says_what_gives_more() {
         .run(&["train", "my.toml", "--steps", "2", "--resume"])
         .done()
         .stdout();
-    assert!(
-        said.contains(
-            "all 2 steps were done before; with more steps (train.steps or --steps) the run goes on"
-        ),
-        "{said}"
-    );
+    let expected = "all 2 steps were done before; with more (train.steps or --steps) the run goes on";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]
