@@ -245,8 +245,8 @@ pub enum SizeProblem {
     },
     /// More cells than are supported.
     #[error(
-        "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large: their product may \
-         be 8,388,608 (2^23) at most"
+        "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large: their product \
+         may be 8,388,608 (2^23) at most"
     )]
     TooLarge {
         /// How many ranks.
