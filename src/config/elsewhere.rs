@@ -177,6 +177,8 @@ pub(super) const KEYS: &[Named] = &[
     row("wd", "optimizer", "weight_decay", ""),
     row("name", "optimizer", "kind", ""),
     row("type", "optimizer", "kind", ""),
+    row("type", "model", "kind", ""),
+    row("type", "data", "kind", ""),
     row("optim", "optimizer", "kind", ""),
     row("optimizer", "optimizer", "kind", ""),
     row("adam_beta1", "optimizer", "betas", BETAS),
@@ -288,7 +290,10 @@ pub(super) const NO_KEYS: &[(&str, &str)] = &[
     ("strategy", STRATEGY),
     ("use_rslora", RSLORA),
     ("use_dora", "DoRA is not there: leave it out for LoRA"),
-    ("bias", "adapters have no biases: leave it out"),
+    (
+        "bias",
+        "adapters have no biases, and other layers have what their model has: leave it out",
+    ),
     (
         "modules_to_save",
         "write optimizer.groups = [{ parameters = [\"lm_head.*\"], frozen = false }]",

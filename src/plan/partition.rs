@@ -97,7 +97,7 @@ struct Own {
 }
 
 /// Where the next stage goes.
-struct Place {
+struct NextStage {
     rank: usize,
     /// By rank: its load after this stage if the work were shared evenly.
     even: Vec<f64>,
@@ -105,7 +105,7 @@ struct Place {
     goes_on: Vec<bool>,
 }
 
-impl Place {
+impl NextStage {
     fn of(search: &Search<'_>, stage: usize) -> Self {
         Self {
             rank: search.rank_of[stage],
@@ -211,17 +211,17 @@ impl<'a> Search<'a> {
     fn grow(&self, front: &[Vec<Cut>], stage: usize) -> Vec<Vec<Cut>> {
         let layers = front.len() - 1;
         let after = self.rank_of.len() - 1 - stage;
-        let place = Place::of(self, stage);
+        let next = NextStage::of(self, stage);
         let others: Vec<Vec<f64>> = front
             .iter()
-            .map(|cuts| cuts.iter().map(|cut| place.others(cut)).collect())
+            .map(|cuts| cuts.iter().map(|cut| next.others(cut)).collect())
             .collect();
         let ends = (0..=layers).map(|end| {
             // Each later stage needs a layer, and the last stage takes all that are left.
             if end > layers - after || (after == 0 && end < layers) {
                 return Vec::new();
             }
-            self.best(&front[..end], &others, &place)
+            self.best(&front[..end], &others, &next)
         });
         ends.collect()
     }
@@ -229,14 +229,14 @@ impl<'a> Search<'a> {
     /// Adds a stage with all layers up to an end to the cuts before that end, and keeps the most promising.
     /// Drops a cut when another one is at least as good in every respect. Most are not kept, so a cut is made
     /// when its turn comes.
-    fn best(&self, front: &[Vec<Cut>], others: &[Vec<f64>], place: &Place) -> Vec<Cut> {
+    fn best(&self, front: &[Vec<Cut>], others: &[Vec<f64>], next: &NextStage) -> Vec<Cut> {
         let (mut costs, mut grown) = (vec![StageCost::NOTHING; front.len()], Vec::new());
         for (start, cuts) in front.iter().enumerate().filter(|(_, cuts)| !cuts.is_empty()) {
             let cost = self.costs.stage(start..front.len());
             costs[start] = cost;
             let added = load(&cost, self.micro_batches);
             grown.extend(cuts.iter().enumerate().map(|(index, cut)| {
-                let own = cut.loads[place.rank] + added - place.even[place.rank];
+                let own = cut.loads[next.rank] + added - next.even[next.rank];
                 let slowest = cut.slowest.max(cost.work()) / self.micro_batches;
                 Grown {
                     lead: others[start][index].max(own).max(slowest),
@@ -252,15 +252,15 @@ impl<'a> Search<'a> {
             && let Some(Grown { start, index, .. }) = grown.pop()
         {
             let (cut, cost) = (&front[start][index], &costs[start]);
-            let Some(own) = self.own(cut, cost, place) else {
+            let Some(own) = self.own(cut, cost, next) else {
                 continue;
             };
-            place.judge(cut, &own, self.memory.is_some(), &mut judged);
+            next.judge(cut, &own, self.memory.is_some(), &mut judged);
             let beats = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
             if !kept.iter().any(|(other, _)| beats(other)) {
                 kept.push((
                     judged.clone(),
-                    cut.with(front.len() - start, *cost, &own, place.rank),
+                    cut.with(front.len() - start, *cost, &own, next.rank),
                 ));
             }
         }
@@ -268,14 +268,14 @@ impl<'a> Search<'a> {
     }
 
     /// What changes when a cut gets one more stage. `None` when its rank then holds more than the limit.
-    fn own(&self, cut: &Cut, cost: &StageCost, place: &Place) -> Option<Own> {
+    fn own(&self, cut: &Cut, cost: &StageCost, next: &NextStage) -> Option<Own> {
         let held = match self.memory {
             Some(memory) => {
                 let cost_of = |stage| match stage == cut.stages.len() {
                     true => Some(cost),
                     false => cut.stages.get(stage),
                 };
-                let held = self.holding.peak(place.rank, cost_of);
+                let held = self.holding.peak(next.rank, cost_of);
                 if held > memory {
                     return None;
                 }
@@ -284,7 +284,7 @@ impl<'a> Search<'a> {
             None => 0.0,
         };
         Some(Own {
-            load: cut.loads[place.rank] + load(cost, self.micro_batches),
+            load: cut.loads[next.rank] + load(cost, self.micro_batches),
             held,
             slowest: cut.slowest.max(cost.work()),
         })

@@ -70,6 +70,9 @@ fn names_that_other_programs_have_for_a_key_are_known() {
             &["did you mean model.seed (it is for weights and dropout; data.seed is for the order of rows)?"],
         ),
         ("[train]\nwd = 0.1", &["did you mean optimizer.weight_decay?"]),
+        ("[model]\ntype = 'gpt'", &["did you mean `kind`?"]),
+        ("[data]\ntype = 'text'", &["did you mean `kind`?"]),
+        ("[optimizer]\nname = 'adamw'", &["did you mean `kind`?"]),
         ("[train]\nlora_alpha = 16", &["did you mean lora.alpha?"]),
         (
             "[train]\noutput_dir = 'here'",
@@ -183,9 +186,28 @@ fn keys_of_another_kind_are_refused() {
 fn a_file_that_is_no_toml_or_is_missing_is_named() {
     all_refused(&[
         ("[model\ndim = 3", &["my.toml:1: "]),
+        (
+            "{\n\"model\": {}\n}",
+            &["my.toml:1: ", "and this looks like JSON"],
+        ),
+        (
+            "# a run\nmodel:\n  kind: gpt\n",
+            &["my.toml:2: ", "and this looks like YAML"],
+        ),
         ("[model]\ndim = 3\ndim = 4", &["my.toml:3: duplicate key: `dim`"]),
         ("[model]\ndim = ", &["my.toml:2: "]),
     ]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let expected = format!("`{}` is a folder, and a config is a file", path.display());
+    assert_eq!(Config::load(path, &[]).unwrap_err().to_string(), expected);
+    std::fs::write(path.join("run.json"), "{}").unwrap();
+    let said = Config::load(path, &[]).unwrap_err().to_string();
+    let cure = format!(
+        "; its run goes on by `pipewright train --resume --run-dir {}`",
+        path.display()
+    );
+    assert_eq!(said, expected + &cure);
     let error = Config::load(Path::new("no/such.toml"), &[]).unwrap_err();
     assert!(
         error.to_string().starts_with("cannot read no/such.toml: "),

@@ -87,7 +87,6 @@ fn a_key_of_a_record_that_changes_what_is_learnt_is_refused_by_line() {
         ("functions", json!([{"name": "f"}])),
         ("system", json!("Be short.")),
         ("system_prompt", json!("Be short.")),
-        ("prompt", json!("Be short.")),
         ("documents", json!(["a"])),
         ("chat_template_kwargs", json!({"enable_thinking": true})),
         ("weight", json!(2)),

@@ -41,7 +41,7 @@ const OF_MESSAGE: [(&str, &str); 15] = [
 const TOOLS: &str = "write the tools into the message of the role \"system\"";
 
 /// The same for a record with a chat.
-const OF_RECORD: [(&str, &str); 12] = [
+const OF_RECORD: [(&str, &str); 11] = [
     ("tools", TOOLS),
     ("functions", TOOLS),
     ("system", "write it as the first message, of the role \"system\""),
@@ -49,7 +49,6 @@ const OF_RECORD: [(&str, &str); 12] = [
         "system_prompt",
         "write it as the first message, of the role \"system\"",
     ),
-    ("prompt", "write it as the first messages of the chat"),
     ("documents", "write them into a message"),
     ("chat_template_kwargs", "templates take no settings here"),
     ("weight", "leave the record out, or write it more than once"),
