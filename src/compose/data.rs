@@ -79,6 +79,11 @@ pub fn data_telling(
             (source, micro_batches)
         }
         false => {
+            if config.data.kind == DataKind::Tokens {
+                // Both together, so that files of two tokenizers are found.
+                let all = [&config.data.path, &config.data.validation_path];
+                tokens(config, &Paths(all.map(|paths| paths.0.clone()).concat()), None)?;
+            }
             let held_out = held_out(config, tell)?;
             data.summary += &format!("; for validation {}", held_out.summary);
             data.warnings.extend(held_out.warnings);

@@ -295,6 +295,29 @@ fn what_tokenize_makes_trains_without_a_setting_of_its_type() {
 }
 
 #[test]
+fn tokens_of_two_tokenizers_are_neither_trained_together_nor_validated_on() {
+    let place = twelve();
+    let same = fs::read_to_string(Path::new(TOKENIZER).join("tokenizer.json")).unwrap();
+    fs::write(place.path("other.json"), same + " ").unwrap();
+    for (tokenizer, out) in [(TOKENIZER, "a.bin"), ("other.json", "b.bin")] {
+        place
+            .run(&["tokenize", "train.jsonl", "--tokenizer", tokenizer, "--out", out])
+            .done();
+    }
+    for keys in [
+        &["data.path=[\"a.bin\",\"b.bin\"]"][..],
+        &["data.path=a.bin", "data.validation_path=b.bin"],
+    ] {
+        let sets = ["data.kind=tokens", "model.vocab=512"];
+        let sets = sets.iter().chain(keys).flat_map(|set| ["--set", set]);
+        let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(sets).collect();
+        let said = place.run(&args).refused();
+        let expected = "error: `a.bin` and `b.bin` were made with two tokenizers: write both with one";
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn text_that_was_meant_in_another_way_is_warned_of() {
     let place = twelve();
     fs::write(place.path("a.csv"), "Hear\r\nme\r\n".repeat(100)).unwrap();
