@@ -1,10 +1,10 @@
 //! The commands train and sample, as a person or a script runs them.
 
-use std::fs;
-use std::io::{Read, Write};
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use assert_cmd::cargo::cargo_bin;
@@ -92,7 +92,7 @@ impl Place {
     }
 
     /// Starts a long run and waits until it has done some steps.
-    fn start(&self, args: &[&str]) -> Child {
+    fn start(&self, args: &[&str]) -> Running {
         self.start_as(args, |command| {
             let mut same = Command::new(command.get_program());
             same.current_dir(self.0.path()).args(command.get_args());
@@ -101,7 +101,7 @@ impl Place {
     }
 
     /// Starts a long run by what is made of its command.
-    fn start_as(&self, args: &[&str], made: impl FnOnce(&Command) -> Command) -> Child {
+    fn start_as(&self, args: &[&str], made: impl FnOnce(&Command) -> Command) -> Running {
         let long = [
             "train",
             "my.toml",
@@ -110,14 +110,55 @@ impl Place {
             "--set",
             "train.validate_every=0",
         ];
-        let child = made(&self.command(&[&long[..], args].concat()))
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let running = Running::new(made(&self.command(&[&long[..], args].concat())));
         let metrics = self.path("runs/small/metrics.jsonl");
         wait_until(|| fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 4));
-        child
+        running
+    }
+}
+
+/// A command that runs. It writes into files: a pipe that nobody reads would hold it up when it is full.
+struct Running {
+    child: Child,
+    stdout: File,
+    stderr: File,
+}
+
+impl Running {
+    fn new(mut command: Command) -> Self {
+        let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        command.stdout(stdout.try_clone().unwrap());
+        command.stderr(stderr.try_clone().unwrap());
+        Self {
+            child: command.spawn().unwrap(),
+            stdout,
+            stderr,
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn end(mut self) -> Run {
+        let status = self.child.wait().unwrap();
+        let [stdout, stderr] = [self.stdout, self.stderr].map(|mut file| {
+            let mut said = Vec::new();
+            file.rewind().unwrap();
+            file.read_to_end(&mut said).unwrap();
+            said
+        });
+        Run(Output {
+            status,
+            stdout,
+            stderr,
+        })
     }
 }
 
@@ -174,14 +215,6 @@ fn wait_until(holds: impl Fn() -> bool) {
         assert!(started.elapsed() < Duration::from_secs(60), "it took too long");
         std::thread::sleep(Duration::from_millis(10));
     }
-}
-
-fn signal(child: &Child, name: &str) {
-    let status = Command::new("kill")
-        .args([name, &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(status.success());
 }
 
 #[path = "../common/free_address.rs"]

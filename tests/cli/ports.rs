@@ -16,15 +16,14 @@ fn the_numbers_of_the_run_are_read_at_one_path_of_this_machine() {
     let place = Place::new();
     let address = free_address();
     let listen = format!("metrics.listen={address}");
-    let mut child = place.start(&["--set", &listen, "--set", "train.validate_every=1"]);
+    let running = place.start(&["--set", &listen, "--set", "train.validate_every=1"]);
     let answer = ask(&address, "GET /metrics HTTP/1.1\r\nHost: LOCALHOST:9400");
     let refused = [
         ask(&address, "GET /metrics HTTP/1.1\r\nHost: elsewhere.example"),
         ask(&address, "GET / HTTP/1.1\r\nHost: localhost"),
         ask(&address, "POST /metrics HTTP/1.1\r\nHost: localhost"),
     ];
-    child.kill().unwrap();
-    child.wait().unwrap();
+    running.kill();
     for name in [
         "pipewright_loss ",
         "pipewright_targets_per_second ",
@@ -55,7 +54,7 @@ fn strangers_at_the_port_leave_a_run_with_few_files_alive() {
         shell.args(command.get_args()).current_dir(place.0.path());
         shell
     };
-    let mut child = place.start_as(&["--set", &listen, "--set", "checkpoint.every=20"], limited);
+    let running = place.start_as(&["--set", &listen, "--set", "checkpoint.every=20"], limited);
     for half in [
         "",
         "GET /metrics HTTP/1.1\r\n",
@@ -74,7 +73,7 @@ fn strangers_at_the_port_leave_a_run_with_few_files_alive() {
         assert!(answer.contains("pipewright_loss "), "{answer}");
         drop(strangers);
     }
-    signal(&child, "-INT");
-    assert_eq!(child.wait().unwrap().code(), Some(130), "it has saved");
+    running.signal("-INT");
+    assert_eq!(running.end().0.status.code(), Some(130), "it has saved");
     assert!(!place.checkpoints("runs/small").is_empty());
 }

@@ -210,11 +210,11 @@ fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
 #[test]
 fn signals_that_come_again_change_nothing() {
     let place = Place::new();
-    let mut child = place.start(&["--set", "checkpoint.every=0"]);
+    let running = place.start(&["--set", "checkpoint.every=0"]);
     for name in ["-TERM", "-TERM", "-HUP"] {
-        signal(&child, name);
+        running.signal(name);
     }
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(running.end().0.status.code(), Some(130));
     assert_eq!(place.checkpoints("runs/small").len(), 1);
 }
 
@@ -225,9 +225,8 @@ fn a_run_that_was_killed_before_its_first_checkpoint_begins_again_with_the_same_
         &["train", "my.toml", "--steps", "6", "--resume"],
     ] {
         let place = Place::new();
-        let mut child = place.start(&["--set", "checkpoint.every=0"]);
-        child.kill().unwrap();
-        child.wait().unwrap();
+        let running = place.start(&["--set", "checkpoint.every=0"]);
+        running.kill();
         let hash = |args: &[&str]| {
             let args = [args, &["--weights-hash"]].concat();
             let said = place.run(&args).done().stdout();
@@ -294,16 +293,16 @@ fn an_export_that_fails_leaves_nothing_and_what_a_killed_one_left_is_removed() {
 #[test]
 fn a_second_resume_beside_a_living_run_is_refused_and_costs_no_line() {
     let place = Place::new();
-    let mut child = place.start(&["--set", "checkpoint.every=2"]);
+    let running = place.start(&["--set", "checkpoint.every=2"]);
     wait_until(|| !place.checkpoints("runs/small").is_empty());
     let said = place.run(&["train", "my.toml", "--resume"]).refused();
-    let holder = format!("is in use by process {} on host ", child.id());
+    let holder = format!("is in use by process {} on host ", running.child.id());
     assert!(
         said.contains(&holder) && said.contains("wait until that run ends"),
         "{said}"
     );
-    signal(&child, "-INT");
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    running.signal("-INT");
+    assert_eq!(running.end().0.status.code(), Some(130));
     let steps = place.steps("runs/small");
     assert_eq!(steps, (0..steps.len() as u64).collect::<Vec<_>>());
 }
@@ -365,10 +364,9 @@ fn numbers_that_cannot_be_written_are_told_once_and_end_no_run() {
 fn sigterm_and_sighup_end_a_run_in_good_order() {
     for name in ["-TERM", "-HUP"] {
         let place = Place::new();
-        let child = place.start(&[]);
-        signal(&child, name);
-        let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(130), "{name}");
+        let running = place.start(&[]);
+        running.signal(name);
+        assert_eq!(running.end().0.status.code(), Some(130), "{name}");
         let steps = place.steps("runs/small").len();
         assert_eq!(
             place.checkpoints("runs/small").pop(),

@@ -145,9 +145,8 @@ fn what_is_recomputed_changes_no_weight_and_may_change_on_the_way() {
 #[test]
 fn a_killed_run_resumes_on_other_stages_and_has_every_step_once() {
     let place = Place::new();
-    let mut child = place.start(&[]);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let running = place.start(&[]);
+    running.kill();
     let newest = place.checkpoints("runs/small").pop().unwrap();
     let done: u64 = newest.strip_prefix("step-").unwrap().parse().unwrap();
     let steps = (done + 3).to_string();
@@ -195,12 +194,11 @@ fn is_partial(path: &Path) -> bool {
 fn a_run_that_is_killed_again_and_again_while_it_writes_has_whole_checkpoints_only() {
     let place = Place::new();
     let often = ["--set", "checkpoint.every=1", "--set", "checkpoint.keep=4"];
-    let mut child = place.start(&often);
+    let mut running = place.start(&often);
     let mut done = 0;
     for _ in 0..8 {
         wait_until(|| writes(&place.path("runs/small/checkpoints")));
-        child.kill().unwrap();
-        child.wait().unwrap();
+        running.kill();
         place.run(&["verify", "runs/small"]).done();
         let mark = fs::read_to_string(place.path("runs/small/run.json")).unwrap();
         let mark: serde_json::Value = serde_json::from_str(&mark).unwrap();
@@ -210,10 +208,9 @@ fn a_run_that_is_killed_again_and_again_while_it_writes_has_whole_checkpoints_on
         let newest: u64 = newest.strip_prefix("step-").unwrap().parse().unwrap();
         assert!(newest >= done, "{newest} after {done}");
         done = newest;
-        child = place.start(&[&["--resume"], &often[..]].concat());
+        running = place.start(&[&["--resume"], &often[..]].concat());
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    running.kill();
     let done = place.steps("runs/small").len() + 3;
     let last = ["--steps", &done.to_string(), "--weights-hash"];
     let resumed = place
@@ -227,12 +224,13 @@ fn a_run_that_is_killed_again_and_again_while_it_writes_has_whole_checkpoints_on
 #[test]
 fn an_interruption_finishes_the_step_saves_and_exits_with_130() {
     let place = Place::new();
-    let child = place.start(&["--set", "checkpoint.every=0"]);
-    signal(&child, "-INT");
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
+    let running = place.start(&["--set", "checkpoint.every=0"]);
+    running.signal("-INT");
+    let run = running.end();
+    assert_eq!(run.0.status.code(), Some(130));
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("interrupted: finishing this step, then saving")
+        run.stderr()
+            .contains("interrupted: finishing this step, then saving")
     );
     let steps = place.steps("runs/small");
     assert_eq!(

@@ -209,7 +209,7 @@ fn with_restarts_a_process_that_is_killed_while_others_still_come_is_replaced() 
 fn await_handler(process: &Started) {
     let since = Instant::now();
     loop {
-        let status = fs::read_to_string(format!("/proc/{}/status", process.0.id())).expect("it runs");
+        let status = fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("it runs");
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let caught = u64::from_str_radix(caught.expect("it is listed").trim(), 16).expect("a mask");
         if (caught >> 14) & 1 == 1 {

@@ -146,7 +146,7 @@ fn hosts_may_have_different_numbers_of_processes() {
         .map(|rank| member(rank, &[&stages[..], &LONG].concat()))
         .collect();
     place.await_steps();
-    let cores: Vec<_> = long.iter().map(|process| pinned(process.0.id())).collect();
+    let cores: Vec<_> = long.iter().map(|process| pinned(process.child.id())).collect();
     // One thread by itself is not pinned. With fewer cores than threads, none is.
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
         assert_eq!(

@@ -35,8 +35,9 @@ mod stalls;
 mod throttled;
 mod training;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -172,23 +173,38 @@ const LONG: [&str; 6] = [
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running process. It is killed when this is dropped.
-struct Started(Child);
+struct Started {
+    child: Child,
+    /// What it writes, where no test reads it at once: a pipe that nobody reads holds it up when it is full.
+    stdout: Option<File>,
+}
 
 impl Started {
     fn new(mut command: Command) -> Self {
-        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self(piped.spawn().unwrap())
+        let stdout = tempfile::tempfile().unwrap();
+        command.stdout(stdout.try_clone().unwrap());
+        let mut started = Self::with_stdout(command);
+        started.stdout = Some(stdout);
+        started
+    }
+
+    /// Starts what has a standard output already.
+    fn with_stdout(mut command: Command) -> Self {
+        Self {
+            child: command.stderr(Stdio::piped()).spawn().unwrap(),
+            stdout: None,
+        }
     }
 
     fn signal(&self, name: &str) {
-        let id = self.0.id().to_string();
+        let id = self.child.id().to_string();
         assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
     }
 
     /// Waits until it has said this on its standard error. Returns what it has said since this was called
     /// last.
     fn await_said(&mut self, words: &str) -> String {
-        let (from, mut said, mut byte) = (self.0.stderr.as_mut().unwrap(), String::new(), [0]);
+        let (from, mut said, mut byte) = (self.child.stderr.as_mut().unwrap(), String::new(), [0]);
         while !said.contains(words) {
             from.read_exact(&mut byte).expect("it speaks");
             said.push(char::from(byte[0]));
@@ -196,39 +212,54 @@ impl Started {
         said
     }
 
-    fn end(mut self) -> Ended {
+    /// Waits until its standard output has this. Returns all of it.
+    fn await_printed(&self, words: &str) -> String {
         let since = Instant::now();
-        while self.0.try_wait().unwrap().is_none() && since.elapsed() < PATIENCE {
+        loop {
+            let all = printed(self.stdout.as_ref().expect("no test reads it at once"));
+            if all.contains(words) {
+                return all;
+            }
+            assert!(since.elapsed() < PATIENCE, "it printed {all:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
-        let late = self.0.try_wait().unwrap().is_none();
+    }
+
+    fn end(mut self) -> Ended {
+        let since = Instant::now();
+        while self.child.try_wait().unwrap().is_none() && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let late = self.child.try_wait().unwrap().is_none();
         // It may have ended already.
-        let _ = self.0.kill();
+        let _ = self.child.kill();
         let read = |from: &mut dyn Read| {
             let mut text = String::new();
             from.read_to_string(&mut text).unwrap();
             text
         };
         let ended = Ended {
-            // Some tests read it themselves.
-            stdout: self
-                .0
-                .stdout
-                .take()
-                .map_or_else(String::new, |mut from| read(&mut from)),
-            stderr: read(&mut self.0.stderr.take().unwrap()),
-            status: self.0.wait().unwrap().code(),
+            stdout: self.stdout.as_ref().map_or_else(String::new, printed),
+            stderr: read(&mut self.child.stderr.take().unwrap()),
+            status: self.child.wait().unwrap().code(),
         };
         assert!(!late, "it does not end: {}{}", ended.stdout, ended.stderr);
         ended
     }
 }
 
+/// All of a file, in which a process may still write.
+fn printed(file: &File) -> String {
+    let mut all = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
+    file.read_exact_at(&mut all, 0).unwrap();
+    String::from_utf8(all).unwrap()
+}
+
 impl Drop for Started {
     fn drop(&mut self) {
         // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

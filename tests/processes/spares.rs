@@ -1,26 +1,21 @@
 //! Spares: they wait beside a run, and take the places of processes that are lost.
 
+use super::Started;
 use super::throttled::{MANY, Throttled};
-use super::*;
 
-/// Waits until process 0 knows a spare. Returns what it says then.
-fn await_known(spare: &mut Started) -> String {
-    let (out, mut said) = (spare.0.stdout.as_mut().unwrap(), String::new());
-    while !said.ends_with('\n') {
-        let mut byte = [0];
-        out.read_exact(&mut byte).expect("it is known");
-        said.push(char::from(byte[0]));
-    }
-    said
+/// What a spare has printed after it was known.
+fn printed_since(spare: Started) -> String {
+    let all = spare.end().done().stdout;
+    all.split_once('\n').expect("it is known").1.to_owned()
 }
 
 #[test]
 fn spares_take_the_places_of_lost_processes() {
     let mut run = Throttled::start(3, &["pipeline.stages=3", MANY]);
-    let mut spares = [run.spare(), run.spare(), run.spare()];
-    for spare in &mut spares {
+    let spares = [run.spare(), run.spare(), run.spare()];
+    for spare in &spares {
         assert_eq!(
-            await_known(spare),
+            spare.await_printed("\n"),
             format!("a spare of the run at {}\n", run.address)
         );
     }
@@ -32,7 +27,7 @@ fn spares_take_the_places_of_lost_processes() {
     // The spares are processes 1 and 2 now.
     let (place, args) = (run.place.path("."), run.args.clone());
     let first = run.end_first();
-    let mut said = spares.map(|spare| spare.end().done().stdout);
+    let mut said = spares.map(printed_since);
     said.sort();
     let takes = |process| format!("takes the place of process {process}\n");
     assert_eq!(said, [takes(1), takes(2), "the run has ended\n".to_owned()]);
@@ -48,8 +43,8 @@ fn spares_take_the_places_of_lost_processes() {
 #[test]
 fn a_spare_that_differs_is_refused_when_it_comes() {
     let run = Throttled::start(2, &[]);
-    let mut spare = run.spare();
-    await_known(&mut spare);
+    let spare = run.spare();
+    spare.await_printed("\n");
     for (more, expected) in [
         (
             ["--set", "train.snapshot_every=6"],
@@ -71,38 +66,38 @@ fn a_spare_that_differs_is_refused_when_it_comes() {
     // The run has not noticed.
     let said = run.ends_as_if_nothing_had_happened();
     assert!(!said.contains("spare"), "{said}");
-    assert_eq!(spare.end().done().stdout, "the run has ended\n");
+    assert_eq!(printed_since(spare), "the run has ended\n");
 }
 
 #[test]
 fn a_spare_that_has_died_is_passed_over() {
     let mut run = Throttled::start(2, &[]);
-    let mut spares = [run.spare(), run.spare()];
-    for spare in &mut spares {
-        await_known(spare);
+    let spares = [run.spare(), run.spare()];
+    for spare in &spares {
+        spare.await_printed("\n");
     }
     let [living, mut dead] = spares;
-    dead.0.kill().unwrap();
-    dead.0.wait().unwrap();
+    dead.child.kill().unwrap();
+    dead.child.wait().unwrap();
     run.await_step(8);
     run.kill(1);
     let (_, ended) = run.end_first();
     ended.done();
-    assert_eq!(living.end().done().stdout, "takes the place of process 1\n");
+    assert_eq!(printed_since(living), "takes the place of process 1\n");
 }
 
 #[test]
 fn a_spare_ends_with_its_run() {
     let run = Throttled::start(2, &[]);
-    let mut spare = run.spare();
-    await_known(&mut spare);
+    let spare = run.spare();
+    spare.await_printed("\n");
     let (_, ended) = run.end();
     ended.into_iter().for_each(|process| drop(process.done()));
-    assert_eq!(spare.end().done().stdout, "the run has ended\n");
+    assert_eq!(printed_since(spare), "the run has ended\n");
 
     let mut run = Throttled::start(2, &[]);
-    let mut spare = run.spare();
-    await_known(&mut spare);
+    let spare = run.spare();
+    spare.await_printed("\n");
     run.kill(0);
     let said = spare.end().failed(2);
     assert!(said.contains("error: process 0 at "), "{said}");

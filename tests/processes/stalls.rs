@@ -125,19 +125,13 @@ fn usr1_asks_a_process_that_is_alone() {
     interrupt(vec![alone]);
 }
 
-/// Waits until a process has printed something.
-fn await_print(started: &mut Started) {
-    let from = started.0.stdout.as_mut().unwrap();
-    from.read_exact(&mut [0]).expect("it speaks");
-}
-
 #[test]
 fn usr1_asks_a_process_that_waits_for_the_others() {
     let place = Place::new();
     let address = worlds::free_address();
     let member = |rank| Started::new(place.member(rank, 2, &address, &[]));
     let mut first = member(0);
-    await_print(&mut first);
+    first.await_printed("\n");
     first.signal("-USR1");
     let said = first.await_said("until all 2 are there for ");
     let joins = format!("it has been joining the run at {address} as process 0");
@@ -156,7 +150,7 @@ fn usr1_asks_a_spare_and_it_goes_on_waiting() {
     let several: Vec<_> = (0..2).map(member).collect();
     place.await_steps();
     let mut spare = Started::new(place.member(7, 9, &address, &[&args[..], &["--spare"]].concat()));
-    await_print(&mut spare);
+    spare.await_printed("\n");
     spare.signal("-USR1");
     let said = spare.await_said("waiting as a spare of the run at ");
     assert!(said.contains("this process has no ranks now"), "{said}");

@@ -70,7 +70,8 @@ impl Throttled {
     pub(super) fn first(&self, mut writer: PipeWriter) -> Started {
         writer.write_all(&vec![b'\n'; FILLED]).unwrap();
         let mut command = self.place.member(0, self.size, &self.address, &self.args());
-        Started(command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap())
+        command.stdout(writer);
+        Started::with_stdout(command)
     }
 
     /// Starts a process, or another one in its place.
@@ -106,8 +107,8 @@ impl Throttled {
 
     pub(super) fn kill(&mut self, process: u32) {
         let mut victim = self.running[process as usize].take().expect("it runs");
-        victim.0.kill().unwrap();
-        victim.0.wait().unwrap();
+        victim.child.kill().unwrap();
+        victim.child.wait().unwrap();
     }
 
     /// Process 0 can print again.
