@@ -27,6 +27,7 @@ LLAMA3 = dict(rope_type="llama3", rope_theta=500.0, factor=8.0, low_freq_factor=
 MODELS = {
     "llama": (transformers.LlamaConfig, dict(SHARED, tie_word_embeddings=True)),
     "llama3": (transformers.LlamaConfig, dict(SHARED, rope_parameters=LLAMA3, num_key_value_heads=1)),
+    "padded": (transformers.LlamaConfig, dict(SHARED, pad_token_id=5, tie_word_embeddings=True)),
     "mistral": (transformers.MistralConfig, dict(SHARED, sliding_window=5)),
     "qwen2": (transformers.Qwen2Config, dict(SHARED, tie_word_embeddings=True)),
     "qwen3": (transformers.Qwen3Config, dict(SHARED, head_dim=16)),

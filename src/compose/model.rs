@@ -137,6 +137,7 @@ fn llama(model: &config::Model, family: Family, context: usize) -> Llama {
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
         window: model.window,
+        padding: model.padding_token,
         experts: (family == Family::Mixtral).then_some(Routing {
             experts: model.experts,
             chosen: model.experts_per_token,

@@ -59,6 +59,7 @@ pub(super) const KEYS: &[Named] = &[
     row("num_experts_per_tok", "model", "experts_per_token", ""),
     row("router_aux_loss_coef", "model", "auxiliary", ""),
     row("sliding_window", "model", "window", ""),
+    row("pad_token_id", "model", "padding_token", ""),
     row("vocab_size", "model", "vocab", ""),
     row("tie_word_embeddings", "model", "tied", ""),
     row("num_classes", "model", "classes", ""),

@@ -33,7 +33,7 @@ const OF_TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwe
 /// The models of convolutions.
 const CONVOLUTIONS: &[&str] = &["cnn", "resnet"];
 
-const RULES: [Rule; 53] = [
+const RULES: [Rule; 54] = [
     rule("model", "vocab", "kind", OF_TOKENS),
     rule("model", "dim", "kind", TOKENS),
     rule("model", "layers", "kind", TOKENS),
@@ -67,6 +67,7 @@ const RULES: [Rule; 53] = [
         "kind",
         &["mistral", "mixtral", "qwen2", "qwen3"],
     ),
+    rule("model", "padding_token", "kind", LLAMAS),
     rule("model", "dropout", "kind", &["gpt", "mlp"]),
     rule("model", "sizes", "kind", &["mlp"]),
     rule("model", "image", "kind", &["cnn", "resnet", "stack"]),

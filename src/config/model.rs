@@ -69,6 +69,10 @@ pub struct Model {
     /// mistral, mixtral, qwen2, qwen3: how many tokens a token sees, itself included. Default: all before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<usize>,
+    /// llama and its kin: a token whose vector the embedding does not train, as `pad_token_id` of
+    /// transformers. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub padding_token: Option<u32>,
     /// Models of tokens: whether the output projection is the token embedding.
     pub tied: bool,
     /// mlp: the widths, input and output included.
@@ -197,6 +201,7 @@ impl Default for Model {
             experts_per_token: 2,
             auxiliary: 0.0,
             window: None,
+            padding_token: None,
             tied: false,
             sizes: Sizes(vec![784, 128, 10]),
             image: None,

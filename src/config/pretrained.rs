@@ -180,6 +180,9 @@ fn of_llama(family: Family, llama: &Llama) -> Table {
     if let Some(window) = llama.window {
         set("window", Value::from(window as i64));
     }
+    if let Some(token) = llama.padding {
+        set("padding_token", Value::from(token));
+    }
     if let Some(routing) = llama.experts {
         set("experts", Value::from(routing.experts as i64));
         set("experts_per_token", Value::from(routing.chosen as i64));

@@ -53,6 +53,12 @@ fn llama(config: &Config) -> Result<()> {
     config.require(width.is_multiple_of(2), "model.head_width", || {
         ModelProblem::OddHead { width }.into()
     })?;
+    if let Some(token) = model.padding_token {
+        let vocab = model.vocab;
+        config.require((token as usize) < vocab, "model.padding_token", || {
+            ModelProblem::PaddingToken { token, vocab }.into()
+        })?;
+    }
     for (key, value) in [
         ("rope_theta", model.rope_theta),
         ("rope_factor", model.rope_factor),

@@ -23,6 +23,14 @@ pub enum ModelProblem {
         /// The width of a head.
         width: usize,
     },
+    /// A padding token that the vocabulary does not have.
+    #[error("{token} is no token of {vocab}: choose one below {vocab}, or leave the key out")]
+    PaddingToken {
+        /// The token.
+        token: u32,
+        /// The number of tokens.
+        vocab: usize,
+    },
     /// More experts for a token than there are.
     #[error("a token cannot choose {chosen} of {experts} experts: lower it, or raise model.experts")]
     Experts {

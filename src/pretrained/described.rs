@@ -170,10 +170,27 @@ fn llama(json: Json<'_>, family: Family, rope: Rope) -> Result<Architecture> {
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
         window: window(json, family, layers)?,
+        padding: padding(json)?,
         experts,
         seed: 0,
     };
     Ok(Architecture::Llama(family, model))
+}
+
+/// The token whose vector is not trained. As an index in Python, a number below 0 counts from the end.
+fn padding(json: Json<'_>) -> Result<Option<u32>> {
+    let Some(value) = json.get("pad_token_id") else {
+        return Ok(None);
+    };
+    let vocab = json.count("vocab_size")? as i64;
+    let token = value.as_i64().map(|id| if id < 0 { vocab + id } else { id });
+    let token = token.filter(|token| (0..vocab).contains(token));
+    json.require(
+        token.is_some(),
+        "pad_token_id",
+        "a number below vocab_size, or null",
+    )?;
+    Ok(token.and_then(|token| u32::try_from(token).ok()))
 }
 
 /// How many tokens a token sees.
@@ -283,6 +300,9 @@ fn described_llama(family: Family, model: &Llama) -> Value {
             value["max_window_layers"] = json!(0);
         }
         _ => {}
+    }
+    if let Some(token) = model.padding {
+        value["pad_token_id"] = json!(token);
     }
     if let Some(routing) = model.experts {
         value["num_local_experts"] = json!(routing.experts);

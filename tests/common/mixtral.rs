@@ -32,6 +32,7 @@ fn mixtral() -> Llama {
         tied: false,
         bias: false,
         head_norms: false,
+        padding: None,
         window: Some(11),
         experts: Some(Routing {
             experts: 5,

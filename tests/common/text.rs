@@ -55,6 +55,7 @@ fn recipe_with(experts: Option<Routing>) -> Recipe {
         tied: true,
         bias: false,
         head_norms: true,
+        padding: None,
         window: Some(3),
         seed: 7,
     };

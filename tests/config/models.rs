@@ -150,8 +150,8 @@ fn impossible_settings_of_a_llama_say_what_to_do() {
              model.context",
         ),
         (
-            &["model.rope_theta=0"],
-            "--set: model.rope_theta: 0 is not allowed: it must be above 0",
+            &["model.vocab=300", "model.padding_token=300"],
+            "--set: model.padding_token: 300 is no token of 300: choose one below 300, or leave the key out",
         ),
         (
             &["model.rope_theta=inf"],

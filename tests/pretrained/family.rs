@@ -12,7 +12,9 @@ use tempfile::TempDir;
 
 use crate::batches::{Batches, Recorded, floats};
 
-pub(crate) const FAMILIES: [&str; 7] = ["llama", "llama3", "mistral", "mixtral", "qwen2", "qwen3", "gpt2"];
+pub(crate) const FAMILIES: [&str; 8] = [
+    "llama", "llama3", "padded", "mistral", "mixtral", "qwen2", "qwen3", "gpt2",
+];
 
 /// The folder of a family.
 pub(crate) fn folder(family: &str) -> PathBuf {

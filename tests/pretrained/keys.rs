@@ -95,6 +95,30 @@ fn a_head_beside_a_tied_embedding_is_refused_unless_it_is_the_same() {
 }
 
 #[test]
+fn the_padding_token_is_that_of_transformers() {
+    for (found, expected) in [
+        (json!("null"), None),
+        (json!(0), Some(0)),
+        (json!(95), Some(95)),
+        (json!(-1), Some(95)),
+    ] {
+        let scratch = changed("llama", &json!({"pad_token_id": found}));
+        let Architecture::Llama(_, llama) = read_config(scratch.path()).expect("known") else {
+            panic!("it is a Llama");
+        };
+        assert_eq!(llama.padding, expected, "{found}");
+    }
+    for wrong in [json!(96), json!(-97), json!([1])] {
+        let scratch = changed("llama", &json!({"pad_token_id": wrong}));
+        let said = read_config(scratch.path())
+            .expect_err("no such token")
+            .to_string();
+        let expected = "it must be a number below vocab_size, or null";
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
 fn the_ends_of_a_text_are_those_that_transformers_takes() {
     for (config, generation, expected) in [
         (json!({"eos_token_id": 7}), None, vec![7]),

@@ -20,7 +20,6 @@ pub(in crate::pretrained) const KEYS: &[Key] = &[
     used("tie_word_embeddings", "true"),
     may_be_null("bos_token_id", "50256"),
     may_be_null("eos_token_id", "50256"),
-    may_be_null("pad_token_id", "null"),
     only(
         "activation_function",
         &["\"gelu_new\"", "\"gelu_pytorch_tanh\""],
@@ -34,6 +33,8 @@ pub(in crate::pretrained) const KEYS: &[Key] = &[
     told("attn_pdrop", "0.1", &["0.0"]),
     // In `f32` the order of its products is the same.
     nothing("reorder_and_upcast_attn"),
+    // Its embedding has no `padding_idx`.
+    nothing("pad_token_id"),
     nothing("n_ctx"),
     nothing("summary_activation"),
     nothing("summary_first_dropout"),

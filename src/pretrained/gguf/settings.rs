@@ -105,6 +105,7 @@ fn model(file: &Gguf, family: Family, keys: Keys<'_>, prefix: &str) -> Result<Ll
         bias: family == Family::Qwen2,
         head_norms: family == Family::Qwen3,
         window: None,
+        padding: None,
         experts: None,
         seed: 0,
     })

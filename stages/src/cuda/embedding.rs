@@ -30,8 +30,8 @@ pub(crate) struct ByToken {
 }
 
 impl ByToken {
-    /// Sorts the rows of these ids. Each id is below `vocab`.
-    pub(crate) fn sort(&mut self, ids: &[u32], vocab: usize) {
+    /// Sorts the rows of these ids. Each id is below `vocab`. The rows of `padding` are in no part.
+    pub(crate) fn sort(&mut self, ids: &[u32], vocab: usize, padding: Option<u32>) {
         self.rows = ids.len();
         self.places.resize(vocab, 0);
         self.tokens.clear();
@@ -44,7 +44,7 @@ impl ByToken {
             }
             *count += 1;
         }
-        self.cut();
+        self.cut(padding);
         for (row, &id) in (0_u32..).zip(ids) {
             let place = &mut self.places[id as usize];
             self.table[*place as usize] = row;
@@ -57,12 +57,16 @@ impl ByToken {
 
     /// Turns each token's count into the index of its first row. Appends two lists to the table: the parts,
     /// and which parts are added together.
-    fn cut(&mut self) {
+    fn cut(&mut self, padding: Option<u32>) {
         self.sums.clear();
         (self.parts, self.partials) = (0, 0);
         let mut first = 0;
         for &token in &self.tokens {
             let count = std::mem::replace(&mut self.places[token as usize], first);
+            if padding == Some(token) {
+                first += count;
+                continue;
+            }
             // About as many parts as rows in a part, so that both sums are short.
             let most = count.isqrt().max(PART);
             let is_cut = count > most;

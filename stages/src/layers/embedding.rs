@@ -23,6 +23,8 @@ pub struct Embedding {
     name: String,
     tokens: Parameter,
     positions: Option<Parameter>,
+    /// A token whose vector has no gradient.
+    padding: Option<u32>,
     /// The rows of each token, of the last micro-batch that ran backward on a GPU.
     by_token: ByToken,
 }
@@ -41,6 +43,7 @@ impl Embedding {
                 Init::Normal(0.01),
                 seed,
             )),
+            padding: None,
             by_token: ByToken::default(),
         }
     }
@@ -52,8 +55,30 @@ impl Embedding {
             name: name.to_owned(),
             tokens: Parameter::new(table, &[vocab, dim], init, seed),
             positions: None,
+            padding: None,
             by_token: ByToken::default(),
         }
+    }
+
+    /// Gives the vector of a token no gradient, as `padding_idx` of PyTorch's `Embedding` does. An optimizer
+    /// with weight decay still makes the vector smaller, and an output projection that is tied to the table
+    /// still adds its gradient.
+    ///
+    /// # Errors
+    /// [`ValueError::OutOfRange`] when there is no such token.
+    pub fn with_padding(mut self, token: u32) -> Result<Self> {
+        let limit = self.tokens.dims()[0];
+        if token as usize >= limit {
+            let what = "padding token";
+            return Err(Error::from(ValueError::OutOfRange {
+                what,
+                id: token,
+                limit,
+            })
+            .at(&self.name));
+        }
+        self.padding = Some(token);
+        Ok(self)
     }
 
     fn dim(&self) -> usize {
@@ -77,7 +102,8 @@ impl Embedding {
             unreachable!("checked by `output_shape`")
         };
         if !self.tokens.is_frozen() {
-            self.by_token.sort(input.ids(), self.tokens.dims()[0]);
+            self.by_token
+                .sort(input.ids(), self.tokens.dims()[0], self.padding);
             let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
             let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
             let (tokens, at) = (self.tokens.weights().grad(), grad.at());
@@ -214,11 +240,14 @@ impl Layer for Embedding {
         if let Some(gpu) = grad.gpu()? {
             return self.add_grads_on(&gpu, &input, &grad);
         }
+        let padding = self.padding;
         let [mut tokens, mut positions] = self.trained();
         in_format!(grad.dtype(), N => {
             let rows = grad.numbers::<N>().chunks_exact(dim).zip(input.ids());
             for (index, (row, &id)) in rows.enumerate() {
-                if let Some(tokens) = &mut tokens {
+                if let Some(tokens) = &mut tokens
+                    && padding != Some(id)
+                {
                     add(&mut tokens.grad[id as usize * dim..][..dim], row);
                 }
                 if let Some(positions) = &mut positions {

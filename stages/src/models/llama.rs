@@ -42,6 +42,9 @@ pub struct Llama {
     pub epsilon: f32,
     /// Whether the output projection uses the weights of the token embedding.
     pub tied: bool,
+    /// A token whose vector has no gradient from the embedding: `padding_idx` of PyTorch, which transformers
+    /// sets to the padding token. A stage with a number that is not below `vocab` cannot be built.
+    pub padding: Option<u32>,
     /// Whether queries, keys and values have a bias, `attn.qkv.bias`, as in Qwen-2.
     pub bias: bool,
     /// Whether queries and keys are normalised, by `attn.q_norm.weight` and `attn.k_norm.weight`, as in
@@ -83,7 +86,7 @@ impl Llama {
             Some(routing) => dim * (6.0 * ffn * routing.chosen as f64 + 2.0 * routing.experts as f64),
             None => 6.0 * dim * ffn,
         };
-        let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || Ok(llama.embed()))];
+        let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || llama.embed())];
         for index in 0..self.layers {
             let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
             units.push(LayerSpec::new(attention, of_attention, move || {
@@ -100,9 +103,12 @@ impl Llama {
         (self.heads.query + 2 * self.heads.key_value) * self.heads.width
     }
 
-    fn embed(self) -> Vec<Box<dyn Layer>> {
+    fn embed(self) -> Result<Vec<Box<dyn Layer>>> {
         let table = Embedding::of_tokens("embed", "wte.weight", self.vocab, self.dim, INIT, self.seed);
-        chain![table]
+        Ok(chain![match self.padding {
+            Some(token) => table.with_padding(token)?,
+            None => table,
+        }])
     }
 
     fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {

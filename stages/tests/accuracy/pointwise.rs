@@ -206,7 +206,7 @@ proptest! {
     #[test]
     fn embedding_adds_token_and_position_if_there_is_one(
         batch in prop_oneof![1_usize..4, Just(150)], time in 1_usize..9, dim in size(), kind in kind(),
-        has_positions: bool,
+        has_positions: bool, padding in prop::option::of(0_u32..5),
     ) {
         let (vocab, context) = (5, 8);
         let mut layer = if has_positions {
@@ -214,6 +214,9 @@ proptest! {
         } else {
             Embedding::of_tokens("embed", "table", vocab, dim, Init::Zeros, 1)
         };
+        if let Some(token) = padding {
+            layer = layer.with_padding(token).unwrap();
+        }
         let input = ids("x", &[batch, time], vocab as u32);
         let dy = draw(kind, "dy", batch * time * dim);
         let [tokens, mut positions] = [vocab, context].map(|rows| draw(Kind::Signed, "weights", rows * dim));
@@ -232,7 +235,8 @@ proptest! {
             let (row, column) = (at / dim, at % dim);
             let places = [input.ids()[row] as usize * dim + column, row % time * dim + column];
             expected.push((tokens[places[0]] + positions[places[1]]).stored());
-            for (sums, place) in sums.iter_mut().zip(places) {
+            let is_padding = padding == Some(input.ids()[row]);
+            for (sums, place) in sums.iter_mut().zip(places).skip(usize::from(is_padding)) {
                 sums[place] = sums[place] + Approx::exact(dy);
             }
         }
