@@ -137,7 +137,7 @@ fn of_folder(folder: &Path, sets: &[String]) -> Result<(Config, SavedModel)> {
     all.extend_from_slice(sets);
     let config = Config::parse("the arguments", "", &[], &all)?;
     super::warn(pretrained::told_of_model(folder, false)?);
-    super::warn(pretrained::told_of_text(folder, false)?);
+    super::warn(compose::odd_tokenizer(&config)?);
     let weights = compose::weights(&config)?.expect("model.path is given");
     let model = compose::model(&config)?;
     Ok((config, SavedModel::of_folder(model, weights)))

@@ -10,7 +10,7 @@ use crate::config::{Config, DataKind};
 use crate::data::Template;
 use crate::error::{CommandError, Result};
 use crate::pretrained::{self, Weights, read_config};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, told_of_tokenizer};
 
 /// How many different bytes there are.
 const BYTES: usize = 256;
@@ -74,9 +74,12 @@ impl Source {
     fn of_folder(folder: &Path) -> Result<Self> {
         let architecture = read_config(folder)?;
         super::warn(pretrained::told_of_model(folder, false)?);
-        super::warn(pretrained::told_of_text(folder, true)?);
+        super::warn(pretrained::told_of_choice(folder)?);
         let weights = Weights::open(folder, &architecture)?;
         let has_tokenizer = folder.join(pretrained::TOKENIZER).is_file();
+        if has_tokenizer {
+            super::warn(told_of_tokenizer(folder)?);
+        }
         let mut text = Text {
             tokenizer: has_tokenizer.then(|| Tokenizer::read(folder)).transpose()?,
             // A vocabulary of all bytes, and nothing that says how else its tokens are text.

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::encoding::EncodingBar;
 use crate::data::{Form, Recipe, TokenWriter, Width, odd_text};
 use crate::error::{CommandError, OutProblem};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, told_of_tokenizer};
 use crate::{Error, Result};
 
 /// Turn text, JSON lines or Parquet into a token file, which trains without waiting for the tokenizer.
@@ -49,6 +49,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
     check(args)?;
     let tokenizer = Tokenizer::read(&args.tokenizer).map_err(CommandError::refused)?;
+    super::warn(told_of_tokenizer(&args.tokenizer)?);
     let recipe = Recipe {
         field: args.field.clone(),
         end_of_text: args.end_of_text.clone(),

@@ -24,7 +24,7 @@ use crate::fabric::World;
 use crate::interrupt::before_ranks;
 use crate::pipeline::Pipeline;
 use crate::plan::RankMemory;
-use crate::pretrained::{told_of_adapters, told_of_model, told_of_text};
+use crate::pretrained::{told_of_adapters, told_of_model};
 use crate::run::{Ended, Forecast, Outcome, Progress, Resume, Run, RunDir, Validation, explain_on_signal};
 use crate::stages::{RecomputedStage, Sequential};
 
@@ -210,7 +210,6 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
     }
     if let Some(folder) = config.model.path.as_ref().filter(|_| role.leads()) {
         super::warn(told_of_model(folder, true)?);
-        super::warn(told_of_text(folder, false)?);
     }
     if let Some(why) = plan.why.as_ref().filter(|_| role.leads()) {
         eprintln!("{why}");

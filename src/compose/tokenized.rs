@@ -4,7 +4,7 @@ use crate::config::{Config, Paths};
 use crate::data::{Documents, Encoded, Form, Recipe};
 use crate::error::{Result, ValueProblem};
 use crate::pretrained::TOKENIZER;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Tokenizer, told_of_tokenizer};
 
 /// The tokenizer that a config names, if it names one.
 ///
@@ -19,27 +19,32 @@ pub fn tokenizer(config: &Config) -> Result<Option<Tokenizer>> {
     Ok(Some(tokenizer))
 }
 
-/// What is odd about the tokenizer of a config, for people: it has other tokens than the tokenizer in the
-/// model's folder, or `data.template` writes chats otherwise than its own template.
+/// What is odd about the tokenizer of a config, for people: transformers makes other tokens with its files,
+/// it makes other tokens than the tokenizer in the model's folder, or `data.template` writes chats otherwise
+/// than its own template.
 ///
 /// # Errors
 /// As [`tokenizer`].
 pub fn odd_tokenizer(config: &Config) -> Result<Vec<String>> {
     let (data, folder) = (&config.data, config.model.path.as_ref());
+    let mut odd = data
+        .tokenizer
+        .as_deref()
+        .map_or(Ok(Vec::new()), told_of_tokenizer)?;
     let of_model = folder.map(|folder| folder.join(TOKENIZER));
     let of_model = of_model.filter(|path| path.is_file() && data.tokenizer.as_ref() != Some(path));
     if data.template.is_none() && of_model.is_none() {
-        return Ok(Vec::new());
+        return Ok(odd);
     }
-    let (Some(tokenizer), mut odd) = (tokenizer(config)?, Vec::new()) else {
-        return Ok(Vec::new());
+    let Some(tokenizer) = tokenizer(config)? else {
+        return Ok(odd);
     };
     if let Some(path) = of_model
         && !Tokenizer::read(&path)?.has_tokens_of(&tokenizer)
     {
         odd.push(format!(
-            "the tokenizer `{}` has other tokens than `{}`, which belongs to the model: leave data.tokenizer \
-             out to take that one",
+            "the tokenizer `{}` makes other tokens than `{}`, which belongs to the model: leave \
+             data.tokenizer out to take that one",
             tokenizer.path().display(),
             path.display()
         ));

@@ -98,7 +98,8 @@ impl Recipe {
     /// When a file is missing or cannot be read.
     pub fn checksum(&self, paths: &[PathBuf], tokenizer: &Tokenizer) -> Result<Checksum> {
         let mut checksum = ChecksumBuilder::new();
-        checksum.add(format!("tokens 2, {self:?}, {}", tokenizer.checksum()).as_bytes());
+        let (tokens, chats) = (tokenizer.checksum(), tokenizer.chat_checksum());
+        checksum.add(format!("tokens 3, {self:?}, {tokens}, {chats}").as_bytes());
         for (path, bytes) in raw::find(paths, self.form)? {
             checksum.add(&bytes.to_le_bytes());
             super::file::add_to(&mut checksum, &path)?;

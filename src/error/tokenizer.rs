@@ -58,6 +58,12 @@ pub enum TokenizerProblem {
     /// A file beside it that is not JSON.
     #[error("is no JSON: {0}")]
     NoJson(String),
+    /// A list of tokens with something else in it.
+    #[error("`{key}` has something that is no token: expected texts, or objects with `content`")]
+    NoAddedToken {
+        /// The key of the list.
+        key: String,
+    },
     /// It does not have a token of a template for chats.
     #[error(
         "has no token `{mark}`, which the template \"{template}\" writes into a chat: set data.template to \

@@ -12,20 +12,6 @@ use crate::error::{Error, PretrainedError, Result};
 /// The file that says how tokens are chosen.
 pub const GENERATION: &str = "generation_config.json";
 
-/// The file beside a tokenizer. What it adds to a text is with the tokenizer.
-pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-
-/// Keys of that file by which transformers makes other tokens than `tokenizer.json` says, or another text.
-pub(super) const OF_TOKENIZER: &[Key] = &[
-    told("split_special_tokens", "false", &["false", "null"]),
-    told("fix_mistral_regex", "false", &["false", "null"]),
-    told(
-        "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
-        "false",
-        &["false", "null"],
-    ),
-];
-
 /// The keys of `generation_config.json`.
 pub(super) const OF_CHOICE: &[Key] = &[
     may_be_null("eos_token_id", "null"),

@@ -40,6 +40,6 @@ pub use kept::keep_keys;
 pub use mapped::{Mapped, Part};
 pub use own::{OWN_CONFIG, is_own, open_own, own_config, write_own};
 pub use start::start_from;
-pub use told::{told_of_model, told_of_text};
+pub use told::{told_of_choice, told_of_model};
 pub use weights::Weights;
 pub use write::write;

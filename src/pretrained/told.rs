@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::architecture::Family;
 use super::described::{CONFIG, Described};
-use super::generation::{GENERATION, OF_CHOICE, OF_TOKENIZER, TOKENIZER_CONFIG, read};
+use super::generation::{GENERATION, OF_CHOICE, read};
 use super::key::{Table, all_told, unknown};
 use super::rope::Flat;
 use crate::error::Result;
@@ -46,31 +46,27 @@ pub fn told_of_model(folder: &Path, trains: bool) -> Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Lines about the files of a folder by which transformers reads text, and, for a program that writes,
-/// chooses tokens.
+/// Lines about the keys by which transformers chooses tokens and this program does not.
 ///
 /// # Errors
-/// When a file cannot be read.
-pub fn told_of_text(folder: &Path, writes: bool) -> Result<Vec<String>> {
-    let of_choice = "the options of the command say how tokens are chosen";
-    let files = [
-        (TOKENIZER_CONFIG, OF_TOKENIZER, "tokenizer.json counts"),
-        (GENERATION, OF_CHOICE, of_choice),
-    ];
-    let mut lines = Vec::new();
-    for (name, keys, instead) in files.into_iter().take(if writes { 2 } else { 1 }) {
-        let Some((path, found)) = read(folder, name)? else {
-            continue;
-        };
-        let values = listed(&found, &[Table { prefix: "", keys }]);
-        if !values.is_empty() {
-            let path = path.display();
-            lines.push(format!(
-                "{path}: {values}: transformers computes with it, this program does not; {instead}"
-            ));
-        }
+/// When the file cannot be read.
+pub fn told_of_choice(folder: &Path) -> Result<Vec<String>> {
+    let Some((path, found)) = read(folder, GENERATION)? else {
+        return Ok(Vec::new());
+    };
+    let keys = Table {
+        prefix: "",
+        keys: OF_CHOICE,
+    };
+    let values = listed(&found, &[keys]);
+    if values.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(lines)
+    Ok(vec![format!(
+        "{}: {values}: transformers computes with it, this program does not; the options of the command say \
+         how tokens are chosen",
+        path.display()
+    )])
 }
 
 /// The keys with which transformers computes and this program does not.

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tokenizers::AddedToken;
 
+use super::added::{DECODER, Listed};
 use crate::error::{DataError, Error, Result, TokenizerProblem};
 
 /// The file with the settings of a tokenizer.
-const CONFIG: &str = "tokenizer_config.json";
+pub(super) const CONFIG: &str = "tokenizer_config.json";
 
 /// What the files beside a `tokenizer.json` say of it. Each of them may be missing.
 #[derive(Debug, Default)]
 pub(super) struct About {
-    /// The texts of special tokens by their names, such as `bos_token`.
-    pub(super) special: BTreeMap<String, String>,
+    /// The tokens that it may lack.
+    pub(super) listed: Listed,
+    /// Whether special tokens that a text spells out are text.
+    pub(super) splits_special: bool,
     /// The file with the template for chats, and the template.
     pub(super) template: Option<(PathBuf, String)>,
 }
@@ -23,26 +27,29 @@ impl About {
     /// Reads the files of a folder.
     ///
     /// # Errors
-    /// When a file cannot be read, or is not JSON.
+    /// When a file cannot be read, is not JSON, or lists what is no token.
     pub(super) fn read(folder: &Path) -> Result<Self> {
-        let config = json(&folder.join(CONFIG))?;
-        let mut special = names(&json(&folder.join("special_tokens_map.json"))?);
-        special.extend(names(&config));
+        let path = folder.join(CONFIG);
+        let config = json(&path)?;
+        let mut settings = config.as_object().cloned().unwrap_or_default();
+        let mut older = Value::Null;
+        if !settings.contains_key(DECODER) {
+            let map = json(&folder.join("special_tokens_map.json"))?;
+            settings.extend(map.as_object().cloned().unwrap_or_default());
+            older = json(&folder.join("added_tokens.json"))?;
+        }
         Ok(Self {
-            special,
+            listed: Listed::read(&path, &settings, &older)?,
+            splits_special: config["split_special_tokens"].as_bool().unwrap_or(false),
             template: template(folder, &config)?,
         })
     }
-}
 
-/// The special tokens that a file names: each a text, or an object with it.
-fn names(file: &Value) -> BTreeMap<String, String> {
-    let keys = file.as_object().into_iter().flatten();
-    let text = |value: &Value| value.as_str().or(value["content"].as_str()).map(str::to_owned);
-    let named = keys.filter(|(key, _)| key.ends_with("_token"));
-    named
-        .filter_map(|(key, value)| Some((key.clone(), text(value)?)))
-        .collect()
+    /// The texts of special tokens by their names, such as `bos_token`.
+    pub(super) fn special(&self) -> BTreeMap<String, String> {
+        let text = |(name, token): &(String, AddedToken)| (name.clone(), token.content.clone());
+        self.listed.named.iter().map(text).collect()
+    }
 }
 
 /// The template for chats: of a file of its own, of the settings, or of an older file of its own.
@@ -79,7 +86,7 @@ fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
 }
 
 /// The contents of a file of JSON; null if it does not exist.
-fn json(path: &Path) -> Result<Value> {
+pub(super) fn json(path: &Path) -> Result<Value> {
     let Some(bytes) = bytes(path)? else {
         return Ok(Value::Null);
     };

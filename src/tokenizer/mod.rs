@@ -4,13 +4,16 @@
 //! the crate `minijinja`.
 
 mod about;
+mod added;
 mod between;
 mod chat;
 mod decoder;
 mod of_model;
+mod rebuilt;
 mod stream;
 
 pub(crate) use between::{head, tail};
 pub use chat::{ChatTemplate, Template};
 pub use of_model::Tokenizer;
+pub use rebuilt::told_of_tokenizer;
 pub use stream::TextStream;

@@ -6,7 +6,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
-use tokenizers::{Encoding, Token, Tokenizer as Inner};
+use tokenizers::{DecoderWrapper, Encoding, Token, Tokenizer as Inner};
 
 use super::about::About;
 use super::chat::{ChatTemplate, Template};
@@ -15,7 +15,7 @@ use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{ChatProblem, DataError, Error, Result, TokenizerProblem};
 
 /// The name of the file in a model's folder.
-const FILE: &str = "tokenizer.json";
+pub(super) const FILE: &str = "tokenizer.json";
 
 /// The tokens by which models mark the end of a document, in the order in which they are looked for: those of
 /// GPT-2, Qwen and SmolLM2, of Llama 3, of Llama 2 and Mistral, and of Gemma.
@@ -30,17 +30,22 @@ pub struct Tokenizer {
     path: PathBuf,
     checksum: Checksum,
     about: About,
+    /// The number of tokens without those that only the files beside it add.
+    own: usize,
     /// The tokens with which a text begins, and those with which it ends.
     around: [Vec<u32>; 2],
     decoder: Decoder,
 }
 
 impl Tokenizer {
-    /// Reads a `tokenizer.json`, or the one in a folder, and what the files beside it say of special tokens
-    /// and of chats. What it says of truncation and padding is left out: every text is encoded whole.
+    /// Reads a `tokenizer.json`, or the one in a folder, and what the files beside it say of tokens and of
+    /// chats: `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `chat_template.jinja`
+    /// and `chat_template.json`. Tokens that they name and the file does not have are added, as transformers
+    /// does. What the file says of truncation and padding is left out: every text is encoded whole.
     ///
     /// # Errors
-    /// When the file is missing, or is no tokenizer. When a file beside it is not JSON.
+    /// When the file is missing, or is no tokenizer. When a file beside it is not JSON, or lists what is no
+    /// token.
     pub fn read(path: &Path) -> Result<Self> {
         let is_folder = path.is_dir();
         let path = if is_folder {
@@ -66,11 +71,15 @@ impl Tokenizer {
         inner.with_truncation(None).map_err(no_tokenizer)?;
         inner.with_padding(None);
         let about = About::read(path.parent().unwrap_or(&path))?;
+        let own = vocabulary(&inner);
+        let has: Vec<_> = inner.get_added_tokens_decoder().into_values().collect();
+        let added = about.listed.missing(&has);
+        inner.add_tokens(added.iter().cloned()).map_err(no_tokenizer)?;
+        inner.set_encode_special_tokens(about.splits_special);
         let around = around(&inner).map_err(|problem| refuse(&path, problem))?;
         let mut checksum = ChecksumBuilder::new();
         checksum.add(&bytes);
-        let template = about.template.as_ref().map(|(_, text)| text);
-        checksum.add(format!("{around:?} {:?} {template:?}", about.special).as_bytes());
+        checksum.add(format!("{around:?} {added:?} {}", about.splits_special).as_bytes());
         let decoder = serde_json::to_value(inner.get_decoder()).unwrap_or_default();
         Ok(Self {
             decoder: Decoder::of(&decoder),
@@ -78,6 +87,7 @@ impl Tokenizer {
             inner,
             path,
             about,
+            own,
             around,
         })
     }
@@ -87,9 +97,18 @@ impl Tokenizer {
         &self.path
     }
 
-    /// The checksum of all that tokens and chats depend on: the file, and what the files beside it say.
+    /// The checksum of all that the tokens of a text depend on: the file, and the tokens that the files
+    /// beside it add.
     pub fn checksum(&self) -> Checksum {
         self.checksum
+    }
+
+    /// The checksum of all that the text of a chat depends on, if no ready template writes it.
+    pub(crate) fn chat_checksum(&self) -> Checksum {
+        let template = self.about.template.as_ref().map(|(_, text)| text);
+        let mut checksum = ChecksumBuilder::new();
+        checksum.add(format!("{:?} {template:?}", self.about.special()).as_bytes());
+        checksum.checksum()
     }
 
     /// The tokens of a text, with those that the tokenizer adds at its beginning and its end: what
@@ -144,8 +163,7 @@ impl Tokenizer {
 
     /// The number of tokens that a model has to know: one more than the highest token.
     pub fn vocabulary(&self) -> usize {
-        let highest = self.inner.get_vocab(true).into_values().max();
-        highest.map_or(0, |token| token as usize + 1)
+        vocabulary(&self.inner)
     }
 
     /// The text that stands for a token in the file.
@@ -176,7 +194,7 @@ impl Tokenizer {
             }
         };
         let special = self.special_tokens().into_iter().map(|(_, text)| text);
-        let chat = ChatTemplate::new(source, self.about.special.clone(), special.collect());
+        let chat = ChatTemplate::new(source, self.about.special(), special.collect());
         chat.map_err(|problem| self.refuse_chat(problem))
     }
 
@@ -223,17 +241,27 @@ impl Tokenizer {
         })
     }
 
-    /// Whether another tokenizer has exactly the same tokens.
+    /// Whether another tokenizer makes the same tokens of every text, by the same rules.
     pub(crate) fn has_tokens_of(&self, other: &Self) -> bool {
-        self.inner.get_vocab(true) == other.inner.get_vocab(true)
+        let rules = |one: &Self| {
+            let mut inner = one.inner.clone();
+            inner.with_decoder(None::<DecoderWrapper>);
+            (
+                inner.to_string(false).ok(),
+                one.around.clone(),
+                one.about.splits_special,
+            )
+        };
+        self.checksum == other.checksum || rules(self) == rules(other)
     }
 
-    /// Refuses a model that does not know all tokens.
+    /// Refuses a model that does not know all tokens of the file. Those that only the files beside it add may
+    /// be more: many models have a padding token that they never see.
     ///
     /// # Errors
     /// [`TokenizerProblem::Vocabulary`].
     pub fn check_vocabulary(&self, known: usize) -> Result<()> {
-        let needed = self.vocabulary();
+        let needed = self.own;
         if needed <= known {
             return Ok(());
         }
@@ -251,6 +279,12 @@ impl fmt::Debug for Tokenizer {
             .field("path", &self.path)
             .finish_non_exhaustive()
     }
+}
+
+/// One more than the highest token.
+fn vocabulary(inner: &Inner) -> usize {
+    let highest = inner.get_vocab(true).into_values().max();
+    highest.map_or(0, |token| token as usize + 1)
 }
 
 /// The tokens that the post-processor adds around a text. It alone counts: transformers does not look at

@@ -3,7 +3,7 @@
 use std::fs;
 
 use pipewright::pretrained::{
-    Architecture, Weights, ends, keep_keys, read_config, told_of_model, told_of_text,
+    Architecture, Weights, ends, keep_keys, read_config, told_of_choice, told_of_model,
 };
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -196,18 +196,9 @@ fn what_is_not_used_is_told() {
     assert_eq!(without(told), format!("{unread}\n{dropout}"));
     let generation = json!({"temperature": 0.6, "top_p": 0.9, "eos_token_id": 2, "do_sample": true});
     fs::write(path.join("generation_config.json"), generation.to_string()).expect("written");
-    let tokenizer = json!({"split_special_tokens": true, "clean_up_tokenization_spaces": true});
-    fs::write(path.join("tokenizer_config.json"), tokenizer.to_string()).expect("written");
-    let of_tokenizer = "F/tokenizer_config.json: split_special_tokens is true: transformers computes with \
-                        it, this program does not; tokenizer.json counts";
     let of_choice = "F/generation_config.json: temperature is 0.6, top_p is 0.9: transformers computes with \
                      it, this program does not; the options of the command say how tokens are chosen";
-    assert_eq!(
-        without(told_of_text(path, false).expect("readable")),
-        of_tokenizer
-    );
-    let told = told_of_text(path, true).expect("readable");
-    assert_eq!(without(told), format!("{of_tokenizer}\n{of_choice}"));
+    assert_eq!(without(told_of_choice(path).expect("readable")), of_choice);
     let absent = changed("gpt2", &json!({"attn_pdrop": null, "resid_pdrop": null}));
     let told = told_of_model(absent.path(), true).expect("readable").join("\n");
     assert!(

@@ -128,11 +128,23 @@ fn other_files_beside_a_tokenizer_are_another_tokenizer() {
     let plain = checksum(&json, &[]);
     assert_eq!(checksum(&json, &[("README.md", "x")]), plain);
     assert_ne!(checksum(&around(&[], &[]), &[]), plain);
+    let beside = |text: &str| checksum(&json, &[("tokenizer_config.json", text)]);
+    assert_ne!(beside(r#"{"pad_token": "<pad>"}"#), plain);
+    assert_ne!(beside(r#"{"split_special_tokens": true}"#), plain);
+    let read = |files: &[(&str, &str)]| {
+        let folder = folder(&json, files);
+        let tokenizer = Tokenizer::read(folder.path()).unwrap();
+        Recipe::new(Form::Jsonl).checksum(&[], &tokenizer).unwrap()
+    };
+    let chats = read(&[]);
+    assert_ne!(read(&[("chat_template.jinja", "{{ messages }}")]), chats);
     assert_ne!(
-        checksum(&json, &[("tokenizer_config.json", r#"{"bos_token": "<s>"}"#)]),
-        plain
+        read(&[("tokenizer_config.json", r#"{"bos_token": "<s>"}"#)]),
+        chats
     );
-    assert_ne!(
+    // What only chats depend on makes no other tokens of a text.
+    assert_eq!(beside(r#"{"bos_token": "<s>"}"#), plain);
+    assert_eq!(
         checksum(&json, &[("chat_template.jinja", "{{ messages }}")]),
         plain
     );

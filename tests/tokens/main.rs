@@ -34,6 +34,7 @@ mod around;
 mod cache;
 mod chats;
 mod encoding;
+mod files;
 mod forms;
 mod jsonl;
 mod kinds;
