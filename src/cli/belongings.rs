@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::pretrained::keep_keys;
-use crate::tokenizer::Tokenizer;
+use crate::config::{Config, DataKind};
+use crate::error::{Error, PretrainedError, Result};
+use crate::pretrained::{GENERATION, keep_keys};
+use crate::tokenizer::{Template, Tokenizer};
 
 /// What stands beside a `tokenizer.json`.
 const OF_TOKENIZER: [&str; 8] = [
@@ -19,20 +19,23 @@ const OF_TOKENIZER: [&str; 8] = [
     "merges.txt",
     "chat_template.jinja",
     "chat_template.json",
-    "generation_config.json",
+    GENERATION,
 ];
 
 /// What stands beside a model's weights, and is of the model.
-const OF_MODEL: [&str; 2] = ["generation_config.json", "LICENSE"];
+const OF_MODEL: [&str; 2] = [GENERATION, "LICENSE"];
 
 /// Puts what belongs to a trained model beside its weights: the tokenizer of its run, with all that stands
 /// beside it, and what stands beside the weights that training started from, with those keys of its settings
 /// that stay. Returns a warning if there is no tokenizer where the run had one.
 pub(super) fn put(config: &Config, folder: &Path) -> Result<Option<String>> {
-    let mut missing = None;
+    let (mut missing, mut end_of_answer) = (None, None);
     if let Some(path) = &config.data.tokenizer {
         match Tokenizer::read(path) {
-            Ok(tokenizer) => put_tokenizer(config, &tokenizer, folder)?,
+            Ok(tokenizer) => {
+                put_tokenizer(config, &tokenizer, folder)?;
+                end_of_answer = tokenizer.end_of_answer(config.data.template);
+            }
             Err(error) => missing = Some(format!("the folder gets no tokenizer: {error}")),
         }
     }
@@ -40,14 +43,48 @@ pub(super) fn put(config: &Config, folder: &Path) -> Result<Option<String>> {
         copy(source, folder, &OF_MODEL)?;
         keep_keys(source, folder)?;
     }
+    if let Some(token) = end_of_answer.filter(|_| may_be_chats(config)) {
+        add_end(folder, token)?;
+    }
     Ok(missing)
+}
+
+/// Whether the documents of a run may have been chats.
+fn may_be_chats(config: &Config) -> bool {
+    matches!(config.data.kind, DataKind::Jsonl | DataKind::Parquet)
+}
+
+/// Adds a token that ends a text to those in the `generation_config.json` of a folder.
+fn add_end(folder: &Path, token: u32) -> Result<()> {
+    let path = folder.join(GENERATION);
+    if !path.is_file() {
+        return Ok(());
+    }
+    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+    let mut generation: Value =
+        serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax { path, source })?;
+    let named = generation["eos_token_id"].take();
+    let mut ends = match named {
+        Value::Null => Vec::new(),
+        Value::Array(ends) => ends,
+        end => vec![end],
+    };
+    if !ends.contains(&json!(token)) {
+        ends.push(json!(token));
+    }
+    generation["eos_token_id"] = match &ends[..] {
+        [end] => end.clone(),
+        _ => Value::Array(ends),
+    };
+    write(folder, GENERATION, &format!("{generation:#}\n"))
 }
 
 fn put_tokenizer(config: &Config, tokenizer: &Tokenizer, folder: &Path) -> Result<()> {
     let path = tokenizer.path();
     fs::copy(path, folder.join("tokenizer.json")).map_err(Error::io("copy", path))?;
     copy(path.parent().unwrap_or(path), folder, &OF_TOKENIZER)?;
-    if let Some(template) = config.data.template {
+    let template = config.data.template.or_else(|| usual_template(config, tokenizer));
+    if let Some(template) = template {
         write(folder, "chat_template.jinja", template.source())?;
     }
     let end = tokenizer.end_of_text(config.data.end_of_text.as_deref()).ok();
@@ -62,16 +99,22 @@ fn put_tokenizer(config: &Config, tokenizer: &Tokenizer, folder: &Path) -> Resul
         }
         write(folder, "tokenizer_config.json", &format!("{about:#}\n"))?;
     }
-    if config.model.path.is_none() && !folder.join("generation_config.json").exists() {
+    if config.model.path.is_none() && !folder.join(GENERATION).exists() {
         let mut generation = json!({});
         for (key, token) in [("bos_token_id", begin), ("eos_token_id", end)] {
             if let Some(token) = token {
                 generation[key] = json!(token);
             }
         }
-        write(folder, "generation_config.json", &format!("{generation:#}\n"))?;
+        write(folder, GENERATION, &format!("{generation:#}\n"))?;
     }
     Ok(())
+}
+
+/// The template by which chats were written if neither the config nor the tokenizer has one.
+fn usual_template(config: &Config, tokenizer: &Tokenizer) -> Option<Template> {
+    let is_usual = may_be_chats(config) && !tokenizer.has_template() && tokenizer.chat(None).is_ok();
+    is_usual.then_some(Template::default())
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<()> {

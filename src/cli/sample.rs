@@ -91,6 +91,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
             return Ok(());
         }
     }
+    let ends = match args.chat {
+        true => source.text.ends_of_answer(),
+        false => source.text.ends.clone(),
+    };
     let mut stop = Stop::new(&args.stop);
     let (begun, mut first, mut count) = (Instant::now(), Duration::ZERO, 0);
     for _ in 0..args.tokens {
@@ -99,14 +103,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
         if count == 1 {
             first = begun.elapsed();
         }
-        if source.text.ends.contains(&token) {
+        if ends.contains(&token) {
             break;
         }
-        let (text, ends) = stop.push(&words.show(token)?);
+        let (text, is_last) = stop.push(&words.show(token)?);
         if !super::write(&text)? {
             return Ok(());
         }
-        if ends {
+        if is_last {
             break;
         }
     }

@@ -33,6 +33,8 @@ pub(super) struct Text {
     pub(super) end_of_text: Option<String>,
     /// The tokens that end a text.
     pub(super) ends: Vec<u32>,
+    /// Whether a folder from elsewhere names them. As in transformers, no other token ends a text then.
+    names_ends: bool,
 }
 
 impl Source {
@@ -87,9 +89,10 @@ impl Source {
             template: None,
             end_of_text: None,
             ends: Vec::new(),
+            names_ends: false,
         };
-        // As transformers does: where the folder names ends, no other token is one.
         text.ends = pretrained::ends(folder)?;
+        text.names_ends = !text.ends.is_empty();
         if text.ends.is_empty() {
             text.ends.extend(text.end_of_document());
         }
@@ -111,12 +114,20 @@ impl Text {
             template: config.data.template,
             end_of_text: config.data.end_of_text.clone(),
             ends: Vec::new(),
+            names_ends: false,
         };
         text.ends.extend(text.end_of_document());
         if let Some(folder) = &config.model.path {
             text.ends.extend(pretrained::ends(folder)?);
         }
         Ok(text)
+    }
+
+    /// The tokens that end an answer of a chat. A folder from elsewhere may name all of them itself.
+    pub(super) fn ends_of_answer(&self) -> Vec<u32> {
+        let own = self.tokenizer.as_ref().filter(|_| !self.names_ends);
+        let own = own.and_then(|tokenizer| tokenizer.end_of_answer(self.template));
+        self.ends.iter().copied().chain(own).collect()
     }
 
     /// The token that ends a document.

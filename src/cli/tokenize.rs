@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::encoding::EncodingBar;
-use crate::data::{Form, Recipe, TokenWriter, Width, odd_text};
+use crate::data::{Form, Recipe, TokenWriter, Width, odd_files};
 use crate::error::{CommandError, OutProblem};
 use crate::tokenizer::{Tokenizer, told_of_tokenizer};
 use crate::{Error, Result};
@@ -55,10 +55,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         end_of_text: args.end_of_text.clone(),
         ..Recipe::new(Form::of(&args.inputs).map_err(refused)?)
     };
-    if recipe.form == Form::Text {
-        let odd = odd_text(&args.inputs).map_err(refused)?;
-        super::warn(&odd);
-    }
+    super::warn(&odd_files(&args.inputs, recipe.form).map_err(refused)?);
     let width = Width::of(tokenizer.vocabulary());
     let mut writer = TokenWriter::create(&args.out, width)?;
     let bar = EncodingBar::new(true);

@@ -8,7 +8,7 @@ use crate::checkpoint::Checkpoint;
 use crate::config::{Config, DataKind, ModelKind, Paths};
 use crate::data::{
     Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Sequences, Width, Windows,
-    odd_text,
+    odd_files,
 };
 use crate::error::{DataError, Result, ValueProblem};
 use crate::tokenizer::Tokenizer;
@@ -157,10 +157,13 @@ pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOu
 
 /// What is odd about these files.
 fn warnings(config: &Config, paths: &Paths) -> Result<Vec<String>> {
-    if config.data.kind != DataKind::Text || paths.is_built_in() {
-        return Ok(Vec::new());
-    }
-    let odd = odd_text(&paths.0)?;
+    let form = match config.data.kind {
+        DataKind::Text if !paths.is_built_in() => Form::Text,
+        DataKind::Jsonl => Form::Jsonl,
+        DataKind::Parquet => Form::Parquet,
+        _ => return Ok(Vec::new()),
+    };
+    let odd = odd_files(&paths.0, form)?;
     Ok(odd.iter().map(ToString::to_string).collect())
 }
 

@@ -54,7 +54,7 @@ pub use images::Images;
 pub use labelled::LabelledImages;
 pub use loader::{Feed, Loader};
 pub use loss_on::LossOn;
-pub use odd::{Odd, Oddity, odd_text};
+pub use odd::{Odd, Oddity, odd_files};
 pub use raw::Form;
 pub use rows::Rows;
 pub use sequences::Sequences;

@@ -27,14 +27,28 @@ struct TextFiles {
     open: u32,
 }
 
+/// The files at paths.
+#[derive(Default)]
+pub(super) struct Found {
+    /// The text files and their lengths, in order.
+    pub(super) text: Vec<(PathBuf, u64)>,
+    /// The files of folders that are no text.
+    pub(super) left_out: Vec<PathBuf>,
+}
+
 /// The text files at these paths and their lengths, in order.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
-    let mut found = Vec::new();
+    Ok(find_all(paths)?.text)
+}
+
+/// All files at these paths.
+pub(super) fn find_all(paths: &[PathBuf]) -> Result<Found> {
+    let mut found = Found::default();
     for path in paths {
         if file::metadata(path)?.is_dir() {
-            let before = found.len();
+            let before = found.text.len();
             add_folder(&mut found, path)?;
-            if found[before..].iter().all(|(_, bytes)| *bytes == 0) {
+            if found.text[before..].iter().all(|(_, bytes)| *bytes == 0) {
                 return Err(Error::from(DataError::Folder {
                     path: path.clone(),
                     problem: FolderProblem::NoText,
@@ -45,7 +59,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
             if bytes == 0 {
                 return Err(wrong(path, FileProblem::Empty));
             }
-            found.push((path.clone(), bytes));
+            found.text.push((path.clone(), bytes));
         }
     }
     Ok(found)
@@ -61,7 +75,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
     Ok(read.files)
 }
 
-fn add_folder(found: &mut Vec<(PathBuf, u64)>, folder: &Path) -> Result<()> {
+fn add_folder(found: &mut Found, folder: &Path) -> Result<()> {
     let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
     let mut entries = entries
         .collect::<std::io::Result<Vec<_>>>()
@@ -81,8 +95,9 @@ fn add_folder(found: &mut Vec<(PathBuf, u64)>, folder: &Path) -> Result<()> {
         } else if path.is_file() {
             let (file, bytes) = file::open(&path)?;
             let start = look::start(&file).map_err(Error::io("read", &path))?;
-            if matches!(look::look(&start), Look::Text(_)) {
-                found.push((path, bytes));
+            match look::look(&start) {
+                Look::Text(_) => found.text.push((path, bytes)),
+                _ => found.left_out.push(path),
             }
         }
     }

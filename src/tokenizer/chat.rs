@@ -14,14 +14,18 @@ use crate::error::ChatProblem;
 /// The role whose messages are answers.
 const ANSWERS: &str = "assistant";
 
+/// The role whose messages are questions.
+const QUESTIONS: &str = "user";
+
 /// The name of the template within its environment.
 const NAME: &str = "chat_template";
 
 /// A ready template, by its name in configs: `chatml`, `llama3`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Template {
     /// `<|im_start|>role`, a line break, the content, `<|im_end|>`, a line break: Qwen, SmolLM2.
+    #[default]
     ChatMl,
     /// `<|begin_of_text|>` once; then for each message `<|start_header_id|>role<|end_header_id|>`, two line
     /// breaks, the content without white space around it, `<|eot_id|>`: Llama 3.
@@ -122,6 +126,19 @@ impl ChatTemplate {
         let template = self.environment.get_template(NAME);
         let text = template.and_then(|template| template.render(chat));
         text.map_err(|error| ChatProblem::Template(said(&error)))
+    }
+
+    /// The token with which an answer ends, as text, if the template writes one.
+    pub(super) fn end_of_answer(&self) -> Option<&str> {
+        const CHAT: [(&str, &str); 2] = [(QUESTIONS, "a"), (ANSWERS, "b")];
+        let asked = self.text(&CHAT[..1], true).ok()?;
+        let answered = self.text(&CHAT, false).ok()?;
+        let end = answered.strip_prefix(&asked)?.trim_start().strip_prefix('b')?;
+        let ends = self
+            .ends
+            .iter()
+            .filter(|text| end.trim_start().starts_with(text.as_str()));
+        ends.max_by_key(|text| text.len()).map(String::as_str)
     }
 
     /// The text of messages, and the bytes of it that are answers: what the template writes for each message

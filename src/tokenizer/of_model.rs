@@ -184,7 +184,7 @@ impl Tokenizer {
         let source = match (ready, &self.about.template) {
             (None, Some((_, own))) => own.as_str(),
             (ready, _) => {
-                let template = ready.unwrap_or(Template::ChatMl);
+                let template = ready.unwrap_or_default();
                 let mut marks = template.marks().iter();
                 if let Some(&mark) = marks.find(|mark| self.inner.token_to_id(mark).is_none()) {
                     let template = template.name();
@@ -196,6 +196,17 @@ impl Tokenizer {
         let special = self.special_tokens().into_iter().map(|(_, text)| text);
         let chat = ChatTemplate::new(source, self.about.special(), special.collect());
         chat.map_err(|problem| self.refuse_chat(problem))
+    }
+
+    /// The token with which an answer ends, as this ready template, or else the tokenizer's own, writes it.
+    pub fn end_of_answer(&self, ready: Option<Template>) -> Option<u32> {
+        let chat = self.chat(ready).ok()?;
+        self.inner.token_to_id(chat.end_of_answer()?)
+    }
+
+    /// Whether it has a template for chats of its own.
+    pub fn has_template(&self) -> bool {
+        self.about.template.is_some()
     }
 
     /// The error for a chat that a template does not write.

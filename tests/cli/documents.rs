@@ -1,4 +1,4 @@
-use pipewright::data::Corpus;
+use pipewright::data::{Corpus, Template};
 use pipewright::tokenizer::Tokenizer;
 
 use super::*;
@@ -198,8 +198,24 @@ fn a_chat_is_written_by_the_template_beside_the_tokenizer_in_training_and_in_sam
     for (args, system) in [(&[][..], "Be kind."), (&["--system", "Be brief."], "Be brief.")] {
         let answer = sample(&[&["--chat", "--prompt", "Hi"], args].concat());
         let prompt = prompt(system);
-        assert_eq!(sample(&["--prompt", &prompt]), prompt.clone() + &answer);
+        let text = sample(&["--prompt", &prompt]);
+        let text = text.strip_prefix(&prompt).expect("it begins with the prompt");
+        // An answer ends where the template ends one.
+        let expected = text.split("<|im_end|>").next().unwrap().trim_end();
+        assert_eq!(answer, format!("{expected}\n"));
     }
+}
+
+#[test]
+fn a_tokenizer_without_a_template_is_exported_with_the_one_that_wrote_its_chats() {
+    let place = place();
+    train(&place, &[]);
+    place.run(&["export", "runs/chats", "mine"]).done();
+    let exported = fs::read_to_string(place.path("mine/chat_template.jinja")).unwrap();
+    assert_eq!(exported, Template::ChatMl.source());
+    let generation = fs::read_to_string(place.path("mine/generation_config.json")).unwrap();
+    let generation: serde_json::Value = serde_json::from_str(&generation).unwrap();
+    assert_eq!(generation["eos_token_id"], serde_json::json!([0, 2]));
 }
 
 #[test]
@@ -227,7 +243,8 @@ fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
     };
     assert_eq!(
         json("generation_config.json"),
-        serde_json::json!({"eos_token_id": 0})
+        serde_json::json!({"eos_token_id": [0, 2]}),
+        "the ends of a document and of an answer"
     );
     let about = serde_json::json!({
         "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",

@@ -2,7 +2,7 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pipewright::data::{Corpus, Form, Odd, Recipe, odd_text};
+use pipewright::data::{Corpus, Form, Odd, Recipe, odd_files};
 
 use super::encoding::tokens;
 use super::*;
@@ -274,19 +274,68 @@ fn text_that_was_meant_in_another_way_is_told() {
         ),
     ];
     for (name, text, expected) in cases {
-        let found = odd_text(&[write(&folder, name, text)]).unwrap();
+        let found = odd_files(&[write(&folder, name, text)], Form::Text).unwrap();
         let found: Vec<Odd> = found.iter().map(|oddity| oddity.odd).collect();
         assert_eq!(found, expected, "{name}");
     }
-    let all = odd_text(&[folder.path().to_owned()]).unwrap();
+    let odd = |folder: &TempDir, form| {
+        let all = odd_files(&[folder.path().to_owned()], form).unwrap();
+        let said = all.iter().map(ToString::to_string);
+        said.map(|line| line.replace(&folder.path().display().to_string(), "F"))
+            .collect::<Vec<_>>()
+    };
+    let said = odd(&folder, Form::Text);
     assert_eq!(
-        all.len(),
+        said.len(),
         1,
-        "of a folder, only carriage returns are told: {all:?}"
+        "of a folder with text, only carriage returns are told: {said:?}"
     );
-    let said = all[0].to_string();
     assert!(
-        said.contains("d.txt` and 1 more has carriage returns at ends of lines"),
-        "{said}"
+        said[0].starts_with("`F/d.txt` and 1 more has carriage returns at ends of lines"),
+        "{said:?}"
     );
+    let tables = TempDir::new().unwrap();
+    write(&tables, "a.csv", b"text\nHear me\n");
+    write(&tables, "b.csv", b"text\nHear me\n");
+    let said = odd(&tables, Form::Text);
+    assert!(
+        said.len() == 1 && said[0].starts_with("`F/a.csv` and 1 more seems to be a table"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn what_is_left_out_of_a_folder_is_told() {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in [
+        ("a.jsonl", LINES.as_bytes()),
+        ("b.json", LINES.as_bytes()),
+        ("c.txt", b"Hear me"),
+        ("d.txt", &utf16("Hear me", &[0xff, 0xfe])),
+        ("README.md", b"All."),
+        (".hidden.json", b"{}"),
+        ("LICENSE", b"All."),
+    ] {
+        write(&folder, name, text);
+    }
+    fs::create_dir(folder.path().join("more")).unwrap();
+    write(&folder, "more/e.gz", &packed(b"Hear me"));
+    let odd = |form| {
+        let all = odd_files(&[folder.path().to_owned()], form).unwrap();
+        let left_out: Vec<_> = all
+            .iter()
+            .filter(|oddity| oddity.odd == Odd::LeftOut(form))
+            .collect();
+        assert_eq!(left_out.len(), 1, "{all:?}");
+        left_out[0]
+            .to_string()
+            .replace(&folder.path().display().to_string(), "F")
+    };
+    assert_eq!(
+        odd(Form::Text),
+        "`F/d.txt` and 1 more is left out: it is no text in UTF-8"
+    );
+    assert!(odd(Form::Jsonl).starts_with("`F/b.json` and 3 more is left out: of a folder, JSON lines are"));
+    let named = [folder.path().join("a.jsonl")];
+    assert_eq!(odd_files(&named, Form::Jsonl).unwrap(), []);
 }

@@ -37,6 +37,32 @@ pub(crate) fn find(paths: &[PathBuf], form: Form) -> Result<Vec<(PathBuf, u64)>>
     Ok(found)
 }
 
+/// What is in the folders among these paths and is not read, in order. Nobody looks for hidden files and for
+/// descriptions (`.md`, or no extension).
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn left_out(paths: &[PathBuf], form: Form) -> Result<Vec<PathBuf>> {
+    if form == Form::Text {
+        return Ok(text::find_all(paths)?.left_out);
+    }
+    let read = find(paths, form)?;
+    let mut left_out = Vec::new();
+    for folder in paths.iter().filter(|path| path.is_dir()) {
+        for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {
+            let entry = entry.map_err(Error::io("list", folder))?;
+            let path = entry.path();
+            let is_looked_for = path.is_dir() || seems::extension(&path).is_some_and(|has| has != "md");
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            if is_looked_for && !is_hidden && read.iter().all(|(other, _)| *other != path) {
+                left_out.push(path);
+            }
+        }
+    }
+    left_out.sort();
+    Ok(left_out)
+}
+
 /// The files of the first of these groups of extensions of which the folder has any.
 fn in_folder(folder: &Path, extensions: &[&'static [&'static str]]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();

@@ -11,7 +11,7 @@ mod parquet;
 mod piece;
 mod text;
 
-pub(super) use files::find;
+pub(super) use files::{find, left_out};
 pub(super) use jsonl::{Document, document};
 pub(super) use message::{ANSWERS, Message};
 pub(super) use open::{Pieces, open};
