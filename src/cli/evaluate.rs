@@ -140,7 +140,8 @@ fn of_folder(folder: &Path, sets: &[String]) -> Result<(Config, SavedModel)> {
     super::warn(compose::odd_tokenizer(&config)?);
     let weights = compose::weights(&config)?.expect("model.path is given");
     let model = compose::model(&config)?;
-    Ok((config, SavedModel::of_folder(model, weights)))
+    let adapters = compose::adapters(&config)?;
+    Ok((config, SavedModel::of_folder(model, weights, adapters)))
 }
 
 fn bar_of(micro_batches: u32) -> ProgressBar {

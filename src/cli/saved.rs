@@ -7,7 +7,8 @@ use crate::error::{CommandError, Result};
 use crate::pretrained::Weights;
 use crate::stages::models::Model;
 use crate::stages::{
-    self, BuildStage, DType, Error, Parameter, Sequential, Stage, StageBuilder, Training, starting_at_zero,
+    self, BuildStage, DType, Error, Lora, Parameter, Sequential, Stage, StageBuilder, Training,
+    starting_at_zero,
 };
 
 /// A model, and where its weights are.
@@ -18,13 +19,15 @@ pub(super) struct SavedModel {
 
 #[expect(clippy::large_enum_variant, reason = "a command has one, behind a pointer")]
 enum Saved {
-    Folder(Weights),
+    /// With adapters, if there are some.
+    Folder(Weights, Option<Weights>),
     Checkpoint(Checkpoint),
 }
 
 impl SavedModel {
-    pub(super) fn of_folder(model: Model, weights: Weights) -> Self {
-        let weights = Arc::new(Saved::Folder(weights));
+    /// A model of a folder, with the adapters of another folder if they are given.
+    pub(super) fn of_folder(model: Model, weights: Weights, adapters: Option<Weights>) -> Self {
+        let weights = Arc::new(Saved::Folder(weights, adapters));
         Self { model, weights }
     }
 
@@ -59,7 +62,10 @@ impl SavedModel {
 impl Saved {
     fn read(&self, parameter: &mut Parameter) -> stages::Result<()> {
         let read = match self {
-            Self::Folder(weights) => weights.read(parameter),
+            Self::Folder(_, Some(adapters)) if adapters.has(parameter.name()) => adapters.read(parameter),
+            // New adapters change nothing.
+            Self::Folder(_, None) if Lora::is_adapter(parameter.name()) => Ok(()),
+            Self::Folder(weights, _) => weights.read(parameter),
             Self::Checkpoint(checkpoint) => checkpoint.read_weight(parameter),
         };
         read.map_err(|error| Error::other(error).at(parameter.name()))

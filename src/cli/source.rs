@@ -63,7 +63,7 @@ impl Source {
         }
         let model = compose::model(&config)?;
         let weights = pretrained::open_own(folder, &model.contents()?)?;
-        Self::of_config(folder, &config, SavedModel::of_folder(model, weights))
+        Self::of_config(folder, &config, SavedModel::of_folder(model, weights, None))
     }
 
     fn of_config(folder: &Path, config: &Config, model: SavedModel) -> Result<Self> {
@@ -100,7 +100,7 @@ impl Source {
             vocab: architecture.vocab(),
             context: architecture.context(),
         };
-        let model = SavedModel::of_folder(architecture.model()?, weights);
+        let model = SavedModel::of_folder(architecture.model()?, weights, None);
         Ok(Self { model, writing, text })
     }
 }

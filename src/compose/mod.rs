@@ -29,7 +29,7 @@ pub use data::{HeldOut, TrainingData, data, data_telling, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use kernels::UnitKernels;
 pub use memory::{estimated_costs, memory};
-pub use model::{adapted, architecture, model, stages, weights};
+pub use model::{adapted, adapters, architecture, model, stages, weights};
 pub use offload::offload;
 pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
 pub use pipeline::{launch, launch_telling, learning_rate, loss, optimizer};

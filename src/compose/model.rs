@@ -215,7 +215,10 @@ pub fn weights(config: &Config) -> Result<Option<Weights>> {
 }
 
 /// The adapters that training starts from.
-fn adapters(config: &Config) -> Result<Option<Weights>> {
+///
+/// # Errors
+/// When the folder does not have the tensors of these adapters.
+pub fn adapters(config: &Config) -> Result<Option<Weights>> {
     let lora = &config.lora;
     match (&lora.path, architecture(config)) {
         (Some(folder), Some(architecture)) if lora.rank > 0 => {

@@ -102,6 +102,17 @@ fn a_folder_of_hugging_face_is_evaluated_on_any_data() {
         evaluated(&place, &[&args[..], &["--ranks", "2"]].concat())["loss"],
         loss
     );
+    let with_adapters = |ranks| {
+        let path = format!("lora.path={model}/lora");
+        let more = ["--set", &path, "--ranks", ranks];
+        evaluated(&place, &[&args[..], &more].concat())["loss"]
+            .as_f64()
+            .unwrap()
+    };
+    assert_ne!(with_adapters("1"), loss);
+    assert_eq!(with_adapters("1"), with_adapters("2"));
+    let new = evaluated(&place, &[&args[..], &["--set", "lora.rank=2"]].concat());
+    assert_eq!(new["loss"], loss, "new adapters change nothing");
 }
 
 #[test]
