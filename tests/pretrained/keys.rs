@@ -95,6 +95,12 @@ fn a_head_beside_a_tied_embedding_is_refused_unless_it_is_the_same() {
 }
 
 #[test]
+fn architectures_that_are_null_are_left_out() {
+    let scratch = changed("llama", &json!({"architectures": "null"}));
+    assert!(matches!(read_config(scratch.path()), Ok(Architecture::Llama(..))));
+}
+
+#[test]
 fn the_padding_token_is_that_of_transformers() {
     for (found, expected) in [
         (json!("null"), None),

@@ -1,11 +1,11 @@
 //! The keys that a `config.json` of any family may have.
 
-use crate::pretrained::key::{Key, nothing, only, used};
+use crate::pretrained::key::{Key, may_be_null, nothing, only, used};
 
 /// The keys of every family. Those that say how text is generated are ignored by transformers too, if
 /// they are here: it reads them in `generation_config.json`.
 pub(in crate::pretrained) const KEYS: &[Key] = &[
-    used("architectures", "[]"),
+    may_be_null("architectures", "[]"),
     used("model_type", "\"\""),
     only(
         "quantization_config",
