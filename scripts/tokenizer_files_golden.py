@@ -63,13 +63,37 @@ def cases():
         "an older list beside a decoder": settings(added_tokens_decoder={"512": word("<z>")})
         | {"added_tokens.json": {"<x>": 513, "<y>": 512}},
         "special tokens are text": settings(split_special_tokens=True),
+        "own names in their order": settings(z_token="<z>", image_token="<y>", a_token="<x>"),
+        "extra with names in their order": settings(extra_special_tokens={"zz": "<z>", "aa": "<x>"}),
+        "older lists in both": settings(additional_special_tokens=["<x>"])
+        | {"special_tokens_map.json": {"additional_special_tokens": ["<y>"]}},
+        "newer lists in both": settings(extra_special_tokens=["<x>"])
+        | {"special_tokens_map.json": {"extra_special_tokens": ["<y>"]}},
+        "an empty list beside an older one": settings(extra_special_tokens=[])
+        | {"special_tokens_map.json": {"additional_special_tokens": ["<y>"]}},
+        "an older list in the map only": settings()
+        | {"special_tokens_map.json": {"additional_special_tokens": ["<y>"]}},
+        "an object of a list": settings(split_special_tokens=True,
+                                        extra_special_tokens=[{"__type": "AddedToken"} | word("<x>", special=False)]),
+        "a number that is taken": settings() | {"added_tokens.json": {"<x>": 1}},
+        "defaults of a class": settings(tokenizer_class="Qwen2Tokenizer"),
+        "a class and an empty name": settings(tokenizer_class="Qwen2Tokenizer", unk_token=None, eos_token="<x>"),
         "only a map": {"special_tokens_map.json": {"pad_token": "<x>", "eos_token": "<|endoftext|>"}},
     }
     for name, files in beside.items():
         yield name, {}, files, MARKS
+    padded = {"padding": SMALL["padding"] | {"strategy": "BatchLongest"}}
+    for name, more in [("the padding token", {}), ("another padding token", {"pad_token": "<x>"}),
+                       ("no padding token", {"pad_token": None})]:
+        yield name, padded, settings(**more), ["a[PAD]b <x>"]
+    usual = [token | {"special": token["content"] != "<|im_end|>"} for token in SMALL["added_tokens"]]
+    yield "a name makes special", {"added_tokens": usual}, settings(split_special_tokens=True,
+                                                                   eos_token="<|im_end|>"), MARKS
 
 
 def tokens(patch, files, texts):
+    # transformers changes what it is given.
+    files = json.loads(json.dumps(files))
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         (folder / "tokenizer.json").write_text(json.dumps(SMALL | {"truncation": None, "padding": None} | patch))
@@ -83,7 +107,8 @@ def main():
     made = []
     for name, patch, files, texts in cases():
         ids = tokens(patch, files, texts)
-        made.append(dict(name=name, patch=patch, files=files, texts=[[text, of] for text, of in zip(texts, ids)]))
+        made.append(dict(name=name, patch=patch, files={file: json.dumps(value) for file, value in files.items()},
+                         texts=[[text, of] for text, of in zip(texts, ids)]))
     lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in made)
     print(f'{{"transformers": "{transformers.__version__}", "cases": [\n{lines}\n]}}')
 

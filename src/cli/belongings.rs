@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, DataKind};
 use crate::error::{Error, PretrainedError, Result};
-use crate::pretrained::{GENERATION, keep_keys};
-use crate::tokenizer::{Template, Tokenizer};
+use crate::pretrained::{self, GENERATION, TOKENIZER, keep_keys};
+use crate::tokenizer::{Template, Tokenizer, told_of_tokenizer};
 
 /// What stands beside a `tokenizer.json`.
 const OF_TOKENIZER: [&str; 8] = [
@@ -27,16 +27,17 @@ const OF_MODEL: [&str; 2] = [GENERATION, "LICENSE"];
 
 /// Puts what belongs to a trained model beside its weights: the tokenizer of its run, with all that stands
 /// beside it, and what stands beside the weights that training started from, with those keys of its settings
-/// that stay. Returns a warning if there is no tokenizer where the run had one.
-pub(super) fn put(config: &Config, folder: &Path) -> Result<Option<String>> {
-    let (mut missing, mut end_of_answer) = (None, None);
+/// that stay. Returns warnings: there is no tokenizer where the run had one, or transformers reads it
+/// by other rules.
+pub(super) fn put(config: &Config, folder: &Path) -> Result<Vec<String>> {
+    let (mut warnings, mut end_of_answer) = (Vec::new(), None);
     if let Some(path) = &config.data.tokenizer {
         match Tokenizer::read(path) {
             Ok(tokenizer) => {
                 put_tokenizer(config, &tokenizer, folder)?;
                 end_of_answer = tokenizer.end_of_answer(config.data.template);
             }
-            Err(error) => missing = Some(format!("the folder gets no tokenizer: {error}")),
+            Err(error) => warnings.push(format!("the folder gets no tokenizer: {error}")),
         }
     }
     if let Some(source) = &config.model.path {
@@ -46,7 +47,10 @@ pub(super) fn put(config: &Config, folder: &Path) -> Result<Option<String>> {
     if let Some(token) = end_of_answer.filter(|_| may_be_chats(config)) {
         add_end(folder, token)?;
     }
-    Ok(missing)
+    if folder.join(TOKENIZER).is_file() {
+        warnings.extend(told_of_tokenizer(folder)?);
+    }
+    Ok(warnings)
 }
 
 /// Whether the documents of a run may have been chats.
@@ -57,24 +61,19 @@ fn may_be_chats(config: &Config) -> bool {
 /// Adds a token that ends a text to those in the `generation_config.json` of a folder.
 fn add_end(folder: &Path, token: u32) -> Result<()> {
     let path = folder.join(GENERATION);
-    if !path.is_file() {
-        return Ok(());
+    let mut ends = pretrained::ends(folder)?;
+    let mut generation = json!({});
+    if path.is_file() {
+        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
+        generation = serde_json::from_slice::<Value>(&bytes)
+            .map_err(|source| PretrainedError::Syntax { path, source })?;
     }
-    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    let mut generation: Value =
-        serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax { path, source })?;
-    let named = generation["eos_token_id"].take();
-    let mut ends = match named {
-        Value::Null => Vec::new(),
-        Value::Array(ends) => ends,
-        end => vec![end],
-    };
-    if !ends.contains(&json!(token)) {
-        ends.push(json!(token));
+    if !ends.contains(&token) {
+        ends.push(token);
     }
-    generation["eos_token_id"] = match &ends[..] {
-        [end] => end.clone(),
-        _ => Value::Array(ends),
+    generation["eos_token_id"] = match ends[..] {
+        [end] => json!(end),
+        _ => json!(ends),
     };
     write(folder, GENERATION, &format!("{generation:#}\n"))
 }

@@ -72,8 +72,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             }
         };
         if what.is_empty() {
-            let warning = belongings::put(&config, folder)?;
-            warning.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            super::warn(belongings::put(&config, folder)?);
         }
         Ok(what)
     })?;

@@ -17,7 +17,6 @@ pub(super) struct SavedModel {
     weights: Arc<Saved>,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a command has one, behind a pointer")]
 enum Saved {
     /// With adapters, if there are some.
     Folder(Weights, Option<Weights>),

@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         ..Recipe::new(Form::of(&args.inputs).map_err(refused)?)
     };
     super::warn(&odd_files(&args.inputs, recipe.form).map_err(refused)?);
-    let width = Width::of(tokenizer.vocabulary());
+    let width = Width::of(tokenizer.all_tokens());
     let mut writer = TokenWriter::create(&args.out, width)?;
     let bar = EncodingBar::new(true);
     let encoded = recipe.encode(&args.inputs, &tokenizer, &mut writer, &mut |encoded| {

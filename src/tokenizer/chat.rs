@@ -130,10 +130,11 @@ impl ChatTemplate {
 
     /// The token with which an answer ends, as text, if the template writes one.
     pub(super) fn end_of_answer(&self) -> Option<&str> {
-        const CHAT: [(&str, &str); 2] = [(QUESTIONS, "a"), (ANSWERS, "b")];
-        let asked = self.text(&CHAT[..1], true).ok()?;
-        let answered = self.text(&CHAT, false).ok()?;
-        let end = answered.strip_prefix(&asked)?.trim_start().strip_prefix('b')?;
+        // No template has this word.
+        const ANSWER: &str = "Pipewrights";
+        let chat = [(QUESTIONS, "Who?"), (ANSWERS, ANSWER)];
+        let text = self.text(&chat, false).ok()?;
+        let end = &text[text.rfind(ANSWER)? + ANSWER.len()..];
         let ends = self
             .ends
             .iter()

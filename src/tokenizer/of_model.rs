@@ -69,11 +69,12 @@ impl Tokenizer {
         let no_tokenizer = |error: tokenizers::Error| refuse(&path, TokenizerProblem::Broken(told(&error)));
         let mut inner = parsed(&bytes).map_err(no_tokenizer)?;
         inner.with_truncation(None).map_err(no_tokenizer)?;
+        let padding = inner.get_padding().map(|padding| padding.pad_token.clone());
         inner.with_padding(None);
-        let about = About::read(path.parent().unwrap_or(&path))?;
+        let about = About::read(path.parent().unwrap_or(&path), &bytes, padding.as_deref())?;
         let own = vocabulary(&inner);
-        let has: Vec<_> = inner.get_added_tokens_decoder().into_values().collect();
-        let added = about.listed.missing(&has);
+        let has: Vec<_> = inner.get_added_tokens_decoder().into_iter().collect();
+        let added = about.listed.missing(&has, about.has_decoder);
         inner.add_tokens(added.iter().cloned()).map_err(no_tokenizer)?;
         inner.set_encode_special_tokens(about.splits_special);
         let around = around(&inner).map_err(|problem| refuse(&path, problem))?;
@@ -161,8 +162,15 @@ impl Tokenizer {
         decoded.map_err(|error| refuse(&self.path, TokenizerProblem::Undecodable(told(&error))))
     }
 
-    /// The number of tokens that a model has to know: one more than the highest token.
+    /// The number of tokens that a model has to know: one more than the highest token of the file. Tokens
+    /// that only the files beside it add may be beyond: many models have a padding token that they never
+    /// see.
     pub fn vocabulary(&self) -> usize {
+        self.own
+    }
+
+    /// One more than the highest token, with those that the files beside it add.
+    pub fn all_tokens(&self) -> usize {
         vocabulary(&self.inner)
     }
 
@@ -266,13 +274,12 @@ impl Tokenizer {
         self.checksum == other.checksum || rules(self) == rules(other)
     }
 
-    /// Refuses a model that does not know all tokens of the file. Those that only the files beside it add may
-    /// be more: many models have a padding token that they never see.
+    /// Refuses a model that does not know all tokens of the [vocabulary](Tokenizer::vocabulary).
     ///
     /// # Errors
     /// [`TokenizerProblem::Vocabulary`].
     pub fn check_vocabulary(&self, known: usize) -> Result<()> {
-        let needed = self.own;
+        let needed = self.vocabulary();
         if needed <= known {
             return Ok(());
         }
