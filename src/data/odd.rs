@@ -90,31 +90,40 @@ fn odd_text(paths: &[PathBuf]) -> Result<Vec<Oddity>> {
 impl fmt::Display for Oddity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}`", self.first.display())?;
-        if self.files > 1 {
-            write!(f, " and {} more", self.files - 1)?;
-        }
-        f.write_str(match self.odd {
-            Odd::Records => {
-                " seems to be JSON, and is read as plain text: its braces, quotes and names become tokens; \
+        let (is, has, seems) = match self.files {
+            1 => ("is", "has", "seems"),
+            files => {
+                write!(f, " and {} more", files - 1)?;
+                ("are", "have", "seem")
+            }
+        };
+        match self.odd {
+            Odd::Records => write!(
+                f,
+                " {seems} to be JSON, and {is} read as plain text: braces, quotes and names become tokens; \
                  data.kind = \"jsonl\" reads documents out of JSON lines"
-            }
-            Odd::Table => {
-                " seems to be a table, and is read as plain text: its separators become tokens; write a \
+            ),
+            Odd::Table => write!(
+                f,
+                " {seems} to be a table, and {is} read as plain text: separators become tokens; write a \
                  column as JSON lines or Parquet to train on that"
-            }
-            Odd::CarriageReturns => {
-                " has carriage returns at ends of lines, which become tokens like other characters: \
+            ),
+            Odd::CarriageReturns => write!(
+                f,
+                " {has} carriage returns at ends of lines, which become tokens like other characters: \
                  `dos2unix` removes them"
-            }
-            Odd::LeftOut(Form::Text) => " is left out: it is no text in UTF-8",
-            Odd::LeftOut(Form::Jsonl) => {
-                " is left out: of a folder, JSON lines are the files with names in .jsonl or .ndjson, or \
+            ),
+            Odd::LeftOut(Form::Text) => write!(f, " {is} left out, being no text in UTF-8"),
+            Odd::LeftOut(Form::Jsonl) => write!(
+                f,
+                " {is} left out: of a folder, JSON lines are the files with names in .jsonl or .ndjson, or \
                  else in .json, and none in folders inside; name others too"
-            }
-            Odd::LeftOut(Form::Parquet) => {
-                " is left out: of a folder, Parquet is the files with names in .parquet, and none in folders \
-                 inside; name others too"
-            }
-        })
+            ),
+            Odd::LeftOut(Form::Parquet) => write!(
+                f,
+                " {is} left out: of a folder, Parquet is the files with names in .parquet, and none in \
+                 folders inside; name others too"
+            ),
+        }
     }
 }

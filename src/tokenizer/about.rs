@@ -89,7 +89,7 @@ fn the_default(value: &Value) -> Option<String> {
 }
 
 /// The contents of a file, if it exists.
-fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
+pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     if !path.is_file() {
         return Ok(None);
     }

@@ -41,7 +41,8 @@ impl Tokenizer {
     /// Reads a `tokenizer.json`, or the one in a folder, and what the files beside it say of tokens and of
     /// chats: `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `chat_template.jinja`
     /// and `chat_template.json`. Tokens that they name and the file does not have are added, as transformers
-    /// does. What the file says of truncation and padding is left out: every text is encoded whole.
+    /// does. Every text is encoded whole: it is neither cut nor filled up with padding, whatever the file
+    /// says.
     ///
     /// # Errors
     /// When the file is missing, or is no tokenizer. When a file beside it is not JSON, or lists what is no

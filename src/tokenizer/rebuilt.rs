@@ -5,15 +5,17 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::about::{CONFIG, json as read};
+use super::about::{CONFIG, bytes, json};
 use super::class::Class;
 use super::of_model::FILE;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
-/// Other classes with rules of their own, some of which add tokens around a text too.
-const OTHERS: [&str; 20] = [
+/// Other classes for text with rules of their own, some of which add tokens around a text too.
+const OTHERS: &[&str] = &[
     "AlbertTokenizer",
+    "BarthezTokenizer",
     "BertTokenizer",
+    "BigBirdTokenizer",
     "BlenderbotTokenizer",
     "CLIPTokenizer",
     "CamembertTokenizer",
@@ -22,11 +24,25 @@ const OTHERS: [&str; 20] = [
     "CohereTokenizer",
     "DebertaTokenizer",
     "DebertaV2Tokenizer",
+    "DistilBertTokenizer",
+    "FNetTokenizer",
+    "FunnelTokenizer",
     "GPTNeoXTokenizer",
     "GemmaTokenizer",
+    "HerbertTokenizer",
+    "LukeTokenizer",
+    "MBartTokenizer",
+    "MBart50Tokenizer",
+    "MPNetTokenizer",
     "NllbTokenizer",
+    "OpenAIGPTTokenizer",
+    "PegasusTokenizer",
     "Qwen3_5Tokenizer",
+    "ReformerTokenizer",
+    "RemBertTokenizer",
     "RobertaTokenizer",
+    "SeamlessM4TTokenizer",
+    "SplinterTokenizer",
     "T5Tokenizer",
     "WhisperTokenizer",
     "XGLMTokenizer",
@@ -36,31 +52,38 @@ const OTHERS: [&str; 20] = [
 
 /// What makes transformers read a folder as this program does.
 const CURE: &str =
-    "; with tokenizer_class PreTrainedTokenizerFast in tokenizer_config.json it takes the file's";
+    "; with tokenizer_class PreTrainedTokenizerFast in tokenizer_config.json, transformers takes them too";
 
 /// Lines about what transformers does with the tokenizer of this file or folder and this program does not.
+/// None about what is no tokenizer: [`Tokenizer::read`](super::Tokenizer::read) refuses that.
 ///
 /// # Errors
-/// When a file cannot be read, or is not JSON.
+/// When a file beside it cannot be read, or is not JSON.
 pub fn told_of_tokenizer(path: &Path) -> Result<Vec<String>> {
     let file = match path.is_dir() {
         true => path.join(FILE),
         false => path.to_owned(),
     };
+    let Some(bytes) = bytes(&file)? else {
+        return Ok(Vec::new());
+    };
     let folder = file.parent().unwrap_or(path);
-    let (settings_path, tokenizer) = (folder.join(CONFIG), read(&file)?);
-    let (settings, model) = (read(&settings_path)?, read(&folder.join("config.json"))?);
+    let settings_path = folder.join(CONFIG);
+    let (settings, model) = (json(&settings_path)?, json(&folder.join("config.json"))?);
     let mut lines = Vec::new();
     if let Some(other) = other_class(&settings, &model) {
         lines.push(format!(
             "{}: transformers 5 reads this as a {other}, which has rules of its own: some texts may become \
-             other tokens there. This program takes those of the file{CURE}",
+             other tokens there. This program takes the rules of the file{CURE}",
             file.display()
         ));
     }
-    let bytes = std::fs::read(&file).map_err(Error::io("read", &file))?;
     if let Some(class) = Class::of(&settings, &model, &bytes) {
-        let differs = class.differs(&tokenizer, &settings);
+        let tokenizer: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let differs = match tokenizer.is_object() {
+            true => class.differs(&tokenizer, &settings),
+            false => Vec::new(),
+        };
         if !differs.is_empty() {
             let cure = match model["model_type"].as_str() {
                 Some("qwen2") => "",
@@ -68,7 +91,7 @@ pub fn told_of_tokenizer(path: &Path) -> Result<Vec<String>> {
             };
             lines.push(format!(
                 "{}: transformers 5 reads this as a {}, which has rules of its own in place of the file's \
-                 {}: some texts become other tokens there. This program takes the file's{cure}",
+                 {}: some texts become other tokens there. This program takes the rules of the file{cure}",
                 file.display(),
                 class.name(),
                 differs.join(" and ")
@@ -98,5 +121,5 @@ fn other_class(settings: &Value, model: &Value) -> Option<&'static str> {
         model["model_type"].as_str(),
         Some("qwen2" | "mistral" | "mixtral")
     );
-    OTHERS.into_iter().find(|name| *name == named && !is_kept)
+    OTHERS.iter().copied().find(|name| *name == named && !is_kept)
 }

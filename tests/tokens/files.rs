@@ -165,7 +165,7 @@ fn what_transformers_builds_anew_is_told_unless_it_is_the_same() {
                     told.len() == 1 && told[0].contains(&words),
                     "{settings} {model}: {told:?}"
                 );
-                let has_cure = told[0].ends_with("in tokenizer_config.json it takes the file's");
+                let has_cure = told[0].ends_with("in tokenizer_config.json, transformers takes them too");
                 assert_eq!(has_cure, model_type != Some("qwen2"));
             }
         }
@@ -191,5 +191,22 @@ fn classes_that_cannot_be_compared_and_lists_that_are_not_whole_are_told() {
         );
         let told = told_of_tokenizer(folder.path()).unwrap();
         assert!(told.len() == 1 && told[0].contains(expected), "{told:?}");
+    }
+}
+
+#[test]
+fn what_is_no_tokenizer_has_nothing_to_be_told_and_is_not_waited_for() {
+    let folder = TempDir::new().unwrap();
+    fs::write(folder.path().join("config.json"), r#"{"model_type": "gpt2"}"#).unwrap();
+    let told = || told_of_tokenizer(folder.path()).unwrap();
+    assert_eq!(told(), Vec::<String>::new());
+    let file = folder.path().join("tokenizer.json");
+    let made = std::process::Command::new("mkfifo").arg(&file).status().unwrap();
+    assert!(made.success());
+    assert_eq!(told(), Vec::<String>::new());
+    fs::remove_file(&file).unwrap();
+    for text in ["", "[]", "{"] {
+        fs::write(&file, text).unwrap();
+        assert_eq!(told(), Vec::<String>::new());
     }
 }

@@ -291,7 +291,7 @@ fn text_that_was_meant_in_another_way_is_told() {
         "of a folder with text, only carriage returns are told: {said:?}"
     );
     assert!(
-        said[0].starts_with("`F/d.txt` and 1 more has carriage returns at ends of lines"),
+        said[0].starts_with("`F/d.txt` and 1 more have carriage returns at ends of lines"),
         "{said:?}"
     );
     let tables = TempDir::new().unwrap();
@@ -299,7 +299,7 @@ fn text_that_was_meant_in_another_way_is_told() {
     write(&tables, "b.csv", b"text\nHear me\n");
     let said = odd(&tables, Form::Text);
     assert!(
-        said.len() == 1 && said[0].starts_with("`F/a.csv` and 1 more seems to be a table"),
+        said.len() == 1 && said[0].starts_with("`F/a.csv` and 1 more seem to be a table"),
         "{said:?}"
     );
 }
@@ -333,9 +333,9 @@ fn what_is_left_out_of_a_folder_is_told() {
     };
     assert_eq!(
         odd(Form::Text),
-        "`F/d.txt` and 1 more is left out: it is no text in UTF-8"
+        "`F/d.txt` and 1 more are left out, being no text in UTF-8"
     );
-    assert!(odd(Form::Jsonl).starts_with("`F/b.json` and 3 more is left out: of a folder, JSON lines are"));
+    assert!(odd(Form::Jsonl).starts_with("`F/b.json` and 3 more are left out: of a folder, JSON lines are"));
     let named = [folder.path().join("a.jsonl")];
     assert_eq!(odd_files(&named, Form::Jsonl).unwrap(), []);
 }
