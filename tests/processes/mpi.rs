@@ -20,7 +20,7 @@ fn mpirun_of(command_name: &str, place: &Place, size: u32, args: &[&str]) -> Com
 
 /// The process with this number of a run that `mpirun` has started.
 fn process(started: &Started, number: u32) -> String {
-    let mpirun = started.0.id().to_string();
+    let mpirun = started.child.id().to_string();
     let children = Command::new("pgrep").args(["-P", &mpirun]).output().unwrap();
     let variable = format!("OMPI_COMM_WORLD_RANK={number}\0");
     let children = String::from_utf8(children.stdout).unwrap();
