@@ -165,7 +165,7 @@ fn a_loss_that_is_not_finite_stops_before_the_update_and_says_where_it_began() {
         );
         assert!(text.starts_with(&start), "{text}");
         assert!(
-            text.ends_with("the weights are those from before this step"),
+            text.ends_with("from before this step; a lower learning rate or clipped gradients often help"),
             "{text}"
         );
         assert_eq!(pipeline.next_step(), *step, "the step does not count");
@@ -205,7 +205,7 @@ fn a_gradient_that_is_not_finite_is_named_by_its_parameter() {
     assert_eq!(
         error.to_string(),
         "step 0: the gradient is not finite, first at `fc.weight` (stage 0); the weights are those from \
-         before this step"
+         before this step; a lower learning rate or clipped gradients often help"
     );
     let Error::NotFinite { what, .. } = error else {
         panic!("{error}")

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use pipewright_stages::units::counted;
 use pipewright_stages::{Lora, Sequential, Stage, starting_at_zero};
 
 use super::belongings;
@@ -78,9 +79,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     })?;
     let step = checkpoint.step();
     super::print(&format!(
-        "{}: {what}{}, after {step} steps\n",
+        "{}: {what}{}, after {}\n",
         args.folder.display(),
-        config.model.kind.name()
+        config.model.kind.name(),
+        counted(step, "step")
     ))
 }
 

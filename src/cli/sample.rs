@@ -7,7 +7,7 @@ use super::choice::ChoiceArgs;
 use super::source::Source;
 use super::spread::{Busy, Spread};
 use super::stop::Stop;
-use super::words::{Prompt, Words, check_prompt};
+use super::words::{Prompt, Words, check_prompt, exceeds};
 use crate::Result;
 use crate::compose::Writing;
 use crate::error::CommandError;
@@ -117,7 +117,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     super::write(&stop.finish())?;
     super::write(&words.finish()?)?;
     super::print("\n")?;
-    if prompt.len() + count > context + 1 {
+    if exceeds(context, prompt.len(), count) {
         eprintln!(
             "warning: this text is longer than the model's context of {context} tokens: its end was written \
              after the last half of a context only"

@@ -1,7 +1,7 @@
 //! The text that a run writes while it trains.
 
 use super::source::Text;
-use super::words::{Words, check_prompt};
+use super::words::{Words, check_prompt, exceeds};
 use crate::compose;
 use crate::config::Config;
 use crate::error::{CommandError, Error, Result};
@@ -22,6 +22,15 @@ pub(super) fn samples(config: &Config) -> Result<Option<Samples>> {
     let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref());
     let prompt = prompt.and_then(|prompt| check_prompt(&prompt.tokens, writing).map(|()| prompt.tokens));
     let prompt = prompt.map_err(|error| in_config(config, error))?;
+    if exceeds(writing.context, prompt.len(), train.sample_tokens) {
+        super::warn([format!(
+            "train.sample_tokens: {} tokens after a prompt of {} are more than the model's context of {}: \
+             the end of each text is written after the last half of a context only",
+            train.sample_tokens,
+            prompt.len(),
+            writing.context
+        )]);
+    }
     let choice = Choice {
         temperature: train.sample_temperature as f32,
         ..Choice::default()

@@ -94,6 +94,11 @@ impl<'a> Words<'a> {
     }
 }
 
+/// Whether a text is longer than what a model can read at once: its last token is not read.
+pub(super) fn exceeds(context: usize, prompt: usize, more: usize) -> bool {
+    prompt + more > context + 1
+}
+
 /// Refuses a beginning of a text that a model cannot read.
 pub(super) fn check_prompt(prompt: &[u32], Writing { vocab, context }: Writing) -> Result<()> {
     if prompt.is_empty() {

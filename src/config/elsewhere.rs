@@ -1,4 +1,7 @@
-//! What other programs call our keys: transformers, PEFT, TRL, DeepSpeed, torchtitan, Lightning and PyTorch.
+//! What other programs call our keys and their values: transformers, PEFT, TRL, DeepSpeed, torchtitan,
+//! Lightning and PyTorch.
+
+use toml::Value;
 
 /// A key of ours, under a name of another program.
 #[derive(Clone, Copy, Debug)]
@@ -320,3 +323,61 @@ pub(super) const NO_KEYS: &[(&str, &str)] = &[
         "nothing is sent to others: metrics.jsonl in the run directory has one JSON object a step",
     ),
 ];
+
+const ADAMW: &str = "write \"adamw\"";
+const ANSWERS: &str = "write \"answers\"";
+const WARMUP: &str = "give the steps of the warm-up by optimizer.warmup_steps, and what follows them here";
+const NVIDIA: &str = "there are CPUs and NVIDIA's GPUs";
+
+/// Values that other programs have: the section, the key, the value in small letters, and what to write.
+pub(super) const VALUES: &[(&str, &str, &str, &str)] = &[
+    (
+        "data",
+        "kind",
+        "csv",
+        "a program of your own reads it, by `data::Table`",
+    ),
+    ("data", "kind", "mnist", "write \"idx\""),
+    ("data", "loss_on", "assistant", ANSWERS),
+    ("data", "loss_on", "completion", ANSWERS),
+    (
+        "lora",
+        "targets",
+        "all-linear",
+        "write [\"*.attn.*\", \"*.mlp.*\"]",
+    ),
+    (
+        "optimizer",
+        "kind",
+        "adam",
+        "\"adamw\" with optimizer.weight_decay = 0 is the same",
+    ),
+    ("optimizer", "kind", "adamw_torch", ADAMW),
+    ("optimizer", "kind", "adamw_torch_fused", ADAMW),
+    ("optimizer", "kind", "fusedadam", ADAMW),
+    ("optimizer", "schedule", "constant_with_warmup", WARMUP),
+    ("optimizer", "schedule", "cosine_with_warmup", WARMUP),
+    ("pipeline", "devices", "gpu", "write \"cuda\""),
+    ("pipeline", "devices", "mps", NVIDIA),
+    ("pipeline", "devices", "rocm", NVIDIA),
+    ("pipeline", "dtype", "16-mixed", NO_F16),
+    ("pipeline", "dtype", "bfloat16", BRAIN),
+    ("pipeline", "dtype", "bf16-mixed", BRAIN),
+    ("pipeline", "dtype", "f16", NO_F16),
+    ("pipeline", "dtype", "float16", NO_F16),
+    ("pipeline", "dtype", "float32", "write \"f32\""),
+    ("pipeline", "dtype", "fp16", NO_F16),
+    ("pipeline", "dtype", "half", NO_F16),
+    ("pipeline", "recompute", "true", RECOMPUTE),
+    ("pipeline", "recompute", "false", "write \"none\""),
+];
+
+/// What to write in place of a value that another program has.
+pub(super) fn instead_of(section: &str, key: &str, value: &Value) -> Option<&'static str> {
+    let value = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_lowercase);
+    let mut rows = VALUES.iter();
+    let found = rows.find(|(of, name, word, _)| (*of, *name, *word) == (section, key, value.as_str()));
+    found.map(|(.., instead)| *instead)
+}

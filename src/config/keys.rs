@@ -5,6 +5,8 @@ use serde::de::{Deserializer, Error as _, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 
 use super::data::Data;
+#[cfg(test)]
+use super::elsewhere::VALUES;
 use super::elsewhere::{KEYS, NO_KEYS, Named};
 use super::model::Model;
 use super::optimizer::Optimizer;
@@ -158,6 +160,17 @@ fn sections_with(key: &str) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_value_of_another_program_is_of_a_key() {
+        for (section, key, value, _) in VALUES {
+            assert!(sections_with(key).contains(section), "{section}.{key}");
+            let rows = VALUES
+                .iter()
+                .filter(|row| (row.0, row.1, row.2) == (*section, *key, *value));
+            assert_eq!((rows.count(), value.to_lowercase().as_str()), (1, *value));
+        }
+    }
 
     #[test]
     fn every_name_of_another_program_leads_to_a_key() {

@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use super::elsewhere::instead_of;
 use super::keys;
 use super::tree::{Entry, Tree};
 use super::typed::{Given, Mismatch};
@@ -41,12 +42,12 @@ fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result
     Err(ConfigError::Value {
         origin: Some(entry.origin.clone()),
         key: format!("{section}.{key}"),
-        problem: Box::new(wrong_type(mismatch, &entry.value)),
+        problem: Box::new(wrong_type(section, key, mismatch, &entry.value)),
     })
 }
 
 /// Says what was expected, in the words of a config and not in those of Rust.
-fn wrong_type(mismatch: Mismatch, got: &Value) -> ValueProblem {
+fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> ValueProblem {
     let choices = match &mismatch {
         Mismatch::NoChoice(choices) => choices,
         Mismatch::Expected(_) => &[][..],
@@ -55,8 +56,14 @@ fn wrong_type(mismatch: Mismatch, got: &Value) -> ValueProblem {
     let words = listed.iter().filter_map(Value::as_str);
     let mut wrong = words.filter(|word| !choices.contains(word));
     let is_too_large = |text: &str| text.parse::<u128>().is_ok_and(|number| number > i64::MAX as u128);
+    let instead = || listed.iter().find_map(|value| instead_of(section, key, value));
+    let mut nearest = || wrong.find_map(|word| nearest(word, choices.iter().copied()));
+    let advice = match instead() {
+        Some(instead) => format!(": {instead}"),
+        None => nearest().map_or(String::new(), |word| format!(": did you mean \"{word}\"?")),
+    };
     ValueProblem::WrongType {
-        nearest: wrong.find_map(|word| nearest(word, choices.iter().copied())),
+        advice,
         expected: match got.as_str().is_some_and(is_too_large) {
             true => format!("a whole number from 0 to {}, the largest in TOML", i64::MAX),
             false => mismatch.in_words(),

@@ -59,14 +59,14 @@ pub struct Pipeline {
     pub offload: Option<Memory>,
     /// Where ranks run: one device for all, or one for each.
     pub devices: Devices,
-    /// The type of the numbers with which ranks on GPUs compute.
+    /// The type of the numbers with which ranks compute.
     pub dtype: DType,
     /// How many threads a rank uses inside layers. Useful if there are more cores than ranks.
     pub threads_per_rank: usize,
     /// Whether each thread of the ranks on the CPU is pinned to a core of its own, if there are enough cores.
     /// Two runs on one machine would be pinned to the same cores: with `false` they share all cores.
     pub pin: bool,
-    /// When a stall is told: after so many seconds without a move, or by the times seen so far.
+    /// After how many seconds without a move a stall is told; by default, the times seen so far decide.
     pub stall_warning: WarnOfStall,
     /// Seconds that nothing may move before the run ends; 0 for any time.
     pub stall_limit: u64,

@@ -4,9 +4,10 @@ use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use crate::checksum::ChecksumBuilder;
+use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, FileProblem, Result};
 
 /// How many bytes are read at a time when a whole file is read.
@@ -54,40 +55,77 @@ impl Constant {
         Ok(Self { file, seen })
     }
 
+    /// How it was seen when it was opened.
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
     /// Fills `bytes` from `offset` on.
     ///
     /// # Errors
-    /// Also when the file has been written since it was opened.
+    /// Also when the contents have changed since the file was opened.
     pub(super) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         read_at(&self.file, bytes, offset)?;
         self.seen.check(&self.file)
     }
 }
 
-/// The length of a file, and when it was last written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A file as it was seen: its length, when it was last written, and its contents once they have been read.
+#[derive(Debug)]
 pub(super) struct Seen {
     bytes: u64,
-    written: Option<SystemTime>,
+    /// Some file systems have no times.
+    written: Mutex<Option<SystemTime>>,
+    /// From which byte on, and the checksum of the bytes from there to the end.
+    contents: OnceLock<(u64, Checksum)>,
 }
 
 impl Seen {
     pub(super) fn of(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        // Some file systems have no times.
-        let written = metadata.modified().ok();
-        let bytes = metadata.len();
-        Ok(Self { bytes, written })
+        Ok(Self {
+            bytes: metadata.len(),
+            written: Mutex::new(metadata.modified().ok()),
+            contents: OnceLock::new(),
+        })
     }
 
-    /// Fails if the file has been written since.
-    pub(super) fn check(self, file: &File) -> io::Result<()> {
-        match Self::of(file)? == self {
-            true => Ok(()),
-            false => Err(io::Error::other(
-                "it was written while it was in use: a run needs the same data from beginning to end",
-            )),
+    /// Remembers the checksum of the bytes from `start` to the end.
+    pub(super) fn remember(&self, start: u64, contents: Checksum) {
+        let _ = self.contents.set((start, contents));
+    }
+
+    /// Fails if the contents have changed since. A file that was only touched, or written again with the same
+    /// bytes, is read once more to know that.
+    pub(super) fn check(&self, file: &File) -> io::Result<()> {
+        let metadata = file.metadata()?;
+        let now = metadata.modified().ok();
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_as_long = metadata.len() == self.bytes;
+        if is_as_long && *written == now {
+            return Ok(());
         }
+        if is_as_long && self.has_contents_of(file)? {
+            *written = now;
+            return Ok(());
+        }
+        Err(io::Error::other(
+            "it was written while it was in use: a run needs the same data from beginning to end",
+        ))
+    }
+
+    fn has_contents_of(&self, file: &File) -> io::Result<bool> {
+        let Some((start, contents)) = self.contents.get() else {
+            return Ok(false);
+        };
+        let (mut at, mut block, mut checksum) = (*start, vec![0; BLOCK], ChecksumBuilder::new());
+        while at < self.bytes {
+            let block = &mut block[..(BLOCK as u64).min(self.bytes - at) as usize];
+            read_at(file, block, at)?;
+            checksum.add(block);
+            at += block.len() as u64;
+        }
+        Ok(checksum.checksum() == *contents)
     }
 }
 

@@ -163,7 +163,21 @@ impl Tokens {
             highest = tokens.fold(highest, u32::max);
             at += block.len() as u64;
         }
-        Ok((highest, checksum.checksum()))
+        let checksum = checksum.checksum();
+        if let Some((seen, start)) = self.seen() {
+            seen.remember(start, checksum);
+        }
+        Ok((highest, checksum))
+    }
+
+    /// How their file was seen when it was opened, and the byte at which they begin in it.
+    fn seen(&self) -> Option<(&Seen, u64)> {
+        match self {
+            Self::Text(_) | Self::Ids(_) | Self::BuiltIn(_) => None,
+            Self::File(file, _) => Some((file.seen(), 0)),
+            Self::TextFile(file, start) => Some((file.seen(), *start)),
+            Self::TextAt(_, start, seen) => Some((seen, *start)),
+        }
     }
 
     /// Fills `bytes` with those from position `at` on.

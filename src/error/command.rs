@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Error;
+use super::pretrained::download;
 use super::stack::NoText;
 
 /// Arguments of a command that cannot be used. The command has not begun its work.
@@ -65,8 +66,9 @@ pub enum CommandError {
     /// There is neither a checkpoint nor a model at a path.
     #[error(
         "{} is neither a checkpoint, nor a run that has one, nor a model's folder with a config.json: train \
-         first, or import a model",
-        path.display()
+         first, or import a model{}",
+        path.display(),
+        download(path)
     )]
     NoModel {
         /// The path.

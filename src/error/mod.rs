@@ -153,7 +153,10 @@ pub enum Error {
         loss: Loss,
     },
     /// The loss or the gradient is NaN or infinite. The weights have not changed in this step.
-    #[error("step {step}: {what}; the weights are those from before this step")]
+    #[error(
+        "step {step}: {what}; the weights are those from before this step; a lower learning rate or clipped \
+         gradients often help"
+    )]
     NotFinite {
         /// The step, from 0.
         step: u64,

@@ -12,17 +12,14 @@ use super::{Error, ScheduleFileProblem};
 #[non_exhaustive]
 pub enum ValueProblem {
     /// A value of the wrong type.
-    #[error(
-        "expected {expected}, got {got}{}",
-        nearest.as_ref().map_or(String::new(), |word| format!(": did you mean \"{word}\"?"))
-    )]
+    #[error("expected {expected}, got {got}{advice}")]
     WrongType {
         /// What the key takes.
         expected: String,
         /// The value.
         got: toml::Value,
-        /// The word that was probably meant.
-        nearest: Option<&'static str>,
+        /// What was probably meant, or what to write in its place; empty if neither is known.
+        advice: String,
     },
     /// 0 where there must be at least one.
     #[error("is 0: set it to 1 or more")]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use pipewright_stages::units::counted;
 use pipewright_stages::{BuildStage, Stage};
 
 use super::parts::Parts;
@@ -36,9 +37,9 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup) -> Result<Vec<(St
     add(
         "the replicas",
         format!(
-            "{} replicas, {} gradient groups, optimizer {}, {}",
-            parts.replicas,
-            setup.groups.count(),
+            "{}, {}, optimizer {}, {}",
+            counted(parts.replicas.into(), "replica"),
+            counted(setup.groups.count() as u64, "gradient group"),
             if parts.sharded { "sharded" } else { "not sharded" },
             match parts.sync {
                 SyncMode::Reduce => "gradients reduced".to_owned(),

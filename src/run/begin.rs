@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pipewright_stages::Stage;
+use pipewright_stages::units::counted;
 
 use super::about::About;
 use super::best::BestSoFar;
@@ -238,8 +239,8 @@ impl Run {
         };
         if let Some(best) = validated.and_then(|validated| so_far.go_on(validated)) {
             notes.push(format!(
-                "validates on other data than before: the checkpoint after {} steps is no longer the best",
-                best.step
+                "validates on other data than before: the checkpoint after {} is no longer the best",
+                counted(best.step, "step")
             ));
         }
         Ok(so_far)

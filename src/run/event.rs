@@ -9,6 +9,7 @@ use super::loss::{Loss, Return};
 use super::sample::Sample;
 use crate::pipeline::{Evaluation, StepReport};
 use crate::situation::Stall;
+use crate::stages::units::counted;
 use crate::{Error, Restart, Staleness};
 
 /// An event of a run. Events come in the order in which they happen. Every process reports the same events;
@@ -134,10 +135,15 @@ impl fmt::Display for Outcome {
         match (self.ended, self.trained) {
             (Ended::Done, 0) => write!(
                 f,
-                "done: all {} steps were done before; with more (train.steps or --steps) the run goes on",
-                self.steps
+                "done before: {}; with more (train.steps or --steps) the run goes on",
+                counted(self.steps, "step")
             )?,
-            _ => write!(f, "{word}: {} steps in {:.1} s", self.trained, self.seconds)?,
+            _ => write!(
+                f,
+                "{word}: {} in {:.1} s",
+                counted(self.trained, "step"),
+                self.seconds
+            )?,
         }
         if self.stalled >= 0.05 {
             write!(f, " (checkpoints: {:.1} s)", self.stalled)?;

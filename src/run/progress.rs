@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::event::Event;
 use super::sample::Sample;
 use crate::pipeline::{StepReport, score};
+use crate::stages::units::counted;
 
 const BAR: &str = "{bar:24} {pos}/{len}  {msg}  {eta} left";
 
@@ -65,10 +66,16 @@ impl Screen {
             Event::Return(back) => self.complain(&back.to_string()),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, .. } => {
-                self.say(&format!("validation after {step} steps: {evaluation}"));
+                self.say(&format!(
+                    "validation after {}: {evaluation}",
+                    counted(*step, "step")
+                ));
             }
             Event::Sample(Sample { step, prompt, text }) => {
-                self.say(&format!("sample after {step} steps: {prompt:?} {text:?}"));
+                self.say(&format!(
+                    "sample after {}: {prompt:?} {text:?}",
+                    counted(*step, "step")
+                ));
             }
             // Stalls are shown when they happen.
             Event::Checkpoint { .. } | Event::Waits { .. } | Event::Stall(_) => {}

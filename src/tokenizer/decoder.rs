@@ -18,15 +18,20 @@ pub(super) struct Decoder {
 impl Decoder {
     /// By the decoder in a `tokenizer.json`.
     pub(super) fn of(decoder: &Value) -> Self {
-        let steps: Vec<&str> = match decoder["decoders"].as_array() {
-            Some(steps) => steps.iter().filter_map(|step| step["type"].as_str()).collect(),
-            None => decoder["type"].as_str().into_iter().collect(),
+        let steps = match decoder["decoders"].as_array() {
+            Some(steps) => steps,
+            None => std::slice::from_ref(decoder),
         };
-        let joined = steps.iter().position(|step| JOINING.contains(step));
+        let is_one_of =
+            |step: &Value, kinds: &[&str]| step["type"].as_str().is_some_and(|kind| kinds.contains(&kind));
+        let joined = steps.iter().position(|step| is_one_of(step, &JOINING));
         let after = joined.map_or(&[][..], |at| &steps[at + 1..]);
+        let keeps_end = |step: &Value| is_one_of(step, &["Strip"]) && step["stop"] == 0;
         Self {
-            has_bytes: steps.contains(&"ByteFallback"),
-            changes_whole: after.iter().any(|step| !["Fuse", "Strip"].contains(step)),
+            has_bytes: steps.iter().any(|step| is_one_of(step, &["ByteFallback"])),
+            changes_whole: after
+                .iter()
+                .any(|step| !is_one_of(step, &["Fuse"]) && !keeps_end(step)),
         }
     }
 

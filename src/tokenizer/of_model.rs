@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use serde::de::IgnoredAny;
@@ -12,7 +12,7 @@ use super::about::About;
 use super::chat::{ChatTemplate, Template};
 use super::decoder::Decoder;
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{ChatProblem, DataError, Error, Result, TokenizerProblem};
+use crate::error::{ChatProblem, DataError, Error, Result, TokenizerProblem, panic_message};
 
 /// The name of the file in a model's folder.
 pub(super) const FILE: &str = "tokenizer.json";
@@ -159,7 +159,9 @@ impl Tokenizer {
         if tokens.iter().all(|&token| self.name(token).is_none()) {
             return Ok(String::new());
         }
-        let decoded = self.inner.decode(tokens, false);
+        // `Strip` panics where it has more to take from the end than there is.
+        let decoded = catch_unwind(AssertUnwindSafe(|| self.inner.decode(tokens, false)));
+        let decoded = decoded.unwrap_or_else(|panic| Err(panic_message(panic.as_ref()).into()));
         decoded.map_err(|error| refuse(&self.path, TokenizerProblem::Undecodable(told(&error))))
     }
 

@@ -1,4 +1,4 @@
-//! Bytes in the units that people read.
+//! Bytes in the units that people read, and counts.
 
 /// The units and their bytes, the largest first.
 const UNITS: [(&str, f64); 5] = [
@@ -8,6 +8,12 @@ const UNITS: [(&str, f64); 5] = [
     ("KiB", 1024.0),
     ("B", 1.0),
 ];
+
+/// A count with its noun: `1 step`, `2 steps`.
+pub fn counted(count: u64, noun: &str) -> String {
+    let end = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{end}")
+}
 
 /// The largest unit that is at most `bytes`, and its number of bytes.
 pub fn byte_unit(bytes: f64) -> (&'static str, f64) {

@@ -214,7 +214,7 @@ fn a_validation_without_a_target_is_refused_and_part_of_one_is_told() {
     ];
     let said = with("data.validation_path=held.jsonl", &more).done().stdout();
     assert!(
-        said.contains("validation after 1 steps: no loss: there is no target"),
+        said.contains("validation after 1 step: no loss: there is no target"),
         "{said}"
     );
     let mark = fs::read_to_string(place.path("runs/none/run.json")).unwrap();

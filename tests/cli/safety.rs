@@ -254,7 +254,7 @@ fn a_finished_run_that_is_resumed_says_what_gives_more() {
         .run(&["train", "my.toml", "--steps", "2", "--resume"])
         .done()
         .stdout();
-    let expected = "all 2 steps were done before; with more (train.steps or --steps) the run goes on";
+    let expected = "done before: 2 steps; with more (train.steps or --steps) the run goes on";
     assert!(said.contains(expected), "{said}");
 }
 

@@ -108,6 +108,24 @@ fn a_resumed_run_has_each_text_once() {
 }
 
 #[test]
+fn texts_beyond_the_context_are_told_before_they_are_written() {
+    let place = Place::new();
+    let told = |tokens: &str| {
+        let tokens = format!("train.sample_tokens={tokens}");
+        let train = ["train", "my.toml", "--steps", "1", "--run-dir", &tokens, "--set"];
+        place
+            .run(&[&train[..], &[&tokens, "--set", "train.sample_every=2"]].concat())
+            .done()
+            .stderr()
+    };
+    let warning =
+        "warning: train.sample_tokens: 17 tokens after a prompt of 1 are more than the model's context of";
+    let said = told("17");
+    assert!(said.contains(warning), "{said}");
+    assert!(!told("16").contains("warning: train.sample_tokens"));
+}
+
+#[test]
 fn what_cannot_be_written_is_refused() {
     let place = Place::new();
     let refused = |sets: &[&str]| {

@@ -131,7 +131,7 @@ fn other_models_are_exported_with_our_names() {
     fs::write(place.path("mlp.toml"), config).unwrap();
     place.run(&["train", "mlp.toml"]).done();
     let said = place.run(&["export", "runs/run", "mine"]).done().stdout();
-    assert_eq!(said, "mine: mlp, after 1 steps\n");
+    assert_eq!(said, "mine: mlp, after 1 step\n");
     let file = fs::read(place.path("mine/model.safetensors")).unwrap();
     let tensors = safetensors::SafeTensors::deserialize(&file).unwrap();
     let mut names = tensors.names();

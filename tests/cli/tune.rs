@@ -337,6 +337,30 @@ fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
             "--set: pipeline.recompute: costs are for stages that all recompute the same",
         );
     }
+    for [option, value] in [["--devices", "1000000"], ["--replicas", "7"]] {
+        refused(
+            &["tune", "my.toml", option, value],
+            "nothing fits: no schedule works with these numbers: take at most 6 ranks, one for each \
+             layer, and at most 6 replicas, one for each micro-batch",
+        );
+    }
+}
+
+#[test]
+fn devices_with_more_memory_than_this_machine_are_other_ones() {
+    let place = Place::new();
+    let tune = ["tune", "my.toml", "--devices", "2", "--device-memory", "30MiB"];
+    let mut command = place.command(&tune);
+    let said = Run(command.env("PIPEWRIGHT_MEMORY", "40MiB").output().unwrap()).done();
+    let (table, told) = (said.stdout(), said.stderr());
+    assert!(
+        told.contains("2 devices with 30.00 MiB each have more memory than this machine"),
+        "{told}"
+    );
+    assert!(
+        table.contains("chosen: ") && !told.contains("running"),
+        "{table}{told}"
+    );
 }
 
 #[test]

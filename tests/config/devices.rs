@@ -106,7 +106,7 @@ fn what_is_no_device_is_refused_with_the_entry() {
         ),
         (
             "[pipeline]\ndtype = 'f16'",
-            &["pipeline.dtype: expected `f32` or `bf16`, got \"f16\": did you mean"],
+            &["pipeline.dtype: expected `f32` or `bf16`, got \"f16\": there is no f16: write"],
         ),
     ]);
 }

@@ -90,6 +90,24 @@ fn names_that_other_programs_have_for_a_key_are_known() {
 }
 
 #[test]
+fn values_that_other_programs_have_are_known() {
+    all_refused(&[
+        (
+            "[data]\nkind = 'csv'",
+            &["got \"csv\": a program of your own reads it, by `data::Table`"],
+        ),
+        (
+            "[lora]\ntargets = 'all-linear'",
+            &["expected a list, got \"all-linear\": write [\"*.attn.*\", \"*.mlp.*\"]"],
+        ),
+        (
+            "[pipeline]\nrecompute = true",
+            &["got true: write pipeline.recompute = \"full\" or \"selective\""],
+        ),
+    ]);
+}
+
+#[test]
 fn a_variable_with_one_underscore_is_told_and_others_are_passed_over() {
     let said = |name: &str| {
         let variable = [(name.to_owned(), "3".to_owned())];

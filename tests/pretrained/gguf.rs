@@ -50,6 +50,25 @@ fn a_file_becomes_a_folder_with_weights_settings_and_vocabulary() {
 }
 
 #[test]
+fn what_looks_the_same_has_the_same_tokens_of_qwen_2() {
+    let scratch = tempfile::tempdir().expect("a folder");
+    for (split, is_composed) in [("qwen2", true), ("smollm", false)] {
+        let mut file = small();
+        file.tensor("blk.0.attn_output.weight", &[32, 32], 0, &[0; 4096]);
+        file.value("tokenizer.ggml.pre", 8, &text(split));
+        file.texts("tokenizer.ggml.tokens", &["<|end|>", "Ã", "©", "Ã©"]);
+        file.texts("tokenizer.ggml.merges", &["Ã ©"]);
+        let (path, folder) = (scratch.path().join("m.gguf"), scratch.path().join(split));
+        fs::write(&path, file.bytes()).expect("written");
+        import(&path, &folder).unwrap_or_else(|error| panic!("{error}"));
+        let tokenizer = Tokenizer::read(&folder).expect("a tokenizer");
+        assert_eq!(tokenizer.encode("\u{e9}").expect("encoded"), [3], "{split}");
+        let apart = tokenizer.encode("e\u{301}").expect("encoded");
+        assert_eq!(apart == [3], is_composed, "{split}: {apart:?}");
+    }
+}
+
+#[test]
 fn a_file_with_other_tensors_or_other_numbers_is_refused() {
     let scratch = tempfile::tempdir().expect("a folder");
     let path = scratch.path().join("m.gguf");

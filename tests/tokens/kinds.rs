@@ -199,7 +199,8 @@ pub(super) fn decoders() -> Vec<(&'static str, Value)> {
         ("metaspace", metaspace("always")),
         ("replaced in tokens", replace("▁", "_")),
         ("replaced in the whole", joined),
-        ("stripped", sequence("decoders", &[fused, strip(1, 0)])),
+        ("stripped", sequence("decoders", &[fused.clone(), strip(1, 0)])),
+        ("stripped behind", sequence("decoders", &[fused, strip(0, 2)])),
         ("ends of words", json!({"type": "BPEDecoder", "suffix": "e"})),
         (
             "repeated",

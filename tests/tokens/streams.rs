@@ -41,6 +41,25 @@ fn a_stream_shows_what_all_tokens_are_together_whatever_decodes_them() {
 }
 
 #[test]
+fn a_decoder_that_takes_more_than_there_is_refuses_the_tokens() {
+    let (_, json) = decoders()
+        .into_iter()
+        .find(|(name, _)| *name == "stripped behind")
+        .unwrap();
+    let folder = folder(&json, &[]);
+    let tokenizer = Tokenizer::read(folder.path()).unwrap();
+    let tokens = tokenizer.encode("a").unwrap();
+    let said = tokenizer.decode(&tokens).unwrap_err().to_string();
+    assert!(
+        said.contains("tokenizer.json") && said.contains("cannot decode tokens"),
+        "{said}"
+    );
+    let mut stream = TextStream::new(&tokenizer);
+    assert_eq!(stream.push(tokens[0]).unwrap(), "");
+    assert_eq!(stream.finish().unwrap_err().to_string(), said);
+}
+
+#[test]
 fn bytes_of_characters_wait_until_their_run_ends() {
     let folder = folder(&made(pairs(), serde_json::json!({"decoder": of_bytes()})), &[]);
     let tokenizer = Tokenizer::read(folder.path()).unwrap();

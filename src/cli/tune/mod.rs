@@ -139,7 +139,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
         }
         _ => args.devices,
     };
-    let shapes = match devices {
+    let mut shapes = match devices {
         Some(devices) => shapes::of_devices(devices, &config)?,
         None => shapes::of(&args.replicas, &args.ranks, &config)?,
     };
@@ -157,15 +157,26 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
             costs.clone().map_or(CostsOf::Measured, CostsOf::File)
         }
     };
+    let device_memory = args
+        .device_memory
+        .or(gpu.map(|gpu| Memory::of(gpu.memory as u64)));
+    let is_beyond = match costs {
+        CostsOf::Measured => shapes::are_beyond(&shapes, device_memory, &config)?,
+        CostsOf::File(_) | CostsOf::Figures(_) => false,
+    };
+    shapes.retain(|&(replicas, _)| replicas as usize <= shapes::most_micro_batches(&config, &costs));
+    if shapes.is_empty() {
+        let (limit, advice) = (String::new(), shapes::others(&config, &costs)?);
+        return Err(CommandError::NothingFits { limit, advice }.into());
+    }
     let search = Search {
         shapes,
         memory: args.memory,
-        device_memory: args
-            .device_memory
-            .or(gpu.map(|gpu| Memory::of(gpu.memory as u64))),
+        device_memory,
         links: args.links,
         dtypes: dtypes::wanted(args.dtype, args.costs.is_some(), &config)?,
         costs,
+        is_beyond,
     };
     Ok((config, search))
 }
@@ -182,15 +193,7 @@ fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
         (None, Some(least)) if search.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
         (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
         (None, Some(least)) => Advice::MoreGpus { least },
-        (None, None) => Advice::OtherNumbers {
-            layers: shapes::layers(config)?,
-            micro_batches: match search.costs {
-                CostsOf::File(_) => config.pipeline.micro_batches as usize,
-                CostsOf::Measured | CostsOf::Figures(_) => {
-                    config.micro_batch_size() * config.pipeline.micro_batches as usize
-                }
-            },
-        },
+        (None, None) => shapes::others(config, &search.costs)?,
     };
     Ok(CommandError::NothingFits {
         limit: memory.map_or(String::new(), |memory| format!(" into {memory} on a rank")),

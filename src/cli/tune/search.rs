@@ -27,6 +27,8 @@ pub(super) struct Search {
     pub(super) links: Links,
     /// The number types.
     pub(super) dtypes: Vec<DType>,
+    /// Whether the devices have more memory together than this machine.
+    pub(super) is_beyond: bool,
 }
 
 /// Where the costs are from.
@@ -42,7 +44,7 @@ pub(super) enum CostsOf {
 impl Search {
     /// Whether it is for other machines than this one.
     pub(super) fn is_elsewhere(&self) -> bool {
-        !matches!(self.costs, CostsOf::Measured) || self.links.are_of_hosts()
+        !matches!(self.costs, CostsOf::Measured) || self.links.are_of_hosts() || self.is_beyond
     }
 
     /// Whether costs are known for this config's size of a micro-batch only.

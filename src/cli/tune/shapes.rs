@@ -1,9 +1,11 @@
 //! Which numbers of replicas and ranks are tried.
 
+use super::search::CostsOf;
 use crate::Result;
 use crate::compose;
-use crate::config::Config;
-use crate::error::CommandError;
+use crate::config::{Config, Memory};
+use crate::error::{Advice, CommandError};
+use crate::stages::Device;
 
 /// All numbers of replicas with the numbers of their ranks that use all of these devices.
 pub(super) fn of_devices(devices: u32, config: &Config) -> Result<Vec<(u32, u32)>> {
@@ -54,6 +56,50 @@ fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
         return Err(CommandError::TooManyRanks { layers }.into());
     }
     Ok(ranks)
+}
+
+/// What to do where no schedule works with the numbers of replicas and ranks.
+pub(super) fn others(config: &Config, costs: &CostsOf) -> Result<Advice> {
+    Ok(Advice::OtherNumbers {
+        layers: layers(config)?,
+        micro_batches: most_micro_batches(config, costs),
+    })
+}
+
+/// The most micro-batches that are tried: each row of a batch alone, or what the costs are of.
+pub(super) fn most_micro_batches(config: &Config, costs: &CostsOf) -> usize {
+    let micro_batches = config.pipeline.micro_batches as usize;
+    match costs {
+        CostsOf::File(_) => micro_batches,
+        CostsOf::Measured | CostsOf::Figures(_) => config.micro_batch_size() * micro_batches,
+    }
+}
+
+/// Whether the CPUs with this memory are more than this machine has. Says so, if they are.
+pub(super) fn are_beyond(
+    shapes: &[(u32, u32)],
+    device_memory: Option<Memory>,
+    config: &Config,
+) -> Result<bool> {
+    let (Some(each), []) = (device_memory, &config.pipeline.devices.gpus()[..]) else {
+        return Ok(false);
+    };
+    let devices = shapes
+        .iter()
+        .map(|&(replicas, ranks)| u64::from(replicas) * u64::from(ranks))
+        .max();
+    let devices = devices.expect("checked: there are shapes");
+    let limits = compose::memory_limits(config)?;
+    let here = limits.iter().filter(|(device, _)| *device == Device::Cpu);
+    let here = here.map(|(_, limit)| limit.bytes).min();
+    let is_beyond = here.is_some_and(|here| each.bytes() * devices as f64 > here as f64);
+    if is_beyond {
+        eprintln!(
+            "{devices} devices with {each} each have more memory than this machine: the costs of layers are \
+             measured here, and no setting is run"
+        );
+    }
+    Ok(is_beyond)
 }
 
 /// How many layers the model has.

@@ -11,12 +11,15 @@ const SPLITS: [(&str, Option<&str>, bool); 4] = [
     ("smollm", None, true),
     ("gpt-2", None, false),
     (OF_LLAMA_3, Some(LLAMA_3), false),
-    ("qwen2", Some(QWEN_2), false),
+    (OF_QWEN_2, Some(QWEN_2), false),
 ];
 
 /// The name of Llama 3's. Its text begins with a token, unless the file says otherwise, and a word that is a
 /// token is not split.
 const OF_LLAMA_3: &str = "llama-bpe";
+
+/// The name of Qwen-2's. What looks the same in Unicode has the same tokens: it is composed first (NFC).
+const OF_QWEN_2: &str = "qwen2";
 
 const LLAMA_3: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}",
@@ -66,7 +69,7 @@ pub(super) fn files(file: &Gguf) -> Option<Vec<(&'static str, String)>> {
         "truncation": null,
         "padding": null,
         "added_tokens": added,
-        "normalizer": null,
+        "normalizer": (split == OF_QWEN_2).then(|| json!({"type": "NFC"})),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": pretokenizers(words, digits, &bytes)},
         "post_processor": ends(file, &tokens),
         "decoder": bytes(true),
