@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::calls::Calls;
-use super::usual::Usual;
+use super::typical_wait::Usual;
 use crate::id::{MicroBatch, WorldRank};
 use crate::schedule::{Action, Flow, Pass};
 use crate::situation::{Awaited, Doing, Part, Program, RankState, Waits};

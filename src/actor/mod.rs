@@ -11,7 +11,7 @@ mod restarting;
 mod runtime;
 mod stage_actor;
 mod told;
-mod usual;
+mod typical_wait;
 mod watch;
 mod watcher;
 
@@ -20,6 +20,6 @@ pub(crate) use messages::{
     Train, Verify, Write,
 };
 pub(crate) use ranks::Ranks;
-pub use usual::StallWarning;
+pub use typical_wait::StallWarning;
 pub use watcher::Look;
 pub(crate) use watcher::{OnStall, StallRules};

@@ -13,7 +13,7 @@ use super::board::Board;
 use super::calls::Calls;
 use super::runtime::Runtime;
 use super::stage_actor::StageActor;
-use super::usual::Usual;
+use super::typical_wait::Usual;
 use super::watcher::{OnStall, StallRules, Watcher};
 use crate::error::{CallError, LaunchError, Result};
 use crate::fabric::{Call, Peers};

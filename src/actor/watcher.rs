@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::board::Board;
 use super::inquiry::Inquiry;
 use super::told::Told;
-use super::usual::StallWarning;
+use super::typical_wait::StallWarning;
 use crate::ended::await_end;
 use crate::error::CallError;
 use crate::fabric::Others;

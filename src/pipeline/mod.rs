@@ -2,7 +2,7 @@
 
 mod again;
 mod alike;
-mod beside;
+mod async_checkpoint;
 mod builder;
 mod cores;
 mod frozen;

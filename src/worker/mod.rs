@@ -1,8 +1,9 @@
 //! The interpreter: runs one rank's actions over its stages and its transport.
 
-mod addends;
 mod agreement;
+mod bucket_sum;
 mod build;
+mod checkpoint_io;
 mod chunk;
 mod evaluation;
 mod execution;
@@ -33,7 +34,6 @@ mod slices;
 mod snapshot;
 mod stale;
 mod staleness;
-mod store;
 mod stream;
 mod ties;
 mod trace;

@@ -11,7 +11,7 @@
 
 use pipewright_stages::Stage;
 
-use super::addends::{Addend, Adder};
+use super::bucket_sum::{Addend, Adder};
 use super::chunk::Chunk;
 use super::share::Share;
 use super::slices::{Slices, Span};

@@ -2,7 +2,7 @@
 
 use pipewright_stages::Stage;
 
-use super::addends::add_block;
+use super::bucket_sum::add_block;
 use super::chunk::Chunk;
 use super::owned::Owned;
 use super::reduction::{Reach, Topic};

@@ -1,6 +1,6 @@
 //! What this machine has for CUDA: libraries, GPUs, and what each GPU can run. And how its CPU multiplies.
 
-use crate::cpu::halves::Way;
+use crate::cpu::bf16_kernels::Way;
 
 pub use crate::cuda::{
     FUSED_HEADS, Found, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,

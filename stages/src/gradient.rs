@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cpu::elementwise::add_both;
 use crate::device::DType;
 use crate::error::{DeviceError, Result};
-use crate::held::{Held, SIZE, add_download, download, numbers_in};
+use crate::gradient_buffer::{Held, SIZE, add_download, download, numbers_in};
 use crate::packed::Packed;
 use crate::parameter::Parameter;
 

@@ -11,13 +11,13 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
+use crate::batched_launch::Together;
 use crate::cpu::elementwise::add_in_turn;
 use crate::error::Result;
-use crate::held::Held;
+use crate::gradient_buffer::Held;
 use crate::numbers::Numbers;
 use crate::parameter::Parameter;
 use crate::sums::Found;
-use crate::together::Together;
 
 const ON_ITS_DEVICE: &str = "a sum is on its parameter's device";
 

@@ -86,6 +86,7 @@
 //! * `serde`: [`Device`], [`DType`], [`Place`], [`Recompute`], [`Shape`], [`Shard`], [`optimizer::Decay`] and
 //!   [`loss::Score`] implement `Serialize` and `Deserialize`.
 
+mod batched_launch;
 mod chain;
 mod clock;
 mod copy;
@@ -98,9 +99,9 @@ pub mod devices;
 pub mod error;
 mod fused;
 mod gradient;
+mod gradient_buffer;
 mod grouped;
 mod half_weights;
-mod held;
 mod identity;
 mod init;
 mod kept;
@@ -127,7 +128,6 @@ mod sums;
 mod tensor;
 pub mod testing;
 pub mod threads;
-mod together;
 mod training;
 pub mod units;
 
@@ -135,6 +135,7 @@ pub mod units;
 /// long.
 pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes(), b"0");
 
+pub use batched_launch::Together;
 pub use clock::{Clock, clock};
 pub use copy::copy;
 pub use cuda::Offloaded;
@@ -155,5 +156,4 @@ pub use sequential::Sequential;
 pub use shape::{Kind, MAX_DIMS, Shape};
 pub use stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
 pub use tensor::Tensor;
-pub use together::Together;
 pub use training::Training;

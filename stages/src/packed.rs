@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cuda::{Gpu, Memory, Ptr, Weights};
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
-use crate::held::{Held, SIZE};
+use crate::gradient_buffer::{Held, SIZE};
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 

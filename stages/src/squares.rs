@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
+use crate::batched_launch::Together;
 use crate::cpu::sum_of_squares::sum_of_squares;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::together::Together;
 
 impl Parameter {
     /// The length of a piece: so many consecutive numbers, or what is left at the end. The norm of a gradient

@@ -1,6 +1,6 @@
 //! What a parameter knows of the sum in its gradient.
 
-use crate::held::Held;
+use crate::gradient_buffer::Held;
 
 /// The sum in a gradient, and the earlier sums that wait to be added to it.
 #[derive(Debug, Default)]

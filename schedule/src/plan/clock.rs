@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::id::{Rank, StageId};
 use crate::plan::copies::Copies;
-use crate::plan::kept::Kept;
+use crate::plan::held_activations::Kept;
 use crate::plan::queue::Sent;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::id::Rank;
 use crate::plan::StageCost;
-use crate::plan::kept::Kept;
+use crate::plan::held_activations::Kept;
 use crate::schedule::{Cell, Move, MoveStep, Schedule, TimedCopy};
 
 /// The copies of all ranks. Those of one rank in one direction go one after the other.

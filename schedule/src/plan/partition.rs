@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::Result;
 use crate::error::PlanError;
-use crate::plan::holding::Holding;
+use crate::plan::memory_peaks::Holding;
 use crate::plan::{ModelCosts, StageCost};
 use crate::schedule::Schedule;
 

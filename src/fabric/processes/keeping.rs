@@ -5,9 +5,9 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 
 use super::farewell::leave;
-use super::giving::Giving;
 use super::kept::{Item, Label};
 use super::peers::Peers;
+use super::snapshot_sender::Giving;
 use crate::ended::await_end;
 use crate::error::{FabricError, Result};
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::aside::{Answer, Aside};
 use super::head::{Head, invalid};
+use super::status_queries::{Answer, Aside};
 use crate::error::{Loss, Result};
 use crate::fabric::feed::Feed;
 

@@ -2,12 +2,10 @@
 
 mod alike;
 mod answers;
-mod aside;
 mod body;
 mod calls;
 mod connection;
 mod farewell;
-mod giving;
 mod head;
 mod keeping;
 mod kept;
@@ -20,11 +18,12 @@ mod patience;
 mod peers;
 mod reader;
 mod received;
+mod snapshot_sender;
+mod status_queries;
 mod text;
 mod world;
 
 pub(super) use alike::{binary, other_build, other_program};
-pub(super) use aside::{Answer, Aside};
 pub(super) use connection::FarRoute;
 pub(super) use head::{Head, frame_length};
 pub(crate) use kept::{Item, Kept, Label, Stamp};
@@ -35,6 +34,7 @@ pub(crate) use others::Others;
 pub(crate) use patience::Ending;
 pub use peers::Peers;
 pub(super) use reader::Deliveries;
+pub(super) use status_queries::{Answer, Aside};
 pub(super) use text::plain;
 pub(crate) use world::JoinAgain;
 pub use world::World;

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::aside::Aside;
 use super::connection::Connection;
 use super::farewell::leave;
+use super::status_queries::Aside;
 use crate::error::{CallError, Loss};
 
 /// The other processes of a run. Asking them what they do waits for nobody, and does not disturb the run.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 
-use super::aside::Aside;
 use super::connection::Connection;
 use super::farewell::farewell;
 use super::kept::Kept;
@@ -14,6 +13,7 @@ use super::others::Others;
 use super::peers::Peers;
 use super::reader::{Between, Deliveries, Reader};
 use super::received::Received;
+use super::status_queries::Aside;
 use crate::error::{Error, Result};
 use crate::fabric::WireFrame;
 use crate::fabric::feed::Feed;

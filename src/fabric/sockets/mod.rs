@@ -2,7 +2,7 @@
 
 mod bootstrap;
 mod channel;
-mod gate;
+mod handshake;
 mod join;
 mod line;
 #[cfg(target_os = "linux")]
@@ -25,4 +25,4 @@ mod tls;
 mod tls;
 
 pub use bootstrap::Membership;
-pub use gate::Secret;
+pub use handshake::Secret;

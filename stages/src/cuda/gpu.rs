@@ -10,11 +10,11 @@ use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
 use super::blas::Blas;
+use super::block_cache::Shelf;
 use super::driver::{self, Copy, Stream, failed};
 use super::library::Library;
 use super::module::Kernels;
 use super::offload::Offloads;
-use super::shelf::Shelf;
 use super::staging::Staging;
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Left, Result};

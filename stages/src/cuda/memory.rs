@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
+use super::block_cache::{Home, Kind, Shelf};
 use super::driver::{self, Event, Stream};
-use super::shelf::{Home, Kind, Shelf};
 use super::{Gpu, Ptr};
 use crate::device::Device;
 use crate::error::{Error, OutOfMemory, Purpose, Result, Wanted};

@@ -6,7 +6,9 @@
 mod algorithms;
 mod attention;
 mod attention_next;
+mod batched_launch;
 mod blas;
+mod block_cache;
 mod cache;
 mod channels;
 mod choices;
@@ -40,14 +42,13 @@ mod probe;
 mod reduce;
 mod rotary;
 mod scores;
-mod shelf;
 mod source;
 mod staging;
-mod together;
 mod trial;
 mod weights;
 
 pub(crate) use attention_next::PastOnGpu;
+pub(crate) use batched_launch::Together;
 pub(crate) use blas::{Added, Product, Start};
 pub use cache::cache_folder;
 pub(crate) use channels::{Channels, Groups};
@@ -70,7 +71,6 @@ pub use pairs::{Pair, host_speed, pairs};
 pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};
 pub(crate) use scores::Scores;
 pub(crate) use staging::Pinned;
-pub(crate) use together::Together;
 pub(crate) use weights::Weights;
 
 /// An address on a device.

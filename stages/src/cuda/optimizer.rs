@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::batched_launch::{Entry, Together, Used};
 use super::launch::Arg;
-use super::together::{Entry, Together, Used};
 use super::{Gpu, Ptr};
 use crate::cpu::{adamw, lion, sgd};
 use crate::error::Result;

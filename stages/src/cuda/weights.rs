@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::batched_launch::Used;
 use super::optimizer::Flat;
-use super::together::Used;
 use super::{Gpu, Memory, Pinned, Ptr, Together};
 use crate::cpu::{adamw, lion, sgd};
 use crate::device::{DType, Device, Place};

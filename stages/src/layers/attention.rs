@@ -2,7 +2,7 @@
 
 use super::Heads;
 use crate::cpu::attention::{self, Past, Saved, Sizes};
-use crate::cpu::halves::attention as half_attention;
+use crate::cpu::bf16_kernels::attention as half_attention;
 use crate::cpu::real::{Real, in_format};
 use crate::cuda::PastOnGpu;
 use crate::device::DType;

@@ -2,7 +2,7 @@
 
 use half::bf16;
 
-use crate::cpu::halves::{self, Panels};
+use crate::cpu::bf16_kernels::{self, Panels};
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
@@ -81,7 +81,7 @@ pub(super) fn multiply_halves(out: &mut Tensor, start: Start<'_>, rows: &Tensor,
         }
         DType::Bf16 => {
             let rows = Matrix::new(rows.bf16(), width);
-            halves::product(out.bf16_mut(), start, rows, halves::Right::Matrix(weight));
+            bf16_kernels::product(out.bf16_mut(), start, rows, bf16_kernels::Right::Matrix(weight));
         }
     }
 }
@@ -168,11 +168,11 @@ impl Factor for bf16 {
         weight: Matrix<'_>,
     ) {
         let panels = operand.panels.get_or_insert_with(|| Panels::new(weight));
-        halves::product(out, start, rows, halves::Right::Panels(panels));
+        bf16_kernels::product(out, start, rows, bf16_kernels::Right::Panels(panels));
     }
 
     fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>) {
-        halves::product(out, start, a.t(), halves::Right::Matrix(b));
+        bf16_kernels::product(out, start, a.t(), bf16_kernels::Right::Matrix(b));
     }
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn packed_halves([inputs, outputs]: [usize; 2]) -> usize {
 /// As [`product_scratch`], for `bf16`.
 pub(crate) fn half_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
     match layout {
-        Layout::InOut => halves::scratch(inputs, rows),
-        Layout::OutIn => halves::scratch(outputs, rows),
+        Layout::InOut => bf16_kernels::scratch(inputs, rows),
+        Layout::OutIn => bf16_kernels::scratch(outputs, rows),
     }
 }

@@ -1,10 +1,10 @@
 //! AdamW.
 
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
+use crate::batched_launch::Together;
 use crate::cpu::adamw::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::together::Together;
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (ICLR 2019).

@@ -1,10 +1,10 @@
 //! Lion.
 
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
+use crate::batched_launch::Together;
 use crate::cpu::lion::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::together::Together;
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean
 /// agree on. It keeps half the state of AdamW. Chen et al., "Symbolic discovery of optimization algorithms"

@@ -17,9 +17,9 @@ pub use sgd::Sgd;
 
 use std::sync::Arc;
 
+use crate::batched_launch::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::together::Together;
 
 /// A rule that updates each parameter from its own gradient.
 pub trait Optimizer: std::fmt::Debug + Send + Sync + 'static {

@@ -1,10 +1,10 @@
 //! Muon.
 
 use super::{AdamW, Optimizer, StateTensor, Update, fill_state};
+use crate::batched_launch::Together;
 use crate::cpu::muon::{Scalars, update};
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::together::Together;
 
 /// Muon: each step moves a matrix by the orthogonal matrix that is nearest to its momentum. It keeps half the
 /// state of AdamW for matrices. Jordan et al., "Muon: an optimizer for hidden layers in neural networks"

@@ -1,8 +1,8 @@
 //! Running means.
 
+use crate::batched_launch::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::together::Together;
 
 /// `value += share (mean - value)`, where the mean is that of so many micro-batches.
 pub(super) fn update(

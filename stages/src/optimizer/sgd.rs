@@ -1,10 +1,10 @@
 //! Stochastic gradient descent with momentum.
 
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
+use crate::batched_launch::Together;
 use crate::cpu::sgd;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::together::Together;
 
 /// Gradient descent with momentum, by PyTorch's formula, without dampening and without Nesterov momentum.
 ///

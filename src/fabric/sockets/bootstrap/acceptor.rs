@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::message::{Alike, Hello, Message, receive};
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
+use crate::fabric::sockets::handshake::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
 use crate::interrupt::Interrupt;
 
 /// How often to look for new connections, and for what they say, while processes connect.

@@ -2,11 +2,11 @@
 //! Then each connects to each.
 
 mod acceptor;
+mod admission;
 mod alike;
-mod door;
-mod first;
+mod coordinator;
+mod members;
 mod message;
-mod others;
 mod peer;
 mod reach;
 mod spare;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::channel::Channel;
-use super::gate::{Gate, Key, Secret};
+use super::handshake::{Gate, Key, Secret};
 use crate::error::{FabricError, Result, SecretError};
 use crate::interrupt::Interrupt;
-pub(super) use door::Door;
+pub(super) use admission::Door;
 use message::{Alike, Hello};
 
 /// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
@@ -121,7 +121,8 @@ pub(super) fn join(
             let lost = back.as_ref().map_or(&[][..], |back| back.lost);
             let waiting = back.and_then(|back| back.door?.close());
             let heeds = (gate, interrupt.clone());
-            let (known, pairs, waiting) = first::gather(membership, heeds, hello, (lost, waiting), deadline)?;
+            let (known, pairs, waiting) =
+                coordinator::gather(membership, heeds, hello, (lost, waiting), deadline)?;
             let door = membership.replaces.then(|| Door::open(waiting)).transpose();
             let door = door.map_err(|source| FabricError::CannotListen {
                 address: membership.address.clone(),
@@ -131,7 +132,7 @@ pub(super) fn join(
         }
         _ => {
             let (known, pairs) =
-                others::come(membership, (&gate, interrupt, was_in.is_some()), hello, deadline)?;
+                members::come(membership, (&gate, interrupt, was_in.is_some()), hello, deadline)?;
             (known, pairs, None)
         }
     };

@@ -9,7 +9,7 @@ use super::reach::reach;
 use super::{Known, Pair};
 use crate::error::{Error, FabricError, RestartError, Result};
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff};
+use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff};
 use crate::interrupt::Interrupt;
 
 /// What the connections between two processes are for.

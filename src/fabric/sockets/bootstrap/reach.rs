@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side, Talk, knock, secured};
+use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff, Side, Talk, knock, secured};
 use crate::interrupt::Interrupt;
 
 /// The pause between two tries.

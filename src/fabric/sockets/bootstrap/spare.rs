@@ -4,11 +4,11 @@ use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use super::Membership;
+use super::members::{reach_first, unheard};
 use super::message::{Alike, Message, receive, send};
-use super::others::{reach_first, unheard};
 use crate::error::{FabricError, Result};
 use crate::fabric::processes::plain;
-use crate::fabric::sockets::gate::{Gate, Purpose};
+use crate::fabric::sockets::handshake::{Gate, Purpose};
 
 /// For ever: an `Instant` cannot be far in the future.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);

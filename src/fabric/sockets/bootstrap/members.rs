@@ -15,7 +15,7 @@ use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
 use crate::error::{Error, FabricError, Loss, RestartError, Result, SecretError};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::{Gate, Purpose, Rebuff, Side};
+use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff, Side};
 use crate::interrupt::Interrupt;
 
 /// The pause before all connect anew.

@@ -1,7 +1,7 @@
 //! What a process proves itself by.
 
 use super::key::Key;
-use super::talk::Purpose;
+use super::messages::Purpose;
 
 /// What a process needs to prove, and to check proofs.
 #[derive(Clone)]

@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::time::Instant;
 
-use super::keeper::Gate;
-use super::talk::{MAGIC, Purpose, Side, Talk};
+use super::credentials::Gate;
+use super::messages::{MAGIC, Purpose, Side, Talk};
 use crate::fabric::sockets::channel::Channel;
 
 /// The answer to a proof that was taken. The other side's proof follows.

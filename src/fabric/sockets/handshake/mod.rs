@@ -2,17 +2,17 @@
 //! they say anything else.
 
 mod binding;
-mod keeper;
+mod client;
+mod credentials;
 mod key;
-mod knock;
+mod messages;
 mod secret;
 mod strangers;
-mod talk;
 
 pub(super) use binding::secured;
-pub(super) use keeper::Gate;
+pub(super) use client::{Rebuff, knock};
+pub(super) use credentials::Gate;
 pub(super) use key::Key;
-pub(super) use knock::{Rebuff, knock};
+pub(super) use messages::{Purpose, Side, Talk};
 pub use secret::Secret;
 pub(super) use strangers::{Shown, Strangers};
-pub(super) use talk::{Purpose, Side, Talk};

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Arrival, Event};
+use super::admission::Waiting;
 use super::alike::{objection, other_tls};
-use super::door::Waiting;
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
 use crate::error::{Error, FabricError, RestartError, Result, SecretError};
 use crate::fabric::processes::{other_build, plain};
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::{Gate, Purpose};
+use crate::fabric::sockets::handshake::{Gate, Purpose};
 use crate::interrupt::Interrupt;
 
 /// The longest time between two looks at who is missing.

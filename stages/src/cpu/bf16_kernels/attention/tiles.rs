@@ -3,9 +3,9 @@
 use half::bf16;
 use multiversion::multiversion;
 
-use crate::cpu::halves::left::{Left, Order, turn};
-use crate::cpu::halves::panels::pack;
-use crate::cpu::halves::{TILE, Tile};
+use crate::cpu::bf16_kernels::left::{Left, Order, turn};
+use crate::cpu::bf16_kernels::panels::pack;
+use crate::cpu::bf16_kernels::{TILE, Tile};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::{Real, convert};
 use crate::pool::Buffer;

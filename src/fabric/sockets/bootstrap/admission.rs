@@ -11,7 +11,7 @@ use super::acceptor::{Acceptor, Arrival, Event};
 use super::alike::other_tls;
 use super::message::{Alike, Message, send};
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::gate::Purpose;
+use crate::fabric::sockets::handshake::Purpose;
 
 /// The time between two looks whether somebody has come.
 const LOOK: Duration = Duration::from_millis(20);
@@ -148,9 +148,9 @@ mod tests {
     use std::sync::Arc;
 
     use crate::fabric::sockets::bootstrap::acceptor::{Acceptor, Arrival};
-    use crate::fabric::sockets::bootstrap::door::Waiting;
+    use crate::fabric::sockets::bootstrap::admission::Waiting;
     use crate::fabric::sockets::bootstrap::message::Alike;
-    use crate::fabric::sockets::gate::{Gate, Key, Purpose};
+    use crate::fabric::sockets::handshake::{Gate, Key, Purpose};
 
     #[test]
     fn one_that_has_given_up_is_in_nobodys_way() {

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::keeper::Gate;
-use super::knock::Rebuff;
-use super::talk::{Side, Talk};
+use super::client::Rebuff;
+use super::credentials::Gate;
+use super::messages::{Side, Talk};
 use crate::fabric::sockets::channel::Channel;
 
 /// This connection, encrypted if the gate says so. `side` is this process's. Both ends prove that they are
