@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::together::Together;
 
-/// `value += share (mean - value)`, where the mean is that of so many micro-batches.
+/// `value += share (mean - value)`, where the mean is over `micro_batches` micro-batches.
 pub(super) fn update(
     parameter: &mut Parameter,
     share: f32,
