@@ -66,8 +66,8 @@ def places(path):
     for block in re.split(r"(\n[ ]*(?=\n))", prose(path)):
         words += len(WORD.findall(block))
         for match in PATTERN.finditer(block):
-            before = re.split(r"[.:;]\s", block[: match.start()])[-1]
-            after = re.split(r"[.:;]\s", block[match.end() :])[0]
+            before = re.split(r"[.:;|]\s", block[: match.start()])[-1]
+            after = re.split(r"[.:;|]\s", block[match.end() :])[0]
             part = " ".join((before + match[0] + after).split())
             found.append((line + block.count("\n", 0, match.start()), part))
         line += block.count("\n")
@@ -77,8 +77,10 @@ def places(path):
 def tracked(since):
     """The files of the repository, or those that differ from a revision."""
     command = ["git", "diff", "--name-only", "--diff-filter=d", since, "--"] if since else ["git", "ls-files"]
-    lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
-    return [ROOT / line for line in lines]
+    listed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if listed.returncode != 0:
+        sys.exit(2)
+    return [ROOT / line for line in listed.stdout.splitlines()]
 
 
 def main():
@@ -91,6 +93,9 @@ def main():
     parser.add_argument("--since", metavar="REV", help="without files: read only what differs from this git revision")
     parser.add_argument("--list", action="store_true", help="print every place, also when there are few")
     options = parser.parse_args()
+    missing = [str(path) for path in options.files if not path.is_file()]
+    if missing:
+        parser.error("no such file: " + ", ".join(missing))
 
     words, counts, lines = collections.Counter(), collections.Counter(), []
     for path in options.files or tracked(options.since):
