@@ -54,8 +54,9 @@
 //!
 //! # How it is laid out
 //!
-//! The modules are layers, and nothing imports upward. Lowest first: [`mesh`], [`id`], [`tokenizer`] and
-//! [`error`]; [`schedule`], [`fabric`] and [`data`]; [`plan`], [`draw`] and [`checkpoint`]; the worker; the
+//! Below are the packages `pipewright-schedule` ([`schedule`], [`plan`], [`groups`], [`id`], [`checksum`]) and
+//! `pipewright-stages` ([`stages`]). The modules above are layers, and nothing imports upward. Lowest first:
+//! [`mesh`], [`tokenizer`] and [`error`]; [`fabric`] and [`data`]; [`draw`] and [`checkpoint`]; the worker; the
 //! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and [`report`]; [`compose`]; [`cli`].
 
 // The command uses more of the library than the library itself.
@@ -63,7 +64,6 @@
 
 mod actor;
 pub mod checkpoint;
-pub mod checksum;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod compose;
@@ -73,21 +73,16 @@ pub mod draw;
 mod ended;
 pub mod error;
 pub mod fabric;
-pub mod groups;
 #[cfg(feature = "cli")]
 mod http;
-pub mod id;
 mod interrupt;
 pub mod mesh;
-mod nearest;
 pub mod pipeline;
-pub mod plan;
 pub mod pretrained;
 pub mod profile;
 #[cfg(feature = "cli")]
 pub mod report;
 pub mod run;
-pub mod schedule;
 pub mod situation;
 pub mod tokenizer;
 mod whole;
@@ -95,6 +90,8 @@ mod worker;
 
 pub use error::{Error, Result};
 pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StallWarning, StepReport, SyncMode};
+use pipewright_schedule::nearest;
+pub use pipewright_schedule::{checksum, groups, id, plan, schedule};
 pub use pipewright_stages as stages;
 pub use worker::{ParameterInfo, RankReport, Restart, Site, Staleness};
 

@@ -90,7 +90,7 @@ proptest! {
         (0..mutations).for_each(|_| mutate(&mut rows, &mut pick));
         match Schedule::from_passes("mutant", schedule.placement().clone(), micro_batches, rows) {
             Ok(mutant) => assert_right(&recipe(2, false, micro_batches), mutant),
-            Err(error) => prop_assert!(matches!(error, pipewright::Error::Schedule(_))),
+            Err(error) => prop_assert!(matches!(error, pipewright::schedule::Error::Schedule(_))),
         }
     }
 }

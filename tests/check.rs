@@ -1,10 +1,9 @@
 //! The checker. What it accepts runs, what it refuses would not run, and the error says why.
 
-use pipewright::Error;
 use pipewright::error::ScheduleError;
 use pipewright::error::schedule::Expected;
 use pipewright::id::Rank;
-use pipewright::schedule::{Cell, LinkKind, Pass, Placement, PlacementSpec, Schedule, replay};
+use pipewright::schedule::{Cell, Error, LinkKind, Pass, Placement, PlacementSpec, Schedule, replay};
 
 fn csv(text: &str, placement: Option<&str>, links: LinkKind) -> Result<Schedule, String> {
     let placement = placement.map(|text| text.parse::<PlacementSpec>().unwrap());

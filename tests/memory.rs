@@ -193,6 +193,19 @@ fn the_guide_says_how_many_bytes_of_a_weight_are_planned() {
 }
 
 #[test]
+fn what_the_host_holds_of_each_micro_batch_is_counted() {
+    let held = |micro_batches: u32| {
+        let text = format!("[pipeline]\nstages = 1\nmicro_batches = {micro_batches}\nmicro_batch_size = 1\n");
+        let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
+        let plan = compose::plan(&config).unwrap();
+        compose::memory(&config, &plan).unwrap()[0].buffers
+    };
+    // Measured with 100,000: 1,910 bytes of each.
+    let each = (held(20_004) - held(4)) / 20_000.0;
+    assert!((1500.0..2500.0).contains(&each), "{each}");
+}
+
+#[test]
 fn gradient_groups_are_named_where_their_sums_need_the_memory() {
     let refused = |free: u64| {
         let needed = ranks([60]).map(|rank| RankMemory {

@@ -1,9 +1,9 @@
 //! A rank of a run is a coordinate: replica, pipeline rank, tensor shard.
 
-use pipewright::Error;
 use pipewright::error::MeshError;
 use pipewright::id::{Rank, WorldRank};
 use pipewright::mesh::{Axis, Coordinate, MAX_RANKS, Map, Mesh};
+use pipewright::schedule::Error;
 use pipewright::stages::{DType, Device, Place};
 
 fn mesh(sizes: [u32; 3], processes: u32) -> Mesh {

@@ -209,7 +209,7 @@ fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
 
 #[test]
 fn costs_that_are_no_times_are_refused() {
-    let refusal = |costs: pipewright::Result<Costs>| costs.unwrap_err().to_string();
+    let refusal = |costs: Result<Costs, pipewright::schedule::Error>| costs.unwrap_err().to_string();
     let share = StageCost::default();
     let backward_input = StageCost {
         backward_input: -1.0,

@@ -4,7 +4,7 @@ use pipewright::groups::Groups;
 use pipewright::id::{Rank, StageId};
 use pipewright::plan::{Costs, Prediction, Queue, Replicas, StageCost};
 use pipewright::plan::{simulate, simulate_replicas};
-use pipewright::schedule::{Action, LinkKind, Pass, Schedule};
+use pipewright::schedule::{Action, Error, LinkKind, Pass, Schedule};
 
 fn named(name: &str, ranks: u32, micro_batches: u32, groups: u32, replicas: u32) -> Replicas {
     let groups = Groups::new(micro_batches, groups);
@@ -150,7 +150,7 @@ fn replicas_that_reduce_in_other_orders_are_refused_on_ordered_links() {
             .schedule
     };
     let replicas = Replicas::new(groups, 2, |share| {
-        Ok(match share {
+        Ok::<_, Error>(match share {
             2 => rows("0F0,1F0,0F1,1F1,1B0,1B1,0B0,0B1"),
             _ => rows("0F0,1F0,1I0,0B0,1W0"),
         })

@@ -88,7 +88,7 @@ pub(super) fn join(
 ) -> Result<(Option<World>, String)> {
     connect(config, &program(config, plan, options)?, interrupt, |processes| {
         let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
-        Mesh::new(sizes, processes, &[]).map(drop)
+        Ok(Mesh::new(sizes, processes, &[]).map(drop)?)
     })
 }
 

@@ -92,13 +92,14 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         None => units.iter().map(|unit| unit.weights).collect(),
     };
     let weights = numbers.into_iter().map(|count| F32 * count as f64).collect();
-    costs
+    let costs = costs
         .linked(cluster.of_transfers(map, replicas, ranks))?
         .queued(
             cluster.parts_pipelines(map, replicas, ranks),
             cluster.parts_replicas(map, replicas, ranks),
         )
-        .replicated(weights, reduction)
+        .replicated(weights, reduction)?;
+    Ok(costs)
 }
 
 /// The measured costs, with what this config recomputes and with backwards in two halves.

@@ -89,7 +89,7 @@ pub fn estimated_costs(config: &Config, plan: &PipelinePlan, bytes: f64) -> Resu
             *size /= bytes;
         }
     }
-    Costs::each(stages, 0.0)
+    Ok(Costs::each(stages, 0.0)?)
 }
 
 /// What each stage keeps of a micro-batch, and what it needs under any schedule.

@@ -37,5 +37,5 @@ pub(super) fn with_host(config: &Config, costs: ModelCosts, byte: Option<f64>) -
         true => costs.input(),
         false => 0.0,
     };
-    costs.with_host(byte.unwrap_or(1.0 / COPIED), data)
+    Ok(costs.with_host(byte.unwrap_or(1.0 / COPIED), data)?)
 }

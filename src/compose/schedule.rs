@@ -186,5 +186,5 @@ pub(super) fn equal_costs(config: &Config) -> Result<Costs> {
         pending: 1.0,
         ..StageCost::default()
     };
-    Costs::share(share, 0.0)
+    Ok(Costs::share(share, 0.0)?)
 }

@@ -141,7 +141,7 @@ pub enum CommandError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
-        source: Box<Error>,
+        source: Box<crate::schedule::Error>,
     },
     /// `--ranks 0`.
     #[error("--ranks: 0 ranks cannot train: give numbers from 1 on")]

@@ -277,7 +277,7 @@ pub enum FabricError {
     #[error("between GPUs of several processes transfers go one after the other: {source}")]
     NotOrdered {
         /// The schedule's error: why, and where.
-        source: Arc<crate::error::Error>,
+        source: Arc<crate::schedule::Error>,
     },
     /// Two ranks of a process share one GPU, but NCCL allows one rank a GPU.
     #[error(

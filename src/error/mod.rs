@@ -10,19 +10,16 @@ mod fabric;
 mod gradient;
 mod launch;
 mod loss;
-mod mesh;
 mod model;
 mod mpi;
 mod not_finite;
 mod optimizer;
-pub mod plan;
 mod pretrained;
 mod profile;
 mod record;
 mod restart;
 mod rule;
 mod run;
-pub mod schedule;
 mod schedule_file;
 mod secret;
 mod stack;
@@ -39,19 +36,17 @@ pub use fabric::{FabricError, PartOf};
 pub use gradient::GradientError;
 pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace, ReplicaDifference, Synchronous, WholeUpdates};
 pub use loss::Loss;
-pub use mesh::MeshError;
 pub use model::ModelProblem;
 pub use mpi::MpiError;
 pub use not_finite::{Finding, Found, NotFinite};
 pub use optimizer::OptimizerProblem;
-pub use plan::PlanError;
+pub use pipewright_schedule::error::{MeshError, PlanError, ScheduleError, plan, schedule};
 pub use pretrained::{PretrainedError, TensorProblem};
 pub use profile::{CostsProblem, ProfileError};
 pub use record::{IndexProblem, RecordProblem};
 pub use restart::RestartError;
 pub use rule::RuleProblem;
 pub use run::{Holder, RunError};
-pub use schedule::ScheduleError;
 pub use schedule_file::ScheduleFileProblem;
 pub use secret::{SecretError, SecretOf};
 pub use stack::{NoText, StackProblem};
@@ -226,6 +221,17 @@ parts! {
     Data(DataError),
     Checkpoint(CheckpointError),
     Pretrained(PretrainedError),
+}
+
+impl From<pipewright_schedule::Error> for Error {
+    fn from(error: pipewright_schedule::Error) -> Self {
+        use pipewright_schedule::Error as Pure;
+        match error {
+            Pure::Schedule(error) => Self::Schedule(error),
+            Pure::Plan(error) => Self::Plan(error),
+            Pure::Mesh(error) => Self::Mesh(error),
+        }
+    }
 }
 
 impl From<Error> for pipewright_stages::Error {

@@ -63,7 +63,7 @@ pub enum CostsProblem {
     },
     /// A number that is not a possible cost.
     #[error("{0}: {AGAIN}")]
-    Number(#[source] Box<super::Error>),
+    Number(#[source] Box<crate::schedule::Error>),
     /// All times are 0.
     #[error("all times of its layers are 0: {AGAIN}")]
     NoTimes,

@@ -1,6 +1,6 @@
 //! A schedule's file that a config cannot use.
 
-use super::Error;
+use crate::schedule;
 
 /// What is wrong with a schedule's file.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum ScheduleFileProblem {
         /// The file.
         path: String,
         /// The reason.
-        source: Box<Error>,
+        source: Box<schedule::Error>,
     },
     /// A schedule that goes through the pipeline in several directions.
     #[error(

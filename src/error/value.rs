@@ -221,7 +221,7 @@ pub enum ValueProblem {
     },
     /// A schedule that cannot be made for these ranks, stages and micro-batches, or for these costs.
     #[error("{0}")]
-    Schedule(#[source] Box<Error>),
+    Schedule(#[source] Box<crate::schedule::Error>),
     /// A schedule in a file that cannot be used.
     #[error(transparent)]
     ScheduleFile(#[from] ScheduleFileProblem),

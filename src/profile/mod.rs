@@ -137,7 +137,7 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
             arrival::measure(largest(wires) as u64, ranks, &places)?
         }
     };
-    ModelCosts::new(layers, (input.count() * bytes) as f64, link)
+    Ok(ModelCosts::new(layers, (input.count() * bytes) as f64, link)?)
 }
 
 /// Bytes of the largest output.

@@ -59,5 +59,10 @@ fn round(placement: &Placement, micro_batches: u32) -> Result<Schedule> {
     for (stage, rank) in (0..).zip(placement.iter()) {
         rows[rank.index()].extend((0..micro_batches).map(|micro_batch| Cell::new(stage, micro_batch)));
     }
-    Schedule::from_forwards("forward passes", placement.clone(), micro_batches, rows)
+    Ok(Schedule::from_forwards(
+        "forward passes",
+        placement.clone(),
+        micro_batches,
+        rows,
+    )?)
 }

@@ -102,6 +102,23 @@ fn checkpoints_that_are_damaged_or_of_another_model() {
 }
 
 #[test]
+fn ranks_that_may_open_too_few_files() {
+    let place = Place::new();
+    let mut command = Command::new("sh");
+    let script = "ulimit -n 20; exec \"$0\" train my.toml --set pipeline.stages=6";
+    command
+        .args(["-c", script])
+        .arg(cargo_bin("pipewright"))
+        .current_dir(place.path("."));
+    let said = Run(command.output().unwrap()).refused();
+    assert!(
+        said.contains("raise the limits of threads and of open files"),
+        "{said}"
+    );
+    assert!(!said.contains("panicked"), "{said}");
+}
+
+#[test]
 fn training_that_needs_more_memory_than_there_is() {
     let place = Place::new();
     let limited = |args: &str| {

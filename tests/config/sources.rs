@@ -86,6 +86,12 @@ fn the_loss_has_the_unit_of_what_the_data_holds() {
     );
     assert_eq!(unit("[data]\nkind = 'tokens'\n"), ("nats", "token"));
     assert_eq!(unit("[data]\nkind = 'text'\n"), ("nats", "token"));
+    let chats = "[data]\nkind = 'jsonl'\ntokenizer = 'tokenizer.json'\n";
+    assert_eq!(unit(chats), ("nats", "token"));
+    assert_eq!(
+        unit(&format!("{chats}loss_on = 'answers'\n")),
+        ("nats", "answer token")
+    );
 }
 
 #[test]

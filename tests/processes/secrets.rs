@@ -125,6 +125,25 @@ fn a_process_with_another_secret_is_told_so_and_the_run_waits_for_the_right_one(
 }
 
 #[test]
+fn a_secret_that_only_another_process_has_is_named_as_a_reason() {
+    let place = Place::new();
+    let address = worlds::free_address();
+    let deadline = ["--set", "launch.deadline=5"];
+    let first = Started::new(place.member(0, 2, &address, &deadline));
+    let mut other = place.member(1, 2, &address, &deadline);
+    other.env("PIPEWRIGHT_TOKEN", TOKEN);
+    let mut ended = end_all(vec![first, Started::new(other)]);
+    ended.remove(1).failed(2);
+    let said = ended.remove(0).failed(2);
+    assert!(
+        said.contains(
+            "or it has a secret and process 0 has none: set PIPEWRIGHT_TOKEN everywhere, or nowhere"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
 fn encryption_needs_a_secret_and_a_build_that_has_it() {
     let place = Place::new();
     let tls = ["--set", "launch.tls=true"];

@@ -88,9 +88,10 @@ impl Throttled {
     /// Starts a spare with further options.
     pub(super) fn spare_with(&self, more: &[&str]) -> Started {
         let (host, port) = self.address.rsplit_once(':').unwrap();
-        let mut command = self
-            .place
-            .command(&[&self.args()[..], &["--spare"], more].concat());
+        // It prints no hash, so it need not know that process 0 does.
+        let args = self.args().into_iter().filter(|arg| *arg != "--weights-hash");
+        let args: Vec<&str> = args.chain(["--spare"]).chain(more.iter().copied()).collect();
+        let mut command = self.place.command(&args);
         command.env("MASTER_ADDR", host).env("MASTER_PORT", port);
         Started::new(command)
     }

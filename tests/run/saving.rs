@@ -61,6 +61,20 @@ fn a_checkpoint_every_so_many_steps_is_kept_for_ever() {
     assert_eq!(kept, BTreeSet::from([5, 10, 12, 13]));
 }
 
+#[test]
+fn without_checkpoints_by_number_the_best_and_the_last_are_saved() {
+    let place = Place::new();
+    let run = place
+        .run()
+        .steps(7)
+        .save_every(0)
+        .keep(9)
+        .validate(validation(2.0).every(3));
+    run.train(&mut pipeline()).expect("it trains");
+    // The loss falls from step to step: 3 and 6 are the lowest so far, and 7 is the last.
+    assert_eq!(place.checkpoints(), [3, 6, 7]);
+}
+
 /// Data whose fingerprint waits until the test lets it. So the first checkpoint waits too.
 struct Held(Mutex<Option<Receiver<()>>>);
 

@@ -1,9 +1,8 @@
 //! Which schedule a seed has: one that has a name, or one with transfers that was changed by chance.
 
-use pipewright::Error;
 use pipewright::id::Rank;
 use pipewright::plan::Costs;
-use pipewright::schedule::{Action, LinkKind, Schedule};
+use pipewright::schedule::{Action, Error, LinkKind, Schedule};
 
 use crate::draw::Draw;
 

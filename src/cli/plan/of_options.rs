@@ -83,7 +83,7 @@ fn named(args: &Args, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
             let schedule = name.to_owned();
             Err(CommandError::OnlyForAuto { schedule }.into())
         }
-        _ => Schedule::make(name, ranks, args.chunks, micro_batches, costs),
+        _ => Ok(Schedule::make(name, ranks, args.chunks, micro_batches, costs)?),
     }
 }
 

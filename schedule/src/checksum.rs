@@ -21,7 +21,7 @@ impl Checksum {
     }
 
     /// The checksum itself as bytes.
-    pub(crate) fn bytes(self) -> [u8; size_of::<Self>()] {
+    pub fn bytes(self) -> [u8; size_of::<Self>()] {
         self.0.to_le_bytes()
     }
 }

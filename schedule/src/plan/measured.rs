@@ -126,7 +126,7 @@ fn awaited(timeline: &Timeline) -> Vec<TimedTransfer> {
 }
 
 /// The median of some numbers, the upper one of two. `None` when there are none.
-pub(crate) fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+pub fn median(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut numbers: Vec<f64> = numbers.into_iter().collect();
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied()

@@ -21,7 +21,7 @@ impl Schedule {
     }
 
     /// The same, or `None` when a line would be longer than this many characters.
-    pub(crate) fn timetable_within(&self, longest: usize) -> Option<String> {
+    pub fn timetable_within(&self, longest: usize) -> Option<String> {
         let split = (0..self.ranks()).any(|rank| {
             self.passes(Rank(rank))
                 .any(|(pass, _)| pass == Pass::BackwardWeight)

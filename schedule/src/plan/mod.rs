@@ -42,7 +42,7 @@ pub use layers::{LayerCost, ModelCosts};
 pub use link::{LinkCost, Queue};
 pub use makers::greedy::Goal;
 pub(crate) use makers::{greedy, vee};
-pub(crate) use measured::median;
+pub use measured::median;
 pub(crate) use memory::sums;
 pub use memory::{DataMemory, RankMemory, StageMemory, memory, waiting_sums};
 pub use offload::{Offload, offloaded};

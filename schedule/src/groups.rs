@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The gradient groups of a batch.
 ///
 /// ```
-/// use pipewright::groups::Groups;
+/// use pipewright_schedule::groups::Groups;
 ///
 /// // 12 micro-batches in 8 groups, for 2 replicas.
 /// let groups = Groups::new(12, 8);
@@ -127,7 +127,7 @@ impl Node {
     }
 
     /// The node that has this one and the next one of the same level as its two parts, if there is one.
-    pub(crate) fn parent_after(self, left: Self) -> Option<Self> {
+    pub fn parent_after(self, left: Self) -> Option<Self> {
         let siblings = left.level == self.level && left.index + 1 == self.index && self.index % 2 == 1;
         siblings.then_some(Self {
             level: self.level + 1,

@@ -17,6 +17,7 @@ mod set;
 mod text;
 mod timeline;
 
+pub use crate::{Error, Result};
 pub use action::{Action, Cell, Flow, Pass};
 pub use check::Schedule;
 pub use link::LinkKind;

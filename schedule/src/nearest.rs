@@ -2,7 +2,7 @@
 
 /// The most similar word, ignoring case, or `None` if no word is similar. Similarity is counted in changed,
 /// missing, added and swapped letters (Damerau's distance): at least half of the letters must stay.
-pub(crate) fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, words: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let unlikeness = |other: &str| {
         strsim::damerau_levenshtein(&word, other) as f64 / word.len().max(other.len()).max(1) as f64

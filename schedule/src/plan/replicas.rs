@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::error::{MeshError, Result};
+use crate::error::{Error, MeshError};
 use crate::groups::Groups;
 use crate::mesh::MAX_RANKS;
 use crate::plan::{sums, waiting_sums};
@@ -38,7 +38,11 @@ impl Replicas {
     ///
     /// # Errors
     /// What `make` returns. [`MeshError::TooMany`] when there are more ranks in all than a run can have.
-    pub fn new(groups: Groups, replicas: u32, mut make: impl FnMut(u32) -> Result<Schedule>) -> Result<Self> {
+    pub fn new<E: From<Error>>(
+        groups: Groups,
+        replicas: u32,
+        mut make: impl FnMut(u32) -> Result<Schedule, E>,
+    ) -> Result<Self, E> {
         // More cannot be, however few ranks each has.
         let largest = groups.largest_share(replicas.min(MAX_RANKS));
         let runs = |schedule: Schedule| schedule.in_turn().for_replicas(replicas);
@@ -68,8 +72,8 @@ impl Replicas {
     ///
     /// # Errors
     /// The first error of `change`.
-    pub(crate) fn each(self, change: impl FnMut(Schedule) -> Result<Schedule>) -> Result<Self> {
-        let schedules = self.schedules.into_iter().map(change).collect::<Result<_>>()?;
+    pub fn each<E>(self, change: impl FnMut(Schedule) -> Result<Schedule, E>) -> Result<Self, E> {
+        let schedules = self.schedules.into_iter().map(change).collect::<Result<_, E>>()?;
         Ok(Self { schedules, ..self })
     }
 
@@ -137,13 +141,13 @@ impl Replicas {
     }
 
     /// The place of a replica's schedule among [`Replicas::schedules`].
-    pub(crate) fn place(&self, replica: u32) -> usize {
+    pub fn place(&self, replica: u32) -> usize {
         self.of[replica as usize]
     }
 }
 
 /// Refuses more ranks than a run can have, before anything is made for each of them.
-fn limited(replicas: u32, ranks: u32) -> Result<()> {
+fn limited(replicas: u32, ranks: u32) -> Result<(), Error> {
     let most = MAX_RANKS;
     match replicas.checked_mul(ranks).is_some_and(|all| all <= most) {
         true => Ok(()),

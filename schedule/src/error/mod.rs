@@ -1,0 +1,48 @@
+//! What is refused, and why.
+
+mod mesh;
+pub mod plan;
+pub mod schedule;
+
+pub use mesh::MeshError;
+pub use plan::PlanError;
+pub use schedule::ScheduleError;
+
+use std::fmt;
+
+/// A result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A schedule, a plan or a mesh that cannot be.
+///
+/// `Debug` writes the message too.
+#[derive(thiserror::Error)]
+pub enum Error {
+    /// A schedule or a placement that is wrong.
+    #[error(transparent)]
+    Schedule(Box<ScheduleError>),
+    /// Costs, sizes or limits for which there is no schedule, cut or picture.
+    #[error(transparent)]
+    Plan(Box<PlanError>),
+    /// Ranks, processes and devices that do not fit together.
+    #[error(transparent)]
+    Mesh(#[from] MeshError),
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl From<ScheduleError> for Error {
+    fn from(error: ScheduleError) -> Self {
+        Self::Schedule(Box::new(error))
+    }
+}
+
+impl From<PlanError> for Error {
+    fn from(error: PlanError) -> Self {
+        Self::Plan(Box::new(error))
+    }
+}
