@@ -93,7 +93,7 @@ class Run:
 
 
 def lost(program, age, has_spare):
-    """Seconds from the death of process 1 until its step is done, and those of a step."""
+    """Seconds from the death of process 1 until its step is done, and the seconds of a step."""
     run = Run(program, 1, has_spare)
     killed_in = 2 * EVERY + age
     run.await_steps(killed_in)

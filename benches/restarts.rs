@@ -103,7 +103,7 @@ fn median(mut numbers: Vec<f64>) -> f64 {
     numbers[numbers.len() / 2]
 }
 
-/// The seconds of so many steps.
+/// The seconds of `steps` steps.
 fn time(pipeline: &mut Pipeline<Failing>, steps: usize) -> Result<f64> {
     let since = Instant::now();
     for _ in 0..steps {
@@ -112,7 +112,7 @@ fn time(pipeline: &mut Pipeline<Failing>, steps: usize) -> Result<f64> {
     Ok(since.elapsed().as_secs_f64())
 }
 
-/// The time of steps with snapshots and kept wires, beside that of steps without.
+/// The time of steps with snapshots and kept wires, beside the time of steps without.
 fn overhead(size: &Size, rounds: usize) -> Result<()> {
     let mut without = size.launch(2, 0, &Faults::default())?;
     let mut with = size.launch(2, 3, &Faults::default())?;

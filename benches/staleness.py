@@ -75,7 +75,7 @@ def busy(load, burst):
 
 
 def busy_seconds():
-    """Seconds in which all cores were busy, and those of the processes that this one has waited for."""
+    """Seconds in which all cores were busy, and the seconds of the processes that this one has waited for."""
     user, nice, system, _, _, irq, soft = map(int, open("/proc/stat").readline().split()[1:8])
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     return (user + nice + system + irq + soft) / os.sysconf("SC_CLK_TCK"), own.ru_utime + own.ru_stime

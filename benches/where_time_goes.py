@@ -9,7 +9,7 @@ the kind of work whose source files it falls in: the innermost function in such 
 not. A run of few steps is subtracted from a run of many steps, so start-up and starting weights do not count.
 Waiting, asleep or not, is the step's measured bubble.
 
-The bound is that of compare_torch: the model's matrix products at the rate of the `gemm` crate's fastest
+The bound is as in compare_torch: the model's matrix products at the rate of the `gemm` crate's fastest
 shape, measured just before, plus the schedule's own bubble. Needs Linux, cargo, perf and addr2line, and a
 machine with nothing else to do.
 """

@@ -25,7 +25,7 @@ With `--replace`, a process that has ended by a fault is started again, and the 
 Process 0 is not replaced: all end without it. Nobody sees when a process ends that has no memory, so that is left out.
 
 After a fault that ends the run, all processes have to end within five seconds, with a checkpoint to go on from, and
-`--resume` continues. At the end, the hash of the weights has to be that of a run without faults. Ends with a table of
+`--resume` continues. At the end, the weights' hash has to be as in a run without faults. Ends with a table of
 the times to notice and to recover, and with 1 if anything differs. What fails inside of a process, and is repeated
 without ending it, is in `tests/restarts`.
 """
@@ -152,7 +152,7 @@ class Run:
         return [int(pid) for pid in children.stdout.split()]
 
     def done(self):
-        """The steps of which the run has written the numbers."""
+        """The steps whose numbers the run has written."""
         try:
             with open(self.directory / "metrics.jsonl", "rb") as lines:
                 return sum(1 for _ in lines)
@@ -163,7 +163,7 @@ class Run:
         return all(process.poll() is not None for process in self.started)
 
     def await_steps(self, steps):
-        """Waits until the run has done so many steps. Returns whether it is still running then."""
+        """Waits until the run has done `steps` steps. Returns whether it is still running then."""
         since = time.monotonic()
         while self.done() < steps:
             if self.has_ended():

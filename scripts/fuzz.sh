@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Damages everything that is read, at random, for so many minutes a target. Usage: scripts/fuzz.sh [TARGET [MINUTES]]
+# Damages everything that is read, at random, for MINUTES minutes a target. Usage: scripts/fuzz.sh [TARGET [MINUTES]]
 # TARGET: a part of a name in tests/fuzz, such as `gguf`; all of them if it is missing or `all`.
 # The seed is the time, or PIPEWRIGHT_FUZZ_SEED. A run ends at the first input that fails and says where it is.
 set -euo pipefail

@@ -11,7 +11,7 @@
 # The most valuable comes first: what was guessed of speed, beside what is measured. Then tests, and what takes long. All that was guessed is
 # printed once more at the end, as a table. With `--only tests`, `--only bench` or `--only sanitize` that part has the 9 minutes to itself.
 # LIMIT=SECONDS takes the place of the 9 minutes. CUDA's libraries are those that `pipewright devices` finds. PyTorch, for the benchmark, is
-# that of $PYTHON (python3).
+# the one of $PYTHON (python3).
 # Functions are called by name; folders are named by hashes.
 # shellcheck disable=SC2012,SC2317,SC2329
 set -uo pipefail
@@ -136,7 +136,7 @@ part() {
   running=$name
   printf '\n== %s (%d s so far)\n' "$name" "$SECONDS"
   rm -f "$scratch"/said.*
-  # A shell of its own: COMMAND may be one of the functions exported below. And a process group, of which nothing outlives the part.
+  # A shell of its own: COMMAND may be one of the functions exported below. And a process group: nothing of it outlives the part.
   timeout -k 10 "$limit" bash -c '"$@"' part "$@" >"$log" 2>&1 &
   group=$!
   tail -n +1 -s 0.2 -f --pid "$group" "$log" &

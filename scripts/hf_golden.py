@@ -47,7 +47,7 @@ LORA = {
 
 
 def in_file(name, grad):
-    """The tensors of a parameter as save_pretrained writes them: those of experts one by one."""
+    """The tensors of a parameter as save_pretrained writes them: experts' tensors one by one."""
     if "experts" not in name:
         return [(name.replace(".mlp.gate.", ".block_sparse_moe.gate."), grad)]
     start, which = name.replace(".mlp.", ".block_sparse_moe.").rsplit(".", 1)

@@ -5,7 +5,7 @@
     scripts/slow_links.py PIPEWRIGHT --equal    only that the weights are equal: a few seconds
 
 The hosts are network namespaces of this machine, each with a link of its own to a switch, a bridge. Both ends of
-a link let through so many bits a second (`tbf`), in frames of up to 9,000 bytes. A host has one process: 2 replicas
+a link let through a set number of bits a second (`tbf`), in frames of up to 9,000 bytes. A host has one process: 2 replicas
 of 2 stages. They are connected by sockets, and by MPI if PIPEWRIGHT was built with it and `mpirun` is there.
 
 First, the weights of one process, of sockets and of MPI have to be the same, for both ways to map ranks. Then, for

@@ -1,6 +1,6 @@
 //! A port at which one text can be read by HTTP: the page of a run, or its numbers for Prometheus.
 //!
-//! Whoever reaches a port may open connections and say nothing, or half of a request. So there are few
+//! Anyone who reaches a port may open connections and say nothing, or half of a request. So there are few
 //! connections at once, each for a short time and for one request, and the oldest gives way to a new one. A
 //! web page from elsewhere may try to read what only this machine may (DNS rebinding). So a port that only
 //! this machine reaches answers requests for this machine alone.
@@ -112,8 +112,8 @@ where
     }
 }
 
-/// Whether a request is for an address or for `localhost`. Another name may be that of a page elsewhere,
-/// which wants to read what only this machine may.
+/// Whether a request is for an address or for `localhost`. Another name may belong to a page elsewhere, which
+/// wants to read what only this machine may.
 fn is_for_this_machine(request: &Request<Incoming>) -> bool {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
     let named = request.uri().authority().map(Authority::as_str);

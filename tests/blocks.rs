@@ -30,8 +30,8 @@ fn weights_are_equal_for_any_number_of_stages() {
     }
 }
 
-/// Gradients of a micro-batch from several uses are added to each other before they are added to those of
-/// another gradient group, also where each group is one micro-batch.
+/// Gradients of a micro-batch from several uses are added to each other before they are added to the
+/// gradients of another gradient group, also where each group is one micro-batch.
 #[test]
 fn weights_do_not_depend_on_replicas() {
     for micro_batches in [4, 8, 11] {

@@ -1,5 +1,5 @@
-//! Networks of convolutions in a pipeline: weights and running means are those of the plain loop, bit for
-//! bit.
+//! Networks of convolutions in a pipeline: weights and running means are the same as in the plain loop, bit
+//! for bit.
 
 mod common;
 
@@ -258,7 +258,7 @@ impl DataSource for Bars {
     }
 }
 
-/// Others than training has: those of later steps.
+/// Others than training has: the bars of later steps.
 struct OtherBars;
 
 impl DataSource for OtherBars {

@@ -120,7 +120,7 @@ fn kernels_are_predicted_as_they_were_measured_on_an_h100() {
     for (work, measured) in measured {
         assert_near(1e6 * time(h100(), work), measured, 0.25, &format!("{work:?}"));
     }
-    // The backward is three kernels, of which one only reads outputs and their gradients.
+    // The backward is three kernels. One of them only reads outputs and their gradients.
     let backward = time(h100(), attention(7.0, true)) + time(h100(), bytes(2 * 2 * 768)) + 4e-6;
     assert_near(1e6 * backward, 349.2, 0.1, "attention's backward");
 }

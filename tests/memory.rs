@@ -31,7 +31,7 @@ fn ranks<const N: usize>(needed: [u64; N]) -> [RankMemory; N] {
     })
 }
 
-/// A limit of 200 MiB, of which this much is free.
+/// A limit of 200 MiB, with `free` MiB free.
 fn limit(free: u64, shared: bool) -> MemoryLimit {
     MemoryLimit {
         bytes: 200 * MIB,

@@ -241,7 +241,7 @@ fn stages_without_weight_keep_all_and_parts_and_turns_keep_their_offload() {
     ranks(&turned).for_each(|rank| drop(on_device(&turned, rank)));
 }
 
-/// A model of equal layers, each of which keeps 1 MB, on GPUs that copy 1 MB in a time of 1.
+/// A model of equal layers, on GPUs that copy 1 MB in a time of 1. Each layer keeps 1 MB.
 fn model() -> ModelCosts {
     let layer = |index: usize| LayerCost {
         name: format!("layer.{index}"),

@@ -55,7 +55,7 @@ fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
     assert_eq!(reduction(4, true).share_of_update(), 0.25);
 }
 
-/// A model of equal layers, each with so many bytes of weights, in replicas.
+/// A model of equal layers, each with 4 bytes of weights, in replicas.
 fn model(replicas: u32, bandwidth: f64, sharded: bool) -> ModelCosts {
     let link = LinkCost {
         latency: 0.01,

@@ -1,4 +1,5 @@
-//! A pipeline writes text: the next tokens go through its stages, and the scores are those of one stage.
+//! A pipeline writes text: the next tokens go through its stages, and the scores are the same as with one
+//! stage.
 
 mod common;
 #[path = "common/passing.rs"]

@@ -5,7 +5,7 @@ on the same machine.
     python3 benches/compare_torch/ddp.py --python PYTHON_WITH_TORCH
         [--cases A B D B-zero A-2x2] [--text FILE] [--images FOLDER]
 
-The sizes are those of compare.py. Two replicas have one rank each with one thread; `2x2` has two pipelines of
+The sizes are as in compare.py. Two replicas have one rank each with one thread; `2x2` has two pipelines of
 two ranks. Ours are threads of one process. PyTorch has a process for each rank, and gloo. It sums gradients
 once a step (`no_sync` before), beside the last backward pass. `zero`: the optimizer is sharded over the
 replicas, ZeroRedundancyOptimizer there. `2x2`: torch.distributed.pipelining with stages in

@@ -24,7 +24,7 @@ def in_words():
 
 
 def sizes(count, seed):
-    """So many sizes: names and what our binary and `print` call them."""
+    """`count` sizes: names and what our binary and `print` call them."""
     draw = random.Random(seed)
     return {f"R{seed}.{index}": json.dumps(one(draw)) for index in range(1, count + 1)}
 

@@ -6,7 +6,7 @@ with gloo on the CPU.
         python peer.py --folder FOLDER --schedule 1F1B --steps 12
 
 FOLDER is what our side prepared. `single` is one process with all --threads that accumulates gradients over
-the micro-batches. With --replicas, DistributedDataParallel sums the gradients of so many copies of a process
+the micro-batches. With --replicas, DistributedDataParallel sums the gradients of the copies of a process
 or of a pipeline; each has an equal part of the micro-batches, and ranks are numbered as ours. --zero shards
 the optimizer (ZeroRedundancyOptimizer). --autocast computes in bf16 what torch.autocast does, in one context
 a step, so a weight is converted once a step. Prints one line of JSON: the seconds of every step on this rank
@@ -116,7 +116,7 @@ class Batches:
 
 
 class Replicas:
-    """The copies of a pipeline of so many ranks, and this rank's place among them."""
+    """The copies of a pipeline of `ranks` ranks, and this rank's place among them."""
 
     def __init__(self, count, ranks):
         self.count, self.ranks = count, ranks

@@ -5,7 +5,7 @@
 
 FOLDER is what our side prepared. Each thread multiplies its own operands, again and again, so they lie in the
 caches; the fastest of some trials counts. A small product is one of a batch, so that the call costs little.
-Prints one line of JSON: `best`, the operations a second of the fastest shape, and `mean`, those of all
+Prints one line of JSON: `best`, the operations a second of the fastest shape, and `mean`, the same of all
 products of a step one after the other, each at its own rate.
 """
 import argparse
@@ -17,7 +17,7 @@ import torch
 
 REPEATS = 8
 LONG_ENOUGH = 0.008
-# A batch has at least so many operations.
+# A batch has at least this number of operations.
 BATCH = 2**25
 
 

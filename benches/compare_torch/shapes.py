@@ -6,7 +6,7 @@ speed.
 
 The ways are: two ranks; one rank with two threads; one rank with two threads and the whole batch at once; two
 processes of one rank with half the batch each. The two processes exchange nothing, so they show what data
-parallelism would reach if its exchange of gradients were free. The sizes are those of compare.py. All ways
+parallelism would reach if its exchange of gradients were free. The sizes are as in compare.py. All ways
 run in turn in every round. Prints medians of targets per second (tokens; rows for D), and of peak resident
 memory summed over processes.
 """

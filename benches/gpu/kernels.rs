@@ -46,7 +46,7 @@ pub(crate) struct Pass {
 }
 
 impl Pass {
-    /// One that is bound by its bytes, in so many launches.
+    /// One that is bound by its bytes, in `launches` launches.
     pub(crate) fn moving(name: &'static str, bytes: f64, launches: u32) -> Self {
         Self {
             name,
@@ -56,7 +56,7 @@ impl Pass {
     }
 }
 
-/// Work in so many launches.
+/// Work in `launches` launches.
 pub(crate) fn runs(work: plan::Work, launches: u32) -> plan::Kernel {
     plan::Kernel {
         name: "",
@@ -158,7 +158,7 @@ struct Top {
 }
 
 impl Top {
-    /// Of a product of three square matrices with `filling` numbers each, and of GELU over so many numbers.
+    /// Of a product of three square matrices with `filling` numbers each, and of GELU over as many numbers.
     fn measure(shapes: Shapes, filling: usize, rounds: usize, timer: &mut Timer) -> Result<Self> {
         let rate = |kernel: &mut Kernel, timer: &mut Timer| -> Result<f64> {
             let seconds = medians(kernel, rounds, timer)?[0];

@@ -98,7 +98,8 @@ pub(crate) fn passes(
     })
 }
 
-/// The three passes of a layer that reads or writes each of so many numbers this often, by pass.
+/// The three passes of a layer with `numbers` numbers. `accesses`: how often each pass reads or writes each
+/// of them.
 pub(crate) fn moving(shapes: Shapes, numbers: usize, accesses: [usize; 3]) -> [Pass; 3] {
     let pass = |name, accesses| Pass::moving(name, shapes.bytes(numbers, accesses), 1);
     [
@@ -183,7 +184,7 @@ pub(crate) fn square(shapes: Shapes, side: usize) -> Result<Kernel> {
     linear(shapes, side, Layout::InOut, [side, side])
 }
 
-/// GELU of so many numbers, forward.
+/// GELU of `count` numbers, forward.
 pub(crate) fn gelu(shapes: Shapes, count: usize) -> Result<Kernel> {
     let layer = Gelu::new("gelu", GeluForm::Tanh);
     let input = numbers(&[1, count])?;
@@ -191,8 +192,8 @@ pub(crate) fn gelu(shapes: Shapes, count: usize) -> Result<Kernel> {
     passes(shapes, "gelu".to_owned(), Box::new(layer), input, moving)
 }
 
-/// Causal attention. The masked half is not counted. Two products forward and five backward, one of which is
-/// a recomputation. Our backward does seven, and reads outputs and their gradients before.
+/// Causal attention. The masked half is not counted. Two products forward and five backward, and one of these
+/// is a recomputation. Our backward does seven, and reads outputs and their gradients before.
 fn attention(shapes: Shapes) -> Result<Kernel> {
     let (gpt, rows) = (shapes.gpt, shapes.rows);
     let product = (2 * rows * gpt.dim * gpt.context * (gpt.context + 1) / 2) as f64;

@@ -1,5 +1,5 @@
-//! Copies between GPUs of a process, sends between GPUs as those of two processes do them, and what both
-//! cost those who compute.
+//! Copies between GPUs of a process, sends between GPUs as two processes do them, and what both cost those
+//! who compute.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::table::{Guess, Table, Unit};
 const TOGETHER: usize = 16;
 /// Numbers of a small send.
 const SMALL: usize = 256;
-/// The most blocks of a transfer's kernel, each of which takes a multiprocessor. As the communicators of
+/// The most blocks of a transfer's kernel. Each block takes a multiprocessor. As the communicators of
 /// `stages/` ask for.
 const BLOCKS: f64 = 8.0;
 

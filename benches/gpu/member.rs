@@ -26,7 +26,7 @@ pub(crate) struct Member {
     from: Receiver<()>,
 }
 
-/// What each of two members returns, the first of which sends. They are `cuda:0` and `cuda:1`.
+/// What each of two members returns. The first one sends. They are `cuda:0` and `cuda:1`.
 pub(crate) fn two<T: Send>(shapes: Shapes, task: impl Fn(&mut Member) -> Result<T> + Sync) -> Result<[T; 2]> {
     let id = UniqueId::make()?;
     let [(to_first, at_first), (to_second, at_second)] = [channel(), channel()];
@@ -115,7 +115,7 @@ impl Member {
         Ok(self.communicator.send(tensor, 1 - self.number)?)
     }
 
-    /// Queues a receive of so many numbers, for which computing does not wait.
+    /// Queues a receive of `count` numbers. Computing does not wait for it.
     pub(crate) fn announce(&mut self, count: usize) -> Result<Tensor> {
         let dtype = self.shapes.place.dtype;
         Ok(self.communicator.receive(&[count], dtype, 1 - self.number)?)

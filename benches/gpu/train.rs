@@ -18,7 +18,7 @@ const WARM_UP: usize = 3;
 const PEAK: f64 = 989.4e12;
 
 /// Trains with each number of stages, and prints a row for each, or a line of JSON. Then each stage has a GPU
-/// of its own, where there are so many.
+/// of its own, where there are enough GPUs.
 pub(crate) fn measure(
     table: &mut Table<'_>,
     stages: &[u32],

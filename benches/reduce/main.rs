@@ -5,10 +5,10 @@
 //! $ cargo bench --features mpi --bench reduce -- --python PYTHON_WITH_TORCH
 //! ```
 //!
-//! All ranks begin a reduction at the same tick of the clock, after a pause; those of gloo after a barrier,
-//! which serves it better. Over MPI, ours and `MPI_Allreduce` take turns in the same processes. The time is
-//! that of the slowest rank, from its complete gradient to the sum. In a round, each way does all sizes in
-//! turn. A figure is the median of the rounds' medians. `copy` is the time to copy so many bytes from memory
+//! All ranks begin a reduction at the same tick of the clock, after a pause; the ranks of gloo after a
+//! barrier, which serves it better. Over MPI, ours and `MPI_Allreduce` take turns in the same processes. The
+//! time is the slowest rank's, from its complete gradient to the sum. In a round, each way does all sizes in
+//! turn. A figure is the median of the rounds' medians. `copy` is the time to copy as many bytes from memory
 //! to memory on one core. That is the least for threads: if two ranks share the work, each reads half of both
 //! gradients and writes the sum to both.
 
@@ -107,7 +107,7 @@ fn free_address() -> Result<(String, u16)> {
     Ok((address.ip().to_string(), address.port()))
 }
 
-/// Runs so many processes. Returns the numbers that the first one prints.
+/// Runs `processes` processes. Returns the numbers that the first one prints.
 fn first_of(processes: u32, command: impl Fn(u32) -> Command) -> Result<Vec<f64>> {
     let children = (0..processes).map(|process| command(process).stdout(Stdio::piped()).spawn());
     let children = children.collect::<std::io::Result<Vec<_>>>()?;
@@ -191,7 +191,7 @@ fn over_gloo(arguments: &Arguments, python: &Path, replicas: u32) -> Result<Vec<
     })
 }
 
-/// The seconds in which one core copies so many bytes from memory to memory.
+/// The seconds in which one core copies `kilobytes` KB from memory to memory.
 fn copy(kilobytes: usize) -> f64 {
     let (from, mut to) = (vec![1_u8; kilobytes * 1024], vec![2_u8; kilobytes * 1024]);
     let times = (0..50).map(|_| {

@@ -131,8 +131,8 @@ impl DataSource for Same {
     }
 }
 
-/// Seconds of each of so many reductions: those of the slowest rank. Without a world, the replicas are
-/// threads of this process. Each is followed by `between`.
+/// Seconds of each of `count` reductions, on the slowest rank. Without a world, the replicas are threads of
+/// this process. Each is followed by `between`.
 pub(crate) fn reductions(
     numbers: usize,
     replicas: u32,

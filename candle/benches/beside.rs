@@ -133,7 +133,7 @@ fn compare(name: &str, dims: &[usize], ours: Vec<Box<dyn Layer>>, theirs: Candle
     );
 }
 
-/// Milliseconds of a pass, on each of so many threads at once.
+/// Milliseconds of a pass, on each of `threads` threads at once.
 fn together<T>(threads: usize, make: fn() -> T, pass: fn(&mut T)) -> f64 {
     let run = || {
         let mut model = make();

@@ -43,7 +43,7 @@ pub struct CandleLayer {
     input_gradient: bool,
     /// Whether the gradient of a weight has waited for backward-weight.
     splits_backward: bool,
-    /// The last shape of an input, and that of its output.
+    /// The last shape of an input, and the shape of its output.
     shapes: Cell<Option<(Shape, Shape)>>,
 }
 
@@ -93,8 +93,8 @@ impl CandleLayer {
         Self::of_vars(name, asked.vars(), Box::new(run))
     }
 
-    /// A layer of a module that was made with this map of variables, and with its weights: those of a file,
-    /// if the map has loaded one. The parameters are `{name}.{name in the map}`.
+    /// A layer of a module that was made with this map of variables, and with its weights: the weights of a
+    /// file, if the map has loaded one. The parameters are `{name}.{name in the map}`.
     ///
     /// # Errors
     /// When the map has a variable that is not of `f32`, or not on the CPU.

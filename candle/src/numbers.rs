@@ -1,4 +1,4 @@
-//! Numbers between candle's tensors and those of stages.
+//! Numbers between candle's tensors and the tensors of stages.
 
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Storage, Var, bail};
 use pipewright_stages::{Kind, MAX_DIMS, Tensor};

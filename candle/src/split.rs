@@ -19,7 +19,7 @@ pub struct SplitLinear {
 }
 
 /// A [`SplitLinear`] with the weights `weight`, `[outputs, inputs]`, and `bias`, `[outputs]`, that start as
-/// those of [`candle_nn::linear()`] do.
+/// in [`candle_nn::linear()`].
 ///
 /// # Errors
 /// When the builder does not give them.

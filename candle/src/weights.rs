@@ -144,13 +144,13 @@ impl Weights {
         self.pairs.iter().map(|(_, var)| var)
     }
 
-    /// Visits the parameters, of which a caller may change the numbers.
+    /// Visits the parameters. The caller may change their numbers.
     pub(crate) fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.changed = true;
         self.visit_gradients(visit);
     }
 
-    /// Visits the parameters, of which a caller changes gradients only.
+    /// Visits the parameters. The caller changes gradients only.
     pub(crate) fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.pairs.iter_mut().for_each(|(parameter, _)| visit(parameter));
     }

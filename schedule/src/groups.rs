@@ -27,8 +27,8 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// How many groups there are for so many replicas if nobody says otherwise: one for each replica, rounded
-    /// up to a power of two.
+    /// How many groups there are for `replicas` replicas if nobody says otherwise: one for each replica,
+    /// rounded up to a power of two.
     pub fn usual(replicas: u32) -> u32 {
         replicas.max(1).checked_next_power_of_two().unwrap_or(u32::MAX)
     }
@@ -68,7 +68,7 @@ impl Groups {
         self.before(self.of(micro_batch) + 1) == micro_batch + 1
     }
 
-    /// The groups of a replica, of so many replicas. With more replicas than groups, some have none; the
+    /// The groups of replica `replica` of `replicas`. With more replicas than groups, some have none; the
     /// first one always has one.
     pub fn of_replica(self, replica: u32, replicas: u32) -> Range<u32> {
         let before =
@@ -81,24 +81,24 @@ impl Groups {
         self.before(groups.start)..self.before(groups.end)
     }
 
-    /// The micro-batches of a replica, of so many replicas.
+    /// The micro-batches of replica `replica` of `replicas`.
     pub fn share(self, replica: u32, replicas: u32) -> Range<u32> {
         self.micro_batches_of(self.of_replica(replica, replicas))
     }
 
-    /// The most micro-batches that one of so many replicas has.
+    /// The most micro-batches that one of `replicas` replicas has.
     pub fn largest_share(self, replicas: u32) -> u32 {
         let shares = (0..replicas.min(self.groups)).map(|replica| self.share(replica, replicas).len());
         shares.max().unwrap_or(0) as u32
     }
 }
 
-/// A sum of at most so many numbers is made by each replica itself.
+/// The most numbers of a sum that each replica makes itself.
 const FEW: usize = 1 << 14;
 
-/// Whether replicas that add up so many numbers send all of them to each other, and each adds up everything.
-/// Otherwise each adds up a part, and sends the others its total. Between two replicas the first way sends no
-/// more. For few numbers it is quicker, because nobody waits for an answer.
+/// Whether replicas that add up `numbers` numbers send all of them to each other, and each adds up
+/// everything. Otherwise each adds up a part, and sends the others its total. Between two replicas the first
+/// way sends no more. For few numbers it is quicker, because nobody waits for an answer.
 pub fn is_exchanged(numbers: usize, replicas: u32) -> bool {
     replicas <= 2 || numbers <= FEW
 }

@@ -89,7 +89,7 @@ impl fmt::Display for Coordinate {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Map {
-    /// Those of a pipeline. Replicas are on different hosts.
+    /// The ranks of a pipeline. Replicas are on different hosts.
     #[default]
     Pipeline,
     /// The replicas of a pipeline rank. A pipeline goes from host to host.
@@ -151,7 +151,7 @@ impl<P: Copy + Default> Mesh<P> {
         })
     }
 
-    /// The same mesh with other numbers for its coordinates. Processes and places stay those of the numbers.
+    /// The same mesh with other numbers for its coordinates. Processes and places stay with the numbers.
     #[must_use]
     pub fn mapped(mut self, map: Map) -> Self {
         self.map = map;

@@ -23,7 +23,7 @@ pub(super) struct Board {
     part: Part,
     /// For how long the program has been there.
     stayed: Duration,
-    /// The processes of which nothing was heard when they were asked, and for how long that is past.
+    /// The processes that did not answer when they were asked, and the time since then.
     unheard: Vec<u32>,
     since_asked: Duration,
 }
@@ -60,7 +60,7 @@ impl Board {
         }
     }
 
-    /// Of these processes nothing was heard when they were asked, just now.
+    /// These processes did not answer when they were asked, just now.
     pub(super) fn set_unheard(&mut self, unheard: Vec<u32>) {
         (self.unheard, self.since_asked) = (unheard, Duration::ZERO);
     }

@@ -165,7 +165,7 @@ impl<S: Stage> Ranks<S> {
         })
     }
 
-    /// The answers of all processes' ranks, from those of this one.
+    /// The answers of the ranks of all processes, from the answers of this process's ranks.
     fn spread_of<T: Serialize + DeserializeOwned>(&self, what: &str, own: Result<Vec<T>>) -> Result<Vec<T>> {
         match own {
             Err(error) if error.is_left_early() => Err(error),

@@ -100,9 +100,9 @@ impl Restarting {
         }
     }
 
-    /// A snapshot is made before a step, if one is due: after so many steps, or earlier, when what came since
-    /// the last one takes as much memory as a snapshot. Most ranks do it while they would wait for the first
-    /// micro-batch.
+    /// A snapshot is made before a step, if one is due: after `snapshot_every` steps, or earlier, when what
+    /// came since the last one takes as much memory as a snapshot. Most ranks do it while they would wait for
+    /// the first micro-batch.
     fn prepare<S: Stage>(&mut self, worker: &mut Worker<S>) -> Result<()> {
         let is_near = self.is_shared || self.steps.len() < self.restarts.snapshot_every as usize;
         match &self.snapshot {

@@ -196,7 +196,7 @@ impl<S: Stage> std::fmt::Debug for Runtime<S> {
     }
 }
 
-/// Fails if the process may not open as many files as the threads of so many ranks. These would panic.
+/// Fails if the process may not open as many files as the threads of `ranks` ranks need. These would panic.
 fn check_files(ranks: usize) -> io::Result<()> {
     let open = |_| File::open("/dev/null");
     let opened: io::Result<Vec<File>> = (0..FILES + FILES_EACH * ranks).map(open).collect();

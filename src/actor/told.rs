@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::situation::{Root, Situation, Stall};
 
-/// A stall is told again after so many times as long.
+/// A stall is told again when it has lasted this number of times as long.
 const LATER: u32 = 10;
 
 /// The stall that was told, if there is one.
@@ -32,7 +32,7 @@ impl Told {
         }
     }
 
-    /// What is to be told now. `usual`: after so many seconds without a move it is a stall.
+    /// What is to be told now. `usual`: the seconds without a move after which it is a stall.
     pub(super) fn next(&mut self, situation: &Situation, usual: Option<f64>) -> Option<Stall> {
         let found = usual.and_then(|usual| Some((usual, situation.roots(usual)?)));
         let Some(now) = &mut self.0 else {

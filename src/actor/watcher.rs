@@ -233,8 +233,8 @@ impl Rounds {
         if self.shared.is_over.load(Ordering::Relaxed) {
             return;
         }
-        // The process with the lowest number that answers tells it, so it is told once. Whoever has told it
-        // tells its end too.
+        // The process with the lowest number that answers tells it, so it is told once. The process that has
+        // told it tells its end too.
         match situation.first() {
             Some(first) if first < self.others.process() && !self.told.is_open() => {
                 if situation

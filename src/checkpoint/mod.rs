@@ -6,9 +6,9 @@
 //!   tensor and of both headers. Its last line is a checksum of itself. So every byte of a checkpoint is
 //!   covered.
 //!
-//! A checkpoint is written in a hidden folder beside its own, which is renamed when it is complete. Whoever
-//! writes there holds the folder's lock. A folder that holds anything but a checkpoint is never replaced, and
-//! never removed.
+//! A checkpoint is written in a hidden folder beside its own, which is renamed when it is complete. The
+//! writer holds the folder's lock. A folder that holds anything but a checkpoint is never replaced, and never
+//! removed.
 //!
 //! While a pipeline trains on, its ranks' tensors are copied ([`Copies`]), and a thread writes the copies
 //! ([`Writing`]).

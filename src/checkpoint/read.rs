@@ -67,7 +67,7 @@ impl Checkpoint {
     }
 
     /// The checksum of its description, `state.json`. Two checkpoints with equal descriptions have equal
-    /// tensors, except those of format 1.
+    /// tensors, except checkpoints of format 1.
     pub fn description(&self) -> Checksum {
         self.description
     }

@@ -14,7 +14,7 @@ use crate::error::Result;
 pub struct Verified {
     /// The number of optimizer steps done.
     pub step: u64,
-    /// The number of tensors of the model, and that of the optimizer.
+    /// The number of tensors of the model, and of the optimizer.
     pub tensors: [usize; 2],
     /// The bytes of all tensors.
     pub bytes: u64,

@@ -3,7 +3,7 @@
 use crate::plan::RankMemory;
 use crate::stages::units::in_words;
 
-/// The estimate for each rank of a replica, and the sum over so many replicas.
+/// The estimate for each rank of a replica, and the sum over all replicas.
 pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
     let titles = [
         "weights",

@@ -189,7 +189,7 @@ fn refuse_apart(args: impl Iterator<Item = OsString>) {
     }
 }
 
-/// So many cells `auto` searches in a moment.
+/// The number of cells that `auto` searches in a moment.
 const FEW_CELLS: u64 = 1 << 10;
 
 /// Says on the error stream that `auto` searches, where this takes longer than a moment.

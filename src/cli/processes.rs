@@ -98,7 +98,8 @@ pub(super) fn program(config: &Config, plan: &PipelinePlan, options: &str) -> Re
     Ok(format!("{config}\n[options]\n{options}\n{plan}"))
 }
 
-/// Connects to the other processes, if so many can share the run. `program` is what must be equal in all.
+/// Connects to the other processes, if `check` accepts the number of processes. `program` is what must be
+/// equal in all.
 fn connect(
     config: &Config,
     program: &str,

@@ -27,7 +27,7 @@ pub(super) fn wait(config: &Config, program: &str) -> Result<ExitCode> {
     }
 }
 
-/// Runs this command again, as this process of so many.
+/// Runs this command again, as process `process` of `processes`.
 fn begin_as(process: u32, processes: u32) -> Result<ExitCode> {
     let program = std::env::current_exe().map_err(Error::io("find", "this program"))?;
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--spare");

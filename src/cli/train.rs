@@ -184,7 +184,7 @@ struct Prepared {
     run: Run,
     pipeline: Pipeline<RecomputedStage<Sequential>>,
     introduction: Introduction,
-    /// The settings that differ from those of the checkpoint.
+    /// The settings that differ from the checkpoint's.
     changes: Vec<String>,
     /// Until the run shows them.
     shows_stalls: ShowsStalls,

@@ -22,7 +22,7 @@ pub(super) enum Words<'a> {
 pub(super) struct Prompt {
     /// The tokens that the model reads.
     pub(super) tokens: Vec<u32>,
-    /// Those of them that are shown: not what a tokenizer or a template adds.
+    /// Which of the tokens are shown: not what a tokenizer or a template adds.
     pub(super) shown: Range<usize>,
 }
 

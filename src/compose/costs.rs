@@ -73,8 +73,8 @@ pub fn costs_of(config: &Config, measured: &Measured) -> Result<ModelCosts> {
     on_cluster(config, schedule.ranks(), costs, &measured.cluster(1))
 }
 
-/// The costs with the links of a cluster, and with the reductions of this config's replicas, each of so many
-/// ranks.
+/// The costs with the links of a cluster, and with the reductions of this config's replicas. Each replica has
+/// `ranks` ranks.
 ///
 /// # Errors
 /// When a cost of a link is negative or not a number.

@@ -47,7 +47,7 @@ impl RanksHere {
         }
     }
 
-    /// Those of a process among several, or all if there is only one.
+    /// The ranks of a process among several, or all ranks if there is only one process.
     ///
     /// # Errors
     /// When the processes cannot have equally many ranks.

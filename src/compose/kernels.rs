@@ -30,7 +30,7 @@ struct Rows {
     seq: usize,
 }
 
-/// The units of a GPT, for so many sequences.
+/// The units of a GPT, for `sequences` sequences.
 pub(super) fn of_gpt(gpt: &Gpt, sequences: usize, seq: usize) -> Vec<UnitKernels> {
     let rows = Rows {
         tokens: sequences * seq,
@@ -59,7 +59,7 @@ pub(super) fn of_gpt(gpt: &Gpt, sequences: usize, seq: usize) -> Vec<UnitKernels
     all(embed, [attention, mlp], gpt.layers, head)
 }
 
-/// The units of a Llama without experts, for so many sequences.
+/// The units of a Llama without experts, for `sequences` sequences.
 pub(super) fn of_llama(llama: &Llama, sequences: usize, seq: usize) -> Vec<UnitKernels> {
     let rows = Rows {
         tokens: sequences * seq,
@@ -112,7 +112,7 @@ impl Builder {
         }
     }
 
-    /// So many bytes of each token.
+    /// `of_token` bytes of each token.
     fn bytes(&self, name: &'static str, of_token: usize, launches: u32) -> Kernel {
         Kernel {
             name,
@@ -183,7 +183,7 @@ impl Builder {
         self.kernels.backward_input.push(backward);
     }
 
-    /// Something that reads and writes so many numbers of a token in place, forward and backward.
+    /// Something that reads and writes `numbers` numbers of a token in place, forward and backward.
     fn in_place(&mut self, name: &'static str, numbers: usize) {
         let kernel = self.bytes(name, 2 * HALF * numbers, 1);
         self.kernels.forward.push(kernel);

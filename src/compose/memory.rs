@@ -65,8 +65,8 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
     Ok(ranks)
 }
 
-/// How often a rank receives the bytes of its gradients in a step: the other replicas' sums of those that it
-/// owns, and the totals or new weights that they own.
+/// The bytes that a rank receives in a step, as a multiple of the bytes of its gradients. It receives the
+/// other replicas' sums of the gradients that it owns, and the totals or new weights that the others own.
 fn from_replicas(plan: &PipelinePlan) -> f64 {
     let [replicas, sums] = [plan.replicas.count(), plan.replicas.sums()].map(f64::from);
     (1.0 - 1.0 / replicas) * (1.0 + sums / replicas)
@@ -223,7 +223,7 @@ fn of_stage(
     };
     // On a GPU, products read the weights themselves; with `bf16` they read a copy.
     let all = |size: fn(&UnitSizes) -> u64| units.iter().map(size).sum::<u64>() as f64;
-    // They are on the host, also those of a stage on a GPU.
+    // They are on the host, also the copies of a stage on a GPU.
     let copies = match place.device {
         Device::Cpu => per_weight.copies,
         Device::Cuda(_) => 0.0,

@@ -78,7 +78,7 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
 }
 
 /// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A
-/// launch does it for so many parameters that a unit's share of it does not count.
+/// launch does it for many parameters, so a unit's share of the launch does not count.
 pub fn gpu_update(config: &Config, unit: &UnitKernels) -> Kernel {
     let states = optimizer(config).states("", &[1]).len() as f64;
     // The gradient is read twice. Weights and states are read and written, and the copy in bf16 is written.

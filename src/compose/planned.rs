@@ -25,7 +25,7 @@ pub struct PipelinePlan {
 }
 
 impl PipelinePlan {
-    /// A cut and the schedules of replicas, of which nothing else is known.
+    /// A cut and the schedules of replicas. Nothing else is known of them.
     pub fn of(counts: Vec<usize>, replicas: Replicas) -> Self {
         Self {
             counts,

@@ -10,7 +10,7 @@ use pipewright_stages::{Lora, Training};
 use crate::config::{Config, Group};
 use crate::error::{Result, RuleProblem, ValueProblem};
 
-/// The same model, of which is trained what the config says.
+/// The same model, in which the config says what is trained.
 ///
 /// # Errors
 /// When a pattern fits no name.
@@ -147,7 +147,7 @@ fn require_decay(config: &Config, groups: &[(Vec<Pattern>, Group)], contents: &[
     }
 }
 
-/// Refuses a model of which nothing is trained.
+/// Refuses a model without anything that is trained.
 fn require_training(config: &Config, contents: &[UnitContents]) -> Result<()> {
     let trained = contents
         .iter()

@@ -25,7 +25,7 @@ pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
     named(config, name, largest_share(config))
 }
 
-/// A named schedule for the config's ranks and so many micro-batches, before costs are known.
+/// A named schedule for the config's ranks and this number of micro-batches, before costs are known.
 pub(super) fn named(config: &Config, name: &str, micro_batches: u32) -> Result<Schedule> {
     let (ranks, chunks) = ranks_and_chunks(config)?;
     Schedule::make(name, ranks, Some(chunks), micro_batches, &equal_costs(config)?)
@@ -37,7 +37,7 @@ pub(super) fn groups(config: &Config) -> Groups {
     Groups::new(config.pipeline.micro_batches, config.gradient_groups())
 }
 
-/// What is told of replicas of which some wait for others: one has no micro-batch, or at least two fewer than
+/// What is told of replicas if some wait for others: one has no micro-batch, or at least two fewer than
 /// another.
 pub(super) fn unequal_shares(config: &Config) -> Option<String> {
     let (groups, replicas) = (groups(config), config.pipeline.replicas);

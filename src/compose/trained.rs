@@ -18,7 +18,7 @@ pub(super) struct Trained {
     pub(super) all: u64,
     /// Those that are trained.
     pub(super) trained: u64,
-    /// Those of the optimizer, for weights that are trained.
+    /// The optimizer's numbers, for weights that are trained.
     pub(super) optimizer: u64,
 }
 

@@ -26,9 +26,9 @@ const HARMLESS: [&str; 16] = [
 ];
 
 impl Config {
-    /// The keys whose values make training different from that of `saved`, each as `key: old -> new`. Keys
-    /// that change no weight are left out: how the model is cut, scheduled and recomputed, what is printed,
-    /// kept and served, and the length of a run with a constant learning rate.
+    /// The keys whose values make training different from training with `saved`, each as `key: old -> new`.
+    /// Keys that change no weight are left out: how the model is cut, scheduled and recomputed, what is
+    /// printed, kept and served, and the length of a run with a constant learning rate.
     ///
     /// # Errors
     /// When a number is too large for TOML.

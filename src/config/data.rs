@@ -37,7 +37,7 @@ pub struct Data {
     pub loss_on: LossOn,
     /// jsonl, parquet: whether documents follow each other in a sequence. Otherwise each has one of its own.
     pub packing: bool,
-    /// idx: the file of labels, if its name does not follow from that of the images.
+    /// idx: the file of labels, if its name does not follow from the name of the images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<PathBuf>,
     /// cifar10: whether images are moved and flipped at random in training.

@@ -178,7 +178,7 @@ fn mlp(config: &Config) -> Result<()> {
     weights(config, key, count)
 }
 
-/// The sides and channels of images, and their numbers in a micro-batch if they have so many channels.
+/// The sides and channels of images, and their numbers in a micro-batch if they have `channels` channels.
 fn images(config: &Config, channels: usize) -> Result<()> {
     let [height, width, own] = config.image();
     for size in [height, width, own] {

@@ -77,7 +77,7 @@ pub struct Model {
     pub tied: bool,
     /// mlp: the widths, input and output included.
     pub sizes: Sizes,
-    /// cnn, resnet, stack: height, width and channels of the images. Default: those of MNIST or CIFAR-10, by
+    /// cnn, resnet, stack: height, width and channels of the images. Default: as in MNIST or CIFAR-10, by
     /// `data.kind`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<Sizes>,

@@ -3,8 +3,8 @@
 use super::variables::{Environment, number};
 use crate::error::ProcessesProblem;
 
-/// What MPI launchers tell a process: its number and the number of processes. `mpirun` of Open MPI; that of
-/// MPICH, and `srun --mpi=pmi2`; `srun --mpi=pmix`.
+/// What MPI launchers tell a process: its number and the number of processes. `mpirun` of Open MPI; `mpirun`
+/// of MPICH, and `srun --mpi=pmi2`; `srun --mpi=pmix`.
 const LAUNCHERS: [[&str; 2]; 3] = [
     ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
     ["PMI_RANK", "PMI_SIZE"],

@@ -27,8 +27,8 @@ pub struct Optimizer {
     pub betas: Option<(f64, f64)>,
     /// adamw, muon: the number that is added to the root of AdamW's second moment.
     pub eps: f64,
-    /// sgd: the decay rate of the velocity. 0: no velocity. muon: that of the mean gradient. Default: 0.9;
-    /// for muon 0.95.
+    /// sgd: the decay rate of the velocity. 0: no velocity. muon: the decay rate of the mean gradient.
+    /// Default: 0.9; for muon 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub momentum: Option<f64>,
     /// muon: the names of matrices that AdamW updates. Default: embeddings and heads of the ready models.

@@ -46,7 +46,7 @@ fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result
     })
 }
 
-/// Says what was expected, in the words of a config and not in those of Rust.
+/// Says what was expected, in the words of a config and not in Rust's.
 fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> ValueProblem {
     let choices = match &mismatch {
         Mismatch::NoChoice(choices) => choices,

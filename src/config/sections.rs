@@ -230,7 +230,8 @@ pub struct Launch {
     pub token_file: Option<PathBuf>,
     /// Whether connections between machines are encrypted.
     pub tls: bool,
-    /// Which ranks stay together inside of a host: those of a pipeline, or the replicas of a pipeline rank.
+    /// Which ranks stay together inside of a host: the ranks of a pipeline, or the replicas of a pipeline
+    /// rank.
     pub map: Map,
 }
 

@@ -44,7 +44,8 @@ impl Default for Lora {
 pub struct Group {
     /// The names of the parameters: patterns with `*`.
     pub parameters: Vec<String>,
-    /// Whether they stay as they are. Default: only if there are adapters, and they are none.
+    /// Whether they stay as they are. Default: no. With adapters, parameters that are in no group and are no
+    /// adapters are frozen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<bool>,
     /// The factor for the learning rate. Default: 1.

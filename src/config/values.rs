@@ -121,7 +121,7 @@ pub enum Balanced {
 pub enum WarnOfStall {
     /// By the times that were seen so far.
     Named(Auto),
-    /// After so many seconds; 0 for never.
+    /// After this number of seconds; 0 for never.
     Seconds(f64),
 }
 

@@ -19,8 +19,8 @@ const RECORD: usize = 1 + COLORS * PIXELS;
 pub(super) const MEANS: [f32; COLORS] = [0.4914, 0.4822, 0.4465];
 pub(super) const DEVIATIONS: [f32; COLORS] = [0.2470, 0.2435, 0.2616];
 
-/// The images `[count, 32, 32, 3]` and the labels of a file, or of all files of a folder: first those of
-/// training, in the order of their names, then those of the test.
+/// The images `[count, 32, 32, 3]` and the labels of a file, or of all files of a folder: first the files of
+/// training, in the order of their names, then the file of the test.
 pub(super) fn read(path: &Path) -> Result<(Idx, Idx)> {
     let files = match path.is_dir() {
         true => files_in(path)?,

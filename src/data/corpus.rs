@@ -24,7 +24,7 @@ const BUILT_IN: &str = include_str!("builtin/shakespeare.txt");
 #[derive(Debug)]
 pub struct Corpus {
     pieces: Vec<Piece>,
-    /// The files of which it was made, if these are others.
+    /// The files that it was made from, if these are others.
     made_of: Option<Vec<PathBuf>>,
     scan: OnceLock<Scan>,
 }
@@ -141,7 +141,7 @@ impl Corpus {
         }
     }
 
-    /// The same, with the name of the files of which it was made.
+    /// The same, with the names of the files that it was made from.
     pub(super) fn called(mut self, paths: &[PathBuf]) -> Self {
         self.made_of = Some(paths.to_vec());
         self

@@ -19,7 +19,7 @@ pub struct Course {
 }
 
 impl Course {
-    /// Each step takes so many samples, from sample 0 at step 0 on.
+    /// Each step takes `each` samples, from sample 0 at step 0 on.
     pub fn new(each: u64) -> Self {
         let (step, sample) = (0, 0);
         Self { step, sample, each }

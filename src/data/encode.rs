@@ -56,9 +56,9 @@ impl Recipe {
         }
     }
 
-    /// Encodes files and the files of folders. A text has the tokens of [`Tokenizer::encode`], a chat those
-    /// of its template; a token that ends documents follows, unless the tokenizer has added it. The result
-    /// does not depend on the number of cores.
+    /// Encodes files and the files of folders. A text has the tokens of [`Tokenizer::encode`], a chat has the
+    /// tokens of its template; a token that ends documents follows, unless the tokenizer has added it. The
+    /// result does not depend on the number of cores.
     ///
     /// A token that is no target has the highest bit; there are such only with [`LossOn::Answers`].
     ///
@@ -158,7 +158,7 @@ impl<'a> Work<'a> {
         raw::open(path.to_owned(), self.recipe.form, &self.recipe.field)
     }
 
-    /// Encodes a file of text at once. The first of its tokens, so many, are written.
+    /// Encodes a file of text at once. Its first `written` tokens are already written.
     fn whole(&self, path: &Path, written: usize, to: &mut TokenWriter) -> Result<()> {
         let mut text = String::new();
         for piece in self.open(path)? {

@@ -106,7 +106,7 @@ fn ends_of(lengths: &[u8], starts: &[u8], width: u64) -> Option<Vec<u64>> {
     Some(ends)
 }
 
-/// Writes an index of documents, each of which is one sequence.
+/// Writes an index of documents. Each document is one sequence.
 ///
 /// # Errors
 /// When a document has too many tokens for Megatron's form, or when the file cannot be written.

@@ -146,7 +146,7 @@ impl Feed {
     }
 
     /// One micro-batch of a step, if it is ready. The micro-batches of a step may be taken in any order.
-    /// Those of other steps, which were prepared before a jump, are dropped.
+    /// Micro-batches of other steps, which were prepared before a jump, are dropped.
     ///
     /// # Errors
     /// Whatever the source reported.

@@ -120,7 +120,7 @@ pub(super) fn start(reader: impl Read) -> io::Result<Vec<u8>> {
     Ok(start)
 }
 
-/// The first bytes of a file. If it is packed by gzip, those of what is packed.
+/// The first bytes of a file. If it is packed by gzip, the first bytes of what is packed.
 pub(super) fn unpacked_start(path: &Path) -> Result<Vec<u8>> {
     let unreadable = |error| Error::io("read", path)(error);
     let (mut file, _) = file::open(path)?;

@@ -9,6 +9,6 @@ pub enum LossOn {
     /// All.
     #[default]
     All,
-    /// Those of the assistant's messages in a chat, each with the token that ends it.
+    /// The tokens of the assistant's messages in a chat, each with the token that ends it.
     Answers,
 }

@@ -28,7 +28,7 @@ impl Parts {
         }
     }
 
-    /// The next parts, of so many bytes together.
+    /// The next parts, until they have `bytes` bytes together.
     pub(super) fn batch(&mut self, bytes: u64) -> Result<Vec<Part>> {
         let (mut batch, mut held) = (Vec::new(), 0);
         while held < bytes {

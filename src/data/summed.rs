@@ -27,8 +27,8 @@ impl Summed {
         }
     }
 
-    /// Takes out the checksums of these steps' micro-batches, each with its step and number. Those of earlier
-    /// steps are forgotten.
+    /// Takes out the checksums of these steps' micro-batches, each with its step and number. The checksums of
+    /// earlier steps are forgotten.
     pub(crate) fn take(&self, steps: Range<u64>) -> Vec<((u64, u32), Checksum)> {
         let mut sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
         let later = sums.split_off(&(steps.end, MicroBatch(0)));

@@ -23,8 +23,8 @@ pub(super) struct Column {
 }
 
 impl Table {
-    /// Rows of these inputs and targets: the first dimension of both is that of rows. Both may be numbers or
-    /// ids, such as classes.
+    /// Rows of these inputs and targets: the first dimension of both is the number of rows. Both may be
+    /// numbers or ids, such as classes.
     ///
     /// # Errors
     /// [`DataError::Rows`] when they have no row, or not the same number of rows.
@@ -77,7 +77,7 @@ impl Column {
         self.shape.kind() == Kind::Ids
     }
 
-    /// The shape of so many rows.
+    /// The shape of `rows` rows.
     pub(super) fn shape(&self, rows: usize) -> Shape {
         self.shape.with_first(rows)
     }

@@ -58,7 +58,7 @@ impl TokenWriter {
         });
     }
 
-    /// Adds tokens, all of which fit the width.
+    /// Adds tokens. All of them fit the width.
     ///
     /// # Errors
     /// When the file cannot be written, as on a full disk.

@@ -103,7 +103,7 @@ pub(super) fn round_step(rough: f64) -> f64 {
         .unwrap_or(rough)
 }
 
-/// A value beside others that are at least `step` apart, and of which the largest is `most`.
+/// A value beside others. These are at least `step` apart, and the largest is `most`.
 fn label(value: f64, step: f64, most: f64) -> String {
     let (unit, name) = match most {
         1e9.. => (1e9, "G"),

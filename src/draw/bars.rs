@@ -27,7 +27,7 @@ pub(crate) struct Bars {
     /// The parts of bars, each with the number of its colour in the style.
     pub(crate) parts: Vec<Segment>,
     pub(crate) rows: Vec<Row>,
-    /// The end of the axis. `None`: that of the longest bar.
+    /// The end of the axis. `None`: the end of the longest bar.
     pub(crate) most: Option<f64>,
 }
 

@@ -9,7 +9,7 @@ use super::style::CHART;
 
 /// The distance from the plot to the right edge.
 const RIGHT: f64 = 18.0;
-/// Lines with at most so many points have a dot at each, in a chart with one or two lines and with more.
+/// The most points of a line that has a dot at each: in a chart with one or two lines, and with more lines.
 const DOTS: usize = 48;
 const FEW: usize = 12;
 /// The height of a heading with a legend of one row.

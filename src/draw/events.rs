@@ -13,10 +13,10 @@ const PROCESS: u32 = 0;
 /// How many microseconds before the end of its pass a flow begins. Viewers then tie it to that pass.
 const INSIDE: f64 = 0.001;
 
-/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format. Each row is a thread. So many
-/// replicas share the rows evenly; if there are several, a thread is named by its replica too. Each pass is a
-/// complete event. Each transfer is a flow from pass to pass. Each reduction is an asynchronous event. The
-/// memory that a rank holds is a counter.
+/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format. Each row is a thread. The replicas
+/// share the rows evenly; if there are several, a thread is named by its replica too. Each pass is a complete
+/// event. Each transfer is a flow from pass to pass. Each reduction is an asynchronous event. The memory that
+/// a rank holds is a counter.
 pub fn trace_events(title: &str, timeline: &Timeline, replicas: u32) -> String {
     let mut events = vec![metadata("process_name", 0, json!({ "name": title }))];
     for (rank, row) in timeline.ranks.iter().enumerate() {
@@ -49,8 +49,8 @@ fn pass(rank: usize, timed: &Timed) -> Value {
     })
 }
 
-/// The begin and the end event of a reduction. It cannot be a complete event: those of one thread may not
-/// overlap.
+/// The begin and the end event of a reduction. It cannot be a complete event: complete events of one thread
+/// may not overlap.
 fn reduction(reduction: &TimedReduction) -> [Value; 2] {
     let TimedReduction {
         stage,

@@ -3,8 +3,9 @@
 //!
 //! A timeline's picture has a row for each rank, with its passes in colours. Under the rows it shows the
 //! memory that each rank holds. The SVG is written without a plotting library: a pass here is a dozen
-//! characters of a path, and such a library writes a rectangle of about a hundred and fifty. So is that of
-//! charts: they share the style of timelines, which has a light and a dark form (`style.rs`).
+//! characters of a path, and such a library writes a rectangle of about a hundred and fifty. The SVG of
+//! charts is written in the same way: they share the style of timelines, which has a light and a dark form
+//! (`style.rs`).
 
 mod axis;
 mod bars;

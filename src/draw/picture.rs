@@ -20,11 +20,11 @@ pub struct Panel<'a> {
     pub title: String,
     /// What is drawn.
     pub timeline: &'a Timeline,
-    /// How many replicas share its rows evenly: first the ranks of replica 0, then those of replica 1.
+    /// How many replicas share its rows evenly: first the ranks of replica 0, then the ranks of replica 1.
     pub replicas: u32,
 }
 
-/// The name of a row of a timeline whose rows so many replicas share.
+/// The name of a row of a timeline whose rows are shared by `replicas` replicas.
 pub(super) fn row_name(timeline: &Timeline, replicas: u32, row: usize) -> String {
     match place(timeline, replicas, row) {
         (None, rank) => format!("rank {rank}"),

@@ -225,7 +225,7 @@ impl Marks {
     }
 }
 
-/// A line for each transfer, from the edge of the sender's row to that of the receiver's.
+/// A line for each transfer, from the edge of the sender's row to the edge of the receiver's.
 fn lines(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
     let thick = px((frame.grain * 0.08).clamp(0.15, 0.9));
     page.style(&format!(".a,.d{{stroke-width:{thick}}}"));

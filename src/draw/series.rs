@@ -91,7 +91,7 @@ impl Series {
     }
 }
 
-/// One point of the values of two, which have so many.
+/// One point of the values of two points. `of_a` and `of_b` are their numbers of values.
 fn joined((a, of_a): (Point, u32), (b, of_b): (Point, u32)) -> Point {
     let (of_a, of_b) = (f64::from(of_a), f64::from(of_b));
     let mean = |a: f64, b: f64| (a * of_a + b * of_b) / (of_a + of_b);

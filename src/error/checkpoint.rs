@@ -226,7 +226,7 @@ pub enum FilePart {
     Tensor(String),
 }
 
-/// How a tensor of a checkpoint differs from that of the model or the optimizer.
+/// How a tensor of a checkpoint differs from the tensor of the model or the optimizer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Difference {
@@ -245,7 +245,7 @@ pub enum Difference {
         whose: &'static str,
         /// Those in the checkpoint.
         found: Vec<usize>,
-        /// Those of the model or the optimizer.
+        /// The dimensions in the model or the optimizer.
         expected: Vec<usize>,
     },
     /// Only the checkpoint has it.

@@ -31,7 +31,7 @@ pub enum CommandError {
     /// `--repetition-penalty` outside of its range.
     #[error("--repetition-penalty {0}: it must be above 0; 1 changes nothing")]
     RepetitionPenalty(f32),
-    /// A run without adapters, of which adapters should be merged.
+    /// Adapters should be merged, but the run has none.
     #[error("`{}` has no adapters to merge: leave --merge out", folder.display())]
     NothingToMerge {
         /// The folder of the checkpoint.

@@ -131,7 +131,7 @@ pub enum FileProblem {
         /// The bytes of a token.
         each: u64,
     },
-    /// Its first bytes are not those of the format.
+    /// Its first bytes are not the format's.
     #[error(
         "is not an IDX file of unsigned bytes with {} dimensions: it starts with {magic:08x}, expected \
          000008{:02x}",

@@ -4,12 +4,12 @@ use pipewright_stages::Shape;
 
 use crate::id::StageId;
 
-/// A gradient that a stage or the loss did not return, or whose shape differs from that of the value it
+/// A gradient that a stage or the loss did not return, or whose shape differs from the shape of the value it
 /// belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GradientError {
-    /// The shape of a stage's input gradient differs from that of its input.
+    /// The shape of a stage's input gradient differs from the shape of its input.
     #[error(
         "stage {stage} gave a gradient of {got} for an input of {input}: a gradient has the shape of what it \
          belongs to"
@@ -22,7 +22,7 @@ pub enum GradientError {
         /// The shape of the gradient.
         got: Shape,
     },
-    /// The shape of the loss's gradient differs from that of the model's output.
+    /// The shape of the loss's gradient differs from the shape of the model's output.
     #[error(
         "the loss gave a gradient of {got} for an output of {output}: a gradient has the shape of what it \
          belongs to"

@@ -151,7 +151,7 @@ pub enum LaunchError {
         /// The stages that were given.
         given: usize,
     },
-    /// The ends that were given are not those of all ranks, in rank order.
+    /// The ends that were given are not the ends of all ranks, in rank order.
     #[error("the pipeline needs the ends of its {ranks} ranks, in rank order, and was given others")]
     Ends {
         /// The number of ranks.

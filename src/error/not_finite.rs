@@ -20,7 +20,7 @@ pub enum NotFinite {
         /// Where its forward pass fails first; none where the numbers of all layers are finite.
         found: Option<Finding>,
     },
-    /// The loss of a micro-batch in a step of a parameter server, of which ranks learnt after other steps.
+    /// The loss of a micro-batch in a step of a parameter server. The ranks learnt of it after other steps.
     #[error(
         "the loss of micro-batch {micro_batch} is not finite; other steps have changed the weights since, so \
          its layer was not looked for"

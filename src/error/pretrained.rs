@@ -39,7 +39,7 @@ pub enum PretrainedError {
         path: PathBuf,
         /// The module.
         module: String,
-        /// Those of a block.
+        /// The modules of a block.
         known: Vec<&'static str>,
     },
     /// There are no weights.
@@ -91,7 +91,7 @@ pub enum PretrainedError {
         /// What it is.
         found: Option<String>,
     },
-    /// Settings of which no model can be made.
+    /// Settings that make no model.
     #[error("`{}`: no model has these settings: {source}", path.display())]
     Impossible {
         /// The file.

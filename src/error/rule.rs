@@ -23,7 +23,7 @@ pub enum RuleProblem {
     /// Nothing is left to train.
     #[error("every parameter is frozen: leave one to train")]
     AllFrozen,
-    /// A group with a weight decay, of which no parameter decays.
+    /// A group with a weight decay, in which no parameter decays.
     #[error(
         "the group of {} has a weight_decay, but no matrix, and optimizer.decay = \"matrices\" applies it to \
          matrices only: set optimizer.decay = \"all\", or leave weight_decay out",

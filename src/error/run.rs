@@ -80,7 +80,7 @@ pub enum RunError {
         /// What is wrong with the newest one.
         source: Box<Error>,
     },
-    /// A folder of which a report was asked has no numbers of a run.
+    /// A report was asked for a folder that has no numbers of a run.
     #[error(
         "there is no run in {}: it has no file metrics.jsonl; name the folder of a run, such as \
          runs/gpt-text",

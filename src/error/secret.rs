@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A secret that cannot be used, is missing, or is not that of the run.
+/// A secret that cannot be used, is missing, or is not the run's.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {

@@ -50,10 +50,10 @@ pub trait Carrier<W>: Send {
         false
     }
 
-    /// Queues the numbers of wires for ranks with which it trades, and the receipt of a wire of so many `f32`
-    /// numbers, in one dimension, from each of others. All at once: it needs no description, because the
-    /// other ranks call it in the same order. Gives the wires, in the order of `taken`. Trades have
-    /// a queue of their own.
+    /// Queues the numbers of wires for ranks with which it trades, and the receipt of wires from others. Each
+    /// entry of `taken` is a rank and how many `f32` numbers its wire has, in one dimension. All at once: it
+    /// needs no description, because the other ranks call it in the same order. Gives the wires, in the order
+    /// of `taken`. Trades have a queue of their own.
     ///
     /// # Errors
     /// As for [`Carrier::receive`].

@@ -189,8 +189,9 @@ impl<W> Inbox<W> {
         }
     }
 
-    /// Waits for a packet and keeps it, unless one was kept since this was called last. So whoever polls for
-    /// several packets in turn, and listens when none has come, misses none. Fails once any peer has stopped.
+    /// Waits for a packet and keeps it, unless one was kept since this was called last. So a caller that
+    /// polls for several packets in turn, and listens when none has come, misses none. Fails once any peer
+    /// has stopped.
     pub(super) fn listen(&mut self) -> Result<()> {
         self.look()?;
         if std::mem::take(&mut self.news) {

@@ -10,7 +10,7 @@ use crate::id::WorldRank;
 use crate::mesh::Mesh;
 
 /// The connected ends of this process's ranks, in rank order, and what connects the processes. `threads`
-/// counts those of all ranks on this machine. For `threads` and `room` see [`super::connect`].
+/// counts the threads of all ranks on this machine. For `threads` and `room` see [`super::connect`].
 ///
 /// # Errors
 /// When the system cannot start a thread to read from a connection. The connections are closed then.

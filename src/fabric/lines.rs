@@ -24,7 +24,7 @@ pub trait OwnLines: Send + Sync + 'static {
     /// Ends the line to another process, in both directions. What was sent before still arrives.
     fn close(&self, to: u32);
 
-    /// From now on this process reads. It gives what takes in the bytes of each other process, by process.
+    /// From now on this process reads. `from[p]` takes in the bytes of process `p`.
     fn open(&self, from: Vec<Option<FromProcess>>);
 
     /// This process has taken all that has come, and waits for more. Returns when there may be something. It
@@ -136,7 +136,7 @@ impl Line for OwnLine {
     }
 }
 
-/// No thread reads: whoever hands bytes over does.
+/// No thread reads: the caller that hands bytes over does.
 struct Opens(Arc<dyn OwnLines>);
 
 impl StartsReaders for Opens {

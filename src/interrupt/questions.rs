@@ -21,7 +21,7 @@ static ANSWERING: AtomicUsize = AtomicUsize::new(0);
 static BEFORE: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
 
 /// From now on, `kill -USR1` makes each pipeline of this process print on standard error what all its ranks
-/// do, those of other processes too, as far as these answer: see [`crate::situation`]. While there is no
+/// do, also the ranks of other processes, as far as these answer: see [`crate::situation`]. While there is no
 /// pipeline, the process says what it does instead. The run goes on. Without this, the signal ends the
 /// process.
 ///

@@ -153,8 +153,8 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// Which ranks have consecutive numbers, and so are in one process: those of a pipeline, or those that
-    /// hold the same stages in all replicas. Default: [`Map::Pipeline`].
+    /// Which ranks have consecutive numbers, and so are in one process: the ranks of a pipeline, or the ranks
+    /// that hold the same stages in all replicas. Default: [`Map::Pipeline`].
     #[must_use]
     pub fn map(mut self, map: Map) -> Self {
         self.parts.map = map;
@@ -264,7 +264,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// A process builds only the stages of its own ranks. So stages are compared by their descriptions
     /// ([`BuildStage::describe`](pipewright_stages::BuildStage::describe)): what a closure does inside is not
     /// compared. Two processes that build one parameter are refused. A parameter that none builds is not
-    /// missed, but [`Pipeline::parameters`] lists those of all processes.
+    /// missed, but [`Pipeline::parameters`] lists the parameters of all processes.
     #[must_use]
     pub fn world(mut self, world: World) -> Self
     where

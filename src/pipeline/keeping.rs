@@ -129,7 +129,7 @@ impl<S: Stage> Pipeline<S> {
         Ok(TakenBack::Step(stamp.step))
     }
 
-    /// The newest step of which the snapshots of all processes are there.
+    /// The newest step for which the snapshots of all processes are there.
     fn newest_of_all(&self, all: &[Has]) -> Option<Stamp> {
         let is_there = |stamp: &Stamp| {
             (0..self.processes()).all(|process| {

@@ -163,8 +163,8 @@ fn start<S: Stage>(
     Ok((loaders, parameters))
 }
 
-/// What each of this process's ranks makes its worker from, and the loaders of the replicas of which a rank
-/// here needs data.
+/// What each of this process's ranks makes its worker from, and the loaders of the replicas whose data a rank
+/// here needs.
 fn worker_parts<S: Stage>(
     given: &Parts<S>,
     setup: Setup,

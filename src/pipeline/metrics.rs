@@ -8,7 +8,7 @@ use super::{Evaluation, StepReport};
 use crate::mesh::{Axis, Mesh};
 use crate::stages::loss::Metrics;
 
-/// `process`: the number of this process, of which a report may have the ranks alone.
+/// `process`: the number of this process. A report may have its ranks alone.
 pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
     counter!("pipewright_steps_total").increment(1);
     counter!("pipewright_restarts_total").increment(report.restarts.len() as u64);

@@ -99,7 +99,7 @@ impl<S: Stage> Pipeline<S> {
     /// Joins the run again after another process was lost, when that one has been started again with its
     /// number. All processes that are left do this. They stop their ranks, connect again at the same address,
     /// and build their stages anew. Then all take back the newest weights and optimizer state that all of
-    /// them had at one step: each process keeps its own in memory, and those of the process before it. The
+    /// them had at one step: each process keeps its own in memory, and the ones of the process before it. The
     /// training goes on with that step, with the same bits.
     ///
     /// It needs a [`World`] that was joined with

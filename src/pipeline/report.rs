@@ -13,7 +13,7 @@ pub struct StepReport {
     /// The step, from 0.
     pub step: u64,
     /// The step to which the loss, its metrics, the gradient's norm and the weight belong: this one, unless
-    /// weights may be stale. Then it is the newest of which all ranks know, at most `max_staleness` steps
+    /// weights may be stale. Then it is the newest step that all ranks know of, at most `max_staleness` steps
     /// before.
     pub loss_step: u64,
     /// The mean loss over all targets of the batch, in nats for cross-entropy. NaN if it has no target.
@@ -29,8 +29,8 @@ pub struct StepReport {
     /// Seconds from the call to its return, in this process. Only this number, and the bubbles that are
     /// computed from it, differ between processes.
     pub seconds: f64,
-    /// Each rank's share, in the order of their numbers: over all replicas. If weights may be stale, those of
-    /// this process only, unless the step was traced.
+    /// Each rank's share, in the order of their numbers: over all replicas. If weights may be stale, the
+    /// shares of this process only, unless the step was traced.
     pub ranks: Vec<RankReport>,
     /// The ranks that failed in this step and were built again, if they may be
     /// ([`PipelineBuilder::restarts`](super::PipelineBuilder::restarts)).

@@ -36,7 +36,7 @@ use crate::worker::{self, Order, ParameterInfo, RankReport, Record, Site, Traine
 /// the pipeline continues to run, with the weights of the previous step.
 pub struct Pipeline<S: Stage> {
     pub(super) ranks: Ranks<S>,
-    /// Of the replicas of which a rank of this process needs data.
+    /// Of the replicas whose data a rank of this process needs.
     pub(super) loaders: Vec<Loader>,
     pub(super) data: Arc<dyn DataSource>,
     /// The loader's source, with checksums. Only for several processes, and if the fingerprint covers only a
@@ -95,7 +95,7 @@ impl<S: Stage> Pipeline<S> {
             .collect()
     }
 
-    /// The gradient groups of a batch, of which each replica has a share.
+    /// The gradient groups of a batch. Each replica has a share of them.
     pub fn groups(&self) -> Groups {
         self.groups
     }

@@ -74,8 +74,8 @@ impl<S: Stage> Pipeline<S> {
         })
     }
 
-    /// The answer to [`Pipeline::any`] while weights may be stale: that of the newest step of which all
-    /// processes know. `None` where nothing is stale.
+    /// The answer to [`Pipeline::any`] while weights may be stale: the answer in the newest step that all
+    /// processes know of. `None` where nothing is stale.
     pub(super) fn any_stale(&mut self, yes: bool) -> Option<bool> {
         self.stale.since?;
         self.stale.asks |= yes;

@@ -19,7 +19,7 @@ const BUCKET: u64 = 1 << 20;
 /// optimizer state, and of each number something is told at a step's end.
 const OFTEN: u32 = 16;
 
-/// The most bytes of a wire with so many numbers.
+/// The most bytes of a wire with `numbers` numbers.
 pub(super) fn wire(numbers: usize) -> u64 {
     (numbers as u64).saturating_mul(NUMBER)
 }
@@ -38,7 +38,7 @@ pub(super) fn block(parameters: &[ParameterInfo], groups: Groups) -> u64 {
 }
 
 impl<S: Stage> Pipeline<S> {
-    /// Lets the ranks of all processes send wires of so many numbers from now on.
+    /// Lets the ranks of all processes send wires of `numbers` numbers from now on.
     pub(super) fn allow(&self, numbers: usize) -> Result<()> {
         match self.ranks.peers().processes() {
             1 => Ok(()),
@@ -46,8 +46,8 @@ impl<S: Stage> Pipeline<S> {
         }
     }
 
-    /// Lets them send wires for an input of this shape, where it is larger than that of the training data. An
-    /// input that a stage refuses allows nothing.
+    /// Lets them send wires for an input of this shape, where it is larger than the training data's. An input
+    /// that a stage refuses allows nothing.
     pub(super) fn allow_for(&self, input: Shape) -> Result<()> {
         let size = |shape: &Shape| shape.dims().iter().product::<usize>();
         if self.ranks.peers().processes() == 1 || size(&input) <= size(&self.data.shapes().0) {

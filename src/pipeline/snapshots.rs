@@ -1,6 +1,6 @@
 //! What processes keep in memory so that a lost one can be replaced: each keeps snapshots of its own ranks,
-//! and of those of the process before it. Snapshots of two steps are kept until all have the newer one. So
-//! there is always a step of which all are there.
+//! and of the ranks of the process before it. Snapshots of two steps are kept until all have the newer one.
+//! So there is always a step for which all snapshots are there.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub(super) struct Has {
 }
 
 impl Snapshots {
-    /// A snapshot is due every so many steps.
+    /// A snapshot is due every `every` steps.
     pub(super) fn every(every: u64) -> Self {
         Self {
             every: every.max(1),
@@ -53,7 +53,7 @@ impl Snapshots {
         Arc::clone(&self.kept)
     }
 
-    /// A snapshot of a rank has so many bytes at most.
+    /// A snapshot of a rank has at most `most` bytes.
     pub(super) fn allow(&self, most: u64) {
         self.kept.allow(most);
     }
@@ -76,7 +76,7 @@ impl Snapshots {
         self.era += 1;
     }
 
-    /// Forgets all snapshots but those of this step.
+    /// Forgets all snapshots except for this step's.
     pub(super) fn forget_but(&mut self, stamp: Stamp) {
         self.own.retain(|snapshot| snapshot.stamp == stamp);
         self.kept.retain(|label| label.1 == stamp);

@@ -14,7 +14,7 @@ pub(super) struct Stale {
     pub(super) seen: Staleness,
     /// Whether this process asks all to end.
     pub(super) asks: bool,
-    /// Whether a process asked that, in the newest step of which all know.
+    /// Whether a process asked that, in the newest step that all know of.
     pub(super) asked: bool,
 }
 

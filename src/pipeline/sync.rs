@@ -6,7 +6,7 @@ pub enum SyncMode {
     /// A step ends when the gradients of all replicas are added up and the weights are updated.
     #[default]
     Reduce,
-    /// The weights are in a parameter server, of which each rank of each replica is a shard. A replica pushes
+    /// The weights are in a parameter server. Each rank of each replica is a shard of it. A replica pushes
     /// its gradients to the shards, and takes new weights from them. The shards update a weight when the
     /// gradients of all replicas have come.
     ///

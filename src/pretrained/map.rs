@@ -23,7 +23,7 @@ unsafe impl Send for Map {}
 unsafe impl Sync for Map {}
 
 impl Map {
-    /// The first `bytes` of a file, of which it has at least so many.
+    /// The first `bytes` bytes of a file. It has at least as many.
     pub(super) fn of(file: &File, bytes: usize) -> io::Result<Self> {
         // SAFETY: it is new memory, wherever the system puts it. It is only read, and so is the file.
         #[allow(unsafe_code, reason = "it is memory of the system")]
@@ -44,7 +44,7 @@ impl Map {
 
 impl AsRef<[f32]> for Map {
     fn as_ref(&self) -> &[f32] {
-        // SAFETY: so many bytes are there until the map is dropped, a page is aligned, and all bits are
+        // SAFETY: `bytes` bytes are there until the map is dropped, a page is aligned, and all bits are
         // numbers.
         #[allow(unsafe_code, reason = "it is memory of the system")]
         unsafe {

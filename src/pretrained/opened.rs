@@ -18,7 +18,7 @@ use super::numbers::width;
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::data::read_at;
 
-/// So many bytes are read at once for a checksum.
+/// This number of bytes is read at once for a checksum.
 const BLOCK: usize = 1 << 20;
 
 /// Where a tensor is in its file.
@@ -72,7 +72,7 @@ impl Opened {
         read_numbers(&self.file, from.offset, from.dtype, numbers)
     }
 
-    /// Lends so many numbers without reading them. `None`: the system cannot, or they are not in the form in
+    /// Lends `count` numbers without reading them. `None`: the system cannot, or they are not in the form in
     /// which they are used.
     #[cfg(target_os = "linux")]
     pub(super) fn lend(&self, from: Place, count: usize) -> Option<Numbers> {
@@ -92,7 +92,7 @@ impl Opened {
         None
     }
 
-    /// Asks the system to read so many numbers ahead. What it does not have yet then comes at the speed of
+    /// Asks the system to read `count` numbers ahead. What it does not have yet then comes at the speed of
     /// the disk.
     #[cfg(target_os = "linux")]
     fn ask_for(&self, from: Place, count: usize) {

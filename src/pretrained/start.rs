@@ -1,4 +1,4 @@
-//! Stages whose weights start as those of a folder.
+//! Stages that start with the weights of a folder.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use pipewright_stages::{
 
 use super::weights::Weights;
 
-/// A builder that reads the stage's weights, and no others, when it builds the stage. `adapters` are those of
-/// its adapters, and of a head that is saved beside them; without them, adapters start anew.
+/// A builder that reads the stage's weights, and no others, when it builds the stage. `adapters` are the
+/// weights of its adapters, and of a head that is saved beside them; without them, adapters start anew.
 pub fn start_from(
     weights: Arc<Weights>,
     adapters: Option<Arc<Weights>>,

@@ -172,7 +172,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Refuses other tensors than those of the table.
+    /// Refuses tensors that differ from the table.
     fn check(&self) -> Result<()> {
         let mut problems = Vec::new();
         let mut wanted = HashSet::new();
@@ -263,7 +263,7 @@ impl Weights {
     }
 
     /// Gives a parameter its numbers. To one that is frozen they are lent, if they are in the file as they
-    /// are used. Those of others are read, for they will change.
+    /// are used. The numbers of others are read, for they will change.
     ///
     /// # Errors
     /// When the model has no such parameter, or a file cannot be read.

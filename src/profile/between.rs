@@ -71,7 +71,7 @@ fn ask(end: &mut End<Tensor>, far: u32, processes: u32) -> Result<LinkCost> {
     })
 }
 
-/// The usual seconds of a message of so many bytes. The first one is not counted.
+/// The usual seconds of a message of `bytes` bytes. The first one is not counted.
 fn one_way(end: &mut End<Tensor>, far: WorldRank, bytes: usize) -> Result<f64> {
     let mut message = vec![0; bytes];
     let mut times = Vec::with_capacity(ROUNDS);

@@ -135,7 +135,7 @@ impl Measured {
         file.try_into()
     }
 
-    /// The links of so many hosts, as far as they were measured.
+    /// The links of `hosts` hosts, as far as they were measured.
     pub fn cluster(&self, hosts: u32) -> Cluster {
         Cluster {
             hosts,

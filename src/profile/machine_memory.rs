@@ -93,7 +93,7 @@ const VERSION_1: Names = Names {
     cached: ["total_inactive_file ", "total_active_file "],
 };
 
-/// The limit with the least free memory, among those of the process's control group and its parents.
+/// The limit with the least free memory, among the limits of the process's control group and its parents.
 fn of_control_groups(root: &Path) -> Option<[u64; 2]> {
     let groups = read_to_string(root.join("proc/self/cgroup")).ok()?;
     let limits = groups.lines().filter_map(|line| {

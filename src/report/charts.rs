@@ -37,7 +37,7 @@ pub(super) fn others(runs: &[Record]) -> Vec<Chart<'_>> {
     metrics.chain(of_steps(runs)).collect()
 }
 
-/// A chart in the place of one and, if it `is_broad`, also in that of two.
+/// A chart in the place of one and, if it `is_broad`, also in the place of two.
 pub(super) fn drawn(chart: &Chart<'_>, is_broad: bool) -> Vec<String> {
     let widths = [SIZE.0, BROAD].into_iter().take(1 + usize::from(is_broad));
     widths.map(|width| chart.part(width, SIZE.1)).collect()

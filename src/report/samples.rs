@@ -18,7 +18,7 @@ pub(super) struct Samples {
     /// The newest one, if it is not among them.
     newest: Option<Sample>,
     count: usize,
-    /// One of so many is shown.
+    /// One of this many is shown.
     each: usize,
     /// Lines that could not be read.
     pub(super) damaged: usize,

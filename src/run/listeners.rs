@@ -60,7 +60,7 @@ impl Listeners {
         self.warnings.push(warning);
     }
 
-    /// So many steps are done: for the history of stalls.
+    /// `done` steps are done: for the history of stalls.
     pub(super) fn set_done(&self, done: u64) {
         self.stalls.set_done(done);
     }

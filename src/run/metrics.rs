@@ -133,7 +133,7 @@ pub(crate) struct Line {
     /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) validation_loss: Option<f64>,
-    /// The metrics of the loss by their names, those of a validation too.
+    /// The metrics of the loss by their names, also the metrics of a validation.
     #[serde(flatten)]
     metrics: BTreeMap<String, Value>,
 }

@@ -32,7 +32,7 @@ impl Notes {
         }
     }
 
-    /// Notes a line, after so many steps.
+    /// Notes a line, after `step` steps.
     pub(super) fn note(&self, step: u64, line: String) {
         if let Some(notes) = &self.notes {
             // Without a thread nobody listens.

@@ -9,9 +9,9 @@ use crate::{Result, checkpoint};
 /// Which checkpoints are kept besides the best one and the newest that is known to be good.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
-    /// So many of the newest.
+    /// How many of the newest.
     pub(super) newest: usize,
-    /// For ever: those after multiples of so many steps. 0: none.
+    /// For ever: the ones after multiples of this number of steps. 0: none.
     pub(super) every: u64,
 }
 

@@ -52,7 +52,7 @@ impl Rejoining {
         }
     }
 
-    /// The best checkpoint when so many steps were done.
+    /// The best checkpoint when `done` steps were done.
     pub(super) fn best_at(&self, done: u64) -> BestSoFar {
         let was = |best: &&BestSoFar| best.best.is_none_or(|best| best.step <= done);
         self.bests.iter().rev().find(was).cloned().unwrap_or_default()

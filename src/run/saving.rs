@@ -5,12 +5,12 @@ use super::best::BestSoFar;
 /// The checkpoints of a run.
 #[derive(Debug)]
 pub(super) struct Saving {
-    /// The newest one on the disk: after so many steps.
+    /// The newest one on the disk: the steps after which it was made.
     pub(super) saved: Option<u64>,
     /// The best one on the disk.
     pub(super) best: BestSoFar,
     pub(super) on_its_way: Option<OnItsWay>,
-    /// Checkpoints after so many steps or more are not yet known to be good.
+    /// Checkpoints after this number of steps or more are not yet known to be good.
     pub(super) unproven: u64,
     /// The seconds for which the steps have stood still.
     pub(super) stalled: f64,

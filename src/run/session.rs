@@ -340,7 +340,7 @@ impl<S: Stage> Session<'_, S> {
         self.listeners.tell(&Event::Failed(&failed));
     }
 
-    /// Sets the checkpoint after so many steps aside, if there is an older one: its weights gave numbers that
+    /// Sets the checkpoint after `done` steps aside, if there is an older one: its weights gave numbers that
     /// are not finite. Returns its new path, and whether the bad one is the only one.
     fn set_aside_bad(&mut self, done: u64) -> Result<(Option<PathBuf>, bool)> {
         let bad = self.dir.checkpoint(done);

@@ -39,7 +39,7 @@ impl Stalls {
         }
     }
 
-    /// So many steps are done.
+    /// `done` steps are done.
     pub(super) fn set_done(&self, done: u64) {
         self.done.store(done, Ordering::Relaxed);
     }
@@ -59,7 +59,7 @@ impl Stalls {
         }
     }
 
-    /// The stalls of which the listeners have not heard.
+    /// The stalls that the listeners have not heard of.
     pub(super) fn take(&self) -> Vec<Stall> {
         std::mem::take(&mut self.untold())
     }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use crate::error::{RestartError, Result};
 use crate::pipeline::StepReport;
 
-/// Of so many steps the numbers are kept, to compare them with those of repeated steps.
+/// The number of steps whose numbers are kept, to compare them with the numbers of repeated steps.
 const KEPT: usize = 1024;
 
 /// The last step of each kind of news that was told.

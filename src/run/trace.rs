@@ -52,7 +52,7 @@ impl Tracer {
         (self.first..self.first + self.steps).contains(&step)
     }
 
-    /// Takes a traced step of so many replicas; the schedule is that of the first one. After the last step it
+    /// Takes a traced step of `replicas` replicas; the schedule is the first one's. After the last step it
     /// writes the files and returns the number of the step in them.
     pub(super) fn take(
         &mut self,

@@ -41,7 +41,7 @@ pub(super) struct Writer {
 pub(super) type Failure = (Task, Error);
 
 impl Writer {
-    /// Makes the directory of a new run, or opens that of a run that continues after `step` steps.
+    /// Makes the directory of a new run, or opens the directory of a run that continues after `step` steps.
     pub(super) fn begin(
         (dir, claim): (&RunDir, Claim),
         (config, about, labels): (Option<&str>, About, Labels),

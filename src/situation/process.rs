@@ -23,12 +23,12 @@ pub enum Contact {
     Answers(Program),
     /// Nothing has ever come from it.
     NotLaunched {
-        /// It has been waited for for so many seconds.
+        /// The seconds for which it has been waited for.
         seconds: f64,
     },
     /// It does not answer.
     Silent {
-        /// For so many seconds nothing has come from it.
+        /// The seconds for which nothing has come from it.
         seconds: f64,
         /// Whether its machine answers, if that can be known.
         machine: Option<bool>,
@@ -44,11 +44,11 @@ pub struct Program {
     pub call: Option<String>,
     /// Which part of the call it is in.
     pub part: Part,
-    /// For so many seconds.
+    /// The seconds for which it has been there.
     pub seconds: f64,
-    /// For so many seconds nothing may move before it counts as a stall. `None`: any time.
+    /// The seconds for which nothing may move before it counts as a stall. `None`: any time.
     pub usual: Option<f64>,
-    /// The processes of which it has not heard when it asked them last, a moment ago.
+    /// The processes that did not answer when it asked them last, a moment ago.
     pub unheard: Vec<u32>,
     /// Where its ranks' data comes from.
     pub source: String,

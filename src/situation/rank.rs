@@ -15,7 +15,7 @@ pub struct RankState {
     pub doing: Doing,
     /// Whom it waits for in it.
     pub waits: Waits,
-    /// For so many seconds nothing of that has changed.
+    /// The seconds for which nothing of that has changed.
     pub seconds: f64,
 }
 

@@ -20,9 +20,8 @@ pub enum Root {
 }
 
 impl Situation {
-    /// Those who hold the others up, if there is a stall: a rank has not moved for so many `seconds` and
-    /// waits for no other one, or nobody at all has moved for that time. `Some` of nothing: all wait for each
-    /// other.
+    /// Those who hold the others up, if there is a stall: a rank has not moved for `seconds` and waits for no
+    /// other one, or nobody at all has moved for that time. `Some` of nothing: all wait for each other.
     pub fn roots(&self, seconds: f64) -> Option<Vec<Root>> {
         let mut roots: Vec<Root> = self
             .ranks()

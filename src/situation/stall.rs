@@ -26,7 +26,7 @@ pub enum Stall {
     },
     /// It moves again.
     Over {
-        /// After so many seconds.
+        /// The seconds after which it moves.
         seconds: f64,
     },
 }

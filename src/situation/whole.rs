@@ -12,7 +12,7 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// That of one process.
+    /// The situation of one process.
     pub(crate) fn of_one(process: u32, program: Program) -> Self {
         let contact = Contact::Answers(program);
         let ranks = Vec::new();
@@ -42,7 +42,7 @@ impl Situation {
         programs.any(|(of, program)| of == process && program.call.is_some())
     }
 
-    /// For so many seconds nothing may move before it counts as a stall: as the most patient process says.
+    /// The seconds for which nothing may move before it counts as a stall: as the most patient process says.
     pub(crate) fn usual(&self) -> Option<f64> {
         self.programs()
             .filter_map(|(_, program)| program.usual)

@@ -8,7 +8,7 @@ use super::roots::Root;
 use super::whole::Situation;
 use crate::id::WorldRank;
 
-/// Of so many ranks that wait, each is told. The others are counted.
+/// The most waiting ranks that are told one by one. The others are counted.
 const TOLD: usize = 8;
 
 impl Situation {

@@ -100,8 +100,8 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     std::fs::read(path).map(Some).map_err(unreadable)
 }
 
-/// The entries of a file, in its order, and those of its object of tokens with names. Both are empty if it
-/// does not exist.
+/// The entries of a file, in its order, and the entries of its object of tokens with names. Both are empty if
+/// it does not exist.
 fn entries(path: &Path) -> Result<(Entries, Entries)> {
     let Some(bytes) = bytes(path)? else {
         return Ok(Default::default());

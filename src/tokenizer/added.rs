@@ -54,7 +54,7 @@ pub(super) struct Files {
     pub(super) map_extra: Entries,
     /// `added_tokens.json`.
     pub(super) older: Value,
-    /// Names and tokens for names that no file has: those of the class with which transformers reads the
+    /// Names and tokens for names that no file has: names of the class with which transformers reads the
     /// tokenizer, and the padding token in `tokenizer.json`.
     pub(super) usual: Vec<(&'static str, String)>,
 }
@@ -117,7 +117,8 @@ impl Listed {
         self.named.iter().map(|(_, token)| token).chain(&self.extra)
     }
 
-    /// Those which are to be added to a tokenizer with these added tokens, some of which are to be special.
+    /// The tokens to add to a tokenizer with the added tokens `has`. Some of these are among them, to become
+    /// special.
     pub(super) fn missing(&self, has: &[(u32, AddedToken)], has_decoder: bool) -> Vec<AddedToken> {
         let is_free = |number: u32| has_decoder || has.iter().all(|(other, _)| *other != number);
         let numbered = self.numbered.iter().filter(|(number, _)| is_free(*number));

@@ -17,8 +17,8 @@ use crate::error::{ChatProblem, DataError, Error, Result, TokenizerProblem, pani
 /// The name of the file in a model's folder.
 pub(super) const FILE: &str = "tokenizer.json";
 
-/// The tokens by which models mark the end of a document, in the order in which they are looked for: those of
-/// GPT-2, Qwen and SmolLM2, of Llama 3, of Llama 2 and Mistral, and of Gemma.
+/// The tokens by which models mark the end of a document, in the order in which they are looked for: GPT-2's,
+/// Qwen's and SmolLM2's, then Llama 3's, then Llama 2's and Mistral's, and then Gemma's.
 const ENDS: [&str; 4] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"];
 
 /// A token that stands for a text where the tokenizer says what it adds around one.

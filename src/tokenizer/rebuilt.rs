@@ -10,7 +10,7 @@ use super::class::Class;
 use super::of_model::FILE;
 use crate::error::Result;
 
-/// Other classes for text with rules of their own, some of which add tokens around a text too.
+/// Other classes for text with rules of their own. Some of them add tokens around a text too.
 const OTHERS: &[&str] = &[
     "AlbertTokenizer",
     "BarthezTokenizer",

@@ -83,8 +83,8 @@ impl<S: Stage> Chunk<S> {
         })
     }
 
-    /// Adds numbers of one of the replica's sums to those in `block`. Returns whether the gradients are now
-    /// the result too: that of the last sum is in the gradients, and is not needed any more.
+    /// Adds numbers of one of the replica's sums to those in `block`. Returns true for the last sum: it is
+    /// kept in the gradients and not needed any more, so they now hold the result too.
     pub(super) fn add_sums(&mut self, node: usize, spans: &[Span], mut block: &mut [u8]) -> Result<bool> {
         let mut is_set = false;
         visit_spans(&mut self.stage, spans, |parameter, range| {

@@ -1,8 +1,8 @@
 //! Sums over replicas that stay on GPUs, and new weights that go from GPU to GPU.
 //!
-//! Owners, answers and the order of addition are those of [`Reduction`]. Instead of blocks of the host, wires
-//! go from GPU to GPU, and the GPU adds. The host queues all of this; it waits only until another rank of its
-//! process has queued its part.
+//! Owners, answers and the order of addition are the same as in [`Reduction`]. Instead of blocks of the host,
+//! wires go from GPU to GPU, and the GPU adds. The host queues all of this; it waits only until another rank
+//! of its process has queued its part.
 //!
 //! All ranks with the same stages go through the same *rounds* in the same order: in round `n` each owner's
 //! bucket `n` travels. So all know what comes, and in which order.

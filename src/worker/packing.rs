@@ -7,7 +7,7 @@ use super::slices::{Span, length_of};
 use crate::error::Result;
 
 impl<S: Stage> Chunk<S> {
-    /// So many of the replica's sums of these numbers, one after the other.
+    /// The replica's first `sums` sums of these numbers, one after the other.
     pub(super) fn pack_sums(&mut self, sums: usize, spans: &[Span], device: Device) -> Result<Packed> {
         let count = length_of(spans);
         let packed = Packed::new(device, sums * count)?;

@@ -69,7 +69,7 @@ impl Progress {
         self.wait_for(WaitsFor::Nobody);
     }
 
-    /// The calling thread is that of the rank, and these are the names of its stages' layers.
+    /// The calling thread is the rank's, and these are the names of its stages' layers.
     pub(super) fn name_layers(&self, names: Vec<(StageId, Vec<String>)>) {
         self.layer.write_here();
         *self.names() = names;

@@ -279,7 +279,7 @@ impl Reduction {
         Ok(moved)
     }
 
-    /// Adds up the own buckets of which all replicas' sums have come, and answers.
+    /// Adds up the own buckets for which all replicas' sums have come, and answers.
     fn add_up<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<bool> {
         let mut moved = false;
         while self.added < self.buckets(reach.share.replica).len() && self.has_given(reach.share) {

@@ -13,7 +13,7 @@ use crate::groups::{Node, Sums};
 use crate::id::StageId;
 
 /// What a rank holds of one stage while weights may be stale: as the owner of some numbers, and as a replica
-/// that uses those of the other owners.
+/// that uses the other owners' numbers.
 #[derive(Debug)]
 pub(super) struct Served {
     pub(super) stage: StageId,
@@ -150,12 +150,13 @@ impl Served {
         Ok(())
     }
 
-    /// Whether the weights of all other owners with so many updates are here.
+    /// Whether the weights of all other owners are here, with at least `version` updates.
     pub(super) fn has_weights(&self, own: u32, version: u64) -> bool {
         self.others(own).all(|weights| weights.version >= version)
     }
 
-    /// How many updates all weights in the stage have at least. `applied`: those of the own weights there.
+    /// How many updates all weights in the stage have at least. `applied`: the updates of the own weights
+    /// there.
     pub(super) fn installed(&self, own: u32, applied: u64) -> u64 {
         let others = self.others(own).map(|weights| weights.installed);
         others.fold(applied, u64::min)
@@ -201,7 +202,7 @@ impl Weights {
         }
     }
 
-    /// Finds the newest version that has come as a whole, in so many buckets. Older ones are not needed.
+    /// Finds the newest version that has come as a whole, in `buckets` buckets. Older ones are not needed.
     fn sort(&mut self, buckets: usize, spare: &mut Vec<Vec<u8>>) {
         while buckets > 0 && self.stream.blocks.len() >= buckets {
             spare.append(&mut self.newest);

@@ -2,10 +2,10 @@
 //! the other replicas work with weights that may be stale.
 //!
 //! Ho et al., "More effective distributed ML via a stale synchronous parallel parameter server" (NIPS 2013).
-//! Here an update is always that of a whole step: an owner makes it when the sums of all replicas have come.
-//! Then it sends the new weights to all replicas, without being asked: a rank that waits for other ranks of
-//! its process is not awake to answer. For the same reason a rank ends a step only when its own shard has the
-//! updates that the step waits for. So whoever waits for a shard waits for one that is awake.
+//! Here an update is always for a whole step: an owner makes it when the sums of all replicas have come. Then
+//! it sends the new weights to all replicas, without being asked: a rank that waits for other ranks of its
+//! process is not awake to answer. For the same reason a rank ends a step only when its own shard has the
+//! updates that the step waits for. So a rank that waits for a shard waits for one that is awake.
 
 use std::collections::VecDeque;
 
@@ -37,7 +37,7 @@ pub(super) struct Server {
     first: u64,
     /// How many steps this rank has done since.
     steps: u64,
-    /// Those of them that have not become an update.
+    /// The steps that have not become an update.
     open: VecDeque<Step>,
     /// How many updates this rank has made of what it owns.
     version: u64,
@@ -108,7 +108,7 @@ impl Server {
         self.steps += 1;
     }
 
-    /// How many updates must be there before the next step may begin: all but those of the last
+    /// How many updates must be there before the next step may begin: all but the updates of the last
     /// `max_staleness` steps, and one that can be reported.
     pub(super) fn needed(&self) -> u64 {
         self.steps.saturating_sub(self.max_staleness).max(1)
@@ -119,7 +119,7 @@ impl Server {
         self.steps
     }
 
-    /// Whether so many updates are made here, and have come from all other owners.
+    /// Whether `version` updates are made here, and have come from all other owners.
     pub(super) fn has(&self, own: u32, version: u64) -> bool {
         let mut stages = self.stages.iter();
         self.version >= version && stages.all(|served| served.has_weights(own, version))
@@ -220,7 +220,7 @@ impl Server {
         stages.try_for_each(|served| served.install(chunk_of(chunks, served.stage), reach))
     }
 
-    /// How the newest step ended of which every rank knows after this one's last step.
+    /// How the newest step ended that every rank knows of after this one's last step.
     pub(super) fn report(&mut self) -> Ended {
         let newest = self.needed() - 1;
         self.ended.drain(..(newest - self.reported) as usize);

@@ -34,7 +34,7 @@ pub(super) fn length_of(spans: &[Span]) -> usize {
 }
 
 impl Slices {
-    /// Divides parameters among so many replicas. `parameters`: the length of each, and for a tied one the
+    /// Divides parameters among `replicas` replicas. `parameters`: the length of each, and for a tied one the
     /// replica that comes first where pieces are left over. It is the same for all copies. Of other
     /// parameters, the replicas with the least numbers so far get what is left over.
     pub(super) fn new(parameters: impl Iterator<Item = (usize, Option<usize>)>, replicas: u32) -> Self {
@@ -62,7 +62,7 @@ impl Slices {
         slices.in_buckets_of(BUCKET)
     }
 
-    /// The same slices in buckets of so many numbers, if there are no more than [`BUCKETS`] of a replica.
+    /// The same slices in buckets of `bucket` numbers, if there are no more than [`BUCKETS`] of a replica.
     #[must_use]
     pub(super) fn in_buckets_of(mut self, bucket: usize) -> Self {
         let owned = &self.owned;
@@ -82,7 +82,7 @@ impl Slices {
         divided(self.lengths().map(|length| 0..length), self.bucket)
     }
 
-    /// The buckets of each replica, if each adds up equally many numbers, whoever owns them.
+    /// The buckets of each replica, if each adds up equally many numbers, no matter which replica owns them.
     pub(super) fn even(&self) -> Vec<Vec<Vec<Span>>> {
         let replicas = self.buckets.len();
         // Each takes a walk over all replicas, so only once.

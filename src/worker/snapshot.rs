@@ -2,8 +2,8 @@
 //! rank can go on from it when its stages are built again, in this process or in another one. So it is in
 //! bytes.
 //!
-//! Of each parameter it has a number of tensors, and before each tensor its length: the weights, and those of
-//! the optimizer. A frozen parameter that its builder makes has none, but the checksum of its weights.
+//! Of each parameter it has a number of tensors, and before each tensor its length: the weights, and the
+//! optimizer's tensors. A frozen parameter that its builder makes has none, but the checksum of its weights.
 
 use pipewright_stages::optimizer::{self, Optimizer};
 use pipewright_stages::{Parameter, Part, Stage, copy};
@@ -90,7 +90,7 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Sets weights and optimizer states to those of a snapshot of this rank. Frozen weights that the
+    /// Sets weights and optimizer states to the values in a snapshot of this rank. Frozen weights that the
     /// snapshot has go with each later one too.
     ///
     /// # Errors

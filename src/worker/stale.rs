@@ -111,8 +111,8 @@ impl<S: Stage> Worker<S> {
     /// newest weights and all of the optimizer's state, and nothing is stale.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`], and those of updates: at the rank's last action, as if all were a part of
-    /// it.
+    /// [`crate::Error::PeerGone`], and the errors of updates: at the rank's last action, as if all were a
+    /// part of it.
     pub(crate) fn settle(&mut self) -> Result<Settled> {
         if self.server.is_none() {
             return Ok(Settled::default());
@@ -138,7 +138,7 @@ impl<S: Stage> Worker<S> {
         Ok(settled)
     }
 
-    /// Waits for weights with at least so many updates, and puts the newest ones into the stages.
+    /// Waits for weights with at least `version` updates, and puts the newest ones into the stages.
     fn take_weights_of(&mut self, version: u64) -> Result<()> {
         let own = self.share.replica;
         loop {

@@ -8,8 +8,8 @@ use crate::stage::Stage;
 /// Work on several parameters of a GPU that waits, so that a launch does it for many of them. A model has
 /// many small parameters, and a launch for each would take longer than their work.
 ///
-/// One piece of work for a parameter waits at most: before another one, all that waits is launched. What is
-/// never [launched](Together::launch) is never done. On the CPU nothing waits. What is used for every step
+/// At most one piece of work waits for each parameter: before a second one, all that waits is launched. What
+/// is never [launched](Together::launch) is never done. On the CPU nothing waits. What is used for every step
 /// allocates in the first steps only.
 #[derive(Debug, Default)]
 pub struct Together(pub(crate) cuda::Together);
@@ -18,7 +18,7 @@ impl Together {
     /// Does something, and launches what it leaves waiting.
     ///
     /// # Errors
-    /// That of `act`; or when the GPU reports an error, of this call or of earlier work.
+    /// The error of `act`; or when the GPU reports an error, of this call or of earlier work.
     pub fn now(act: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let mut together = Self::default();
         act(&mut together)?;

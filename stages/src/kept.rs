@@ -49,7 +49,7 @@ impl Kept {
         }
     }
 
-    /// Keeps a value of another library too, such as its tape. It holds so many bytes, besides the tensors.
+    /// Keeps a value of another library too, such as its tape. It holds `bytes` bytes, besides the tensors.
     /// Clones share it.
     #[must_use]
     pub fn with_foreign(self, value: impl Any, bytes: u64) -> Self {

@@ -38,7 +38,7 @@
 //! | [`Softmax`] | `exp(x) / sum(exp(x))` over a row | `f32[.., width]` | the same |
 //! | [`Tanh`] | `tanh(x)` | `f32[..]` | the same |
 //!
-//! `row` is the length of a row of queries, keys and values, and `n` that of the queries alone: see
+//! `row` is the length of a row of queries, keys and values, and `n` is the length of the queries alone: see
 //! [`layers::Heads`].
 //!
 //! [`Linear`]: layers::Linear

@@ -56,7 +56,7 @@ impl Numbers {
         Self::zeros(0)
     }
 
-    /// So many zeros.
+    /// `count` zeros.
     ///
     /// # Panics
     /// When there is too little memory.

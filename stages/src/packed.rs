@@ -19,7 +19,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Room for so many numbers on a GPU. The numbers are unspecified.
+    /// Room for `count` numbers on a GPU. The numbers are unspecified.
     ///
     /// # Errors
     /// When the device is no GPU, or it has too little memory.
@@ -108,7 +108,7 @@ impl Packed {
         let count = tensor.shape().count();
         let here = tensor.arrive(Place { device, dtype })?;
         let packed = Self::of_memory(here.into_memory(), count);
-        // Numbers may be added to it, and whoever else has the tensor must not see that.
+        // Numbers may be added to it, and other owners of the tensor must not see that.
         match packed.memory.is_shared() {
             true => packed.copied(),
             false => Ok(packed),

@@ -49,8 +49,8 @@ pub struct Parameter {
     /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
     /// if the parameter is frozen.
     pub grad: Numbers,
-    /// The optimizer's tensors, of which [`Parameter::state_numbers`] says how long they are. Empty before
-    /// the first step.
+    /// The optimizer's tensors. [`Parameter::state_numbers`] says how long they are. Empty before the first
+    /// step.
     pub state: Vec<Numbers>,
     owned: Range<usize>,
     pub(crate) sums: Sums,
@@ -188,7 +188,7 @@ impl Parameter {
         self.is_tied
     }
 
-    /// Says that this parameter holds one part of a tensor. Its dimensions and numbers are those of the part.
+    /// Says that this parameter holds one part of a tensor. Its dimensions and numbers are the part's.
     ///
     /// # Panics
     /// When there is no such part.
@@ -344,7 +344,7 @@ impl Parameter {
         self.state = tensors.iter().map(zeros).collect();
     }
 
-    /// How many numbers of one of the optimizer's tensors are here: all of them, or those of
+    /// How many numbers of one of the optimizer's tensors are here: all of them, or the numbers of
     /// [`Parameter::owned`].
     pub fn state_numbers(&self, tensor: &StateTensor) -> usize {
         match tensor.dims == self.dims {

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 
 impl Parameter {
-    /// The length of a piece: so many consecutive numbers, or what is left at the end. The norm of a gradient
-    /// is added up piece by piece, and replicas share the update of a parameter by whole pieces.
+    /// The length of a piece: this number of consecutive numbers, or what is left at the end. The norm of a
+    /// gradient is added up piece by piece, and replicas share the update of a parameter by whole pieces.
     pub const PIECE: usize = 1 << 16;
 
     /// How many pieces its gradient has.
@@ -34,7 +34,7 @@ impl Parameter {
     }
 
     /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
-    /// order. Of a [running mean](Parameter::running), which has no gradient: 0, or NaN if a number is not
+    /// order. A [running mean](Parameter::running) has no gradient: its sum is 0, or NaN if a number is not
     /// finite. On a GPU it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be
     /// done.
     pub fn grad_squares(&self, piece: usize) -> f64 {

@@ -103,8 +103,8 @@ pub trait Stage: 'static {
     }
 
     /// Makes a wire of numbers of this stage's parameters, for a rank that is on a GPU too: gradients that
-    /// are added to those of another stage or replica, or new weights. Called only on a stage that is on a
-    /// GPU.
+    /// are added to the gradients of another stage or replica, or new weights. Called only on a stage that is
+    /// on a GPU.
     ///
     /// # Errors
     /// When the device reports an error. The default always fails.

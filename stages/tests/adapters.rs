@@ -191,7 +191,7 @@ fn frozen_layers_keep_nothing_and_give_the_same_input_gradient() {
     }
 }
 
-/// Three layers of the first stage, of which these are frozen.
+/// Three layers of the first stage. Parameters whose names start with one of `frozen` are frozen.
 fn stage(frozen: &'static [&'static str]) -> Sequential {
     let mlp = Mlp {
         sizes: vec![6, 5, 4, 3],

@@ -74,7 +74,7 @@ proptest! {
         join in 0_usize..3,
         times in 0_usize..3,
     ) {
-        // A branch from 2 numbers to so many, or without layers.
+        // A branch from 2 numbers to `outputs` numbers, or without layers.
         let branch = |&outputs: &usize| match outputs {
             0 => chain![],
             outputs => chain![linear("fc", 2, outputs)],

@@ -132,7 +132,7 @@ fn formula(sizes: Sizes, inputs: &[Vec<f32>; 2]) -> [Vec<f64>; 2] {
     [out, qkv_grad]
 }
 
-/// The root mean square of the differences, divided by that of the expected numbers.
+/// The root mean square of the differences, divided by the root mean square of the expected numbers.
 fn distance(got: &[f32], expected: &[f64]) -> f64 {
     let squares = |numbers: &mut dyn Iterator<Item = f64>| numbers.map(|x| x * x).sum::<f64>();
     let away = squares(&mut got.iter().zip(expected).map(|(&x, y)| f64::from(x) - y));

@@ -15,7 +15,7 @@ use pipewright_stages::{DType, Device, Place, Sequential, Stage, Tensor};
 
 /// The memory of the GPU, set in the process where there is so little.
 const MEMORY: &str = "PIPEWRIGHT_EMULATOR_MEMORY";
-/// Bytes of the whole GPU, of which products of each thread take an eighth.
+/// Bytes of the whole GPU. Products of each thread take an eighth of them.
 const BYTES: usize = 256 << 20;
 /// Numbers of a tensor that takes an eighth too.
 const EIGHTH: usize = BYTES / 8 / 4;

@@ -11,7 +11,7 @@ use pipewright_stages::{DType, Device, Init, Parameter, Part, Place, Together, T
 /// Of none, of parts of a block, of whole blocks, and of two pieces of a gradient's norm.
 const COUNTS: [usize; 9] = [0, 1, 3, 4, 5, 1023, 1024, 1025, Parameter::PIECE + 1];
 
-/// So many parameters of all these counts: matrices and vectors, some trained in their own way, some running
+/// `many` parameters of all these counts: matrices and vectors, some trained in their own way, some running
 /// means, some frozen.
 fn parameters(many: usize) -> Vec<Parameter> {
     let make = |index: usize| {

@@ -1,5 +1,5 @@
-//! Updates of Adafactor equal PyTorch's, those of Muon PyTorch's with exact products, those of Lion the
-//! paper's formula: `scripts/optimizers_golden.py` has made the numbers.
+//! Updates of Adafactor equal PyTorch's, updates of Muon equal PyTorch's with exact products, and updates of
+//! Lion equal the paper's formula: `scripts/optimizers_golden.py` has made the numbers.
 
 use pipewright_stages::optimizer::{Adafactor, AdamW, Decay, Lion, Muon, Optimizer, Sgd, Update, states_of};
 use pipewright_stages::{Init, Numbers, Parameter, Together, Training};

@@ -21,7 +21,7 @@ const ROPE: Rope = Rope {
     layout: RopeLayout::Halves,
 };
 
-/// The bytes of output and input gradient of a layer, with so many threads.
+/// The bytes of output and input gradient of a layer, with `count` threads.
 fn bytes(make: fn() -> Box<dyn Layer>, count: usize, dtype: DType) -> [Vec<u8>; 2] {
     let run = move || {
         let _threads = threads::start(count, |_| ()).unwrap();

@@ -1,5 +1,5 @@
-//! A steady training step allocates nothing on the threads that do the work: those of the ranks and of the
-//! data loader. The thread that asks for the step makes messages and a report, but no more for more
+//! A steady training step allocates nothing on the threads that do the work: the threads of the ranks and of
+//! the data loader. The thread that asks for the step makes messages and a report, but no more for more
 //! micro-batches or layers. Also tested: what layers keep takes as much memory as is counted for it, and a
 //! damaged file takes little.
 

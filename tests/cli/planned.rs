@@ -16,8 +16,8 @@ fn run(place: &Place, command: &[&str], sets: &[String]) -> Run {
     place.run(&args).done()
 }
 
-/// The passes of each rank in the trace of a run, in the order in which they ran. The format is that of `plan
-/// --format csv`.
+/// The passes of each rank in the trace of a run, in the order in which they ran. The format is the same as
+/// of `plan --format csv`.
 fn traced(place: &Place, folder: &str) -> String {
     let text = fs::read_to_string(place.path(folder).join("trace.json")).unwrap();
     let events: serde_json::Value = serde_json::from_str(&text).unwrap();

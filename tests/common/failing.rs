@@ -76,7 +76,7 @@ impl Faults {
     }
 }
 
-/// A stage each of whose passes may fail, before it does anything or after it has done all.
+/// A stage. Each of its passes may fail, before it does anything or after it has done all.
 pub struct Failing {
     inner: Sequential,
     faults: Faults,
@@ -192,7 +192,7 @@ impl Stage for Failing {
     }
 }
 
-/// An optimizer each of whose updates may fail, before or after it.
+/// An optimizer. Each of its updates may fail, before or after it.
 #[derive(Clone, Debug)]
 pub struct FailingOptimizer(pub AdamW, pub Faults);
 

@@ -70,7 +70,7 @@ impl Gguf {
     }
 }
 
-/// A llama of one block: 32 wide, two heads of 16 of which the keys and values share one, 4 tokens.
+/// A llama of one block: 32 wide, two heads of 16 that share one for keys and values, 4 tokens.
 pub fn small() -> Gguf {
     let mut file = Gguf::default();
     file.value("general.architecture", 8, &text("llama"));

@@ -43,7 +43,7 @@ fn mixtral() -> Llama {
     }
 }
 
-/// How it is trained, with so many sequences in a micro-batch.
+/// How it is trained, with `rows` sequences in a micro-batch.
 pub(crate) fn recipe_of_mixtral(rows: usize, micro_batches: u32) -> Recipe {
     let model = mixtral();
     let data = RandomTokens {

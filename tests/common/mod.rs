@@ -52,7 +52,7 @@ impl DataSource for RandomTokens {
     }
 }
 
-/// Gradient groups of a recipe: up to so many replicas have equal bits.
+/// Gradient groups of a recipe: up to this number of replicas have equal bits.
 const GROUPS: u32 = 8;
 
 /// A way to train: everything except the stages and the schedule.

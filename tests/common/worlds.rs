@@ -16,7 +16,7 @@ pub fn in_processes<T: Send>(processes: u32, call: impl Fn(World) -> T + Sync) -
     in_processes_like(&place(processes, free_address()), call)
 }
 
-/// What processes of a run of so many have in common, on one machine.
+/// What the processes of a run have in common, on one machine.
 pub fn place(processes: u32, address: String) -> Membership {
     Membership {
         process: 0,

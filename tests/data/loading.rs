@@ -26,7 +26,8 @@ impl DataSource for Steps {
     }
 }
 
-/// The steps that a source is asked for when steps 0 to 2 are trained, of which there are `known` ones.
+/// The steps that a source is asked for when steps 0 to 2 are trained. `known` is the number of steps that
+/// the loader is told of.
 fn asked(endless: bool, known: u64) -> Vec<u64> {
     let source = Arc::new(Steps {
         asked: Mutex::default(),

@@ -98,7 +98,7 @@ fn text_beyond_what_memory_holds_is_read_from_its_file() {
         .truncate(false)
         .open(&long)
         .unwrap();
-    // A sparse file: 300 MiB, of which the disk stores no zeros. It begins as text does.
+    // A sparse file of 300 MiB: the disk stores none of its zeros. It begins as text does.
     fs::write(&long, "x".repeat(8192)).unwrap();
     file.set_len(300 << 20).unwrap();
     let corpus = Arc::new(Corpus::text(&[long, folder.path().join("b")]).unwrap());

@@ -186,7 +186,7 @@ fn ip(arguments: &[&str]) -> bool {
     done.is_ok_and(|status| status.success())
 }
 
-/// A machine on which the name `two` has two addresses, the first of which swallows what it is sent.
+/// A machine on which the name `two` has two addresses. The first one swallows what it is sent.
 struct Swallowing(String);
 
 impl Swallowing {

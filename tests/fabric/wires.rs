@@ -63,7 +63,7 @@ impl WireFrame for Faulty {
     }
 }
 
-/// A wire of so many bytes, of which no more than a few are ever in memory.
+/// A wire of this number of bytes. No more than a few of them are ever in memory.
 struct Long(u64);
 
 const PIECE: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// A module's path from the root of the crate, such as `plan`, `makers`; that of `lib.rs` is empty.
+/// A module's path from the root of the crate, such as `plan`, `makers`; the path of `lib.rs` is empty.
 type Module = Vec<String>;
 
 /// A name that a file imports: its whole path from the root of the crate, and whether the file re-exports it.

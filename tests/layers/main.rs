@@ -43,7 +43,7 @@ const LONGEST_FILE: usize = 400;
 /// In characters: `max_width` of rustfmt, which leaves comments and strings as they are.
 const WIDEST_LINE: usize = 110;
 
-/// The files that import each other, all those of a group, and why that is right.
+/// The files that import each other, all files of a group, and why that is right.
 const CYCLIC: &[(&[&str], &str)] = &[(
     &[
         "error",

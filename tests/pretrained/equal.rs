@@ -1,4 +1,4 @@
-//! Logits, gradients and loss curves are those of transformers.
+//! Logits, gradients and loss curves are the same as in transformers.
 
 use std::sync::Arc;
 

@@ -31,7 +31,7 @@ fn a_file_becomes_a_folder_with_weights_settings_and_vocabulary() {
     };
     assert_eq!(read("h.0.attn.out.weight", &[32, 32]), [2.0; 32 * 32]);
     let qkv = read("h.0.attn.qkv.weight", &[64, 32]);
-    // The rows of a head of q and k were neighbours in pairs; those of v lie as they lay.
+    // The rows of a head of q and k were neighbours in pairs; the rows of v lie as they lay.
     let firsts: Vec<f32> = qkv.chunks(32).map(|row| row[0] / 32.0).collect();
     let head = [
         0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0,

@@ -18,7 +18,7 @@ fn of_keys(config: &Value) -> Architecture {
     read_config(scratch.path()).expect("a known model")
 }
 
-/// The values are those of `LlamaConfig()` and so on.
+/// The values are as in `LlamaConfig()` and so on.
 #[test]
 fn keys_that_are_left_out_are_as_in_transformers() {
     for (kind, vocab, ffn, key_value, width, context, theta, epsilon, window) in [

@@ -1,6 +1,6 @@
-//! Losses with keys of `config.json` in every place where they can stand are those of transformers.
+//! Losses with keys of `config.json` in every place where they can stand are the same as in transformers.
 //!
-//! Each loss is that of a family's first batch with a changed `config.json`, by
+//! Each loss is the loss of a family's first batch with a changed `config.json`, by
 //! `AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")` of transformers 5.24.
 
 use std::fs;

@@ -45,7 +45,7 @@ fn what_is_written_is_read_with_equal_weights_and_settings() {
     }
 }
 
-/// Frozen weights are not copied out of their file. Whoever changes them all the same changes a copy.
+/// Frozen weights are not copied out of their file. A user that changes them all the same changes a copy.
 #[test]
 fn frozen_weights_are_those_of_the_file() {
     for family in FAMILIES {

@@ -146,7 +146,7 @@ fn connect(address: &str) -> TcpStream {
     }
 }
 
-/// Passes so many bytes on from one process to another.
+/// Passes `count` bytes on from one process to another.
 fn pass_on(mut from: &TcpStream, mut to: &TcpStream, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     from.read_exact(&mut bytes).unwrap();
@@ -279,8 +279,8 @@ fn a_ctrl_c_that_is_typed_again_ends_a_process_that_waits_for_another_at_once_an
         .map(|word| format!("'{}'", word.to_str().unwrap()))
         .collect();
     let mut first = Command::new("script");
-    // The shell gives its place to the command, since some shells end by the signal too. Whoever has started
-    // the tests may ignore the signal.
+    // The shell gives its place to the command, since some shells end by the signal too. The program that has
+    // started the tests may ignore the signal.
     let command = format!("exec env --default-signal=INT {}", words.join(" "));
     first.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
     first.current_dir(place.path("."));

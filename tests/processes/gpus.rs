@@ -312,7 +312,7 @@ fn replicas_on_gpus_of_several_processes_train_to_the_bits_of_one() {
     let two = [&one[..], &["pipeline.replicas=2"]].concat();
     same_as_one_rank(2, &two, &["pipeline.dtype=f32"]);
     same_as_one_rank(2, &[&two[..], &[SHARDED]].concat(), &["pipeline.dtype=bf16"]);
-    // 8 micro-batches for 3 replicas, and so many numbers that each replica adds up a part of them.
+    // 8 micro-batches for 3 replicas, and enough numbers that each replica adds up a part of them.
     let three = [&one[..], &["pipeline.replicas=3"]].concat();
     same_as_one_rank(3, &three, &["model.dim=32", "pipeline.micro_batches=8"]);
     // Two of four replicas are in one process. NCCL wants a GPU for each.

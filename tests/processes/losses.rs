@@ -1,4 +1,5 @@
-//! Processes that are lost and replaced while the others go on: the weights are those of an undisturbed run.
+//! Processes that are lost and replaced while the others go on: the weights are the same as in an undisturbed
+//! run.
 
 use std::time::Duration;
 

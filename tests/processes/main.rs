@@ -129,7 +129,7 @@ impl Place {
         self.await_steps_after(4);
     }
 
-    /// Waits until a run has done more than so many steps.
+    /// Waits until a run has done more than `steps` steps.
     fn await_steps_after(&self, steps: usize) {
         let metrics = self.path("runs/small/metrics.jsonl");
         let since = Instant::now();

@@ -101,7 +101,7 @@ fn processes_that_are_not_at_the_same_call_are_told() {
     );
 }
 
-/// By how much the clock of each process is later than that of the process before it.
+/// By how much the clock of each process is later than the clock of the process before it.
 const APART: Duration = Duration::from_secs(1000);
 
 #[test]

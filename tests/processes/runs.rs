@@ -19,7 +19,7 @@ fn pipeline(world: World) -> Pipeline<Sequential> {
     builder.world(world).launch().expect("it starts")
 }
 
-/// Micro-batches of so many rows.
+/// Micro-batches of `rows` rows.
 fn validation(rows: usize) -> Validation {
     let (seq, vocab) = (8, 17);
     Validation::new(Arc::new(RandomTokens { rows, seq, vocab }))
@@ -31,7 +31,7 @@ fn run(folder: &Path) -> Run {
     Run::new(folder.join("run")).steps(3).validate(validation(2))
 }
 
-/// Refuses a run of which process 1 changes something.
+/// Refuses a run in which process 1 changes something.
 #[track_caller]
 fn refused(part: &str, change: fn(Run) -> Run) {
     let folder = TempDir::new().expect("a folder");

@@ -168,7 +168,7 @@ fn encryption_needs_a_secret_and_a_build_that_has_it() {
     );
 }
 
-/// So many strangers are at the port, and so many files may process 0 have open.
+/// The number of strangers at the port. Process 0 may have 256 files open.
 const STRANGERS: usize = 200;
 
 #[test]

@@ -29,10 +29,10 @@ const STEPS: &str = "150";
 /// The steps of runs with several losses.
 pub(super) const MANY: &str = "train.steps=300";
 
-/// Room in a pipe comes in pieces of so many bytes: for some steps.
+/// Room in a pipe comes in pieces of this number of bytes: for some steps.
 const PAGE: usize = 1 << 12;
 
-/// So many bytes are in a full pipe, less the room for some steps.
+/// The bytes in a full pipe, less the room for some steps.
 const FILLED: usize = (1 << 16) - PAGE;
 
 impl Throttled {
@@ -96,7 +96,7 @@ impl Throttled {
         Started::new(command)
     }
 
-    /// Waits until so many steps are done.
+    /// Waits until `steps` steps are done.
     pub(super) fn await_step(&self, steps: usize) {
         let metrics = self.place.path("runs/small/metrics.jsonl");
         let since = Instant::now();

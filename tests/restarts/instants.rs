@@ -24,7 +24,7 @@ const STEPS: u64 = 8;
 /// When this step is done, there is a checkpoint.
 const SAVED: u64 = 4;
 
-/// So many of all instants are tried.
+/// How many of all instants are tried.
 const TRIED: u64 = 24;
 
 /// What a member is told: its number, where process 0 is, its folder, whether it hangs instead of dying, at
@@ -44,7 +44,7 @@ enum What {
     All,
     /// Not the first block, which has the weights that its builder makes.
     NotFirst,
-    /// Not the first block, whose weights are those of a checkpoint.
+    /// Not the first block, whose weights are from a checkpoint.
     NotFirstOfOthers,
 }
 
@@ -168,7 +168,7 @@ fn a_process_in_which_a_rank_hangs_is_replaced_when_the_stall_limit_is_over() {
     run.instants(&[(from + to) / 2]);
 }
 
-/// Runs of two processes, of which process 1 dies or hangs.
+/// Runs of two processes, in which process 1 dies or hangs.
 struct Failures {
     what: What,
     how: How,

@@ -1,4 +1,4 @@
-//! A rank that fails in a step is built again and repeats what it lost: the weights are those of a run
+//! A rank that fails in a step is built again and repeats what it lost: the weights are the same as in a run
 //! without the failure, bit for bit.
 
 #[path = "../common/mod.rs"]
@@ -277,7 +277,7 @@ fn evaluations_and_checkpoints_between_steps_change_nothing() {
     assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
 }
 
-/// Frozen weights are in no snapshot if they are as they were built. Those of a loaded checkpoint are.
+/// Frozen weights are in no snapshot if they are as they were built. Weights of a loaded checkpoint are.
 #[test]
 fn frozen_weights_of_a_loaded_checkpoint_stay() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! The command, where a run is that of a program that builds its model in Rust.
+//! The command, where a run belongs to a program that builds its model in Rust.
 
 use std::process::Command;
 

@@ -26,7 +26,7 @@ fn a_run_that_keeps_no_checkpoint_is_refused() {
     );
 }
 
-/// Rows that grow wider once so many evaluations have asked for their shapes.
+/// Rows that grow wider once `good` evaluations have asked for their shapes.
 struct Widening {
     asked: AtomicUsize,
     good: usize,

@@ -50,7 +50,7 @@ fn pipeline(stages: Vec<StageBuilder<Sequential>>) -> PipelineBuilder<Sequential
         .pin(false)
 }
 
-/// A pipeline of so many ranks, and what opens the gate at which one waits from step 1 on: in the forward
+/// A pipeline of `ranks` ranks, and what opens the gate at which one waits from step 1 on: in the forward
 /// pass, or in the backward pass, of micro-batch 0.
 fn held(ranks: u32, at: u32, forward: bool) -> (PipelineBuilder<Sequential>, impl Sized + Send) {
     let (open, gate) = gate();

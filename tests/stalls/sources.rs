@@ -139,7 +139,7 @@ fn a_thread_that_hangs_in_a_checkpoint_beside_the_steps_does_not_hold_up_the_dro
     drop(open);
 }
 
-/// Ones, of which the fingerprint waits at a gate while a checkpoint is saved.
+/// Ones. Their fingerprint waits at a gate while a checkpoint is saved.
 pub(super) struct Late {
     saves: Arc<AtomicBool>,
     gate: Arc<Mutex<Receiver<()>>>,

@@ -54,7 +54,7 @@ fn vocabulary(tokens: impl IntoIterator<Item = String>) -> Map<String, Value> {
     vocabulary
 }
 
-/// Pairs of characters as those of Llama 2: `▁` for a space, and bytes for what is not in the vocabulary.
+/// Pairs of characters as in Llama 2: `▁` for a space, and bytes for what is not in the vocabulary.
 pub(super) fn pairs() -> Value {
     let bytes = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
     let letters = ('a'..='z')
@@ -80,7 +80,7 @@ pub(super) fn pairs() -> Value {
     })
 }
 
-/// Pieces of words, as those of BERT.
+/// Pieces of words, as in BERT.
 fn pieces() -> Value {
     let letters = ('a'..='z').chain(".,-?!0123456789".chars()).map(String::from);
     let inner = ('a'..='z').map(|letter| format!("##{letter}"));

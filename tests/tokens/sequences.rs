@@ -72,7 +72,7 @@ fn an_epoch_has_every_sequence_once_and_the_next_one_in_another_order() {
     let order = Sequences::in_order(Arc::clone(&documents), 0..60, true, (1, SEQ)).unwrap();
     let count = order.count();
     let in_order = rows(&order, 0, count as u32);
-    // One row a step, so that an epoch is so many steps.
+    // One row a step, so that an epoch is `count` steps.
     let shuffled =
         |seed| Sequences::shuffled(Arc::clone(&documents), 0..60, true, (1, SEQ), 1, seed).unwrap();
     let epoch = |source: &Sequences, number: u64| -> Vec<_> {

@@ -20,13 +20,14 @@ pub(crate) enum Fault {
     NoData { step: u64, micro_batch: u32, times: u32 },
     /// A rank does nothing for so long.
     Stops { rank: usize, at: u64, micros: u64 },
-    /// A rank needs so many times as long for a pass.
+    /// A rank needs `times` times as long for a pass.
     Slow { rank: usize, times: u64 },
     /// The clock jumps ahead. All that was due comes at once.
     ClockJumps { at: u64, micros: u64 },
     /// A link carries nothing for so long, in both directions, and then again.
     Down { ranks: [usize; 2], at: u64, micros: u64 },
-    /// A link carries nothing from then on. Whoever is sent something by it is told that the sender is gone.
+    /// A link carries nothing from then on. A rank that is sent something by it is told that the sender is
+    /// gone.
     Cut { ranks: [usize; 2], at: u64 },
     /// A rank cannot write its part of a checkpoint: the folder is gone, or it panics.
     NotWritten { rank: usize, panics: bool },
@@ -48,7 +49,7 @@ impl Fault {
 }
 
 impl Fault {
-    /// What kinds there are, but those of which ranks are told nothing in virtual time.
+    /// What kinds there are, but not the kinds that ranks are told nothing of in virtual time.
     pub(crate) const KINDS: [&str; 9] = [
         "fails",
         "panics",

@@ -1,4 +1,4 @@
-//! Which rank of which world the current thread is.
+//! The rank and the world of the current thread.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -38,7 +38,7 @@ pub(crate) fn success(story: &Story, timeline: &Timeline) -> Result<End, String>
     }
 }
 
-/// Judges a run that ended with an error. It must be that of a fault that came true.
+/// Judges a run that ended with an error. It must be the error of a fault that came true.
 pub(crate) fn error(story: &Story, timeline: &Timeline, error: &Error) -> Result<End, String> {
     // Data is read by a thread that has no time of this world.
     let data = story.faults.iter();
@@ -56,7 +56,7 @@ pub(crate) fn error(story: &Story, timeline: &Timeline, error: &Error) -> Result
     }
 }
 
-/// Whether an error is that of a fault.
+/// Whether an error comes from a fault.
 fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
     let text = error.to_string();
     match fault {
@@ -74,7 +74,7 @@ fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
     }
 }
 
-/// The hash of the weights after so many steps of a plain loop.
+/// The hash of the weights after `steps` steps of a plain loop.
 pub(crate) fn expected_hash(model: Model, micro_batches: u32, steps: u64) -> String {
     let mut plain = Plain::new(model.whole(), Arc::new(Updates::default()), RATE, Some(CLIP));
     for step in 0..steps {

@@ -40,7 +40,7 @@ use world::World;
 /// How many seeds run if nobody says otherwise: they take seconds.
 const SEEDS: u64 = 600;
 
-/// For each seed of training, so many programs of ends run, which are short.
+/// For each seed of training, this number of programs of ends runs. They are short.
 const PROGRAMS: u64 = 5;
 
 /// A number from the environment.

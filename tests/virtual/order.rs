@@ -31,7 +31,7 @@ impl Order {
         Self::Named { name, chunks }
     }
 
-    /// How many stages so many ranks have.
+    /// How many stages `ranks` ranks have.
     pub(crate) fn stages(&self, ranks: u32) -> usize {
         match self {
             Self::Named { chunks, .. } => (ranks * chunks) as usize,

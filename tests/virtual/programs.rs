@@ -29,7 +29,8 @@ struct Round {
     polls: Vec<bool>,
     /// This rank stops before its deed of this number.
     stops: Option<(usize, usize)>,
-    /// By rank: before its deed of this number it goes back so many calls, and repeats them.
+    /// By rank: before the deed of the first number it goes back by the second number of calls, and repeats
+    /// them.
     repeats: Vec<Option<(usize, usize)>>,
 }
 
@@ -273,7 +274,7 @@ fn rounds(draw: &mut Draw, ranks: usize) -> Vec<Round> {
     rounds
 }
 
-/// A round that ends, whoever is slow: what is taken was sent before, by one order of all deeds.
+/// A round that ends, no matter who is slow: what is taken was sent before, by one order of all deeds.
 fn round(draw: &mut Draw, ranks: usize, call: Call, items: &mut u32) -> Round {
     let mut streams: BTreeMap<(usize, usize, u64), Vec<(u64, u32)>> = BTreeMap::new();
     let count = draw.below(25);

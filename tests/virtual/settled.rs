@@ -15,7 +15,7 @@ struct Seen {
     updates: BTreeMap<(usize, usize), Vec<u64>>,
     /// By layer: the weights with which it evaluates.
     weights: BTreeMap<usize, Vec<u32>>,
-    /// A layer of which two replicas have other weights.
+    /// A layer whose weights differ between two replicas.
     differs: Option<usize>,
 }
 
@@ -42,7 +42,7 @@ impl Settled {
         }
     }
 
-    /// Other weights follow: those of a further step, or of a checkpoint.
+    /// Other weights follow: from a further step, or from a checkpoint.
     pub(crate) fn weights_change(&self) {
         self.lock().weights.clear();
     }
@@ -52,7 +52,7 @@ impl Settled {
         self.lock().updates.clear();
     }
 
-    /// Judges what was seen, after an evaluation. Each of so many layers has had the updates of these steps.
+    /// Judges what was seen, after an evaluation. Each of `layers` layers has had the updates of these steps.
     pub(crate) fn judge(&self, layers: usize, steps: Range<u64>) -> Result<(), String> {
         let seen = self.lock();
         if let Some(layer) = seen.differs {

@@ -31,7 +31,7 @@ pub(crate) struct Model {
     pub(crate) layers: usize,
     /// Whether the first and the last layer share their weights.
     pub(crate) tied: bool,
-    /// Whether the first layer has so many weights that their sums over replicas are several blocks.
+    /// Whether the first layer has enough weights that their sums over replicas are several blocks.
     pub(crate) large: bool,
 }
 

@@ -65,7 +65,7 @@ impl Told {
     }
 }
 
-/// Six steps of three ranks, of which the first one is slow, with these faults.
+/// Six steps of three ranks, with these faults. The first rank is slow.
 fn story(times: u64, faults: &[Fault]) -> Story {
     let slow = Fault::Slow { rank: 0, times };
     Story {

@@ -136,7 +136,7 @@ fn staleness(sync: SyncMode) -> u32 {
 }
 
 fn deeds(draw: &mut Draw, ranks: u32, staleness: u32) -> Vec<Deed> {
-    // Those of the first replica write.
+    // The ranks of the first replica write.
     let mut deeds = Vec::new();
     for _ in 0..draw.within(2, 4) {
         deeds.push(Deed::Step);

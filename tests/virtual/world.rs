@@ -1,4 +1,4 @@
-//! Ranks on threads of their own, of which one runs at a time, and a clock that only this world moves.
+//! Ranks on threads of their own, and a clock that only this world moves. One rank runs at a time.
 //!
 //! A rank has its turn until it sends, computes or waits. Then the seed says who goes on. If nobody can, the
 //! clock jumps to the next thing that happens: a frame that arrives, a rank that has computed. If there is
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Gives the turn to whoever is next, and waits for the next own one.
+    /// Gives the turn to the next rank, and waits for its own next turn.
     fn hand_over(&self, mut state: MutexGuard<'_, State>, rank: usize) {
         state.turn = None;
         state.go_on();

@@ -13,7 +13,7 @@ use crate::schedule::{LinkKind, Pass, Placement, Schedule};
 pub const AUTO: &str = "auto";
 
 /// The named schedule to cut a model by, before the stages' costs are known. Its placement and its
-/// activations in flight are much like those of the orders that [`auto`] lists.
+/// activations in flight are much like in the orders that [`auto`] lists.
 pub fn like_auto(chunks: u32) -> &'static str {
     if chunks == 1 { "zb-h1" } else { "interleaved-zb" }
 }

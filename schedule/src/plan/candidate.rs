@@ -115,7 +115,7 @@ impl Setting {
         Groups::new(self.micro_batches, self.gradient_groups)
     }
 
-    /// The same with a single pipeline that has so many micro-batches.
+    /// The same with a single pipeline that has this number of micro-batches.
     pub(super) fn alone(&self, micro_batches: u32) -> Self {
         Self {
             micro_batches,

@@ -15,14 +15,14 @@ use crate::schedule::{TimedCopy, TimedReduction, TimedTransfer, Timeline};
 pub(crate) enum Played {
     /// A pass of this rank. The passes of one rank come in order.
     Pass(Rank, Timed),
-    /// By so much the next pass of this rank is later because of copies to the host and back.
+    /// The delay of this rank's next pass by copies to the host and back.
     Late(Rank, f64),
-    /// A copy to the host or back. Those of one rank come in order.
+    /// A copy to the host or back. Copies of one rank come in order.
     Copy(TimedCopy),
     /// A transfer. Transfers come in the order in which they happen.
     Transfer(TimedTransfer),
-    /// A reduction. Reductions come in the order in which they happen; those of one rank in the order of its
-    /// list.
+    /// A reduction. Reductions come in the order in which they happen; reductions of one rank come in the
+    /// order of its list.
     Reduction(TimedReduction),
 }
 

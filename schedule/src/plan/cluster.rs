@@ -20,22 +20,22 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Whether transfers go between hosts, for so many replicas of so many ranks: as soon as a pipeline has
-    /// ranks on two.
+    /// Whether transfers go between hosts, for `replicas` replicas of `ranks` ranks: as soon as a pipeline
+    /// has ranks on two.
     pub fn parts_pipelines(&self, map: Map, replicas: u32, ranks: u32) -> bool {
         let on = |replica, rank| self.host(map, [replicas, ranks], [replica, rank]);
         (0..replicas).any(|replica| on(replica, 0) != on(replica, ranks - 1))
     }
 
-    /// Whether reductions go between hosts, for so many replicas of so many ranks: as soon as the replicas of
-    /// a stage are on two.
+    /// Whether reductions go between hosts, for `replicas` replicas of `ranks` ranks: as soon as the replicas
+    /// of a stage are on two.
     pub fn parts_replicas(&self, map: Map, replicas: u32, ranks: u32) -> bool {
         let on = |replica, rank| self.host(map, [replicas, ranks], [replica, rank]);
         (0..ranks).any(|rank| on(0, rank) != on(replicas - 1, rank))
     }
 
-    /// The link of transfers, for so many replicas of so many ranks. Between hosts, the ranks of a host that
-    /// send to another host share its network card.
+    /// The link of transfers, for `replicas` replicas of `ranks` ranks. Between hosts, the ranks of a host
+    /// that send to another host share its network card.
     pub fn of_transfers(&self, map: Map, replicas: u32, ranks: u32) -> LinkCost {
         let on = |replica, rank| self.host(map, [replicas, ranks], [replica, rank]);
         let mut senders: HashMap<u32, u32> = HashMap::new();
@@ -49,8 +49,8 @@ impl Cluster {
         self.shared_by(senders.into_values().max().map_or(0.0, f64::from))
     }
 
-    /// The link of reductions, for so many replicas of so many ranks. Between hosts, what the ranks of a host
-    /// send to other hosts shares its network card.
+    /// The link of reductions, for `replicas` replicas of `ranks` ranks. Between hosts, what the ranks of a
+    /// host send to other hosts shares its network card.
     pub fn of_reductions(&self, map: Map, replicas: u32, ranks: u32) -> LinkCost {
         // How many replicas of a rank a host has.
         let mut together: HashMap<(u32, u32), u32> = HashMap::new();
@@ -67,7 +67,7 @@ impl Cluster {
         self.shared_by(most / f64::from(replicas.max(2) - 1))
     }
 
-    /// The link between hosts for each of so many senders, or the link inside of a host if there is none.
+    /// The link between hosts for each of `senders` senders, or the link inside of a host if there is none.
     fn shared_by(&self, senders: f64) -> LinkCost {
         let link = self.between.unwrap_or(self.inside);
         match senders > 0.0 {

@@ -7,7 +7,7 @@ use crate::plan::StageCost;
 use crate::plan::held_activations::Kept;
 use crate::schedule::{Cell, Move, MoveStep, Schedule, TimedCopy};
 
-/// The copies of all ranks. Those of one rank in one direction go one after the other.
+/// The copies of all ranks. Copies of one rank in one direction go one after the other.
 pub(super) struct Copies {
     ranks: Vec<OfRank>,
 }

@@ -13,7 +13,7 @@ pub struct StageCost {
     pub forward: f64,
     /// Time of the backward-input.
     pub backward_input: f64,
-    /// Time of the backward-weight. A whole backward takes this time and that of the backward-input.
+    /// Time of the backward-weight. A whole backward takes this time and the time of the backward-input.
     pub backward_weight: f64,
     /// Time of the parameter update, once a step.
     pub update: f64,
@@ -142,7 +142,7 @@ impl StageCost {
         }
     }
 
-    /// The same costs without those of replicas.
+    /// The same costs without the costs of replicas.
     fn alone(self) -> Self {
         Self {
             reduce: 0.0,

@@ -63,14 +63,14 @@ pub enum Work {
         /// The bytes of a number of the result.
         bytes: usize,
     },
-    /// Fused attention, with so many floating-point operations.
+    /// Fused attention, with this number of floating-point operations.
     Attention {
         /// The floating-point operations.
         operations: f64,
         /// Whether it is the backward.
         backward: bool,
     },
-    /// So many bytes are read and written.
+    /// This number of bytes is read and written.
     Bytes(f64),
 }
 

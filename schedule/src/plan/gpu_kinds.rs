@@ -8,11 +8,11 @@ use crate::plan::Gpu;
 /// comes first.
 ///
 /// Sources: NVIDIA's data sheets of A100 80 GB, H100, H200 and HGX B200 (a GPU's part), in their SXM form,
-/// and of L40S, L4, A10, RTX A6000 and RTX 6000 Ada; that of A10G by Amazon; the white papers of GA102 and of
-/// the Ada architecture for RTX 3090 and RTX 4090. The rate of products is that of `bf16` with sums in `f32`,
-/// without sparsity: on GeForce cards it is half of what is advertised for `f16`. The number of
-/// multiprocessors is from the white papers of the architectures, those of B200, L4 and A10G from what their
-/// drivers report. All cards below B200 have PCIe 4.0 with 16 lanes, to the host and, without an NVLink
+/// and of L40S, L4, A10, RTX A6000 and RTX 6000 Ada; Amazon's data sheet of A10G; the white papers of GA102
+/// and of the Ada architecture for RTX 3090 and RTX 4090. The rate of products is the rate of `bf16` with
+/// sums in `f32`, without sparsity: on GeForce cards it is half of what is advertised for `f16`. The number
+/// of multiprocessors is from the white papers of the architectures, and for B200, L4 and A10G from what
+/// their drivers report. All cards below B200 have PCIe 4.0 with 16 lanes, to the host and, without an NVLink
 /// bridge, to each other.
 ///
 /// The shares of attention are guesses but for H100. It runs on `mma.sync`, which has the full rate of an

@@ -142,9 +142,9 @@ impl ModelCosts {
         Self { recomputed, ..self }
     }
 
-    /// The same model, of whose activations a byte takes so long to the host or back, where they are
-    /// [offloaded](Schedule::offloading). `data`: how many bytes of a micro-batch's data are on the host in
-    /// any case, as ids are.
+    /// The same model, where each byte of [offloaded](Schedule::offloading) activations takes `per_byte`
+    /// seconds to the host or back. `data`: how many bytes of a micro-batch's data are on the host in any
+    /// case, as ids are.
     ///
     /// # Errors
     /// [`PlanError`] when a cost is negative or not a number.

@@ -11,14 +11,14 @@ pub struct LinkCost {
 }
 
 impl LinkCost {
-    /// The seconds of a message of so many bytes.
+    /// The seconds of a message of `bytes` bytes.
     pub fn time(self, bytes: f64) -> f64 {
         self.latency + bytes * self.per_byte
     }
 }
 
-/// How the messages that a rank sends wait for each other. On a slow link most of a message's time is that of
-/// its bytes, and they keep the link from others. The default: messages do not wait.
+/// How the messages that a rank sends wait for each other. On a slow link most of a message's time is the
+/// time of its bytes, and they keep the link from others. The default: messages do not wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Queue {
     /// For how much of its time a transfer occupies the link of the rank that sends it.

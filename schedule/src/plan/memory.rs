@@ -96,7 +96,7 @@ pub struct RankMemory {
     #[serde(default)]
     pub offloaded: f64,
     /// Snapshots for restarts, if the rank is on a GPU: they are on the host, and with them the optimizer's
-    /// tensors, from which they are made there. Those of a rank on the CPU are among its buffers.
+    /// tensors, from which they are made there. Snapshots of a rank on the CPU are among its buffers.
     #[serde(default)]
     pub snapshots: f64,
 }

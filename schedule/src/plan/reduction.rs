@@ -11,7 +11,7 @@ use crate::plan::LinkCost;
 /// take.
 ///
 /// With ZeRO-1 a replica updates only its slice. So it needs no more than a slice of the sum. The slices that
-/// the replicas give each other are those of the new weights, after the update.
+/// the replicas give each other are slices of the new weights, after the update.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reduction {
     /// How many replicas there are. One has nothing to add.
@@ -25,7 +25,7 @@ pub struct Reduction {
 }
 
 impl Reduction {
-    /// The time to add up so many bytes of gradients, before the update.
+    /// The time to add up `bytes` bytes of gradients, before the update.
     pub fn gradients(&self, bytes: f64) -> f64 {
         let slices = self.messages(self.slice(bytes), self.add);
         let numbers = bytes as usize / size_of::<f32>();
@@ -36,7 +36,7 @@ impl Reduction {
         }
     }
 
-    /// The time to collect so many bytes of weights, after the update. 0 if each replica updates all.
+    /// The time to collect `bytes` bytes of weights, after the update. 0 if each replica updates all.
     pub fn weights(&self, bytes: f64) -> f64 {
         match self.sharded {
             true => self.messages(self.slice(bytes), 0.0),
@@ -52,7 +52,7 @@ impl Reduction {
         }
     }
 
-    /// The time of a message of so many bytes from each other replica, with `add` seconds for each byte.
+    /// The time of a message of `bytes` bytes from each other replica, with `add` seconds for each byte.
     fn messages(&self, bytes: f64, add: f64) -> f64 {
         match self.replicas {
             0 | 1 => 0.0,

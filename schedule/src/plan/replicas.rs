@@ -29,7 +29,7 @@ impl Replicas {
         }
     }
 
-    /// So many replicas, at least one, which share the groups of a batch. `make` gives the schedule for a
+    /// `replicas` replicas, at least one, which share the groups of a batch. `make` gives the schedule for a
     /// number of micro-batches. It is called once for each number, for the largest one first. A replica
     /// without micro-batches is [idle](Schedule::idle).
     ///
@@ -131,7 +131,7 @@ impl Replicas {
         of_replicas.map(sums).sum()
     }
 
-    /// The different schedules, that of the most micro-batches first, and how many replicas have each.
+    /// The different schedules, the one for the most micro-batches first, and how many replicas have each.
     pub fn schedules(&self) -> impl Iterator<Item = (&Schedule, u32)> {
         let count = |at: usize| self.of.iter().filter(|&&of| of == at).count() as u32;
         self.schedules

@@ -7,21 +7,21 @@ use crate::schedule::Schedule;
 /// What is kept for restarts, and how often.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Restarts {
-    /// A rank makes a snapshot of what training changes after so many steps, or earlier, when what it has
-    /// received since the last one takes as much memory as a snapshot.
+    /// A rank makes a snapshot of what training changes after this number of steps, or earlier, when what it
+    /// has received since the last one takes as much memory as a snapshot.
     pub every: u32,
     /// How often a rank receives the bytes of its gradients in a step, from the ranks with the same stages in
     /// other replicas.
     pub from_replicas: f64,
     /// Whether processes keep snapshots so that one that dies can be replaced: two of each of their own
-    /// ranks, and two of those of another process. A restart begins with the newest of its own.
+    /// ranks, and two of each rank of another process. A restart begins with the newest of its own.
     pub replaces: bool,
 }
 
 /// The most that a rank keeps for restarts. In bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KeptForRestarts {
-    /// Snapshots. They are on the host, also those of a rank on a GPU.
+    /// Snapshots. They are on the host, also the snapshots of a rank on a GPU.
     pub snapshots: f64,
     /// What it has received since its last snapshot.
     pub received: f64,

@@ -43,7 +43,7 @@ impl Replicas {
         Ok(timeline)
     }
 
-    /// The same for all replicas: the rows of replica 0, then those of replica 1, and so on. The rank of a
+    /// The same for all replicas: the rows of replica 0, then the rows of replica 1, and so on. The rank of a
     /// transfer, a reduction or a copy is the number of its row.
     ///
     /// # Errors

@@ -133,7 +133,7 @@ impl Schedule {
         })
     }
 
-    /// The same schedule, lowered for so many replicas of the pipeline. For several, each stage gets a
+    /// The same schedule, lowered for this number of replicas of the pipeline. For several, each stage gets a
     /// reduction: the sum of its gradients over its replicas. It comes after the stage's last backward-weight
     /// and the sends behind that. Every number above one gives the same schedule; one replica has nothing to
     /// add. A schedule that has reductions stays unchanged.

@@ -12,7 +12,7 @@ use crate::schedule::{Action, Cell, LinkKind, Pass, Placement};
 ///
 /// A replay of the passes gives one order for all ranks. Each transfer enters both its lists when its pass is
 /// done. So the two lists hold their transfers in the same order, and ordered links cannot lock. The replay
-/// goes in rounds, so the order is that of PyTorch's lowering.
+/// goes in rounds, so the order is the same as in PyTorch's lowering.
 pub(super) fn lower(program: &Program<'_>, placement: &Placement) -> Result<Vec<Vec<Action>>> {
     let mut rows: Vec<_> = program
         .rows()

@@ -12,12 +12,12 @@ pub struct Move {
     pub before: usize,
     /// What is done.
     pub step: MoveStep,
-    /// Of which cell.
+    /// The cell whose activations it is about.
     pub cell: Cell,
 }
 
-/// One of the three steps by which activations go to the host and come back. Those of one moment come in
-/// this order.
+/// One of the three steps by which activations go to the host and come back. Steps of one moment come in this
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MoveStep {
     /// All is copied to the host. The device's memory is free from here on.

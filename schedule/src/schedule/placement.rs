@@ -40,8 +40,8 @@ impl Placement {
 
     /// Two pipelines over the same ranks, one in each direction, as in DualPipe (DeepSeek-AI, arXiv
     /// 2412.19437). One goes from the first rank to the last, the other from the last to the first. Each has
-    /// one stage a rank. The numbers of the second follow those of the first: stage `ranks + k` is its stage
-    /// `k`. The text form is `0,1,2,3 and 3,2,1,0`.
+    /// one stage a rank. The stages of the second are numbered after the stages of the first: stage
+    /// `ranks + k` is stage `k` of the second. The text form is `0,1,2,3 and 3,2,1,0`.
     ///
     /// # Errors
     /// [`ScheduleError`] when `ranks` is 0 or there would be more than 2^23 stages.

@@ -39,8 +39,8 @@ impl Schedule {
     ///
     /// # Errors
     /// [`ScheduleError::Entry`] for an entry that is no action, with its rank and its place in the row. Other
-    /// errors are those of [`Schedule::from_actions`]. Their places count actions: an empty entry counts
-    /// as none, and a pair as two. All count from 0.
+    /// errors are as for [`Schedule::from_actions`]. Their places count actions: an empty entry counts as
+    /// none, and a pair as two. All count from 0.
     pub fn from_csv(
         name: &str,
         text: &str,

@@ -14,7 +14,7 @@ pub struct Timeline {
     pub transfers: Vec<TimedTransfer>,
     /// The reductions, in the order in which they start.
     pub reductions: Vec<TimedReduction>,
-    /// The copies of offloaded activations, those of one rank in order. Only planned ones: they are not
+    /// The copies of offloaded activations. Copies of one rank are in order. Only planned ones: they are not
     /// measured.
     pub copies: Vec<TimedCopy>,
 }

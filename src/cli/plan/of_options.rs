@@ -73,7 +73,7 @@ fn replicas(args: &Args, costs: &Costs) -> Result<Replicas> {
     })
 }
 
-/// The schedule of a pipeline that has so many micro-batches.
+/// The schedule of a pipeline with this number of micro-batches.
 fn named(args: &Args, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
     let ranks = args.ranks.unwrap_or_default();
     let name = args.schedule.as_deref().unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::stages::{DType, Device};
 
 /// What is searched.
 pub(super) struct Search {
-    /// The numbers of replicas, with those of their ranks.
+    /// Pairs of a number of replicas and a number of ranks of each.
     pub(super) shapes: Vec<(u32, u32)>,
     /// The most that a rank may hold for later backwards.
     pub(super) memory: Option<Memory>,

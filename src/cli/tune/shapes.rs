@@ -14,7 +14,7 @@ pub(super) fn of_devices(devices: u32, config: &Config) -> Result<Vec<(u32, u32)
     Ok(ranks.map(|ranks| (devices / ranks, ranks)).collect())
 }
 
-/// These numbers of replicas, each with these numbers of ranks. If none are given, those of the config, and
+/// These numbers of replicas, each with these numbers of ranks. If none are given, the config's numbers, and
 /// what the machine has.
 pub(super) fn of(replicas: &[u32], ranks: &[u32], config: &Config) -> Result<Vec<(u32, u32)>> {
     let mut replicas = replicas.to_vec();

@@ -40,8 +40,8 @@ pub(super) fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usi
     config
 }
 
-/// The measured config with so many replicas, with each of these maps, and in all ways to recompute, to
-/// offload and to share the optimizer's state. What costs time and saves only memory is tried if memory is
+/// The measured config with this number of replicas, with each of these maps, and in all ways to recompute,
+/// to offload and to share the optimizer's state. What costs time and saves only memory is tried if memory is
 /// `limited`.
 pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps: &[Map]) -> Vec<Config> {
     let given = config.pipeline.recompute.clone();

@@ -49,7 +49,7 @@ pub(super) fn add(kind: String, make: Make) {
 /// config is used. `make` makes a layer from the keys that stand beside its `kind`; each call makes the same
 /// layer.
 ///
-/// The name has a dot, such as `my.swish`, so that it differs from those of ready layers. A name that is
+/// The name has a dot, such as `my.swish`, so that it differs from the names of ready layers. A name that is
 /// given again takes the place of the first.
 ///
 /// ```

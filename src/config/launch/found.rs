@@ -6,7 +6,7 @@ use std::fmt;
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u32 = 10_000;
 
-/// A process's place among those of its run, and who says so.
+/// A process's place among the processes of its run, and who says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launched {
     /// This process's number, from 0.

@@ -1,4 +1,4 @@
-//! This process's place among those of its run: what launchers say, and which of them counts.
+//! This process's place among the processes of its run: what launchers say, and which of them counts.
 //!
 //! A launcher may be started by another one: `mpirun` starts its helpers by `srun` when it is in a job of
 //! Slurm, and `torchrun` is often started once on each host by any of the others. The inner one has started

@@ -56,7 +56,7 @@ fn said(
     }))
 }
 
-/// Whether `PMI_RANK` and `PMI_SIZE` are those of Slurm, which sets them too (`srun --mpi=pmi2`).
+/// Whether `PMI_RANK` and `PMI_SIZE` are Slurm's, which sets them too (`srun --mpi=pmi2`).
 fn is_of_slurm(environment: &Environment) -> bool {
     let equal =
         |[a, b]: Names| text(environment, a).is_some() && text(environment, a) == text(environment, b);

@@ -8,8 +8,8 @@ use crate::error::ProcessesProblem;
 const HOSTS: &str = "SLURM_STEP_NODELIST";
 const COUNT: &str = "SLURM_STEP_NUM_NODES";
 
-/// What `srun` says. Only its variables of a step count: those of the job, such as `SLURM_NTASKS`, are also
-/// there in the batch script itself, which is one process. Process 0 is on the first host of the step.
+/// What `srun` says. Only its variables of a step count: variables of the job, such as `SLURM_NTASKS`, are
+/// also there in the batch script itself, which is one process. Process 0 is on the first host of the step.
 pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
     let [job, step] = ["SLURM_JOB_ID", "SLURM_STEP_ID"].map(|name| text(environment, name));
     let step = job.zip(step).map(|(job, step)| format!("{job}.{step}"));

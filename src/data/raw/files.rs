@@ -63,7 +63,7 @@ pub(crate) fn left_out(paths: &[PathBuf], form: Form) -> Result<Vec<PathBuf>> {
     Ok(left_out)
 }
 
-/// The files of the first of these groups of extensions of which the folder has any.
+/// The folder's files with extensions of one group: the first of these groups for which it has any file.
 fn in_folder(folder: &Path, extensions: &[&'static [&'static str]]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {

@@ -116,7 +116,7 @@ fn broken(line: &str, error: &serde_json::Error) -> RecordProblem {
     let said = error.to_string();
     let mut cause = said.split(" at line ").next().unwrap_or_default().to_owned();
     let column = error.column();
-    // The column is that of the word or of its second letter.
+    // The column is where the word begins, or its second letter.
     let rest = line.get(column.saturating_sub(2)..).unwrap_or_default();
     let rest = rest.trim_start_matches(|letter: char| !letter.is_ascii_alphabetic());
     if error.is_eof() {

@@ -9,7 +9,7 @@ use crate::error::Result;
 /// The pieces of a file, in order.
 pub(crate) type Pieces = Box<dyn Iterator<Item = Result<Piece>>>;
 
-/// Opens a file. `column` is that of a table.
+/// Opens a file. `column` is the column of a table.
 ///
 /// # Errors
 /// When the file cannot be opened. The pieces have the errors of its contents.

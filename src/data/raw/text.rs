@@ -66,7 +66,7 @@ impl Text {
         }
     }
 
-    /// The text in the rest. The last character may be cut by the end of a block, but not by that of the
+    /// The text in the rest. The last character may be cut by the end of a block, but not by the end of the
     /// file.
     fn valid(&self) -> Result<&str> {
         let error = match std::str::from_utf8(&self.rest) {

@@ -2,7 +2,7 @@
 //!
 //! A large frame comes in two messages: its beginning, and then its numbers or its block, which are received
 //! straight into the memory where they stay. Nothing here waits. So while a large message of one process is
-//! on its way, those of others are received.
+//! on its way, messages of others are received.
 
 use std::io;
 use std::mem;

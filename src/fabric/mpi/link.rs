@@ -12,8 +12,8 @@ use super::posts::Posts;
 use crate::fabric::pause::Pause;
 use crate::fabric::processes::{Answer, Head, Line, Numbers};
 
-/// Up to so many bytes, a block is moved to make room for its head, and received with it. More are a message
-/// of their own: to copy them would cost more than a message.
+/// A block of at most this number of bytes is moved to make room for its head, and received with it. A larger
+/// one is a message of its own: to copy it would cost more than a message.
 const WHOLE: usize = 1 << 14;
 
 /// The most bytes of a message that are copied.
@@ -108,7 +108,7 @@ impl Link {
         &self.posts
     }
 
-    /// Waits until so many bytes may be sent.
+    /// Waits until `bytes` bytes may be sent.
     fn await_room(&self, bytes: usize) -> io::Result<()> {
         let hurried = || self.hurried.load(Ordering::Relaxed);
         let over = |pause: &Pause| self.is_closed() || hurried() && pause.elapsed() > STUCK;

@@ -23,7 +23,7 @@ pub(super) enum Kind {
 pub(super) enum Memory {
     /// Bytes that were copied.
     Copy(Vec<u8>),
-    /// A block. Its memory then goes to whoever needs some.
+    /// A block. Its memory then goes to a user that needs some.
     Block(Vec<u8>, Sender<Vec<u8>>),
     Wire(Box<dyn Numbers>),
 }

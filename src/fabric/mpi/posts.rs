@@ -39,7 +39,7 @@ impl Posts {
         }
     }
 
-    /// Waits until so many more bytes may be on their way. Returns false if the wait is `over` before.
+    /// Waits until `bytes` more bytes may be on their way. Returns false if the wait is `over` before.
     pub(super) fn await_room(&self, bytes: usize, over: impl Fn(&Pause) -> bool) -> bool {
         let pause = Pause::begin();
         loop {

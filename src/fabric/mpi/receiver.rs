@@ -121,7 +121,7 @@ impl Receiver {
         let mut has_come = self.advance(Incoming::is_receiving);
         if let Some(process) = self.mpi.sender(Kind::Frames) {
             has_come |= match &mut self.incoming[process as usize] {
-                // Its next message hides those of others.
+                // Its next message hides messages of others.
                 Some(incoming) if incoming.is_receiving() => {
                     self.advance(|incoming| !incoming.is_receiving())
                 }
@@ -136,7 +136,7 @@ impl Receiver {
         has_come
     }
 
-    /// Advances those of a kind. Returns whether a message has come.
+    /// Advances all that are of a `kind`. Returns whether a message has come.
     fn advance(&mut self, kind: impl Fn(&Incoming) -> bool) -> bool {
         let incoming = self.incoming.iter_mut().flatten();
         let advanced = incoming.filter(|incoming| kind(incoming)).map(Incoming::advance);

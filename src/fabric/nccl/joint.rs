@@ -47,7 +47,7 @@ impl Joint {
         found.map(|number| number as u32)
     }
 
-    /// The numbers of those of these ranks that are members, each once.
+    /// The member numbers of these ranks, each once. Ranks that are no members are left out.
     pub(super) fn numbers(&self, ranks: impl Iterator<Item = WorldRank>) -> Vec<u32> {
         let mut numbers: Vec<u32> = ranks.filter_map(|rank| self.number(rank)).collect();
         numbers.sort_unstable();

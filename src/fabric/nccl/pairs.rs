@@ -77,7 +77,8 @@ impl GpuPairs {
         self.pairs.is_empty() && self.replicas.is_empty()
     }
 
-    /// The members of all communicators. The first one is that of the pairs. It may have no members.
+    /// The members of all communicators. The first one is the communicator of the pairs. It may have no
+    /// members.
     pub(super) fn communicators(&self) -> Vec<&Members> {
         std::iter::once(&self.members).chain(&self.replicas).collect()
     }

@@ -16,8 +16,8 @@ pub(in crate::fabric) fn binary() -> &'static [u8; 32] {
     })
 }
 
-/// Says that `who` runs another program file than process 0. `versions` are those of process 0 and of the
-/// other one.
+/// Says that `who` runs another program file than process 0. `versions` are the versions of process 0 and of
+/// the other one.
 pub(in crate::fabric) fn other_build(who: &str, versions: [&str; 2]) -> String {
     let [own, version] = [versions[0], &plain(versions[1])];
     if version == own {
@@ -29,7 +29,7 @@ pub(in crate::fabric) fn other_build(who: &str, versions: [&str; 2]) -> String {
     )
 }
 
-/// Says how the program of `who`, such as its config, differs from that of process 0, if it does.
+/// Says how the program of `who`, such as its config, differs from process 0's, if it does.
 pub(in crate::fabric) fn other_program(who: &str, first: &str, other: &str) -> Option<String> {
     let difference = difference(first, other)?;
     Some(format!(

@@ -12,8 +12,8 @@ pub(super) enum Body<W> {
 }
 
 impl<W: WireFrame> Body<W> {
-    /// Room for a wire with this description and so many bytes. `None` if it is not a tensor, or not one of
-    /// so many bytes.
+    /// Room for a wire with this description and `length` bytes. `None` if it is not a tensor, or a tensor
+    /// with another number of bytes.
     pub(super) fn wire(description: &[u8], length: usize) -> Option<Self> {
         let form = W::as_tensor()?;
         let (shape, dtype) = described_tensor(description)?;

@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Sends a frame from process to process. `number` is that of the call or part.
+    /// Sends a frame from process to process. `number` is the number of the call or part.
     pub(super) fn tell(&self, kind: Kind, number: u64, bytes: &[u8]) -> io::Result<()> {
         let head = head(kind, [WorldRank(0); 2], Call::first(number), Tag(0));
         self.block(head, bytes)

@@ -46,7 +46,7 @@ struct Coming {
 }
 
 impl Kept {
-    /// From now on an item may have so many bytes.
+    /// From now on an item may have `most` bytes.
     pub(crate) fn allow(&self, most: u64) {
         self.most.fetch_max(most, Ordering::Relaxed);
     }
@@ -136,7 +136,7 @@ fn label(head: &Head) -> Label {
 mod tests {
     use super::*;
 
-    /// Takes so many bytes from this place on, of an item of ten.
+    /// Takes `count` bytes from this place on, of an item of ten.
     fn take(kept: &Kept, place: usize, count: u64) -> io::Result<bool> {
         let item = Item {
             label: (WorldRank(1), Stamp { era: 0, step: 5 }),

@@ -22,7 +22,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// Allows wires and blocks of so many bytes, and those that were allowed before.
+    /// Raises the limits to `wire` bytes for wires and `block` bytes for blocks. Never lowers them.
     pub(super) fn allow(&self, wire: u64, block: u64) {
         self.wire.fetch_max(wire, Ordering::Relaxed);
         self.block.fetch_max(block, Ordering::Relaxed);

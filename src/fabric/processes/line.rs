@@ -15,7 +15,7 @@ use crate::fabric::feed::Feed;
 /// Frames up to this size go out in one piece.
 pub(in crate::fabric) const BUFFER: usize = 1 << 16;
 
-/// Up to so many bytes are read with a frame's head, and copied once more.
+/// The most bytes that are read with a frame's head, and copied once more.
 const AHEAD: usize = 1 << 12;
 
 /// The sending end of a line to another process. Its bytes arrive in order. The ranks of a process share it.
@@ -46,7 +46,7 @@ pub(in crate::fabric) trait Line: Send + Sync {
         Ok(Some(block))
     }
 
-    /// Whether [`Line::post_wire`] sends numbers of so many bytes.
+    /// Whether [`Line::post_wire`] sends numbers that have this number of bytes.
     fn posts_wire(&self, _bytes: u64) -> bool {
         false
     }
@@ -60,7 +60,7 @@ pub(in crate::fabric) trait Line: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Takes a block of so many bytes that does not follow its head. `place` is what the other end has
+    /// Takes a block of this length in bytes that does not follow its head. `place` is what the other end has
     /// written into the head's `numbers`.
     ///
     /// # Errors
@@ -171,8 +171,8 @@ pub(in crate::fabric) trait ReadsFrames: Send {
     /// is nothing more to read.
     fn frame(&mut self, from: &mut dyn Read) -> bool;
 
-    /// Memory for the last bytes of a frame that begins with `begin`, so many. Whoever has filled it calls
-    /// [`ReadsFrames::frame`] with the beginning alone. `None`: all bytes are to be given to that.
+    /// Memory for the last `length` bytes of a frame that begins with `begin`. The caller fills it, and then
+    /// calls [`ReadsFrames::frame`] with the beginning alone. `None`: all bytes are to be given to `frame`.
     #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "sockets copy"))]
     fn room(&mut self, begin: &[u8], length: usize) -> Option<&mut [u8]>;
 }

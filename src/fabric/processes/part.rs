@@ -26,7 +26,7 @@ pub(super) enum Order {
 }
 
 impl Order {
-    /// That of an error of this process's own.
+    /// The order of an error of this process's own.
     fn of(error: &Error) -> Self {
         match error {
             error if error.is_echo() => Self::Follows,

@@ -27,7 +27,7 @@ pub(crate) enum Ending {
 }
 
 impl Ending {
-    /// The error of the call. `ranks` are those of this process that wait, and `processes` are waited for.
+    /// The error of the call. `ranks` are this process's ranks that wait, and `processes` are waited for.
     pub(crate) fn error(self, ranks: Vec<WaitingRank>, processes: Vec<u32>) -> CallError {
         match self {
             Self::Stalled(error) => error,

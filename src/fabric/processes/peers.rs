@@ -100,9 +100,9 @@ impl Peers {
         Arc::clone(&self.calls)
     }
 
-    /// From now on, wires that are tensors may have `wire` bytes, and blocks `block` bytes, or as many as
-    /// were allowed before; before the first call, any. A process that sends more loses its connection. It
-    /// returns when all processes have made this call.
+    /// From now on, wires that are tensors may have `wire` bytes, and blocks `block` bytes. This raises the
+    /// limits, and never lowers them. Before the first call there are no limits. A process that sends more
+    /// loses its connection. It returns when all processes have made this call.
     ///
     /// # Errors
     /// As for [`Peers::share`].

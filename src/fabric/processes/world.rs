@@ -91,7 +91,7 @@ impl World {
         self.connections.len() as u32
     }
 
-    /// This process's number among those of its machine, from 0.
+    /// This process's number among the processes of its machine, from 0.
     pub fn local_rank(&self) -> usize {
         let before = self.local.iter().take_while(|&&process| process < self.process);
         before.count()

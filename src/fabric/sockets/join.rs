@@ -40,9 +40,9 @@ impl World {
 
     /// Waits as a spare beside the run of this membership, in which [`Membership::replaces`] is set. What
     /// it will join with is `program`: see [`World::join`]. It calls `known` when process 0 knows this spare.
-    /// Returns the number of a process that was lost, and how many processes there are: whoever calls this
-    /// then joins with that number. `None` when the run has ended. `process` and `processes` of the
-    /// membership do not count.
+    /// Returns the number of a process that was lost, and how many processes there are: the caller then joins
+    /// with that number. `None` when the run has ended. `process` and `processes` of the membership do not
+    /// count.
     ///
     /// # Errors
     /// As for [`World::join`]: a spare that differs from the run is refused as soon as process 0 knows it.

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::channel::Channel;
 use super::shared::Shared;
 
-/// So many bytes may be on the way inside a machine: some blocks of a sum over replicas. The system may give
+/// The bytes that may be on the way inside a machine: some blocks of a sum over replicas. The system may give
 /// less.
 #[cfg(target_os = "linux")]
 const ROOM: usize = 1 << 20;

@@ -130,7 +130,7 @@ impl Shared {
         slots::put(flags, SLOTS, block.len().div_ceil(SLOT), write)
     }
 
-    /// Copies a block of so many bytes out of its slots, which are free then.
+    /// Copies a block of `length` bytes out of its slots, which are free then.
     ///
     /// # Errors
     /// When the slots do not hold such a block.
@@ -139,7 +139,7 @@ impl Shared {
         into.clear();
         let read = |slot| {
             let piece = (length - into.len()).min(SLOT);
-            // SAFETY: a full slot is the receiver's. It holds at least so many bytes.
+            // SAFETY: a full slot is the receiver's. It holds at least `piece` bytes.
             #[allow(unsafe_code, reason = "it is memory of the system")]
             let piece = unsafe { std::slice::from_raw_parts(self.slot(comes, slot), piece) };
             into.extend_from_slice(piece);

@@ -16,7 +16,7 @@ pub(super) trait Flag {
     fn store(&self, state: u32, order: Ordering);
 }
 
-/// The sender's side: writes so many pieces, each into a free slot (`write` gets the slot and the piece).
+/// The sender's side: writes `pieces` pieces, each into a free slot (`write` gets the slot and the piece).
 /// Returns the slots, a bit for each. `None` if too few are free; what was written then does not count.
 pub(super) fn put<'a, F: Flag + 'a>(
     flags: impl Fn(usize) -> &'a F,
@@ -38,8 +38,8 @@ pub(super) fn put<'a, F: Flag + 'a>(
     Some(slots)
 }
 
-/// The receiver's side: reads so many pieces out of these slots, which are free then. Returns whether the
-/// slots hold so many pieces. If not, nothing is read.
+/// The receiver's side: reads `pieces` pieces out of these slots, which are free then. Returns whether the
+/// slots hold exactly that number of pieces. If not, nothing is read.
 pub(super) fn take<'a, F: Flag + 'a>(
     flags: impl Fn(usize) -> &'a F,
     count: usize,

@@ -5,7 +5,7 @@ use crate::mesh::{Axis, Mesh};
 use crate::worker::ParameterInfo;
 
 /// The parameters of the first replica, in layer order. Refuses replicas that hold others, or that start with
-/// other weights. `built`: those of each world rank.
+/// other weights. `built`: the parameters of each world rank.
 pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> Result<Vec<ParameterInfo>> {
     let mut replicas = vec![Vec::new(); mesh.size(Axis::Data) as usize];
     for (rank, infos) in mesh.world().zip(built) {
@@ -23,7 +23,7 @@ pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> R
     Ok(first)
 }
 
-/// Refuses a replica whose parameters are not those of the first one.
+/// Refuses a replica whose parameters differ from the first one's.
 fn same_parameters(first: &[ParameterInfo], replica: u32, other: &[ParameterInfo]) -> Result<()> {
     let longer = if other.len() > first.len() { other } else { first };
     for (index, info) in longer.iter().enumerate() {

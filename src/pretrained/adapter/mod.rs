@@ -60,7 +60,7 @@ pub fn read_adapters(folder: &Path, base: Base<'_>) -> Result<Adapters> {
     })
 }
 
-/// Opens the weights of the adapters in a folder, and those of an adapted head, which PEFT saves beside them.
+/// Opens the weights of the adapters in a folder, and of an adapted head, which PEFT saves beside them.
 ///
 /// # Errors
 /// When a file is missing or damaged, or [`ADAPTER_CONFIG`] has a key that this program refuses. When tensors

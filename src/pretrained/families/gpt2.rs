@@ -1,11 +1,11 @@
-//! GPT-2. Our names and layouts are those of its checkpoints.
+//! GPT-2. Our names and layouts are the same as in its checkpoints.
 
 use pipewright_stages::models::Gpt;
 
 use crate::pretrained::key::{Key, alias, may_be_null, nothing, only, told, used};
 use crate::pretrained::mapped::Mapped;
 
-/// The keys of its `config.json`, besides those of every family.
+/// The keys of its `config.json`, besides the keys of every family.
 pub(in crate::pretrained) const KEYS: &[Key] = &[
     used("vocab_size", "50257"),
     used("n_positions", "1024"),

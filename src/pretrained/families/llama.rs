@@ -5,7 +5,7 @@ use pipewright_stages::models::Llama;
 use crate::pretrained::key::{Key, alias, may_be_null, nothing, only, told, used};
 use crate::pretrained::mapped::Mapped;
 
-/// The keys of all these families, besides those of every family.
+/// The keys of all these families, besides the keys of every family.
 pub(in crate::pretrained) const SHARED: &[Key] = &[
     used("hidden_size", "4096"),
     used("num_hidden_layers", "32"),
@@ -94,7 +94,7 @@ pub(in crate::pretrained) const QWEN3: &[Key] = &[
     only("attention_bias", &["false"], NO_SUCH_LAYER),
 ];
 
-/// Those of both Qwens.
+/// The keys of both Qwens.
 pub(in crate::pretrained) const QWENS: &[Key] = &[
     used("vocab_size", "151936"),
     used("intermediate_size", "22016"),

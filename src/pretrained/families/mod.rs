@@ -1,4 +1,4 @@
-//! The families: their keys in `config.json`, and our names and those of their tensors.
+//! The families: their keys in `config.json`, and the names of tensors, ours and theirs.
 
 pub(super) mod every;
 pub(super) mod gpt2;

@@ -100,7 +100,7 @@ fn with(keys: &Value, name: &str, value: Value) -> Value {
     keys
 }
 
-/// Checks a row. `place` makes a file's keys from those of the row's table.
+/// Checks a row. `place` makes a file's keys from the keys of the row's table.
 fn check(family: Option<Family>, key: &Key, prefix: &str, place: &dyn Fn(Value) -> Value) {
     let others = if prefix.is_empty() { OTHERS } else { OTHERS_OF_ROPE };
     let (name, what) = (key.name, format!("{family:?}: {prefix}{}", key.name));
@@ -159,7 +159,7 @@ fn check(family: Option<Family>, key: &Key, prefix: &str, place: &dyn Fn(Value) 
     }
 }
 
-/// A token's number goes into the folder that is written; that of the end is used here too.
+/// A token's number goes into the folder that is written; the number of the end is used here too.
 fn stays(family: Option<Family>, name: &str) {
     let source = written(family, &json!({name: 77}));
     let target = written(family, &json!({}));

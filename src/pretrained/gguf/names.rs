@@ -1,6 +1,6 @@
 //! The names of tensors, and the order of rows.
 
-/// Inside of a block: Hugging Face's names and those of llama.cpp.
+/// Inside of a block: Hugging Face's names and llama.cpp's.
 const IN_BLOCK: [(&str, &str); 11] = [
     ("input_layernorm", "attn_norm"),
     ("self_attn.q_proj", "attn_q"),

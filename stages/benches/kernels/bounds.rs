@@ -135,7 +135,7 @@ impl Bounds {
         })
     }
 
-    /// Seconds of streams of the bytes of so many numbers, hot and cold.
+    /// Seconds to stream the bytes of `count` numbers, hot and cold.
     fn streams(&self, needs: Needs, count: usize) -> [f64; 2] {
         let footprint = needs.footprint(count);
         let streams = self.streams.iter().find(|(stream, _)| *stream == footprint);

@@ -20,7 +20,7 @@ const START: Init = Init::Normal(0.02);
 /// How many tokens there are. Each expert has a quarter as many rows on average.
 const TOKENS: [usize; 3] = [64, 256, 1024];
 
-/// Experts and dense layers for so many tokens, in both number formats.
+/// Experts and dense layers for each number of tokens, in both number formats.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     let mut kernels = Vec::new();
     for tokens in TOKENS {
@@ -32,7 +32,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
     Ok(kernels)
 }
 
-/// The passes of layers whose products are all of so many operations. Only products count.
+/// The passes of a layer. The product of each pass takes `flops` operations. Only products count.
 fn passes(flops: usize, dtype: DType) -> Vec<(&'static str, Work)> {
     let work = Work::Flops {
         flops: flops as f64,
@@ -41,7 +41,7 @@ fn passes(flops: usize, dtype: DType) -> Vec<(&'static str, Work)> {
     vec![("forward", work), ("I", work), ("W", work)]
 }
 
-/// The operations of three matrices, for so many rows.
+/// The operations of three matrices, for `rows` rows.
 fn of_rows(rows: usize) -> usize {
     2 * rows * 3 * DIM * FFN
 }

@@ -48,7 +48,7 @@ pub(crate) fn multiply(out: &mut [f32], add: bool, a: Operand<'_>, b: Operand<'_
     let ((rows, depth), (b_rows, columns)) = (a.rows_and_columns(), b.rows_and_columns());
     assert_eq!((depth, rows * columns), (b_rows, out.len()));
     let ((a_cs, a_rs), (b_cs, b_rs)) = (a.strides(), b.strides());
-    // SAFETY: sizes and strides are those of the slices, as asserted, and `out` is borrowed exclusively.
+    // SAFETY: sizes and strides fit the slices, as asserted, and `out` is borrowed exclusively.
     unsafe {
         // It prefers columns, so it gets the product of the transposed operands, as in the crate `gemm`.
         // That one has products of other numbers too, and takes long to build.

@@ -5,8 +5,8 @@
 //! *Hot*: the kernel has just run, so its operands are in the caches if they fit. *Cold*: other memory has
 //! filled the caches, as between the passes of a real step. Each figure is the median over the rounds, in CPU
 //! time of the thread. Each round runs every kernel once, so a busy moment of the machine affects all kernels
-//! alike. Products are shown next to those of the `gemm` crate at the same shapes. The sizes A, B and D are
-//! those of the comparison with PyTorch.
+//! alike. Products are shown next to the `gemm` crate's products at the same shapes. The comparison with
+//! PyTorch has the same sizes A, B and D.
 //!
 //! Beside each figure is its share of the bound of this CPU, whose rates are measured in the same rounds:
 //! streams of as many bytes (to read, to change in place and to write), or multiply-adds and divisions in

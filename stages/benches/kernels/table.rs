@@ -11,7 +11,7 @@ pub(crate) enum Work {
     /// Floating-point operations: a multiplication and an addition count as two. `dtype` says what is
     /// multiplied, if there is a bound to compare with.
     Flops { flops: f64, dtype: Option<DType> },
-    /// A stream of so many bytes.
+    /// A stream of this number of bytes.
     Bytes(usize),
     /// Work on `count` items of some kind.
     Each {

@@ -119,7 +119,7 @@ fn add(sums: &mut [[f64; LINE]; 2], few: [[f32; LINE]; 2]) {
     }
 }
 
-/// So many columns of a row, and zeros.
+/// A line of a row from column `first` on: `columns` numbers, then zeros.
 #[inline(always)]
 fn line(row: &[f32], first: usize, columns: usize) -> [f32; LINE] {
     match row[first..].first_chunk() {

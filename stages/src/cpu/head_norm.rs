@@ -15,7 +15,7 @@ use crate::threads;
 const AHEAD: usize = 16;
 
 /// The rows of tokens. Each is `width` numbers wide and begins with the groups of heads that are normalised,
-/// first those of queries, then those of keys. What follows passes.
+/// first the group of queries, then the group of keys. What follows passes.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokens<'a> {
     /// The number of heads in each group.

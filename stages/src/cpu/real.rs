@@ -71,7 +71,7 @@ impl Real for bf16 {
     fn narrow(number: f32) -> Self {
         let bits = number.to_bits();
         let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-        // The bits of a NaN may not be rounded: they could become those of infinity.
+        // The bits of a NaN may not be rounded: they could become the bits of infinity.
         let quiet = bits | 0x0040_0000;
         let bits = if number.is_nan() { quiet } else { rounded };
         Self::from_bits((bits >> 16) as u16)

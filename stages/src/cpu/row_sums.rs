@@ -1,6 +1,6 @@
 //! The sums that norms need of each row. Registers are named here because the compiler cuts
-//! lanes that are folded later into pairs. Sums of one row do not wait for those of another, so a few rows
-//! are best taken at once. Meanwhile the next few rows, which lie behind them, are prefetched.
+//! lanes that are folded later into pairs. Sums of one row do not wait for sums of another, so a few rows are
+//! best taken at once. Meanwhile the next few rows, which lie behind them, are prefetched.
 
 use pulp::{Arch, Simd, WithSimd};
 

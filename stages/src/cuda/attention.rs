@@ -35,7 +35,7 @@ fn fused(dtype: DType, sizes: Sizes) -> Option<&'static Fused> {
         .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
 }
 
-/// A grid with one block for every `rows` rows of each of so many heads.
+/// A grid with one block for every `rows` rows of each of `heads` heads.
 fn by_rows(rows: usize, heads: usize, [batch, time]: [usize; 2], shared: u32) -> Grid {
     let blocks = [time.div_ceil(rows), heads, batch];
     Grid {
@@ -45,7 +45,7 @@ fn by_rows(rows: usize, heads: usize, [batch, time]: [usize; 2], shared: u32) ->
     }
 }
 
-/// A grid with one warp for each row of each of so many heads. A block has as many warps as its shared memory
+/// A grid with one warp for each row of each of `heads` heads. A block has as many warps as its shared memory
 /// allows.
 fn by_warps(heads: usize, batch: usize, sizes: Sizes) -> Result<Grid> {
     let width = sizes.width;

@@ -20,8 +20,8 @@ const SHARED: usize = 48 << 10;
 pub(crate) struct PastOnGpu(Option<Tensor>);
 
 impl PastOnGpu {
-    /// Keeps the keys and values of these rows as those of the tokens after the first `past`. If there is no
-    /// room, there will be twice as much.
+    /// Keeps the keys and values of these rows. Their tokens come after the first `past` tokens. If there is
+    /// no room, there will be twice as much.
     pub(crate) fn add(&mut self, gpu: &Gpu, past: usize, qkv: &Tensor, sizes: Sizes) -> Result<()> {
         let Sizes {
             time, query, width, ..

@@ -113,7 +113,7 @@ impl Shelf {
         Ok(next.map(|(_, block)| block))
     }
 
-    /// Whether so many blocks are in use by other streams that the next user should wait for one.
+    /// Whether the next user should wait for a block: more than `MOST_AWAITED` are in use by other streams.
     pub(super) fn is_full(&self, kind: Kind) -> bool {
         let rows = self.0.rows.lock();
         rows.by_kind
@@ -176,7 +176,7 @@ impl Blocks {
         self.rows.lock().returns
     }
 
-    /// Takes those of the unused blocks that had come back when there had been so many returns.
+    /// Takes the unused blocks that had come back by the return of number `returns`.
     fn take(&self, returns: u64) -> Vec<Arc<Block>> {
         // Nothing is locked while blocks are freed.
         let mut rows = self.rows.lock();

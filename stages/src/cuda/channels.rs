@@ -38,7 +38,7 @@ impl Channels {
         self.rows * self.width
     }
 
-    /// How many rows are summed by a block: those of an image, or some.
+    /// How many rows a block sums: all rows of an image, or some.
     fn slice(self) -> usize {
         let most = (BLOCKS / self.width.div_ceil(CHANNELS)).max(1);
         let some = self.rows.div_ceil(most).max(SLICE);

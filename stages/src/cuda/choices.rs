@@ -1,5 +1,5 @@
-//! Which algorithm was the fastest for a product, as far as earlier trials have shown: those of other ranks
-//! of this process, and those of earlier runs on the same kind of GPU. They are kept on disk, one line a
+//! Which algorithm was the fastest for a product, as far as earlier trials have shown: trials of other ranks
+//! of this process, and of earlier runs on the same kind of GPU. The results are kept on disk, one line a
 //! product.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::error::Result;
 /// What is known of each kind of GPU, by the file in which it is kept.
 static KNOWN: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());
 
-/// The best of so many algorithms, by the product's text.
+/// The best algorithm and the number of algorithms, by the product's text.
 type Known = BTreeMap<String, (usize, usize)>;
 
 /// What is known of a kind of GPU, with the versions of the driver and of cuBLASLt, which makes the list of
@@ -43,7 +43,7 @@ impl Choices {
         Ok(Self(name))
     }
 
-    /// The fastest of so many algorithms, if it is known.
+    /// The fastest algorithm, if it is known for this number of algorithms.
     pub(super) fn best(&self, what: Product, algorithms: usize) -> Option<usize> {
         let all = KNOWN.lock();
         let (best, of) = *all.get(&self.0)?.get(&what.to_string())?;

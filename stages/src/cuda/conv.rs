@@ -6,8 +6,8 @@ use crate::cpu::conv::{Image, Window};
 use crate::device::DType;
 use crate::error::Result;
 
-/// The most bytes of rows that are in memory at a time, if that is not less than those of one image. It is a
-/// power of two.
+/// The most bytes of rows that are in memory at a time, unless the rows of one image are more. It is a power
+/// of two.
 const ROWS: usize = 64 << 20;
 
 /// Images, and a window that moves over them.
@@ -202,7 +202,7 @@ impl Gpu {
     }
 }
 
-/// The threads of a block that works on so many numbers one after the other.
+/// The threads of a block that works on `count` numbers one after the other.
 pub(super) fn threads(count: usize) -> u32 {
     count.next_multiple_of(32).min(256) as u32
 }

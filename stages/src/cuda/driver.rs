@@ -82,8 +82,8 @@ impl Stream {
         Self::of_priority(0)
     }
 
-    /// Like [`Stream::new`], for transfers: its kernels begin before those of other streams that wait too.
-    /// They need few of the device's processors, and other ranks wait for them.
+    /// Like [`Stream::new`], for transfers: its kernels begin before waiting kernels of other streams.
+    /// Transfers need few of the device's processors, and other ranks wait for them.
     pub(super) fn urgent() -> Result<Self> {
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: the pointers are to locals that outlive the call.

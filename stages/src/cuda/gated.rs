@@ -22,7 +22,7 @@ impl Gpu {
         self.launch(name, grid, &args)
     }
 
-    /// Like [`crate::cpu::gated::forward`]. The rows are those of `out`.
+    /// Like [`crate::cpu::gated::forward`]. `rows` are the rows of `out`.
     pub(crate) fn gated(&self, dtype: DType, form: GateForm, out: Ptr, input: Ptr, rows: Rows) -> Result<()> {
         let name = match form {
             GateForm::Silu => kernel!(dtype, "gated_silu_forward"),
@@ -32,7 +32,7 @@ impl Gpu {
         self.halves(name, out, input, rows)
     }
 
-    /// Like [`crate::cpu::gated::backward`]. The rows are those of `grad`.
+    /// Like [`crate::cpu::gated::backward`]. `rows` are the rows of `grad`.
     pub(crate) fn gated_backward(
         &self,
         dtype: DType,
@@ -49,7 +49,7 @@ impl Gpu {
         self.halves(name, grad, input, rows)
     }
 
-    /// Like [`crate::cpu::gated::backward_and_forward`]. The rows are those of `grad`.
+    /// Like [`crate::cpu::gated::backward_and_forward`]. `rows` are the rows of `grad`.
     pub(crate) fn gated_backward_and_forward(
         &self,
         dtype: DType,

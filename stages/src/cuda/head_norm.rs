@@ -58,7 +58,7 @@ impl HeadRows {
 }
 
 impl Gpu {
-    /// Like [`crate::cpu::head_norm::forward`]. `gains` are those of queries and of keys.
+    /// Like [`crate::cpu::head_norm::forward`]. `gains` are the gains of queries and of keys.
     #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
     pub(crate) fn head_norm(
         &self,

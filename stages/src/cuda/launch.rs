@@ -92,8 +92,8 @@ pub(super) use kernel;
 impl Gpu {
     /// Queues a kernel on the compute stream. Does nothing if there are no blocks.
     ///
-    /// The caller's addresses must point at as much memory as the kernel uses, and the arguments must be
-    /// those of the kernel's signature.
+    /// The caller's addresses must point at as much memory as the kernel uses, and the arguments must match
+    /// the kernel's signature.
     ///
     /// # Errors
     /// When the driver reports an error, of this launch or of earlier work.

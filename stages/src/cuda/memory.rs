@@ -91,7 +91,7 @@ impl Gpu {
         if let Some(block) = shelf.oldest(kind, stream)? {
             return Ok(block);
         }
-        // Unused blocks of other sizes may free enough, or those of other threads.
+        // Freeing unused blocks of other sizes may be enough, or else unused blocks of other threads.
         for clear in [Shelf::clear, Shelf::clear_others] {
             clear(shelf)?;
             self.synchronize()?;

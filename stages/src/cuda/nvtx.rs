@@ -186,7 +186,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// Begins a range with this name, of which a profiler sees 63 bytes.
+    /// Begins a range with this name. A profiler sees at most 63 bytes of the name.
     pub fn begin(name: fmt::Arguments<'_>) -> Self {
         let tool = Tool::find();
         if let Some(tool) = tool {

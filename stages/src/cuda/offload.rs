@@ -16,7 +16,7 @@ use crate::error::{Purpose, Result};
 use crate::pool::Shelves;
 use crate::stage::Bytes;
 
-/// Where a tensor begins in host memory: at a multiple of so many bytes.
+/// Where a tensor begins in host memory: at a multiple of this number of bytes.
 const GRAIN: usize = 256;
 
 /// What a thread's GPU needs to offload.

@@ -31,7 +31,7 @@ pub(crate) struct Flat {
     pub(crate) memory: SmallVec<[Used; 5]>,
 }
 
-/// How many blocks have so many numbers.
+/// How many blocks `count` numbers take.
 fn blocks(count: usize) -> usize {
     count.div_ceil(4 * THREADS as usize)
 }

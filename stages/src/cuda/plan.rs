@@ -35,7 +35,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan for a product of operands at multiples of so many bytes.
+    /// The plan for a product of operands at multiples of `alignment` bytes.
     pub(super) fn new(handle: cublasLtHandle_t, what: Product, alignment: u64) -> Result<Self> {
         let description = Description::new(what)?;
         let left = Layout::new(what.dtype, what.rows, what.inner, what.left_turned)?;

@@ -37,7 +37,7 @@ impl Gpu {
         self.launch(kernel!(dtype, "max_pool_backward"), grid, &args)
     }
 
-    /// Like [`crate::cpu::channels::average`], of each of so many images.
+    /// Like [`crate::cpu::channels::average`], of each of `count` images.
     pub(crate) fn global_average(
         &self,
         dtype: DType,
@@ -57,7 +57,7 @@ impl Gpu {
         self.launch(kernel!(dtype, "global_average"), Grid::each(count, 256), &args)
     }
 
-    /// The gradient of so many images, from those of their averages.
+    /// The gradient of `count` images, from the gradients of their averages.
     pub(crate) fn global_average_backward(
         &self,
         dtype: DType,

@@ -82,8 +82,9 @@ impl Trial {
 
     /// Queues the runs: the first of each algorithm to compare its result, and then the timed ones.
     ///
-    /// The operands are numbers of the trial's own. Where those of the product are zero, as at the start some
-    /// weights and gradients are, every order of a sum gives the same bits, and a comparison shows nothing.
+    /// The operands are numbers of the trial's own. The product's own operands may be zero, as some weights
+    /// and gradients are at the start. Then every order of a sum gives the same bits, and a comparison shows
+    /// nothing.
     fn fill(
         &self,
         gpu: &Gpu,
@@ -98,7 +99,7 @@ impl Trial {
             } else {
                 scratch.other
             };
-            // If an algorithm cannot run, its result is zero, and not that of the one before it.
+            // If an algorithm cannot run, its result is zero, and not the result of the one before it.
             gpu.clear(out, what.rows * what.columns * what.out.bytes())?;
             run(algorithm, scratch.operands(what, out));
             if algorithm > 0 {

@@ -32,7 +32,7 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// These weights on a GPU, with a gradient of so many numbers. Gradient and state must still be stored.
+    /// These weights on a GPU, with a gradient of `trained` numbers. Gradient and state must still be stored.
     pub(crate) fn new(gpu: &Gpu, dtype: DType, value: &[f32], trained: usize) -> Result<Self> {
         let bytes = size_of_val(value);
         let copy = match dtype {

@@ -49,7 +49,7 @@ pub enum Purpose {
 /// What memory was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// So many bytes.
+    /// This number of bytes.
     Bytes(u64),
     /// What this call of CUDA's libraries needs. They do not say how much that is.
     For(String),

@@ -81,7 +81,7 @@ pub enum ShapeError {
         /// What does not fit, in words.
         wrong: String,
     },
-    /// A number of elements that differs from that of the shape.
+    /// A number of elements that differs from the shape's.
     #[error("{count} elements do not fill {shape}, which has {}", shape.count())]
     Count {
         /// The shape.

@@ -34,7 +34,7 @@ impl Adapter {
         let (rank, outputs) = (lora.rank, columns.len());
         let parameter = |which: &str, dims: [usize; 2], init| {
             let name = format!("{target}.lora_{which}.weight");
-            // Weights that are read right after are those of the layer, not of the adapter.
+            // Weights that are read right after belong to the layer, not to the adapter.
             Parameter::new(name, &dims, Init::Zeros, lora.seed).started(init, lora.seed)
         };
         let init = Init::Uniform(1.0 / (inputs as f32).sqrt());

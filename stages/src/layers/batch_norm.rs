@@ -18,7 +18,7 @@ use crate::tensor::Tensor;
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, for each channel (the innermost dimension):
 /// numbers `[.., channels]` to the same. Ioffe and Szegedy, "Batch normalization" (2015).
 ///
-/// In training, mean and variance are those of one micro-batch, over all its rows, as in GPipe (Huang et al.,
+/// In training, mean and variance are taken over all rows of one micro-batch, as in GPipe (Huang et al.,
 /// 2019). So they depend on the size of a micro-batch, and not on replicas. In evaluation they are running
 /// means of what training saw. At the end of a step these take a share of a tenth of the step's mean: of the
 /// micro-batches' means, and of their variances with `n - 1` for `n` rows. With one micro-batch a step this
@@ -42,7 +42,7 @@ pub struct BatchNorm {
 const SHARE: f32 = 0.1;
 
 impl BatchNorm {
-    /// A layer for so many channels. PyTorch's `epsilon` is 1e-5.
+    /// A layer for this number of channels. PyTorch's `epsilon` is 1e-5.
     pub fn new(name: &str, channels: usize, epsilon: f32) -> Self {
         let parameter = |which, init| Parameter::new(format!("{name}.{which}"), &[channels], init, 0);
         Self {

@@ -61,14 +61,14 @@ impl Conv1d {
         }
     }
 
-    /// The same layer, whose window moves by so many steps of time.
+    /// The same layer, whose window moves by `stride` steps of time.
     #[must_use]
     pub fn with_stride(mut self, stride: usize) -> Self {
         self.window.stride = stride;
         self
     }
 
-    /// The same layer with so many zeros before and after a sequence.
+    /// The same layer with `padding` zeros before and after a sequence.
     #[must_use]
     pub fn with_padding(mut self, padding: usize) -> Self {
         self.window.padding = padding;

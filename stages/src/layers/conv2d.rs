@@ -30,8 +30,8 @@ use crate::tensor::Tensor;
 /// `[outputs, inputs, kernel, kernel]` is `weight.permute(3, 0, 1, 2)` of this one.
 ///
 /// It keeps its input, unless its parameters are frozen. On a GPU, windows are copied into rows, at most 64
-/// MiB of them at a time (or those of one image, if they are more), and products do the rest. In `bf16` on
-/// the CPU, images and weights are rounded to `bf16`, and the work is that of `f32`.
+/// MiB of them at a time (or the windows of one image, if they are more), and products do the rest. In `bf16`
+/// on the CPU, images and weights are rounded to `bf16`, and the work is the same as in `f32`.
 ///
 /// ```
 /// use pipewright_stages::layers::Conv2d;
@@ -82,14 +82,14 @@ impl Conv2d {
         layer.with_bias(Init::Zeros)
     }
 
-    /// The same layer, whose window moves by so many pixels.
+    /// The same layer, whose window moves by `stride` pixels.
     #[must_use]
     pub fn with_stride(mut self, stride: usize) -> Self {
         self.window.stride = stride;
         self
     }
 
-    /// The same layer with so many zeros on each side of an image.
+    /// The same layer with `padding` zeros on each side of an image.
     #[must_use]
     pub fn with_padding(mut self, padding: usize) -> Self {
         self.window.padding = padding;

@@ -61,7 +61,7 @@ impl ConvSizes {
         conv::scratch(self.sides, self.channels, self.kernel) as u64
     }
 
-    /// The bytes of the rows of windows on a GPU: those of backward-input, which are in `f32`.
+    /// The bytes of the rows of windows on a GPU. Backward-input needs them, in `f32`.
     pub(crate) fn rows_on_gpu(self) -> u64 {
         let [inputs, outputs] = self.channels;
         let image = |channels| Image {

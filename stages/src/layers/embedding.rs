@@ -16,8 +16,8 @@ use crate::tensor::Tensor;
 /// The sum of a token's vector and, unless it is [of tokens only](Embedding::of_tokens), a position's vector:
 /// ids `[batch, time]` to numbers `[batch, time, dim]`.
 ///
-/// Parameters: the table of tokens `[vocab, dim]`, and that of positions `[context, dim]`. The input has no
-/// gradient. The layer keeps its ids.
+/// Parameters: the table of tokens `[vocab, dim]`, and the table of positions `[context, dim]`. The input has
+/// no gradient. The layer keeps its ids.
 #[derive(Debug)]
 pub struct Embedding {
     name: String,
@@ -31,8 +31,8 @@ pub struct Embedding {
 
 impl Embedding {
     /// A layer for token ids below `vocab`, in sequences of at most `context` tokens. Its parameters are
-    /// those of GPT-2: `wte.weight`, normal with standard deviation 0.02, and `wpe.weight`, normal with
-    /// standard deviation 0.01.
+    /// GPT-2's: `wte.weight`, normal with standard deviation 0.02, and `wpe.weight`, normal with standard
+    /// deviation 0.01.
     pub fn new(name: &str, vocab: usize, context: usize, dim: usize, seed: u64) -> Self {
         Self {
             name: name.to_owned(),

@@ -17,8 +17,8 @@ use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::tensor::Tensor;
 
-/// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, where mean and variance are those of a group of
-/// channels over all pixels of one image: numbers `[batch, height, width, channels]` to the same. Wu and He,
+/// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, where mean and variance are taken over a group of
+/// channels and all pixels of one image: numbers `[batch, height, width, channels]` to the same. Wu and He,
 /// "Group normalization" (2018).
 ///
 /// No number depends on other images, so neither on the size of a micro-batch. Groups are consecutive
@@ -35,7 +35,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// A layer for so many channels in so many groups. PyTorch's `epsilon` is 1e-5.
+    /// A layer for this number of channels in this number of groups. PyTorch's `epsilon` is 1e-5.
     ///
     /// # Errors
     /// When the groups do not divide the channels.
@@ -126,7 +126,7 @@ impl GroupNorm {
         apply(out, image, [mean, scale, &self.bias.value]);
     }
 
-    /// The mean and the reciprocal deviation of a group, from those of its channels.
+    /// The mean and the reciprocal deviation of a group, from the means and variances of its channels.
     fn of_group(&self, means: &[f32], variances: &[f32]) -> [f32; 2] {
         let count = means.len() as f64;
         let mean = means.iter().copied().map(f64::from).sum::<f64>() / count;

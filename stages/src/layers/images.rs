@@ -53,7 +53,7 @@ pub(super) fn windows(
     Ok((count, image, seen))
 }
 
-/// The shape of so many images.
+/// The shape of `count` images.
 pub(super) fn shape(count: usize, image: Image) -> Shape {
     Shape::f32(&[count, image.height, image.width, image.channels])
 }

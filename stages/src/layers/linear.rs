@@ -95,7 +95,7 @@ impl Linear {
     /// layer, give a parameter with that weight's name and dimensions that is [`Parameter::tied`].
     ///
     /// # Errors
-    /// When its dimensions are not those of the layer's weight.
+    /// When its dimensions differ from the layer's weight.
     pub fn with_weight(mut self, weight: Parameter) -> Result<Self> {
         let own = self.matrix.parameter();
         if weight.dims() != own.dims() {
@@ -130,7 +130,7 @@ impl Linear {
         self.fused()
     }
 
-    /// The same layer, whose weights are those of its parts.
+    /// The same layer, with its weights divided into its parts.
     fn fused(mut self) -> Self {
         let widths: Vec<usize> = self.parts.iter().map(|(_, columns)| columns.len()).collect();
         if widths.len() > 1 {

@@ -37,14 +37,14 @@ impl MaxPool {
         }
     }
 
-    /// The same layer, whose window moves by so many pixels.
+    /// The same layer, whose window moves by `stride` pixels.
     #[must_use]
     pub fn with_stride(mut self, stride: usize) -> Self {
         self.window.stride = stride;
         self
     }
 
-    /// The same layer with a border of so many pixels.
+    /// The same layer with a border of `padding` pixels.
     #[must_use]
     pub fn with_padding(mut self, padding: usize) -> Self {
         self.window.padding = padding;

@@ -36,8 +36,8 @@ pub trait Cheap: Layer {
 }
 
 /// A cheap layer and the linear layer after it. It keeps what the cheap layer keeps, but not the input of the
-/// linear layer: backward-input computes that again for backward-weight. The results have the same bits as
-/// those of the two layers one after the other.
+/// linear layer: backward-input computes that again for backward-weight. The results have the same bits as if
+/// the two layers ran one after the other.
 #[derive(Debug)]
 pub struct Recomputed<C> {
     cheap: C,

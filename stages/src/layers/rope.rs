@@ -35,9 +35,9 @@ pub enum RopeScaling {
     Llama3 {
         /// How much longer sequences are.
         factor: f64,
-        /// Up to so many turns in `original` positions, a frequency is divided.
+        /// A frequency with at most this number of turns in `original` positions is divided.
         low: f64,
-        /// From so many turns in `original` positions on, a frequency stays.
+        /// A frequency with at least this number of turns in `original` positions stays.
         high: f64,
         /// The length of the sequences that the model was trained with first.
         original: usize,
@@ -51,9 +51,9 @@ pub enum RopeScaling {
         factor: f64,
         /// The length of the sequences that the model was trained with first.
         original: usize,
-        /// From so many turns in `original` positions on, a frequency stays. 32 in the paper.
+        /// A frequency with at least this number of turns in `original` positions stays. 32 in the paper.
         fast: f64,
-        /// Up to so many turns in `original` positions, a frequency is divided. 1 in the paper.
+        /// A frequency with at most this number of turns in `original` positions is divided. 1 in the paper.
         slow: f64,
         /// What queries and keys are multiplied by. `0.1 ln(factor) + 1` in the paper.
         attention: f64,

@@ -54,8 +54,8 @@ impl Rotary {
         })
     }
 
-    /// The table for so many positions on this device. It is made for the next power of two, so that
-    /// sequences which grow by one position do not make it each time.
+    /// The table for `time` positions on this device. It is made for the next power of two, so that sequences
+    /// which grow by one position do not make it each time.
     fn table(&mut self, time: usize, device: Device) -> Result<Tensor> {
         let kept = self.table.take();
         let kept = kept.filter(|table| table.dims()[0] >= time && table.place().device == device);

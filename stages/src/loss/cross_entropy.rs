@@ -71,7 +71,8 @@ impl CrossEntropy {
         Self { of_tokens, ..self }
     }
 
-    /// The score of a loss summed over some targets, of which so many were predicted right.
+    /// The score of some targets, from the sum of their loss, their weight, and how many were predicted
+    /// right.
     fn told(&self, [sum, weight, right]: [f64; 3]) -> Score {
         let accuracy = Metric::ACCURACY.of(right, weight);
         match self.of_tokens && self.smoothing == 0.0 {

@@ -69,7 +69,7 @@ impl Metric {
         }
     }
 
-    /// What was summed over some targets, and their weight. The weight need not be that of the loss.
+    /// What was summed over some targets, and their weight. The weight may differ from the loss's.
     pub const fn of(self, sum: f64, weight: f64) -> Measured {
         let metric = self;
         Measured { metric, sum, weight }

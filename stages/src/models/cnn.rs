@@ -31,7 +31,7 @@ impl Cnn {
     /// The model, not yet split.
     ///
     /// # Errors
-    /// When a size is 0, there is no convolution, or the images are too small for so many pools.
+    /// When a size is 0, there is no convolution, or the images are too small for the number of pools.
     pub fn model(&self) -> Result<Model> {
         let [height, width, channels] = self.image;
         check_positive(&[

@@ -63,7 +63,7 @@ impl Llama {
     ///
     /// # Errors
     /// When a size is 0, the key/value heads do not divide the query heads, the width of a head is odd, or a
-    /// token cannot choose so many experts.
+    /// token cannot choose that number of experts.
     pub fn model(&self) -> Result<Model> {
         let sizes = [
             ("vocab", self.vocab),

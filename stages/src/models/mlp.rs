@@ -8,8 +8,8 @@ use crate::layers::{Dropout, Flatten, Linear, Relu};
 
 /// Linear layers with ReLU (and dropout) between them: `[batch, ..]` to `[batch, last size]`.
 ///
-/// Parameters are those of PyTorch: `fc0.weight` `[out, in]` and `fc0.bias`, both uniform within `1 /
-/// sqrt(in)`. Units: `flatten`, `fc0`, `relu0`, `fc1`, ...
+/// Parameters are as in PyTorch: `fc0.weight` `[out, in]` and `fc0.bias`, both uniform within `1 / sqrt(in)`.
+/// Units: `flatten`, `fc0`, `relu0`, `fc1`, ...
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mlp {
     /// The widths, with input and output: `784, 128, 10`.

@@ -131,7 +131,7 @@ impl Model {
         }
     }
 
-    /// The same model, of which these rules say what is trained.
+    /// The same model. These rules say what is trained.
     #[must_use]
     pub fn with_rules(self, rules: Rules) -> Self {
         Self { rules, ..self }

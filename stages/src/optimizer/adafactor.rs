@@ -83,7 +83,7 @@ impl Optimizer for Adafactor {
 
 const TENSORS: &str = "`tensors`: they are all numbers of the parameter";
 
-/// Takes the mean squares of the next tensor, which has so many numbers.
+/// Takes the mean squares of the next tensor, which has `count` numbers.
 fn of_tensor<'a>(state: &mut [&'a mut [f32]], dims: &[usize], count: usize) -> Squares<'a> {
     let mut take = |index: usize, count: usize| state[index].split_off_mut(..count).expect(TENSORS);
     let ([.., height, width], outer) = (dims, dims.len().saturating_sub(2)) else {

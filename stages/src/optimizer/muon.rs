@@ -16,13 +16,13 @@ use crate::parameter::Parameter;
 /// orthogonal(u)`. `orthogonal` is five rounds of a polynomial, in `f32`. Each of [`Parameter::tensors`] is a
 /// matrix: queries, keys and values are three, also where they are one parameter.
 ///
-/// Parameters that are no matrices, and those of [`Muon::by_adamw`], are updated by AdamW. An update depends
-/// on the whole matrix. So this optimizer cannot be sharded, and runs on CPUs only.
+/// Parameters that are no matrices, and the matrices of [`Muon::by_adamw`], are updated by AdamW. An update
+/// depends on the whole matrix. So this optimizer cannot be sharded, and runs on CPUs only.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Muon {
     /// The share of the mean gradient `m` that each step keeps.
     pub momentum: f64,
-    /// The optimizer of other parameters. Its weight decay is that of matrices too.
+    /// The optimizer of other parameters. Its weight decay is for matrices too.
     pub adamw: AdamW,
     /// The names of matrices that are updated by AdamW. The paper advises it for what reads tokens and what
     /// predicts them.

@@ -4,7 +4,7 @@ use crate::batched_launch::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 
-/// `value += share (mean - value)`, where the mean is that of so many micro-batches.
+/// `value += share (mean - value)`, where the mean is over `micro_batches` micro-batches.
 pub(super) fn update(
     parameter: &mut Parameter,
     share: f32,

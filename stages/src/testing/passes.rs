@@ -82,7 +82,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Checks that the bits equal those of another record.
+    /// Checks that another record has the same bits.
     pub(super) fn check_same_bits(&self, expected: &Self, way: Way) -> Result<(), CheckError> {
         let grads = self.input_grads.iter().zip(&expected.input_grads);
         let parameters = self.parameters.iter().zip(&expected.parameters);

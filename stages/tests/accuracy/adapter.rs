@@ -22,7 +22,7 @@ fn stored(numbers: Vec<Approx>) -> Vec<Approx> {
     numbers.into_iter().map(Approx::stored).collect()
 }
 
-/// A layer with two parts, of which the second has an adapter, over one micro-batch. Only the adapter is
+/// A layer with two parts, over one micro-batch. The second part has an adapter, and only the adapter is
 /// trained.
 fn check(kind: Kind, [rows, inputs, first, second]: [usize; 4]) {
     let outputs = first + second;

@@ -192,7 +192,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
     })
 }
 
-/// Not [`Kind::Wide`]: numbers are summed as distances from those of the first pixel, and lose what is far
+/// Not [`Kind::Wide`]: numbers are summed as distances from the first pixel's numbers, and lose what is far
 /// smaller.
 fn even() -> impl Strategy<Value = Kind> {
     select(vec![Kind::Signed, Kind::Positive, Kind::Tiny, Kind::Denormal])

@@ -34,7 +34,7 @@ pub(crate) fn kind() -> impl Strategy<Value = Kind> {
     ])
 }
 
-/// Sizes at and near those of registers, tiles and panels, and any size below 80.
+/// Sizes at and near the sizes of registers, tiles and panels, and any size below 80.
 pub(crate) fn size() -> impl Strategy<Value = usize> {
     prop_oneof![
         select(vec![1_usize, 2, 15, 16, 17, 31, 32, 33, 64, 65]),

@@ -193,7 +193,7 @@ fn lion_is_the_plain_loop() {
     }
 }
 
-/// The sum is in double precision, so its error is far below that of single precision.
+/// The sum is in double precision, so its error is far below the error of single precision.
 #[test]
 fn squares_of_the_gradient_are_summed() {
     for count in [1, 7, 1003, 40_000, 200_003] {

@@ -1,6 +1,6 @@
 //! The tests of `accuracy` on a GPU: compares every kernel with its formula in double precision. In f32 the
-//! bounds are those of the CPU. In bf16, each number that is stored between layers may have the error of one
-//! more rounding, to bf16.
+//! bounds are the same as on the CPU. In bf16, each number that is stored between layers may have the error
+//! of one more rounding, to bf16.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests twice, in f32 and in bf16")]
 

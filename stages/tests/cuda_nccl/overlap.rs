@@ -57,8 +57,8 @@ fn computing_waits_for_no_send_of_the_passes_before() {
     });
 }
 
-/// Otherwise ranks of several processes can wait for each other in a circle, of which the check of a schedule
-/// knows nothing.
+/// Otherwise ranks of several processes can wait for each other in a circle, and the check of a schedule does
+/// not know of it.
 #[test]
 fn a_copy_from_another_gpu_waits_for_no_transfer_between_processes() {
     if !two() || probe().gpus.is_ok_and(|gpus| gpus.len() < 3) {

@@ -1,5 +1,5 @@
 //! The command `devices`, and where each command loads CUDA from. Small libraries that the tests compile
-//! stand in for CUDA's. They are found before those of the machine.
+//! stand in for CUDA's. They are found before the machine's.
 
 use serde_json::Value;
 

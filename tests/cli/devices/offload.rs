@@ -33,7 +33,7 @@ fn the_json_of_a_plan_has_copies_exactly_if_something_is_offloaded() {
     }
 }
 
-/// What `tune` chooses if each layer keeps so many bytes, each of its passes takes a millisecond, and a rank
+/// What `tune` chooses if each layer keeps `saved` bytes, each of its passes takes a millisecond, and a rank
 /// may hold less than the three layers of a stage keep of one micro-batch. Copies go at 25 GB/s.
 fn chosen(machine: &Machine, mut costs: Value, saved: f64) -> String {
     for layer in costs["layers"].as_array_mut().unwrap() {

@@ -20,7 +20,7 @@ const TEST: &str = "PIPEWRIGHT_TEST_MPI";
 /// How long another process may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// This test program in so many processes, each with this test alone.
+/// This test program in `processes` processes, each with this test alone.
 fn mpirun(processes: u32, test: &str) -> Command {
     let mut command = Command::new("mpirun");
     command
@@ -55,7 +55,7 @@ fn end<W: WireFrame>(world: World) -> (End<W>, Peers) {
     (ends.pop().expect("one rank"), peers)
 }
 
-/// Runs `check` in each of so many processes, in the test of this name.
+/// Runs `check` in each of `processes` processes, in the test of this name.
 fn in_processes(processes: u32, test: &str, check: impl FnOnce(MpiMembership)) {
     in_processes_of(mpirun, processes, test, check);
 }

@@ -9,9 +9,9 @@
 //!   threads end.
 //!
 //! `loom` cannot look into the queues of `crossbeam`, nor into `Arc`. So [`queues`] and [`counted`] stand in
-//! for them. The stand-in of a queue is one lock, so its own calls happen one after the other, as those of
-//! `crossbeam` promise to appear. What is shown is that the engine uses such queues rightly, in all orders in
-//! which a thread of [`fabric`] loses its turn two or three times. Not shown: that `crossbeam` keeps its
+//! for them. The stand-in of a queue is one lock, so its own calls happen one after the other, as the calls
+//! of `crossbeam` promise to appear. What is shown is that the engine uses such queues rightly, in all orders
+//! in which a thread of [`fabric`] loses its turn two or three times. Not shown: that `crossbeam` keeps its
 //! promises; and the memory model around queues and counts, since a lock orders more than a queue has to.
 //! `scripts/miri.sh` and `scripts/tsan.sh` run the real ones. A rank that waits awake is not here either,
 //! because there is no time: all wait asleep.

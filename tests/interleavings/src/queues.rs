@@ -58,7 +58,7 @@ impl<T> Sender<T> {
         }
         if state.items.len() == state.room {
             drop(state);
-            // Whoever tries again and again lets others make room.
+            // A thread that tries again and again lets others make room.
             loom::thread::yield_now();
             return Err(TrySendError::Full(item));
         }

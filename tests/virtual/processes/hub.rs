@@ -1,4 +1,4 @@
-//! Processes as groups of threads, of which one group runs at a time, and a clock that only the hub moves.
+//! Processes as groups of threads, and a clock that only the hub moves. One group runs at a time.
 //!
 //! A process has its turn until it waits for another one, joins or dies. Inside of a process, its rank and
 //! the thread that calls it take turns anyway: one waits for the other. Then the seed says who goes on.
@@ -17,7 +17,8 @@ use super::state::{Is, Line, State};
 use super::story::Story;
 use crate::timeline::{Timeline, What};
 
-/// When nobody can move, some may be waiting for a moment of real time. After so many looks it is a bug.
+/// When nobody can move, some may be waiting for a moment of real time. After this number of looks it is a
+/// bug.
 const STUCK: u32 = 150;
 
 /// The time of a look.
@@ -135,7 +136,7 @@ impl Hub {
         }
     }
 
-    /// Gives the turn to whoever is next, and waits for the next own one.
+    /// Gives the turn to the next process, and waits for its own next turn.
     fn hand_over<'a>(&'a self, mut state: MutexGuard<'a, State>, process: usize) -> MutexGuard<'a, State> {
         if state.turn == Some(process) {
             state.turn = None;

@@ -22,7 +22,7 @@ pub(super) struct State {
     pub(super) draw: Draw,
     pub(super) processes: Vec<Process>,
     pub(super) turn: Option<usize>,
-    /// How many worlds there have been. Whoever joins comes into the next one.
+    /// How many worlds there have been. A process that joins comes into the next one.
     pub(super) worlds: u64,
     /// What is on its way, by the time of its arrival.
     pub(super) due: BTreeMap<(u64, u64), Sent>,

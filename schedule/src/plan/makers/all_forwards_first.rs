@@ -38,8 +38,8 @@ pub(super) fn gpipe(sizes: Sizes, _: &Costs) -> Result<Order> {
 /// rank 1 | ... 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B3 3B2 3B1 3B0 1B3 1B2 1B1 1B0
 /// ```
 ///
-/// The bubble is that of interleaved 1F1B. Every rank holds the activations of all micro-batches. A stage
-/// does all its work in two runs, so sharded weights have to be gathered only twice a step.
+/// The bubble is the same as in interleaved 1F1B. Every rank holds the activations of all micro-batches. A
+/// stage does all its work in two runs, so sharded weights have to be gathered only twice a step.
 pub(super) fn looped_bfs(sizes: Sizes, _: &Costs) -> Result<Order> {
     let Sizes {
         ranks,

@@ -47,7 +47,7 @@ pub(super) fn one_f_one_b(sizes: Sizes, _: &Costs) -> Result<Order> {
 ///
 /// Micro-batches go through in groups of as many as there are ranks. Each stage of a rank takes the whole
 /// group before the rank's next stage does. Passes in the warm-up have 1/v of the length, so the bubble is
-/// 1/v of that of 1F1B. More is held: p + (p-1)/v micro-batches at most.
+/// 1/v of the bubble of 1F1B. More is held: p + (p-1)/v micro-batches at most.
 ///
 /// If the ranks do not divide the micro-batches, the groups are a little larger, as in PyTorch. In a group of
 /// fewer than p, the ranks would wait for its first micro-batch to come round. With larger groups the time is

@@ -79,7 +79,8 @@ struct Limit {
     /// The activations of this many micro-batches, counted in whole shares of a rank. Where shares differ, in
     /// the largest.
     held: u32,
-    /// This many stages' activations of those only once their backward-input is done.
+    /// How many of these activations, counted by stage and micro-batch, may be held only once their
+    /// backward-input is done. Then they take less memory.
     done: u32,
 }
 

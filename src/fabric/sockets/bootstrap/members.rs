@@ -309,7 +309,7 @@ fn leads_away(address: &str) -> bool {
     addresses.peek().is_some() && !addresses.any(|address| address.ip().is_loopback())
 }
 
-/// Connects to the first of the addresses that accepts. `own_only`: only to those of this machine alone.
+/// Connects to the first of the addresses that accepts. `own_only`: only to addresses of this machine alone.
 fn connect_any(address: &str, own_only: bool, time: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::from(ErrorKind::AddrNotAvailable);
     let mut addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();

@@ -36,7 +36,7 @@ pub(super) enum Message {
     Ready,
     /// To a spare: process 0 knows it.
     Known,
-    /// To a spare: it takes the place of this process, of so many.
+    /// To a spare: it takes the place of process `process` of `processes`.
     Take { process: u32, processes: u32 },
     /// To a spare: the run has ended.
     Over,

@@ -1,5 +1,5 @@
 //! What two processes say until each knows that the other belongs to the run. The one that connects speaks
-//! first, and proves first. So whoever listens tells a stranger nothing but a random number.
+//! first, and proves first. So the one that listens tells a stranger nothing but a random number.
 //!
 //! 1. Who connects: a random number, its process, what the connection is for.
 //! 2. Who listens: a random number, its process.

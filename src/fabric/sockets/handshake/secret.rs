@@ -11,7 +11,7 @@ use crate::error::{SecretError, SecretOf};
 pub struct Secret(Arc<str>);
 
 impl Secret {
-    /// The fewest bytes of a secret. Whoever hears a proof can try out shorter ones.
+    /// The fewest bytes of a secret. Anyone who hears a proof can try out shorter ones.
     pub const SHORTEST: usize = 16;
 
     /// The most bytes of a secret.

@@ -126,9 +126,9 @@ fn keys_of(sizes: Sizes, start: usize) -> Range<usize> {
     sizes.first_key(start) / BLOCK * BLOCK..start + BLOCK
 }
 
-/// Turns a block of scores, `[keys, queries]`, into probabilities. Its last keys are those of its queries.
-/// Keys after a query and before its window get probability 0. Each query's probabilities must still be
-/// multiplied by its entry of `scales`.
+/// Turns a block of scores, `[keys, queries]`, into probabilities. Its last keys and its queries belong to
+/// the same tokens. Keys after a query and before its window get probability 0. Each query's probabilities
+/// must still be multiplied by its entry of `scales`.
 #[multiversion(targets = "simd")]
 fn causal_softmax(scores: &mut [f32], window: usize, lse: &mut [f32], scales: &mut [f32]) {
     let scores = scores.as_chunks_mut::<BLOCK>().0;

@@ -16,7 +16,7 @@ pub(crate) struct Past {
 }
 
 impl Past {
-    /// Keeps the keys and values of these rows as those of the tokens after the first `past`.
+    /// Keeps the keys and values of these rows. Their tokens come after the first `past` tokens.
     pub(crate) fn add<N: Real>(&mut self, past: usize, qkv: &[N], sizes: Sizes) {
         self.keys.resize_with(sizes.key_value, Vec::new);
         self.values.resize_with(sizes.key_value, Vec::new);

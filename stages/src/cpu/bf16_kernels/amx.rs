@@ -107,10 +107,10 @@ macro_rules! multiply {
         lay_out();
         let upper = $sums.as_mut_ptr();
         // SAFETY: this way is only chosen where the CPU has the instructions and the system allows them, and
-        // the thread has laid out its tiles. In each round, `tmm4` and `tmm5` are read from 32 rows, of which
-        // the last one ends where the slice does at the latest, and `tmm6` and `tmm7` from 16 rows of the
-        // panel, of 128 bytes each. There are as many rounds as tiles in the depth. Sums are 32 rows of 128
-        // bytes. What is prefetched may lie anywhere.
+        // the thread has laid out its tiles. In each round, `tmm4` and `tmm5` are read from 32 rows, and the
+        // last of these rows ends within the slice. `tmm6` and `tmm7` are read from 16 rows of the panel, of
+        // 128 bytes each. There are as many rounds as tiles in the depth. Sums are 32 rows of 128 bytes. What
+        // is prefetched may lie anywhere.
         unsafe {
             asm!(
                 $($start,)*

@@ -56,7 +56,7 @@ impl Block {
     }
 }
 
-/// The blocks of windows of so many lines, each of so many numbers.
+/// The blocks of windows of `lines` lines, each of `length` numbers.
 pub(super) fn blocks(lines: usize, length: usize) -> impl Iterator<Item = Block> {
     let parts = length.div_ceil(DEPTH);
     let part = length.div_ceil(parts);

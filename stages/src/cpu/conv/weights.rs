@@ -42,7 +42,7 @@ fn blocks(images: usize, seen: Image) -> impl Iterator<Item = Block> {
     })
 }
 
-/// Whether the gradient of so many images is added up before it is added to the old one.
+/// Whether the gradient of `images` images is added up before it is added to the old one.
 pub(crate) fn is_added_up_first(images: usize, seen: Image) -> bool {
     blocks(images, seen).nth(1).is_none()
 }
@@ -104,7 +104,7 @@ pub(crate) fn add_weight_grad(
     });
 }
 
-/// Room for so many numbers.
+/// Room for `count` numbers.
 fn sized(room: &mut Buffer, count: usize) -> &mut [f32] {
     if room.len() < count {
         *room = Buffer::pooled(count);

@@ -1,6 +1,6 @@
 //! Products of large matrices: blocks of the operands in the cache, tiles of the output in registers.
 //!
-//! The blocking is that of Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+//! The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
 //! Every number of the output is summed over the depth from first to last, in blocks of a fixed size. So its
 //! bits depend only on its own row and column.
 
@@ -39,7 +39,7 @@ pub(crate) fn is_added_up_first(depth: usize) -> bool {
     depth <= DEPTH
 }
 
-/// The threads of a rank share the output in groups of so many rows.
+/// The threads of a rank share the output in groups of this number of rows.
 const GROUP: usize = 32;
 
 /// What the product is added to.

@@ -27,7 +27,7 @@ struct Backward {
     const float *lse, *delta;
     Heads heads;
 
-    // The number of rows of lse and delta before those of a query head.
+    // The number of rows of lse and delta before the rows of a query head.
     __forceinline__ unsigned long long row(unsigned head) const {
         return ((unsigned long long)blockIdx.z * heads.query + head) * heads.time;
     }
@@ -109,7 +109,7 @@ template <int WIDTH> __forceinline__ void backward_keys(const Backward &it) {
             copy_queries<WIDTH>(it, next, next_head, next_query);
 #pragma unroll 1
         for (unsigned part = 0; part < Its::QUERIES; part += Its::NS * 8) {
-            // The position of the warp's first key minus that of the first query.
+            // The position of the warp's first key minus the position of the first query.
             const int ahead = (int)own - (int)(query + part), window = heads.window;
             if (ahead - Its::NS * 8 >= 0 || ahead + Its::MS * 16 - 1 <= -window)
                 continue;
@@ -200,7 +200,7 @@ template <int WIDTH> __forceinline__ void backward_queries(const Backward &it) {
         const unsigned stage = stage_of(key);
 #pragma unroll 1
         for (unsigned part = 0; part < Its::KEYS; part += Its::NS * 8) {
-            // The position of the warp's first query minus that of the first key.
+            // The position of the warp's first query minus the position of the first key.
             const int ahead = (int)own - (int)(key + part), window = heads.window;
             if (ahead + Its::MS * 16 <= 0 || ahead - Its::NS * 8 >= window - 1)
                 continue;

@@ -107,7 +107,7 @@ __forceinline__ void forward(bf16 *out, float *lse, const bf16 *qkv, const Heads
             copy(key + Its::KEYS);
         if (key == begin)
             queries.hold();
-        // The position of the warp's first query minus that of the first key.
+        // The position of the warp's first query minus the position of the first key.
         const int ahead = (int)own - (int)key, window = heads.window;
         if (ahead + Its::MS * 16 <= 0 || ahead - (int)Its::KEYS >= window - 1)
             continue;

@@ -45,9 +45,9 @@ __forceinline__ void next(T *out, const T *qkv, const T *kept, const Sizes &size
 
 } // namespace attention
 
-// Kernels for f32 and bf16 (type T). Shapes: out `[time, query * width]`, qkv `[time, vectors * width]`, as those
-// of attention_any.cu with one sequence; kept `[past + time, 2 * key_value * width]`: all keys of a token, then
-// its values.
+// Kernels for f32 and bf16 (type T). Shapes: out `[time, query * width]`, qkv `[time, vectors * width]`, as
+// in attention_any.cu with one sequence; kept `[past + time, 2 * key_value * width]`: all keys of a token,
+// then its values.
 //
 // attention_keep copies the keys and values of qkv, `count` numbers, to the rows of kept from the given address
 // on. Of a row of `row` numbers it leaves out the first `skip`. Grid: a thread for each number.

@@ -92,7 +92,7 @@ __forceinline__ void copy_tiles(unsigned tile, Rows<const bf16> from, unsigned f
 }
 
 // The address that a lane gives ldmatrix for the first fragments of 16 rows of a tile. It serves left and
-// right fragments, and those of the transposed tile.
+// right fragments, and fragments of the transposed tile.
 template <int WIDTH> __forceinline__ unsigned lane_row(unsigned tile, unsigned row) {
     return chunk_at<WIDTH>(tile, row + lane() % 16, lane() / 16);
 }
@@ -170,7 +170,7 @@ __forceinline__ void turned_product(float (&result)[MS][NS][4], const Left<WIDTH
 
 // sum += left, rounded to bf16, * rows `row` to `row + 8 * NS` of the tile.
 //
-// The fragments of a result can serve as those of a left matrix: two of 8 columns make one of 16.
+// The fragments of a result can serve as fragments of a left matrix: two of 8 columns make one of 16.
 template <int WIDTH, int MS, int NS>
 __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&left)[MS][NS][4],
                                  unsigned tile, unsigned row) {
@@ -199,8 +199,8 @@ __forceinline__ void add_product(float (&sum)[MS][WIDTH / 8][4], const float (&l
 }
 
 // Hides the scores of keys that come after the query or before its window. The keys are the columns of a
-// warp's scores, or their rows. `ahead` is the sequence position of the first row minus that of the first
-// column.
+// warp's scores, or their rows. `ahead` is the sequence position of the first row minus the position of the
+// first column.
 template <bool KEYS_ARE_ROWS, int MS, int NS>
 __forceinline__ void hide(float (&scores)[MS][NS][4], int ahead, int window) {
     // How far the lane's first row is ahead of its first column. The others differ from it by constants.

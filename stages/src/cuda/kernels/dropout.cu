@@ -1,5 +1,5 @@
-// Dropout. The random numbers are those of the CPU: Philox4x32-10, Salmon et al., "Parallel random numbers:
-// as easy as 1, 2, 3" (SC 2011).
+// Dropout. The random numbers are the same as on the CPU: Philox4x32-10, Salmon et al., "Parallel random
+// numbers: as easy as 1, 2, 3" (SC 2011).
 
 struct Draw {
     unsigned word[4];

@@ -56,9 +56,9 @@ struct Choice {
     unsigned chosen;
 };
 
-// The gradient of scores[tokens, experts], from the slope of each row's weight: that of the softmax over the
-// chosen experts, and that of the auxiliary loss, whose slope along the probability of an expert is `share`
-// times the expert's rows. A warp works on a token.
+// The gradient of scores[tokens, experts], from the slope of each row's weight. It is the sum of two
+// gradients: of the softmax over the chosen experts, and of the auxiliary loss. The slope of this loss along
+// the probability of an expert is `share` times the expert's rows. A warp works on a token.
 template <class T>
 void experts_scores(T* out, const T* scores, const float* slopes, Choice choice, u64 tokens,
                     unsigned experts, float share) {

@@ -1,5 +1,5 @@
 // GELU and its derivative, in both forms. Hendrycks and Gimpel, "Gaussian error linear units" (2016). The
-// grids are those of elementwise.cu.
+// grids are the same as in elementwise.cu.
 
 // An activation at a number.
 struct Activated {

@@ -14,9 +14,9 @@ struct HeadRows {
     u64 row() const { return (u64)(queries + 2 * keys) * width; }
 };
 
-// out[tokens, queries + 2 keys, width] = in * scale * gain, with the gain of queries or that of keys, [width]
-// each. scale = 1 / sqrt(mean(in^2) + epsilon) of the head goes to stats[tokens, queries + keys, 2], after a
-// 0. Values are copied.
+// out[tokens, queries + 2 keys, width] = in * scale * gain, with the gain of queries or the gain of keys,
+// [width] each. scale = 1 / sqrt(mean(in^2) + epsilon) of the head goes to stats[tokens, queries + keys, 2],
+// after a 0. Values are copied.
 template <class T>
 void head_norm_forward(T* out, float* stats, const T* in, const float* query_gain, const float* key_gain,
                        HeadRows rows, float epsilon) {

@@ -15,7 +15,7 @@ inline float largest_of(const float (&x)[8]) {
     return largest;
 }
 
-// Takes in numbers of which this is the largest.
+// Takes in numbers. `largest` is the largest of them.
 template <class T> void take(Softmax& softmax, const float (&x)[8], float largest) {
     largest = fmaxf(largest, softmax.largest);
     float sum = softmax.sum * exp_of<T>(softmax.largest - largest);
@@ -43,7 +43,7 @@ inline Softmax of_block(Softmax softmax) {
 }
 
 // Cross-entropy of logits[rows, classes] and targets[rows]. With GRAD, the logits become the gradient of the
-// summed loss: softmax, minus the target, of which a share, `smoothing`, is spread over all classes. Rows
+// summed loss: softmax minus the target. A share of the target, `smoothing`, is spread over all classes. Rows
 // whose target is `ignored` get zeros; 2^32 or more ignores none. Writes scores[rows, 3]. One block of whole
 // warps per row. It reads the row once for the sum, by streaming softmax, and once for the gradient. With
 // `keeps`, it keeps the row in dynamic shared memory in between; each thread reads what it wrote there

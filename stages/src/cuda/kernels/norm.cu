@@ -1,6 +1,6 @@
 // Norms of rows of at most 4096 numbers: LayerNorm, Ba, Kiros and Hinton, "Layer normalization" (2016), and
 // RMSNorm, Zhang and Sennrich, "Root mean square layer normalization" (2019), which has no shift and does not
-// centre rows: their mean counts as 0. The formulas are those of the CPU.
+// centre rows: their mean counts as 0. The formulas are the same as on the CPU.
 //
 // lanes_of(width) threads (whole warps) share a row, and each has eight columns in registers. A block works
 // on as many rows at once as it has such groups of threads. Then it moves on by gridDim.x times as many rows.
@@ -91,7 +91,7 @@ F32_AND_BF16(MAKE)
 // Turns the output gradient `grad` into the input gradient. If `onto` is not null, it is added after the
 // gradient is rounded. These and the input are [rows, width], with stats[rows, 2] and gain[width]. Each block
 // sums the gradients of gain and shift over its rows: partials[gridDim.x, 2, width]. If rows are not centred,
-// only those of the gain mean something.
+// only the gradients of the gain mean something.
 template <class T>
 void layer_norm_backward(T* grad, float* partials, const T* onto, const T* in, const float* stats,
                          const float* gain, u64 rows, unsigned width, unsigned is_centred) {

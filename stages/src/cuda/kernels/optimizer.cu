@@ -1,5 +1,5 @@
-// Updates of f32 weights by an optimizer, of many parameters in a launch. The formulas are those of the CPU,
-// with the same bits. Each thread has four numbers. Blocks may have any number of threads.
+// Updates of f32 weights by an optimizer, of many parameters in a launch. The formulas are the same as on the
+// CPU, with the same bits. Each thread has four numbers. Blocks may have any number of threads.
 
 // A parameter, and what is its own in its update.
 struct Updated {
@@ -108,8 +108,8 @@ extern "C" __global__ void __launch_bounds__(256)
     four.store_value(p);
 }
 
-// Running means: the value moves by `share`, a parameter's own, towards the mean of so many micro-batches, of
-// which `grad` is the sum.
+// Running means: the value moves by `share`, a parameter's own, towards the mean of `micro_batches`
+// micro-batches. `grad` is their sum.
 extern "C" __global__ void __launch_bounds__(256)
     running_mean(const __grid_constant__ Together<Updated> together, float micro_batches) {
     Four four(together);

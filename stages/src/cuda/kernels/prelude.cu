@@ -198,8 +198,8 @@ inline u64 global_threads() { return (u64)gridDim.x * blockDim.x; }
 // bytes.
 const unsigned MOST = 64;
 
-// What each entry of a launch works on. Its blocks end before block `ends` of the grid, and begin where those
-// of the entry before end.
+// What each entry of a launch works on. Its blocks end before block `ends` of the grid, and begin where the
+// blocks of the entry before end.
 template <class Entry> struct Together {
     Entry entries[MOST];
     unsigned ends[MOST];

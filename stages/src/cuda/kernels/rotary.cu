@@ -1,4 +1,4 @@
-// Rotary position embedding, in place. Su et al., "RoFormer" (2021). The formula is that of the CPU.
+// Rotary position embedding, in place. Su et al., "RoFormer" (2021). The formula is the same as on the CPU.
 //
 // Turns the first `turned` numbers of each row of `row` numbers: whole heads of `width` numbers. The table
 // is f32 [positions, width]: for each position, the cosines of all pairs of a head, then their sines. A

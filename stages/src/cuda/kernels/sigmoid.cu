@@ -1,4 +1,4 @@
-// The logistic sigmoid and its derivative. The grids are those of elementwise.cu.
+// The logistic sigmoid and its derivative. The grids are the same as in elementwise.cu.
 
 // 1 / (1 + exp(-x)).
 template <class T> struct SigmoidForm {

@@ -1,7 +1,7 @@
 // For the choice of a product's algorithm: operands, and a comparison of results.
 
-// numbers[count] = numbers of both signs from 2^-7 to 2, which depend on the index and the seed. They have so
-// many exponents that sums are rounded at each addition, so another order of a sum gives other bits.
+// numbers[count] = numbers of both signs from 2^-7 to 2, which depend on the index and the seed. Their
+// exponents differ, so sums are rounded at each addition, and another order of a sum gives other bits.
 template <class T> void trial_numbers(T* numbers, u64 count, unsigned seed) {
     for (u64 i = global_thread(); i < count; i += global_threads()) {
         unsigned bits = (unsigned)i * 0x9e3779b1u + seed;

@@ -12,9 +12,9 @@ use crate::tensor::Tensor;
 
 impl Communicator {
     /// Queues tensors of this member's GPU, marked as ready, for sending to other members, and the receipt of
-    /// so many `f32` numbers from others. Returns one tensor for each of these, marked as ready once its
-    /// numbers are there. The members name each other in calls of the same order: what one sends in its n-th
-    /// exchange with another, that one receives in its n-th.
+    /// `f32` numbers from others, as many as `taken` says. Returns one tensor for each entry of `taken`,
+    /// marked as ready once its numbers are there. The members name each other in calls of the same order:
+    /// what one sends in its n-th exchange with another, that one receives in its n-th.
     ///
     /// An exchange happens at once, so it cannot deadlock in itself. It waits for work that is on the compute
     /// stream now, and for earlier exchanges. It does not wait for [`Communicator::send`] and

@@ -22,10 +22,10 @@ pub(super) enum Join {
     Concat,
 }
 
-/// A block of up to so many branches allocates nothing in a steady step.
+/// A block of at most this number of branches allocates nothing in a steady step.
 const FEW: usize = 4;
 
-/// Branches, of which each has the whole input, or columns of its own.
+/// Branches. Each has the whole input, or columns of its own.
 #[derive(Debug)]
 pub(super) struct Branches {
     chains: Vec<Chain>,
@@ -207,8 +207,8 @@ impl Branches {
         }
     }
 
-    /// The gradient of the input, from those of the branches' inputs. A branch may have none, because its
-    /// output does not depend on its input, or because nobody uses the gradient.
+    /// The gradient of the input, from the gradients of the branches' inputs. A branch may have none, because
+    /// its output does not depend on its input, or because nobody uses the gradient.
     fn input_grad(&self, grads: SmallVec<[Option<Tensor>; FEW]>) -> Result<Option<Tensor>> {
         if !self.input_gradient {
             return Ok(None);
@@ -249,7 +249,7 @@ fn ranges(widths: impl Iterator<Item = usize>) -> impl Iterator<Item = Range<usi
     })
 }
 
-/// Fails unless each branch has columns, and all together have those of the input.
+/// Fails unless each branch has columns, and all together have as many as the input.
 fn check_columns(widths: &[usize], branches: usize, input: &Shape) -> Result<()> {
     check_numbers(input)?;
     let all: usize = widths.iter().sum();
@@ -271,7 +271,7 @@ fn check_columns(widths: &[usize], branches: usize, input: &Shape) -> Result<()>
     .into())
 }
 
-/// Fails unless the output of the branch of this index can be joined with that of the first one.
+/// Fails unless the output of branch `index` can be joined with the output of the first branch.
 fn check_fit(join: Join, first: &Shape, index: usize, other: &Shape) -> Result<()> {
     check_numbers(first)?;
     check_numbers(other)?;

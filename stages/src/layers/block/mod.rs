@@ -27,8 +27,7 @@ use crate::tensor::Tensor;
 /// | [`Block::repeated`] | `f(f(..))`, with the same weights each time |
 ///
 /// A branch is a chain of layers. One without layers gives its input. Blocks may be inside of blocks, and on
-/// GPUs if all layers inside may. Nothing has to be derived, and there are no parameters but those of the
-/// layers.
+/// GPUs if all layers inside may. Nothing has to be derived, and only the layers have parameters.
 ///
 /// A block keeps what its layers keep; a product also keeps the outputs of its branches. If it recomputes its
 /// interior, it keeps only its input. Gradients of an input that several branches get are added in the order
@@ -72,8 +71,8 @@ impl Block {
     }
 
     /// The product of branches, number by number: outputs of one shape, multiplied in the order of the
-    /// branches. The gradient of a branch is that of the output times the outputs of the other branches, in
-    /// their order.
+    /// branches. The gradient of a branch is the gradient of the output, times the outputs of the other
+    /// branches in their order.
     pub fn product(name: &str, branches: impl IntoIterator<Item = Vec<Box<dyn Layer>>>) -> Self {
         Self::new(name, Join::Product, branches)
     }
@@ -93,8 +92,8 @@ impl Block {
         }
     }
 
-    /// The same block, whose branches each get columns of their own: so many numbers of the innermost
-    /// dimension, from left to right. Together these are all columns of the input.
+    /// The same block, whose branches each get columns of their own. `widths` says how many numbers of the
+    /// innermost dimension each branch gets, from left to right. Together these are all columns of the input.
     ///
     /// So several tensors of the same rows can go through one wire between stages, side by side.
     #[must_use]
@@ -103,7 +102,7 @@ impl Block {
         self
     }
 
-    /// The same block, used so many times one after the other, with the same weights. It must keep the shape.
+    /// The same block, used `times` times one after the other, with the same weights. It must keep the shape.
     ///
     /// The weights' gradients of a micro-batch are added from the last use to the first. Dropout inside draws
     /// the same places each time. A layer keeps the keys and values of one text, so a block that is used

@@ -120,8 +120,8 @@ impl Choice {
         })
     }
 
-    /// The gradient of the scores, from the slope of each row's weight: that of the softmax over the chosen
-    /// experts, and that of the auxiliary loss.
+    /// The gradient of the scores, from the slope of each row's weight: the gradient of the softmax over the
+    /// chosen experts, plus the gradient of the auxiliary loss.
     pub(super) fn scores_grad<N: Real>(
         &mut self,
         out: &mut [N],

@@ -80,7 +80,7 @@ impl Experts {
         Ok(Kept::nested(ctx, [tensors, choice]))
     }
 
-    /// Chooses the experts of tokens with these scores. Waits for those of a GPU.
+    /// Chooses the experts of tokens with these scores. Waits for the scores if they are on a GPU.
     fn choose(&mut self, scores: &Tensor) -> Result<()> {
         let here = scores.clone().to(Place {
             device: Device::Cpu,

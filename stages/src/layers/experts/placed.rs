@@ -150,8 +150,8 @@ impl<'a> Placed<'a> {
         }
     }
 
-    /// The gradient of the scores, from the slopes of the weights: through the weights, and that of the
-    /// auxiliary loss.
+    /// The gradient of the scores, from the slopes of the weights: the gradient through the weights, plus the
+    /// gradient of the auxiliary loss.
     pub(super) fn scores_grad(&mut self, scores: &Tensor, slopes: &Tensor) -> Result<Tensor> {
         let mut grads = scores.beside(scores.dims())?;
         let dtype = scores.dtype();

@@ -34,7 +34,7 @@ impl Routing {
     }
 
     /// By how much a row of an expert raises the slope of the expert's probability in the auxiliary loss of
-    /// so many tokens.
+    /// `tokens` tokens.
     pub(super) fn share(self, tokens: usize) -> f32 {
         self.auxiliary * self.experts as f32 / tokens as f32
     }

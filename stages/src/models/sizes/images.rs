@@ -73,7 +73,7 @@ fn linear(inputs: usize, outputs: usize, rows: usize) -> UnitSizes {
     }
 }
 
-/// What a batch norm of so many channels keeps beside its input.
+/// What a batch norm of `channels` channels keeps beside its input.
 fn of_norm(channels: usize) -> u64 {
     2 * channels as u64
 }

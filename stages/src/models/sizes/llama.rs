@@ -131,7 +131,7 @@ impl Llama {
         tokens * self.dim as u64
     }
 
-    /// Buffers are reused by length: five as wide as the stream, and those of the unit's inside.
+    /// Buffers are reused by length: five as wide as the stream, and the buffers of the unit's inside.
     fn working(&self, stream: u64, inside: u64) -> u64 {
         5 * stream + inside
     }

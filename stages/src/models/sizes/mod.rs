@@ -18,8 +18,8 @@ pub struct UnitSizes {
     pub packed: u64,
     /// The same in `bf16`.
     pub packed_bf16: u64,
-    /// The weights whose gradient on the CPU, if it is that of a whole gradient group, is added in place to
-    /// the sum of the group before.
+    /// The weights whose gradient on the CPU is added in place to the sum of the group before, if it is the
+    /// gradient of a whole gradient group.
     pub in_place: u64,
     /// What forward keeps for backward-input.
     pub saved: u64,
@@ -45,7 +45,7 @@ pub struct UnitSizes {
     pub windows_on_gpu: u64,
 }
 
-/// The sizes of a norm and the output projection after it, for so many tokens. `gains`: the numbers of the
+/// The sizes of a norm and the output projection after it, for `tokens` tokens. `gains`: the numbers of the
 /// norm's parameters.
 fn head([dim, vocab]: [usize; 2], gains: usize, tokens: u64) -> UnitSizes {
     let (stream, scores) = (tokens * dim as u64, tokens * vocab as u64);

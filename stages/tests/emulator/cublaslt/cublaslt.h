@@ -72,9 +72,9 @@ static_assert(sizeof(Algorithm) == 64, "as the real one");
 
 /// What differs between algorithms.
 struct Kind {
-    double time;     // that of a product, compared with the first algorithm's
+    double time;     // of a product, compared with the first algorithm
     int32_t splits;  // SPLITK_NUM
-    bool halves;     // whether a sum is that of two halves: other bits
+    bool halves;     // whether two halves are summed apart: other bits
 };
 
 /// The algorithms in the heuristics' order: the first, a slower one and a faster one with its bits, one that is

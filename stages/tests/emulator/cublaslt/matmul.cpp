@@ -68,7 +68,7 @@ static Status check_shapes(const Operation &operation, const Layout &a, const La
     return SUCCESS;
 }
 
-// The table of supported types: A and B have one type; C and D have one type, that of A or f32; the bias has
+// The table of supported types: A and B have one type; C and D have one type, A's type or f32; the bias has
 // D's type; TF32 is for f32 only.
 static Status check_types(const Operation &operation, const Layout &a, const Layout &b, const Layout &c,
                           const Layout &d) {

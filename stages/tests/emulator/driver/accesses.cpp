@@ -1,5 +1,5 @@
-// Finds every pair of uses of the same memory that nothing orders, at least one of which writes. Streams run
-// late, or as a test wants, but clocks say what may happen at the same time on a GPU. An allocation and a
+// Finds every pair of uses of the same memory that nothing orders, if at least one of the two writes. Streams
+// run late, or as a test wants, but clocks say what may happen at the same time on a GPU. An allocation and a
 // release by a stream write the whole memory, so they are uses too.
 #include "driver.h"
 #include <cstdarg>

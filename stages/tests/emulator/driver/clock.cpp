@@ -1,4 +1,4 @@
-// Clocks, and those of the host's threads.
+// Clocks, and the clocks of the host's threads.
 #include "driver.h"
 #include <set>
 

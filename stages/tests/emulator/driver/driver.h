@@ -142,7 +142,8 @@ Progress run(Stream *stream, uint64_t place);
 void stir(Stream *stream);
 /// Waits until the launches of a stream are not too many. The caller must not hold the lock.
 CUresult wait_for_room(Stream *stream);
-/// Waits until a stream has passed `place`, which may be that of a record. The caller must not hold the lock.
+/// Waits until a stream has passed `place`, which may be the place of a record. The caller must not hold the
+/// lock.
 CUresult wait(Stream *stream, uint64_t place, const Record *record = nullptr);
 /// Waits for all work of a device.
 CUresult wait_all(Device *device);

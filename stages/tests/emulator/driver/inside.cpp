@@ -53,7 +53,8 @@ API void pw_learn_place(Stream *stream, uint64_t place) {
     learn(running().stream->known, stream->lane, place, stream->known);
 }
 
-// A kernel that waits for others holds so many multiprocessors, or gives them back if the number is negative.
+// A kernel that waits for others holds this number of multiprocessors, or gives them back if the number is
+// negative.
 API void pw_hold(int device, int multiprocessors) {
     Lock lock(machine());
     devices()[device]->held += multiprocessors;

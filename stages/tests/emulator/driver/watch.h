@@ -9,6 +9,6 @@ size_t addresses_used();
 /// Whether kernels say what they use. NVRTC then compiles them so.
 API int pw_watches();
 struct PwModule;
-/// Before a kernel runs, and after it: then its accesses are checked, as those of the running work.
+/// Before a kernel runs, and after it: then its accesses are checked, as accesses of the running work.
 void begin_watch(PwModule *module);
 void end_watch(PwModule *module);

@@ -28,7 +28,7 @@ struct PwRuntime {
 enum PwUse : unsigned char { PW_NO_POINTER = 0, PW_READS = 1, PW_WRITES = 2 };
 
 /// What a kernel does with an argument, if that is a pointer. If it is a class, it may hold pointers, and has
-/// so many bytes.
+/// `class_bytes` bytes.
 struct PwArgument {
     PwUse use;
     unsigned long class_bytes;

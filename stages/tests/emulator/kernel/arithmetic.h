@@ -1,4 +1,5 @@
-// CUDA's arithmetic functions. Those of errors.h make errors if they are told to, and the others none.
+// CUDA's arithmetic functions. The functions of errors.h make errors if they are told to, and the others
+// none.
 #pragma once
 #include "errors.h"
 

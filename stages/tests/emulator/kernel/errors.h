@@ -20,7 +20,7 @@ static inline double pw_share(float x) {
     return (double)(mixed >> 11) / (double)(1ul << 52) - 1;
 }
 
-// The result with an error of so many units in the last place at most, of which rounding takes a half.
+// The result with an error of at most `units` units in the last place. Half a unit of it is for rounding.
 static inline float pw_off(float x, double exact, double units) {
     double share = pw_share(x);
     if (share == 0 || !isfinite(exact) || exact == 0) return (float)exact;

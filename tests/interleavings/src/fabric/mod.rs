@@ -40,7 +40,7 @@ fn every_order_of<const RANKS: usize>(room: usize, turns: usize, ranks: [fn(End<
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(turns);
     model.check(move || {
-        // None waits awake: there are too few cores for so many threads.
+        // None waits awake: there are too few cores for the threads.
         let ends = channels::connect(RANKS as u32, usize::MAX, room);
         let mut threads: Vec<_> = ends.into_iter().zip(ranks).collect();
         let (end, rank) = threads.remove(0);

@@ -1,4 +1,4 @@
-//! What ranks send each other arrives, whoever is faster, and nobody sleeps for ever.
+//! What ranks send each other arrives, no matter who is faster, and nobody sleeps for ever.
 
 use super::inbox::inbox;
 use super::packet::{Content, Packet};

@@ -27,7 +27,7 @@ fn what_was_sent_before_a_stop_arrives_and_then_the_stop_does() {
             |mut end| {
                 assert_eq!(end.wait(WorldRank(1), TAG).expect("it was sent before"), 7);
                 assert_eq!(gone(end.wait(WorldRank(1), NEVER)), Some(1));
-                // Also for whoever waits again.
+                // Also if it waits again.
                 assert_eq!(gone(end.wait(WorldRank(1), NEVER)), Some(1));
             },
             |mut end| {

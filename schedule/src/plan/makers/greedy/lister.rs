@@ -75,7 +75,7 @@ struct Lister<'a> {
     rank_of: Vec<usize>,
     ranks: Vec<RankState>,
     done: Vec<Done>,
-    /// When the input of each forward is there, and that of each backward-input: `[stage][micro_batch]`.
+    /// When the inputs of each forward and of each backward-input are there: `[stage][micro_batch]`.
     forward_at: Vec<f64>,
     input_at: Vec<f64>,
     calls: BinaryHeap<Reverse<(Time, usize)>>,

@@ -41,7 +41,7 @@ impl Task<'_> {
     }
 }
 
-/// The least memory that a rank of this placement needs: that of one micro-batch in flight.
+/// The least memory that a rank of this placement needs: the memory of one micro-batch in flight.
 pub(crate) fn least_memory(placement: &Placement, stages: &[StageCost]) -> f64 {
     let mut least = vec![0.0; placement.ranks() as usize];
     let mut extra = vec![0.0f64; placement.ranks() as usize];

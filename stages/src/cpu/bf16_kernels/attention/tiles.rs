@@ -18,7 +18,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// So many rows of so many tiles of zeros.
+    /// `rows` rows of `columns` tiles, all zeros.
     pub(super) fn zeros([rows, columns]: [usize; 2]) -> Self {
         let mut numbers = Buffer::pooled(rows * columns * TILE * TILE);
         numbers.fill(0.0);
@@ -45,7 +45,7 @@ pub(super) struct Turned {
 }
 
 impl Turned {
-    /// Room for so many tiles.
+    /// Room for `tiles` tiles.
     pub(super) fn new(needs_rows: bool, tiles: usize) -> Self {
         let room = || Buffer::pooled(tiles * TILE * TILE);
         Self {
