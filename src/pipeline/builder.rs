@@ -8,10 +8,10 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
+use super::parts::SharedBuilder;
 use super::parts::{Parts, Restarting, Schedules};
 use super::rejoin::launch_or_join;
 use super::running::Pipeline;
-use super::shared_builder::SharedBuilder;
 use super::sync::SyncMode;
 use crate::actor::{Look, StallWarning};
 use crate::data::{DataSource, Fingerprinted};

@@ -1,25 +1,22 @@
 //! Launches a pipeline: connections, actors, stages, ties, and the checks that everything fits together.
 
-mod feeds;
-mod replicas;
-mod seat;
-
 use std::sync::Arc;
 use std::time::Instant;
 
+use feeds::Feeds;
 use pipewright_stages::{Device, Stage};
+use replicas::of_first_replica;
+use seat::Seat;
 
 use super::alike;
+use super::async_checkpoint::Beside;
 use super::cores;
-use super::frozen::first_trained;
-use super::on_its_way::Beside;
 use super::parts::{Ends, MakeEnds, Parts, Restarting};
-use super::running::Pipeline;
+use super::running::{Pipeline, Text};
 use super::setup::Setup;
 use super::shapes::check_shapes;
 use super::sizes::agree;
 use super::stale::Stale;
-use super::text::Text;
 use super::ties::ties;
 use super::transfers::room;
 use crate::actor::{Build, Ranks, Tied};
@@ -29,9 +26,10 @@ use crate::fabric::{self, End, Peers, Recorded, Transport, World};
 use crate::id::{StageId, WorldRank};
 use crate::mesh::{Axis, Mesh};
 use crate::worker::{ParameterInfo, WorkerParts};
-use feeds::Feeds;
-use replicas::of_first_replica;
-use seat::Seat;
+
+mod feeds;
+mod replicas;
+mod seat;
 
 /// Launches a pipeline with these processes. No process takes anything from the parts, so it can be launched
 /// again.
@@ -233,4 +231,18 @@ fn max_staleness<S: Stage>(parts: &Parts<S>) -> u32 {
         1 => 0,
         _ => parts.sync.max_staleness(),
     }
+}
+
+/// The first stage that is trained: those before it have parameters, and all of them are frozen. It is the
+/// last stage if all are frozen. `parameters` are in layer order.
+fn first_trained(parameters: &[ParameterInfo], stages: u32) -> StageId {
+    let is_frozen = |stage: &u32| {
+        let mut own = parameters
+            .iter()
+            .filter(|info| info.site.stage == StageId(*stage))
+            .peekable();
+        own.peek().is_some() && own.all(|info| !info.is_trained)
+    };
+    let frozen = (0..stages.saturating_sub(1)).take_while(is_frozen);
+    StageId(frozen.count() as u32)
 }

@@ -1,12 +1,11 @@
 //! What a pipeline is made of, as given to the builder.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
-use pipewright_stages::{Place, Stage};
+use pipewright_stages::{BuildStage, Place, Result, Stage, StageBuilder};
 
-use super::shared_builder::SharedBuilder;
 use super::sync::SyncMode;
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
@@ -119,5 +118,30 @@ impl<S: Stage> Default for Parts<S> {
             connect: None,
             ends: None,
         }
+    }
+}
+
+/// The ranks use it one after the other, since a builder need not be `Sync`.
+pub(super) struct SharedBuilder<S: Stage>(Arc<Mutex<StageBuilder<S>>>);
+
+impl<S: Stage> SharedBuilder<S> {
+    pub(super) fn new(builder: StageBuilder<S>) -> Self {
+        Self(Arc::new(Mutex::new(builder)))
+    }
+
+    /// A builder of the same stage, for one rank.
+    pub(super) fn for_rank(&self) -> StageBuilder<S> {
+        Box::new(Self(Arc::clone(&self.0)))
+    }
+}
+
+impl<S: Stage> BuildStage<S> for SharedBuilder<S> {
+    fn build(&self) -> Result<S> {
+        // A builder that panicked has failed the launch already.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).build()
+    }
+
+    fn describe(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).describe()
     }
 }

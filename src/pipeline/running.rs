@@ -2,29 +2,32 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Arguments;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
+use sha2::digest::common::hazmat::SerializableState;
 use sha2::{Digest, Sha256};
 
 use super::again::{Again, Rejoined};
 use super::alike;
-use super::hash;
+use super::async_checkpoint::Beside;
 use super::metrics;
-use super::on_its_way::Beside;
 use super::report::{Evaluation, StepReport};
 use super::stale::Stale;
-use super::text::Text;
 use crate::actor::{Evaluate, Hash, Ranks, Train};
 use crate::data::{DataSource, Fingerprint, Loader, Summed};
-use crate::error::{Error, Result};
+use crate::error::{Error, FabricError, PartOf, Result};
 use crate::fabric::Call;
 use crate::groups::Groups;
+use crate::id::WorldRank;
+use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
-use crate::worker::{self, Order, ParameterInfo, RankReport, Record, Site, Trained};
+use crate::situation::Stall;
+use crate::worker::{self, Forwards, Order, ParameterInfo, RankReport, Record, Site, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
 /// checkpoint that is on its way is complete.
@@ -289,8 +292,8 @@ impl<S: Stage> Pipeline<S> {
         for run in sites.chunk_by(|a, b| a.rank == b.rank) {
             let sites = run.to_vec();
             let rank = run[0].rank;
-            let state = self.ranks.ask(hash::CALL, rank, Hash { hash, sites })?;
-            hash = hash::resumed(self.ranks.first(rank), &state)?;
+            let state = self.ranks.ask(HASHING, rank, Hash { hash, sites })?;
+            hash = resumed_hash(self.ranks.first(rank), &state)?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
@@ -391,5 +394,58 @@ impl<S: Stage> std::fmt::Debug for Pipeline<S> {
         f.debug_struct("Pipeline")
             .field("next_step", &self.next_step)
             .finish_non_exhaustive()
+    }
+}
+
+/// The call in which ranks continue each other's hash.
+const HASHING: &str = "hashing the weights";
+
+/// Continues a hash from the state that a rank gives.
+fn resumed_hash(rank: WorldRank, state: &[u8]) -> Result<Sha256> {
+    let hash = state.try_into().map_err(io::Error::other);
+    let hash = hash.and_then(|state| Sha256::deserialize(state).map_err(io::Error::other));
+    Ok(hash.map_err(|error| FabricError::unreadable_part(PartOf::Rank(rank), HASHING, error))?)
+}
+
+/// The text that a pipeline writes.
+#[derive(Debug, Default)]
+pub(super) struct Text {
+    /// How many of its tokens the stages have had, and keep keys and values of.
+    pub(super) had: usize,
+    /// The forward passes of all stages, once they were needed.
+    pub(super) forwards: Option<Arc<Forwards>>,
+}
+
+impl Text {
+    /// The next text is a new one: the weights are others.
+    pub(super) fn end(&mut self) {
+        self.had = 0;
+    }
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// From now on this interrupt can end a call early, with an error: at once after
+    /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
+    /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
+    pub fn heed(&mut self, interrupt: Interrupt) {
+        if let Some(again) = &mut self.again {
+            again.heed(interrupt.clone());
+        }
+        self.ranks.heed(interrupt);
+    }
+
+    /// Does something besides calls, on this thread, that may take its time: for messages about stalls.
+    pub(crate) fn during<T>(&self, what: &str, act: impl FnOnce() -> T) -> T {
+        self.ranks.during(what, act)
+    }
+
+    /// From now on this is told of stalls: see
+    /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
+    pub(crate) fn on_stall(&mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
+        let listener = Arc::new(listener);
+        if let Some(again) = &mut self.again {
+            again.on_stall(Arc::clone(&listener) as _);
+        }
+        self.ranks.on_stall(listener);
     }
 }

@@ -1,13 +1,12 @@
 //! A file of lines of JSON that only grows.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 
 use serde::Serialize;
 
 use super::files::restore;
-use super::lines::Lines;
 use crate::{Error, Result};
 
 /// A file of lines of JSON, open for adding lines.
@@ -69,5 +68,28 @@ impl JsonLines {
     /// Waits until the disk has all lines.
     pub(super) fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(Error::io("write", &self.path))
+    }
+}
+
+/// Reads a file line by line. A last line that is not whole is not read.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    reader: BufReader<R>,
+    line: Vec<u8>,
+}
+
+impl<R: Read> Lines<R> {
+    pub(crate) fn new(file: R) -> Self {
+        Self {
+            reader: BufReader::new(file),
+            line: Vec::new(),
+        }
+    }
+
+    /// The next line with its end, if there is a whole one.
+    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        self.line.clear();
+        self.reader.read_until(b'\n', &mut self.line)?;
+        Ok(self.line.ends_with(b"\n").then_some(&self.line))
     }
 }

@@ -62,7 +62,6 @@ mod forecast;
 mod generator;
 mod history;
 mod json_lines;
-mod lines;
 mod listeners;
 mod lock;
 mod loss;
@@ -104,7 +103,7 @@ pub use settings::Run;
 
 pub use crate::interrupt::{Interrupt, explain_on_signal};
 pub(crate) use history::Entry;
-pub(crate) use lines::Lines;
+pub(crate) use json_lines::Lines;
 pub(crate) use metrics::Line;
 pub(crate) use picture::LossUnit;
 pub(crate) use trace::title;

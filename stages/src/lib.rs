@@ -110,9 +110,11 @@ pub mod layers;
 mod lora;
 pub mod loss;
 pub mod models;
+#[doc(hidden)]
 pub mod nccl;
 mod next;
 mod numbers;
+#[doc(hidden)]
 pub mod nvtx;
 pub mod optimizer;
 mod packed;

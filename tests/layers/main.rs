@@ -38,7 +38,7 @@ const TABLE: &[Row] = &[
 /// The packages below every layer.
 const GROUND: [&str; 2] = ["pipewright_schedule", "pipewright_stages"];
 
-const LONGEST_FILE: usize = 400;
+const LONGEST_FILE: usize = 600;
 
 /// In characters: `max_width` of rustfmt, which leaves comments and strings as they are.
 const WIDEST_LINE: usize = 110;
