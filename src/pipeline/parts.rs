@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
-use pipewright_stages::{BuildStage, Place, Result, Stage, StageBuilder};
+use pipewright_stages::{BuildStage, Place, Stage, StageBuilder};
 
 use super::sync::SyncMode;
 use crate::actor::{OnStall, StallRules, StallWarning};
@@ -136,7 +136,7 @@ impl<S: Stage> SharedBuilder<S> {
 }
 
 impl<S: Stage> BuildStage<S> for SharedBuilder<S> {
-    fn build(&self) -> Result<S> {
+    fn build(&self) -> pipewright_stages::Result<S> {
         // A builder that panicked has failed the launch already.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).build()
     }

@@ -1,8 +1,8 @@
 //! Batch norm.
 
-use super::channel_grads::add_part;
 use super::check_rows;
 use crate::cpu::channels::{apply, input_grad, moments, slopes};
+use crate::cpu::elementwise;
 use crate::cuda::{Channels, Gpu};
 use crate::device::DType;
 use crate::error::{Error, Result};
@@ -232,5 +232,18 @@ impl Layer for BatchNorm {
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.parameters.iter_mut().for_each(visit);
+    }
+}
+
+/// Adds to the parameter's gradient one of the rows of `f32` that backward-input has made.
+pub(super) fn add_part(parameter: &mut Parameter, adds: &Tensor, which: usize) -> Result<()> {
+    let width = adds.shape().last();
+    let start = which * width;
+    match adds.gpu()? {
+        Some(gpu) => parameter.weights().add_grad(&gpu, adds.at().offset(4 * start)),
+        None => {
+            elementwise::add(&mut parameter.grad, &adds.f32()[start..][..width]);
+            Ok(())
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use half::bf16;
 
-use super::bias::add_bias_grad;
 use super::images::{shape, windows};
+use super::linear::add_bias_grad;
 use crate::cpu::conv::{self, Filters, Image, Window};
 use crate::cpu::real::convert;
 use crate::cuda::{Gpu, Windows};

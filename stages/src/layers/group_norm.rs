@@ -1,6 +1,6 @@
 //! Group norm.
 
-use super::channel_grads::add_part;
+use super::batch_norm::add_part;
 use super::images::images;
 use crate::cpu::channels::{apply, input_grad, moments, slopes};
 use crate::cpu::conv::Image;

@@ -3,10 +3,12 @@
 use std::ops::Range;
 
 use super::adapter::Adapter;
-use super::bias::add_bias_grad;
 use super::check_rows;
 use super::operands::Layout;
 use super::weight_matrix::WeightMatrix;
+use crate::cpu::elementwise::add_rows;
+use crate::cpu::real::in_format;
+use crate::cuda::Gpu;
 use crate::error::{Error, Result, ShapeError, check_positive};
 use crate::init::Init;
 use crate::kept::Kept;
@@ -291,4 +293,16 @@ impl Layer for Linear {
         self.merge_adapters();
         self.matrix.for_weights().hold_in_bf16();
     }
+}
+
+/// Adds the sum of the gradient's rows to the bias's gradient.
+pub(super) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor) -> Result<()> {
+    if let Some(gpu) = grad.gpu()? {
+        let (rows, columns, dtype) = (grad.shape().rows(), grad.shape().last(), grad.dtype());
+        let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, columns))?;
+        let sums = bias.weights().grad();
+        return gpu.add_column_sums(dtype, sums, grad.at(), rows, columns, scratch.at());
+    }
+    in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
+    Ok(())
 }

@@ -5,9 +5,7 @@
 mod adapter;
 mod attention;
 mod batch_norm;
-mod bias;
 mod block;
-mod channel_grads;
 mod conv1d;
 mod conv2d;
 mod conv_sizes;
