@@ -17,7 +17,8 @@ use crate::error::{Finding, LaunchError, Result, caught};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{
-    Forwards, NextTokens, Order, ParameterInfo, Restarts, Settled, Site, Tie, Trained, Worker, WorkerParts,
+    Forwards, NextTokens, ParameterInfo, Restarts, Settled, Site, StepOrder, Tie, Trained, Worker,
+    WorkerParts,
 };
 
 /// Declares a message, its answer, and what the worker does for it.
@@ -120,7 +121,7 @@ message! {
 #[derive(Debug)]
 pub(crate) struct Train {
     /// What to do.
-    pub(crate) order: Order,
+    pub(crate) order: StepOrder,
 }
 
 impl Message for Train {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pipewright_stages::Stage;
 
 use crate::error::{RestartError, Result, caught};
-use crate::worker::{Order, Restart, Restarts, Trained, Worker};
+use crate::worker::{Restart, Restarts, StepOrder, Trained, Worker};
 
 /// The pause before the second restart in a step. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ pub(super) struct Restarting {
     /// Whether the processes keep the snapshot too. Then they say when the next one is due.
     is_shared: bool,
     /// The steps since the snapshot.
-    steps: Vec<Order>,
+    steps: Vec<StepOrder>,
 }
 
 impl Restarting {
@@ -70,7 +70,7 @@ impl Restarting {
     }
 
     /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
-    pub(super) fn train<S: Stage>(&mut self, worker: &mut Worker<S>, order: Order) -> Result<Trained> {
+    pub(super) fn train<S: Stage>(&mut self, worker: &mut Worker<S>, order: StepOrder) -> Result<Trained> {
         caught(|| self.prepare(worker))?;
         self.steps.push(order);
         let mut result = caught(|| worker.train_kept(order));
@@ -128,7 +128,7 @@ impl Restarting {
         worker.restore(snapshot)?;
         let (failed, done) = self.steps.split_last().expect("a step has failed");
         for &order in done {
-            worker.repeat(Order {
+            worker.repeat(StepOrder {
                 trace_from: None,
                 ..order
             })?;

@@ -8,7 +8,7 @@ use pipewright_stages::threads::Threads;
 
 use super::restarting::Restarting;
 use crate::error::{Error, Result, caught};
-use crate::worker::{Order, Progress, Trained, Worker};
+use crate::worker::{Progress, StepOrder, Trained, Worker};
 
 /// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {
@@ -42,7 +42,7 @@ impl<S: Stage> StageActor<S> {
     }
 
     /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
-    pub(super) fn train(&mut self, order: Order) -> Result<Trained> {
+    pub(super) fn train(&mut self, order: StepOrder) -> Result<Trained> {
         if !self.restarting.is_allowed() {
             return self.must(|worker| worker.train(order));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pipewright_stages::{Shape, Tensor};
 
 use super::augment::{Augment, Change};
-use super::order::Order;
+use super::order::SampleOrder;
 use super::range::{check_rows, check_span};
 use super::{Course, DataSource, Fingerprint, IGNORED, LabelledImages};
 use crate::error::{DataError, Result};
@@ -19,7 +19,7 @@ pub struct Images {
     all: Arc<LabelledImages>,
     span: Range<u64>,
     rows: usize,
-    order: Order,
+    order: SampleOrder,
     augment: Option<Augment>,
 }
 
@@ -36,7 +36,7 @@ impl Images {
         micro_batches: u32,
         seed: u64,
     ) -> Result<Self> {
-        let order = Order::shuffled("images", seed, rows, micro_batches);
+        let order = SampleOrder::shuffled("images", seed, rows, micro_batches);
         Self::of(all, span, rows, order, "training")
     }
 
@@ -46,14 +46,14 @@ impl Images {
     /// # Errors
     /// When the span is empty or not within the images, or when `rows` is 0.
     pub fn in_order(all: Arc<LabelledImages>, span: Range<u64>, rows: usize) -> Result<Self> {
-        Self::of(all, span, rows, Order::InOrder, "validation")
+        Self::of(all, span, rows, SampleOrder::InOrder, "validation")
     }
 
     fn of(
         all: Arc<LabelledImages>,
         span: Range<u64>,
         rows: usize,
-        order: Order,
+        order: SampleOrder,
         purpose: &'static str,
     ) -> Result<Self> {
         let (name, count) = (all.name(), all.count());

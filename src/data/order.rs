@@ -8,14 +8,14 @@ use crate::id::MicroBatch;
 
 /// Which sample is at a place.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Order {
+pub(super) enum SampleOrder {
     /// A new order each epoch, and which samples each step takes.
     Shuffled { key: [u32; 2], course: Course },
     /// As in the file, the same at every step.
     InOrder,
 }
 
-impl Order {
+impl SampleOrder {
     /// A new order each epoch, of samples with this name. `rows`: samples in a micro-batch; `micro_batches`:
     /// how many of these a step takes.
     pub(super) fn shuffled(name: &str, seed: u64, rows: usize, micro_batches: u32) -> Self {

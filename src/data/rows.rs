@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pipewright_stages::{Shape, Tensor};
 
-use super::order::Order;
+use super::order::SampleOrder;
 use super::range::{check_rows, check_span};
 use super::{Course, DataSource, Fingerprint, Table};
 use crate::error::{DataError, Result};
@@ -17,7 +17,7 @@ pub struct Rows {
     table: Arc<Table>,
     span: Range<u64>,
     rows: usize,
-    order: Order,
+    order: SampleOrder,
 }
 
 impl Rows {
@@ -33,7 +33,7 @@ impl Rows {
         micro_batches: u32,
         seed: u64,
     ) -> Result<Self> {
-        let order = Order::shuffled("rows", seed, rows, micro_batches);
+        let order = SampleOrder::shuffled("rows", seed, rows, micro_batches);
         Self::of(table, span, rows, order)
     }
 
@@ -44,7 +44,7 @@ impl Rows {
     /// When the span is empty or not within the table, or when `rows` is 0. When targets are numbers, which
     /// cannot be ignored, and the span is no multiple of `rows`.
     pub fn in_order(table: Arc<Table>, span: Range<u64>, rows: usize) -> Result<Self> {
-        let all = Self::of(table, span, rows, Order::InOrder)?;
+        let all = Self::of(table, span, rows, SampleOrder::InOrder)?;
         let count = all.span.end - all.span.start;
         match all.table.targets.has_ids() || count.is_multiple_of(rows as u64) {
             true => Ok(all),
@@ -69,7 +69,7 @@ impl Rows {
         (self.span.end - self.span.start).div_ceil(self.rows as u64) as u32
     }
 
-    fn of(table: Arc<Table>, span: Range<u64>, rows: usize, order: Order) -> Result<Self> {
+    fn of(table: Arc<Table>, span: Range<u64>, rows: usize, order: SampleOrder) -> Result<Self> {
         check_span(&table.name, &span, table.count())?;
         check_rows(&table.name, rows)?;
         if span.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pipewright_stages::{Shape, Tensor};
 
 use super::encode::NO_TARGET;
-use super::order::Order;
+use super::order::SampleOrder;
 use super::range::{check_rows, check_span, empty};
 use super::{Course, DataSource, Documents, Fingerprint, IGNORED};
 use crate::error::{DataError, Result};
@@ -24,7 +24,7 @@ pub struct Sequences {
     packed: bool,
     rows: usize,
     seq: usize,
-    order: Order,
+    order: SampleOrder,
     /// The sequences without a target.
     without_target: u64,
 }
@@ -44,7 +44,7 @@ impl Sequences {
         micro_batches: u32,
         seed: u64,
     ) -> Result<Self> {
-        let order = Order::shuffled("sequences", seed, rows, micro_batches);
+        let order = SampleOrder::shuffled("sequences", seed, rows, micro_batches);
         Self::of(documents, span, packed, (rows, seq), order)
     }
 
@@ -58,7 +58,7 @@ impl Sequences {
         packed: bool,
         size: (usize, usize),
     ) -> Result<Self> {
-        Self::of(documents, span, packed, size, Order::InOrder)
+        Self::of(documents, span, packed, size, SampleOrder::InOrder)
     }
 
     fn of(
@@ -66,7 +66,7 @@ impl Sequences {
         span: Range<u64>,
         packed: bool,
         (rows, seq): (usize, usize),
-        order: Order,
+        order: SampleOrder,
     ) -> Result<Self> {
         let (name, count) = (documents.corpus.name(), documents.count());
         check_span(&name, &span, count)?;
@@ -85,8 +85,8 @@ impl Sequences {
         };
         if all.count() == 0 {
             let purpose = match order {
-                Order::Shuffled { .. } => "training",
-                Order::InOrder => "validation",
+                SampleOrder::Shuffled { .. } => "training",
+                SampleOrder::InOrder => "validation",
             };
             return Err(DataError::NoDocuments {
                 data: name,

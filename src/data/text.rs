@@ -29,7 +29,7 @@ struct TextFiles {
 
 /// The files at paths.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct FoundFiles {
     /// The text files and their lengths, in order.
     pub(super) text: Vec<(PathBuf, u64)>,
     /// The files of folders that are no text.
@@ -42,8 +42,8 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<(PathBuf, u64)>> {
 }
 
 /// All files at these paths.
-pub(super) fn find_all(paths: &[PathBuf]) -> Result<Found> {
-    let mut found = Found::default();
+pub(super) fn find_all(paths: &[PathBuf]) -> Result<FoundFiles> {
+    let mut found = FoundFiles::default();
     for path in paths {
         if file::metadata(path)?.is_dir() {
             let before = found.text.len();
@@ -75,7 +75,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
     Ok(read.files)
 }
 
-fn add_folder(found: &mut Found, folder: &Path) -> Result<()> {
+fn add_folder(found: &mut FoundFiles, folder: &Path) -> Result<()> {
     let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
     let mut entries = entries
         .collect::<std::io::Result<Vec<_>>>()

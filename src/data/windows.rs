@@ -19,12 +19,12 @@ pub struct Windows {
     span: Range<u64>,
     rows: usize,
     seq: usize,
-    order: Order,
+    order: WindowOrder,
 }
 
 /// Which window is at a position.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum WindowOrder {
     /// Drawn at random, from this seed.
     Drawn(u64),
     /// This many windows, evenly spaced from the first token to the last.
@@ -39,7 +39,7 @@ impl Windows {
     /// When the span is not within the corpus or shorter than one window, `seq` + 1 tokens. Also when `rows`
     /// or `seq` is 0.
     pub fn drawn(corpus: Arc<Corpus>, span: Range<u64>, rows: usize, seq: usize, seed: u64) -> Result<Self> {
-        Self::of(corpus, span, rows, seq, Order::Drawn(seed), "training")
+        Self::of(corpus, span, rows, seq, WindowOrder::Drawn(seed), "training")
     }
 
     /// For validation: evenly spaced windows of `span` for `micro_batches` micro-batches, the same at every
@@ -56,7 +56,7 @@ impl Windows {
         micro_batches: u32,
     ) -> Result<Self> {
         let windows = u64::from(micro_batches.max(1)) * rows as u64;
-        Self::of(corpus, span, rows, seq, Order::Even(windows), "validation")
+        Self::of(corpus, span, rows, seq, WindowOrder::Even(windows), "validation")
     }
 
     fn of(
@@ -64,7 +64,7 @@ impl Windows {
         span: Range<u64>,
         rows: usize,
         seq: usize,
-        order: Order,
+        order: WindowOrder,
         purpose: &'static str,
     ) -> Result<Self> {
         let count = corpus.count();
@@ -97,7 +97,7 @@ impl Windows {
     fn offset(&self, step: u64, micro_batch: MicroBatch, row: usize) -> u64 {
         let last = self.span.end - self.span.start - (self.seq as u64 + 1);
         let offset = match self.order {
-            Order::Drawn(seed) => {
+            WindowOrder::Drawn(seed) => {
                 // The word "replica" stays here, because another key would draw other windows.
                 let key = key(seed, "windows of replica 0");
                 let counter = [step as u32, (step >> 32) as u32, micro_batch.0, row as u32];
@@ -105,7 +105,7 @@ impl Windows {
                 let draw = (u128::from(words[0]) << 32) | u128::from(words[1]);
                 ((draw * u128::from(last + 1)) >> 64) as u64
             }
-            Order::Even(windows) => {
+            WindowOrder::Even(windows) => {
                 let index = (micro_batch.index() as u64 * self.rows as u64 + row as u64) % windows;
                 (u128::from(last) * u128::from(index) / u128::from((windows - 1).max(1))) as u64
             }
@@ -142,8 +142,8 @@ impl DataSource for Windows {
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (Range { start, end }, rows, seq) = (&self.span, self.rows, self.seq);
         let order = match self.order {
-            Order::Drawn(seed) => format!("drawn with seed {seed}"),
-            Order::Even(windows) => format!("{windows} laid out evenly"),
+            WindowOrder::Drawn(seed) => format!("drawn with seed {seed}"),
+            WindowOrder::Even(windows) => format!("{windows} laid out evenly"),
         };
         Ok(Fingerprint {
             name: self.corpus.name(),

@@ -19,15 +19,15 @@ pub struct Recorded<W> {
     call: Call,
     /// The newest call that has begun. The rank is in an earlier one only while it repeats that.
     newest: Call,
-    kept: Vec<(Call, Kept<W>)>,
+    kept: Vec<(Call, Received<W>)>,
     /// The bytes of all that is kept.
     bytes: u64,
     /// Records of calls that were forgotten. Their memory is used again.
-    spare: Vec<Kept<W>>,
+    spare: Vec<Received<W>>,
 }
 
 /// What came in a call, and what was done in it.
-struct Kept<W> {
+struct Received<W> {
     wires: HashMap<(WorldRank, Tag), Came<W>>,
     blocks: HashMap<(WorldRank, Tag), Came<Vec<u8>>>,
     done: HashMap<(Deed, WorldRank, Tag), Done>,
@@ -71,7 +71,7 @@ impl<W: Bytes + 'static> Recorded<W> {
     }
 
     /// The record of the current call, if it is kept.
-    fn record(&mut self) -> Option<&mut Kept<W>> {
+    fn record(&mut self) -> Option<&mut Received<W>> {
         let call = self.call;
         let mut kept = self.kept.iter_mut().rev();
         kept.find_map(|(of, kept)| (*of == call).then_some(kept))
@@ -137,7 +137,7 @@ impl<W: Bytes + 'static> Recorded<W> {
     }
 }
 
-impl<W> Default for Kept<W> {
+impl<W> Default for Received<W> {
     fn default() -> Self {
         Self {
             wires: HashMap::new(),
@@ -147,7 +147,7 @@ impl<W> Default for Kept<W> {
     }
 }
 
-impl<W> Kept<W> {
+impl<W> Received<W> {
     /// The rank begins the call again.
     fn begin_again(&mut self) {
         self.wires.values_mut().for_each(|came| came.taken = 0);

@@ -27,7 +27,7 @@ use crate::id::WorldRank;
 use crate::interrupt::Interrupt;
 use crate::schedule::{Schedule, Timeline};
 use crate::situation::Stall;
-use crate::worker::{self, Forwards, Order, ParameterInfo, RankReport, Record, Site, Trained};
+use crate::worker::{self, Forwards, ParameterInfo, RankReport, Record, Site, StepOrder, Trained};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
 /// checkpoint that is on its way is complete.
@@ -164,7 +164,7 @@ impl<S: Stage> Pipeline<S> {
         for loader in &self.loaders {
             loader.begin(step, step + 1 < self.known_steps);
         }
-        let answers = self.run_step(Order {
+        let answers = self.run_step(StepOrder {
             call,
             step,
             learning_rate,
@@ -206,7 +206,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Runs a step on the ranks. A traced one waits for all processes.
-    fn run_step(&mut self, order: Order) -> Result<Vec<Trained>> {
+    fn run_step(&mut self, order: StepOrder) -> Result<Vec<Trained>> {
         if self.is_stale() {
             return self.train_stale(order);
         }

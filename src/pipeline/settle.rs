@@ -7,7 +7,7 @@ use super::alike;
 use super::running::Pipeline;
 use crate::actor::{Settle, Train};
 use crate::error::Result;
-use crate::worker::{Order, Outcome, Staleness, Trained};
+use crate::worker::{Outcome, Staleness, StepOrder, Trained};
 
 impl<S: Stage> Pipeline<S> {
     /// Whether steps may have weights that are stale.
@@ -29,10 +29,10 @@ impl<S: Stage> Pipeline<S> {
 
     /// Runs a step with this process's ranks, without waiting for other processes. Only the timeline of a
     /// traced one needs all of them.
-    pub(super) fn train_stale(&mut self, order: Order) -> Result<Vec<Trained>> {
+    pub(super) fn train_stale(&mut self, order: StepOrder) -> Result<Vec<Trained>> {
         let (_, call) = *self.stale.since.get_or_insert((order.step, order.call));
         let asks = std::mem::take(&mut self.stale.asks);
-        let order = Order { call, asks, ..order };
+        let order = StepOrder { call, asks, ..order };
         let answers = match order.trace_from {
             None => self.ranks.ask_own("training", |_| Train { order }),
             Some(_) => self.ranks.ask_all("training", |_| Train { order }),

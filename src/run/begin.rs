@@ -11,7 +11,7 @@ use super::claim::Claim;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::progress::Screen;
-use super::prune::Kept;
+use super::prune::Retention;
 use super::rejoining::{InCommon, Rejoining};
 use super::saving::Saving;
 use super::session::Session;
@@ -149,7 +149,7 @@ impl Run {
             steps: self.steps,
             save_every: self.save_every,
             saves_beside: self.save_beside,
-            kept: Kept {
+            kept: Retention {
                 newest: self.keep,
                 every: self.keep_every,
             },

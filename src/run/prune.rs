@@ -8,14 +8,14 @@ use crate::{Result, checkpoint};
 
 /// Which checkpoints are kept besides the best one and the newest that is known to be good.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct Retention {
     /// How many of the newest.
     pub(super) newest: usize,
     /// For ever: the ones after multiples of this number of steps. 0: none.
     pub(super) every: u64,
 }
 
-impl Kept {
+impl Retention {
     /// Whether the checkpoint in this folder is kept for ever.
     fn is_for_ever(self, folder: &Path) -> bool {
         self.every > 0 && checkpoint::named_step(folder).is_some_and(|step| step.is_multiple_of(self.every))
@@ -31,7 +31,7 @@ impl RunDir {
     }
 
     /// Removes all checkpoints except those that are kept, the best, and the newest that is known to be good.
-    pub(super) fn prune(&self, kept: Kept, best: Option<Best>, unproven: u64) -> Result<()> {
+    pub(super) fn prune(&self, kept: Retention, best: Option<Best>, unproven: u64) -> Result<()> {
         let (all, good) = (self.checkpoints()?, self.newest_good(unproven)?);
         let best = best.map(|best| self.checkpoint(best.step));
         all[..all.len().saturating_sub(kept.newest.max(1))]

@@ -12,7 +12,7 @@ use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
 use super::metrics::Line;
-use super::prune::Kept;
+use super::prune::Retention;
 use super::rejoining::Rejoining;
 use super::samples::Samples;
 use super::saving::{Saving, is_due};
@@ -38,7 +38,7 @@ pub struct Session<'p, S: Stage> {
     pub(super) steps: u64,
     pub(super) save_every: u64,
     pub(super) saves_beside: bool,
-    pub(super) kept: Kept,
+    pub(super) kept: Retention,
     /// The steps done when it began or was resumed.
     pub(super) first: u64,
     pub(super) saving: Saving,

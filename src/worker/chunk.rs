@@ -23,7 +23,7 @@ pub(super) struct InFlight<S: Stage> {
     pub(super) input: Option<S::Wire>,
     /// For the next stage, until it is sent.
     pub(super) output: Option<S::Wire>,
-    pub(super) saved: Option<Held<S::Saved>>,
+    pub(super) saved: Option<Counted<S::Saved>>,
     /// What of it is on the host, or on its way there or back.
     pub(super) away: Option<Offloaded>,
     /// The shape of the forward pass's input, if it is a tensor. Its gradient must have the same shape.
@@ -32,16 +32,16 @@ pub(super) struct InFlight<S: Stage> {
     pub(super) grad: Option<S::Wire>,
     /// For the stage before, until it is sent.
     pub(super) input_grad: Option<S::Wire>,
-    pub(super) pending: Option<Held<S::Pending>>,
+    pub(super) pending: Option<Counted<S::Pending>>,
 }
 
 /// A kept value and its size when it was kept.
-pub(super) struct Held<T> {
+pub(super) struct Counted<T> {
     pub(super) value: T,
     pub(super) bytes: u64,
 }
 
-impl<T: Bytes> Held<T> {
+impl<T: Bytes> Counted<T> {
     pub(super) fn new(value: T) -> Self {
         Self {
             bytes: value.bytes(),

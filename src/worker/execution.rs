@@ -48,7 +48,7 @@ pub(super) struct Execution<'a> {
 impl<'a> Execution<'a> {
     /// A training step. `first`: the number, in the batch, of the schedule's first micro-batch. `source`:
     /// where micro-batches come from, if not from the loader.
-    pub(super) fn training(order: &Order, first: u32, source: Option<&'a dyn DataSource>) -> Self {
+    pub(super) fn training(order: &StepOrder, first: u32, source: Option<&'a dyn DataSource>) -> Self {
         Self {
             learning_rate: order.learning_rate,
             asks: order.asks,
@@ -143,7 +143,7 @@ impl<'a> Execution<'a> {
 
 /// What a rank is told of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct StepOrder {
     /// The call that the step begins, unless weights may be stale: then it goes on with the call of an
     /// earlier step.
     pub(crate) call: Call,

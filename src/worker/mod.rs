@@ -36,7 +36,7 @@ mod stream;
 mod ties;
 mod trace;
 
-pub(crate) use execution::Order;
+pub(crate) use execution::StepOrder;
 pub(crate) use forwards::Forwards;
 pub use meter::RankReport;
 pub(crate) use next::NextTokens;
@@ -169,7 +169,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
-    pub(crate) fn train(&mut self, order: Order) -> Result<Trained> {
+    pub(crate) fn train(&mut self, order: StepOrder) -> Result<Trained> {
         self.run_step(order, None)
     }
 
@@ -177,7 +177,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// As for [`Worker::train`].
-    pub(crate) fn train_kept(&mut self, order: Order) -> Result<Trained> {
+    pub(crate) fn train_kept(&mut self, order: StepOrder) -> Result<Trained> {
         self.transport.keep(order.call);
         self.run_step(order, None)
     }
@@ -186,7 +186,7 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// As for [`Worker::train`].
-    pub(crate) fn repeat(&mut self, order: Order) -> Result<Trained> {
+    pub(crate) fn repeat(&mut self, order: StepOrder) -> Result<Trained> {
         let data = Arc::clone(&self.data);
         self.run_step(order, Some(data.as_ref()))
     }
@@ -202,7 +202,7 @@ impl<S: Stage> Worker<S> {
     }
 
     /// `data`: where micro-batches come from, if not from the loader.
-    fn run_step(&mut self, order: Order, data: Option<&dyn DataSource>) -> Result<Trained> {
+    fn run_step(&mut self, order: StepOrder, data: Option<&dyn DataSource>) -> Result<Trained> {
         let origin = order.trace_from;
         self.begin_step(order.call, order.step)?;
         let staleness = self.count_staleness();

@@ -5,7 +5,7 @@ use std::any::Any;
 use pipewright_stages::{Mode, Shape, Stage, Tensor};
 
 use super::Worker;
-use super::chunk::{Held, chunk_of};
+use super::chunk::{Counted, chunk_of};
 use super::execution::Execution;
 use super::progress::WaitsFor;
 use crate::error::{Finding, GradientError, Result};
@@ -31,7 +31,7 @@ impl<S: Stage> Worker<S> {
             done => done?,
         };
         if run.mode == Mode::Train && cell.stage >= self.first_trained {
-            let saved = Held::new(saved);
+            let saved = Counted::new(saved);
             self.meter.hold(saved.bytes);
             self.meter.enter();
             let held = self.cell(cell);
@@ -145,7 +145,7 @@ impl<S: Stage> Worker<S> {
     pub(super) fn backward_input(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
         let (saved, grad) = self.backward_inputs(run, cell)?;
         let (input_grad, pending) = self.chunk(cell.stage).stage.backward_input(saved.value, grad)?;
-        let pending = Held::new(pending);
+        let pending = Counted::new(pending);
         self.meter.free(saved.bytes);
         self.meter.hold(pending.bytes);
         self.cell(cell).pending = Some(pending);
@@ -154,7 +154,7 @@ impl<S: Stage> Worker<S> {
 
     /// What forward kept, restored if it is recomputed; and the output gradient, from the loss, from the next
     /// stage on this rank, or from another rank.
-    fn backward_inputs(&mut self, run: &Execution<'_>, cell: Cell) -> Result<(Held<S::Saved>, S::Wire)> {
+    fn backward_inputs(&mut self, run: &Execution<'_>, cell: Cell) -> Result<(Counted<S::Saved>, S::Wire)> {
         let grad = match self.cell(cell).grad.take() {
             Some(grad) => Some(grad),
             None => self.wait(run, Flow::Gradient, cell)?,
@@ -169,7 +169,7 @@ impl<S: Stage> Worker<S> {
             self.meter.begin_pass()?;
         }
         self.meter.free(saved.bytes);
-        let saved = Held::new(self.chunk(cell.stage).stage.restore(saved.value)?);
+        let saved = Counted::new(self.chunk(cell.stage).stage.restore(saved.value)?);
         self.meter.hold(saved.bytes);
         Ok((saved, grad))
     }

@@ -3,8 +3,8 @@
 use crate::cpu::bf16_kernels::Way;
 
 pub use crate::cuda::{
-    FUSED_HEADS, Found, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,
-    name_and_memory, pairs, probe,
+    FUSED_HEADS, FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory,
+    host_speed, name_and_memory, pairs, probe,
 };
 
 /// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cpu::elementwise::add_both;
 use crate::device::DType;
 use crate::error::{DeviceError, Result};
-use crate::gradient_buffer::{Held, SIZE, add_download, download, numbers_in};
+use crate::gradient_buffer::{GradientBuffer, SIZE, add_download, download, numbers_in};
 use crate::packed::Packed;
 use crate::parameter::Parameter;
 
@@ -14,20 +14,20 @@ const ONE_DEVICE: &str = "the stages of a rank are on one device";
 
 /// A gradient taken out of its parameter. It stays on the parameter's device.
 #[derive(Debug)]
-pub struct Gradient(Held);
+pub struct Gradient(GradientBuffer);
 
 impl Gradient {
     /// Takes the gradient out of a parameter. [`Gradient::put_back`] returns it.
     pub fn take(parameter: &mut Parameter) -> Self {
         Self(match parameter.on_gpu() {
-            Some(weights) => Held::Gpu(weights.grad_memory(), weights.trained()),
-            None => Held::Host(std::mem::take(&mut parameter.grad)),
+            Some(weights) => GradientBuffer::Gpu(weights.grad_memory(), weights.trained()),
+            None => GradientBuffer::Host(std::mem::take(&mut parameter.grad)),
         })
     }
 
     /// Returns the gradient to the parameter that it was taken out of.
     pub fn put_back(self, parameter: &mut Parameter) {
-        if let Held::Host(numbers) = self.0 {
+        if let GradientBuffer::Host(numbers) = self.0 {
             parameter.grad = numbers;
         }
     }
@@ -38,14 +38,14 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn add(&mut self, other: &Parameter) -> Result<()> {
         match (&mut self.0, other.on_gpu()) {
-            (Held::Host(total), None) => {
+            (GradientBuffer::Host(total), None) => {
                 total
                     .iter_mut()
                     .zip(&*other.grad)
                     .for_each(|(number, more)| *number += more);
                 Ok(())
             }
-            (Held::Gpu(total, count), Some(weights)) => {
+            (GradientBuffer::Gpu(total, count), Some(weights)) => {
                 let at = total.at();
                 weights.gpu()?.add(DType::F32, at, at, weights.grad(), *count)
             }
@@ -59,11 +59,11 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn add_gradient(&mut self, other: &Self) -> Result<()> {
         match (&mut self.0, &other.0) {
-            (Held::Gpu(total, count), Held::Gpu(more, _)) => {
+            (GradientBuffer::Gpu(total, count), GradientBuffer::Gpu(more, _)) => {
                 let at = total.at();
                 total.gpu()?.add(DType::F32, at, at, more.at(), *count)
             }
-            (_, Held::Host(more)) => self.add_numbers(0, bytemuck::cast_slice(more)),
+            (_, GradientBuffer::Host(more)) => self.add_numbers(0, bytemuck::cast_slice(more)),
             _ => unreachable!("{ONE_DEVICE}"),
         }
     }
@@ -74,8 +74,8 @@ impl Gradient {
     /// When the gradient is on the host, or the GPU reports an error, of this call or of earlier work.
     pub fn packed(&self) -> Result<Packed> {
         match &self.0 {
-            Held::Gpu(memory, count) => Packed::of_memory(memory.clone(), *count).copied(),
-            Held::Host(_) => Err(DeviceError::GradientOnHost.into()),
+            GradientBuffer::Gpu(memory, count) => Packed::of_memory(memory.clone(), *count).copied(),
+            GradientBuffer::Host(_) => Err(DeviceError::GradientOnHost.into()),
         }
     }
 
@@ -85,7 +85,7 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn of(packed: Packed) -> Result<Self> {
         let count = packed.count();
-        Ok(Self(Held::Gpu(packed.into_memory()?, count)))
+        Ok(Self(GradientBuffer::Gpu(packed.into_memory()?, count)))
     }
 
     /// Adds `f32` numbers in the byte form of [`Gradient::append_to`], from this place on.
@@ -94,13 +94,13 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn add_numbers(&mut self, start: usize, bytes: &[u8]) -> Result<()> {
         match &mut self.0 {
-            Held::Host(total) => {
+            GradientBuffer::Host(total) => {
                 let more = numbers_in(bytes);
                 let pairs = total[start..].iter_mut().zip(more);
                 pairs.for_each(|(number, more)| *number += more);
                 Ok(())
             }
-            Held::Gpu(total, _) => {
+            GradientBuffer::Gpu(total, _) => {
                 let gpu = total.gpu()?;
                 let (at, more) = (total.at().offset(start * SIZE), gpu.upload(bytes)?);
                 gpu.add(DType::F32, at, at, more.at(), bytes.len() / SIZE)
@@ -123,8 +123,8 @@ impl Gradient {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn copy_to(&self, other: &mut Parameter) -> Result<()> {
         match (&self.0, other.on_gpu()) {
-            (Held::Host(numbers), None) => other.grad.copy_from_slice(numbers),
-            (Held::Gpu(memory, count), Some(weights)) => {
+            (GradientBuffer::Host(numbers), None) => other.grad.copy_from_slice(numbers),
+            (GradientBuffer::Gpu(memory, count), Some(weights)) => {
                 return weights
                     .gpu()?
                     .copy(weights.grad(), memory.at(), count * size_of::<f32>());

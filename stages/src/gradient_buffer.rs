@@ -12,14 +12,14 @@ pub(crate) const SIZE: usize = size_of::<f32>();
 
 /// A gradient's numbers.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum GradientBuffer {
     /// On the host.
     Host(Numbers),
     /// Device memory and the number of elements. A parameter may share the memory.
     Gpu(Memory, usize),
 }
 
-impl Held {
+impl GradientBuffer {
     /// Appends these numbers to `block` as bytes. On a GPU it first waits for all work queued before.
     ///
     /// # Errors

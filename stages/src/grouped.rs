@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::batched_launch::Together;
 use crate::cpu::elementwise::add_in_turn;
 use crate::error::Result;
-use crate::gradient_buffer::Held;
+use crate::gradient_buffer::GradientBuffer;
 use crate::numbers::Numbers;
 use crate::parameter::Parameter;
 use crate::sums::Found;
@@ -66,7 +66,7 @@ impl Parameter {
             }
             Found::Newest => {
                 let memory = self.sums.spare.pop();
-                let memory = memory.unwrap_or_else(|| Held::Host(Numbers::zeros(self.grad.len())));
+                let memory = memory.unwrap_or_else(|| GradientBuffer::Host(Numbers::zeros(self.grad.len())));
                 self.trade(memory);
                 true
             }
@@ -92,12 +92,14 @@ impl Parameter {
             self.zero_grad()?;
         }
         let left = self.sums.waiting.len() - mem::take(&mut self.sums.due);
-        let added: SmallVec<[Held; 4]> = self.sums.waiting.drain(left..).collect();
+        let added: SmallVec<[GradientBuffer; 4]> = self.sums.waiting.drain(left..).collect();
         let mut on_host: SmallVec<[&[f32]; 4]> = SmallVec::new();
         for sum in added.iter().rev() {
             match (sum, self.on_gpu()) {
-                (Held::Host(more), None) => on_host.push(more),
-                (Held::Gpu(more, _), Some(weights)) => weights.add_grad(&*weights.gpu()?, more.at())?,
+                (GradientBuffer::Host(more), None) => on_host.push(more),
+                (GradientBuffer::Gpu(more, _), Some(weights)) => {
+                    weights.add_grad(&*weights.gpu()?, more.at())?
+                }
                 _ => unreachable!("{ON_ITS_DEVICE}"),
             }
         }
@@ -122,18 +124,18 @@ impl Parameter {
         }
         let memory = match (self.sums.spare.pop(), self.on_gpu()) {
             (Some(memory), _) => memory,
-            (None, Some(weights)) => Held::Gpu(weights.more_grad_memory()?, weights.trained()),
-            (None, None) => Held::Host(Numbers::zeros(self.grad.len())),
+            (None, Some(weights)) => GradientBuffer::Gpu(weights.more_grad_memory()?, weights.trained()),
+            (None, None) => GradientBuffer::Host(Numbers::zeros(self.grad.len())),
         };
         self.trade(memory);
         self.start_sum(together)
     }
 
     /// Lets the gradient wait, and takes other memory for the next one.
-    fn trade(&mut self, mut memory: Held) {
+    fn trade(&mut self, mut memory: GradientBuffer) {
         match (&mut memory, self.on_gpu_mut()) {
-            (Held::Host(numbers), None) => mem::swap(numbers, &mut self.grad),
-            (Held::Gpu(memory, _), Some(weights)) => weights.trade_grad(memory),
+            (GradientBuffer::Host(numbers), None) => mem::swap(numbers, &mut self.grad),
+            (GradientBuffer::Gpu(memory, _), Some(weights)) => weights.trade_grad(memory),
             _ => unreachable!("{ON_ITS_DEVICE}"),
         }
         self.sums.waiting.push(memory);

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cuda::{Gpu, Memory, Ptr, Weights};
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, Result};
-use crate::gradient_buffer::{Held, SIZE};
+use crate::gradient_buffer::{GradientBuffer, SIZE};
 use crate::parameter::Parameter;
 use crate::tensor::Tensor;
 
@@ -133,8 +133,8 @@ impl Parameter {
     /// work.
     pub fn pack_sum(&self, sum: usize, start: usize, to: &mut Packed) -> Result<()> {
         let from = match self.sums.waiting.get(sum) {
-            Some(Held::Gpu(memory, _)) => memory.at(),
-            Some(Held::Host(_)) => return Err(DeviceError::GradientOnHost.into()),
+            Some(GradientBuffer::Gpu(memory, _)) => memory.at(),
+            Some(GradientBuffer::Host(_)) => return Err(DeviceError::GradientOnHost.into()),
             None => self.there()?.grad(),
         };
         to.copy_from(from.offset(start * SIZE))

@@ -1,6 +1,6 @@
 //! What a parameter knows of the sum in its gradient.
 
-use crate::gradient_buffer::Held;
+use crate::gradient_buffer::GradientBuffer;
 
 /// The sum in a gradient, and the earlier sums that wait to be added to it.
 #[derive(Debug, Default)]
@@ -11,11 +11,11 @@ pub(crate) struct Sums {
     /// What the next gradient finds.
     pub(crate) found: Found,
     /// The sums of earlier gradient groups, oldest first.
-    pub(crate) waiting: Vec<Held>,
+    pub(crate) waiting: Vec<GradientBuffer>,
     /// How many of the sums before this one, newest first, are added to it when it is complete.
     pub(crate) due: usize,
     /// Memory of sums that have been added.
-    pub(crate) spare: Vec<Held>,
+    pub(crate) spare: Vec<GradientBuffer>,
 }
 
 /// What is in the gradient when a layer adds to it.

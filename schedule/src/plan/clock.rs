@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::id::{Rank, StageId};
 use crate::plan::copies::Copies;
-use crate::plan::held_activations::Kept;
+use crate::plan::held_activations::HeldActivations;
 use crate::plan::queue::Sent;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed};
@@ -56,7 +56,7 @@ impl<'a> Clock<'a> {
             times: Times {
                 placement: schedule.placement(),
                 comm: costs.comm(),
-                kept: Kept::new(schedule.placement(), &stages),
+                kept: HeldActivations::new(schedule.placement(), &stages),
                 copies: schedule.offloads().then(|| Copies::of(schedule)),
                 sent: buffered.then(|| Sent::new(costs.queue(), &program, &stages)),
                 stages,
@@ -121,7 +121,7 @@ struct Times<'a> {
     /// When each rank has finished the actions it has reached.
     free: Vec<f64>,
     /// What each rank holds.
-    kept: Kept,
+    kept: HeldActivations,
     /// Their copies to the host and back, if anything is offloaded.
     copies: Option<Copies>,
     /// What the ranks have sent. Only on buffered links.

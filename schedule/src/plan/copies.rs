@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::id::Rank;
 use crate::plan::StageCost;
-use crate::plan::held_activations::Kept;
+use crate::plan::held_activations::HeldActivations;
 use crate::schedule::{Cell, Move, MoveStep, Schedule, TimedCopy};
 
 /// The copies of all ranks. Copies of one rank in one direction go one after the other.
@@ -51,7 +51,7 @@ impl Copies {
         rank: usize,
         mut now: f64,
         stages: &[StageCost],
-        kept: &mut Kept,
+        kept: &mut HeldActivations,
         visit: &mut impl FnMut(TimedCopy),
     ) -> f64 {
         let of = &mut self.ranks[rank];

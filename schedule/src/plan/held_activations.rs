@@ -6,7 +6,7 @@ use crate::schedule::{Pass, Placement};
 
 /// What each rank holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct HeldActivations {
     /// For each stage, its rank and its group there. Stages of one rank that hold the same amount share a
     /// group.
     group: Vec<(usize, usize)>,
@@ -22,7 +22,7 @@ struct Group {
     away: u32,
 }
 
-impl Kept {
+impl HeldActivations {
     /// Nothing is held yet.
     pub(crate) fn new(placement: &Placement, stages: &[StageCost]) -> Self {
         let of = |cost: &StageCost| (cost.saved, cost.stays, cost.pending);

@@ -8,7 +8,7 @@ use crate::Result;
 use crate::cli::cuda_env::LOADER;
 use crate::error::CommandError;
 use crate::profile::Cpu;
-use crate::stages::devices::{Found, GpuReport, Pair, Report};
+use crate::stages::devices::{FoundLibrary, GpuReport, Pair, Report};
 
 #[derive(Serialize)]
 struct Printed<'a> {
@@ -105,7 +105,7 @@ fn copy(pair: &Pair) -> Copy {
     }
 }
 
-fn library(found: &Found) -> Library<'_> {
+fn library(found: &FoundLibrary) -> Library<'_> {
     Library {
         name: found.library.name(),
         version: found.version.map(|version| version.to_string()),

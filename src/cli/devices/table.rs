@@ -2,7 +2,7 @@
 
 use super::Cpu;
 use crate::stages::Device;
-use crate::stages::devices::{Found, GpuReport, Library, Pair, Report};
+use crate::stages::devices::{FoundLibrary, GpuReport, Library, Pair, Report};
 use crate::stages::units::in_words;
 
 /// The devices, the libraries, and how to install what is missing.
@@ -70,8 +70,8 @@ fn copies(pairs: &[Pair]) -> String {
     text
 }
 
-fn library(found: &Found) -> String {
-    let Found {
+fn library(found: &FoundLibrary) -> String {
+    let FoundLibrary {
         library,
         version,
         path,

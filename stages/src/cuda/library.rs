@@ -35,7 +35,7 @@ impl fmt::Display for Version {
 
 /// What the loader finds of a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLibrary {
     /// Which library.
     pub library: Library,
     /// Its version. `None` if the loader does not find the library.
@@ -44,7 +44,7 @@ pub struct Found {
     pub path: Option<PathBuf>,
 }
 
-impl Found {
+impl FoundLibrary {
     /// Why the library cannot be used, and what to do. `None` if it can be used.
     pub fn problem(&self) -> Option<LibraryError> {
         let library = self.library;
@@ -133,9 +133,9 @@ impl Library {
     }
 
     /// What the loader finds of it. Loads the library if it is there.
-    pub fn find(self) -> Found {
+    pub fn find(self) -> FoundLibrary {
         let version = self.is_present().then(|| self.version());
-        Found {
+        FoundLibrary {
             library: self,
             version,
             path: version.and_then(|_| self.path()),

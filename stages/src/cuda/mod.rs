@@ -61,7 +61,7 @@ pub use fused::FUSED_HEADS;
 pub(crate) use gpu::{Gpu, check};
 pub(crate) use head_norm::HeadRows;
 pub(crate) use launch::Grid;
-pub use library::{Found, Library, Version};
+pub use library::{FoundLibrary, Library, Version};
 pub(crate) use loss::Logits;
 pub(crate) use memory::Memory;
 pub(crate) use moved::arrived;

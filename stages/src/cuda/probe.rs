@@ -6,7 +6,7 @@ use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::CUdevice;
 
 use super::gpu::{capability, check_capability, count, missing};
-use super::library::{Found, Library};
+use super::library::{FoundLibrary, Library};
 use crate::device::Device;
 use crate::error::{DeviceError, Result};
 
@@ -14,7 +14,7 @@ use crate::error::{DeviceError, Result};
 #[derive(Clone, Debug)]
 pub struct Report {
     /// All libraries, found or not.
-    pub libraries: Vec<Found>,
+    pub libraries: Vec<FoundLibrary>,
     /// The GPUs in CUDA's order. If there are none, the error says why.
     pub gpus: Result<Vec<GpuReport>>,
 }
