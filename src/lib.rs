@@ -54,10 +54,10 @@
 //!
 //! # How it is laid out
 //!
-//! Below are the packages `pipewright-schedule` ([`schedule`], [`plan`], [`groups`], [`id`], [`checksum`]) and
-//! `pipewright-stages` ([`stages`]). The modules above are layers, and nothing imports upward. Lowest first:
-//! [`mesh`], [`tokenizer`] and [`error`]; [`fabric`] and [`data`]; [`draw`] and [`checkpoint`]; the worker; the
-//! actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and [`report`]; [`compose`]; [`cli`].
+//! Below are the packages `pipewright-schedule` ([`schedule`], [`plan`], [`groups`], [`id`], [`checksum`])
+//! and `pipewright-stages` ([`stages`]). The modules above are layers, and nothing imports upward. Lowest
+//! first: [`mesh`], [`tokenizer`] and [`error`]; [`fabric`] and [`data`]; [`draw`] and [`checkpoint`]; the
+//! worker; the actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and [`report`]; [`compose`]; [`cli`].
 
 // The command uses more of the library than the library itself.
 #![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]

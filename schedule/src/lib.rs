@@ -1,10 +1,11 @@
-//! Schedules of pipelines, and what they take before they run. All of it is pure: no file, no clock, no thread.
+//! Schedules of pipelines, and what they take before they run. All of it is pure: no file, no clock, no
+//! thread.
 //!
 //! | module | what is in it |
 //! | --- | --- |
 //! | [`id`], [`mesh`] | the numbers of ranks, stages and micro-batches; where every rank of a run is |
 //! | [`groups`] | which micro-batches a replica has, and the order in which gradients are added |
-//! | [`schedule`] | actions, placements, the checker, text forms; only the checker makes a [`schedule::Schedule`] |
+//! | [`schedule`] | actions, placements, the checker (only it makes a schedule), text forms |
 //! | [`plan`] | costs, makers of schedules, the simulator, memory, where a model is cut |
 //! | [`checksum`], [`nearest`] | checksums of bytes; the word that was probably meant |
 //! | [`error`] | what is refused, and why |
