@@ -28,23 +28,27 @@ fn fails_here(test: &str, aborts: Option<&str>) -> bool {
     false
 }
 
-/// The other member receives, and gives up after a while if nothing comes.
-fn receives_for_a_while(stage: &mut Sequential, communicator: &Communicator) {
+/// The other member receives, and gives up after a while if nothing comes. Its own calls wait while one of the
+/// sender's has to fail.
+fn receives_for_a_while(stage: &mut Sequential, communicator: &Communicator, turns: &Barrier) {
     let connected = communicator.connect(&[], &[0], PATIENCE, always);
     connected.expect("connected");
     let tensor = communicator.receive(&[COUNT], DType::F32, 0).expect("queued");
+    let tensor = stage.receive(tensor).expect("queued");
+    turns.wait();
+    turns.wait();
     let aborter = communicator.aborter();
     let alarm = thread::spawn(move || {
         thread::sleep(Duration::from_millis(300));
         aborter.abort();
     });
-    let tensor = stage.receive(tensor).expect("queued");
     tensor.to(Place::default()).expect("whatever it holds");
     alarm.join().expect("no panic");
 }
 
-/// A send fails because its memory cannot be marked. Then other memory is used.
-fn sends_unmarked(stage: &mut Sequential, communicator: &Communicator) {
+/// A send fails because its memory cannot be marked. Then other memory is used. `turn` is called before the
+/// call that fails and after it.
+fn sends_unmarked(stage: &mut Sequential, communicator: &Communicator, turn: impl Fn()) {
     let connected = communicator.connect(&[1], &[], PATIENCE, always);
     connected.expect("connected");
     let mut computed = |round: usize| {
@@ -53,8 +57,10 @@ fn sends_unmarked(stage: &mut Sequential, communicator: &Communicator) {
         stage.forward(common::train(0), input).expect("forward").0
     };
     let output = computed(0);
+    turn();
     emulator::tell("pw_fail", "cuEventRecord:1");
     let error = communicator.send(&output, 1).expect_err("a call fails");
+    turn();
     assert!(error.to_string().contains("cuEventRecord"), "{error}");
     drop(output);
     // If they use that memory while it is sent, the emulator sees a race.
@@ -70,15 +76,17 @@ fn memory_of_a_send_that_cannot_be_marked_is_not_used_while_it_is_sent() {
     if !fails_here(name, None) {
         return;
     }
-    let done = Barrier::new(2);
+    let (turns, done) = (Barrier::new(2), Barrier::new(2));
     members(|number, communicator| {
         let mut stage = stage(place(number, DType::F32));
         if number == 1 {
-            receives_for_a_while(&mut stage, communicator);
+            receives_for_a_while(&mut stage, communicator, &turns);
             done.wait();
             return;
         }
-        sends_unmarked(&mut stage, communicator);
+        sends_unmarked(&mut stage, communicator, || {
+            turns.wait();
+        });
         done.wait();
         let said = communicator.check().expect_err("it has ended").to_string();
         assert!(said.contains("have been ended"), "{said}");
@@ -95,7 +103,7 @@ fn a_send_that_cannot_be_marked_fails_also_if_no_abort_ends() {
     members(|number, communicator| {
         let mut stage = stage(place(number, DType::F32));
         if number == 0 {
-            sends_unmarked(&mut stage, communicator);
+            sends_unmarked(&mut stage, communicator, || ());
             return has_failed.store(true, Ordering::Release);
         }
         let connected = communicator.connect(&[], &[0], PATIENCE, always);
