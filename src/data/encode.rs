@@ -5,11 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
-use serde::{Deserialize, Serialize};
-
-use super::TokenWriter;
 use super::parts::{Part, Parts};
 use super::raw::{self, ANSWERS, Document, Form, Message, Piece};
+use super::{LossOn, TokenWriter};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{ChatProblem, DataError, Error, RecordProblem, Result};
 use crate::tokenizer::{ChatTemplate, Template, Tokenizer};
@@ -297,15 +295,4 @@ impl<'a> Work<'a> {
         }
         Ok(tokens)
     }
-}
-
-/// Which tokens of a document are targets. In configs `all` and `answers`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LossOn {
-    /// All.
-    #[default]
-    All,
-    /// The tokens of the assistant's messages in a chat, each with the token that ends it.
-    Answers,
 }

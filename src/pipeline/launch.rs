@@ -9,8 +9,8 @@ use replicas::of_first_replica;
 use seat::Seat;
 
 use super::alike;
-use super::async_checkpoint::Beside;
 use super::cores;
+use super::on_its_way::Beside;
 use super::parts::{Ends, MakeEnds, Parts, Restarting};
 use super::running::{Pipeline, Text};
 use super::setup::Setup;

@@ -10,6 +10,7 @@ mod launch;
 mod metrics;
 mod next;
 mod not_finite;
+mod on_its_way;
 mod parts;
 mod prepare;
 mod rejoin;

@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::again::{Again, Rejoined};
 use super::alike;
-use super::async_checkpoint::Beside;
 use super::metrics;
+use super::on_its_way::Beside;
 use super::report::{Evaluation, StepReport};
 use super::stale::Stale;
 use crate::actor::{Evaluate, Hash, Ranks, Train};

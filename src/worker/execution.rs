@@ -1,15 +1,13 @@
 //! What a rank runs: a training step, forward passes alone, or the next tokens of a text.
 
-use std::time::Instant;
-
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 
-use super::next::NextTokens;
+use super::next_tokens::NextTokens;
+use super::order::StepOrder;
 use super::outcome::Outcome;
 use crate::data::DataSource;
 use crate::error::{Finding, Result};
-use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::{Action, Cell};
 
@@ -139,20 +137,4 @@ impl<'a> Execution<'a> {
             other => other,
         }
     }
-}
-
-/// What a rank is told of a step.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StepOrder {
-    /// The call that the step begins, unless weights may be stale: then it goes on with the call of an
-    /// earlier step.
-    pub(crate) call: Call,
-    /// The step, from 0.
-    pub(crate) step: u64,
-    /// Its learning rate.
-    pub(crate) learning_rate: f64,
-    /// The instant from which a trace counts. `None`: no trace.
-    pub(crate) trace_from: Option<Instant>,
-    /// Whether to ask all ranks to end.
-    pub(crate) asks: bool,
 }

@@ -1,10 +1,11 @@
 //! The next tokens of a text, through all stages.
 
-use pipewright_stages::{Stage, Tensor};
+use pipewright_stages::Stage;
 
 use super::Worker;
 use super::execution::Execution;
 use super::forwards::Forwards;
+use super::next_tokens::NextTokens;
 use crate::error::Result;
 use crate::fabric::Call;
 use crate::schedule::Cell;
@@ -50,21 +51,5 @@ impl<S: Stage> Worker<S> {
             self.pass_on(run, cell, output);
         }
         Ok(())
-    }
-}
-
-/// Tokens that follow others of the same text.
-#[derive(Debug)]
-pub(crate) struct NextTokens {
-    /// How many tokens come before them.
-    pub(crate) past: usize,
-    /// The tokens.
-    pub(crate) tokens: Vec<u32>,
-}
-
-impl NextTokens {
-    /// The first stage's input: ids `[1, tokens]`.
-    pub(super) fn input(&self) -> Result<Tensor> {
-        Ok(Tensor::from_ids(&[1, self.tokens.len()], self.tokens.clone())?)
     }
 }

@@ -5,7 +5,7 @@ use crate::plan::Costs;
 use crate::plan::{Replicas, Simulation, simulate, simulate_replicas};
 use crate::schedule::{LinkKind, Schedule};
 
-/// A step as a [report](crate::StepReport) counts it, including the parameter update. Times are in the unit
+/// A step as the report of a pipeline counts it, including the parameter update. Times are in the unit
 /// of the costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prediction {

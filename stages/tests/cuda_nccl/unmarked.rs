@@ -28,8 +28,8 @@ fn fails_here(test: &str, aborts: Option<&str>) -> bool {
     false
 }
 
-/// The other member receives, and gives up after a while if nothing comes. Its own calls wait while one of the
-/// sender's has to fail.
+/// The other member receives, and gives up after a while if nothing comes. Its own calls wait while one of
+/// the sender has to fail.
 fn receives_for_a_while(stage: &mut Sequential, communicator: &Communicator, turns: &Barrier) {
     let connected = communicator.connect(&[], &[0], PATIENCE, always);
     connected.expect("connected");
