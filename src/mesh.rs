@@ -1,5 +1,5 @@
 //! Where every rank of a run is: its replica, its place in the pipeline, its tensor shard, its process and
-//! its device.
+//! its device. [`pipewright_schedule::mesh`] says how ranks are numbered.
 
 use pipewright_stages::Place;
 

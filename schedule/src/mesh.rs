@@ -110,7 +110,7 @@ pub struct Mesh<P> {
 
 impl<P: Copy + Default> Mesh<P> {
     /// A mesh of `sizes`: replicas, pipeline ranks and shards. The processes share its ranks evenly. `places`
-    /// says it of each world rank. One place stands for all ranks, and no place for the default one.
+    /// are the places of the world ranks. One place stands for all ranks, and no place for the default one.
     ///
     /// # Errors
     /// [`MeshError`] when a number is 0, when the processes cannot have equally many ranks, or when the

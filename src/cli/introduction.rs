@@ -6,6 +6,7 @@ use crate::config::{Config, SyncKind};
 use crate::plan::Prediction;
 use crate::run::{Forecast, Session};
 use crate::stages::Stage;
+use crate::stages::units::counted;
 
 /// What `train` prints about a run that is about to begin.
 pub(super) struct Introduction {
@@ -69,7 +70,7 @@ impl Introduction {
         );
         lines.extend(self.prediction.clone());
         if let done @ 1.. = pipeline.next_step() {
-            lines.push(format!("resumed after {done} steps"));
+            lines.push(format!("resumed after {}", counted(done, "step")));
         }
         if !self.changes.is_empty() {
             lines.push(format!(

@@ -1,5 +1,6 @@
 //! The text that a run writes while it trains.
 
+use super::processes::Role;
 use super::source::Text;
 use super::words::{Words, check_prompt, exceeds};
 use crate::compose;
@@ -8,11 +9,11 @@ use crate::error::{CommandError, Error, Result};
 use crate::run::{Choice, Samples};
 use crate::tokenizer::Tokenizer;
 
-/// What text the run of a config writes, if it writes any.
+/// What text the run of a config writes, if it writes any. Warns where texts are longer than the context.
 ///
 /// # Errors
 /// When the model cannot write, or cannot go on from the prompt.
-pub(super) fn samples(config: &Config) -> Result<Option<Samples>> {
+pub(super) fn samples(config: &Config, role: Role) -> Result<Option<Samples>> {
     let train = &config.train;
     if train.sample_every == 0 {
         return Ok(None);
@@ -22,7 +23,7 @@ pub(super) fn samples(config: &Config) -> Result<Option<Samples>> {
     let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref());
     let prompt = prompt.and_then(|prompt| check_prompt(&prompt.tokens, writing).map(|()| prompt.tokens));
     let prompt = prompt.map_err(|error| in_config(config, error))?;
-    if exceeds(writing.context, prompt.len(), train.sample_tokens) {
+    if role.leads() && exceeds(writing.context, prompt.len(), train.sample_tokens) {
         super::warn([format!(
             "train.sample_tokens: {} tokens after a prompt of {} are more than the model's context of {}: \
              the end of each text is written after the last half of a context only",

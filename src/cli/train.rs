@@ -194,7 +194,7 @@ struct Prepared {
 fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepared> {
     let (config, run) = choose(args, role)?;
     cuda_env::enter_for(&config);
-    let samples = samples(&config)?;
+    let samples = samples(&config, role)?;
     for odd in compose::odd_tokenizer(&config)?.iter().filter(|_| role.leads()) {
         eprintln!("warning: {odd}");
     }

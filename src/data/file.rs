@@ -63,10 +63,9 @@ impl Constant {
     /// Fills `bytes` from `offset` on.
     ///
     /// # Errors
-    /// Also when the contents have changed since the file was opened.
+    /// As [`Seen::read_at`].
     pub(super) fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        read_at(&self.file, bytes, offset)?;
-        self.seen.check(&self.file)
+        self.seen.read_at(&self.file, bytes, offset)
     }
 }
 
@@ -95,19 +94,34 @@ impl Seen {
         let _ = self.contents.set((start, contents));
     }
 
-    /// Fails if the contents have changed since. A file that was only touched, or written again with the same
-    /// bytes, is read once more to know that.
-    pub(super) fn check(&self, file: &File) -> io::Result<()> {
+    /// Fills `bytes` from `offset` on.
+    ///
+    /// # Errors
+    /// Also when the file has been written since it was seen. If its contents are known, it is then read once
+    /// more, and is fine if they are the same: it was only touched, or written again with the same bytes.
+    pub(super) fn read_at(&self, file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        loop {
+            read_at(file, bytes, offset)?;
+            // What was read before the file was found to be as it was may be of the time between.
+            if self.is_untouched(file)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the file has not been written since it was last found to be as it was. Fails if it has other
+    /// contents now.
+    fn is_untouched(&self, file: &File) -> io::Result<bool> {
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let metadata = file.metadata()?;
         let now = metadata.modified().ok();
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let is_as_long = metadata.len() == self.bytes;
         if is_as_long && *written == now {
-            return Ok(());
+            return Ok(true);
         }
         if is_as_long && self.has_contents_of(file)? {
             *written = now;
-            return Ok(());
+            return Ok(false);
         }
         Err(io::Error::other(
             "it was written while it was in use: a run needs the same data from beginning to end",

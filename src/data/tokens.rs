@@ -189,8 +189,7 @@ impl Tokens {
             Self::TextFile(file, start) => return file.read_at(bytes, start + at),
             Self::TextAt(path, start, seen) => {
                 let file = File::open(path)?;
-                file::read_at(&file, bytes, start + at)?;
-                return seen.check(&file);
+                return seen.read_at(&file, bytes, start + at);
             }
         };
         bytes.copy_from_slice(&held[at as usize..][..bytes.len()]);

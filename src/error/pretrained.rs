@@ -237,7 +237,7 @@ pub(super) fn download(folder: &Path) -> String {
     let [Component::Normal(_), Component::Normal(name)] = parts[..] else {
         return String::new();
     };
-    if folder.exists() {
+    if folder.exists() || parts[0].as_os_str() == "runs" {
         return String::new();
     }
     let (folder, name) = (folder.display(), name.display());

@@ -21,7 +21,8 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
     let loss = |run: &Record| run.steps.loss.last[0].map(rounded);
     let best = |run: &Record| {
         let (loss, done) = run.steps.best?;
-        Some(format!("{} after {} steps", rounded(loss), whole(done)))
+        let steps = if done == 1 { "step" } else { "steps" };
+        Some(format!("{} after {} {steps}", rounded(loss), whole(done)))
     };
     let steps = |run: &Record| {
         let of = run

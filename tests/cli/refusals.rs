@@ -105,7 +105,7 @@ fn checkpoints_that_are_damaged_or_of_another_model() {
 fn ranks_that_may_open_too_few_files() {
     let place = Place::new();
     let mut command = Command::new("sh");
-    let script = "ulimit -n 20; exec \"$0\" train my.toml --set pipeline.stages=6";
+    let script = "ulimit -n 30; exec \"$0\" train my.toml --set pipeline.stages=6";
     command
         .args(["-c", script])
         .arg(cargo_bin("pipewright"))

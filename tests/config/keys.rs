@@ -108,6 +108,45 @@ fn values_that_other_programs_have_are_known() {
 }
 
 #[test]
+fn every_value_of_another_program_gets_what_to_write_instead() {
+    for set in [
+        "data.kind=csv",
+        "data.kind=mnist",
+        "data.loss_on=assistant",
+        "data.loss_on=completion",
+        "lora.targets=all-linear",
+        "optimizer.kind=adam",
+        "optimizer.kind=adamw_torch",
+        "optimizer.kind=adamw_torch_fused",
+        "optimizer.kind=fusedadam",
+        "optimizer.schedule=constant_with_warmup",
+        "optimizer.schedule=cosine_with_warmup",
+        "pipeline.devices=gpu",
+        "pipeline.devices=mps",
+        "pipeline.devices=rocm",
+        "pipeline.dtype=16-mixed",
+        "pipeline.dtype=bfloat16",
+        "pipeline.dtype=bf16-mixed",
+        "pipeline.dtype=f16",
+        "pipeline.dtype=float16",
+        "pipeline.dtype=float32",
+        "pipeline.dtype=fp16",
+        "pipeline.dtype=half",
+        "pipeline.recompute=true",
+        "pipeline.recompute=false",
+    ] {
+        let said = Config::parse("my.toml", "", &[], &[set.to_owned()])
+            .unwrap_err()
+            .to_string();
+        let (_, instead) = said.split_once(", got ").expect(set);
+        assert!(
+            instead.contains(": ") && !instead.contains("did you mean"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn a_variable_with_one_underscore_is_told_and_others_are_passed_over() {
     let said = |name: &str| {
         let variable = [(name.to_owned(), "3".to_owned())];

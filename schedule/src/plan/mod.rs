@@ -29,6 +29,7 @@ mod simulate;
 mod simulate_replicas;
 mod timetable;
 
+pub use crate::{Error, Result};
 pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};
 pub use candidate::{Candidate, Fit, Setting};
 pub use choose::{Contender, TIE, best};
@@ -42,6 +43,7 @@ pub use layers::{LayerCost, ModelCosts};
 pub use link::{LinkCost, Queue};
 pub use makers::greedy::Goal;
 pub(crate) use makers::{greedy, vee};
+#[doc(hidden)]
 pub use measured::median;
 pub(crate) use memory::sums;
 pub use memory::{DataMemory, RankMemory, StageMemory, memory, waiting_sums};

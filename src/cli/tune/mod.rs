@@ -75,7 +75,8 @@ pub(super) struct Args {
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     replicas: Vec<u32>,
     /// How many devices there are: tries all numbers of replicas and ranks that use all of them [default with
-    /// --device: one on each host]
+    /// --device: one on each host]. If these many --device-memory are more than this machine has, nothing is
+    /// run here
     #[arg(long, value_name = "N", conflicts_with_all = ["ranks", "replicas"],
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     devices: Option<u32>,
@@ -160,15 +161,15 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
     let device_memory = args
         .device_memory
         .or(gpu.map(|gpu| Memory::of(gpu.memory as u64)));
-    let is_beyond = match costs {
-        CostsOf::Measured => shapes::are_beyond(&shapes, device_memory, &config)?,
-        CostsOf::File(_) | CostsOf::Figures(_) => false,
-    };
     shapes.retain(|&(replicas, _)| replicas as usize <= shapes::most_micro_batches(&config, &costs));
     if shapes.is_empty() {
         let (limit, advice) = (String::new(), shapes::others(&config, &costs)?);
         return Err(CommandError::NothingFits { limit, advice }.into());
     }
+    let is_beyond = match (devices, &costs) {
+        (Some(devices), CostsOf::Measured) => shapes::are_beyond(devices, device_memory, &config)?,
+        _ => false,
+    };
     let search = Search {
         shapes,
         memory: args.memory,

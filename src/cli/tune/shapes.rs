@@ -75,24 +75,16 @@ pub(super) fn most_micro_batches(config: &Config, costs: &CostsOf) -> usize {
     }
 }
 
-/// Whether the CPUs with this memory are more than this machine has. Says so, if they are.
-pub(super) fn are_beyond(
-    shapes: &[(u32, u32)],
-    device_memory: Option<Memory>,
-    config: &Config,
-) -> Result<bool> {
+/// Whether this many CPUs, each with this memory, have more memory together than this machine. Says so, if they
+/// do.
+pub(super) fn are_beyond(devices: u32, device_memory: Option<Memory>, config: &Config) -> Result<bool> {
     let (Some(each), []) = (device_memory, &config.pipeline.devices.gpus()[..]) else {
         return Ok(false);
     };
-    let devices = shapes
-        .iter()
-        .map(|&(replicas, ranks)| u64::from(replicas) * u64::from(ranks))
-        .max();
-    let devices = devices.expect("checked: there are shapes");
     let limits = compose::memory_limits(config)?;
     let here = limits.iter().filter(|(device, _)| *device == Device::Cpu);
     let here = here.map(|(_, limit)| limit.bytes).min();
-    let is_beyond = here.is_some_and(|here| each.bytes() * devices as f64 > here as f64);
+    let is_beyond = here.is_some_and(|here| each.bytes() * f64::from(devices) > here as f64);
     if is_beyond {
         eprintln!(
             "{devices} devices with {each} each have more memory than this machine: the costs of layers are \

@@ -194,7 +194,7 @@ inline u64 global_threads() { return (u64)gridDim.x * blockDim.x; }
 
 // ---- Launches for many parameters ----
 
-// The most entries of a launch. It is the same in src/cuda/together.rs. The arguments of a kernel may have 4096
+// The most entries of a launch. It is the same in src/cuda/batched_launch.rs. The arguments of a kernel may have 4096
 // bytes.
 const unsigned MOST = 64;
 
