@@ -10,7 +10,8 @@
 //! | [`checksum`], [`nearest`] | checksums of bytes; the word that was probably meant |
 //! | [`error`] | what is refused, and why |
 //!
-//! The package `pipewright` shows these modules, but for `nearest`, under its own name. Programs use them there.
+//! The package `pipewright` shows these modules, but for `nearest`, under its own name. Programs use them
+//! there.
 
 pub mod checksum;
 pub mod error;

@@ -75,8 +75,8 @@ pub(super) fn most_micro_batches(config: &Config, costs: &CostsOf) -> usize {
     }
 }
 
-/// Whether this many CPUs, each with this memory, have more memory together than this machine. Says so, if they
-/// do.
+/// Whether this many CPUs, each with this memory, have more memory together than this machine. Says so, if
+/// they do.
 pub(super) fn are_beyond(devices: u32, device_memory: Option<Memory>, config: &Config) -> Result<bool> {
     let (Some(each), []) = (device_memory, &config.pipeline.devices.gpus()[..]) else {
         return Ok(false);

@@ -3,8 +3,8 @@
 //! A block belongs to the thread that allocated it, and returns there from wherever it is dropped. If only
 //! that thread used the block, the next use needs no wait: the device does the thread's work in order. If
 //! another stream used the block, an event marks the end of that use, and the stream of the next user waits
-//! for the event. Blocks without such a wait are used first (`block_cache.rs`), so that computing does not wait for
-//! a transfer as long as there is other memory.
+//! for the event. Blocks without such a wait are used first (`block_cache.rs`), so that computing does not
+//! wait for a transfer as long as there is other memory.
 
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
