@@ -128,7 +128,7 @@ fn a_process_with_another_secret_is_told_so_and_the_run_waits_for_the_right_one(
 fn a_secret_that_only_another_process_has_is_named_as_a_reason() {
     let place = Place::new();
     let address = worlds::free_address();
-    let deadline = ["--set", "launch.deadline=5"];
+    let deadline = ["--set", "launch.deadline=10"];
     let first = Started::new(place.member(0, 2, &address, &deadline));
     let mut other = place.member(1, 2, &address, &deadline);
     other.env("PIPEWRIGHT_TOKEN", TOKEN);

@@ -59,8 +59,10 @@ fn sends_unmarked(stage: &mut Sequential, communicator: &Communicator, turn: imp
     let output = computed(0);
     turn();
     emulator::tell("pw_fail", "cuEventRecord:1");
-    let error = communicator.send(&output, 1).expect_err("a call fails");
+    let sent = communicator.send(&output, 1);
+    // Before anything can panic: the other member waits for it.
     turn();
+    let error = sent.expect_err("a call fails");
     assert!(error.to_string().contains("cuEventRecord"), "{error}");
     drop(output);
     // If they use that memory while it is sent, the emulator sees a race.
