@@ -8,10 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::stages::{RecomputedStage, Sequential};
 use pipewright::{Pipeline, Result};
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 
 /// Size B.
 const B: &str = "

@@ -44,10 +44,8 @@
 //! | write a schedule, and have it checked | [`schedule`] |
 //! | know what a step will take, before it runs | [`plan`] |
 //! | draw a step, planned or measured | [`draw`] |
-//! | make a page of a run | [`report`] |
 //! | read a checkpoint without a pipeline | [`checkpoint::Checkpoint`] |
 //! | train in several processes | [`fabric::World`] |
-//! | read a config as the command does | [`config::Config`], [`compose`] |
 //! | handle an error by its kind | [`Error`], [`error`] |
 //!
 //! The guide in `book/` explains all of it with examples.
@@ -57,43 +55,28 @@
 //! Below are the packages `pipewright-schedule` ([`schedule`], [`plan`], [`groups`], [`id`], [`checksum`])
 //! and `pipewright-stages` ([`stages`]). The modules above are layers, and nothing imports upward. Lowest
 //! first: [`mesh`], [`tokenizer`] and [`error`]; [`fabric`] and [`data`]; [`draw`] and [`checkpoint`]; the
-//! worker; the actor; [`pipeline`]; [`run`] and [`profile`]; [`config`] and [`report`]; [`compose`]; [`cli`].
-
-// The command uses more of the library than the library itself.
-#![cfg_attr(not(feature = "cli"), allow(dead_code, unused_imports))]
+//! worker; the actor; [`pipeline`]; [`run`]. The package `pipewright-cli` above has the command and its configs.
 
 mod actor;
 pub mod checkpoint;
-#[cfg(feature = "cli")]
-pub mod cli;
-pub mod compose;
-pub mod config;
 pub mod data;
 pub mod draw;
 mod ended;
 pub mod error;
 pub mod fabric;
-#[cfg(feature = "cli")]
-mod http;
 mod interrupt;
 pub mod mesh;
 pub mod pipeline;
 pub mod pretrained;
-pub mod profile;
-#[cfg(feature = "cli")]
-pub mod report;
 pub mod run;
 pub mod situation;
 pub mod tokenizer;
-mod whole;
+#[doc(hidden)]
+pub mod whole;
 mod worker;
 
 pub use error::{Error, Result};
 pub use pipeline::{Evaluation, Pipeline, PipelineBuilder, StallWarning, StepReport, SyncMode};
-use pipewright_schedule::nearest;
-pub use pipewright_schedule::{checksum, groups, id, plan, schedule};
+pub use pipewright_schedule::{checksum, groups, id, nearest, plan, schedule};
 pub use pipewright_stages as stages;
 pub use worker::{ParameterInfo, RankReport, Restart, Site, Staleness};
-
-#[cfg(doctest)]
-mod guide;

@@ -11,7 +11,7 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Io`] when the system refuses.
-pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+pub fn write(path: &Path, text: &str) -> Result<()> {
     make(path, |file| file.write_all(text.as_bytes())).map(drop)
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn make(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) 
 ///
 /// # Errors
 /// What `fill` returns, and [`Error::Io`] when the system refuses.
-pub(crate) fn folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+pub fn folder<T, E: From<Error>>(path: &Path, fill: impl FnOnce(&Path) -> Result<T, E>) -> Result<T, E> {
     let partial = partial(path);
     if partial.exists() {
         // A killed process has left it.
@@ -56,7 +56,10 @@ pub(crate) fn folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> R
         sync_folder(parent(path))
     };
     fill(&partial)
-        .and_then(|filled| rename().map(|()| filled).map_err(Error::io("make", path)))
+        .and_then(|filled| {
+            rename().map_err(Error::io("make", path))?;
+            Ok(filled)
+        })
         .inspect_err(|_| {
             // What failed is told, and not that something of it is left.
             let _ = fs::remove_dir_all(&partial);
@@ -65,13 +68,13 @@ pub(crate) fn folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> R
 
 /// The path under which a file or folder is written before it is renamed. It is always the same. So the next
 /// write replaces what a killed process has left.
-pub(crate) fn partial(path: &Path) -> PathBuf {
+pub fn partial(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.partial"))
 }
 
 /// The folder that a path is in.
-pub(crate) fn parent(path: &Path) -> &Path {
+pub fn parent(path: &Path) -> &Path {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),

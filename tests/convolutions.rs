@@ -6,7 +6,6 @@ mod common;
 use std::sync::Arc;
 
 use common::{RandomRows, Recipe, recipe_of};
-use pipewright::config::Config;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::plan::Costs;
@@ -17,6 +16,7 @@ use pipewright::stages::models::{Cnn, LayerSpec, Model, ResNet, Rules};
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{Recompute, Shape, Stage, Tensor, Training, recompute, rng};
 use pipewright::{Pipeline, SyncMode};
+use pipewright_cli::config::Config;
 use proptest::prelude::*;
 
 /// The models that are trained.
@@ -345,7 +345,7 @@ fn sizes_that_make_no_model_are_refused() {
     let refused = |keys: &str| {
         let text = format!("[data]\nkind = 'idx'\npath = 'images'\n[model]\n{keys}");
         let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
-        pipewright::compose::model(&config).unwrap_err().to_string()
+        pipewright_cli::compose::model(&config).unwrap_err().to_string()
     };
     assert_eq!(
         refused("kind = 'cnn'\nchannels = '4,4,4,4,4'"),

@@ -1,8 +1,8 @@
 //! What the model of a GPU predicts, against cases computed by hand and against what was measured on an H100.
 
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::plan::{Gpu, Kernel, Work};
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 
 /// GPT-2 with 124 million parameters, 8 micro-batches of 16 x 1,024 tokens.
 const GPT2: &str = "\

@@ -6,13 +6,13 @@ mod worlds;
 use std::fs;
 use std::path::Path;
 
-use pipewright::compose::{self, RanksHere};
-use pipewright::config::Config;
 use pipewright::id::WorldRank;
 use pipewright::plan::{KeptForRestarts, RankMemory, Restarts, StageMemory, kept_for_restarts};
-use pipewright::profile::MemoryLimit;
 use pipewright::schedule::Schedule;
 use pipewright::stages::Device;
+use pipewright_cli::compose::{self, RanksHere};
+use pipewright_cli::config::Config;
+use pipewright_cli::profile::MemoryLimit;
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;

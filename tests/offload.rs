@@ -1,13 +1,13 @@
 //! Which activations are offloaded, when they go and come back, and what that is worth. As pure data.
 
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::id::Rank;
 use pipewright::plan::{
     Costs, Fit, Fitting, Gpu, LayerCost, LinkCost, ModelCosts, Offload, RankSimulation, Setting, StageCost,
     offloaded, simulate,
 };
 use pipewright::schedule::{Cell, LinkKind, MoveStep, Pass, Schedule};
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 
 /// Every named schedule, with several ranks, chunks and micro-batches.
 fn schedules() -> impl Iterator<Item = Schedule> {

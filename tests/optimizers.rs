@@ -11,12 +11,12 @@ use std::sync::Arc;
 use common::{Plain, Recipe, recipe};
 use mixtral::recipe_of_mixtral;
 use pipewright::Pipeline;
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::{Adafactor, AdamW, Lion, Muon, Optimizer, Sgd};
 use pipewright::stages::{Part, Sequential, Stage, Together};
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 
 const STEPS: u64 = 3;
 
@@ -120,11 +120,11 @@ fn goes_on(recipe: &Recipe, folder: &Path) {
     }
 }
 
-fn config(keys: &str) -> pipewright::Result<Config> {
+fn config(keys: &str) -> pipewright_cli::Result<Config> {
     with_sets(keys, &[])
 }
 
-fn with_sets(keys: &str, sets: &[String]) -> pipewright::Result<Config> {
+fn with_sets(keys: &str, sets: &[String]) -> pipewright_cli::Result<Config> {
     let text = format!("[model]\nvocab = 43\ndim = 24\nlayers = 2\nheads = 2\n[data]\nseq = 8\n{keys}");
     Config::parse("my.toml", &text, &[], sets)
 }

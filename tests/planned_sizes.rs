@@ -3,12 +3,12 @@
 mod common;
 
 use common::{RandomRows, RandomTokens};
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::states_of;
 use pipewright::stages::{Bytes, ForwardContext, Mode, Stage};
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 
 /// Bytes of a stage's weights, of its optimizer state, of what forward keeps of a micro-batch, and of what
 /// backward-input keeps.

@@ -3,12 +3,12 @@
 mod common;
 
 use common::{RandomRows, RandomTokens};
-use pipewright::compose::{self, LayerPlace, register_layer};
-use pipewright::config::Config;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::stages::layers::{Block, Linear};
 use pipewright::stages::{Bytes, ForwardContext, Init, Mode, Stage, chain};
+use pipewright_cli::compose::{self, LayerPlace, register_layer};
+use pipewright_cli::config::Config;
 
 const TEXT: &str = "
 [data]

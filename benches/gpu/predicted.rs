@@ -1,10 +1,10 @@
 //! What the model behind `plan --device` predicts of the GPU that is here.
 
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::plan::{GPUS, Gpu};
 use pipewright::stages::Device;
 use pipewright::stages::devices::probe;
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 
 use crate::sizes::{Kind, Result, Size};
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use candle_nn::{Module, VarBuilder, embedding, linear};
-use pipewright::compose::{self, LayerPlace, register_layer};
-use pipewright::config::Config;
 use pipewright::id::Rank;
 use pipewright::plan::{Costs, Goal, Wanted, auto};
 use pipewright::schedule::{LinkKind, Pass, Placement};
 use pipewright_candle::{CandleLayer, split_linear};
+use pipewright_cli::compose::{self, LayerPlace, register_layer};
+use pipewright_cli::config::Config;
 
 const DIM: usize = 8;
 

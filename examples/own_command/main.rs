@@ -6,8 +6,8 @@
 
 use std::process::ExitCode;
 
-use pipewright::compose::{LayerPlace, register_layer};
 use pipewright::stages::{ForwardContext, Kept, Layer, Result, Shape, Tensor};
+use pipewright_cli::compose::{LayerPlace, register_layer};
 
 /// `y = x / (1 + exp(-beta x))`: numbers of any shape to the same shape.
 ///
@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         })
     };
     match register_layer("my.swish", swish) {
-        Ok(()) => pipewright::cli::main(),
+        Ok(()) => pipewright_cli::main(),
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE

@@ -20,36 +20,40 @@ const MOST_NAME: f64 = 0.45;
 
 /// Bars of all ranks, from top to bottom.
 #[derive(Clone, Debug)]
-pub(crate) struct Bars {
-    pub(crate) title: String,
+pub struct Bars {
+    /// What stands above the bars.
+    pub title: String,
     /// What is shown, with its unit.
-    pub(crate) value: String,
+    pub value: String,
     /// The parts of bars, each with the number of its colour in the style.
-    pub(crate) parts: Vec<Segment>,
-    pub(crate) rows: Vec<Row>,
+    pub parts: Vec<Segment>,
+    /// The ranks, from top to bottom.
+    pub rows: Vec<Row>,
     /// The end of the axis. `None`: the end of the longest bar.
-    pub(crate) most: Option<f64>,
+    pub most: Option<f64>,
 }
 
 /// A part of bars.
 #[derive(Clone, Debug)]
-pub(crate) struct Segment {
-    pub(crate) name: String,
+pub struct Segment {
+    /// What the part is, in the legend.
+    pub name: String,
     /// From 0 to 4.
-    pub(crate) colour: usize,
+    pub colour: usize,
 }
 
 /// The bars of one rank.
 #[derive(Clone, Debug)]
-pub(crate) struct Row {
-    pub(crate) name: String,
+pub struct Row {
+    /// The rank.
+    pub name: String,
     /// Each bar consists of parts, by their number, one after the other.
-    pub(crate) bars: Vec<Vec<(usize, f64)>>,
+    pub bars: Vec<Vec<(usize, f64)>>,
 }
 
 impl Bars {
     /// A part of a page that has the styles.
-    pub(crate) fn part(&self, width: f64) -> String {
+    pub fn part(&self, width: f64) -> String {
         let mut page = Page::new(width);
         page.down(26.0);
         page.text(MARGIN, "h", &self.title);

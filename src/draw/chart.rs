@@ -19,25 +19,30 @@ const SAMPLE: f64 = 20.0;
 
 /// Values over steps.
 #[derive(Clone, Debug)]
-pub(crate) struct Chart<'a> {
-    pub(crate) title: String,
+pub struct Chart<'a> {
+    /// What stands above the chart.
+    pub title: String,
     /// What is shown, with its unit.
-    pub(crate) value: String,
-    pub(crate) lines: Vec<Line<'a>>,
+    pub value: String,
+    /// The lines, in the order of the legend.
+    pub lines: Vec<ChartLine<'a>>,
     /// Whether the axis of values begins at 0.
-    pub(crate) from_zero: bool,
+    pub from_zero: bool,
     /// Whether it is logarithmic. All values must be above 0.
-    pub(crate) is_log: bool,
+    pub is_log: bool,
 }
 
 /// One line of a chart.
 #[derive(Clone, Debug)]
-pub(crate) struct Line<'a> {
-    pub(crate) name: String,
-    pub(crate) series: &'a Series,
+pub struct ChartLine<'a> {
+    /// What the line is, in the legend.
+    pub name: String,
+    /// Its values.
+    pub series: &'a Series,
     /// The number of its colour in the style, from 0 to 7.
-    pub(crate) colour: usize,
-    pub(crate) is_dashed: bool,
+    pub colour: usize,
+    /// Whether it is drawn dashed.
+    pub is_dashed: bool,
 }
 
 /// Where values are drawn.
@@ -53,12 +58,12 @@ struct Plot {
 
 impl Chart<'_> {
     /// Whether there is nothing to draw.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.lines.iter().all(|line| line.series.is_empty())
     }
 
     /// A document of its own.
-    pub(crate) fn document(&self, width: f64, height: f64) -> String {
+    pub fn document(&self, width: f64, height: f64) -> String {
         let (mut page, _) = self.draw(width, height);
         page.style(CHART);
         page.finish(&self.title)
@@ -66,7 +71,7 @@ impl Chart<'_> {
 
     /// A part of a page that has the styles. It is higher than `height` if its legend has many rows. Its
     /// attributes say where the plot is and what it spans, so that the page can read values from the lines.
-    pub(crate) fn part(&self, width: f64, height: f64) -> String {
+    pub fn part(&self, width: f64, height: f64) -> String {
         let (page, plot) = self.draw(width, height);
         let span =
             |axis: &Axis, from: f64, to: f64| format!("{} {} {} {}", axis.from, axis.to, px(from), px(to));
@@ -193,7 +198,7 @@ impl Plot {
         page.text_at((self.left + self.right) / 2.0, self.bottom + 33.0, "m", "step");
     }
 
-    fn line(&self, page: &mut Page, line: &Line<'_>, dots: usize) {
+    fn line(&self, page: &mut Page, line: &ChartLine<'_>, dots: usize) {
         let points: Vec<Point> = line.series.points().collect();
         if points.is_empty() {
             return;
@@ -241,7 +246,7 @@ fn through(places: impl Iterator<Item = (f64, f64)>) -> String {
     data
 }
 
-fn look(line: &Line<'_>) -> String {
+fn look(line: &ChartLine<'_>) -> String {
     let dash = if line.is_dashed { " dash" } else { "" };
     format!("line s{}{dash}", line.colour)
 }

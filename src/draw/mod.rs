@@ -23,9 +23,9 @@ mod series;
 mod style;
 mod svg;
 
-pub(crate) use bars::{Bars, Row, Segment};
-pub(crate) use chart::{Chart, Line};
+pub use bars::{Bars, Row, Segment};
+pub use chart::{Chart, ChartLine};
 pub use events::trace_events;
 pub use picture::{Panel, Picture, Units};
-pub(crate) use series::Series;
-pub(crate) use style::{CHART, DARK, FONT, LIGHT, where_dark};
+pub use series::Series;
+pub use style::{CHART, DARK, FONT, LIGHT, where_dark};

@@ -5,21 +5,21 @@ const MOST: usize = 512;
 
 /// Consecutive values, drawn at one place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Point {
+pub struct Point {
     /// The mean of the steps.
-    pub(crate) step: f64,
+    pub step: f64,
     /// The mean of the values.
-    pub(crate) mean: f64,
+    pub mean: f64,
     /// The lowest value.
-    pub(crate) low: f64,
+    pub low: f64,
     /// The highest value.
-    pub(crate) high: f64,
+    pub high: f64,
 }
 
 /// Points, each of equally many values. There are never more than [`MOST`] of them. The lowest and the
 /// highest value of each point are kept, so no peak is lost.
 #[derive(Clone, Debug)]
-pub(crate) struct Series {
+pub struct Series {
     points: Vec<Point>,
     /// How many values a point has.
     each: u32,
@@ -41,7 +41,7 @@ impl Default for Series {
 
 impl Series {
     /// Adds the value of a step, which comes after all others. A value that is not finite is left out.
-    pub(crate) fn add(&mut self, step: u64, value: f64) {
+    pub fn add(&mut self, step: u64, value: f64) {
         if !value.is_finite() {
             return;
         }
@@ -70,23 +70,23 @@ impl Series {
     }
 
     /// All points; the last may have fewer values.
-    pub(crate) fn points(&self) -> impl Iterator<Item = Point> {
+    pub fn points(&self) -> impl Iterator<Item = Point> {
         let open = self.open.map(|(point, _)| point);
         self.points.iter().copied().chain(open)
     }
 
     /// The step of the last value.
-    pub(crate) fn last_step(&self) -> u64 {
+    pub fn last_step(&self) -> u64 {
         self.last_step
     }
 
     /// The most values that a point has.
-    pub(crate) fn each(&self) -> u32 {
+    pub fn each(&self) -> u32 {
         self.each
     }
 
     /// Whether there is no value.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.points.is_empty() && self.open.is_none()
     }
 }

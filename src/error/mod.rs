@@ -2,56 +2,40 @@
 
 mod call;
 mod checkpoint;
-mod command;
-mod config;
 mod data;
 mod data_file;
 mod fabric;
 mod gradient;
 mod launch;
 mod loss;
-mod model;
 mod mpi;
+mod no_text;
 mod not_finite;
-mod optimizer;
 mod pretrained;
-mod profile;
 mod record;
 mod restart;
-mod rule;
 mod run;
-mod schedule_file;
 mod secret;
-mod stack;
 mod tokenizer;
-mod value;
 
 pub use call::{CallError, EndsNow, WaitingRank};
 pub use checkpoint::{CheckpointError, Damage, Difference, FilePart, KnownData, PlaceProblem};
-pub use command::{Advice, CommandError, OutProblem, PromptProblem};
-pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::DataError;
 pub use data_file::{FileProblem, FolderProblem};
 pub use fabric::{FabricError, PartOf};
 pub use gradient::GradientError;
 pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace, ReplicaDifference, Synchronous, WholeUpdates};
 pub use loss::Loss;
-pub use model::ModelProblem;
 pub use mpi::MpiError;
+pub use no_text::NoText;
 pub use not_finite::{Finding, Found, NotFinite};
-pub use optimizer::OptimizerProblem;
 pub use pipewright_schedule::error::{MeshError, PlanError, ScheduleError, plan, schedule};
-pub use pretrained::{PretrainedError, TensorProblem};
-pub use profile::{CostsProblem, ProfileError};
+pub use pretrained::{PretrainedError, TensorProblem, download};
 pub use record::{IndexProblem, RecordProblem};
 pub use restart::RestartError;
-pub use rule::RuleProblem;
 pub use run::{Holder, RunError};
-pub use schedule_file::ScheduleFileProblem;
 pub use secret::{SecretError, SecretOf};
-pub use stack::{NoText, StackProblem};
 pub use tokenizer::{ChatProblem, TokenizerProblem};
-pub use value::ValueProblem;
 
 use std::any::Any;
 use std::fmt;
@@ -63,7 +47,7 @@ use pipewright_stages::ErrorKind;
 use crate::id::{Rank, WorldRank};
 
 /// A result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error: what went wrong, and where.
 ///
@@ -77,9 +61,6 @@ pub enum Error {
     /// Costs, sizes or limits for which there is no schedule, cut or picture.
     #[error(transparent)]
     Plan(Box<PlanError>),
-    /// A config, or a value in it, that cannot be used.
-    #[error(transparent)]
-    Config(Box<ConfigError>),
     /// Parts of a pipeline that do not fit together. Nothing was started.
     #[error(transparent)]
     Launch(Box<LaunchError>),
@@ -95,12 +76,6 @@ pub enum Error {
     /// A run directory that cannot be used.
     #[error(transparent)]
     Run(Box<RunError>),
-    /// Measured costs that cannot be used, or ranks whose costs cannot be measured.
-    #[error(transparent)]
-    Profile(Box<ProfileError>),
-    /// Arguments of a command that cannot be used.
-    #[error(transparent)]
-    Command(Box<CommandError>),
     /// Ranks, processes and devices that do not fit together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
@@ -177,6 +152,9 @@ pub enum Error {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// A failure of the program that uses this crate, such as in a data source of its own.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
     /// The pipeline has stopped, so it takes no calls.
     #[error(
         "the pipeline has stopped{}",
@@ -209,14 +187,11 @@ macro_rules! parts {
 parts! {
     Schedule(ScheduleError),
     Plan(PlanError),
-    Config(ConfigError),
     Launch(LaunchError),
     Call(CallError),
     Fabric(FabricError),
     Restart(RestartError),
     Run(RunError),
-    Profile(ProfileError),
-    Command(CommandError),
     Gradient(GradientError),
     Data(DataError),
     Checkpoint(CheckpointError),
@@ -324,9 +299,8 @@ impl Error {
     }
 
     /// Whether a device had too little memory.
-    pub(crate) fn is_out_of_memory(&self) -> bool {
+    pub fn is_out_of_memory(&self) -> bool {
         match self {
-            Self::Config(error) => error.is_out_of_memory(),
             Self::Action { kind, .. } => kind.is_out_of_memory(),
             Self::Stage(error) => matches!(error.kind, ErrorKind::OutOfMemory(_)),
             Self::Launch(error) => {
@@ -340,7 +314,7 @@ impl Error {
     }
 
     /// Whether it refuses arguments, a config, a schedule or a plan before any work began.
-    pub(crate) fn is_refusal(&self) -> bool {
+    pub fn is_refusal(&self) -> bool {
         if let Self::Fabric(error) = self {
             return error.is_refusal();
         }
@@ -348,14 +322,16 @@ impl Error {
             self,
             Self::Schedule(_)
                 | Self::Plan(_)
-                | Self::Config(_)
                 | Self::Pretrained(_)
                 | Self::Launch(_)
                 | Self::Mesh(_)
-                | Self::Profile(_)
                 | Self::Run(_)
-                | Self::Command(_)
         )
+    }
+
+    /// An error of the program that uses this crate: any error, or a text.
+    pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Other(error.into())
     }
 
     /// Makes an error from an I/O failure: it names what was being done to which file.
@@ -372,7 +348,7 @@ pub(crate) fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
 }
 
 /// The message of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "without a message".to_owned())

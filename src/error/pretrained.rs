@@ -232,7 +232,7 @@ fn listed(problems: &[(String, TensorProblem)]) -> String {
 }
 
 /// What to do about a name of Hugging Face's hub, such as `ORG/NAME`, where there is no such folder.
-pub(super) fn download(folder: &Path) -> String {
+pub fn download(folder: &Path) -> String {
     let parts: Vec<_> = folder.components().collect();
     let [Component::Normal(_), Component::Normal(name)] = parts[..] else {
         return String::new();

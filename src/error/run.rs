@@ -234,7 +234,7 @@ pub enum RunError {
 
 impl RunError {
     /// The same error. If it is one of a checkpoint, it names the settings that have changed since.
-    pub(crate) fn name_changes(changes: Vec<String>, error: Error) -> Error {
+    pub fn name_changes(changes: Vec<String>, error: Error) -> Error {
         match error {
             Error::Checkpoint(_) if !changes.is_empty() => {
                 let source = Box::new(error);

@@ -15,8 +15,8 @@ use crate::error::RunError;
 use crate::{Error, Result};
 
 use arrivals::{Arrival, arrivals};
-pub use questions::explain_on_signal;
-pub(crate) use questions::{Answering, before_ranks, questions};
+pub(crate) use questions::{Answering, questions};
+pub use questions::{before_ranks, explain_on_signal};
 
 /// How long a run may take to end at once: it reports the reason and tells the other processes.
 const LAST_WORDS: Duration = Duration::from_secs(3);

@@ -56,7 +56,7 @@ pub(crate) fn questions() -> u64 {
 }
 
 /// Does something for which this process needs no ranks, such as `opening the data`.
-pub(crate) fn before_ranks<T>(what: String, act: impl FnOnce() -> T) -> T {
+pub fn before_ranks<T>(what: String, act: impl FnOnce() -> T) -> T {
     /// Also after a panic.
     struct Until;
 

@@ -7,7 +7,7 @@ use core_affinity::CoreId;
 
 /// One core for each thread, and a core's second hardware thread only when all cores have been given. Empty
 /// when there are fewer hardware threads than threads, or only one thread.
-pub(crate) fn cores(pin: bool, threads: usize) -> Vec<CoreId> {
+pub fn cores(pin: bool, threads: usize) -> Vec<CoreId> {
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
     if pin && threads > 1 && allowed.len() >= threads {
         spread(allowed, siblings)

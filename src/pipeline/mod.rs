@@ -29,9 +29,9 @@ mod transfers;
 
 pub use again::Rejoined;
 pub use builder::PipelineBuilder;
-pub(crate) use cores::cores;
+pub use cores::cores;
 pub(crate) use metrics::validated;
-pub(crate) use parts::STALL_LIMIT;
+pub use parts::STALL_LIMIT;
 pub(crate) use report::score;
 pub use report::{Evaluation, StepReport};
 pub use running::Pipeline;

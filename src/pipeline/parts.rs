@@ -78,7 +78,7 @@ pub(super) type MakeEnds<W> = Box<dyn Fn(&Mesh, usize) -> Ends<W> + Send>;
 pub(super) type Ends<W> = Vec<Box<dyn Transport<W> + Send>>;
 
 /// Longer than anything in normal training stays where it is. What takes longer has most likely hung.
-pub(crate) const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
+pub const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 impl<S: Stage> Parts<S> {
     /// Into how many groups micro-batches are divided.

@@ -124,7 +124,7 @@ impl Weights {
     }
 
     /// Whether a parameter of this name can be read.
-    pub(crate) fn has(&self, parameter: &str) -> bool {
+    pub fn has(&self, parameter: &str) -> bool {
         self.table.iter().any(|mapped| mapped.name == parameter)
     }
 

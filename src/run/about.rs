@@ -10,15 +10,15 @@ use crate::plan::RankMemory;
 /// What a run trains on and what was planned for it, as it last began or was resumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct About {
+pub struct About {
     /// The machine of process 0: a name and a value each, such as `processor`.
-    pub(crate) machine: Vec<(String, String)>,
+    pub machine: Vec<(String, String)>,
     /// The memory that each rank of a replica was estimated to need, in bytes. Empty: it was not estimated.
-    pub(crate) memory: Vec<RankMemory>,
+    pub memory: Vec<RankMemory>,
     /// The replica of each rank and its rank in that, in the order of the numbers in `metrics.jsonl`.
-    pub(crate) ranks: Vec<(u32, u32)>,
+    pub ranks: Vec<(u32, u32)>,
     /// The predicted time and bubble of a step, once they are known.
-    pub(crate) predicted: Option<StepTime>,
+    pub predicted: Option<StepTime>,
     /// What the loss is measured in.
-    pub(crate) loss: Option<LossUnit>,
+    pub loss: Option<LossUnit>,
 }

@@ -8,7 +8,7 @@ use crate::pipeline::Pipeline;
 
 /// A text so far, and how it goes on.
 #[derive(Debug)]
-pub(crate) struct Generator {
+pub struct Generator {
     context: usize,
     choice: Choice,
     key: [u32; 2],
@@ -20,7 +20,7 @@ pub(crate) struct Generator {
 
 impl Generator {
     /// A text for a model that was made for texts of `context` tokens. `tokens` are its beginning.
-    pub(crate) fn new(context: usize, choice: Choice, seed: u64, tokens: Vec<u32>) -> Self {
+    pub fn new(context: usize, choice: Choice, seed: u64, tokens: Vec<u32>) -> Self {
         Self {
             context,
             choice,
@@ -33,7 +33,7 @@ impl Generator {
 
     /// The next token, which is added to the text. If the text is longer than the model's context, the model
     /// goes on from the last half of it.
-    pub(crate) fn next<S: Stage>(&mut self, model: &mut Pipeline<S>) -> Result<u32> {
+    pub fn next<S: Stage>(&mut self, model: &mut Pipeline<S>) -> Result<u32> {
         if self.tokens.len() - self.start > self.context {
             self.start = self.tokens.len() - self.context.div_ceil(2);
             self.read = 0;

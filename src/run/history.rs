@@ -16,14 +16,17 @@ pub(super) struct History {
     path: PathBuf,
 }
 
-/// A line of the file.
+/// A line of `history.jsonl`: something that happened to a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Entry {
-    pub(crate) time: String,
-    pub(crate) pid: u32,
+pub struct HistoryEntry {
+    /// When, in UTC, as `2026-11-26T12:00:00Z`.
+    pub time: String,
+    /// The process.
+    pub pid: u32,
     /// The steps done.
-    pub(crate) step: u64,
-    pub(crate) event: String,
+    pub step: u64,
+    /// What happened.
+    pub event: String,
 }
 
 impl History {
@@ -45,7 +48,7 @@ impl History {
 
     /// Adds an event, which happens now, after `step` steps.
     pub(super) fn add(&mut self, step: u64, event: &str) -> Result<()> {
-        let entry = Entry {
+        let entry = HistoryEntry {
             time: now(),
             pid: std::process::id(),
             step,

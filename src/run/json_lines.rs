@@ -29,7 +29,7 @@ impl JsonLines {
             .create(true)
             .open(&path)
             .map_err(Error::io("open", &path))?;
-        let (mut lines, mut bytes) = (Lines::new(&file), 0);
+        let (mut lines, mut bytes) = (WholeLines::new(&file), 0);
         while let Some(line) = lines.next().map_err(Error::io("read", &path))? {
             if !stays(line) {
                 break;
@@ -73,13 +73,14 @@ impl JsonLines {
 
 /// Reads a file line by line. A last line that is not whole is not read.
 #[derive(Debug)]
-pub(crate) struct Lines<R> {
+pub struct WholeLines<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
 }
 
-impl<R: Read> Lines<R> {
-    pub(crate) fn new(file: R) -> Self {
+impl<R: Read> WholeLines<R> {
+    /// Reads from the file's beginning.
+    pub fn new(file: R) -> Self {
         Self {
             reader: BufReader::new(file),
             line: Vec::new(),
@@ -87,7 +88,7 @@ impl<R: Read> Lines<R> {
     }
 
     /// The next line with its end, if there is a whole one.
-    pub(crate) fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         self.reader.read_until(b'\n', &mut self.line)?;
         Ok(self.line.ends_with(b"\n").then_some(&self.line))

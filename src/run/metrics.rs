@@ -64,7 +64,7 @@ impl Metrics {
     }
 
     /// Adds a line. If that fails, the file ends with the previous line.
-    pub(super) fn add(&mut self, line: &Line) -> Result<()> {
+    pub(super) fn add(&mut self, line: &MetricsLine) -> Result<()> {
         if let Some(loss) = line.loss {
             self.curve.training.add(line.step, loss);
         }
@@ -98,47 +98,53 @@ struct Losses {
     validation_loss: Option<f64>,
 }
 
-/// A line: the numbers of a step.
+/// A line of `metrics.jsonl`: the numbers of a step.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Line {
-    /// From 0.
-    pub(crate) step: u64,
+pub struct MetricsLine {
+    /// The step, from 0.
+    pub step: u64,
     /// `None`, in the file `null`: the step had no target.
-    pub(crate) loss: Option<f64>,
-    pub(crate) grad_norm: f64,
-    pub(crate) lr: f64,
+    pub loss: Option<f64>,
+    /// The norm of all gradients, before clipping.
+    pub grad_norm: f64,
+    /// The learning rate.
+    pub lr: f64,
     /// How many targets counted in the loss. The file calls them tokens, also where they are rows.
     #[serde(rename = "tokens")]
-    pub(crate) targets: u64,
-    pub(crate) seconds: f64,
+    pub targets: u64,
+    /// How long the step took.
+    pub seconds: f64,
+    /// The targets of a second.
     #[serde(rename = "tokens_per_second")]
-    pub(crate) targets_per_second: f64,
+    pub targets_per_second: f64,
     /// The idle share, averaged over the ranks.
-    pub(crate) bubble: f64,
+    pub bubble: f64,
     /// Only with several replicas: the share in which a rank only added up gradients, the largest of all.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reducing: Option<f64>,
-    /// One number a rank: seconds of work, seconds of waiting, and the most bytes held for backward.
+    pub reducing: Option<f64>,
+    /// Seconds of work, one number a rank.
     #[serde(default)]
-    pub(crate) busy: Vec<f64>,
+    pub busy: Vec<f64>,
+    /// Seconds of waiting, one number a rank.
     #[serde(default)]
-    pub(crate) waiting: Vec<f64>,
-    pub(crate) peak_bytes: Vec<u64>,
-    /// Only if weights may be stale: the step that has the loss and the norm, and of how many steps updates
-    /// were missing in the weights of this one, in this process.
+    pub waiting: Vec<f64>,
+    /// The most bytes held for backward, one number a rank.
+    pub peak_bytes: Vec<u64>,
+    /// Only if weights may be stale: the step that has the loss and the norm.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) loss_step: Option<u64>,
+    pub loss_step: Option<u64>,
+    /// Only if weights may be stale: how many updates this process's weights missed in this step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) staleness: Option<u32>,
+    pub staleness: Option<u32>,
     /// The loss of a validation after this step.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) validation_loss: Option<f64>,
+    pub validation_loss: Option<f64>,
     /// The metrics of the loss by their names, also the metrics of a validation.
     #[serde(flatten)]
     metrics: BTreeMap<String, Value>,
 }
 
-impl Line {
+impl MetricsLine {
     /// `replicas`: how many there are. `may_be_stale`: whether there is a server whose weights may be stale.
     ///
     /// # Errors
@@ -175,7 +181,7 @@ impl Line {
     }
 
     /// The metrics: the name of each, whether it is of a validation, and its value.
-    pub(crate) fn metrics(&self) -> impl Iterator<Item = (&str, bool, f64)> {
+    pub fn metrics(&self) -> impl Iterator<Item = (&str, bool, f64)> {
         self.metrics.iter().filter_map(|(key, value)| {
             let of_validation = key.strip_prefix(VALIDATION);
             Some((

@@ -51,6 +51,7 @@
 
 mod about;
 mod alike;
+mod bar;
 mod begin;
 mod best;
 mod choice;
@@ -86,14 +87,14 @@ mod trace;
 mod validation;
 mod writer;
 
-pub(crate) use about::About;
+pub use about::About;
 pub use best::Best;
 pub use choice::Choice;
 pub use claim::Resume;
 pub use event::{Ended, Event, Failed, Next, Outcome, Task, Warning};
 pub use folder::RunDir;
 pub use forecast::{Forecast, ForecastReport, StepTime};
-pub(crate) use generator::Generator;
+pub use generator::Generator;
 pub use loss::{GoesOnFrom, Loss, Return};
 pub use progress::Progress;
 pub use sample::Sample;
@@ -101,10 +102,10 @@ pub use samples::Samples;
 pub use session::Session;
 pub use settings::Run;
 
-pub use crate::interrupt::{Interrupt, explain_on_signal};
-pub(crate) use history::Entry;
-pub(crate) use json_lines::Lines;
-pub(crate) use metrics::Line;
-pub(crate) use picture::LossUnit;
-pub(crate) use trace::title;
+pub use crate::interrupt::{Interrupt, before_ranks, explain_on_signal};
+pub use history::HistoryEntry;
+pub use json_lines::WholeLines;
+pub use metrics::MetricsLine;
+pub use picture::LossUnit;
+pub use trace::title;
 pub use validation::Validation;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::draw::{Chart, Line, Series};
+use crate::draw::{Chart, ChartLine, Series};
 use crate::{Result, whole};
 
 const SIZE: (f64, f64) = (960.0, 480.0);
@@ -33,14 +33,16 @@ impl Labels {
 
 /// The unit of the loss, and what it is the mean over: nats per token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct LossUnit {
-    pub(crate) quantity: String,
-    pub(crate) target: String,
+pub struct LossUnit {
+    /// What is measured: `nats`.
+    pub quantity: String,
+    /// What it is the mean over: `token`.
+    pub target: String,
 }
 
 impl LossUnit {
     /// The loss with its unit, if that is known.
-    pub(crate) fn title(of: Option<&Self>) -> String {
+    pub fn title(of: Option<&Self>) -> String {
         match of {
             Some(Self { quantity, target }) => format!("loss ({quantity} per {target})"),
             None => "loss".to_owned(),
@@ -50,7 +52,7 @@ impl LossUnit {
 
 /// Draws the training loss, and the validation loss if there is one.
 pub(super) fn draw(curve: &Curve, labels: &Labels, path: &Path) -> Result<()> {
-    let line = |name: &str, series, colour, is_dashed| Line {
+    let line = |name: &str, series, colour, is_dashed| ChartLine {
         name: name.to_owned(),
         series,
         colour,

@@ -1,17 +1,15 @@
 //! How a run is shown to a person: a bar on a terminal, otherwise lines.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
+use super::bar::Bar;
 use super::event::Event;
 use super::sample::Sample;
 use crate::pipeline::{StepReport, score};
 use crate::stages::units::counted;
 
-const BAR: &str = "{bar:24} {pos}/{len}  {msg}  {eta} left";
-
-/// How a run is shown: as a bar if standard error is a terminal, otherwise as lines on standard output.
+/// How a run is shown: as a bar if standard error is a terminal and the feature `bar` is on, otherwise as lines
+/// on standard output.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     every: u64,
@@ -33,14 +31,8 @@ impl Progress {
     /// Begins to show a run of `steps` steps. `done` of them are done. `targets` names what the rate counts,
     /// for example `tokens`.
     pub(super) fn show(self, (done, steps): (u64, u64), targets: String) -> Screen {
-        let bar = io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template(BAR).expect("the template is fixed");
-            let bar = ProgressBar::new(steps).with_style(style).with_position(done);
-            bar.reset_eta();
-            bar
-        });
         Screen {
-            bar,
+            bar: Bar::on_terminal(done, steps),
             progress: self,
             targets,
             last: steps.saturating_sub(1),
@@ -51,7 +43,7 @@ impl Progress {
 /// The screen of a run. A clone is for the same one.
 #[derive(Clone, Debug)]
 pub(super) struct Screen {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     progress: Progress,
     targets: String,
     last: u64,
@@ -97,8 +89,7 @@ impl Screen {
     fn step(&self, report: &StepReport) {
         match &self.bar {
             Some(bar) => {
-                bar.set_message(self.message(report));
-                bar.set_position(report.step + 1);
+                bar.show(report.step + 1, self.message(report));
             }
             None if report.step.is_multiple_of(self.progress.every.max(1)) || report.step == self.last => {
                 print_line(&format!("step {:>6}  {}", report.step, self.message(report)));
@@ -120,7 +111,7 @@ impl Screen {
     /// Prints a line, above the bar when there is one.
     fn say(&self, line: &str) {
         match &self.bar {
-            Some(bar) => bar.println(line),
+            Some(bar) => bar.print(line),
             None => print_line(line),
         }
     }
@@ -137,7 +128,7 @@ impl Screen {
     /// Removes the bar.
     fn clear(&self) {
         if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+            bar.clear();
         }
     }
 }

@@ -11,7 +11,7 @@ use super::event::{Ended, Event, Failed, Outcome, Task};
 use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
-use super::metrics::Line;
+use super::metrics::MetricsLine;
 use super::prune::Retention;
 use super::rejoining::Rejoining;
 use super::samples::Samples;
@@ -179,7 +179,7 @@ impl<S: Stage> Session<'_, S> {
         let validated = self.validate();
         let validation = validated.as_ref().copied().unwrap_or_default();
         let may_be_stale = self.pipeline.staleness().is_some();
-        let line = Line::new(
+        let line = MetricsLine::new(
             &report,
             self.pipeline.replicas(),
             may_be_stale,

@@ -14,7 +14,7 @@ use crc::{CRC_32_ISCSI, Crc};
 use prost::Message;
 
 use super::files::restore;
-use super::metrics::Line;
+use super::metrics::MetricsLine;
 use crate::{Error, Result};
 
 const CRC32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
@@ -82,7 +82,7 @@ impl TensorBoard {
     }
 
     /// Adds the numbers of a step.
-    pub(super) fn add(&mut self, line: &Line) -> Result<()> {
+    pub(super) fn add(&mut self, line: &MetricsLine) -> Result<()> {
         let mut records = Vec::new();
         if self.open.is_none() {
             self.open = Some(self.make()?);
@@ -139,7 +139,7 @@ impl TensorBoard {
 }
 
 /// The values of a step, with their names in TensorBoard. What is before a slash is a group there.
-fn scalars(line: &Line) -> Vec<(String, f64)> {
+fn scalars(line: &MetricsLine) -> Vec<(String, f64)> {
     let mut scalars = vec![
         ("learning_rate".to_owned(), line.lr),
         ("gradient_norm".to_owned(), line.grad_norm),

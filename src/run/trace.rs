@@ -112,7 +112,7 @@ fn write(traced: &Traced, (schedule, replicas): (&Schedule, u32), costs: &Costs,
 }
 
 /// The title of a schedule's picture.
-pub(crate) fn title(schedule: &Schedule) -> String {
+pub fn title(schedule: &Schedule) -> String {
     format!(
         "{}: ranks {}, stages {}, micro-batches {}",
         schedule.name(),

@@ -11,7 +11,7 @@ use super::folder::{Mark, RunDir};
 use super::forecast::StepTime;
 use super::history::History;
 use super::lock::Lock;
-use super::metrics::{Line, Metrics};
+use super::metrics::{Metrics, MetricsLine};
 use super::picture::{self, Labels};
 use super::sample::{Sample, SampleFile};
 use super::tensorboard::TensorBoard;
@@ -143,7 +143,7 @@ impl Writer {
         Ok(restored)
     }
 
-    pub(super) fn line(&mut self, line: &Line) -> std::result::Result<(), Failure> {
+    pub(super) fn line(&mut self, line: &MetricsLine) -> std::result::Result<(), Failure> {
         self.metrics.add(line).map_err(|error| (Task::Metrics, error))
     }
 
@@ -154,7 +154,7 @@ impl Writer {
     }
 
     /// Adds a line to what TensorBoard reads.
-    pub(super) fn scalars(&mut self, line: &Line) -> std::result::Result<(), Failure> {
+    pub(super) fn scalars(&mut self, line: &MetricsLine) -> std::result::Result<(), Failure> {
         let added = self.tensorboard.as_mut().map_or(Ok(()), |board| board.add(line));
         added.map_err(|error| (Task::TensorBoard, error))
     }

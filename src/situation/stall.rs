@@ -33,7 +33,7 @@ pub enum Stall {
 
 impl Stall {
     /// As a line for a person.
-    pub(crate) fn line(&self) -> String {
+    pub fn line(&self) -> String {
         match self {
             Self::Over { .. } => self.to_string(),
             _ => format!("warning: {self}"),

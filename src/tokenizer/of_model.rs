@@ -221,7 +221,7 @@ impl Tokenizer {
     }
 
     /// The error for a chat that a template does not write.
-    pub(crate) fn refuse_chat(&self, problem: ChatProblem) -> Error {
+    pub fn refuse_chat(&self, problem: ChatProblem) -> Error {
         let path = self.about.template.as_ref().map_or(&self.path, |(path, _)| path);
         refuse(path, TokenizerProblem::Chat(problem))
     }
@@ -264,7 +264,7 @@ impl Tokenizer {
     }
 
     /// Whether another tokenizer makes the same tokens of every text, by the same rules.
-    pub(crate) fn has_tokens_of(&self, other: &Self) -> bool {
+    pub fn has_tokens_of(&self, other: &Self) -> bool {
         let rules = |one: &Self| {
             let mut inner = one.inner.clone();
             inner.with_decoder(None::<DecoderWrapper>);

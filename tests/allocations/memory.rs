@@ -4,11 +4,11 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::sync::Barrier;
 
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::fabric::Membership;
 use pipewright::schedule::Schedule;
 use pipewright::stages::models::Gpt;
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 use tempfile::TempDir;
 
 use super::common::recipe_of;

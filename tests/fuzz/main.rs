@@ -163,7 +163,7 @@ fn without_values(said: &Result<(), String>) -> String {
 }
 
 /// The message of an error.
-fn told<T>(result: pipewright::Result<T>) -> Result<T, String> {
+fn told<T>(result: Result<T, impl std::fmt::Display>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }
 

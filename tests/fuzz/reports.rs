@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::slice;
 
-use pipewright::report::{Record, page};
+use pipewright_cli::report::{Record, page};
 use serde_json::json;
 use tempfile::TempDir;
 

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use pipewright::compose;
-use pipewright::config::{Config, launched};
-use pipewright::profile::Measured;
 use pipewright::schedule::{LinkKind, Schedule};
+use pipewright_cli::compose;
+use pipewright_cli::config::{Config, launched};
+use pipewright_cli::profile::Measured;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use pipewright::Result;
 use pipewright::data::DataSource;
 use pipewright::plan::ModelCosts;
-use pipewright::profile::{Subject, measure};
 use pipewright::stages::layers::{Layout, Linear, Relu};
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{LayerSpec, Model};
 use pipewright::stages::optimizer::AdamW;
 use pipewright::stages::{DType, Device, Init, Place};
+use pipewright_cli::Result;
+use pipewright_cli::profile::{Subject, measure};
 
 use crate::common::RandomRows;
 use crate::emulator;

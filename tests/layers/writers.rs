@@ -11,10 +11,10 @@ const WRITERS: &[(&str, &str)] = &[
         "pretrained",
         "in a folder that the command renames when it is whole",
     ),
-    ("cli/export", "in the same folder"),
-    ("cli/belongings", "in the same folder"),
+    ("commands/export", "in the same folder"),
+    ("commands/belongings", "in the same folder"),
     (
-        "cli/out",
+        "commands/out",
         "an empty file, which is removed: can the folder be written to?",
     ),
     ("run/history", "whole lines are added"),
@@ -34,13 +34,16 @@ const MAKES: [&str; 5] = [
 
 #[test]
 fn files_are_made_where_it_is_known_that_they_are_whole_or_not_there() {
-    let sources = root().join("src");
     let mut faults = Vec::new();
-    for file in rust_files(&sources) {
+    let sources = ["src", "cli/src"].map(|sources| root().join(sources));
+    for (sources, file) in sources
+        .iter()
+        .flat_map(|sources| rust_files(sources).into_iter().map(move |file| (sources, file)))
+    {
         let text = read(&file);
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
         let name = file
-            .strip_prefix(&sources)
+            .strip_prefix(sources)
             .expect("it is there")
             .with_extension("");
         let may = WRITERS.iter().any(|(writer, _)| name.starts_with(writer));

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use pipewright::config::{Config, Lora};
 use pipewright::pretrained::told_of_adapters;
+use pipewright_cli::config::{Config, Lora};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 

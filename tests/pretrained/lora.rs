@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pipewright::Pipeline;
-use pipewright::compose;
-use pipewright::config::Config;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::pretrained::{Adapters, Target, open_adapters, read_adapters, read_config, write_adapters};
@@ -13,6 +11,8 @@ use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{ForwardContext, Init, Mode, Parameter, Stage};
+use pipewright_cli::compose;
+use pipewright_cli::config::Config;
 
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -29,7 +29,7 @@ const FAMILIES: [(&str, &[&str]); 3] = [
 ];
 
 /// A config for a family's folder, with more settings.
-fn config(family: &str, more: &[&str]) -> pipewright::Result<Config> {
+fn config(family: &str, more: &[&str]) -> pipewright_cli::Result<Config> {
     let text = format!(
         "[model]\npath = {:?}\n[data]\npath = \"builtin:shakespeare\"\nseq = 12\n",
         folder(family)

@@ -6,7 +6,6 @@ mod passing;
 mod directory;
 mod lock;
 mod metrics;
-mod own_program;
 mod resume;
 mod saving;
 mod settings;

@@ -29,7 +29,7 @@ impl Secret {
     ///
     /// # Errors
     /// [`SecretError::Length`].
-    pub(crate) fn of(from: SecretOf, text: &str) -> Result<Self, SecretError> {
+    pub fn of(from: SecretOf, text: &str) -> Result<Self, SecretError> {
         let text = text.trim();
         match text.len() {
             Self::SHORTEST..=Self::LONGEST => Ok(Self(text.into())),

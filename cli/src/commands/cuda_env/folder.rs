@@ -1,0 +1,69 @@
+//! A folder of symbolic links to libraries, under the names that are tried first. So no other version is
+//! loaded before them, and NCCL is found at all: its file is `libnccl.so.2`, a name that is not tried
+//! otherwise.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+
+use crate::error::CommandError;
+use crate::{Error, Result};
+use pipewright::stages::devices::{Library, cache_folder};
+
+/// Makes a folder of symbolic links to these files in the user's cache. The same files always give the same
+/// folder.
+#[cfg(unix)]
+pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
+    use std::os::unix::fs::DirBuilderExt;
+
+    let cache = cache_folder().ok_or(CommandError::NoCacheFolder)?;
+    let mut hash = DefaultHasher::new();
+    files.iter().for_each(|(_, file)| file.hash(&mut hash));
+    let folder = cache.join(format!("libraries-{:016x}", hash.finish()));
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&folder)
+        .map_err(Error::io("make", &folder))?;
+    check_owner(&folder)?;
+    for (library, file) in files {
+        let name = library.file().split_inclusive(".so").next().unwrap_or_default();
+        link(file, &folder.join(name))?;
+    }
+    Ok(folder)
+}
+
+/// Refuses a folder into which somebody else could put a library.
+#[cfg(unix)]
+fn check_owner(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    let facts = folder.metadata().map_err(Error::io("read", folder))?;
+    // Without this file, only the folder's mode is checked.
+    let own = Path::new("/proc/self").metadata();
+    let foreign = own.is_ok_and(|own| own.uid() != facts.uid());
+    if foreign || facts.mode() & 0o022 != 0 {
+        let folder = folder.to_owned();
+        return Err(CommandError::OpenToOthers { folder }.into());
+    }
+    Ok(())
+}
+
+/// Makes a symbolic link, unless it is there. Several processes may do so at once: each makes its own and
+/// renames it.
+#[cfg(unix)]
+fn link(to: &Path, at: &Path) -> Result<()> {
+    if at.read_link().is_ok_and(|known| known == to) {
+        return Ok(());
+    }
+    let own = at.with_extension(format!("{}", std::process::id()));
+    let _ = std::fs::remove_file(&own);
+    std::os::unix::fs::symlink(to, &own)
+        .and_then(|()| std::fs::rename(&own, at))
+        .map_err(Error::io("make", at))
+}
+
+/// Other systems have no use for such links.
+#[cfg(not(unix))]
+pub(super) fn make(_: &[(Library, PathBuf)]) -> Result<PathBuf> {
+    Err(CommandError::NoCacheFolder.into())
+}

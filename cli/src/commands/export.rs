@@ -1,0 +1,123 @@
+//! `pipewright export`: from a checkpoint to a folder of Hugging Face.
+
+use std::path::{Path, PathBuf};
+
+use pipewright::stages::units::counted;
+use pipewright::stages::{Lora, Sequential, Stage, starting_at_zero};
+
+use super::belongings;
+use super::newest::{config_of, newest};
+use super::out::new_folder;
+use crate::compose;
+use crate::config::Config;
+use crate::error::CommandError;
+use crate::error::{Error, Result};
+use pipewright::checkpoint::Checkpoint;
+use pipewright::pretrained::{self, Adapters, Architecture};
+
+/// Write a trained model as a folder: for Hugging Face's transformers, or with our names
+///
+/// The folder gets config.json and model.safetensors with 32-bit floats, and the run's tokenizer with all
+/// that belongs to it: special tokens, chat template, settings of generation. Of a run that trained adapters
+/// ([lora]) only these are written, in PEFT's form, unless --merge adds them to the weights.
+///
+/// A model that Hugging Face has no form for (mlp, cnn, resnet, stack) gets config.toml instead of
+/// config.json, and its tensors have our names. With model.path, training starts from such a folder too.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pipewright export runs/finetune-smollm2 models/mine
+  pipewright export runs/finetune-smollm2/checkpoints/step-00000020 models/mine
+  pipewright export runs/lora models/adapters
+  pipewright export runs/lora models/mine --merge
+  python3 -c \"import transformers; transformers.AutoModelForCausalLM.from_pretrained('models/mine')\"")]
+pub(super) struct Args {
+    /// The folder of a run, for its newest checkpoint, or the folder of a checkpoint
+    path: PathBuf,
+    /// The folder to make
+    folder: PathBuf,
+    /// Add adapters to the weights that they are for, and write the whole model
+    #[arg(long)]
+    merge: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let from = newest(&args.path)?.ok_or_else(|| CommandError::NoCheckpoint {
+        path: args.path.clone(),
+    })?;
+    let checkpoint = Checkpoint::open(&from)?;
+    let config = config_of(&from, &checkpoint, &[])?;
+    let architecture = compose::architecture(&config);
+    let mut model = starting_at_zero(|| compose::model(&config)?.whole().map_err(Error::from))?;
+    checkpoint.read_weights(model.parameters())?;
+    let has_adapters = config.lora.rank > 0;
+    if args.merge && !has_adapters {
+        return Err(CommandError::NothingToMerge { folder: from }.into());
+    }
+    let what = new_folder(&args.folder, |folder| {
+        let what = match (has_adapters && !args.merge, &architecture) {
+            (true, Some(architecture)) => {
+                write_adapters(folder, &config, architecture, &mut model)?;
+                "adapters of "
+            }
+            (true, None) => return Err(CommandError::NeedsMerge { folder: from }.into()),
+            (false, Some(architecture)) => {
+                model.merge_adapters();
+                pretrained::write(folder, architecture, &[], weights_of(&mut model))?;
+                ""
+            }
+            (false, None) => {
+                model.merge_adapters();
+                let units = compose::model(&config)?.contents()?;
+                pretrained::write_own(folder, checkpoint.config(), &units, weights_of(&mut model))?;
+                ""
+            }
+        };
+        if what.is_empty() {
+            super::warn(belongings::put(&config, folder)?);
+        }
+        Ok(what)
+    })?;
+    let step = checkpoint.step();
+    super::print(&format!(
+        "{}: {what}{}, after {}\n",
+        args.folder.display(),
+        config.model.kind.name(),
+        counted(step, "step")
+    ))
+}
+
+/// Writes the adapters alone. Nothing else may have been trained.
+fn write_adapters(
+    folder: &Path,
+    config: &Config,
+    architecture: &Architecture,
+    model: &mut Sequential,
+) -> Result<()> {
+    let also = |name: &&str| !Lora::is_adapter(name);
+    let parameters = model.parameters();
+    let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
+    if let Some(parameter) = trained.map(|parameter| parameter.name()).find(also) {
+        let parameter = parameter.to_owned();
+        return Err(CommandError::NotOnlyAdapters { parameter }.into());
+    }
+    let adapters = Adapters {
+        rank: config.lora.rank,
+        alpha: config.lora.alpha,
+        dropout: config.lora.dropout,
+        targets: config.lora.targets.clone(),
+    };
+    let (targets, base) = (compose::adapted(config)?, config.model.path.as_deref());
+    pretrained::write_adapters(folder, architecture, &adapters, &targets, base, weights_of(model))?;
+    Ok(())
+}
+
+/// The numbers of a model's parameter by its name.
+fn weights_of(model: &mut Sequential) -> impl FnMut(&str) -> pipewright::Result<Vec<f32>> {
+    let parameters = model.parameters();
+    move |name| {
+        let found = parameters.iter().find(|parameter| parameter.name() == name);
+        let parameter = found.expect("the table has the model's parameters");
+        Ok(parameter.value.to_vec())
+    }
+}

@@ -1,0 +1,47 @@
+//! The memory of each rank, as a table for people.
+
+use pipewright::plan::RankMemory;
+use pipewright::stages::units::in_words;
+
+/// The estimate for each rank of a replica, and the sum over all replicas.
+pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
+    let titles = [
+        "weights",
+        "gradients",
+        "optimizer",
+        "copies",
+        "activations",
+        "buffers",
+        "all",
+        "on the host",
+    ];
+    // Only where ranks on GPUs have something on the host there is a last column.
+    let some = ranks.iter().any(|held| held.on_host() > 0.0);
+    let columns = titles.len() - usize::from(!some);
+    let mut text = line("memory", &titles.map(str::to_owned)[..columns]);
+    for (rank, held) in ranks.iter().enumerate() {
+        let parts = [
+            held.weights,
+            held.gradients,
+            held.optimizer,
+            held.copies,
+            held.activations,
+            held.buffers,
+            held.total(),
+            held.on_host(),
+        ];
+        text += &line(&format!("rank {rank}"), &parts.map(in_words)[..columns]);
+    }
+    let copies: f64 = ranks.iter().map(|held| held.copies).sum();
+    let all: f64 = ranks.iter().map(RankMemory::total).sum();
+    let sum = in_words(f64::from(replicas) * (all - copies) + copies);
+    text + &match replicas {
+        1 => format!("{sum} in all, estimated\n"),
+        _ => format!("{sum} in all {replicas} replicas, estimated\n"),
+    }
+}
+
+fn line(name: &str, parts: &[String]) -> String {
+    let parts: String = parts.iter().map(|part| format!("{part:>12}")).collect();
+    format!("{name:<9}{parts}\n")
+}

@@ -1,0 +1,106 @@
+//! `pipewright tokenize`: text and documents become a token file.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::encoding::EncodingBar;
+use crate::error::{CommandError, OutProblem};
+use crate::{Error, Result};
+use pipewright::data::{Form, Recipe, TokenWriter, Width, odd_files};
+use pipewright::tokenizer::{Tokenizer, told_of_tokenizer};
+
+/// Turn text, JSON lines or Parquet into a token file, which trains without waiting for the tokenizer.
+///
+/// A file of text is a document, and so is a line of JSON, and a row of a table. Each is followed by the
+/// token that ends a document.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pipewright tokenize texts README.md --tokenizer SmolLM2-135M --out train.bin
+  pipewright tokenize part-*.jsonl --field text --tokenizer tokenizer.json --out train.bin
+  pipewright tokenize train.jsonl --tokenizer tokenizer.json --out train.bin --megatron
+
+Train on it with data.kind = \"tokens\", data.path = \"train.bin\" and data.tokenizer.")]
+pub(super) struct Args {
+    /// Files and folders, all of one form: JSON lines (also packed by gzip), Parquet, or else text. The first
+    /// bytes of each file show its form. Of a folder of text, all text is read
+    #[arg(required = true, value_name = "INPUT")]
+    inputs: Vec<PathBuf>,
+    /// A tokenizer.json, or a folder that has one
+    #[arg(long, value_name = "PATH")]
+    tokenizer: PathBuf,
+    /// The token file to write: u16 up to 65,536 tokens in the vocabulary, else u32, little endian, as
+    /// nanoGPT's. It must not exist
+    #[arg(long, value_name = "X.bin")]
+    out: PathBuf,
+    /// The field of a line, or the column of a table, that has the text
+    #[arg(long, default_value = "text", value_name = "NAME")]
+    field: String,
+    /// The token that ends a document [default: <|endoftext|>, <|end_of_text|>, </s> or <eos>, the first that
+    /// there is]
+    #[arg(long, value_name = "TOKEN")]
+    end_of_text: Option<String>,
+    /// Write Megatron's index too, X.idx, which says where each document ends
+    #[arg(long)]
+    megatron: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let begun = Instant::now();
+    check(args)?;
+    let tokenizer = Tokenizer::read(&args.tokenizer).map_err(CommandError::refused)?;
+    super::warn(told_of_tokenizer(&args.tokenizer)?);
+    let recipe = Recipe {
+        field: args.field.clone(),
+        end_of_text: args.end_of_text.clone(),
+        ..Recipe::new(Form::of(&args.inputs).map_err(refused)?)
+    };
+    super::warn(&odd_files(&args.inputs, recipe.form).map_err(refused)?);
+    let width = Width::of(tokenizer.all_tokens());
+    let mut writer = TokenWriter::create(&args.out, width)?;
+    let bar = EncodingBar::new(true);
+    let encoded = recipe.encode(&args.inputs, &tokenizer, &mut writer, &mut |encoded| {
+        bar.show(encoded)
+    });
+    drop(bar);
+    encoded.map_err(refused)?;
+    let written = writer.finish(args.megatron)?;
+    super::print(&format!(
+        "{}: {} tokens ({}) of {} documents, in {:.1} s\n",
+        args.out.display(),
+        written.tokens,
+        width.name(),
+        written.documents,
+        begun.elapsed().as_secs_f64()
+    ))
+}
+
+/// Data that cannot be used is the same as a wrong argument: nothing was written.
+fn refused(error: pipewright::Error) -> Error {
+    match error {
+        pipewright::Error::Data(_) => CommandError::refused(error),
+        error => error.into(),
+    }
+}
+
+/// Refuses files that exist, and names that are no `.bin`.
+fn check(args: &Args) -> Result<()> {
+    let refuse = |path: &Path, problem| {
+        let path = path.to_owned();
+        Err(CommandError::Out { path, problem }.into())
+    };
+    if args.out.extension().is_none_or(|extension| extension != "bin") {
+        return refuse(&args.out, OutProblem::NotBin);
+    }
+    let index = args.out.with_extension("idx");
+    for path in [&args.out, &index] {
+        if path.symlink_metadata().is_ok() {
+            return refuse(path, OutProblem::Exists);
+        }
+    }
+    let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(folder) => refuse(&args.out, OutProblem::NoFolder(folder.to_owned())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,283 @@
+//! `pipewright tune`: finds the settings that train a config's model fastest within a memory limit.
+
+mod confirm;
+mod dtypes;
+mod grid;
+mod search;
+mod shapes;
+mod tuned;
+mod variant;
+
+use std::path::PathBuf;
+
+use super::cuda_env;
+use super::gpu::OnGpus;
+use super::links::Links;
+use crate::compose;
+use crate::config::{Config, Memory};
+use crate::error::{Advice, CommandError};
+use crate::{Error, Result};
+use dtypes::Dtype;
+use grid::{Found, Grid};
+use pipewright::mesh::{MAX_RANKS, Map, Mesh};
+use pipewright::stages::Device;
+use search::{CostsOf, Search};
+use tuned::Tuned;
+
+/// Rows of the table. Settings that were run have rows too.
+const SHOWN: usize = 10;
+
+/// Find the settings that train a model fastest within a memory limit.
+///
+/// First measures what the model's layers cost, for every number of ranks and every size of a micro-batch
+/// that divides the batch. Then predicts a step for every number of replicas, schedule, number of stages and
+/// number of micro-batches; with several replicas also with a sharded optimizer, on several hosts also with
+/// both values of launch.map, and with a limit of memory also with recomputation. Then runs the best few for
+/// some steps.
+///
+/// The choice is made among the settings within 5 % of the fastest. It is the one that needs least memory,
+/// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
+/// another order, so the last bits of the weights differ. They also differ with another number of replicas,
+/// unless pipeline.gradient_groups is set. If it is, it is raised for more replicas.
+///
+/// With --dtype any, all of this is done in f32 and in bf16. Costs and memory are measured for each. Another
+/// number type changes all numbers of a training, its losses too: so tune takes the type of the config
+/// unless it is asked for more.
+#[derive(Debug, clap::Args)]
+#[command(
+    allow_negative_numbers = true,
+    after_help = "\
+Examples:
+  pipewright tune my.toml
+  pipewright tune my.toml --memory 20MiB --out tuned.toml
+  pipewright tune my.toml --dtype any
+  pipewright tune my.toml --costs costs.json --devices 16 --device-memory 8GB --hosts 4
+  pipewright tune my.toml --device rtx4090 --devices 8 --hosts 4 --between-bandwidth 1.25GB
+  pipewright train tuned.toml
+For a first config, take the config.toml that `pipewright train` writes into runs/first."
+)]
+pub(super) struct Args {
+    /// The config, a TOML file
+    config: PathBuf,
+    /// Set a key of the config; may be repeated
+    #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
+    sets: Vec<String>,
+    /// The most memory that a rank may hold for later backward passes, such as 200MiB [default: as much as a
+    /// GPU has; no limit on the CPU]
+    #[arg(long, value_name = "BYTES")]
+    memory: Option<Memory>,
+    /// Numbers of ranks to try, such as 2,4 [default: 1, 2, 4, ... up to the number of cores, or of GPUs in
+    /// pipeline.devices]
+    #[arg(long, value_name = "P", value_delimiter = ',')]
+    ranks: Vec<u32>,
+    /// Numbers of replicas of the pipeline to try, such as 1,2,4 [default: as the config]
+    #[arg(long, value_name = "D", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    replicas: Vec<u32>,
+    /// How many devices there are: tries all numbers of replicas and ranks that use all of them [default with
+    /// --device: one on each host]. If these many --device-memory are more than this machine has, nothing is
+    /// run here
+    #[arg(long, value_name = "N", conflicts_with_all = ["ranks", "replicas"],
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    devices: Option<u32>,
+    #[command(flatten)]
+    gpus: OnGpus,
+    /// The most memory that a rank may hold in all: weights, gradients, the optimizer's state, what is kept
+    /// for later backward passes, and buffers [default: that of --device, else no limit]
+    #[arg(long, value_name = "BYTES")]
+    device_memory: Option<Memory>,
+    /// The number type to compute in; `any` tries both, and takes the better one [default: as the config]
+    #[arg(long, value_name = "TYPE")]
+    dtype: Option<Dtype>,
+    /// Measured costs, a file written by profile; then nothing is measured and nothing is run here
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
+    #[command(flatten)]
+    links: Links,
+    /// How many of the best predictions to run, of each number type; with 0 the prediction decides
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    top: usize,
+    /// Where to write a config with the chosen settings; the costs are written beside it, in a file that ends
+    /// in .costs.json
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let tuned = args.out.as_deref().map(Tuned::check).transpose()?;
+    let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
+    let (config, search) = search(args, config)?;
+    dtypes::introduce(&search.dtypes, &config);
+    let mut grid = Grid::new(&config, search)?;
+    if grid.found.is_empty() {
+        return Err(nothing_fits(grid, &config)?);
+    }
+    // What is for other machines is not run here.
+    let top = if grid.search.is_elsewhere() { 0 } else { args.top };
+    confirm::run(&mut grid, top)?;
+    let Some(best) = grid.best() else {
+        return Err(nothing_fits(grid, &config)?);
+    };
+    super::print(&(table(&grid) + &dtypes::compared(&grid) + "chosen: " + &best.in_words()))?;
+    match (&tuned, &args.out) {
+        (Some(tuned), Some(out)) => {
+            // A failure is printed on a line of its own.
+            let written = tuned.write(best, &args.config, &grid.search);
+            let end = written.is_ok().then(|| format!("; written to {}", out.display()));
+            super::print(&(end.unwrap_or_default() + "\n"))?;
+            written
+        }
+        _ => super::print("; --out FILE writes it as a config\n"),
+    }
+}
+
+/// What is searched, and the config on the devices of the search.
+fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
+    let gpu = args.gpus.kind.as_ref();
+    let devices = match gpu {
+        Some(_) if args.ranks.is_empty() && args.replicas.is_empty() => {
+            Some(args.devices.unwrap_or(args.links.hosts()))
+        }
+        _ => args.devices,
+    };
+    let mut shapes = match devices {
+        Some(devices) => shapes::of_devices(devices, &config)?,
+        None => shapes::of(&args.replicas, &args.ranks, &config)?,
+    };
+    let costs = match (gpu, &args.costs) {
+        (Some(gpu), _) => {
+            let largest = shapes.iter().max_by_key(|(replicas, ranks)| replicas * ranks);
+            let (replicas, ranks) = *largest.expect("checked: there are shapes");
+            let world = Mesh::new([replicas, ranks, 1], 1, &[])?.world_size();
+            config.pipeline.devices.0 = (0..world).map(Device::Cuda).collect();
+            CostsOf::Figures(gpu.clone())
+        }
+        (None, costs) => {
+            cuda_env::enter_for(&config);
+            compose::check_measurable(&config)?;
+            costs.clone().map_or(CostsOf::Measured, CostsOf::File)
+        }
+    };
+    let device_memory = args
+        .device_memory
+        .or(gpu.map(|gpu| Memory::of(gpu.memory as u64)));
+    shapes.retain(|&(replicas, _)| replicas as usize <= shapes::most_micro_batches(&config, &costs));
+    if shapes.is_empty() {
+        let (limit, advice) = (String::new(), shapes::others(&config, &costs)?);
+        return Err(CommandError::NothingFits { limit, advice }.into());
+    }
+    let is_beyond = match (devices, &costs) {
+        (Some(devices), CostsOf::Measured) => shapes::are_beyond(devices, device_memory, &config)?,
+        _ => false,
+    };
+    let search = Search {
+        shapes,
+        memory: args.memory,
+        device_memory,
+        links: args.links,
+        dtypes: dtypes::wanted(args.dtype, args.costs.is_some(), &config)?,
+        costs,
+        is_beyond,
+    };
+    Ok((config, search))
+}
+
+/// The error, with what would work instead.
+fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
+    let search = grid.search;
+    let memory = search.device_memory.or(search.memory);
+    let least = grid
+        .least
+        .map(|(least, setting)| format!("{} ({setting})", Memory::enough(least)));
+    let advice = match (grid.starved, least) {
+        (Some(error), _) => Advice::OutOfMemory(Box::new(error)),
+        (None, Some(least)) if search.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
+        (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
+        (None, Some(least)) => Advice::MoreGpus { least },
+        (None, None) => shapes::others(config, &search.costs)?,
+    };
+    Ok(CommandError::NothingFits {
+        limit: memory.map_or(String::new(), |memory| format!(" into {memory} on a rank")),
+        advice,
+    }
+    .into())
+}
+
+fn table(grid: &Grid) -> String {
+    let unit = grid.unit;
+    let map = if grid.search.links.are_of_hosts() {
+        "  map     "
+    } else {
+        ""
+    };
+    let dtype = if grid.dtypes().len() > 1 { "  type" } else { "" };
+    let offloads = |found: &Found| found.config.pipeline.offload.is_some();
+    let offload = if grid.found.iter().any(offloads) {
+        "  offload"
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  \
+         sharded{offload}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  \
+         {unit}/s\n"
+    );
+    let rows = (1..).zip(&grid.found);
+    let rows: Vec<(usize, &Found)> = rows
+        .filter(|(place, found)| *place <= SHOWN || found.measured.is_some())
+        .collect();
+    for (place, found) in &rows {
+        let columns = [offload, map, dtype].map(|title| !title.is_empty());
+        text += &line(*place, found, unit.len() + 2, columns);
+    }
+    if grid.found.len() > rows.len() {
+        let more = grid.found.len() - rows.len();
+        text += &format!("and {more} more that are predicted slower\n");
+    }
+    if grid.above > 0 {
+        let limit = grid.search.device_memory.or(grid.search.memory);
+        let limit = limit.map_or("its GPU's memory".to_owned(), |memory| memory.to_string());
+        text += &format!("{} more would need over {limit} on a rank\n", grid.above);
+    }
+    text
+}
+
+/// A row of the table, with columns for offload, for the map and for the number type where they are wanted.
+fn line(place: usize, found: &Found, wide: usize, [has_offload, has_map, has_dtype]: [bool; 3]) -> String {
+    let (setting, prediction) = (&found.setting, &found.candidate.prediction);
+    let measured = found.measured.map_or(String::new(), |seconds| {
+        format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
+    });
+    let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
+    let offload = match has_offload {
+        true => format!("  {:>7}", yes_or_no(found.config.pipeline.offload.is_some())),
+        false => String::new(),
+    };
+    let map = match (has_map, found.config.launch.map) {
+        (false, _) => "",
+        (true, Map::Pipeline) => "  pipeline",
+        (true, Map::Replicas) => "  replicas",
+    };
+    let dtype = match has_dtype {
+        true => format!("  {:<4}", found.config.pipeline.dtype.to_string()),
+        false => String::new(),
+    };
+    let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
+    format!(
+        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  \
+         {:>7}{offload}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
+        setting.replicas,
+        setting.ranks,
+        setting.schedule,
+        setting.chunks,
+        setting.micro_batches,
+        found.config.micro_batch_size(),
+        variant::recompute_word(&found.config),
+        yes_or_no(found.config.optimizer.sharded),
+        prediction.step,
+        found.rate(prediction.step),
+        100.0 * prediction.bubble,
+        mebibytes(prediction.peak_memory),
+        mebibytes(found.memory),
+    )
+}

@@ -1,0 +1,102 @@
+//! What is searched.
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use crate::Result;
+use crate::commands::costs::measure;
+use crate::commands::links::Links;
+use crate::compose;
+use crate::config::{Config, Memory};
+use crate::profile::{Measured, MemoryLimit};
+use pipewright::mesh::Map;
+use pipewright::plan::Gpu;
+use pipewright::stages::{DType, Device};
+
+/// What is searched.
+pub(super) struct Search {
+    /// Pairs of a number of replicas and a number of ranks of each.
+    pub(super) shapes: Vec<(u32, u32)>,
+    /// The most that a rank may hold for later backwards.
+    pub(super) memory: Option<Memory>,
+    /// The most that a rank may hold in all.
+    pub(super) device_memory: Option<Memory>,
+    /// Where the costs are from.
+    pub(super) costs: CostsOf,
+    /// The links between ranks.
+    pub(super) links: Links,
+    /// The number types.
+    pub(super) dtypes: Vec<DType>,
+    /// Whether the devices have more memory together than this machine.
+    pub(super) is_beyond: bool,
+}
+
+/// Where the costs are from.
+pub(super) enum CostsOf {
+    /// They are measured here.
+    Measured,
+    /// They are in this file.
+    File(PathBuf),
+    /// They follow from the figures of a kind of GPU.
+    Figures(Gpu),
+}
+
+impl Search {
+    /// Whether it is for other machines than this one.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        !matches!(self.costs, CostsOf::Measured) || self.links.are_of_hosts() || self.is_beyond
+    }
+
+    /// Whether costs are known for this config's size of a micro-batch only.
+    pub(super) fn is_of_one_size(&self) -> bool {
+        matches!(self.costs, CostsOf::File(_))
+    }
+
+    /// Whether memory is limited.
+    pub(super) fn is_limited(&self) -> bool {
+        self.memory.is_some() || self.device_memory.is_some()
+    }
+
+    /// The most that a rank may hold for later backwards: what is given, or what a GPU that is here has.
+    pub(super) fn memory(&self, config: &Config, ranks: u32) -> Result<Option<Memory>> {
+        match (self.memory, &self.costs) {
+            (None, CostsOf::Measured | CostsOf::File(_)) => compose::gpu_memory(config, ranks),
+            (given, _) => Ok(given),
+        }
+    }
+
+    /// The values of `launch.map` to try: both, if they put what talks on other hosts.
+    pub(super) fn maps(&self, config: &Config, measured: &Measured, replicas: u32, ranks: u32) -> Vec<Map> {
+        let cluster = self.links.of(&measured.cluster(1));
+        let parts = |map| {
+            [
+                cluster.parts_pipelines(map, replicas, ranks),
+                cluster.parts_replicas(map, replicas, ranks),
+            ]
+        };
+        match parts(Map::Pipeline) == parts(Map::Replicas) {
+            true => vec![config.launch.map],
+            false => vec![Map::Pipeline, Map::Replicas],
+        }
+    }
+
+    /// The costs of a config's layers. `what` says which config it is. Costs that are measured here need
+    /// memory of this machine.
+    pub(super) fn costs(
+        &self,
+        config: &Config,
+        what: &str,
+        limits: &[(Device, MemoryLimit)],
+    ) -> Result<Rc<Measured>> {
+        let measured = match &self.costs {
+            CostsOf::File(path) => compose::measured_in(config, path)?.0,
+            CostsOf::Figures(gpu) => compose::modelled(config, gpu)?,
+            CostsOf::Measured => measure(config, what, limits)?,
+        };
+        let cluster = self.links.of(&measured.cluster(1));
+        Ok(Rc::new(match self.links.are_none() {
+            true => measured,
+            false => measured.linked(&cluster)?,
+        }))
+    }
+}

@@ -1,0 +1,100 @@
+//! Which numbers of replicas and ranks are tried.
+
+use super::search::CostsOf;
+use crate::Result;
+use crate::compose;
+use crate::config::{Config, Memory};
+use crate::error::{Advice, CommandError};
+use pipewright::stages::Device;
+
+/// All numbers of replicas with the numbers of their ranks that use all of these devices.
+pub(super) fn of_devices(devices: u32, config: &Config) -> Result<Vec<(u32, u32)>> {
+    let layers = layers(config)?;
+    let ranks = (1..=devices.min(layers)).filter(|&ranks| devices.is_multiple_of(ranks));
+    Ok(ranks.map(|ranks| (devices / ranks, ranks)).collect())
+}
+
+/// These numbers of replicas, each with these numbers of ranks. If none are given, the config's numbers, and
+/// what the machine has.
+pub(super) fn of(replicas: &[u32], ranks: &[u32], config: &Config) -> Result<Vec<(u32, u32)>> {
+    let mut replicas = replicas.to_vec();
+    if replicas.is_empty() {
+        replicas.push(config.pipeline.replicas);
+    }
+    replicas.sort_unstable();
+    replicas.dedup();
+    let ranks = of_pipeline(ranks, config)?;
+    let pairs = replicas
+        .iter()
+        .flat_map(|&replicas| ranks.iter().map(move |&ranks| (replicas, ranks)));
+    Ok(pairs.collect())
+}
+
+/// The numbers of ranks to try.
+fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
+    if given.contains(&0) {
+        return Err(CommandError::NoRanks.into());
+    }
+    let layers = layers(config)?;
+    let mut ranks = given.to_vec();
+    if ranks.is_empty() {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let most = match config.pipeline.devices.gpus().len() {
+            0 => (cores / config.pipeline.threads_per_rank).max(1) as u32,
+            gpus => gpus as u32,
+        };
+        ranks = (0..32)
+            .map(|power| 1 << power)
+            .take_while(|ranks| *ranks < most)
+            .collect();
+        ranks.push(most);
+    }
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks.retain(|ranks| *ranks <= layers);
+    if ranks.is_empty() {
+        return Err(CommandError::TooManyRanks { layers }.into());
+    }
+    Ok(ranks)
+}
+
+/// What to do where no schedule works with the numbers of replicas and ranks.
+pub(super) fn others(config: &Config, costs: &CostsOf) -> Result<Advice> {
+    Ok(Advice::OtherNumbers {
+        layers: layers(config)?,
+        micro_batches: most_micro_batches(config, costs),
+    })
+}
+
+/// The most micro-batches that are tried: each row of a batch alone, or what the costs are of.
+pub(super) fn most_micro_batches(config: &Config, costs: &CostsOf) -> usize {
+    let micro_batches = config.pipeline.micro_batches as usize;
+    match costs {
+        CostsOf::File(_) => micro_batches,
+        CostsOf::Measured | CostsOf::Figures(_) => config.micro_batch_size() * micro_batches,
+    }
+}
+
+/// Whether this many CPUs, each with this memory, have more memory together than this machine. Says so, if
+/// they do.
+pub(super) fn are_beyond(devices: u32, device_memory: Option<Memory>, config: &Config) -> Result<bool> {
+    let (Some(each), []) = (device_memory, &config.pipeline.devices.gpus()[..]) else {
+        return Ok(false);
+    };
+    let limits = compose::memory_limits(config)?;
+    let here = limits.iter().filter(|(device, _)| *device == Device::Cpu);
+    let here = here.map(|(_, limit)| limit.bytes).min();
+    let is_beyond = here.is_some_and(|here| each.bytes() * f64::from(devices) > here as f64);
+    if is_beyond {
+        eprintln!(
+            "{devices} devices with {each} each have more memory than this machine: the costs of layers are \
+             measured here, and no setting is run"
+        );
+    }
+    Ok(is_beyond)
+}
+
+/// How many layers the model has.
+pub(super) fn layers(config: &Config) -> Result<u32> {
+    Ok(compose::model(config)?.names().len() as u32)
+}

@@ -1,0 +1,229 @@
+//! The costs of a config's layers: read from the file that it names, or measured now.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use pipewright::stages::devices::host_speed;
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::optimizer::Optimizer;
+use pipewright::stages::{DType, Device, Place, Recompute};
+use toml::Value;
+
+use super::model::{Sizes, estimated_counts, sizes};
+use super::offload::with_host;
+use super::places::check_gpus;
+use super::schedule::unfitted;
+use super::trained::trained;
+use super::{data, kinds_of_gpus, loss, model, optimizer, places};
+use crate::config::{Config, RecomputeBy};
+use crate::error::Result;
+use crate::error::ValueProblem;
+use crate::profile::{self, Measured, Settings, Subject};
+use pipewright::plan::{Cluster, ModelCosts, Reduction};
+
+/// Bytes of a weight, and of its gradient.
+const F32: f64 = 4.0;
+
+/// What is in the file `pipeline.costs`.
+pub(super) struct InFile {
+    pub(super) costs: ModelCosts,
+    pub(super) cluster: Cluster,
+    /// That the costs were measured on another machine.
+    pub(super) warning: Option<String>,
+}
+
+/// The costs in the file `pipeline.costs`. `None` if there is no such key.
+///
+/// # Errors
+/// As for [`measured_in`].
+pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
+    let Some(path) = config.pipeline.costs.as_deref() else {
+        return Ok(None);
+    };
+    let (measured, warning) = measured_in(config, path)?;
+    Ok(Some(InFile {
+        cluster: measured.cluster(1),
+        costs: costs_of(config, &measured)?,
+        warning,
+    }))
+}
+
+/// What was measured for this config's layers, in a file. Also a warning if it was on another machine.
+///
+/// # Errors
+/// When the file cannot be read, is incomplete, or was measured for another model or micro-batch. The error
+/// names the file, and the layer, key or setting.
+pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<String>)> {
+    let measured = Measured::read(path)?;
+    let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
+    let warning = measured
+        .fits(&settings, &machine, &model.names())
+        .map_err(|problem| problem.of(path))?;
+    let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
+    Ok((measured, warning))
+}
+
+/// The measured costs, with this config's schedule, with what it recomputes, and with its replicas on one
+/// host.
+///
+/// # Errors
+/// When there is no such schedule, or when its stages recompute differently.
+pub fn costs_of(config: &Config, measured: &Measured) -> Result<ModelCosts> {
+    let schedule = unfitted(config)?.in_turn();
+    let costs = costs_under_any(config, measured)?.under(&schedule);
+    on_cluster(config, schedule.ranks(), costs, &measured.cluster(1))
+}
+
+/// The costs with the links of a cluster, and with the reductions of this config's replicas. Each replica has
+/// `ranks` ranks.
+///
+/// # Errors
+/// When a cost of a link is negative or not a number.
+pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Cluster) -> Result<ModelCosts> {
+    let (map, replicas) = (config.launch.map, config.pipeline.replicas);
+    let reduction = Reduction {
+        replicas,
+        link: cluster.of_reductions(map, replicas, ranks),
+        add: cluster.add,
+        sharded: config.divides_updates(),
+    };
+    let Sizes { units, .. } = sizes(config)?;
+    let numbers: Vec<u64> = match trained(config)? {
+        Some(units) => units.into_iter().map(|numbers| numbers.trained).collect(),
+        None => units.iter().map(|unit| unit.weights).collect(),
+    };
+    let weights = numbers.into_iter().map(|count| F32 * count as f64).collect();
+    let costs = costs
+        .linked(cluster.of_transfers(map, replicas, ranks))?
+        .queued(
+            cluster.parts_pipelines(map, replicas, ranks),
+            cluster.parts_replicas(map, replicas, ranks),
+        )
+        .replicated(weights, reduction)?;
+    Ok(costs)
+}
+
+/// The measured costs, with what this config recomputes and with backwards in two halves.
+///
+/// # Errors
+/// When its stages recompute differently.
+pub fn costs_under_any(config: &Config, measured: &Measured) -> Result<ModelCosts> {
+    let full = recomputed(config)? == Recompute::Full;
+    with_host(config, measured.costs.clone().recomputed(full), measured.host)
+}
+
+/// Refuses a config that cannot be measured, or that measured costs would not fit. Nothing is measured yet.
+///
+/// # Errors
+/// When its stages recompute differently, when only some ranks are on GPUs, when there is no such GPU, or
+/// when its schedule cannot be made.
+pub fn check_measurable(config: &Config) -> Result<()> {
+    recomputed(config)?;
+    estimated_counts(config)?;
+    measured_places(config)?;
+    check_gpus(config)
+}
+
+/// Measures the costs. `tell` is called after every step with the number of steps done and the largest number
+/// there may be.
+///
+/// # Errors
+/// When the data cannot be opened. Also whatever stops a pipeline.
+pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> {
+    let place = measured_places(config)?.first().copied();
+    // Where a copy cannot be timed now, it counts as one of the usual speed.
+    let host = match place.unwrap_or_default().device {
+        Device::Cuda(gpu) => host_speed(gpu).ok().map(|speed| 1.0 / speed),
+        Device::Cpu => None,
+    };
+    Ok(Measured {
+        settings: settings(config)?,
+        machine: machine(config)?,
+        costs: profile::measure(|| subject(config), tell)?,
+        between: None,
+        add: profile::addition(),
+        host,
+    })
+}
+
+fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>> {
+    Ok(Subject {
+        model: model(config)?,
+        ranks: unfitted(config)?.ranks(),
+        places: measured_places(config)?,
+        micro_batches: config.pipeline.micro_batches,
+        loss: loss(config)?,
+        data: Arc::clone(&data(config)?.train),
+        optimizer: optimizer(config),
+        selective: recomputed(config)? == Recompute::Selective,
+        threads_per_rank: config.pipeline.threads_per_rank,
+        pin: config.pipeline.pin,
+    })
+}
+
+/// The places of all ranks, which have one kind of device.
+fn measured_places(config: &Config) -> Result<Vec<Place>> {
+    let places = places(config, unfitted(config)?.ranks())?;
+    profile::check_places(&places)
+        .map_err(|error| config.refuse("pipeline.devices", ValueProblem::Unmeasurable(Box::new(error))))?;
+    Ok(places)
+}
+
+/// The settings that determine the work of a micro-batch.
+pub(super) fn settings(config: &Config) -> Result<Settings> {
+    let table = config.kept()?;
+    let mut settings = Settings::new();
+    let mut add = |section: &str, wanted: &dyn Fn(&str) -> bool| {
+        let keys = table.get(section).and_then(Value::as_table).into_iter().flatten();
+        for (key, value) in keys.filter(|(key, _)| wanted(key)) {
+            settings.insert(format!("{section}.{key}"), value.to_string());
+        }
+    };
+    add("model", &|key| key != "seed");
+    add("data", &|key| ["kind", "seq"].contains(&key));
+    add("lora", &|key| key != "path");
+    add("optimizer", &|key| ["kind", "groups"].contains(&key));
+    let rows = config.micro_batch_size().to_string();
+    settings.insert("pipeline.micro_batch_size".to_owned(), rows);
+    let selective = recomputed(config)? == Recompute::Selective;
+    let word = if selective { "selective" } else { "none or full" };
+    settings.insert("pipeline.recompute".to_owned(), word.to_owned());
+    let place = measured_places(config)?.first().copied().unwrap_or_default();
+    let devices = match place.device {
+        Device::Cpu if place.dtype == DType::F32 => profile::ON_CPU.to_owned(),
+        Device::Cpu => format!("{} in {}", profile::ON_CPU, place.dtype),
+        Device::Cuda(_) => format!("GPUs in {}", place.dtype),
+    };
+    settings.insert(profile::DEVICES.to_owned(), devices);
+    Ok(settings)
+}
+
+/// The settings that determine the speed of a micro-batch.
+fn machine(config: &Config) -> Result<Settings> {
+    let mut machine = profile::machine();
+    let ranks = unfitted(config)?.ranks();
+    machine.insert("ranks".to_owned(), ranks.to_string());
+    let threads = config.pipeline.threads_per_rank;
+    // Files from before ranks had several threads lack this line.
+    if threads > 1 {
+        machine.insert("threads_per_rank".to_owned(), threads.to_string());
+    }
+    let gpus = config.pipeline.devices.gpus().len();
+    if gpus > 0 {
+        machine.insert("gpus".to_owned(), gpus.to_string());
+        machine.insert("gpu".to_owned(), kinds_of_gpus(config).join(", "));
+    }
+    Ok(machine)
+}
+
+/// What every stage recomputes.
+pub(super) fn recomputed(config: &Config) -> Result<Recompute> {
+    match &config.pipeline.recompute {
+        RecomputeBy::All(word) => Ok(*word),
+        RecomputeBy::Each(words) => match words.as_slice() {
+            [] => Ok(Recompute::None),
+            [first, rest @ ..] if rest.iter().all(|word| word == first) => Ok(*first),
+            _ => Err(config.refuse("pipeline.recompute", ValueProblem::MixedRecompute)),
+        },
+    }
+}

@@ -1,0 +1,32 @@
+//! What a stage keeps of a micro-batch, by the sizes of its units.
+
+use pipewright::stages::models::UnitSizes;
+use pipewright::stages::{Place, Recompute};
+
+use pipewright::plan::StageCost;
+
+/// Bytes of a number that has four in every format.
+const F32: f64 = 4.0;
+
+/// What a stage of these units keeps of a micro-batch. All its passes take the same time, because only their
+/// order matters here.
+pub(super) fn cost(units: &[UnitSizes], place: Place, how: Recompute, read: f64) -> StageCost {
+    // A part of the numbers has four bytes in every format.
+    let bytes =
+        |numbers: u64, f32: u64| place.dtype.bytes() as f64 * (numbers - f32) as f64 + F32 * f32 as f64;
+    let sum = |size: fn(&UnitSizes) -> u64| units.iter().map(size).sum::<u64>();
+    let shared: u64 = units.iter().skip(1).map(|unit| unit.shared).sum();
+    let saved = match how {
+        Recompute::Selective => bytes(sum(|unit| unit.selective), sum(|unit| unit.selective_f32)),
+        Recompute::None | Recompute::Full => bytes(sum(|unit| unit.saved), sum(|unit| unit.saved_f32)),
+    };
+    let cost = StageCost {
+        saved: saved - bytes(shared, 0),
+        pending: bytes(sum(|unit| unit.pending), sum(|unit| unit.pending_f32)),
+        ..StageCost::default()
+    };
+    match how {
+        Recompute::Full => cost.recomputed(read),
+        Recompute::None | Recompute::Selective => cost,
+    }
+}

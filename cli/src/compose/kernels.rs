@@ -1,0 +1,257 @@
+//! Which kernels a GPU runs in each unit of a GPT or a Llama, in `bf16`, as the layers of `stages/` queue
+//! them.
+
+use pipewright::stages::layers::Heads;
+use pipewright::stages::models::{Gpt, Llama};
+
+use pipewright::plan::{Kernel, Work};
+
+/// The bytes of a number of an activation, and of a gradient of weights.
+const HALF: usize = 2;
+const FLOAT: usize = 4;
+
+/// What a GPU runs in a unit of a model, for one micro-batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct UnitKernels {
+    /// The forward, of the last unit with the loss.
+    pub forward: Vec<Kernel>,
+    /// The backward-input.
+    pub backward_input: Vec<Kernel>,
+    /// The backward-weight.
+    pub backward_weight: Vec<Kernel>,
+    /// The weights that are updated.
+    pub weights: usize,
+}
+
+/// Rows of `tokens`, in sequences of `seq`.
+#[derive(Clone, Copy)]
+struct Rows {
+    tokens: usize,
+    seq: usize,
+}
+
+/// The units of a GPT, for `sequences` sequences.
+pub(super) fn of_gpt(gpt: &Gpt, sequences: usize, seq: usize) -> Vec<UnitKernels> {
+    let rows = Rows {
+        tokens: sequences * seq,
+        seq,
+    };
+    let (dim, drops) = (gpt.dim, gpt.dropout > 0.0);
+    let heads = Heads {
+        query: gpt.heads,
+        key_value: gpt.heads,
+        width: dim / gpt.heads,
+    };
+    let mut attention = Builder::of(rows);
+    attention.norm(dim, 2).linear([dim, 3 * dim], true);
+    attention.attention(heads, seq).linear([dim, dim], true);
+    let mut mlp = Builder::of(rows);
+    mlp.norm(dim, 2).linear([dim, 4 * dim], true);
+    mlp.activation("gelu", [4 * dim, 4 * dim]);
+    mlp.linear([4 * dim, dim], true);
+    for unit in [&mut attention, &mut mlp] {
+        unit.dropout(dim, drops).residual(dim, drops);
+    }
+    let mut embed = Builder::of(rows);
+    embed.embedding([gpt.vocab, gpt.context], dim).dropout(dim, drops);
+    let mut head = Builder::of(rows);
+    head.norm(dim, 2).scores(dim, gpt.vocab, gpt.tied);
+    all(embed, [attention, mlp], gpt.layers, head)
+}
+
+/// The units of a Llama without experts, for `sequences` sequences.
+pub(super) fn of_llama(llama: &Llama, sequences: usize, seq: usize) -> Vec<UnitKernels> {
+    let rows = Rows {
+        tokens: sequences * seq,
+        seq,
+    };
+    let (dim, ffn, heads) = (llama.dim, llama.ffn, llama.heads);
+    let turned = (heads.query + heads.key_value) * heads.width;
+    let mut attention = Builder::of(rows);
+    attention.norm(dim, 1).linear([dim, heads.row()], llama.bias);
+    if llama.head_norms {
+        attention.head_norm(turned, heads.width);
+    }
+    attention.in_place("rotary", turned);
+    attention.attention(heads, llama.window.unwrap_or(seq).min(seq));
+    attention.linear([heads.query * heads.width, dim], false);
+    let mut mlp = Builder::of(rows);
+    mlp.norm(dim, 1).linear([dim, 2 * ffn], false);
+    mlp.activation("gate", [2 * ffn, ffn]);
+    mlp.linear([ffn, dim], false);
+    for unit in [&mut attention, &mut mlp] {
+        unit.residual(dim, false);
+    }
+    let mut embed = Builder::of(rows);
+    embed.embedding([llama.vocab, 0], dim);
+    let mut head = Builder::of(rows);
+    head.norm(dim, 1).scores(dim, llama.vocab, llama.tied);
+    all(embed, [attention, mlp], llama.layers, head)
+}
+
+fn all(embed: Builder, block: [Builder; 2], layers: usize, head: Builder) -> Vec<UnitKernels> {
+    let block = block.map(|unit| unit.kernels);
+    let blocks = (0..layers).flat_map(|_| block.clone());
+    std::iter::once(embed.kernels)
+        .chain(blocks)
+        .chain([head.kernels])
+        .collect()
+}
+
+/// Adds layers to a unit.
+struct Builder {
+    kernels: UnitKernels,
+    rows: Rows,
+}
+
+impl Builder {
+    fn of(rows: Rows) -> Self {
+        Self {
+            kernels: UnitKernels::default(),
+            rows,
+        }
+    }
+
+    /// `of_token` bytes of each token.
+    fn bytes(&self, name: &'static str, of_token: usize, launches: u32) -> Kernel {
+        Kernel {
+            name,
+            work: Work::Bytes((self.rows.tokens * of_token) as f64),
+            launches,
+        }
+    }
+
+    fn product(name: &'static str, size: [usize; 2], inner: usize, bytes: usize) -> Kernel {
+        let work = Work::Product { size, inner, bytes };
+        let launches = 1;
+        Kernel { name, work, launches }
+    }
+
+    /// A norm that runs again in the backward-weight of the product after it. Its backward ends with a sum
+    /// over rows.
+    fn norm(&mut self, dim: usize, parameters: usize) -> &mut Self {
+        let forward = self.bytes("norm", 2 * HALF * dim, 1);
+        let backward = self.bytes("norm backward", 3 * HALF * dim, 2);
+        self.kernels.forward.push(forward);
+        self.kernels.backward_input.push(backward);
+        self.kernels.backward_weight.push(forward);
+        self.kernels.weights += parameters * dim;
+        self
+    }
+
+    /// Norms of the heads of queries and keys, in place.
+    fn head_norm(&mut self, turned: usize, width: usize) {
+        let forward = self.bytes("head norm", 2 * HALF * turned, 1);
+        let backward = self.bytes("head norm backward", 3 * HALF * turned, 2);
+        self.kernels.forward.push(forward);
+        self.kernels.backward_input.push(backward);
+        self.kernels.weights += 2 * width;
+    }
+
+    fn linear(&mut self, [inputs, outputs]: [usize; 2], bias: bool) -> &mut Self {
+        let tokens = self.rows.tokens;
+        let unit = &mut self.kernels;
+        unit.forward
+            .push(Self::product("product forward", [tokens, outputs], inputs, HALF));
+        unit.backward_input.push(Self::product(
+            "product backward-input",
+            [tokens, inputs],
+            outputs,
+            HALF,
+        ));
+        unit.backward_weight.push(Self::product(
+            "product backward-weight",
+            [inputs, outputs],
+            tokens,
+            FLOAT,
+        ));
+        if bias {
+            let sums = self.bytes("sums of bias gradients", HALF * outputs, 2);
+            self.kernels.backward_weight.push(sums);
+            self.kernels.weights += outputs;
+        }
+        self.kernels.weights += inputs * outputs;
+        self
+    }
+
+    /// An activation that makes rows of `after` numbers from rows of `before`. Backward makes its output
+    /// again.
+    fn activation(&mut self, name: &'static str, [before, after]: [usize; 2]) {
+        let forward = self.bytes(name, HALF * (before + after), 1);
+        let backward = self.bytes(name, 2 * HALF * (before + after), 1);
+        self.kernels.forward.push(forward);
+        self.kernels.backward_input.push(backward);
+    }
+
+    /// Something that reads and writes `numbers` numbers of a token in place, forward and backward.
+    fn in_place(&mut self, name: &'static str, numbers: usize) {
+        let kernel = self.bytes(name, 2 * HALF * numbers, 1);
+        self.kernels.forward.push(kernel);
+        self.kernels.backward_input.push(kernel);
+    }
+
+    fn dropout(&mut self, dim: usize, drops: bool) -> &mut Self {
+        if drops {
+            self.in_place("dropout", dim);
+        }
+        self
+    }
+
+    /// The product at the end of a block reads what it adds to, and so does the norm's backward. A sum after
+    /// dropout is a kernel of its own.
+    fn residual(&mut self, dim: usize, drops: bool) {
+        let read = self.bytes("residual read", HALF * dim, 0);
+        let forward = match drops {
+            true => self.bytes("residual sum", 3 * HALF * dim, 1),
+            false => read,
+        };
+        self.kernels.forward.push(forward);
+        self.kernels.backward_input.push(read);
+    }
+
+    /// Causal attention, where a query sees `window` keys at most. Forward has two products, and backward
+    /// seven, in two kernels. A third one reads outputs and their gradients.
+    fn attention(&mut self, heads: Heads, window: usize) -> &mut Self {
+        let (seq, window) = (self.rows.seq as f64, window as f64);
+        // Of one sequence: a triangle of queries that see fewer keys, and the rows after it.
+        let pairs = window * window / 2.0 + (seq - window) * window;
+        let sequences = (self.rows.tokens / self.rows.seq) as f64;
+        let queries = heads.query * heads.width;
+        let product = 2.0 * sequences * pairs * queries as f64;
+        let kernel = |name, products: f64, backward, launches| Kernel {
+            name,
+            work: Work::Attention {
+                operations: products * product,
+                backward,
+            },
+            launches,
+        };
+        let delta = self.bytes("attention delta", 2 * HALF * queries, 1);
+        self.kernels.forward.push(kernel("attention", 2.0, false, 1));
+        let backward = kernel("attention backward", 7.0, true, 2);
+        self.kernels.backward_input.extend([delta, backward]);
+        self
+    }
+
+    /// Tables of `tokens` and `positions` rows. Their gradients are in `f32`.
+    fn embedding(&mut self, [tokens, positions]: [usize; 2], dim: usize) -> &mut Self {
+        let tables = 1 + usize::from(positions > 0);
+        let forward = self.bytes("embedding", (tables + 1) * HALF * dim, 1);
+        let backward = self.bytes("embedding backward", tables * HALF * dim + 2 * FLOAT * dim, 3);
+        self.kernels.forward.push(forward);
+        self.kernels.backward_weight.push(backward);
+        self.kernels.weights += (tokens + positions) * dim;
+        self
+    }
+
+    /// The scores of all tokens and the loss, which turns scores into their gradient. Tied weights are
+    /// updated with the embedding.
+    fn scores(&mut self, dim: usize, vocab: usize, tied: bool) {
+        self.linear([dim, vocab], false);
+        if tied {
+            self.kernels.weights -= dim * vocab;
+        }
+        let loss = self.bytes("cross-entropy", 2 * HALF * vocab, 2);
+        self.kernels.forward.push(loss);
+    }
+}

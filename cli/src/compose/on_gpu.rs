@@ -1,0 +1,144 @@
+//! The costs of a model's layers on a GPU that is not here.
+
+use pipewright::stages::devices::FUSED_HEADS;
+use pipewright::stages::{DType, Device, Place, Recompute};
+
+use super::costs::{recomputed, settings};
+use super::held::cost;
+use super::kernels::{self, UnitKernels};
+use super::model::{Sizes, estimated_counts, sizes};
+use super::schedule::ranks_and_chunks;
+use super::trained::trained;
+use super::{architecture, optimizer};
+use crate::config::Config;
+use crate::error::Result;
+use crate::error::ValueProblem;
+use crate::profile::{Measured, MemoryLimit, Settings};
+use pipewright::mesh::Mesh;
+use pipewright::plan::{Gpu, Kernel, LayerCost, LinkCost, ModelCosts, StageCost, Work};
+use pipewright::pretrained::Architecture;
+
+/// Bytes of a weight, of its gradient, and of an id.
+const F32: f64 = 4.0;
+
+/// The config with a GPU of its own for each rank, and the memory of these.
+///
+/// # Errors
+/// When there are more stages than layers, when there is no such schedule, or when there are more ranks than
+/// a run can have.
+pub fn with_gpus(mut config: Config, gpu: &Gpu) -> Result<(Config, Vec<(Device, MemoryLimit)>)> {
+    estimated_counts(&config)?;
+    let sizes = [config.pipeline.replicas, ranks_and_chunks(&config)?.0, 1];
+    let ranks = Mesh::new(sizes, 1, &[])?.world_size();
+    let limit = MemoryLimit {
+        bytes: gpu.memory as u64,
+        free: gpu.memory as u64,
+        set_by: format!("a GPU of the kind {} has", gpu.name),
+        shared: false,
+    };
+    config.pipeline.devices.0 = (0..ranks).map(Device::Cuda).collect();
+    let devices = config.pipeline.devices.0.iter();
+    let limits = devices.map(|&device| (device, limit.clone())).collect();
+    Ok((config, limits))
+}
+
+/// What GPUs run in each unit of the model, for one micro-batch.
+///
+/// # Errors
+/// When it is not known what they would run, or how long that takes. The error names the key.
+pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
+    let only = |fits: bool, key: &str, what: &'static str| {
+        config.require(fits, key, || ValueProblem::Unmodelled { what })
+    };
+    let (dtype, rows, seq) = (config.pipeline.dtype, config.micro_batch_size(), config.data.seq);
+    only(dtype == DType::Bf16, "pipeline.dtype", "bf16")?;
+    let is_known = recomputed(config)? != Recompute::Selective;
+    only(is_known, "pipeline.recompute", "\"none\" and \"full\"")?;
+    let all = trained(config)?.is_none();
+    only(all, "optimizer", "training of all weights by adamw, lion or sgd")?;
+    let heads = |width| {
+        let (fits, what) = (FUSED_HEADS.contains(&width), "heads of width 64 or 128");
+        only(fits, "model.heads", what)
+    };
+    match architecture(config) {
+        Some(Architecture::Gpt2(gpt)) => {
+            heads(gpt.dim / gpt.heads)?;
+            Ok(kernels::of_gpt(&gpt, rows, seq))
+        }
+        Some(Architecture::Llama(_, llama)) if llama.experts.is_none() => {
+            heads(llama.heads.width)?;
+            Ok(kernels::of_llama(&llama, rows, seq))
+        }
+        _ => Err(config.refuse(
+            "model.kind",
+            ValueProblem::Unmodelled {
+                what: "gpt, and llama and its kin without experts",
+            },
+        )),
+    }
+}
+
+/// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A
+/// launch does it for many parameters, so a unit's share of the launch does not count.
+pub fn gpu_update(config: &Config, unit: &UnitKernels) -> Kernel {
+    let states = optimizer(config).states("", &[1]).len() as f64;
+    // The gradient is read twice. Weights and states are read and written, and the copy in bf16 is written.
+    let bytes = 2.0 * F32 + 2.0 * F32 * (1.0 + states) + DType::Bf16.bytes() as f64;
+    Kernel {
+        name: "update",
+        work: Work::Bytes(bytes * unit.weights as f64),
+        launches: 0,
+    }
+}
+
+/// What the layers cost on such GPUs, as if they had been measured there.
+///
+/// # Errors
+/// As for [`gpu_kernels`].
+pub fn modelled(config: &Config, gpu: &Gpu) -> Result<Measured> {
+    let (latency, rate) = gpu.message();
+    let link = LinkCost {
+        latency,
+        per_byte: 1.0 / rate,
+    };
+    let input = F32 * sizes(config)?.input as f64;
+    Ok(Measured {
+        settings: settings(config)?,
+        machine: Settings::from([("gpu".to_owned(), format!("{}, by its figures", gpu.name))]),
+        costs: ModelCosts::new(layers(config, gpu)?, input, link)?,
+        between: None,
+        // Two sums are read and one is written.
+        add: 3.0 / gpu.memory_rate(),
+        host: Some(gpu.host_byte()),
+    })
+}
+
+fn layers(config: &Config, gpu: &Gpu) -> Result<Vec<LayerCost>> {
+    let Sizes { units, .. } = sizes(config)?;
+    let place = Place {
+        device: Device::Cuda(0),
+        dtype: config.pipeline.dtype,
+    };
+    let bytes = |numbers: u64| place.dtype.bytes() as f64 * numbers as f64;
+    let model = super::model(config)?;
+    let kernels = gpu_kernels(config)?;
+    let layers = kernels.iter().zip(&units).zip(model.names());
+    let layers = layers.map(|((kernels, sizes), name)| {
+        let time = |kernels: &[Kernel]| kernels.iter().map(|kernel| gpu.time(kernel)).sum::<f64>();
+        let cost = StageCost {
+            forward: time(&kernels.forward),
+            backward_input: time(&kernels.backward_input),
+            backward_weight: time(&kernels.backward_weight),
+            update: gpu.time(&gpu_update(config, kernels)),
+            ..cost(std::slice::from_ref(sizes), place, Recompute::None, 0.0)
+        };
+        LayerCost {
+            name: name.to_owned(),
+            cost,
+            backward: cost.backward_input + cost.backward_weight,
+            shared: bytes(sizes.shared),
+            output: bytes(sizes.output),
+        }
+    });
+    Ok(layers.collect())
+}

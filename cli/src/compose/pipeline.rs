@@ -1,0 +1,173 @@
+//! The optimizer, the loss and the learning rate; and the pipeline made of all parts.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::optimizer::{Adafactor, AdamW, LearningRate, Lion, Muon, Optimizer, Sgd};
+use pipewright::stages::{RecomputedStage, Sequential};
+
+use super::{TrainingData, places_of_all, stages};
+use crate::config::{self, Auto, Config, LearningRateSchedule, OptimizerKind, SyncKind, WarnOfStall};
+use crate::error::Result;
+use pipewright::data::IGNORED;
+use pipewright::fabric::World;
+use pipewright::pipeline::{Pipeline, StallWarning, SyncMode};
+use pipewright::plan::Replicas;
+use pipewright::situation::Stall;
+
+/// Starts the pipeline of a config, with the schedules of these replicas. `counts` are the layers of each
+/// stage.
+///
+/// # Errors
+/// As for [`places_of_all`], [`stages`] and [`PipelineBuilder::launch`](pipewright::PipelineBuilder::launch).
+pub fn launch(
+    config: &Config,
+    data: &TrainingData,
+    counts: &[usize],
+    replicas: &Replicas,
+    world: Option<World>,
+) -> Result<Pipeline<RecomputedStage<Sequential>>> {
+    launch_telling(config, data, counts, replicas, world, |_| {})
+}
+
+/// As [`launch`]. `on_stall` is told of stalls, also while the pipeline starts.
+///
+/// # Errors
+/// As for [`launch`].
+pub fn launch_telling(
+    config: &Config,
+    data: &TrainingData,
+    counts: &[usize],
+    replicas: &Replicas,
+    world: Option<World>,
+    on_stall: impl Fn(&Stall) + Send + Sync + 'static,
+) -> Result<Pipeline<RecomputedStage<Sequential>>> {
+    let schedules = (0..replicas.count()).map(|replica| replicas.schedule(replica).clone());
+    let snapshot_every = NonZeroU32::new(config.train.snapshot_every).expect("checked: it is not 0");
+    let mut builder = Pipeline::builder()
+        .places(places_of_all(config, replicas.ranks())?)
+        .replica_schedules(schedules.collect())
+        .stages(stages(config, counts)?)
+        .loss(loss(config)?)
+        .data(Arc::clone(&data.train))
+        .map(config.launch.map)
+        .gradient_groups(config.gradient_groups())
+        .optimizer(optimizer(config))
+        .sharded(config.optimizer.sharded)
+        .sync(match config.pipeline.sync {
+            SyncKind::Reduce => SyncMode::Reduce,
+            SyncKind::Server => SyncMode::Server {
+                max_staleness: config.pipeline.max_staleness,
+            },
+        })
+        .learning_rate(learning_rate(config))
+        .threads_per_rank(config.pipeline.threads_per_rank)
+        .pin(config.pipeline.pin)
+        .stall_warning(match config.pipeline.stall_warning {
+            WarnOfStall::Named(Auto::Auto) => StallWarning::ByTimes,
+            WarnOfStall::Seconds(0.0) => StallWarning::Never,
+            WarnOfStall::Seconds(seconds) => StallWarning::After(Duration::from_secs_f64(seconds)),
+        })
+        .stall_limit(match config.pipeline.stall_limit {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds)),
+        })
+        .on_stall(on_stall)
+        .restarts(config.train.restarts, snapshot_every)
+        .config(config.resolved_toml()?);
+    if config.optimizer.clip > 0.0 {
+        builder = builder.clip(config.optimizer.clip);
+    }
+    if let Some(world) = world {
+        builder = builder.world(world);
+    }
+    Ok(builder.launch()?)
+}
+
+/// The loss: cross-entropy, of a model of tokens with its perplexity. It ignores rows with the target
+/// [`IGNORED`].
+///
+/// # Errors
+/// When the label smoothing rounds to 1.
+pub fn loss(config: &Config) -> Result<CrossEntropy> {
+    let loss = CrossEntropy::ignoring(IGNORED).smoothed(config.optimizer.label_smoothing as f32)?;
+    Ok(match config.reads_tokens() {
+        true => loss.of_tokens(),
+        false => loss,
+    })
+}
+
+/// The optimizer.
+pub fn optimizer(config: &Config) -> Box<dyn Optimizer> {
+    let config::Optimizer {
+        eps,
+        weight_decay,
+        decay,
+        ..
+    } = config.optimizer;
+    let (betas, momentum) = (config.optimizer.betas(), config.optimizer.momentum());
+    let adamw = AdamW {
+        betas,
+        eps,
+        weight_decay,
+        decay,
+    };
+    match config.optimizer.kind {
+        OptimizerKind::AdamW => Box::new(adamw),
+        OptimizerKind::Adafactor => Box::new(Adafactor {
+            weight_decay,
+            decay,
+            ..Adafactor::default()
+        }),
+        OptimizerKind::Lion => Box::new(Lion {
+            betas,
+            weight_decay,
+            decay,
+        }),
+        OptimizerKind::Muon => Box::new(Muon {
+            momentum,
+            adamw,
+            by_adamw: config
+                .optimizer
+                .by_adamw
+                .clone()
+                .unwrap_or(Muon::default().by_adamw),
+        }),
+        OptimizerKind::Sgd => Box::new(Sgd {
+            momentum,
+            weight_decay,
+            decay,
+        }),
+    }
+}
+
+/// The learning rate over the steps.
+pub fn learning_rate(config: &Config) -> LearningRate {
+    let (total_steps, optimizer) = (config.train.steps, &config.optimizer);
+    let (peak, floor) = (optimizer.learning_rate, optimizer.min_learning_rate);
+    let warmup_steps = optimizer.warmup_steps;
+    match optimizer.schedule {
+        LearningRateSchedule::Constant => LearningRate::Constant(peak),
+        LearningRateSchedule::Cosine => LearningRate::WarmupCosine {
+            peak,
+            floor,
+            warmup_steps,
+            total_steps,
+        },
+        LearningRateSchedule::Linear => LearningRate::WarmupLinear {
+            peak,
+            floor,
+            warmup_steps,
+            total_steps,
+        },
+        LearningRateSchedule::Wsd => LearningRate::Wsd {
+            peak,
+            floor,
+            warmup_steps,
+            decay_steps: optimizer.decay_steps,
+            total_steps,
+        },
+    }
+}

@@ -1,0 +1,134 @@
+//! Where ranks run, and with which numbers.
+
+use pipewright::stages::devices::{FUSED_HEADS, bf16_products, name_and_memory};
+use pipewright::stages::{DType, Device, Place};
+
+use crate::config::{Config, Memory, Model};
+use crate::error::Result;
+use crate::error::ValueProblem;
+use pipewright::id::{Rank, WorldRank};
+use pipewright::mesh::{Coordinate, Mesh};
+
+/// How many `bf16` numbers a GPU reads at once: 16 bytes.
+const LOAD: usize = 8;
+
+/// The place of each rank of the first replica, which has `ranks` ranks.
+///
+/// # Errors
+/// When there are several devices, but not as many as ranks of a replica or as ranks in all.
+pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
+    if ranks == 0 {
+        return Ok(Vec::new());
+    }
+    let all = places_of_all(config, ranks)?;
+    let mesh = Mesh::new([config.pipeline.replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
+    let first = (0..ranks).map(|rank| mesh.world_rank(Coordinate::of_first(Rank(rank))));
+    Ok(first.map(|rank| all[rank.index()]).collect())
+}
+
+/// The place of each rank of the run, in the order of their numbers, if a replica has `ranks` ranks. A list
+/// with a device for each rank of a replica holds for all replicas.
+///
+/// # Errors
+/// As for [`places`].
+pub fn places_of_all(config: &Config, ranks: u32) -> Result<Vec<Place>> {
+    let (devices, replicas) = (&config.pipeline.devices.0, config.pipeline.replicas);
+    let mesh = Mesh::new([replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
+    let (count, ranks) = (devices.len(), ranks as usize);
+    let fits = [1, ranks, mesh.world_size() as usize].contains(&count);
+    config.require(fits, "pipeline.devices", || ValueProblem::OtherRanks {
+        has: count,
+        ranks,
+        replicas,
+    })?;
+    let device = |rank: WorldRank| match count {
+        1 => devices[0],
+        count if count == ranks => devices[mesh.coordinate(rank).rank.index()],
+        _ => devices[rank.index()],
+    };
+    let dtype = config.pipeline.dtype;
+    let place = |device: Device| Place { device, dtype };
+    Ok(mesh.world().map(device).map(place).collect())
+}
+
+/// The text about devices when a run begins: which devices, with which numbers, how the CPU multiplies them,
+/// and which parts of the model are slow on GPUs. `None` if all ranks are on the CPU in `f32`.
+pub fn describe_devices(config: &Config) -> Option<String> {
+    let (devices, dtype) = (&config.pipeline.devices, config.pipeline.dtype);
+    if !devices.has_gpu() && dtype == DType::F32 {
+        return None;
+    }
+    let names: Vec<String> = devices.clone().into();
+    let mut text = format!("{} in {dtype}", names.join(", "));
+    if dtype == DType::Bf16 && devices.0.contains(&Device::Cpu) {
+        text += &format!("; products on the CPU {}", bf16_products());
+    }
+    if dtype == DType::Bf16 && devices.has_gpu() && config.model.kind.takes_tokens() {
+        text += &slow_heads(&config.model);
+        if !devices.0.contains(&Device::Cpu) {
+            text += &slow_vocabulary(&config.model);
+        }
+    }
+    Some(text)
+}
+
+/// The names of the ranks' GPUs, each kind once. A GPU that this machine does not have is "not here".
+pub fn kinds_of_gpus(config: &Config) -> Vec<String> {
+    let mut kinds = Vec::new();
+    for index in config.pipeline.devices.gpus() {
+        let name = name_and_memory(index).map_or_else(|_| "not here".to_owned(), |(name, _)| name);
+        if !kinds.contains(&name) {
+            kinds.push(name);
+        }
+    }
+    kinds
+}
+
+/// The memory of a GPU divided by the number of ranks on it, of all replicas, for the rank that has least.
+/// `None` if ranks are on the CPU.
+///
+/// # Errors
+/// When a GPU is missing, or as [`places`].
+pub fn gpu_memory(config: &Config, ranks: u32) -> Result<Option<Memory>> {
+    let places = places_of_all(config, ranks)?;
+    let mut all = Vec::new();
+    for index in config.pipeline.devices.gpus() {
+        let here = places.iter().filter(|place| place.device == Device::Cuda(index));
+        all.push(name_and_memory(index)?.1 / here.count().max(1) as u64);
+    }
+    Ok(all.into_iter().min().map(Memory::of))
+}
+
+/// Refuses GPUs that this machine does not have.
+pub(super) fn check_gpus(config: &Config) -> Result<()> {
+    for index in config.pipeline.devices.gpus() {
+        name_and_memory(index)
+            .map_err(|error| config.refuse("pipeline.devices", ValueProblem::NoGpu(error)))?;
+    }
+    Ok(())
+}
+
+/// A warning, if a GPT's heads have no fast kernels with `bf16`.
+fn slow_heads(model: &Model) -> String {
+    let width = model.head_width.unwrap_or(model.dim / model.heads.max(1));
+    if FUSED_HEADS.contains(&width) {
+        return String::new();
+    }
+    let [a, b] = FUSED_HEADS;
+    format!(
+        "; heads of width {width} take the plain attention kernels, which are slow: {a} and {b} have fused \
+         ones"
+    )
+}
+
+/// A warning, if a GPT's scores cannot be read fast with `bf16`.
+fn slow_vocabulary(model: &Model) -> String {
+    if model.vocab.is_multiple_of(LOAD) {
+        return String::new();
+    }
+    let (vocab, next) = (model.vocab, model.vocab.next_multiple_of(64));
+    format!(
+        "; a vocabulary of {vocab} is slow, because scores are read {LOAD} at a time: \
+         model.vocab={next} is faster"
+    )
+}

@@ -1,0 +1,158 @@
+//! What is trained of a model: adapters, and groups of parameters.
+
+use std::collections::BTreeSet;
+
+use glob::Pattern;
+use pipewright::stages::models::{Model, Rules, UnitContents};
+use pipewright::stages::optimizer::Decay;
+use pipewright::stages::{Lora, Training};
+
+use crate::config::{Config, Group};
+use crate::error::Result;
+use crate::error::{RuleProblem, ValueProblem};
+
+/// The same model, in which the config says what is trained.
+///
+/// # Errors
+/// When a pattern fits no name.
+pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
+    if is_plain(config) {
+        return Ok(model);
+    }
+    let targets = patterns(config, "lora.targets", &config.lora.targets)?;
+    let groups = config.optimizer.groups.iter();
+    let groups: Vec<(Vec<Pattern>, Group)> = groups
+        .map(|group| {
+            let patterns = patterns(config, "optimizer.groups", &group.parameters)?;
+            Ok((patterns, group.clone()))
+        })
+        .collect::<Result<_>>()?;
+    let chosen: Vec<Pattern> = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
+    let model = model.with_rules(rules(config, targets.clone(), groups.clone()));
+    let contents = model.contents().map_err(|error| config.refuse("model", error))?;
+    if config.lora.rank > 0 {
+        let names: Vec<String> = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
+        check(config, "lora.targets", &targets, &names)?;
+    }
+    let all = contents.iter().flat_map(|unit| &unit.parameters);
+    let names: Vec<String> = all.map(|parameter| parameter.name.clone()).collect();
+    let by_adamw = config.optimizer.by_adamw.iter().flatten();
+    let by_adamw: Vec<Pattern> = by_adamw
+        .map(|name| Pattern::new(&Pattern::escape(name)).expect("it is escaped"))
+        .collect();
+    check(config, "optimizer.by_adamw", &by_adamw, &names)?;
+    check(config, "optimizer.groups", &chosen, &names)?;
+    require_decay(config, &groups, &contents)?;
+    require_training(config, &contents)?;
+    Ok(model)
+}
+
+fn rules(config: &Config, targets: Vec<Pattern>, groups: Vec<(Vec<Pattern>, Group)>) -> Rules {
+    let lora = Lora {
+        rank: config.lora.rank,
+        alpha: config.lora.alpha,
+        dropout: config.lora.dropout as f32,
+        seed: config.model.seed,
+    };
+    let has_adapters = lora.rank > 0;
+    let choose = move |target: &str| (has_adapters && fits(&targets, target)).then_some(lora);
+    let training = move |name: &str| {
+        let group = groups.iter().find(|(patterns, _)| fits(patterns, name));
+        let group = group.map(|(_, group)| group.clone()).unwrap_or_default();
+        // Who names parameters in a group wants to train them.
+        let frozen_by_default = has_adapters && !Lora::is_adapter(name) && group.parameters.is_empty();
+        Training {
+            frozen: group.frozen.unwrap_or(frozen_by_default),
+            rate: group.rate.unwrap_or(1.0),
+            weight_decay: group.weight_decay,
+        }
+    };
+    let settings = format!("{:?}, {:?}", config.lora, config.optimizer.groups);
+    Rules::default()
+        .with_lora(choose)
+        .with_training(training)
+        .with_settings(settings)
+}
+
+/// Whether a config says nothing of what is trained, and names no parameter.
+pub(super) fn is_plain(config: &Config) -> bool {
+    let optimizer = &config.optimizer;
+    config.lora.rank == 0 && optimizer.groups.is_empty() && optimizer.by_adamw.is_none()
+}
+
+fn fits(patterns: &[Pattern], name: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(name))
+}
+
+fn patterns(config: &Config, key: &str, texts: &[String]) -> Result<Vec<Pattern>> {
+    let pattern = |text: &String| {
+        Pattern::new(text).map_err(|error| {
+            let problem = RuleProblem::NoPattern {
+                pattern: text.clone(),
+                why: error.msg,
+            };
+            config.refuse(key, ValueProblem::from(problem))
+        })
+    };
+    texts.iter().map(pattern).collect()
+}
+
+/// Refuses a pattern that fits no name.
+fn check(config: &Config, key: &str, patterns: &[Pattern], names: &[String]) -> Result<()> {
+    let mut unused = patterns
+        .iter()
+        .filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
+    match unused.next() {
+        Some(pattern) => {
+            let problem = RuleProblem::FitsNothing {
+                pattern: pattern.to_string(),
+                names: kinds_of(names),
+            };
+            Err(config.refuse(key, ValueProblem::from(problem)))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The names, with `*` for the numbers of blocks.
+fn kinds_of(names: &[String]) -> Vec<String> {
+    let kind = |name: &String| {
+        let parts = name.split('.');
+        let parts: Vec<&str> = parts
+            .map(|part| if part.parse::<u32>().is_ok() { "*" } else { part })
+            .collect();
+        parts.join(".")
+    };
+    let mut seen = BTreeSet::new();
+    let kinds = names.iter().map(kind);
+    kinds.filter(|kind| seen.insert(kind.clone())).collect()
+}
+
+/// Refuses a weight decay of a group whose parameters `optimizer.decay` all leaves out.
+fn require_decay(config: &Config, groups: &[(Vec<Pattern>, Group)], contents: &[UnitContents]) -> Result<()> {
+    let matrices = contents
+        .iter()
+        .flat_map(|unit| &unit.parameters)
+        .filter(|one| one.dims.len() >= 2);
+    let decays = |group: &Group| group.weight_decay.is_some_and(|share| share > 0.0);
+    let is_useless = |(patterns, group): &&(Vec<Pattern>, Group)| {
+        decays(group) && !matrices.clone().any(|one| fits(patterns, &one.name))
+    };
+    match groups.iter().find(is_useless) {
+        Some((_, group)) if config.optimizer.decay == Decay::Matrices => {
+            let parameters = group.parameters.clone();
+            let problem = RuleProblem::DecaysNothing { parameters };
+            Err(config.refuse("optimizer.groups", ValueProblem::from(problem)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a model without anything that is trained.
+fn require_training(config: &Config, contents: &[UnitContents]) -> Result<()> {
+    let trained = contents
+        .iter()
+        .flat_map(|unit| &unit.parameters)
+        .any(|one| !one.is_frozen && one.numbers() > 0);
+    config.require(trained, "optimizer.groups", || RuleProblem::AllFrozen.into())
+}

@@ -1,0 +1,88 @@
+//! How much of a model is trained, and what the optimizer keeps for it.
+
+use std::iter::Sum;
+use std::ops::Add;
+
+use pipewright::stages::models::ParameterContents;
+use pipewright::stages::optimizer::states;
+
+use super::rules::is_plain;
+use super::{model, optimizer};
+use crate::config::{Config, ModelKind};
+use crate::error::Result;
+
+/// How many numbers a part of a model has.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Trained {
+    /// All weights.
+    pub(super) all: u64,
+    /// Those that are trained.
+    pub(super) trained: u64,
+    /// The optimizer's numbers, for weights that are trained.
+    pub(super) optimizer: u64,
+}
+
+impl Add for Trained {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            all: self.all + other.all,
+            trained: self.trained + other.trained,
+            optimizer: self.optimizer + other.optimizer,
+        }
+    }
+}
+
+impl Sum for Trained {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Self::add)
+    }
+}
+
+/// The numbers of each unit of the model. `None` if all weights are trained, and the optimizer keeps equally
+/// much for each. Then no unit is made, which may be too large for this machine.
+///
+/// # Errors
+/// As for [`model`](super::model).
+pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
+    let optimizer = optimizer(config);
+    let may_have_running_means = matches!(config.model.kind, ModelKind::Resnet | ModelKind::Stack);
+    if is_plain(config) && optimizer.updates_parts() && !may_have_running_means {
+        return Ok(None);
+    }
+    let numbers = |parameter: &ParameterContents| {
+        let all = parameter.numbers() as u64;
+        let states = match parameter.is_optimized {
+            true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
+            false => Vec::new(),
+        };
+        let numbers = states
+            .iter()
+            .map(|tensor| tensor.dims.iter().product::<usize>() as u64);
+        Trained {
+            all,
+            // A running mean has sums, as a gradient has, but nothing of the optimizer.
+            trained: if parameter.is_frozen { 0 } else { all },
+            optimizer: numbers.sum(),
+        }
+    };
+    let contents = model(config)?.contents()?;
+    let units = contents.iter();
+    Ok(Some(
+        units
+            .map(|unit| unit.parameters.iter().map(numbers).sum())
+            .collect(),
+    ))
+}
+
+/// The share of the model's weights that is trained.
+///
+/// # Errors
+/// As for [`model`](super::model).
+pub(super) fn trained_share(config: &Config) -> Result<f64> {
+    Ok(trained(config)?.map_or(1.0, |units| {
+        let Trained { all, trained, .. } = units.into_iter().sum();
+        trained as f64 / all.max(1) as f64
+    }))
+}

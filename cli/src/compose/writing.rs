@@ -1,0 +1,81 @@
+//! Whether the model of a config can write text.
+
+use toml::{Table, Value};
+
+use super::model::architecture;
+use crate::config::{Config, ModelKind};
+use pipewright::error::NoText;
+
+/// What writing text needs to know of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Writing {
+    /// The number of tokens that it knows.
+    pub vocab: usize,
+    /// The longest text that it is made for, in tokens.
+    pub context: usize,
+}
+
+/// The ready layers that need a whole text, and cannot go on from what they have had of it.
+const OF_WHOLE_TEXTS: [&str; 7] = [
+    "conv1d",
+    "conv2d",
+    "max_pool",
+    "global_average",
+    "flatten",
+    "reshape",
+    "group_norm",
+];
+
+/// What writing text needs to know of the model of a config. A stack writes if it reads tokens and its last
+/// layer is `linear`: the scores of all tokens. Layers of one's own are trusted to have
+/// [`Layer::forward_next`](pipewright::stages::Layer::forward_next), or to compute every token alone.
+///
+/// # Errors
+/// Why it cannot write.
+pub fn writing(config: &Config) -> Result<Writing, NoText> {
+    if let Some(architecture) = architecture(config) {
+        return Ok(Writing {
+            vocab: architecture.vocab(),
+            context: architecture.context(),
+        });
+    }
+    if config.model.kind != ModelKind::Stack {
+        return Err(NoText::Kind(config.model.kind.name()));
+    }
+    if !config.reads_tokens() {
+        return Err(NoText::Images);
+    }
+    let stack = &config.model.stack;
+    if let Some((index, kind)) = stack.iter().enumerate().find_map(|(index, layer)| {
+        let kind = of_whole_texts(&Value::Table(layer.clone()))?;
+        Some((index, kind))
+    }) {
+        return Err(NoText::Layer { layer: index, kind });
+    }
+    let size = |layer: &Table, key: &str| usize::try_from(layer.get(key)?.as_integer()?).ok();
+    let is = |layer: &Table, kind: &str| layer.get("kind").and_then(Value::as_str) == Some(kind);
+    let head = stack.last().filter(|layer| is(layer, "linear"));
+    let vocab = head
+        .and_then(|layer| size(layer, "outputs"))
+        .ok_or(NoText::Head)?;
+    // Not all stacks say how long a text may be. What they were trained on is right in any case.
+    let longest = stack.iter().filter(|layer| is(layer, "embedding"));
+    let longest = longest.filter_map(|layer| size(layer, "context")).min();
+    Ok(Writing {
+        vocab,
+        context: longest.unwrap_or(config.data.seq).max(1),
+    })
+}
+
+/// The kind of the first layer in a layer's settings that needs a whole text.
+fn of_whole_texts(settings: &Value) -> Option<&'static str> {
+    match settings {
+        Value::Table(table) => {
+            let own = table.get("kind").and_then(Value::as_str);
+            let found = OF_WHOLE_TEXTS.into_iter().find(|kind| own == Some(kind));
+            found.or_else(|| table.values().find_map(of_whole_texts))
+        }
+        Value::Array(values) => values.iter().find_map(of_whole_texts),
+        _ => None,
+    }
+}

@@ -1,0 +1,105 @@
+//! Which fabric connects the processes of a run: `launch.fabric`, or what the process was started by.
+
+use super::launch::launched;
+use super::mpi_place::by_mpi;
+use super::variables::Environment;
+use super::{Config, FabricKind};
+use crate::error::Result;
+use crate::error::{ConfigError, ProcessesProblem};
+use pipewright::error::{FabricError, SecretError};
+use pipewright::fabric::Membership;
+#[cfg(feature = "mpi")]
+use pipewright::fabric::MpiMembership;
+
+/// How a process reaches the others of its run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// It is alone.
+    Alone,
+    /// By sockets.
+    Sockets(Membership),
+    /// By MPI.
+    #[cfg(feature = "mpi")]
+    Mpi(MpiMembership),
+}
+
+impl Config {
+    /// How this process reaches the others, and one line that says why.
+    ///
+    /// # Errors
+    /// [`ProcessesProblem`] when `launch.fabric` asks for what this process was not started by, or for what
+    /// this build does not have. [`SecretError::TlsByMpi`]. Also as for [`launched`] and
+    /// [`Config::membership`].
+    pub fn fabric(&self, environment: &Environment) -> Result<(Fabric, String)> {
+        let has_mpi = cfg!(feature = "mpi");
+        let asked = self.launch.fabric;
+        let Some(found) = launched(environment)? else {
+            let problem = match asked {
+                FabricKind::Auto => {
+                    let said = "channels: one process; nothing says that there are more";
+                    return Ok((Fabric::Alone, said.to_owned()));
+                }
+                FabricKind::Sockets => ProcessesProblem::NoPlace,
+                FabricKind::Mpi if has_mpi => ProcessesProblem::NotByMpi,
+                FabricKind::Mpi => ProcessesProblem::NoMpi,
+            };
+            return Err(ConfigError::Processes(problem).into());
+        };
+        let place = [found.process, found.processes];
+        let mpi = by_mpi(environment).map_err(ConfigError::Processes)?;
+        let mpi = mpi.filter(|mpi| mpi.place == place);
+        match (asked, mpi) {
+            (FabricKind::Mpi, None) if has_mpi => {
+                Err(ConfigError::Processes(ProcessesProblem::NotByMpi).into())
+            }
+            (FabricKind::Mpi, None) => Err(ConfigError::Processes(ProcessesProblem::NoMpi).into()),
+            (FabricKind::Mpi, Some(_)) => self.by_mpi(environment, place, "launch.fabric says so"),
+            (FabricKind::Auto, Some(mpi)) if has_mpi => {
+                let why = format!("{} is set, so an MPI launcher has started it", mpi.by);
+                self.by_mpi(environment, place, &why)
+            }
+            (FabricKind::Auto, Some(_)) => self.by_sockets(environment, "this build has no MPI"),
+            (FabricKind::Auto, None) => self.by_sockets(environment, "no MPI launcher has started it"),
+            (FabricKind::Sockets, _) => self.by_sockets(environment, "launch.fabric says so"),
+        }
+    }
+
+    fn by_sockets(&self, environment: &Environment, why: &str) -> Result<(Fabric, String)> {
+        let membership = self.membership(environment)?;
+        let membership = membership.expect("a launcher has started several processes");
+        let encrypted = if membership.tls {
+            ", encrypted between hosts"
+        } else {
+            ""
+        };
+        let said = format!(
+            "sockets between {} processes{encrypted}: {why}",
+            membership.processes
+        );
+        Ok((Fabric::Sockets(membership), said))
+    }
+
+    fn by_mpi(&self, environment: &Environment, place: [u32; 2], why: &str) -> Result<(Fabric, String)> {
+        if self.launch.tls {
+            return Err(FabricError::from(SecretError::TlsByMpi).into());
+        }
+        let said = format!("mpi between {} processes: {why}", place[1]);
+        Ok((self.mpi_membership(environment, place)?, said))
+    }
+
+    #[cfg(feature = "mpi")]
+    fn mpi_membership(&self, environment: &Environment, [process, processes]: [u32; 2]) -> Result<Fabric> {
+        Ok(Fabric::Mpi(MpiMembership {
+            process,
+            processes,
+            deadline: std::time::Duration::from_secs(self.launch.deadline),
+            silence: super::launch::silence(environment)?,
+        }))
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    #[allow(clippy::unused_self, reason = "the build with MPI needs it")]
+    fn mpi_membership(&self, _: &Environment, _: [u32; 2]) -> Result<Fabric> {
+        Err(ConfigError::Processes(ProcessesProblem::NoMpi).into())
+    }
+}

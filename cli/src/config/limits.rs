@@ -1,0 +1,268 @@
+//! Refuses sizes that are too large, before a number overflows or memory cannot be allocated.
+
+use pipewright::stages::models::ResNet;
+
+use super::{Config, ModelKind};
+use crate::error::Result;
+use crate::error::ValueProblem;
+use pipewright::mesh::MAX_RANKS;
+
+/// The most numbers in a tensor: 32 GiB.
+const TENSOR: usize = 1 << 33;
+
+/// The most weights in a model: 1 TiB over all ranks, and as much again for each of gradient and optimizer
+/// state.
+const WEIGHTS: usize = 1 << 38;
+
+/// The most layers: blocks of a GPT, or widths of an MLP.
+const LAYERS: usize = 1000;
+
+/// The largest rank of an adapter. Larger ones are no low ranks.
+const RANK: usize = 1 << 12;
+
+const WIDTH: usize = 1 << 24;
+const EXPERTS: usize = 1 << 16;
+const SEQUENCE: usize = 1 << 20;
+const ROWS: usize = 1 << 20;
+const THREADS: usize = 1024;
+
+/// The most micro-batches of a step: with one stage, these are as many cells as a schedule may have.
+const MICRO_BATCHES: usize = 1 << 23;
+
+/// The highest temperature of samples.
+pub(super) const TEMPERATURE: f64 = 1000.0;
+
+/// The longest deadline: a year, in seconds.
+pub(super) const YEAR: usize = 365 * 24 * 3600;
+
+/// Refuses sizes for which no machine has memory.
+pub(super) fn check(config: &Config) -> Result<()> {
+    rows(config)?;
+    at_most(config, "lora.rank", config.lora.rank, RANK, "rows")?;
+    let threads = config.pipeline.threads_per_rank;
+    at_most(config, "pipeline.threads_per_rank", threads, THREADS, "threads")?;
+    let replicas = config.pipeline.replicas as usize;
+    at_most(
+        config,
+        "pipeline.replicas",
+        replicas,
+        MAX_RANKS as usize,
+        "replicas",
+    )?;
+    let pipeline = &config.pipeline;
+    let (most, chunks) = (MAX_RANKS as usize, pipeline.chunks.unwrap_or(1) as usize);
+    at_most(config, "pipeline.stages", pipeline.stages, most, "stages")?;
+    at_most(config, "pipeline.chunks", chunks, most, "stages a rank")?;
+    let micro_batches = pipeline.micro_batches as usize;
+    at_most(
+        config,
+        "pipeline.micro_batches",
+        micro_batches,
+        MICRO_BATCHES,
+        "micro-batches",
+    )?;
+    let deadline = usize::try_from(config.launch.deadline).unwrap_or(usize::MAX);
+    at_most(config, "launch.deadline", deadline, YEAR, "seconds")?;
+    let sampled = config.train.sample_tokens;
+    at_most(config, "train.sample_tokens", sampled, SEQUENCE, "tokens")?;
+    match config.model.kind {
+        ModelKind::Mlp => mlp(config),
+        ModelKind::Cnn => cnn(config),
+        ModelKind::Resnet => resnet(config),
+        ModelKind::Stack => Ok(()),
+        _ => tokens(config),
+    }
+}
+
+fn rows(config: &Config) -> Result<()> {
+    let pipeline = &config.pipeline;
+    let batch = ROWS.saturating_mul(pipeline.micro_batches as usize);
+    at_most(
+        config,
+        "pipeline.batch_size",
+        pipeline.batch_size.unwrap_or(1),
+        batch,
+        "rows",
+    )?;
+    at_most(
+        config,
+        "pipeline.micro_batch_size",
+        pipeline.micro_batch_size.unwrap_or(1),
+        ROWS,
+        "rows",
+    )?;
+    if config.data.kind.has_images() {
+        return Ok(());
+    }
+    at_most(config, "data.seq", config.data.seq, SEQUENCE, "tokens")
+}
+
+fn tokens(config: &Config) -> Result<()> {
+    let (model, seq) = (&config.model, config.data.seq);
+    at_most(config, "model.vocab", model.vocab, WIDTH, "tokens")?;
+    at_most(config, "model.dim", model.dim, WIDTH, "numbers")?;
+    at_most(config, "model.layers", model.layers, LAYERS, "blocks")?;
+    at_most(
+        config,
+        "model.context",
+        model.context.unwrap_or(0),
+        SEQUENCE,
+        "tokens",
+    )?;
+    at_most(config, "model.ffn", model.ffn.unwrap_or(0), WIDTH, "numbers")?;
+    at_most(config, "model.experts", model.experts, EXPERTS, "experts")?;
+    at_most(config, "model.heads", model.heads, WIDTH, "heads")?;
+    let head = model.head_width.unwrap_or(model.dim / model.heads);
+    at_most(config, "model.head_width", head, WIDTH, "numbers")?;
+    let context = model.context.unwrap_or(seq);
+    let rows = config.rows_key();
+    let size = config.micro_batch_size();
+    // A block of GPT-2 is four times as wide inside. Queries, keys and values are side by side.
+    let [times, wide] = match model.ffn {
+        Some(ffn) if ffn > 4 * model.dim => [1, ffn],
+        _ if 3 * model.heads * head > 4 * model.dim => [3 * model.heads, head],
+        _ => [4, model.dim],
+    };
+    tensor(
+        config,
+        "model.dim",
+        "a block's widest matrix",
+        &[times, model.dim, wide],
+    )?;
+    tensor(
+        config,
+        "model.vocab",
+        "the token embedding",
+        &[model.vocab, model.dim],
+    )?;
+    let positions = if model.context.is_some() {
+        "model.context"
+    } else {
+        "data.seq"
+    };
+    tensor(config, positions, "the position embedding", &[context, model.dim])?;
+    tensor(
+        config,
+        rows,
+        "a block's widest activation",
+        &[size, seq, times, wide],
+    )?;
+    tensor(
+        config,
+        rows,
+        "the scores of all tokens",
+        &[size, seq, model.vocab],
+    )?;
+    let in_attention = product(&[4, model.heads, head, model.dim]);
+    let experts = match model.kind {
+        ModelKind::Mixtral => model.experts,
+        _ => 1,
+    };
+    let in_block = sum(in_attention, product(&[2, experts, times, wide, model.dim]));
+    let blocks = in_block.and_then(|numbers| numbers.checked_mul(model.layers));
+    let ends = product(&[2, model.vocab, model.dim]);
+    weights(config, "model.layers", sum(blocks, ends))
+}
+
+fn mlp(config: &Config) -> Result<()> {
+    let (key, sizes) = ("model.sizes", &config.model.sizes.0);
+    at_most(config, key, sizes.len(), LAYERS, "widths")?;
+    let mut count = Some(0);
+    for pair in sizes.windows(2) {
+        let widest = pair[0].max(pair[1]);
+        at_most(config, key, widest, WIDTH, "numbers a layer")?;
+        tensor(config, key, "a layer's matrix", pair)?;
+        let activation = [config.micro_batch_size(), widest];
+        tensor(config, config.rows_key(), "a layer's activation", &activation)?;
+        count = sum(count, product(pair));
+    }
+    weights(config, key, count)
+}
+
+/// The sides and channels of images, and their numbers in a micro-batch if they have `channels` channels.
+fn images(config: &Config, channels: usize) -> Result<()> {
+    let [height, width, own] = config.image();
+    for size in [height, width, own] {
+        at_most(config, "model.image", size, WIDTH, "pixels or channels")?;
+    }
+    let widest = [config.micro_batch_size(), height, width, own.max(channels)];
+    tensor(config, config.rows_key(), "a layer's activation", &widest)
+}
+
+fn cnn(config: &Config) -> Result<()> {
+    let (key, channels) = ("model.channels", &config.model.channels.0);
+    at_most(config, key, channels.len(), LAYERS, "convolutions")?;
+    at_most(config, "model.classes", config.model.classes, WIDTH, "classes")?;
+    let [height, width, own] = config.image();
+    let mut count = Some(0);
+    for pair in [&[own], &channels[..]].concat().windows(2) {
+        at_most(config, key, pair[1], WIDTH, "channels")?;
+        images(config, pair[1])?;
+        let weights = [9, pair[0], pair[1]];
+        tensor(config, key, "a convolution's weights", &weights)?;
+        count = sum(count, product(&weights));
+    }
+    let last = channels.last().copied().unwrap_or(1);
+    let head = [height, width, last, config.model.classes];
+    tensor(config, "model.classes", "the last layer's matrix", &head)?;
+    weights(config, key, count)
+}
+
+fn resnet(config: &Config) -> Result<()> {
+    let (model, blocks) = (&config.model, &config.model.blocks.0);
+    at_most(config, "model.blocks", blocks.len(), ResNet::GROUPS, "groups")?;
+    let all = blocks
+        .iter()
+        .fold(0_usize, |all, &count| all.saturating_add(count));
+    at_most(config, "model.blocks", all, LAYERS, "blocks")?;
+    at_most(config, "model.width", model.width, WIDTH, "channels")?;
+    at_most(config, "model.classes", model.classes, WIDTH, "classes")?;
+    images(config, model.width)?;
+    let last = model.width << blocks.len().saturating_sub(1);
+    let widest = [9, last, last];
+    tensor(config, "model.width", "a convolution's weights", &widest)?;
+    tensor(
+        config,
+        "model.classes",
+        "the last layer's matrix",
+        &[last, model.classes],
+    )?;
+    weights(config, "model.blocks", product(&[9, last, last, 2, all.max(1)]))
+}
+
+fn at_most(config: &Config, key: &str, value: usize, limit: usize, unit: &'static str) -> Result<()> {
+    config.require(value <= limit, key, || ValueProblem::TooLarge {
+        value,
+        limit,
+        unit,
+    })
+}
+
+/// Refuses a tensor with too many numbers.
+fn tensor(config: &Config, key: &str, what: &'static str, dims: &[usize]) -> Result<()> {
+    let fits = product(dims).is_some_and(|numbers| numbers <= TENSOR);
+    config.require(fits, key, || ValueProblem::TooManyNumbers {
+        what,
+        dims: dims.to_vec(),
+        limit: TENSOR,
+    })
+}
+
+/// Refuses a model with too many weights.
+fn weights(config: &Config, key: &str, count: Option<usize>) -> Result<()> {
+    config.require(count.is_some_and(|count| count <= WEIGHTS), key, || {
+        ValueProblem::TooManyWeights { limit: WEIGHTS }
+    })
+}
+
+/// `None` if it overflows.
+fn product(factors: &[usize]) -> Option<usize> {
+    factors
+        .iter()
+        .try_fold(1_usize, |product, factor| product.checked_mul(*factor))
+}
+
+/// `None` if it overflows, or if either is `None`.
+fn sum(a: Option<usize>, b: Option<usize>) -> Option<usize> {
+    a?.checked_add(b?)
+}

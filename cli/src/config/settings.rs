@@ -1,0 +1,205 @@
+//! The settings of a config: all sections, and values that depend on several keys.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use toml::Table;
+
+use super::data::{Data, DataKind};
+use super::kinds;
+use super::model::{Model, ModelKind};
+use super::optimizer::Optimizer;
+use super::sections::{Checkpoint, Launch, Metrics, Pipeline, SyncKind, Train};
+use super::training::Lora;
+use crate::error::{ConfigError, Origin, ValueProblem};
+use crate::error::{Error, Result};
+use pipewright::data::LossOn;
+use pipewright::groups::Groups;
+
+/// The default number of rows of a micro-batch.
+const MICRO_BATCH_SIZE: usize = 8;
+
+/// A checked config.
+#[derive(Clone, Debug, Serialize)]
+pub struct Config {
+    /// What is trained.
+    pub model: Model,
+    /// Low-rank adapters.
+    pub lora: Lora,
+    /// The data for training.
+    pub data: Data,
+    /// How the model is cut and how a step is divided.
+    pub pipeline: Pipeline,
+    /// How gradients change weights.
+    pub optimizer: Optimizer,
+    /// How long to train, and what to print.
+    pub train: Train,
+    /// When the run is saved.
+    pub checkpoint: Checkpoint,
+    /// What others can read during the run.
+    pub metrics: Metrics,
+    /// Where the processes of a run find each other.
+    pub launch: Launch,
+    /// Where each key was set, unless it has its default.
+    #[serde(skip)]
+    pub(super) origins: HashMap<String, Origin>,
+}
+
+impl Config {
+    /// The whole config as TOML, with every key that counts. A run directory and a checkpoint keep it.
+    ///
+    /// # Errors
+    /// When a number is too large for TOML.
+    pub fn resolved_toml(&self) -> Result<String> {
+        toml::to_string(&self.kept()?).map_err(|error| ConfigError::from(error).into())
+    }
+
+    /// The keys that count and their values.
+    pub(crate) fn kept(&self) -> Result<Table> {
+        let mut config = self.clone();
+        config.pipeline.gradient_groups = Some(self.gradient_groups());
+        let mut table = config.table()?;
+        kinds::strip(&mut table);
+        if self.lora.rank == 0 {
+            table.remove("lora");
+        }
+        Ok(table)
+    }
+
+    pub(super) fn table(&self) -> Result<Table> {
+        Table::try_from(self).map_err(|error| ConfigError::from(error).into())
+    }
+
+    /// Rows of a micro-batch.
+    pub fn micro_batch_size(&self) -> usize {
+        let pipeline = &self.pipeline;
+        match pipeline.batch_size {
+            Some(batch) => batch / pipeline.micro_batches as usize,
+            None => pipeline.micro_batch_size.unwrap_or(MICRO_BATCH_SIZE),
+        }
+    }
+
+    /// Into how many groups the micro-batches of a step are divided, to add up their gradients.
+    pub fn gradient_groups(&self) -> u32 {
+        let given = self.pipeline.gradient_groups;
+        given.unwrap_or_else(|| Groups::usual(self.pipeline.replicas))
+    }
+
+    /// The config of a run that goes on: where it does not say how gradients are grouped, they are grouped as
+    /// in the config that the run was `saved` with.
+    ///
+    /// # Errors
+    /// When there are more replicas than the run has groups.
+    pub fn grouped_as(mut self, saved: &str) -> Result<Self> {
+        if self.pipeline.gradient_groups.is_none() {
+            let saved = saved.parse::<Table>().ok();
+            let groups = saved.and_then(|saved| saved.get("pipeline")?.get("gradient_groups")?.as_integer());
+            self.pipeline.gradient_groups = groups.and_then(|groups| u32::try_from(groups).ok());
+        }
+        self.check_groups()?;
+        Ok(self)
+    }
+
+    /// Refuses more replicas than gradient groups.
+    pub(super) fn check_groups(&self) -> Result<()> {
+        let (replicas, groups) = (self.pipeline.replicas, self.gradient_groups());
+        self.require(replicas <= groups, "pipeline.replicas", || {
+            ValueProblem::Replicas { replicas, groups }
+        })
+    }
+
+    /// Of how many steps updates may be missing in the weights of a step. Without other replicas, of none.
+    pub fn max_staleness(&self) -> u32 {
+        match self.pipeline.sync {
+            SyncKind::Server if self.pipeline.replicas > 1 => self.pipeline.max_staleness,
+            _ => 0,
+        }
+    }
+
+    /// Whether each replica updates only its part of the weights: with a sharded optimizer, and with a
+    /// server.
+    pub fn divides_updates(&self) -> bool {
+        self.optimizer.sharded || self.pipeline.sync == SyncKind::Server
+    }
+
+    /// Whether checkpoints may be written while steps run: one may be due before the last step.
+    pub fn saves_beside(&self) -> bool {
+        let (checkpoint, train) = (&self.checkpoint, &self.train);
+        let due = [checkpoint.every, checkpoint.keep_every, train.validate_every];
+        checkpoint.beside && due.iter().any(|every| (1..train.steps).contains(every))
+    }
+
+    /// The key that sets the rows of a micro-batch.
+    pub(crate) fn rows_key(&self) -> &'static str {
+        match self.pipeline.batch_size {
+            Some(_) => "pipeline.batch_size",
+            None => "pipeline.micro_batch_size",
+        }
+    }
+
+    /// What a step's loss counts: tokens or images.
+    pub fn targets(&self) -> u64 {
+        let rows = self.micro_batch_size() as u64 * u64::from(self.pipeline.micro_batches);
+        match self.data.kind {
+            kind if kind.has_images() => rows,
+            _ => rows * self.data.seq as u64,
+        }
+    }
+
+    /// The word for what a step's loss counts.
+    pub fn unit(&self) -> &'static str {
+        match self.data.kind {
+            kind if kind.has_images() => "images",
+            _ => "tokens",
+        }
+    }
+
+    /// What the loss is measured in, and what it is the mean of: nats a token or image, as it is a
+    /// cross-entropy. Where only answers count, these are the tokens of answers.
+    pub fn loss_unit(&self) -> (&'static str, &'static str) {
+        match (self.data.kind, self.data.loss_on) {
+            (kind, _) if kind.has_images() => ("nats", "image"),
+            (_, LossOn::All) => ("nats", "token"),
+            (_, LossOn::Answers) => ("nats", "answer token"),
+        }
+    }
+
+    /// Whether the model reads tokens. A stack reads what the data has.
+    pub fn reads_tokens(&self) -> bool {
+        match self.model.kind {
+            ModelKind::Stack => !self.data.kind.has_images(),
+            kind => kind.takes_tokens(),
+        }
+    }
+
+    /// cnn, resnet, stack: height, width and channels of the images.
+    pub fn image(&self) -> [usize; 3] {
+        let given = self.model.image.as_ref().map(|image| image.0.as_slice());
+        match (given, self.data.kind) {
+            (Some(&[height, width, channels]), _) => [height, width, channels],
+            (_, DataKind::Cifar10) => [32, 32, 3],
+            _ => [28, 28, 1],
+        }
+    }
+
+    /// An error about the value of a key, with the place where the key was set.
+    pub(crate) fn refuse(&self, key: &str, problem: impl Into<ValueProblem>) -> Error {
+        let (key, problem) = (key.to_owned(), Box::new(problem.into()));
+        let origin = self.origins.get(&key).cloned();
+        ConfigError::Value { origin, key, problem }.into()
+    }
+
+    /// Refuses a key's value unless it meets a condition.
+    pub(crate) fn require(
+        &self,
+        holds: bool,
+        key: &str,
+        problem: impl FnOnce() -> ValueProblem,
+    ) -> Result<()> {
+        if holds {
+            Ok(())
+        } else {
+            Err(self.refuse(key, problem()))
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The `pipewright` command.
+
+fn main() -> std::process::ExitCode {
+    pipewright_cli::main()
+}

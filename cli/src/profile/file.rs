@@ -1,0 +1,352 @@
+//! `costs.json`: measured costs, with the settings and the machine that they were measured for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_path_to_error::Segment;
+
+use super::cpu::Cpu;
+use crate::error::Result;
+use crate::error::{CostsProblem, ProfileError};
+use pipewright::error::plan::{CostOf, PlanError};
+use pipewright::plan::{Cluster, LayerCost, LinkCost, ModelCosts, StageCost};
+
+/// The version of the file's format.
+const VERSION: u64 = 1;
+
+/// The setting that names the measured devices.
+pub const DEVICES: &str = "pipeline.devices";
+
+/// The value of that setting for the CPU.
+pub const ON_CPU: &str = "cpu";
+
+/// What costs depend on, by name: for example `model.dim` with value `128`.
+pub type Settings = BTreeMap<String, String>;
+
+/// Measured costs, with the settings and the machine that they were measured for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What the work of a micro-batch depends on. If it differs, the costs are useless.
+    pub settings: Settings,
+    /// What the speed of that work depends on. If it differs, the costs are inexact.
+    pub machine: Settings,
+    /// The costs.
+    pub costs: ModelCosts,
+    /// What a message between processes costs. `None` if one process measured.
+    pub between: Option<Between>,
+    /// Seconds to add a byte of gradients to a sum. Files from before replicas lack it, and it counts as 0.
+    pub add: f64,
+    /// Seconds to copy a byte between a GPU and page-locked memory of its host, beside copies in the other
+    /// direction. `None` where that was not measured.
+    pub host: Option<f64>,
+}
+
+/// The link between two processes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Between {
+    /// What a message costs.
+    pub link: LinkCost,
+    /// Whether the two are on one host.
+    pub one_host: bool,
+}
+
+/// The file. Times are in seconds, sizes in bytes.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    version: u64,
+    settings: Settings,
+    machine: Settings,
+    input: f64,
+    link: LinkForm,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    between: Option<BetweenForm>,
+    #[serde(default)]
+    add: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<f64>,
+    layers: Vec<LayerForm>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BetweenForm {
+    latency: f64,
+    per_byte: f64,
+    one_host: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkForm {
+    latency: f64,
+    per_byte: f64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LayerForm {
+    name: String,
+    forward: f64,
+    backward_input: f64,
+    backward_weight: f64,
+    backward: f64,
+    update: f64,
+    saved: f64,
+    shared: f64,
+    pending: f64,
+    output: f64,
+}
+
+impl Measured {
+    /// Reads a file that [`Measured::to_json`] wrote.
+    ///
+    /// # Errors
+    /// [`ProfileError`], which names the file. For its contents it also names the key or layer that is
+    /// missing, unknown, or not a number from 0 on.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|source| ProfileError::Read {
+            file: path.to_owned(),
+            source,
+        })?;
+        Ok(Self::parse(&text).map_err(|problem| problem.of(path))?)
+    }
+
+    fn parse(text: &str) -> std::result::Result<Self, CostsProblem> {
+        let json: Value = serde_json::from_str(text).map_err(|source| CostsProblem::NoJson {
+            source,
+            has_nan: text.contains("NaN") || text.contains("Infinity"),
+        })?;
+        match json.get("version") {
+            Some(version) if version.as_u64() == Some(VERSION) => {}
+            None => return Err(CostsProblem::NoVersion),
+            Some(other) => {
+                return Err(CostsProblem::Version {
+                    found: other.clone(),
+                    read: VERSION,
+                });
+            }
+        }
+        let file: File = serde_path_to_error::deserialize(&json).map_err(|error| CostsProblem::Key {
+            place: place(error.path(), &json),
+            source: error.into_inner(),
+        })?;
+        file.try_into()
+    }
+
+    /// The links of `hosts` hosts, as far as they were measured.
+    pub fn cluster(&self, hosts: u32) -> Cluster {
+        Cluster {
+            hosts,
+            inside: self.costs.link(),
+            between: self.between.map(|between| between.link),
+            add: self.add,
+        }
+    }
+
+    /// The same with the links of this cluster, as if they had been measured.
+    ///
+    /// # Errors
+    /// When a cost of a link is negative or not a number.
+    pub fn linked(self, cluster: &Cluster) -> Result<Self> {
+        let one_host = false;
+        Ok(Self {
+            costs: self.costs.linked(cluster.inside)?,
+            between: cluster.between.map(|link| Between { link, one_host }),
+            ..self
+        })
+    }
+
+    /// The text of `costs.json`.
+    pub fn to_json(&self) -> String {
+        let LinkCost { latency, per_byte } = self.costs.link();
+        let file = File {
+            version: VERSION,
+            settings: self.settings.clone(),
+            machine: self.machine.clone(),
+            input: self.costs.input(),
+            link: LinkForm { latency, per_byte },
+            between: self.between.map(|between| BetweenForm {
+                latency: between.link.latency,
+                per_byte: between.link.per_byte,
+                one_host: between.one_host,
+            }),
+            add: self.add,
+            host: self.host,
+            layers: self.costs.layers().iter().map(LayerForm::from).collect(),
+        };
+        serde_json::to_string_pretty(&file).expect("numbers and text always serialise") + "\n"
+    }
+
+    /// Refuses costs of another model, data or micro-batch. Returns a warning for costs of another machine.
+    ///
+    /// # Errors
+    /// [`CostsProblem`], which names all settings that differ, or a layer that only one of the costs and
+    /// `names` has.
+    pub fn fits(
+        &self,
+        settings: &Settings,
+        machine: &Settings,
+        names: &[&str],
+    ) -> std::result::Result<Option<String>, CostsProblem> {
+        let differences = different(&self.settings, settings);
+        if !differences.is_empty() {
+            return Err(CostsProblem::OtherSettings { differences });
+        }
+        let layers = self.costs.layers().iter();
+        let measured: Vec<&str> = layers.map(|layer| layer.name.as_str()).collect();
+        if let Some(missing) = names.iter().find(|name| !measured.contains(name)) {
+            let layer = (*missing).to_owned();
+            return Err(CostsProblem::LayerMissing { layer });
+        }
+        if let Some(extra) = measured.iter().find(|name| !names.contains(name)) {
+            let layer = (*extra).to_owned();
+            return Err(CostsProblem::LayerUnknown { layer });
+        }
+        if measured != names {
+            return Err(CostsProblem::LayerOrder);
+        }
+        let other = different(&self.machine, machine);
+        Ok((!other.is_empty()).then(|| format!("measured under other conditions ({other})")))
+    }
+}
+
+impl TryFrom<File> for Measured {
+    type Error = CostsProblem;
+
+    fn try_from(file: File) -> std::result::Result<Self, CostsProblem> {
+        check_between(&file)?;
+        let LinkForm { latency, per_byte } = file.link;
+        let layers = file.layers.into_iter().map(LayerCost::from).collect();
+        let costs = ModelCosts::new(layers, file.input, LinkCost { latency, per_byte })
+            .map_err(|error| CostsProblem::Number(Box::new(error)))?;
+        if costs.stage(0..costs.layers().len()).work() == 0.0 {
+            return Err(CostsProblem::NoTimes);
+        }
+        let between = file.between.map(|form| Between {
+            link: LinkCost {
+                latency: form.latency,
+                per_byte: form.per_byte,
+            },
+            one_host: form.one_host,
+        });
+        let mut settings = file.settings;
+        // Files from before GPUs were measured lack this setting.
+        settings
+            .entry(DEVICES.to_owned())
+            .or_insert_with(|| ON_CPU.to_owned());
+        Ok(Self {
+            settings,
+            machine: file.machine,
+            costs,
+            between,
+            add: file.add,
+            host: file.host,
+        })
+    }
+}
+
+/// Refuses a cost of messages, additions or copies to the host that is negative or not a number.
+fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
+    let between = file.between.as_ref();
+    let between = between.into_iter().flat_map(|form| {
+        [
+            ("between: latency", form.latency),
+            ("between: per_byte", form.per_byte),
+        ]
+    });
+    let host = file.host.map(|cost| ("host", cost));
+    for (name, cost) in between.chain([("add", file.add)]).chain(host) {
+        if !cost.is_finite() || cost < 0.0 {
+            let of = CostOf::All;
+            let error = PlanError::Cost { of, name, cost };
+            return Err(CostsProblem::Number(Box::new(error.into())));
+        }
+    }
+    Ok(())
+}
+
+impl From<LayerForm> for LayerCost {
+    fn from(layer: LayerForm) -> Self {
+        Self {
+            name: layer.name,
+            cost: StageCost {
+                forward: layer.forward,
+                backward_input: layer.backward_input,
+                backward_weight: layer.backward_weight,
+                update: layer.update,
+                saved: layer.saved,
+                pending: layer.pending,
+                ..StageCost::NOTHING
+            },
+            backward: layer.backward,
+            shared: layer.shared,
+            output: layer.output,
+        }
+    }
+}
+
+impl From<&LayerCost> for LayerForm {
+    fn from(layer: &LayerCost) -> Self {
+        let cost = &layer.cost;
+        Self {
+            name: layer.name.clone(),
+            forward: cost.forward,
+            backward_input: cost.backward_input,
+            backward_weight: cost.backward_weight,
+            backward: layer.backward,
+            update: cost.update,
+            saved: cost.saved,
+            shared: layer.shared,
+            pending: cost.pending,
+            output: layer.output,
+        }
+    }
+}
+
+/// The place of an error in the file: the layer by its name, and the key. It ends with a colon. For the file
+/// itself it is empty.
+fn place(path: &serde_path_to_error::Path, json: &Value) -> String {
+    let words = path.iter().filter_map(|segment| match segment {
+        Segment::Seq { index } => Some(match json["layers"][*index]["name"].as_str() {
+            Some(name) => format!("layer `{name}`"),
+            None => format!("number {index}"),
+        }),
+        Segment::Map { key } if key != "layers" => Some(key.clone()),
+        _ => None,
+    });
+    words.map(|word| word + ": ").collect()
+}
+
+/// The settings that differ, such as `model.dim 128, now 256`. Empty if none differs.
+fn different(then: &Settings, now: &Settings) -> String {
+    let none = || "none".to_owned();
+    let names: BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+    let differ = names.into_iter().filter(|name| then.get(*name) != now.get(*name));
+    let words = differ.map(|name| {
+        let value = |settings: &Settings| settings.get(name).cloned().unwrap_or_else(none);
+        format!("{name} {}, now {}", value(then), value(now))
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
+/// What the speed of this process depends on.
+pub fn machine() -> Settings {
+    let Cpu { name, threads, .. } = Cpu::here();
+    let build = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
+    [
+        ("cpu", name),
+        ("cores", threads.to_string()),
+        ("architecture", std::env::consts::ARCH.to_owned()),
+        ("build", build.to_owned()),
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}

@@ -1,0 +1,224 @@
+//! Measures what the layers of a model cost on this machine, while they train.
+
+mod addition;
+mod arrival;
+mod between;
+mod cpu;
+mod file;
+mod link;
+mod machine_memory;
+mod observation;
+mod samples;
+mod stopwatch;
+mod timed;
+
+pub use addition::addition;
+pub use between::between;
+pub use cpu::Cpu;
+pub use file::{Between, DEVICES, Measured, ON_CPU, Settings, machine};
+pub use machine_memory::MemoryLimit;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::unbounded;
+use pipewright::stages::loss::Loss;
+use pipewright::stages::models::Model;
+use pipewright::stages::optimizer::Optimizer;
+use pipewright::stages::{
+    Device, Kind, Place, Recompute, RecomputedStage, Sequential, StageBuilder, Tensor, recompute,
+};
+
+use crate::error::ProfileError;
+use crate::error::Result;
+use observation::Log;
+use pipewright::data::DataSource;
+use pipewright::pipeline::Pipeline;
+use pipewright::plan::{LayerCost, ModelCosts};
+use pipewright::schedule::Schedule;
+use samples::Samples;
+use timed::{TimedLoss, TimedOptimizer};
+
+/// Steps that are not counted: in these, memory is touched for the first time, the optimizer makes its state,
+/// and caches are cold.
+const WARM_UP: u64 = 2;
+
+/// Passes of each layer that are measured, if there is time.
+const ENOUGH: u64 = 40;
+
+/// The smallest number of steps to count, and the time after which no further ones are.
+const LEAST: u64 = 3;
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// What to measure.
+pub struct Subject<L, O> {
+    /// The model.
+    pub model: Model,
+    /// How many ranks work at once. They share caches and memory.
+    pub ranks: u32,
+    /// Where each rank runs: all on the CPU, or all on GPUs. Empty: on the CPU.
+    pub places: Vec<Place>,
+    /// The micro-batches of a step.
+    pub micro_batches: u32,
+    /// The loss.
+    pub loss: L,
+    /// The data. The costs are for micro-batches of its size.
+    pub data: Arc<dyn DataSource>,
+    /// How weights change.
+    pub optimizer: O,
+    /// Whether composite layers recompute their interiors in backward.
+    pub selective: bool,
+    /// How many threads a rank uses inside layers.
+    pub threads_per_rank: usize,
+    /// Whether each thread is pinned to a core of its own.
+    pub pin: bool,
+}
+
+impl<L, O> fmt::Debug for Subject<L, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject")
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refuses places that are not all on the CPU or all on GPUs, or that differ in their numbers: one cost of a
+/// layer stands for all ranks.
+///
+/// # Errors
+/// [`ProfileError::MixedRanks`].
+pub fn check_places(places: &[Place]) -> Result<()> {
+    let kind = |place: &Place| (place.device == Device::Cpu, place.dtype);
+    if places.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1])) {
+        return Ok(());
+    }
+    Err(ProfileError::MixedRanks.into())
+}
+
+/// Trains the model for a few steps, which takes a few seconds at most, and times every layer's passes: first
+/// with whole backwards, then with backwards in two halves. After that it times the links between ranks.
+///
+/// `tell` is called after every step with the number of steps done and the largest number there may be.
+///
+/// # Errors
+/// As [`check_places`], and whatever prevents launching the pipeline or running a step.
+pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
+    subject: impl Fn() -> Result<Subject<L, O>>,
+    mut tell: impl FnMut(u64, u64),
+) -> Result<ModelCosts> {
+    check_places(&subject()?.places)?;
+    let one = train(subject()?, "1f1b", |done, all| tell(done, 2 * all))?;
+    let halves = train(subject()?, "zb-h1", |done, all| tell(all + done, 2 * all))?;
+    let mut layers = halves.costs();
+    for (layer, one) in layers.iter_mut().zip(one.costs()) {
+        layer.backward = one.backward;
+        if layer.cost.backward_weight == 0.0 {
+            layer.cost.backward_input = one.backward;
+        }
+    }
+    let Subject {
+        ranks,
+        places,
+        data,
+        pin,
+        ..
+    } = subject()?;
+    let (input, place) = (data.shapes().0, places.first().copied().unwrap_or_default());
+    let bytes = match input.kind() {
+        Kind::Ids => size_of::<u32>(),
+        Kind::F32 => place.dtype.bytes(),
+    };
+    let link = match place.device {
+        Device::Cpu => link::measure(largest(&layers) as u64, pin)?,
+        Device::Cuda(_) => {
+            // The last layer's output is not sent to another stage, and it may be larger than all outputs
+            // that are.
+            let wires = &layers[..layers.len().saturating_sub(1)];
+            arrival::measure(largest(wires) as u64, ranks, &places)?
+        }
+    };
+    Ok(ModelCosts::new(layers, (input.count() * bytes) as f64, link)?)
+}
+
+/// Bytes of the largest output.
+fn largest(layers: &[LayerCost]) -> f64 {
+    layers.iter().map(|layer| layer.output).fold(0.0, f64::max)
+}
+
+/// Trains for a few steps under a schedule.
+fn train<L: Loss<Tensor> + Clone, O: Optimizer>(
+    subject: Subject<L, O>,
+    schedule: &str,
+    mut tell: impl FnMut(u64, u64),
+) -> Result<Samples> {
+    let (log, heard) = unbounded();
+    let mut samples = Samples::of(subject.model.names().into_iter().map(str::to_owned));
+    let on_gpus = subject.places.iter().any(|place| place.device != Device::Cpu);
+    // The times of a GPU's step are known in the next step.
+    let late = u64::from(on_gpus);
+    let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST) + late;
+    let mut pipeline = launch(subject, schedule, log)?;
+    let started = Instant::now();
+    for step in 0..steps {
+        pipeline.step()?;
+        samples.add(heard.try_iter(), WARM_UP);
+        tell(step + 1, steps);
+        if step + 1 >= WARM_UP + LEAST + late && started.elapsed() > LONGEST {
+            break;
+        }
+    }
+    Ok(samples)
+}
+
+/// Starts a pipeline with one stage a rank. Its layers, loss and optimizer send their times to the log.
+fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
+    subject: Subject<L, O>,
+    schedule: &str,
+    log: Log,
+) -> pipewright::Result<Pipeline<RecomputedStage<Sequential>>> {
+    let rules = subject.model.rules().clone();
+    let units = subject.model.into_units();
+    let last = units.len().saturating_sub(1);
+    let units = units.into_iter().enumerate();
+    let units = units.map(|(layer, unit)| timed::unit(layer, unit, log.clone()));
+    let ranks = subject.ranks.min(last as u32 + 1);
+    let how = if subject.selective {
+        Recompute::Selective
+    } else {
+        Recompute::None
+    };
+    let mut places = subject.places;
+    places.truncate(ranks as usize);
+    let mut devices = places.clone().into_iter().map(|place| place.device).cycle();
+    let stages = Model::new(units.collect())
+        .with_rules(rules)
+        .split(ranks)?
+        .into_iter();
+    let stages = stages.map(|stage| recompute(on(devices.next().unwrap_or_default(), stage), how));
+    Pipeline::builder()
+        .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)
+        .stages(stages.collect())
+        .places(places)
+        .data(subject.data)
+        .loss(TimedLoss {
+            loss: subject.loss,
+            layer: last,
+            log: log.clone(),
+        })
+        .optimizer(TimedOptimizer {
+            optimizer: subject.optimizer,
+            log,
+        })
+        .threads_per_rank(subject.threads_per_rank)
+        .pin(subject.pin)
+        .launch()
+}
+
+/// The same stage, timed by the clock of its device.
+fn on(device: Device, build: StageBuilder<Sequential>) -> StageBuilder<Sequential> {
+    Box::new(move || {
+        stopwatch::time_on(device)?;
+        build.build()
+    })
+}

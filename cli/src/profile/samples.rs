@@ -1,0 +1,145 @@
+//! Computes each layer's cost from many measurements.
+
+use std::collections::HashMap;
+
+use pipewright::stages::ForwardContext;
+
+use super::observation::{Observation, Sample};
+use pipewright::plan::LayerCost;
+use pipewright::plan::StageCost;
+
+/// The measurements of each layer.
+#[derive(Debug)]
+pub(super) struct Samples {
+    layers: Vec<Layer>,
+    /// Seconds of each parameter's update.
+    updates: HashMap<String, Vec<f64>>,
+}
+
+#[derive(Debug, Default)]
+struct Layer {
+    name: String,
+    parameters: Vec<String>,
+    forward: Vec<f64>,
+    loss: Vec<f64>,
+    backward_input: Vec<f64>,
+    backward_weight: Vec<f64>,
+    saved: u64,
+    shared: u64,
+    pending: u64,
+    /// Whether backward-weight computes gradients.
+    splits: bool,
+    output: u64,
+    /// The newest forward pass and the memory that it kept.
+    kept: Option<(ForwardContext, Vec<(usize, u64)>)>,
+}
+
+impl Samples {
+    /// No measurements yet, for layers of these names.
+    pub(super) fn of(names: impl Iterator<Item = String>) -> Self {
+        let layer = |name| Layer {
+            name,
+            ..Layer::default()
+        };
+        Self {
+            layers: names.map(layer).collect(),
+            updates: HashMap::new(),
+        }
+    }
+
+    /// Adds measurements. Times count only from step `first` on.
+    pub(super) fn add(&mut self, samples: impl Iterator<Item = Sample>, first: u64) {
+        for sample in samples {
+            let Sample {
+                layer: index,
+                step,
+                seconds,
+                of,
+            } = sample;
+            if let Observation::Forward { at, saved, .. } = &of {
+                self.layers[index].shared = self.shared(index, *at, saved);
+            }
+            let layer = &mut self.layers[index];
+            let times = match of {
+                Observation::Parameters(names) => {
+                    layer.parameters = names;
+                    continue;
+                }
+                Observation::Forward { at, saved, output } => {
+                    layer.saved = saved.iter().map(|block| block.1).sum();
+                    layer.output = output;
+                    layer.kept = Some((at, saved));
+                    &mut layer.forward
+                }
+                Observation::BackwardInput { pending } => {
+                    layer.pending = pending;
+                    &mut layer.backward_input
+                }
+                Observation::BackwardWeight { splits } => {
+                    layer.splits |= splits;
+                    &mut layer.backward_weight
+                }
+                Observation::Loss => &mut layer.loss,
+                Observation::Update { parameter } => self.updates.entry(parameter).or_default(),
+            };
+            if step >= first {
+                times.push(seconds);
+            }
+        }
+    }
+
+    /// Bytes that a layer has kept of one forward pass and that the layer before it has kept too.
+    fn shared(&self, layer: usize, at: ForwardContext, saved: &[(usize, u64)]) -> u64 {
+        let before = layer
+            .checked_sub(1)
+            .and_then(|before| self.layers[before].kept.as_ref());
+        let Some((_, kept)) = before.filter(|(moment, _)| *moment == at) else {
+            return self.layers[layer].shared;
+        };
+        let both = saved.iter().filter(|block| kept.contains(block));
+        both.map(|block| block.1).sum()
+    }
+
+    /// What each layer costs. A whole backward has its own measurement, and so has each half. Where
+    /// backward-weight only adds gradients, its time counts as backward-input's.
+    pub(super) fn costs(self) -> Vec<LayerCost> {
+        let updates: HashMap<String, f64> = self
+            .updates
+            .into_iter()
+            .map(|(name, times)| (name, undisturbed(times)))
+            .collect();
+        self.layers
+            .into_iter()
+            .map(|layer| {
+                let both = [layer.backward_input, layer.backward_weight].map(undisturbed);
+                let [input, weight] = match layer.splits {
+                    true => both,
+                    false => [both[0] + both[1], 0.0],
+                };
+                LayerCost {
+                    cost: StageCost {
+                        forward: undisturbed(layer.forward) + undisturbed(layer.loss),
+                        backward_input: input,
+                        backward_weight: weight,
+                        update: layer.parameters.iter().filter_map(|name| updates.get(name)).sum(),
+                        saved: layer.saved as f64,
+                        pending: layer.pending as f64,
+                        ..StageCost::NOTHING
+                    },
+                    backward: input + weight,
+                    name: layer.name,
+                    shared: layer.shared as f64,
+                    output: layer.output as f64,
+                }
+            })
+            .collect()
+    }
+}
+
+/// The lower quartile of some times: it shows what the work takes when nothing else disturbs the machine,
+/// even if most times were disturbed. 0 when there are no times.
+fn undisturbed(times: impl IntoIterator<Item = f64>) -> f64 {
+    let mut times: Vec<f64> = times.into_iter().collect();
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 4).copied().unwrap_or(0.0)
+}

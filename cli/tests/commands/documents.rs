@@ -1,0 +1,291 @@
+use pipewright::data::{Corpus, Template};
+use pipewright::tokenizer::Tokenizer;
+
+use super::*;
+
+/// The small tokenizer.
+const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/tokenizer");
+
+/// A config for chats, with the small tokenizer.
+const CHATS: &str = "\
+[model]
+vocab = 512
+dim = 16
+layers = 2
+heads = 2
+dropout = 0.1
+
+[data]
+kind = 'jsonl'
+path = 'chats.jsonl'
+tokenizer = 'TOKENIZER'
+field = 'messages'
+loss_on = 'answers'
+cache = 'cache'
+seq = 16
+
+[pipeline]
+micro_batches = 4
+micro_batch_size = 2
+gradient_groups = 2
+
+[train]
+name = 'chats'
+steps = 6
+validate_every = 3
+print_every = 1
+
+[checkpoint]
+every = 2
+";
+
+/// A folder with that config and chats.
+fn place() -> Place {
+    let place = Place::new();
+    fs::write(place.path("chats.toml"), CHATS.replace("TOKENIZER", TOKENIZER)).unwrap();
+    let chat = |number: u32| {
+        let question = format!("What comes after {number}?");
+        serde_json::json!({ "messages": [
+            { "role": "user", "content": question },
+            { "role": "assistant", "content": (number + 1).to_string() },
+        ]})
+    };
+    let lines: String = (0..40).map(|number| format!("{}\n", chat(number))).collect();
+    fs::write(place.path("chats.jsonl"), lines).unwrap();
+    place
+}
+
+fn train(place: &Place, args: &[&str]) -> Run {
+    let all = [&["train", "chats.toml", "--weights-hash"], args].concat();
+    place.run(&all).done()
+}
+
+#[test]
+fn a_resumed_training_on_chats_has_the_weights_of_one_that_was_not_stopped() {
+    let place = place();
+    let whole = train(&place, &["--run-dir", "runs/whole"]);
+    train(&place, &["--run-dir", "runs/parts", "--steps", "3"]);
+    // It is resumed on other ranks and without the tokens that were kept.
+    fs::remove_dir_all(place.path("cache")).unwrap();
+    let sets = ["--set", "pipeline.stages=1", "--set", "pipeline.replicas=2"];
+    let parts = train(
+        &place,
+        &[&["--run-dir", "runs/parts", "--resume"], &sets[..]].concat(),
+    );
+    assert_eq!(parts.hash(), whole.hash());
+}
+
+#[test]
+fn the_built_in_text_is_trained_on_as_tokens() {
+    let place = place();
+    let sets = ["data.kind=text", "data.path=builtin:shakespeare", "train.steps=2"].map(|set| ["--set", set]);
+    let said = train(&place, sets.as_flattened()).stdout();
+    let tokenizer = Tokenizer::read(TOKENIZER.as_ref()).unwrap();
+    let count = Corpus::built_in_encoded(&tokenizer, None).unwrap().count();
+    assert!(
+        said.contains(&format!("`built-in text`: {count} tokens")),
+        "{said}"
+    );
+    assert!(!place.path("cache").exists(), "it needs no file");
+}
+
+#[test]
+fn a_run_says_how_many_documents_and_sequences_it_has() {
+    let place = place();
+    let said = train(&place, &["--steps", "1"]).stdout();
+    assert!(said.contains("`chats.jsonl`: 40 documents of"), "{said}");
+    assert!(said.contains("the last 4 documents for validation"), "{said}");
+    let sets = ["data.packing=false", "data.seq=20", "data.loss_on=all"].map(|set| ["--set", set]);
+    let args = [&["--steps", "1", "--run-dir", "runs/each"], sets.as_flattened()].concat();
+    let said = train(&place, &args).stdout();
+    assert!(
+        said.contains("36 sequences for training") && said.contains("36 are longer than data.seq = 20"),
+        "{said}"
+    );
+}
+
+#[test]
+fn documents_that_cannot_be_used_are_refused_before_the_run_begins() {
+    let place = place();
+    let refused = |sets: &[&str]| {
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let args: Vec<&str> = ["train", "chats.toml"].into_iter().chain(sets).collect();
+        place.run(&args).refused()
+    };
+    let said = refused(&["data.field=text", "data.loss_on=all"]);
+    assert!(
+        said.contains("chats.jsonl` line 1 has no field \"text\" (data.field), only \"messages\""),
+        "{said}"
+    );
+    let said = refused(&["model.vocab=511"]);
+    assert!(
+        said.contains("tokenizer.json` has 512 tokens, and model.vocab is 511"),
+        "{said}"
+    );
+    let said = refused(&["data.end_of_text=<end>"]);
+    assert!(said.contains("has no token `<end>`"), "{said}");
+    let mut lines = fs::read_to_string(place.path("chats.jsonl")).unwrap();
+    let cut: usize = lines.split_inclusive('\n').take(17).map(str::len).sum();
+    lines.replace_range(cut - 4..cut - 1, "");
+    fs::write(place.path("chats.jsonl"), lines).unwrap();
+    let said = refused(&[]);
+    assert!(said.contains("chats.jsonl` line 17 is broken JSON"), "{said}");
+    assert!(!place.path("runs/chats/checkpoints").exists());
+    let left: Vec<_> = fs::read_dir(place.path("cache")).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// A folder with the small tokenizer and a template of its own, which adds a message of the system.
+fn with_template(place: &Place) {
+    fs::create_dir(place.path("own")).unwrap();
+    fs::copy(
+        Path::new(TOKENIZER).join("tokenizer.json"),
+        place.path("own/tokenizer.json"),
+    )
+    .unwrap();
+    let template = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}\
+                    {% for one in messages %}\
+                    <|im_start|>{{ one.role }}\n{{ one.content }}<|im_end|>\n{% endfor %}\
+                    {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    fs::write(place.path("own/chat_template.jinja"), template).unwrap();
+}
+
+#[test]
+fn a_chat_is_written_by_the_template_beside_the_tokenizer_in_training_and_in_sampling() {
+    let place = place();
+    with_template(&place);
+    let sets = ["data.tokenizer=own", "data.seq=80", "data.packing=false"].map(|set| ["--set", set]);
+    let own = train(
+        &place,
+        &[sets.as_flattened(), &["--run-dir", "runs/own"]].concat(),
+    );
+    assert_eq!(own.stderr(), "");
+    // The same text, by ChatML, and with the message of the system in the data.
+    let chats = fs::read_to_string(place.path("chats.jsonl")).unwrap();
+    let system = r#"{"messages":[{"role":"system","content":"Be kind."},"#;
+    fs::write(
+        place.path("kind.jsonl"),
+        chats.replace(r#"{"messages":["#, system),
+    )
+    .unwrap();
+    let other = [
+        "--set",
+        "data.path=kind.jsonl",
+        "--set",
+        "data.template=chatml",
+        "--run-dir",
+        "runs/kind",
+    ];
+    let kind = train(&place, &[sets.as_flattened(), &other].concat());
+    assert_eq!(kind.hash(), own.hash());
+    let said = "warning: data.template = \"chatml\" writes chats otherwise than the tokenizer's own \
+                template, `own/chat_template.jinja`: leave data.template out to take that one\n";
+    assert_eq!(kind.stderr(), said);
+
+    let sample = |args: &[&str]| {
+        let all = [
+            &["sample", "runs/own", "--temperature", "0", "--tokens", "8"],
+            args,
+        ]
+        .concat();
+        place.run(&all).done().stdout()
+    };
+    let prompt = |system: &str| {
+        format!(
+            "<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+        )
+    };
+    for (args, system) in [(&[][..], "Be kind."), (&["--system", "Be brief."], "Be brief.")] {
+        let answer = sample(&[&["--chat", "--prompt", "Hi"], args].concat());
+        let prompt = prompt(system);
+        let text = sample(&["--prompt", &prompt]);
+        let text = text.strip_prefix(&prompt).expect("it begins with the prompt");
+        // An answer ends where the template ends one.
+        let expected = text.split("<|im_end|>").next().unwrap().trim_end();
+        assert_eq!(answer, format!("{expected}\n"));
+    }
+}
+
+#[test]
+fn a_tokenizer_without_a_template_is_exported_with_the_one_that_wrote_its_chats() {
+    let place = place();
+    train(&place, &[]);
+    place.run(&["export", "runs/chats", "mine"]).done();
+    let exported = fs::read_to_string(place.path("mine/chat_template.jinja")).unwrap();
+    assert_eq!(exported, Template::ChatMl.source());
+    let generation = fs::read_to_string(place.path("mine/generation_config.json")).unwrap();
+    let generation: serde_json::Value = serde_json::from_str(&generation).unwrap();
+    assert_eq!(generation["eos_token_id"], serde_json::json!([0, 2]));
+}
+
+#[test]
+fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
+    let place = place();
+    with_template(&place);
+    train(
+        &place,
+        &[
+            "--set",
+            "data.tokenizer=own",
+            "--set",
+            "data.seq=80",
+            "--run-dir",
+            "runs/own",
+        ],
+    );
+    place.run(&["export", "runs/own", "mine"]).done();
+    for name in ["tokenizer.json", "chat_template.jinja"] {
+        let read = |folder| fs::read(place.path(folder).join(name)).unwrap();
+        assert!(read("mine") == read("own"), "{name}");
+    }
+    let json = |name| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(place.path("mine").join(name)).unwrap()).unwrap()
+    };
+    assert_eq!(
+        json("generation_config.json"),
+        serde_json::json!({"eos_token_id": [0, 2]}),
+        "the ends of a document and of an answer"
+    );
+    let about = serde_json::json!({
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>",
+    });
+    assert_eq!(json("tokenizer_config.json"), about);
+    let write = |from| {
+        let args = ["sample", from, "--chat", "--prompt", "Hi", "--tokens", "9"];
+        place.run(&args).done().stdout()
+    };
+    assert_eq!(write("mine"), write("runs/own"));
+    // Where the folder names ends, no other token is one.
+    let greedy = |end: &str| {
+        fs::write(
+            place.path("mine/generation_config.json"),
+            format!("{{\"eos_token_id\": {end}}}"),
+        )
+        .unwrap();
+        let args = [
+            "sample",
+            "mine",
+            "--chat",
+            "--prompt",
+            "Hi",
+            "--tokens",
+            "2",
+            "--temperature",
+            "0",
+        ];
+        place.run(&args).done().stdout()
+    };
+    let text = greedy("[511]");
+    let first = Tokenizer::read(TOKENIZER.as_ref())
+        .unwrap()
+        .encode(text.trim_end())
+        .unwrap()[0];
+    assert!(text.len() > 1, "{text}");
+    assert_eq!(greedy(&first.to_string()), "\n");
+    fs::remove_dir_all(place.path("own")).unwrap();
+    let said = place.run(&["export", "runs/own", "other"]).done().stderr();
+    assert!(
+        said.contains("warning: the folder gets no tokenizer: ") && said.contains("own"),
+        "{said}"
+    );
+}

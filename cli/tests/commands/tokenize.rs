@@ -1,0 +1,97 @@
+use super::*;
+
+fn golden() -> String {
+    format!(
+        "{}/tests/golden/tokenizer",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/..")
+    )
+}
+
+/// What `--set` needs to train on `path` with the small tokenizer.
+fn with_tokenizer(kind: &str, path: &str) -> Vec<String> {
+    let sets = [
+        format!("data.kind={kind}"),
+        format!("data.path={path}"),
+        format!("data.tokenizer={}", golden()),
+        "model.vocab=512".to_owned(),
+    ];
+    sets.into_iter()
+        .flat_map(|set| ["--set".to_owned(), set])
+        .collect()
+}
+
+fn train(place: &Place, sets: &[String], more: &[&str]) -> Run {
+    let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let cache = ["train", "my.toml", "--steps", "2"];
+    place.run(&[&cache[..], &sets, more].concat()).done()
+}
+
+#[test]
+fn a_model_reads_and_writes_text_through_its_tokenizer() {
+    let place = Place::new();
+    let mut sets = with_tokenizer("text", "text.txt");
+    sets.extend(["--set".to_owned(), "data.cache=cache".to_owned()]);
+    train(&place, &sets, &[]);
+    let sample = |args: &[&str]| {
+        let all = [&["sample", "runs/small", "--tokens", "5"], args].concat();
+        place.run(&all).done().stdout()
+    };
+    let text = sample(&["--prompt", "the quick fox"]);
+    assert!(
+        text.starts_with("the quick fox") && text.ends_with('\n'),
+        "{text}"
+    );
+    assert!(sample(&[]).starts_with("<|endoftext|>"));
+}
+
+#[test]
+fn what_tokenize_writes_trains_and_the_model_writes_text() {
+    let place = Place::new();
+    let tokenizer = golden();
+    let args = [
+        "tokenize",
+        "text.txt",
+        "--tokenizer",
+        &tokenizer,
+        "--out",
+        "train.bin",
+    ];
+    let said = place.run(&[&args[..], &["--megatron"]].concat()).done().stdout();
+    assert!(said.contains("tokens (u16) of 1 documents"), "{said}");
+    assert!(place.path("train.idx").exists());
+    train(&place, &with_tokenizer("tokens", "train"), &[]);
+    let text = place
+        .run(&["sample", "runs/small", "--prompt", "the", "--tokens", "3"])
+        .done();
+    assert!(text.stdout().starts_with("the"));
+    let said = place.run(&args).refused();
+    assert!(said.contains("--out train.bin: this file exists"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_tokenized_is_refused() {
+    let place = Place::new();
+    let tokenizer = golden();
+    let refused = |input: &str, tokenizer: &str, out: &str| {
+        place
+            .run(&["tokenize", input, "--tokenizer", tokenizer, "--out", out])
+            .refused()
+    };
+    assert!(refused("text.txt", &tokenizer, "x.txt").contains("a name that ends in `.bin`"));
+    assert!(refused("text.txt", &tokenizer, "none/x.bin").contains("there is no folder none"));
+    assert!(refused("text.txt", "my.toml", "x.bin").contains("my.toml` is no tokenizer"));
+    assert!(refused("none", &tokenizer, "x.bin").contains("cannot read `none`"));
+    let left: Vec<_> = fs::read_dir(place.path(".")).unwrap().collect();
+    assert_eq!(left.len(), 2, "nothing is written: {left:?}");
+}
+
+#[test]
+fn a_tokenizer_that_does_not_fit_the_model_is_refused_by_name() {
+    let place = Place::new();
+    let tokenizer = format!("data.tokenizer={}", golden());
+    let said = place.run(&["train", "my.toml", "--set", &tokenizer]).refused();
+    assert!(
+        said.contains("tokenizer.json` has 512 tokens, and model.vocab is 256: set model.vocab to 512"),
+        "{said}"
+    );
+}

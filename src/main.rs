@@ -1,5 +1,0 @@
-//! The `pipewright` command.
-
-fn main() -> std::process::ExitCode {
-    pipewright::cli::main()
-}
