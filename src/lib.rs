@@ -55,7 +55,8 @@
 //! Below are the packages `pipewright-schedule` ([`schedule`], [`plan`], [`groups`], [`id`], [`checksum`])
 //! and `pipewright-stages` ([`stages`]). The modules above are layers, and nothing imports upward. Lowest
 //! first: [`mesh`], [`tokenizer`] and [`error`]; [`fabric`] and [`data`]; [`draw`] and [`checkpoint`]; the
-//! worker; the actor; [`pipeline`]; [`run`]. The package `pipewright-cli` above has the command and its configs.
+//! worker; the actor; [`pipeline`]; [`run`]. Above is the package `pipewright-cli`: the command,
+//! and its configs.
 
 mod actor;
 pub mod checkpoint;

@@ -13,8 +13,8 @@
 //!
 //! # How it is laid out
 //!
-//! Lowest first: [`error`]; [`profile`]; [`config`] and [`report`]; [`compose`]; the commands. Nothing imports
-//! upward.
+//! Lowest first: [`error`]; [`profile`]; [`config`] and [`report`]; [`compose`]; the commands. No module
+//! imports from one above it.
 
 mod commands;
 pub mod compose;

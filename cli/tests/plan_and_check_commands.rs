@@ -346,7 +346,7 @@ put these transfers in the same order on both ranks, or leave transfers out: low
 fn plan_for_gpus_that_are_not_here_shows_their_kernels_and_measures_nothing() {
     let sizes = "--set model.dim=256 --set model.heads=4 --set pipeline.stages=2";
     let of =
-        |dtype| format!("plan examples/gpt-text.toml {sizes} --set pipeline.dtype={dtype} --device h100");
+        |dtype| format!("plan ../examples/gpt-text.toml {sizes} --set pipeline.dtype={dtype} --device h100");
     let (status, out, err) = run(&of("bf16"));
     assert_eq!((status, err.as_str()), (0, ""));
     for part in [

@@ -8,7 +8,7 @@ use super::sample::Sample;
 use crate::pipeline::{StepReport, score};
 use crate::stages::units::counted;
 
-/// How a run is shown: as a bar if standard error is a terminal and the feature `bar` is on, otherwise as lines
+/// How a run is shown: as a bar, with the feature `bar` and if standard error is a terminal; otherwise as lines
 /// on standard output.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {

@@ -6,7 +6,7 @@ mod writers;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A top-level module of `src/` or `cli/src/`, its layer, and the modules of its own layer that it may import.
+/// A top-level module of `src/` or `cli/src/`, its layer, and those of its own layer that it may import.
 type Row = (&'static str, u32, &'static [&'static str]);
 
 /// The table of ARCHITECTURE.md.
@@ -57,7 +57,13 @@ const CYCLIC: &[(&[&str], &str)] = &[(
 
 /// The same, of the command.
 const CYCLIC_OF_COMMAND: &[(&[&str], &str)] = &[(
-    &["error", "error/command", "error/config", "error/value"],
+    &[
+        "error",
+        "error/command",
+        "error/config",
+        "error/model",
+        "error/value",
+    ],
     "as in `CYCLIC`",
 )];
 
@@ -123,7 +129,10 @@ fn no_files_of_a_module_import_each_other() {
     for (sources, known) in [("src", CYCLIC), ("cli/src", CYCLIC_OF_COMMAND)] {
         let known: Vec<&[&str]> = known.iter().map(|(group, _)| *group).collect();
         let found = cycles(sources);
-        assert_eq!(found, known, "the files of {sources} that import each other, and those that may");
+        assert_eq!(
+            found, known,
+            "the files of {sources} that import each other, and those that may"
+        );
     }
 }
 
@@ -228,7 +237,9 @@ fn the_reader_of_imports_sees_all_forms_and_the_judge_refuses() {
     assert!(judge("fabric", "data").is_err(), "beside");
     assert!(judge("worker", "Pipeline").is_err(), "upward, through the root");
     assert!(
-        judge("commands", "Pipeline").is_ok() && judge("data", "stages").is_ok() && judge("data", "Error").is_ok()
+        judge("commands", "Pipeline").is_ok()
+            && judge("data", "stages").is_ok()
+            && judge("data", "Error").is_ok()
     );
 }
 
@@ -309,7 +320,10 @@ fn member_starts(code: &str, at: usize) -> Vec<usize> {
 
 /// The top-level module of a file. `None` for the crate roots.
 fn module_of(relative: &Path) -> Option<String> {
-    let first = relative.components().nth(1)?;
+    let first = relative
+        .components()
+        .skip_while(|part| part.as_os_str() != "src")
+        .nth(1)?;
     let name = Path::new(first.as_os_str()).file_stem()?.to_str()?;
     (!["lib", "main", "guide"].contains(&name)).then(|| name.to_owned())
 }
