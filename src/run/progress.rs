@@ -8,8 +8,8 @@ use super::sample::Sample;
 use crate::pipeline::{StepReport, score};
 use crate::stages::units::counted;
 
-/// How a run is shown: as a bar, with the feature `bar` and if standard error is a terminal; otherwise as lines
-/// on standard output.
+/// How a run is shown: as a bar on a terminal, with the feature `bar`, or otherwise as lines on standard
+/// output.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     every: u64,
