@@ -27,7 +27,7 @@ impl Checkpoint {
     /// description and the headers before.
     ///
     /// # Errors
-    /// [`CheckpointError::Damaged`](crate::error::CheckpointError::Damaged), which names the first damaged
+    /// [`CheckpointError`](crate::error::CheckpointError), which names the first damaged
     /// tensor and its file. [`Error::Io`](crate::Error::Io).
     pub fn verify(&self) -> Result<Verified> {
         let (weights, model_bytes) = self.model.verify()?;

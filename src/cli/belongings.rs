@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::config::{Config, DataKind};
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Result};
 use crate::pretrained::{self, GENERATION, TOKENIZER, keep_keys};
 use crate::tokenizer::{Template, Tokenizer, told_of_tokenizer};
 
@@ -65,8 +65,8 @@ fn add_end(folder: &Path, token: u32) -> Result<()> {
     let mut generation = json!({});
     if path.is_file() {
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        generation = serde_json::from_slice::<Value>(&bytes)
-            .map_err(|source| PretrainedError::Syntax { path, source })?;
+        generation =
+            serde_json::from_slice::<Value>(&bytes).map_err(|source| Error::no_json(&path, source))?;
     }
     if !ends.contains(&token) {
         ends.push(token);

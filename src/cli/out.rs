@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use crate::error::{CommandError, OutProblem, PretrainedError};
+use crate::error::{CommandError, OutProblem};
 use crate::profile::Measured;
 use crate::report;
 use crate::{Error, Result, whole};
@@ -89,11 +89,10 @@ impl Out {
 /// is given.
 ///
 /// # Errors
-/// [`PretrainedError::Exists`], what `fill` returns, and [`Error::Io`] when the system refuses.
+/// [`Error::Pretrained`], what `fill` returns, and [`Error::Io`] when the system refuses.
 pub(super) fn new_folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     if path.symlink_metadata().is_ok() {
-        let folder = path.to_owned();
-        return Err(PretrainedError::Exists { folder }.into());
+        return Err(Error::folder_exists(path));
     }
     whole::folder(path, fill)
 }

@@ -7,7 +7,7 @@ use pipewright_stages::models::{Gpt, Llama};
 use toml::{Table, Value};
 
 use super::tree::{Entry, Tree, is_stronger};
-use crate::error::{ConfigError, Origin, PretrainedError, Result};
+use crate::error::{ConfigError, Error, Origin, Result};
 use crate::pretrained::{
     ADAPTER_CONFIG, Architecture, Base, CONFIG, Family, OWN_CONFIG, TOKENIZER, is_own, own_config,
     read_adapters, read_config,
@@ -120,10 +120,7 @@ fn own_keys(folder: &Path) -> Result<Table> {
     let text = own_config(folder)?;
     let table: Table = text
         .parse()
-        .map_err(|error: toml::de::Error| PretrainedError::Damaged {
-            path: folder.join(OWN_CONFIG),
-            why: error.message().to_owned(),
-        })?;
+        .map_err(|error: toml::de::Error| Error::damaged(&folder.join(OWN_CONFIG), error.message()))?;
     let mut keys = match table.get("model") {
         Some(Value::Table(keys)) => keys.clone(),
         _ => Table::new(),

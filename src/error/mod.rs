@@ -5,52 +5,41 @@ mod checkpoint;
 mod command;
 mod config;
 mod data;
-mod data_file;
 mod fabric;
-mod gradient;
 mod launch;
 mod loss;
 mod model;
-mod mpi;
 mod not_finite;
 mod optimizer;
 mod pretrained;
 mod profile;
-mod record;
 mod restart;
 mod rule;
 mod run;
 mod schedule_file;
-mod secret;
 mod stack;
-mod tokenizer;
 mod value;
 
 pub use call::{CallError, EndsNow, WaitingRank};
-pub use checkpoint::{CheckpointError, Damage, Difference, FilePart, KnownData, PlaceProblem};
+pub use checkpoint::{CheckpointError, KnownData};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
 pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
 pub use data::DataError;
-pub use data_file::{FileProblem, FolderProblem};
-pub use fabric::{FabricError, PartOf};
-pub use gradient::GradientError;
-pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace, ReplicaDifference, Synchronous, WholeUpdates};
+pub use fabric::FabricError;
+pub(crate) use fabric::list;
+pub use launch::LaunchError;
 pub use loss::Loss;
 pub use model::ModelProblem;
-pub use mpi::MpiError;
 pub use not_finite::{Finding, Found, NotFinite};
 pub use optimizer::OptimizerProblem;
-pub use pipewright_schedule::error::{MeshError, PlanError, ScheduleError, plan, schedule};
-pub use pretrained::{PretrainedError, TensorProblem};
+pub use pipewright_schedule::error::{CostOf, MeshError, Problem, ScheduleError, schedule};
+pub(crate) use pretrained::download;
 pub use profile::{CostsProblem, ProfileError};
-pub use record::{IndexProblem, RecordProblem};
 pub use restart::RestartError;
 pub use rule::RuleProblem;
 pub use run::{Holder, RunError};
 pub use schedule_file::ScheduleFileProblem;
-pub use secret::{SecretError, SecretOf};
 pub use stack::{NoText, StackProblem};
-pub use tokenizer::{ChatProblem, TokenizerProblem};
 pub use value::ValueProblem;
 
 use std::any::Any;
@@ -76,7 +65,7 @@ pub enum Error {
     Schedule(Box<ScheduleError>),
     /// Costs, sizes or limits for which there is no schedule, cut or picture.
     #[error(transparent)]
-    Plan(Box<PlanError>),
+    Plan(Problem),
     /// A config, or a value in it, that cannot be used.
     #[error(transparent)]
     Config(Box<ConfigError>),
@@ -121,7 +110,7 @@ pub enum Error {
     },
     /// A gradient is missing or has the wrong shape.
     #[error(transparent)]
-    Gradient(Box<GradientError>),
+    Gradient(Problem),
     /// A stage or layer failed.
     #[error(transparent)]
     Stage(#[from] pipewright_stages::Error),
@@ -163,7 +152,7 @@ pub enum Error {
     Data(Box<DataError>),
     /// A folder in Hugging Face's form that cannot be used. The error names the file.
     #[error(transparent)]
-    Pretrained(Box<PretrainedError>),
+    Pretrained(Problem),
     /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),
@@ -208,7 +197,6 @@ macro_rules! parts {
 
 parts! {
     Schedule(ScheduleError),
-    Plan(PlanError),
     Config(ConfigError),
     Launch(LaunchError),
     Call(CallError),
@@ -217,11 +205,38 @@ parts! {
     Run(RunError),
     Profile(ProfileError),
     Command(CommandError),
-    Gradient(GradientError),
     Data(DataError),
     Checkpoint(CheckpointError),
-    Pretrained(PretrainedError),
 }
+
+/// Errors of which some are in words only.
+macro_rules! in_words {
+    ($($part:ident),* $(,)?) => {$(
+        impl $part {
+            /// A failure with this message.
+            pub fn new(text: impl Into<String>) -> Self {
+                Self::Problem(Problem::new(text))
+            }
+
+            /// The same, with the error that it comes from. The message includes that error's message.
+            pub fn because(
+                text: impl Into<String>,
+                source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+            ) -> Self {
+                Self::Problem(Problem::because(text, source))
+            }
+        }
+    )*};
+}
+
+in_words!(
+    CallError,
+    CheckpointError,
+    DataError,
+    LaunchError,
+    RestartError,
+    RunError
+);
 
 impl From<pipewright_schedule::Error> for Error {
     fn from(error: pipewright_schedule::Error) -> Self {
@@ -342,7 +357,7 @@ impl Error {
     /// Whether it refuses arguments, a config, a schedule or a plan before any work began.
     pub(crate) fn is_refusal(&self) -> bool {
         if let Self::Fabric(error) = self {
-            return error.is_refusal();
+            return !matches!(**error, FabricError::Failed(_));
         }
         matches!(
             self,
@@ -379,6 +394,6 @@ pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// A replica in front of its rank, in messages.
-fn of_replica(replica: Option<u32>) -> String {
+pub(crate) fn of_replica(replica: Option<u32>) -> String {
     replica.map_or(String::new(), |replica| format!("replica {replica}, "))
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::architecture::Architecture;
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Problem, Result};
 
 /// The largest size of anything. Products of several such sizes do not overflow.
 const LARGEST: u64 = 1 << 24;
@@ -33,7 +33,10 @@ pub(super) fn check(path: &Path, architecture: &Architecture) -> Result<()> {
         Ok(_) => Ok(()),
         Err(Error::Stage(source)) => {
             let path = path.to_owned();
-            Err(PretrainedError::Impossible { path, source }.into())
+            Err(Error::Pretrained(Problem::because(
+                format!("`{}`: no model has these settings: {source}", path.display()),
+                source,
+            )))
         }
         Err(error) => Err(error),
     }

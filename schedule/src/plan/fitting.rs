@@ -1,13 +1,12 @@
 //! Cuts a model and orders its passes, so that no rank holds more than its limit.
 
-use crate::Result;
-use crate::error::PlanError;
 use crate::groups::Groups;
 use crate::plan::{
     AUTO, Candidate, Fit, ModelCosts, Offload, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
 use crate::plan::{Costs, Goal};
 use crate::schedule::{LinkKind, Schedule};
+use crate::{Error, Result};
 
 /// Each new partition may hold at most this share of what the previous one held.
 const TIGHTER: f64 = 0.97;
@@ -219,7 +218,9 @@ impl Fitting<'_> {
         let memory = self.memory.unwrap_or(f64::INFINITY);
         match candidate.within(memory) {
             Fit::Within(candidate) => Ok(Candidate { why, ..*candidate }),
-            Fit::Above(held) => Err(PlanError::HoldsMore { held, memory }.into()),
+            Fit::Above(held) => Err(Error::plan(format!(
+                "the best schedule holds {held} once its backward-weights are in order, above {memory}"
+            ))),
         }
     }
 }

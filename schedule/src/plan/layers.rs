@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::Result;
-use crate::error::plan::{CostOf, PlanError};
+use crate::error::CostOf;
 use crate::id::Rank;
 use crate::plan::costs::check;
 use crate::plan::{Costs, LinkCost, Queue, Reduction, StageCost};
 use crate::schedule::{Pass, Schedule};
+use crate::{Error, Result};
 
 /// What one micro-batch costs in one layer. A layer is the smallest unit of a cut. Times in seconds, memory
 /// in bytes.
@@ -64,7 +64,7 @@ impl ModelCosts {
     /// layer.
     pub fn new(layers: Vec<LayerCost>, input: f64, link: LinkCost) -> Result<Self> {
         if layers.is_empty() {
-            return Err(PlanError::NoLayer.into());
+            return Err(Error::plan("there are costs of no layer"));
         }
         for LayerCost {
             name,
@@ -102,11 +102,11 @@ impl ModelCosts {
     /// weights as layers.
     pub fn replicated(self, weights: Vec<f64>, reduction: Reduction) -> Result<Self> {
         if weights.len() != self.layers.len() {
-            return Err(PlanError::Counts {
-                counts: vec![weights.len()],
-                layers: self.layers.len(),
-            }
-            .into());
+            return Err(Error::plan(format!(
+                "stages of [{}] layers do not make up the model's {}",
+                weights.len(),
+                self.layers.len()
+            )));
         }
         check_link(reduction.link, &CostOf::Reduction)?;
         check([("add", reduction.add)], &CostOf::Reduction)?;
@@ -279,11 +279,10 @@ impl ModelCosts {
             })
             .collect();
         if ends.last() != Some(&self.layers.len()) {
-            return Err(PlanError::Counts {
-                counts: counts.to_vec(),
-                layers: self.layers.len(),
-            }
-            .into());
+            return Err(Error::plan(format!(
+                "stages of {counts:?} layers do not make up the model's {}",
+                self.layers.len()
+            )));
         }
         let stages = ends
             .iter()

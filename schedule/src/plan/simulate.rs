@@ -80,7 +80,7 @@ pub struct Wait {
 /// Simulates a step of the schedule: every pass starts as early as it can.
 ///
 /// # Errors
-/// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number of
+/// [`Error::Plan`](crate::Error::Plan) when the costs are for another number of
 /// stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot end on
 /// these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<Simulation> {

@@ -17,7 +17,6 @@ use order::{Maker, Order, Sizes};
 use vee::{v_half, v_min, zb_v};
 use zero_bubble::{interleaved_zb, zb_2p, zb_h1};
 
-use crate::error::plan::{PlanError, SizeProblem};
 use crate::nearest::nearest;
 use crate::plan::Costs;
 use crate::schedule::MAX_CELLS;
@@ -143,32 +142,35 @@ impl Named {
             .iter()
             .fold(1, |cells: u64, &size| cells.saturating_mul(size.into()));
         let problem = if ranks == 0 || micro_batches == 0 {
-            SizeProblem::Nothing { ranks, micro_batches }
+            format!(
+                "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} \
+                 micro-batches"
+            )
         } else if !self.chunks.contains(&chunks) {
-            SizeProblem::Chunks {
-                chunks,
-                least: *self.chunks.start(),
-                most: *self.chunks.end(),
-            }
+            let allowed = match self.chunks.clone().into_inner() {
+                (least, most) if least == most => format!("{least} stages a rank"),
+                (least, u32::MAX) => format!("at least {least} stages a rank"),
+                (least, most) => format!("{least} to {most} stages a rank"),
+            };
+            format!("has {allowed}; it was given {chunks} chunks")
         } else if cells > MAX_CELLS {
-            SizeProblem::TooLarge {
-                ranks,
-                chunks,
-                micro_batches,
-            }
+            format!(
+                "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large: their \
+                 product may be 8,388,608 (2^23) at most"
+            )
         } else {
             return Ok(());
         };
-        let schedule = self.name;
-        Err(PlanError::Sizes { schedule, problem }.into())
+        Err(Error::plan(format!("schedule {} {problem}", self.name)))
     }
 }
 
 fn unknown(name: &str) -> Error {
-    PlanError::UnknownSchedule {
-        name: name.to_owned(),
-        nearest: nearest(name, Schedule::names()),
-        known: Schedule::names().collect(),
-    }
-    .into()
+    let nearest = nearest(name, Schedule::names());
+    let nearest = nearest.map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
+    let known: Vec<_> = Schedule::names().collect();
+    Error::plan(format!(
+        "there is no schedule {name:?}{nearest} (known: {})",
+        known.join(", ")
+    ))
 }
