@@ -46,17 +46,7 @@ impl<S: Stage> Ranks<S> {
             let usual = Usual::new(rules.warning);
             let board = Board::new(Arc::clone(&calls), usual, progress);
             let watcher = Watcher::start(board, peers.others(), mesh.clone(), rules);
-            let watcher = watcher.map_err(|source| {
-                LaunchError::because(
-                    format!(
-                        "cannot start the threads of {} ranks: {source}; start more processes, with fewer \
-                         ranks each, or raise the limits of threads and of open files (`ulimit -u`, `ulimit \
-                         -n`)",
-                        own.len()
-                    ),
-                    source,
-                )
-            })?;
+            let watcher = watcher.map_err(|source| LaunchError::no_threads(own.len(), source))?;
             Ok((runtime, watcher))
         });
         match started {

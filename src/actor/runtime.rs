@@ -43,15 +43,7 @@ impl<S: Stage> Runtime<S> {
     /// When the system cannot start a thread.
     pub(crate) fn start(ranks: Vec<WorldRank>) -> Result<Self> {
         let count = ranks.len();
-        let no_threads = |source| {
-            Error::from(LaunchError::because(
-                format!(
-                    "cannot start the threads of {count} ranks: {source}; start more processes, with fewer \
-                     ranks each, or raise the limits of threads and of open files (`ulimit -u`, `ulimit -n`)"
-                ),
-                source,
-            ))
-        };
+        let no_threads = |source| Error::from(LaunchError::no_threads(count, source));
         check_files(count).map_err(no_threads)?;
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()

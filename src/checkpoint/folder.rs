@@ -52,10 +52,9 @@ pub fn named_step(folder: &Path) -> Option<u64> {
 pub(super) fn check_named(folder: &Path, step: u64) -> Result<()> {
     match named_step(folder) {
         Some(named) if named != step => {
-            let folder = folder.to_owned();
+            let folder = folder.display();
             Err(CheckpointError::new(format!(
-                "{}: the folder's name says step {named}, the checkpoint is of step {step}",
-                folder.display()
+                "{folder}: the folder's name says step {named}, the checkpoint is of step {step}"
             ))
             .into())
         }

@@ -120,8 +120,8 @@ impl Draft {
     ///
     /// # Errors
     /// [`CheckpointError`] when something else than a checkpoint is there, which is left untouched, or when
-    /// another program is saving to the same place.
-    /// [`Error::Io`] when the folder or its files cannot be made.
+    /// another program is saving to the same place. [`Error::Io`] when the folder or its files cannot be
+    /// made.
     pub fn create(place: &Path, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Result<Self> {
         let lock = folder::begin(place)?;
         let draft = Self::lay_out(place, parameters, optimizer);

@@ -27,8 +27,7 @@ pub trait Transport<W>: 'static {
     /// # Errors
     /// [`FabricError::Failed`](crate::error::FabricError::Failed) when a wire of an earlier call was
     /// announced, and a carrier still has its numbers. The next receive would take them for its own. For the
-    /// same reason, the same error when an end with a
-    /// carrier begins a later attempt.
+    /// same reason, the same error when an end with a carrier begins a later attempt.
     fn begin(&mut self, call: Call) -> Result<()>;
 
     /// The rank has done its part of the call. It does nothing more until it begins the next one. Ends that

@@ -10,7 +10,6 @@ use crate::error::Result;
 /// its numbers.
 ///
 /// If a wire's own code returns an error or panics, the callers on both sides get
-///
 /// [`FabricError::Failed`](crate::error::FabricError::Failed), with the ranks and the tag.
 pub trait WireFrame: Send + Sized + 'static {
     /// The conversions, if the wire is a tensor and nothing else, and has a tensor's description. Then a

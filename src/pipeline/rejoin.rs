@@ -125,10 +125,9 @@ impl<S: Stage> Pipeline<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RestartError`] if this pipeline cannot, or if no process was
-    /// lost; otherwise as for
-    /// [`World::join`] and [`PipelineBuilder::launch`](super::PipelineBuilder::launch).
-    /// It may be called again if another process was lost meanwhile: see [`Pipeline::may_rejoin`].
+    /// [`RestartError`] if this pipeline cannot, or if no process was lost; otherwise as for [`World::join`]
+    /// and [`PipelineBuilder::launch`](super::PipelineBuilder::launch). It may be called again if another
+    /// process was lost meanwhile: see [`Pipeline::may_rejoin`].
     pub fn rejoin(&mut self) -> Result<Rejoined> {
         let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
         let lost = self.lost(&again);

@@ -32,11 +32,8 @@ pub(super) fn check(path: &Path, architecture: &Architecture) -> Result<()> {
     match architecture.model() {
         Ok(_) => Ok(()),
         Err(Error::Stage(source)) => {
-            let path = path.to_owned();
-            Err(Error::Pretrained(Problem::because(
-                format!("`{}`: no model has these settings: {source}", path.display()),
-                source,
-            )))
+            let text = format!("`{}`: no model has these settings: {source}", path.display());
+            Err(Error::Pretrained(Problem::because(text, source)))
         }
         Err(error) => Err(error),
     }

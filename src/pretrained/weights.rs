@@ -329,11 +329,10 @@ fn files(folder: &Path) -> Result<Vec<String>> {
     }
     let path = folder.join(INDEX);
     if !path.is_file() {
-        let folder = folder.to_owned();
+        let folder = folder.display();
         return Err(Error::pretrained(format!(
-            "`{}` has no weights: neither model.safetensors nor model.safetensors.index.json is there (files \
-             of PyTorch, pytorch_model.bin, are not read)",
-            folder.display()
+            "`{folder}` has no weights: neither model.safetensors nor model.safetensors.index.json is there \
+             (files of PyTorch, pytorch_model.bin, are not read)"
         )));
     }
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
@@ -345,13 +344,10 @@ fn files(folder: &Path) -> Result<Vec<String>> {
     let is_here =
         |name: &String| Path::new(name).file_name() == Some(name.as_ref()) && folder.join(name).exists();
     match names.iter().find(|name| !is_here(name)) {
-        Some(name) => {
-            let name = name.clone();
-            Err(Error::pretrained(format!(
-                "`{}` names `{name}`, which is not in its folder: fetch all files again",
-                path.display()
-            )))
-        }
+        Some(name) => Err(Error::pretrained(format!(
+            "`{}` names `{name}`, which is not in its folder: fetch all files again",
+            path.display()
+        ))),
         None => Ok(names),
     }
 }

@@ -48,12 +48,12 @@ impl Claim {
             (Resume::Never, false) => RunError::new(format!(
                 "the folder {} is not empty, and what is in it is not a run: nothing was changed; name \
                  another with --run-dir DIR or --set train.name=NAME",
-                path().display()
+                dir.path().display()
             )),
             (Resume::IfThere | Resume::Always, false) => RunError::new(format!(
                 "there is no run in {} to resume: the folder has no file run.json, so what is in it is not a \
                  run; nothing was changed",
-                path().display()
+                dir.path().display()
             )),
             (_, true) if dir.last()?.is_none() => return Self::of_lost(dir),
             (Resume::Never, true) => RunError::Exists(path()),

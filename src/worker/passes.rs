@@ -184,7 +184,7 @@ impl<S: Stage> Worker<S> {
             return Ok(());
         }
         let stage = cell.stage;
-        let input_grad = input_grad.ok_or(Error::Gradient(Problem::new(format!(
+        let input_grad = input_grad.ok_or_else(|| Error::Gradient(Problem::new(format!(
             "stage {stage} gave no input gradient, which the stage before it needs; only the first stage of \
              a model may give none"
         ))))?;

@@ -102,7 +102,7 @@ impl<S: Stage> Worker<S> {
             let stage = chunk.id;
             for parameter in chunk.stage.parameters() {
                 let Some(restored) = restore(&mut snapshot, parameter, &*self.optimizer)? else {
-                    let parameter = parameter.name().to_owned();
+                    let parameter = parameter.name();
                     return Err(RestartError::new(format!(
                         "stage {stage} was built again after a failure, and its parameter `{parameter}` is \
                          not what it was: its builder must build the same each time"

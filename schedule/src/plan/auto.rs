@@ -85,7 +85,7 @@ pub struct Tried {
 /// fits. Of equally short ones it has the least memory.
 ///
 /// # Errors
-/// [`PlanError`] when a number is 0 or there are too many cells. Also when these ranks cannot share the
+/// [`Error::Plan`] when a number is 0 or there are too many cells. Also when these ranks cannot share the
 /// stages that the costs are for, or when nothing fits the memory: the message then says the least memory
 /// that works.
 pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {

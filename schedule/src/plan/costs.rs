@@ -223,7 +223,7 @@ impl Costs {
     /// between two ranks takes `comm`.
     ///
     /// # Errors
-    /// [`PlanError`] naming the cost when it is negative or not a number. Also when no pass takes time.
+    /// [`Error::Plan`] naming the cost when it is negative or not a number. Also when no pass takes time.
     pub fn share(share: StageCost, comm: f64) -> Result<Self> {
         check(share.named().into_iter().chain([("comm", comm)]), &CostOf::All)?;
         at_least_one(&[share])?;
@@ -254,7 +254,7 @@ impl Costs {
     /// The same costs on a link of each rank for which its messages wait.
     ///
     /// # Errors
-    /// [`PlanError`] when the time in which a transfer occupies the link is negative or not a number.
+    /// [`Error::Plan`] when the time in which a transfer occupies the link is negative or not a number.
     pub fn queued(self, queue: Queue) -> Result<Self> {
         check([("queue: transfer", queue.transfer)], &CostOf::All)?;
         Ok(Self { queue, ..self })

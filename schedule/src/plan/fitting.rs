@@ -47,7 +47,7 @@ impl Fitting<'_> {
     /// number, and a searched one keeps its order.
     ///
     /// # Errors
-    /// [`PlanError`] when the schedule cannot have these numbers of ranks, stages or micro-batches, or when
+    /// [`Error::Plan`] when the schedule cannot have these numbers of ranks, stages or micro-batches, or when
     /// there are too few layers.
     pub fn setting(&self, setting: &Setting) -> Result<Fit> {
         let (groups, replicas) = (setting.groups(), setting.replicas);
@@ -84,7 +84,7 @@ impl Fitting<'_> {
     /// The fastest way found to run the model in replicas that all have this schedule.
     ///
     /// # Errors
-    /// [`PlanError`] when there are more stages than layers, or when the counts are for another number of
+    /// [`Error::Plan`] when there are more stages than layers, or when the counts are for another number of
     /// stages.
     pub fn schedule(&self, schedule: &Schedule, groups: Groups, replicas: u32) -> Result<Fit> {
         let schedule = schedule.clone().in_turn();

@@ -60,7 +60,7 @@ impl ModelCosts {
     /// The costs of a model's layers, in order. `input` is the size of one micro-batch of data in bytes.
     ///
     /// # Errors
-    /// [`PlanError`] naming the layer and the cost that is negative or not a number. Also when there is no
+    /// [`Error::Plan`] naming the layer and the cost that is negative or not a number. Also when there is no
     /// layer.
     pub fn new(layers: Vec<LayerCost>, input: f64, link: LinkCost) -> Result<Self> {
         if layers.is_empty() {
@@ -98,7 +98,7 @@ impl ModelCosts {
     /// layer's weights, in `f32`.
     ///
     /// # Errors
-    /// [`PlanError`] when a cost of the reduction is negative or not a number, or when there are not as many
+    /// [`Error::Plan`] when a cost of the reduction is negative or not a number, or when there are not as many
     /// weights as layers.
     pub fn replicated(self, weights: Vec<f64>, reduction: Reduction) -> Result<Self> {
         if weights.len() != self.layers.len() {
@@ -119,7 +119,7 @@ impl ModelCosts {
     /// The same model with another link between ranks.
     ///
     /// # Errors
-    /// [`PlanError`] when a cost is negative or not a number.
+    /// [`Error::Plan`] when a cost is negative or not a number.
     pub fn linked(self, link: LinkCost) -> Result<Self> {
         check_link(link, &CostOf::Link)?;
         Ok(Self { link, ..self })
@@ -147,7 +147,7 @@ impl ModelCosts {
     /// case, as ids are.
     ///
     /// # Errors
-    /// [`PlanError`] when a cost is negative or not a number.
+    /// [`Error::Plan`] when a cost is negative or not a number.
     pub fn with_host(self, per_byte: f64, data: f64) -> Result<Self> {
         check([("host: per_byte", per_byte), ("host: data", data)], &CostOf::All)?;
         let host = Host { per_byte, data };
@@ -269,7 +269,7 @@ impl ModelCosts {
     /// The costs of stages with these numbers of layers. Every transfer costs what the largest one costs.
     ///
     /// # Errors
-    /// [`PlanError`] when the counts do not add up to the model's layers, or when no pass takes time.
+    /// [`Error::Plan`] when the counts do not add up to the model's layers, or when no pass takes time.
     pub fn stages(&self, counts: &[usize]) -> Result<Costs> {
         let ends: Vec<usize> = counts
             .iter()

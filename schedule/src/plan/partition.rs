@@ -18,7 +18,7 @@ const WIDTH: usize = 64;
 /// With a limit, no rank may hold more bytes of activations than the limit.
 ///
 /// # Errors
-/// [`PlanError`] when there are more stages than layers, or when every cut found exceeds the limit on some
+/// [`Error::Plan`] when there are more stages than layers, or when every cut found exceeds the limit on some
 /// rank.
 pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Result<Vec<usize>> {
     let (stages, layers) = (schedule.stages() as usize, costs.layers().len());

@@ -54,7 +54,6 @@ impl World {
         // MPI must be started and ended on one thread.
         let thread = thread::Builder::new().name("mpi".to_owned());
         let thread = thread.spawn(move || run(&membership, &program, (&tell, &given), &reception, answers));
-        let thread = thread.map_err(Arc::new);
         let thread = thread.map_err(|source| {
             FabricError::Refused(Problem::because(
                 format!("cannot start the thread that receives by MPI: {source}"),

@@ -32,9 +32,11 @@ impl Mpi {
     /// When it was started before, or when it does not let several threads call it.
     pub(super) fn start() -> Result<(Universe, &'static Self)> {
         let started = mpi::initialize_with_threading(Threading::Multiple);
-        let (universe, threading) = started.ok_or(FabricError::refused(
-            "MPI was started in this process before: a process can take part in one run by MPI",
-        ))?;
+        let (universe, threading) = started.ok_or_else(|| {
+            FabricError::refused(
+                "MPI was started in this process before: a process can take part in one run by MPI",
+            )
+        })?;
         if threading != Threading::Multiple {
             return Err(FabricError::refused(
                 "this MPI does not let several threads call it (MPI_THREAD_MULTIPLE): build MPI with \

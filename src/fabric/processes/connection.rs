@@ -335,7 +335,6 @@ impl FarRoute {
         let Err(source) = sent.map_err(|_| Error::PeerGone(to))? else {
             return Ok(());
         };
-        let source = Arc::new(source);
         let error = FabricError::Failed(Problem::because(
             format!("rank {from} cannot send rank {to} the wire with tag {tag:#x}: {source}"),
             source,

@@ -275,7 +275,7 @@ impl<W: WireFrame> Reader<W> {
         }
         let source = match wire {
             Ok(wire) => return self.deliver(head, Content::Wire(head.tag, wire)),
-            Err(source) => Arc::new(source),
+            Err(source) => source,
         };
         let [from, to] = head.route;
         let tag = head.tag.0;

@@ -122,11 +122,10 @@ impl Described {
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(ADAPTER_CONFIG);
         if !path.is_file() || !folder.join(WEIGHTS).is_file() {
-            let folder = folder.to_owned();
+            let folder = folder.display();
             return Err(Error::pretrained(format!(
-                "`{}` has no adapters: PEFT's folders have adapter_config.json and adapter_model.safetensors \
-                 (files of PyTorch, adapter_model.bin, are not read)",
-                folder.display()
+                "`{folder}` has no adapters: PEFT's folders have adapter_config.json and \
+                 adapter_model.safetensors (files of PyTorch, adapter_model.bin, are not read)"
             )));
         }
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;

@@ -54,7 +54,7 @@ impl Schedule {
     /// stage a rank.
     ///
     /// # Errors
-    /// [`PlanError`] when either number is 0 or their product is above 2^23.
+    /// [`Error::Plan`] when either number is 0 or their product is above 2^23.
     pub fn gpipe(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("gpipe", ranks, micro_batches)
     }
@@ -64,7 +64,7 @@ impl Schedule {
     /// less.
     ///
     /// # Errors
-    /// [`PlanError`] when either number is 0 or their product is above 2^23.
+    /// [`Error::Plan`] when either number is 0 or their product is above 2^23.
     pub fn one_f_one_b(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("1f1b", ranks, micro_batches)
     }
@@ -82,7 +82,7 @@ impl Schedule {
     /// Schedules whose order depends on costs are made for `costs`.
     ///
     /// # Errors
-    /// [`PlanError`] when there is no such schedule; the message lists all names and the nearest one. Also
+    /// [`Error::Plan`] when there is no such schedule; the message lists all names and the nearest one. Also
     /// when a number is 0 or one that this schedule cannot have, when there are more than 2^23 cells, or when
     /// `costs` are for another number of stages.
     pub fn make(
@@ -110,7 +110,7 @@ impl Schedule {
     /// How many stages a rank may have in the schedule of this name. The smallest number is the default.
     ///
     /// # Errors
-    /// [`PlanError`] when there is no such schedule.
+    /// [`Error::Plan`] when there is no such schedule.
     pub fn chunks(name: &str) -> Result<RangeInclusive<u32>> {
         Ok(Named::find(name)?.chunks.clone())
     }

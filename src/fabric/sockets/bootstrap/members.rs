@@ -182,9 +182,7 @@ fn wait_until_ready(
             Some(Event::Interrupted) => return Err(interrupted(membership, first)),
             // All have connected already.
             Some(Event::Came(_) | Event::Unproven(_)) => {}
-            None => {
-                return Err(FabricError::vanished(0).into());
-            }
+            None => return Err(FabricError::vanished(0).into()),
         }
     }
 }
@@ -216,9 +214,9 @@ fn foreign(address: &str) -> FabricError {
 
 /// Why process 0 did not answer.
 pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError {
-    let address = membership.address.clone();
+    let address = &membership.address;
     match error.kind() {
-        ErrorKind::InvalidData => foreign(&address),
+        ErrorKind::InvalidData => foreign(address),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => FabricError::refused(format!(
             "what listens at {address} has said nothing for {} s: is it process 0 of this run?",
             membership.deadline.as_secs_f64()
