@@ -11,6 +11,7 @@ use crate::error::Result;
 
 /// What was verified.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Verified {
     /// The number of optimizer steps done.
     pub step: u64,

@@ -189,8 +189,8 @@ impl Draft {
     /// older one.
     ///
     /// # Errors
-    /// [`CheckpointError::NotWritten`] when a tensor is missing, [`CheckpointError::OtherStep`] when the
-    /// folder's name gives another step, and [`Error::Io`].
+    /// [`CheckpointError`] when a tensor is missing, or when the folder's name gives another step, and
+    /// [`Error::Io`].
     pub fn finish(
         &self,
         step: u64,

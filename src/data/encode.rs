@@ -37,6 +37,7 @@ pub struct Recipe {
 
 /// How far the work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Encoded {
     /// The bytes of files that are encoded.
     pub bytes: u64,

@@ -75,6 +75,7 @@ pub enum EndsNow {
 
 /// A rank that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WaitingRank {
     /// The rank.
     pub rank: WorldRank,

@@ -59,6 +59,7 @@ pub enum CheckpointError {
 /// Data, as a message names it.
 #[derive(Debug, thiserror::Error)]
 #[error("{name} (fingerprint {contents})")]
+#[non_exhaustive]
 pub struct KnownData {
     /// What it is called.
     pub name: String,

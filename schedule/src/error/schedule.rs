@@ -46,6 +46,7 @@ impl ScheduleError {
 
 /// An action and its place. Prints as `rank 2, action 17 (2F5)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ActionPlace {
     /// The rank.
     pub rank: Rank,
@@ -64,6 +65,7 @@ impl fmt::Display for ActionPlace {
 /// Which actions wait for each other when a replay cannot continue: a cycle, or a chain that ends at a
 /// missing action.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Deadlock {
     /// What the links promise, such as `ordered`.
     pub links: String,

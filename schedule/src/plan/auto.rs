@@ -67,6 +67,7 @@ pub struct Auto {
 
 /// A schedule that was compared.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Tried {
     /// Its name and its placement.
     pub name: String,

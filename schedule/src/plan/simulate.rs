@@ -7,6 +7,7 @@ use crate::schedule::{Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed, Ti
 
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Simulation {
     /// From the start of the first pass to the end of the last pass on any rank.
     pub makespan: f64,

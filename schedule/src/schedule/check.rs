@@ -33,7 +33,7 @@ impl Schedule {
     /// The result holds on ordered links, and so on all links.
     ///
     /// # Errors
-    /// [`ScheduleError::Actions`] when an action is missing, repeated, on the wrong rank or not called for.
+    /// [`ScheduleError`] when an action is missing, repeated, on the wrong rank or not called for.
     /// It names the actions, their ranks and places. [`ScheduleError::Deadlock`] when the order cannot end.
     /// It names who waits for whom.
     pub fn from_passes(

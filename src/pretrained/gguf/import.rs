@@ -16,6 +16,7 @@ use crate::pretrained::{Architecture, Family, GENERATION, Part, sizes, write};
 
 /// What was imported.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Imported {
     /// The model.
     pub architecture: Architecture,
