@@ -157,36 +157,28 @@ fn an_error_is_small_since_each_action_gives_a_result_of_it() {
 #[test]
 fn what_keeps_ranks_from_starting_or_answering_is_said_without_a_pipeline_that_has_stopped() {
     let no_room = || std::io::Error::other("no room");
-    let (process, source) = (1, Arc::new(no_room()));
+
     let errors: [(Error, &str); 6] = [
         (
-            LaunchError::RankThreads {
-                ranks: 4,
-                source: no_room(),
-            }
-            .into(),
+            LaunchError::no_threads(4, no_room()).into(),
             "cannot start the threads of 4 ranks: no room; start more processes, with fewer ranks each, or \
              raise the limits of threads and of open files (`ulimit -u`, `ulimit -n`)",
         ),
         (
-            FabricError::Thread {
-                process,
-                source: Arc::clone(&source),
-            }
-            .into(),
+            FabricError::no_thread(1, no_room()).into(),
             "cannot start a thread for the connection to process 1: no room",
         ),
         (
-            FabricError::CannotSetUp { process, source }.into(),
+            FabricError::cannot_set_up(1, no_room()).into(),
             "cannot set up the connection to process 1: no room",
         ),
         (
-            FabricError::NcclDiffers { givers: vec![0, 2] }.into(),
+            FabricError::nccl_differs(&[0, 2]).into(),
             "the processes do not agree which ranks NCCL connects: its id comes from processes 0, 2, where \
              one process gives it; start all with the same devices and the same schedule",
         ),
         (
-            CallError::NoAnswer { rank: WorldRank(3) }.into(),
+            CallError::no_answer(WorldRank(3)).into(),
             "rank 3 does not answer: its thread has ended",
         ),
         (Error::Stopped { cause: None }, "the pipeline has stopped"),

@@ -90,7 +90,9 @@ fn start_threads(rank: Rank, count: usize, cores: Vec<core_affinity::CoreId>) ->
         }
     };
     pin(0);
-    threads::start(count, pin).map_err(|source| LaunchError::Threads { rank, source }.into())
+    threads::start(count, pin).map_err(|source| {
+        LaunchError::because(format!("rank {rank}: {source}; lower `threads_per_rank`"), source).into()
+    })
 }
 
 message! {

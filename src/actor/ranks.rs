@@ -46,10 +46,7 @@ impl<S: Stage> Ranks<S> {
             let usual = Usual::new(rules.warning);
             let board = Board::new(Arc::clone(&calls), usual, progress);
             let watcher = Watcher::start(board, peers.others(), mesh.clone(), rules);
-            let watcher = watcher.map_err(|source| LaunchError::RankThreads {
-                ranks: own.len(),
-                source,
-            })?;
+            let watcher = watcher.map_err(|source| LaunchError::no_threads(own.len(), source))?;
             Ok((runtime, watcher))
         });
         match started {
@@ -212,7 +209,8 @@ impl<S: Stage> Ranks<S> {
             Ok(Vec::new())
         };
         let mut all = self.spread_of(what, own)?;
-        all.pop().ok_or_else(|| CallError::NoSuchRank { rank }.into())
+        all.pop()
+            .ok_or_else(|| CallError::new(format!("no process has rank {rank}")).into())
     }
 
     /// The rank that answers for a rank of the pipeline.

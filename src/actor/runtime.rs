@@ -43,7 +43,7 @@ impl<S: Stage> Runtime<S> {
     /// When the system cannot start a thread.
     pub(crate) fn start(ranks: Vec<WorldRank>) -> Result<Self> {
         let count = ranks.len();
-        let no_threads = |source| Error::from(LaunchError::RankThreads { ranks: count, source });
+        let no_threads = |source| Error::from(LaunchError::no_threads(count, source));
         check_files(count).map_err(no_threads)?;
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
@@ -166,7 +166,7 @@ impl<S: Stage> Runtime<S> {
 }
 
 fn no_answer<T>(rank: WorldRank) -> Result<T> {
-    Err(CallError::NoAnswer { rank }.into())
+    Err(CallError::no_answer(rank).into())
 }
 
 impl<S: Stage> Runtime<S> {

@@ -1,6 +1,7 @@
 //! Reads one file of a checkpoint: where its tensors are, and whether their bytes have changed.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::damage::{compare, damaged};
 use super::layout::TensorInfo;
 use super::state::Sums;
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{CheckpointError, Damage, Difference, Error, FilePart, Result};
+use crate::error::{CheckpointError, Error, Result};
 
 /// How many bytes are read at a time when all are verified.
 const BLOCK: usize = 1 << 20;
@@ -46,10 +47,10 @@ impl Contents {
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let header = read_header(&mut file, &path, size)?;
         if let Some(sums) = sums {
-            compare(&path, FilePart::Header, Checksum::of(&header), sums.header)?;
+            compare(&path, "the header", Checksum::of(&header), sums.header)?;
         }
         let metadata: Metadata =
-            serde_json::from_slice(&header[8..]).map_err(|error| damaged(&path, Damage::Syntax(error)))?;
+            serde_json::from_slice(&header[8..]).map_err(|error| damaged(&path, error))?;
         let start = header.len() as u64;
         let whole = start + metadata.data_len() as u64;
         if size != whole {
@@ -59,7 +60,7 @@ impl Contents {
         for (name, info) in metadata.tensors() {
             if info.dtype != Dtype::F32 {
                 let found = format!("{:?}", info.dtype);
-                return Err(damaged(&path, Damage::Numbers { tensor: name, found }));
+                return Err(damaged(&path, format!("`{name}` is {found}, F32 was expected")));
             }
             let entry = Entry {
                 dims: info.shape.clone(),
@@ -80,8 +81,10 @@ impl Contents {
         let mut end = start;
         for (tensor, entry) in entries {
             if entry.offset != end {
-                let tensor = tensor.clone();
-                return Err(damaged(&self.path, Damage::Offsets { tensor }));
+                return Err(damaged(
+                    &self.path,
+                    format!("`{tensor}` does not begin where the tensor before it ends"),
+                ));
             }
             end += entry.bytes();
         }
@@ -95,7 +98,7 @@ impl Contents {
         }
         let known: HashSet<&String> = expected.iter().map(|tensor| &tensor.name).collect();
         match self.tensors.keys().find(|name| !known.contains(name)) {
-            Some(name) => Err(self.differs(name, Difference::Unknown { whose })),
+            Some(name) => Err(self.differs(name, format!("is in it, but {whose} has no such tensor"))),
             None => Ok(()),
         }
     }
@@ -106,28 +109,24 @@ impl Contents {
         TensorInfo { name, dims, .. }: &TensorInfo,
         whose: &'static str,
     ) -> Result<()> {
-        let expected = dims.clone();
         match self.tensors.get(name) {
-            None => Err(self.differs(name, Difference::Missing { whose, expected })),
+            None => Err(self.differs(
+                name,
+                format!("is missing, {whose} has it with dimensions {dims:?}"),
+            )),
             Some(entry) if entry.dims != *dims => {
-                let found = entry.dims.clone();
-                let difference = Difference::Dimensions {
-                    whose,
-                    found,
-                    expected,
-                };
+                let difference = format!("has dimensions {:?}, {whose} has {dims:?}", entry.dims);
                 Err(self.differs(name, difference))
             }
             Some(_) => Ok(()),
         }
     }
 
-    fn differs(&self, tensor: &str, difference: Difference) -> Error {
-        Error::from(CheckpointError::OtherTensors {
-            path: self.path.clone(),
-            tensor: tensor.to_owned(),
-            difference: Box::new(difference),
-        })
+    fn differs(&self, tensor: &str, difference: impl Display) -> Error {
+        Error::from(CheckpointError::new(format!(
+            "{}: `{tensor}` {difference}; it was saved from another model or optimizer",
+            self.path.display()
+        )))
     }
 
     pub(super) fn file(&self) -> Result<File> {
@@ -142,12 +141,7 @@ impl Contents {
             .and_then(|_| file.read_exact(bytes))
             .map_err(Error::io("read", &self.path))?;
         match entry.checksum {
-            Some(expected) => compare(
-                &self.path,
-                FilePart::Tensor(tensor.to_owned()),
-                Checksum::of(bytes),
-                expected,
-            ),
+            Some(expected) => compare(&self.path, &format!("`{tensor}`"), Checksum::of(bytes), expected),
             None => Ok(()),
         }
     }
@@ -170,8 +164,8 @@ impl Contents {
             let entry = &self.tensors[tensor.as_ref()];
             let found = sum(&mut file, entry, &mut block).map_err(Error::io("read", &self.path))?;
             if let Some(expected) = entry.checksum {
-                let part = FilePart::Tensor(tensor.as_ref().to_owned());
-                compare(&self.path, part, found, expected)?;
+                let part = format!("`{}`", tensor.as_ref());
+                compare(&self.path, &part, found, expected)?;
             }
             count += 1;
             bytes += entry.bytes();
@@ -211,5 +205,8 @@ fn read_header(file: &mut File, path: &Path, size: u64) -> Result<Vec<u8>> {
 }
 
 fn truncated(path: &Path, bytes: u64, expected: u64) -> Error {
-    damaged(path, Damage::Length { bytes, expected })
+    damaged(
+        path,
+        format!("it has {bytes} bytes, its header calls for {expected}"),
+    )
 }

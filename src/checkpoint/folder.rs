@@ -3,13 +3,14 @@
 //! Only files with a checkpoint's names are ever removed, one by one, and folders only when they are empty.
 //! So the files of others stay, whatever happens.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use super::lock::Lock;
 use super::state::State;
-use crate::error::{CheckpointError, Damage, Error, PlaceProblem, Result};
+use crate::error::{CheckpointError, Error, Result};
 
 /// The weights.
 pub(super) const MODEL: &str = "model.safetensors";
@@ -31,7 +32,7 @@ enum Existing {
         /// Whether the description is there.
         described: bool,
     },
-    Other(PlaceProblem),
+    Other(String),
 }
 
 /// The hidden folder with this suffix, beside a checkpoint's folder.
@@ -51,8 +52,11 @@ pub fn named_step(folder: &Path) -> Option<u64> {
 pub(super) fn check_named(folder: &Path, step: u64) -> Result<()> {
     match named_step(folder) {
         Some(named) if named != step => {
-            let folder = folder.to_owned();
-            Err(CheckpointError::OtherStep { folder, named, step }.into())
+            let folder = folder.display();
+            Err(CheckpointError::new(format!(
+                "{folder}: the folder's name says step {named}, the checkpoint is of step {step}"
+            ))
+            .into())
         }
         _ => Ok(()),
     }
@@ -62,7 +66,7 @@ pub(super) fn check_named(folder: &Path, step: u64) -> Result<()> {
 /// only hold parts of a checkpoint. Touches nothing.
 pub(super) fn check_place(place: &Path) -> Result<()> {
     if place.file_name().is_none() {
-        return Err(not_ours(place, PlaceProblem::NoName));
+        return Err(not_ours(place, "names no folder of its own"));
     }
     replaceable(place)?;
     check_litter(&beside(place, ASIDE))?;
@@ -73,7 +77,7 @@ pub(super) fn check_place(place: &Path) -> Result<()> {
 /// remains are in a hidden folder that [`tidy`] removes. It is never half removed.
 ///
 /// # Errors
-/// [`CheckpointError::NotOurs`] for a folder that holds anything else: it is left untouched. [`Error::Io`].
+/// [`CheckpointError`] for a folder that holds anything else: it is left untouched. [`Error::Io`].
 pub fn remove(folder: &Path) -> Result<()> {
     check_place(folder)?;
     let (aside, partial) = (beside(folder, ASIDE), beside(folder, PARTIAL));
@@ -136,7 +140,7 @@ pub(super) fn replace(place: &Path) -> Result<()> {
 /// Makes the hidden folder in which the checkpoint of this path is written.
 ///
 /// # Errors
-/// As for [`check_place`], and [`CheckpointError::InUse`] when another program is saving there.
+/// As for [`check_place`], and [`CheckpointError`] when another program is saving there.
 pub(super) fn begin(place: &Path) -> Result<Lock> {
     check_place(place)?;
     let partial = beside(place, PARTIAL);
@@ -195,7 +199,9 @@ fn replaceable(path: &Path) -> Result<bool> {
         Existing::Nothing => Ok(false),
         Existing::Empty => Ok(true),
         Existing::Ours { described: true } => check_described(path).map(|()| true),
-        Existing::Ours { described: false } => Err(not_ours(path, PlaceProblem::NoState)),
+        Existing::Ours { described: false } => {
+            Err(not_ours(path, "is not a checkpoint: it has no `state.json`"))
+        }
         Existing::Other(problem) => Err(not_ours(path, problem)),
     }
 }
@@ -205,20 +211,13 @@ fn replaceable(path: &Path) -> Result<bool> {
 fn check_described(folder: &Path) -> Result<()> {
     let path = folder.join(STATE);
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    match State::parse(&path, &bytes) {
-        Err(Error::Checkpoint(error)) if is_foreign(&error) => {
-            Err(not_ours(folder, PlaceProblem::ForeignState))
-        }
-        _ => Ok(()),
+    match State::is_foreign(&path, &bytes) {
+        true => Err(not_ours(
+            folder,
+            "is not a checkpoint: its `state.json` is not one of a checkpoint",
+        )),
+        false => Ok(()),
     }
-}
-
-fn is_foreign(error: &CheckpointError) -> bool {
-    let damage = match error {
-        CheckpointError::Damaged { damage, .. } => damage,
-        _ => return false,
-    };
-    matches!(damage, Damage::Syntax(_))
 }
 
 /// Whether a hidden folder with parts of a checkpoint is at this path. Refuses anything else.
@@ -237,7 +236,7 @@ fn existing(path: &Path) -> Result<Existing> {
         metadata => metadata.map_err(Error::io("read", path))?,
     };
     if !metadata.is_dir() {
-        return Ok(Existing::Other(PlaceProblem::NotAFolder));
+        return Ok(Existing::Other("is not a folder".to_owned()));
     }
     let (mut empty, mut described) = (true, false);
     for entry in fs::read_dir(path).map_err(Error::io("list", path))? {
@@ -245,7 +244,7 @@ fn existing(path: &Path) -> Result<Existing> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_file = entry.file_type().map_err(Error::io("read", path))?.is_file();
         if !is_file || ![STATE, MODEL, OPTIMIZER].contains(&name.as_str()) {
-            return Ok(Existing::Other(PlaceProblem::Foreign { name }));
+            return Ok(Existing::Other(format!("is not a checkpoint: it holds `{name}`")));
         }
         empty = false;
         described |= name == STATE;
@@ -257,9 +256,12 @@ fn existing(path: &Path) -> Result<Existing> {
     })
 }
 
-fn not_ours(path: &Path, problem: PlaceProblem) -> Error {
-    let path = path.to_owned();
-    CheckpointError::NotOurs { path, problem }.into()
+fn not_ours(path: &Path, problem: impl Display) -> Error {
+    CheckpointError::new(format!(
+        "{} {problem}; it is left as it is: name another folder for the checkpoint, or move this one away",
+        path.display()
+    ))
+    .into()
 }
 
 /// The folder that contains this path.

@@ -18,7 +18,7 @@ impl Lock {
     /// Locks a folder, which must exist.
     ///
     /// # Errors
-    /// [`CheckpointError::InUse`] when another holds the lock, or has just put another folder there.
+    /// [`CheckpointError`] when another holds the lock, or has just put another folder there.
     pub(super) fn take(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(Error::io("open", path))?;
         let taken = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
@@ -28,7 +28,12 @@ impl Lock {
         if taken && lock.is_in_place() {
             return Ok(lock);
         }
-        Err(CheckpointError::InUse { path: lock.path }.into())
+        Err(CheckpointError::new(format!(
+            "{} is being written: another program saves a checkpoint to the same place; give each its own \
+             folder",
+            lock.path.display()
+        ))
+        .into())
     }
 
     /// Whether the folder is still at its path.

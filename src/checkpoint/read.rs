@@ -13,7 +13,7 @@ use super::layout::{TensorInfo, info, state_tensors, states, weights};
 use super::state::State;
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
-use crate::error::{CheckpointError, Damage, Error, KnownData, Result};
+use crate::error::{CheckpointError, Error, KnownData, Result};
 
 /// A checkpoint on disk. The lengths and headers of its files have been checked.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Checkpoint {
         let open = |name: &str| {
             let sums = state.files.get(name);
             if sums.is_none() && state.has_checksums() {
-                return Err(damaged(&path, Damage::NoChecksum));
+                return Err(damaged(&path, "its checksum is missing"));
             }
             Contents::open(found.join(name), sums)
         };
@@ -126,7 +126,7 @@ impl Checkpoint {
     /// Checks that it holds exactly these parameters, with this optimizer's state.
     ///
     /// # Errors
-    /// [`CheckpointError::OtherTensors`], which names the first parameter that is missing, not expected, or
+    /// [`CheckpointError`], which names the first parameter that is missing, not expected, or
     /// of other dimensions.
     pub fn check(&self, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Result<()> {
         let model = weights(parameters);
@@ -137,7 +137,7 @@ impl Checkpoint {
     /// Reads weights and optimizer state. Call [`Checkpoint::check`] first.
     ///
     /// # Errors
-    /// [`CheckpointError::Damaged`], which names a tensor that has changed since it was saved. [`Error::Io`].
+    /// [`CheckpointError`], which names a tensor that has changed since it was saved. [`Error::Io`].
     pub fn read<'a>(
         &self,
         parameters: impl Iterator<Item = &'a mut Parameter>,

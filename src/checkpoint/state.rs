@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::damage::{compare, damaged};
 use crate::checksum::Checksum;
 use crate::data::Fingerprint;
-use crate::error::{CheckpointError, Damage, FilePart, Result};
+use crate::error::{CheckpointError, Result};
 
 /// The format that this version writes.
 pub(super) const FORMAT: u32 = 2;
@@ -55,16 +55,23 @@ impl State {
     /// Reads the file's text and checks it against its checksum.
     pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let sealed = check_seal(path, bytes)?;
-        let state: Self =
-            serde_json::from_slice(bytes).map_err(|error| damaged(path, Damage::Syntax(error)))?;
+        let state: Self = serde_json::from_slice(bytes).map_err(|error| damaged(path, error))?;
         match state.format {
-            FORMAT if !sealed => Err(damaged(path, Damage::NoChecksum)),
+            FORMAT if !sealed => Err(damaged(path, "its checksum is missing")),
             FORMAT | WITHOUT_CHECKSUMS => Ok(state),
             found => {
-                let path = path.to_owned();
-                Err(CheckpointError::Format { path, found }.into())
+                let path = path.display();
+                Err(CheckpointError::new(format!(
+                    "{path}: its format is {found}, this program reads 1 and 2"
+                ))
+                .into())
             }
         }
+    }
+
+    /// Whether no version of this program has written the text. One that has changed since is not foreign.
+    pub(super) fn is_foreign(path: &Path, bytes: &[u8]) -> bool {
+        check_seal(path, bytes).is_ok() && serde_json::from_slice::<Self>(bytes).is_err()
     }
 
     /// Whether it has checksums of the tensors.
@@ -89,6 +96,6 @@ fn check_seal(path: &Path, bytes: &[u8]) -> Result<bool> {
     let Some(expected) = written.filter(|&checksum| seal(checksum).as_bytes() == end) else {
         return Ok(false);
     };
-    compare(path, FilePart::Description, Checksum::of(text), expected)?;
+    compare(path, "the description", Checksum::of(text), expected)?;
     Ok(true)
 }

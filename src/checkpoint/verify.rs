@@ -11,6 +11,7 @@ use crate::error::Result;
 
 /// What was verified.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Verified {
     /// The number of optimizer steps done.
     pub step: u64,
@@ -27,7 +28,7 @@ impl Checkpoint {
     /// description and the headers before.
     ///
     /// # Errors
-    /// [`CheckpointError::Damaged`](crate::error::CheckpointError::Damaged), which names the first damaged
+    /// [`CheckpointError`](crate::error::CheckpointError), which names the first damaged
     /// tensor and its file. [`Error::Io`](crate::Error::Io).
     pub fn verify(&self) -> Result<Verified> {
         let (weights, model_bytes) = self.model.verify()?;

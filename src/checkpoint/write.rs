@@ -119,9 +119,9 @@ impl Draft {
     /// Lays out a checkpoint for these parameters, to be saved at `place`.
     ///
     /// # Errors
-    /// [`CheckpointError::NotOurs`] when something else than a checkpoint is there: it is left untouched.
-    /// [`CheckpointError::InUse`] when another program is saving to the same place.
-    /// [`Error::Io`] when the folder or its files cannot be made.
+    /// [`CheckpointError`] when something else than a checkpoint is there, which is left untouched, or when
+    /// another program is saving to the same place. [`Error::Io`] when the folder or its files cannot be
+    /// made.
     pub fn create(place: &Path, parameters: &[TensorInfo], optimizer: &dyn Optimizer) -> Result<Self> {
         let lock = folder::begin(place)?;
         let draft = Self::lay_out(place, parameters, optimizer);
@@ -189,8 +189,8 @@ impl Draft {
     /// older one.
     ///
     /// # Errors
-    /// [`CheckpointError::NotWritten`] when a tensor is missing, [`CheckpointError::OtherStep`] when the
-    /// folder's name gives another step, and [`Error::Io`].
+    /// [`CheckpointError`] when a tensor is missing, or when the folder's name gives another step, and
+    /// [`Error::Io`].
     pub fn finish(
         &self,
         step: u64,
@@ -262,10 +262,10 @@ impl TensorFile {
                 header: Checksum::of(&self.layout.header),
                 tensors,
             }),
-            Some(tensor) => Err(Error::from(CheckpointError::NotWritten {
-                path: self.path.clone(),
-                tensor: tensor.clone(),
-            })),
+            Some(tensor) => Err(Error::from(CheckpointError::new(format!(
+                "{}: no rank has written `{tensor}`, so the checkpoint is not put in its place",
+                self.path.display()
+            )))),
         }
     }
 }

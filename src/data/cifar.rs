@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::{self, unreadable, wrong};
 use super::idx::Idx;
-use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
+use crate::error::{DataError, Error, Result};
 
 /// The side of an image.
 const SIDE: usize = 32;
@@ -59,10 +59,11 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
         .chain(test.exists().then_some(test))
         .collect();
     match files.is_empty() {
-        true => Err(DataError::Folder {
-            path: folder.to_owned(),
-            problem: FolderProblem::NoCifar,
-        }
+        true => Err(DataError::new(format!(
+            "the folder `{}` holds neither `data_batch_1.bin` nor `test_batch.bin`: unpack CIFAR-10's binary \
+             version there",
+            folder.display()
+        ))
         .into()),
         false => Ok(files),
     }
@@ -72,15 +73,20 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
 fn add(path: &Path, pixels: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<()> {
     let (file, length) = file::open(path)?;
     if length == 0 {
-        return Err(wrong(path, FileProblem::Empty));
+        return Err(wrong(path, "is empty"));
     }
     let mut bytes = Vec::new();
     file.take(length)
         .read_to_end(&mut bytes)
         .map_err(Error::io("read", path))?;
     let (records, []) = bytes.as_chunks::<RECORD>() else {
-        let (bytes, record) = (bytes.len() as u64, RECORD);
-        return Err(wrong(path, FileProblem::Records { bytes, record }));
+        return Err(wrong(
+            path,
+            format!(
+                "has {} bytes, which are no whole records of {RECORD}: CIFAR-10's binary form was expected",
+                bytes.len()
+            ),
+        ));
     };
     for [label, planes @ ..] in records {
         labels.push(*label);

@@ -122,7 +122,7 @@ impl Corpus {
     /// Refuses tokens that another tokenizer has made, as far as that is known.
     ///
     /// # Errors
-    /// [`DataError::OtherTokenizer`].
+    /// [`DataError`] for the first file that another one has made.
     pub fn check_tokenizer(&self, tokenizer: &Tokenizer) -> Result<()> {
         let made_by = |piece: &&Piece| {
             piece
@@ -134,10 +134,12 @@ impl Corpus {
         let other = |piece: &&Piece| made_by(piece).is_some_and(|known| known != tokenizer.checksum());
         match self.pieces.iter().find(other) {
             None => Ok(()),
-            Some(piece) => Err(Error::from(DataError::OtherTokenizer {
-                path: piece.path.clone(),
-                tokenizer: tokenizer.path().to_owned(),
-            })),
+            Some(piece) => Err(Error::from(DataError::new(format!(
+                "`{}` was made with another tokenizer than `{}`: name that one as data.tokenizer, or write \
+                 the tokens again",
+                piece.path.display(),
+                tokenizer.path().display()
+            )))),
         }
     }
 
@@ -208,16 +210,17 @@ impl Corpus {
     ///
     /// # Errors
     /// For the first token that is too high: names the file, the position in it, the token and the limit.
-    /// [`DataError::SmallVocabulary`] if a file says that it was made with a larger vocabulary.
+    /// [`DataError`] if a file says that it was made with a larger vocabulary.
     pub fn check_vocabulary(&self, vocabulary: usize) -> Result<()> {
         for piece in &self.pieces {
             let made_by = piece.described.as_ref().and_then(|described| described.tokenizer);
             if let Some(made_by) = made_by.filter(|made_by| made_by.vocabulary > vocabulary) {
-                return Err(Error::from(DataError::SmallVocabulary {
-                    path: piece.path.clone(),
-                    made_with: made_by.vocabulary,
-                    vocabulary,
-                }));
+                let needed = made_by.vocabulary;
+                return Err(Error::from(DataError::new(format!(
+                    "`{}` was made with a tokenizer of {needed} tokens, and model.vocab is {vocabulary}: set \
+                     model.vocab to {needed}",
+                    piece.path.display()
+                ))));
             }
         }
         let allows_others = |piece: &Piece| piece.tokens.possible() > vocabulary as u64;
@@ -305,12 +308,14 @@ impl Piece {
             let block = &mut block[..BLOCK.min(self.count() - at) as usize];
             self.read(at, block)?;
             if let Some(index) = block.iter().position(|&token| token as usize >= vocabulary) {
-                return Err(Error::from(DataError::TokenOutside {
-                    path: self.path.clone(),
-                    token: block[index],
-                    position: at + index as u64,
-                    vocabulary,
-                }));
+                return Err(Error::from(DataError::new(format!(
+                    "`{}`: token {} at position {} is outside the model's vocabulary of {vocabulary} \
+                     (0..={})",
+                    self.path.display(),
+                    block[index],
+                    at + index as u64,
+                    vocabulary.saturating_sub(1)
+                ))));
             }
             at += block.len() as u64;
         }
@@ -327,8 +332,10 @@ fn check_same_tokenizer(files: &[Opened]) -> Result<()> {
     };
     match known.find(|(_, other)| *other != tokenizer) {
         None => Ok(()),
-        Some((other, _)) => Err(Error::from(DataError::TwoTokenizers {
-            files: [first.path.clone(), other.path.clone()],
-        })),
+        Some((other, _)) => Err(Error::from(DataError::new(format!(
+            "`{}` and `{}` were made with two tokenizers: write both with one, by `pipewright tokenize`",
+            first.path.display(),
+            other.path.display()
+        )))),
     }
 }

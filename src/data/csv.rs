@@ -7,7 +7,7 @@ use pipewright_stages::Tensor;
 
 use super::file::wrong;
 use super::{Table, look, seems};
-use crate::error::{DataError, Error, FileProblem, RecordProblem, Result};
+use crate::error::{Error, Result};
 
 /// Which columns of a file are targets. All others are inputs.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,9 @@ impl Table {
             _ => b',',
         };
         let mut reader = ReaderBuilder::new().delimiter(delimiter).from_reader(file);
-        let broken = |error: csv::Error| -> Error { wrong(path, FileProblem::NoCsv(error.to_string())) };
+        let broken = |error: csv::Error| -> Error {
+            wrong(path, format!("cannot be read as comma-separated values: {error}"))
+        };
         let names = reader.headers().map_err(broken)?.clone();
         let of_targets = match targets {
             Targets::Numbers(columns) => columns.iter().map(|column| place(&names, column)).collect(),
@@ -71,11 +73,13 @@ impl Table {
 }
 
 /// Where a column is.
-fn place(names: &StringRecord, column: &str) -> std::result::Result<usize, FileProblem> {
+fn place(names: &StringRecord, column: &str) -> std::result::Result<usize, String> {
     let found = names.iter().position(|name| name.trim() == column);
-    found.ok_or_else(|| FileProblem::NoTarget {
-        column: column.to_owned(),
-        has: names.iter().map(str::to_owned).collect(),
+    found.ok_or_else(|| {
+        format!(
+            "has no column \"{column}\" for targets, only \"{}\"",
+            names.iter().collect::<Vec<_>>().join("\", \"")
+        )
     })
 }
 
@@ -105,18 +109,11 @@ impl Cell<'_> {
 
     fn refuse(&self, expected: &'static str) -> Error {
         let line = self.record.position().map_or(0, csv::Position::line);
-        let problem = RecordProblem::Cell {
-            column: self.names.get(self.at).unwrap_or_default().to_owned(),
-            cell: self.text().to_owned(),
-            expected,
-        };
-        let (path, unit) = (self.path.to_owned(), "line");
-        DataError::Record {
-            path,
-            unit,
-            line,
-            problem,
-        }
-        .into()
+        let problem = format!(
+            "has \"{}\" in the column \"{}\", where {expected} was expected",
+            self.text(),
+            self.names.get(self.at).unwrap_or_default()
+        );
+        wrong(self.path, format!("line {line} {problem}"))
     }
 }

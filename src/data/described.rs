@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Width;
 use super::file::{self, wrong};
 use crate::checksum::Checksum;
-use crate::error::{Error, FileProblem, Result};
+use crate::error::{Error, Result};
 
 /// The longest description that is read.
 const LONGEST: u64 = 1 << 16;
@@ -56,8 +56,15 @@ pub(super) fn read(tokens: &Path, bytes: u64) -> Result<Option<Description>> {
     let (file, length) = file::open(&path)?;
     let mut text = vec![0; length.min(LONGEST) as usize];
     file::read_at(&file, &mut text, 0).map_err(Error::io("read", &path))?;
-    let described: Description = serde_json::from_slice(&text)
-        .map_err(|error| wrong(&path, FileProblem::NoDescription(error.to_string())))?;
+    let described: Description = serde_json::from_slice(&text).map_err(|error| {
+        wrong(
+            &path,
+            format!(
+                "does not describe a token file ({error}): write both again with `pipewright tokenize`, or \
+                 remove it"
+            ),
+        )
+    })?;
     match described.tokens.checked_mul(described.dtype.bytes()) == Some(bytes) {
         true => Ok(Some(described)),
         false => Err(differs(tokens)),
@@ -67,5 +74,12 @@ pub(super) fn read(tokens: &Path, bytes: u64) -> Result<Option<Description>> {
 /// The error for a token file that is not as it is described.
 pub(super) fn differs(tokens: &Path) -> Error {
     let description = beside(tokens);
-    wrong(tokens, FileProblem::NotAsDescribed { description })
+    let description = description.display();
+    wrong(
+        tokens,
+        format!(
+            "is not the file that `{description}` describes: write both again with `pipewright tokenize`, or \
+             remove the description"
+        ),
+    )
 }

@@ -4,10 +4,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::cache::Lock;
+use super::file::wrong;
 use super::{Corpus, Encoded, LossOn, Recipe, TokenWriter, Width};
 use super::{described, file, index};
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{DataError, FileProblem, Result};
+use crate::error::Result;
 use crate::tokenizer::Tokenizer;
 
 /// Documents that are encoded: their tokens, and where each ends.
@@ -49,8 +50,7 @@ impl Documents {
         };
         if ends.is_empty() {
             let path = paths.first().cloned().unwrap_or_default();
-            let problem = FileProblem::NoDocuments;
-            return Err(DataError::File { path, problem }.into());
+            return Err(wrong(&path, "has no document"));
         }
         Ok(Self {
             corpus: corpus.called(paths),

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
+use super::file::wrong;
 use super::parts::{Part, Parts};
 use super::raw::{self, ANSWERS, Document, Form, Message, Piece};
 use super::{LossOn, TokenWriter};
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{ChatProblem, DataError, Error, RecordProblem, Result};
+use crate::error::{Error, Problem, Result};
 use crate::tokenizer::{ChatTemplate, Template, Tokenizer};
 
 /// The bit of a token that is no target: it was not written by the assistant of a chat. No vocabulary is so
@@ -36,6 +37,7 @@ pub struct Recipe {
 
 /// How far the work is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Encoded {
     /// The bytes of files that are encoded.
     pub bytes: u64,
@@ -221,26 +223,25 @@ impl<'a> Work<'a> {
 
     /// The tokens of a line or a row.
     fn document(&self, piece: &Piece) -> Result<Vec<u32>> {
-        let refuse = |problem| -> Error {
-            let (path, line) = (piece.path.to_path_buf(), piece.line);
+        let refuse = |problem: String| -> Error {
             let unit = if self.recipe.form == Form::Jsonl {
                 "line"
             } else {
                 "row"
             };
-            DataError::Record {
-                path,
-                unit,
-                line,
-                problem,
-            }
-            .into()
+            wrong(&piece.path, format!("{unit} {} {problem}", piece.line))
         };
         match raw::document(&piece.text, &self.recipe.field, self.recipe.loss_on).map_err(refuse)? {
-            Document::Text(_) if self.recipe.loss_on == LossOn::Answers => Err(refuse(RecordProblem::NoChat)),
+            Document::Text(_) if self.recipe.loss_on == LossOn::Answers => Err(refuse(
+                "is a text without answers, and data.loss_on is \"answers\": set it to \"all\", or name the \
+                 field with the messages of a chat as data.field"
+                    .to_owned(),
+            )),
             Document::Text(text) => self.text(&text),
             Document::Chat(messages) => {
-                let refuse = |problem: ChatProblem| refuse(problem.into());
+                let refuse = |problem: Problem| {
+                    refuse(format!("is a chat, and the tokenizer's chat template {problem}"))
+                };
                 self.chat(&messages, self.template()?, refuse)
             }
         }
@@ -258,7 +259,7 @@ impl<'a> Work<'a> {
         &self,
         messages: &[Message],
         template: &ChatTemplate,
-        refuse: impl Fn(ChatProblem) -> Error,
+        refuse: impl Fn(Problem) -> Error,
     ) -> Result<Vec<u32>> {
         let written: Vec<_> = messages
             .iter()

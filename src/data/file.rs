@@ -1,5 +1,6 @@
 //! Regular files of data, and reading at an offset in them.
 
+use std::fmt::Display;
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -8,21 +9,20 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{DataError, Error, FileProblem, Result};
+use crate::error::{DataError, Error, Result};
 
 /// How many bytes are read at a time when a whole file is read.
 const BLOCK: usize = 1 << 20;
 
 /// The error for a problem with this file.
-pub(super) fn wrong(path: &Path, problem: FileProblem) -> Error {
-    let path = path.to_owned();
-    DataError::File { path, problem }.into()
+pub(super) fn wrong(path: &Path, problem: impl Display) -> Error {
+    DataError::new(format!("`{}` {problem}", path.display())).into()
 }
 
 /// The error for a file or folder that cannot be opened.
 pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
-    move |source| DataError::Unreadable { path, source }.into()
+    move |source| DataError::unreadable(&path, source).into()
 }
 
 /// The system's metadata of a file or folder.
@@ -163,13 +163,14 @@ pub(super) fn is_there(file: &File, path: &Path) -> bool {
 }
 
 /// Why something that is not a regular file cannot be used.
-fn problem(kind: FileType) -> FileProblem {
+fn problem(kind: FileType) -> String {
     if kind.is_dir() {
-        return FileProblem::Folder;
+        return "is not a file; name a token file".to_owned();
     }
-    FileProblem::NotRegular {
-        kind: kind_name(kind),
-    }
+    format!(
+        "is a {}, not a regular file; write what it gives into a file first",
+        kind_name(kind)
+    )
 }
 
 #[cfg(unix)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 
 use super::file::{self, wrong};
-use crate::error::{Error, FileProblem, Result};
+use crate::error::{Error, Result};
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -40,9 +40,20 @@ impl Header {
         let mut magic = [0; 4];
         fill(&mut contents, &mut magic, path, "its magic number")?;
         if magic[..3] != [0, 0, 8] || !allowed.contains(&magic[3]) {
+            let (least, most) = allowed.into_inner();
+            let dims = if least == most {
+                most.to_string()
+            } else {
+                format!("{least} to {most}")
+            };
             let magic = u32::from_be_bytes(magic);
-            let dims = allowed;
-            return Err(wrong(path, FileProblem::NotIdx { magic, dims }));
+            return Err(wrong(
+                path,
+                format!(
+                    "is not an IDX file of unsigned bytes with {dims} dimensions: it starts with \
+                     {magic:08x}, expected 000008{most:02x}"
+                ),
+            ));
         }
         let dims = (0..magic[3]).map(|_| {
             let mut dim = [0; 4];
@@ -53,7 +64,10 @@ impl Header {
         let product = |product: u64, &dim: &usize| product.checked_mul(dim as u64);
         let expected = dims.iter().try_fold(1, product);
         let Some(expected) = expected.filter(|&count| count > 0 && count < u64::MAX) else {
-            return Err(wrong(path, FileProblem::Dimensions { dims }));
+            return Err(wrong(
+                path,
+                format!("has impossible dimensions {dims:?} in its header"),
+            ));
         };
         limit.check(path, &dims, expected)?;
         Ok(Self {
@@ -86,12 +100,12 @@ impl Header {
         let held = bytes.len() as u64;
         match ended {
             Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(Error::io("read", path)(error)),
-            _ if held < expected => {
-                let problem = FileProblem::Truncated { held, expected, dims };
-                Err(wrong(&path, problem))
-            }
-            _ if held > expected => Err(wrong(&path, FileProblem::TooLong { expected, dims })),
-            Err(_) => Err(wrong(&path, FileProblem::GzipEnd)),
+            _ if held < expected => Err(wrong(&path, truncated(held, expected, &dims))),
+            _ if held > expected => Err(wrong(&path, too_long(expected, &dims))),
+            Err(_) => Err(wrong(
+                &path,
+                "is truncated: the end of its gzip stream is missing",
+            )),
             Ok(_) => Ok(Idx { path, dims, bytes }),
         }
     }
@@ -108,25 +122,30 @@ enum Limit {
 impl Limit {
     /// Refuses dimensions that a file of this length cannot have. Its contents are not read yet.
     fn check(&self, path: &Path, dims: &[usize], expected: u64) -> Result<()> {
-        let (header, dims) = (4 + 4 * dims.len() as u64, dims.to_vec());
+        let header = 4 + 4 * dims.len() as u64;
         let problem = match *self {
-            Self::Plain(length) if length.saturating_sub(header) < expected => FileProblem::Truncated {
-                held: length.saturating_sub(header),
-                expected,
-                dims,
-            },
-            Self::Plain(length) if length - header > expected => FileProblem::TooLong { expected, dims },
+            Self::Plain(length) if length.saturating_sub(header) < expected => {
+                truncated(length.saturating_sub(header), expected, dims)
+            }
+            Self::Plain(length) if length - header > expected => too_long(expected, dims),
             Self::Packed(packed) if packed.saturating_mul(GZIP_RATIO) < expected => {
-                FileProblem::PackedTooSmall {
-                    packed,
-                    expected,
-                    dims,
-                }
+                format!(
+                    "is truncated: {packed} compressed bytes cannot hold the {expected} bytes that its \
+                     dimensions {dims:?} call for"
+                )
             }
             _ => return Ok(()),
         };
         Err(wrong(path, problem))
     }
+}
+
+fn truncated(held: u64, expected: u64, dims: &[usize]) -> String {
+    format!("is truncated: it holds {held} of the {expected} bytes that its dimensions {dims:?} call for")
+}
+
+fn too_long(expected: u64, dims: &[usize]) -> String {
+    format!("holds more than the {expected} bytes that its dimensions {dims:?} call for")
 }
 
 /// The file's contents, unpacked if they are gzipped. The file's name does not matter.
@@ -135,7 +154,7 @@ fn unpacked(path: &Path) -> Result<(Box<dyn Read>, Limit)> {
     let mut reader = BufReader::new(file);
     let start = reader.fill_buf().map_err(Error::io("read", path))?;
     if start.is_empty() {
-        return Err(wrong(path, FileProblem::Empty));
+        return Err(wrong(path, "is empty"));
     }
     Ok(if start.starts_with(&GZIP) {
         (Box::new(MultiGzDecoder::new(reader)), Limit::Packed(length))
@@ -146,7 +165,7 @@ fn unpacked(path: &Path) -> Result<(Box<dyn Read>, Limit)> {
 
 fn fill(reader: &mut dyn Read, bytes: &mut [u8], path: &Path, what: &'static str) -> Result<()> {
     reader.read_exact(bytes).map_err(|error| match error.kind() {
-        ErrorKind::UnexpectedEof => wrong(path, FileProblem::EndsInHeader { what }),
+        ErrorKind::UnexpectedEof => wrong(path, format!("is truncated: it ends in {what}")),
         _ => Error::io("read", path)(error),
     })
 }

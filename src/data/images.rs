@@ -60,8 +60,10 @@ impl Images {
         check_span(&name, &span, count)?;
         check_rows(&name, rows)?;
         if span.is_empty() {
-            let path = all.images.path.clone();
-            return Err(DataError::NoImages { path, count, purpose }.into());
+            let path = all.images.path.display();
+            return Err(
+                DataError::new(format!("`{path}`: none of its {count} images is for {purpose}")).into(),
+            );
         }
         Ok(Self {
             all,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::Width;
 use super::file::{self, wrong};
-use crate::error::{Error, FileProblem, IndexProblem, Result};
+use crate::error::{Error, Result};
 
 const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
 const VERSION: u64 = 1;
@@ -53,34 +53,51 @@ pub(super) fn pair(path: &Path) -> Option<(PathBuf, PathBuf)> {
 /// # Errors
 /// When it is no index, or does not fit the token file.
 pub(super) fn read(tokens: &Path, path: &Path) -> Result<Index> {
-    let refuse = |problem| wrong(path, FileProblem::Index(problem));
     let (file, bytes) = file::open(path)?;
     let mut all = vec![0; bytes as usize];
     file::read_at(&file, &mut all, 0).map_err(Error::io("read", path))?;
     if all.len() < HEADER || all[..MAGIC.len()] != *MAGIC || number(&all[9..17]) != VERSION {
-        return Err(refuse(IndexProblem::NoIndex));
+        return Err(wrong(path, "is no index of Megatron (MMIDIDX, version 1)"));
     }
     let found = TYPES.into_iter().find(|(number, _)| *number == all[17]);
-    let (_, width) = found.ok_or_else(|| refuse(IndexProblem::Type(all[17])))?;
+    let (_, width) = found.ok_or_else(|| {
+        wrong(
+            path,
+            format!(
+                "says that tokens have Megatron's type {}; types 8 (uint16) and 4 (int32) are read: write \
+                 the tokens again with one of them",
+                all[17]
+            ),
+        )
+    })?;
     let (sequences, entries) = (number(&all[18..26]), number(&all[26..34]));
     let lists = u128::from(sequences) * 12 + u128::from(entries) * 8;
     let expected = HEADER as u128 + lists;
     if u128::from(bytes) < expected {
-        let (held, expected) = (bytes, expected as u64);
-        return Err(refuse(IndexProblem::Truncated { held, expected }));
+        return Err(wrong(
+            path,
+            format!("is truncated: it holds {bytes} of {expected} bytes"),
+        ));
     }
     let (lengths, rest) = all[HEADER..].split_at(sequences as usize * 4);
     let (starts, rest) = rest.split_at(sequences as usize * 8);
-    let ends = ends_of(lengths, starts, width.bytes()).ok_or_else(|| refuse(IndexProblem::Gaps))?;
+    let ends = ends_of(lengths, starts, width.bytes()).ok_or_else(|| {
+        wrong(
+            path,
+            "has sequences that do not follow each other in its `.bin`: write both files again",
+        )
+    })?;
     let described = ends.last().copied().unwrap_or(0) * width.bytes();
     let (_, held) = file::open(tokens)?;
     if described != held {
-        let tokens = tokens.to_owned();
-        return Err(refuse(IndexProblem::OtherTokens {
-            tokens,
-            described,
-            held,
-        }));
+        return Err(wrong(
+            path,
+            format!(
+                "does not fit `{}`, which holds {held} bytes where the index describes {described}: they are \
+                 not a pair, or one of them is not complete",
+                tokens.display()
+            ),
+        ));
     }
     let documents = rest[..entries as usize * 8].chunks_exact(8).map(number).skip(1);
     let ends = documents.map(|sequence| match sequence {
@@ -89,7 +106,12 @@ pub(super) fn read(tokens: &Path, path: &Path) -> Result<Index> {
     });
     let ends: Option<Vec<u64>> = ends.collect();
     let ends = ends.filter(|ends| ends.is_sorted());
-    let ends = ends.ok_or_else(|| refuse(IndexProblem::Documents))?;
+    let ends = ends.ok_or_else(|| {
+        wrong(
+            path,
+            "has a list of documents that does not fit its sequences: write both files again",
+        )
+    })?;
     Ok(Index { width, ends })
 }
 
@@ -115,7 +137,15 @@ pub(super) fn write(path: &Path, to: &mut impl Write, index: &Index) -> Result<(
     let mut start = 0;
     for (document, &end) in index.ends.iter().enumerate() {
         let length = i32::try_from(end - start);
-        let too_long = |_| wrong(path, FileProblem::Index(IndexProblem::LongDocument(document)));
+        let too_long = |_| {
+            wrong(
+                path,
+                format!(
+                    "cannot be written: document {document} has more tokens than Megatron's form allows \
+                     (2^31 - 1)"
+                ),
+            )
+        };
         lengths.push(length.map_err(too_long)?);
         start = end;
     }

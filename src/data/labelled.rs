@@ -7,7 +7,7 @@ use super::cifar;
 use super::file::{unreadable, wrong};
 use super::idx::{Header, Idx};
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
+use crate::error::{DataError, Error, Result};
 
 /// Images with one label each, from a pair of IDX files or from CIFAR-10.
 #[derive(Debug)]
@@ -40,10 +40,13 @@ impl LabelledImages {
         let labels = Header::read(&labels, 1..=1)?;
         // Compare before reading the contents, which may be long.
         if images.items() != labels.items() {
-            return Err(Error::from(DataError::NotAPair {
-                images: (images.path().to_owned(), images.items()),
-                labels: (labels.path().to_owned(), labels.items()),
-            }));
+            return Err(Error::from(DataError::new(format!(
+                "`{}` holds {} images and `{}` {} labels: they are not a pair",
+                images.path().display(),
+                images.items(),
+                labels.path().display(),
+                labels.items()
+            ))));
         }
         Ok(Self {
             images: images.contents()?,
@@ -116,12 +119,12 @@ impl LabelledImages {
             .position(|&label| usize::from(label) >= classes)
         {
             None => Ok(()),
-            Some(image) => Err(Error::from(DataError::LabelOutside {
-                path: self.labels.path.clone(),
-                label: self.labels.bytes[image],
-                image,
-                classes,
-            })),
+            Some(image) => Err(Error::from(DataError::new(format!(
+                "`{}`: label {} of image {image} is outside the model's {classes} classes (0..={})",
+                self.labels.path.display(),
+                self.labels.bytes[image],
+                classes.saturating_sub(1)
+            )))),
         }
     }
 }
@@ -134,7 +137,11 @@ fn labels_of(images: &Path) -> Result<PathBuf> {
         .unwrap_or_default();
     let labels = name.replace("images", "labels").replace("idx3", "idx1");
     if labels == name {
-        return Err(wrong(images, FileProblem::NoLabelsName));
+        return Err(wrong(
+            images,
+            "is not one of a known pair: its name does not say `images`, so its labels cannot be found; name \
+             the file of labels",
+        ));
     }
     Ok(images.with_file_name(labels))
 }
@@ -152,12 +159,15 @@ fn images_in(folder: &Path) -> Result<PathBuf> {
     found.sort();
     let problem = match found.as_slice() {
         [one] => return Ok(one.clone()),
-        [] => FolderProblem::NoImages,
-        [first, ..] => FolderProblem::SeveralImages {
-            count: found.len(),
-            first: first.clone(),
-        },
+        [] => "holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)".to_owned(),
+        [first, ..] => format!(
+            "holds {} files of images; name one, such as `{}`",
+            found.len(),
+            first.display()
+        ),
     };
-    let path = folder.to_owned();
-    Err(Error::from(DataError::Folder { path, problem }))
+    Err(Error::from(DataError::new(format!(
+        "the folder `{}` {problem}",
+        folder.display()
+    ))))
 }

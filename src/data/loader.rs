@@ -68,7 +68,9 @@ impl Loader {
         let thread = std::thread::Builder::new()
             .name("data loader".to_owned())
             .spawn(move || run(&requested, endless, produce))
-            .map_err(|source| DataError::Thread { source })?;
+            .map_err(|source| {
+                DataError::because(format!("cannot start the data loader's thread: {source}"), source)
+            })?;
         let loader = Self {
             steps: Some(steps),
             thread: Some(thread),
@@ -170,14 +172,18 @@ impl Feed {
     /// Waits for one micro-batch of a step. Otherwise as [`Feed::poll`].
     ///
     /// # Errors
-    /// Whatever the source reported, or [`DataError::LoaderEnded`].
+    /// Whatever the source reported, or [`DataError`] when the thread has ended.
     pub fn take(&mut self, step: u64, micro_batch: MicroBatch) -> Result<Tensor> {
         loop {
             if let Some(tensor) = self.poll(step, micro_batch)? {
                 return Ok(tensor);
             }
             let item = self.items.recv();
-            let item = item.map_err(|_| DataError::LoaderEnded { step, micro_batch })?;
+            let item = item.map_err(|_| {
+                DataError::new(format!(
+                    "the data loader has ended before it gave micro-batch {micro_batch} of step {step}"
+                ))
+            })?;
             self.early.push(item);
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 
 use super::file::{self, wrong};
-use crate::error::{Error, FileProblem, Result};
+use crate::error::{Error, Result};
 
 /// How many bytes are looked at.
 const LOOKED: u64 = 8192;
@@ -58,7 +58,7 @@ pub(super) enum Look {
     /// Packed by gzip.
     Gzip,
     /// Neither.
-    Other(FileProblem),
+    Other(String),
 }
 
 /// What a file is that begins with these bytes.
@@ -67,7 +67,7 @@ pub(super) fn look(start: &[u8]) -> Look {
         return Look::Gzip;
     }
     if let Some((what, cure)) = marked(&ENCODINGS, start).or_else(|| container(start)) {
-        return Look::Other(FileProblem::NoText { what, cure });
+        return Look::Other(format!("is {what}, and not text: {cure}"));
     }
     let zeros = |parity| {
         start
@@ -85,7 +85,7 @@ pub(super) fn look(start: &[u8]) -> Look {
         }
         _ => ("a binary file", CONVERT),
     };
-    Look::Other(FileProblem::NoText { what, cure })
+    Look::Other(format!("is {what}, and not text: {cure}"))
 }
 
 /// What a file is, and the cure, if it begins as one that holds something else in a form of its own.
@@ -142,13 +142,12 @@ pub(super) fn open_text(path: &Path) -> Result<(File, u64, u64)> {
     let mark = match look(&start) {
         Look::Text(mark) => mark as u64,
         Look::Gzip => {
-            let (what, cure) = ("packed by gzip", UNPACK);
-            return Err(wrong(path, FileProblem::NoText { what, cure }));
+            return Err(wrong(path, format!("is packed by gzip, and not text: {UNPACK}")));
         }
         Look::Other(problem) => return Err(wrong(path, problem)),
     };
     if mark > 0 && mark == bytes {
-        return Err(wrong(path, FileProblem::Empty));
+        return Err(wrong(path, "is empty"));
     }
     file.seek(SeekFrom::Start(mark))
         .map_err(Error::io("read", path))?;
@@ -177,10 +176,7 @@ pub(super) fn open_packed_text(path: &Path) -> Result<Box<dyn Read>> {
         }
         Look::Gzip => Err(wrong(
             path,
-            FileProblem::NoText {
-                what: "packed by gzip twice",
-                cure: UNPACK,
-            },
+            format!("is packed by gzip twice, and not text: {UNPACK}"),
         )),
         Look::Other(problem) => Err(wrong(path, problem)),
     }

@@ -24,6 +24,7 @@ pub enum Odd {
 
 /// Files that were probably meant in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Oddity {
     /// What is odd.
     pub odd: Odd,

@@ -9,12 +9,10 @@ pub(super) fn check_span(data: &str, span: &Range<u64>, count: u64) -> Result<()
     if span.start <= span.end && span.end <= count {
         return Ok(());
     }
-    Err(Error::from(DataError::OutsideData {
-        data: data.to_owned(),
-        start: span.start,
-        end: span.end,
-        count,
-    }))
+    Err(Error::from(DataError::new(format!(
+        "{}..{} is not a part of {data}, which has 0..{count}",
+        span.start, span.end
+    ))))
 }
 
 /// Refuses micro-batches without rows.
@@ -28,6 +26,8 @@ pub(super) fn check_rows(data: &str, rows: usize) -> Result<()> {
 
 /// The error for an empty micro-batch.
 pub(super) fn empty(data: &str, what: &'static str) -> Error {
-    let data = data.to_owned();
-    DataError::EmptyMicroBatch { data, what }.into()
+    DataError::new(format!(
+        "a micro-batch of {data} needs at least one {what}, 0 were asked for"
+    ))
+    .into()
 }

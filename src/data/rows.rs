@@ -48,11 +48,11 @@ impl Rows {
         let count = all.span.end - all.span.start;
         match all.table.targets.has_ids() || count.is_multiple_of(rows as u64) {
             true => Ok(all),
-            false => Err(DataError::UnfilledRows {
-                data: all.table.name.clone(),
-                count,
-                rows,
-            }
+            false => Err(DataError::new(format!(
+                "{}: {count} rows do not fill micro-batches of {rows}, and targets that are numbers cannot \
+                 be left out: take a part, or micro-batches, of other sizes",
+                all.table.name
+            ))
             .into()),
         }
     }
@@ -73,8 +73,7 @@ impl Rows {
         check_span(&table.name, &span, table.count())?;
         check_rows(&table.name, rows)?;
         if span.is_empty() {
-            let data = table.name.clone();
-            return Err(DataError::EmptyPart { data }.into());
+            return Err(DataError::new(format!("{}: no row is in this part of it", table.name)).into());
         }
         Ok(Self {
             table,

@@ -88,16 +88,19 @@ impl Sequences {
                 SampleOrder::Shuffled { .. } => "training",
                 SampleOrder::InOrder => "validation",
             };
-            return Err(DataError::NoDocuments {
-                data: name,
-                count,
-                purpose,
-            }
+            return Err(DataError::new(format!(
+                "{name}: none of its {count} documents is for {purpose}, or they have no tokens; \
+                 data.validation says how many are kept for validation"
+            ))
             .into());
         }
         all.without_target = all.count_without_target()?;
         if all.without_target == all.count() {
-            return Err(DataError::NoTargets { data: name, seq }.into());
+            return Err(DataError::new(format!(
+                "{name}: no token is a target: with data.loss_on = \"answers\", a message of the role \
+                 \"assistant\" has to begin within data.seq = {seq} tokens"
+            ))
+            .into());
         }
         Ok(all)
     }

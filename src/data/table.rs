@@ -27,7 +27,7 @@ impl Table {
     /// numbers or ids, such as classes.
     ///
     /// # Errors
-    /// [`DataError::Rows`] when they have no row, or not the same number of rows.
+    /// [`DataError`] when they have no row, or not the same number of rows.
     pub fn new(inputs: &Tensor, targets: &Tensor) -> Result<Self> {
         Self::named("rows in memory", inputs, targets)
     }
@@ -37,7 +37,10 @@ impl Table {
         let rows = [inputs, targets].map(|tensor| tensor.dims().first().copied().unwrap_or(0));
         if rows[0] == 0 || rows[0] != rows[1] {
             let [inputs, targets] = rows;
-            return Err(DataError::Rows { inputs, targets }.into());
+            return Err(DataError::new(format!(
+                "{inputs} rows of inputs and {targets} of targets: both need the same number, 1 or more"
+            ))
+            .into());
         }
         Ok(Self {
             name: name.to_owned(),

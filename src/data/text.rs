@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::file::{self, Constant, Seen, wrong};
 use super::look::{self, Look};
 use super::tokens::Tokens;
-use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
+use crate::error::{DataError, Error, Result};
 
 /// Folders with the results of a build or a run.
 const SKIPPED: [&str; 2] = ["target", "runs"];
@@ -49,15 +49,16 @@ pub(super) fn find_all(paths: &[PathBuf]) -> Result<FoundFiles> {
             let before = found.text.len();
             add_folder(&mut found, path)?;
             if found.text[before..].iter().all(|(_, bytes)| *bytes == 0) {
-                return Err(Error::from(DataError::Folder {
-                    path: path.clone(),
-                    problem: FolderProblem::NoText,
-                }));
+                return Err(Error::from(DataError::new(format!(
+                    "the folder `{}` holds no text (hidden and binary files, `target` and `runs` are \
+                     skipped)",
+                    path.display()
+                ))));
             }
         } else {
             let (_, bytes) = file::open(path)?;
             if bytes == 0 {
-                return Err(wrong(path, FileProblem::Empty));
+                return Err(wrong(path, "is empty"));
             }
             found.text.push((path.clone(), bytes));
         }

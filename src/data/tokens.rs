@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::file::{self, Constant, Seen, wrong};
 use super::look;
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{Error, FileProblem, Result};
+use crate::error::{Error, Result};
 
 /// How many bytes are read at a time when all are read.
 const BLOCK: usize = 1 << 18;
@@ -77,11 +77,15 @@ pub(super) enum Tokens {
 pub(super) fn open(path: &Path, width: Width, is_known: bool) -> Result<(Tokens, u64)> {
     let (file, bytes) = file::open(path)?;
     if bytes == 0 {
-        return Err(wrong(path, FileProblem::Empty));
+        return Err(wrong(path, "is empty"));
     }
     let start = look::start(&file).map_err(Error::io("read", path))?;
     if start.starts_with(NPY) {
-        return Err(wrong(path, FileProblem::Npy));
+        return Err(wrong(
+            path,
+            "is a NumPy array (.npy), whose header would be read as tokens; write the tokens alone, as \
+             `array.astype('uint16').tofile('tokens.bin')` does",
+        ));
     }
     if let Some(problem) = odd(&start, width).filter(|_| !is_known) {
         return Err(wrong(path, problem));
@@ -90,32 +94,46 @@ pub(super) fn open(path: &Path, width: Width, is_known: bool) -> Result<(Tokens,
     let tokens = Tokens::File(file, width);
     let each = tokens.width();
     if !bytes.is_multiple_of(each) {
-        return Err(wrong(path, FileProblem::Ragged { bytes, each }));
+        return Err(wrong(
+            path,
+            format!(
+                "holds {bytes} bytes, which is not a whole number of tokens of {each} bytes: set data.dtype \
+                 to the type of its tokens, or write it again if it is not complete"
+            ),
+        ));
     }
     Ok((tokens, bytes / each))
 }
 
 /// Why a file that begins so is hardly one of tokens of this width.
-fn odd(start: &[u8], width: Width) -> Option<FileProblem> {
+fn odd(start: &[u8], width: Width) -> Option<String> {
     if let Some((what, cure)) = look::container(start) {
-        return Some(FileProblem::NoTokens { what, cure });
+        return Some(format!("is {what}, and not tokens: {cure}"));
     }
     if start.len() < SHORT {
         return None;
     }
     let is_letter = |byte: &u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
     if start.iter().all(is_letter) {
-        return Some(FileProblem::TextAsTokens);
+        return Some(
+            "is text, and not tokens: set data.kind to its form, such as \"text\", or make tokens of it with \
+             `pipewright tokenize`"
+                .to_owned(),
+        );
     }
     // The bytes of a number begin with the lowest.
     let each = width.bytes() as usize;
     let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
     let pairs = || start.chunks_exact(2 * each).map(|pair| pair.split_at(each));
     let is_wider = pairs().all(|(_, high)| is_zero(high)) && pairs().any(|(low, _)| !is_zero(low));
-    is_wider.then_some(match width {
-        Width::U16 if pairs().skip(1).step_by(2).all(|(low, _)| is_zero(low)) => FileProblem::Numbers64,
-        Width::U16 => FileProblem::Wider,
-        Width::U32 => FileProblem::Numbers64,
+    let is_longer = pairs().skip(1).step_by(2).all(|(low, _)| is_zero(low));
+    is_wider.then(|| match width {
+        Width::U16 if !is_longer => {
+            "has a 0 in every second place when it is read as u16: set data.dtype to \"u32\"".to_owned()
+        }
+        Width::U16 | Width::U32 => "has numbers of 64 bits, and tokens have 16 or 32: write them as u16 or \
+             u32, with numpy by `tokens.astype(\"uint32\").tofile(...)`, and set data.dtype to that"
+            .to_owned(),
     })
 }
 

@@ -75,13 +75,13 @@ impl Windows {
         }
         let (held, needed) = (span.end - span.start, seq as u64 + 1);
         if held < needed {
-            return Err(DataError::TooShort {
-                data: corpus.name(),
-                count,
-                held,
-                purpose,
-                needed,
-            }
+            return Err(DataError::new(format!(
+                "{} is too short: of its {count} tokens {held} are for {purpose}, and one window needs \
+                 {needed} (the sequence length {} and the token after it); take shorter sequences \
+                 (data.seq), more text, or another share for validation (data.validation)",
+                corpus.name(),
+                needed - 1
+            ))
             .into());
         }
         Ok(Self {

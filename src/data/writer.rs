@@ -26,6 +26,7 @@ pub struct TokenWriter {
 
 /// What was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Written {
     /// The tokens.
     pub tokens: u64,

@@ -6,7 +6,7 @@ use super::picture::{Panel, Picture, row_name};
 use super::scale::Frame;
 use super::{legend, memory, rows};
 use crate::Result;
-use crate::error::PlanError;
+use crate::error::{Error, Problem};
 
 /// The most passes in a picture. With more it shows nothing useful, and viewers fail.
 const MOST_PASSES: usize = 250_000;
@@ -15,7 +15,7 @@ impl Picture<'_> {
     /// The picture as an SVG document.
     ///
     /// # Errors
-    /// [`PlanError::TooManyPasses`] when there are more passes than a picture can show.
+    /// [`Error::Plan`] when there are more passes than a picture can show.
     pub fn svg(&self) -> Result<String> {
         let passes: usize = self
             .timelines()
@@ -24,7 +24,10 @@ impl Picture<'_> {
             .sum();
         if passes > MOST_PASSES {
             let most = MOST_PASSES;
-            return Err(PlanError::TooManyPasses { passes, most }.into());
+            return Err(Error::Plan(Problem::new(format!(
+                "there are {passes} passes, and a picture shows {most} at most: draw fewer ranks or \
+                 micro-batches, or a single replica"
+            ))));
         }
         let frame = Frame::new(self);
         let mut page = Page::new(WIDTH);

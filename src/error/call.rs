@@ -3,42 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::id::{Rank, WorldRank};
+use super::Problem;
+use crate::id::WorldRank;
 use crate::situation::{Root, Situation};
 
 /// A call of a running pipeline that fails.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// There is nothing to evaluate. The pipeline continues to run.
-    #[error("an evaluation of 0 micro-batches has no loss: ask for 1 or more")]
-    NoMicroBatches,
-    /// There is nothing that a text could go on from. The pipeline continues to run.
-    #[error("a text goes on from one token at least: give some")]
-    NoTokens,
-    /// Tokens that should follow others which the stages have not had. The pipeline continues to run.
-    #[error(
-        "tokens cannot follow {past} others: the stages have had {had} of this text (none after a training \
-         step or a checkpoint was read); begin a new one with `past` 0"
-    )]
-    PastTooLong {
-        /// How many they should follow.
-        past: usize,
-        /// How many the stages have had.
-        had: usize,
-    },
-    /// No process has the rank that is asked.
-    #[error("no process has rank {rank}")]
-    NoSuchRank {
-        /// The rank.
-        rank: Rank,
-    },
-    /// A rank cannot answer.
-    #[error("rank {rank} does not answer: its thread has ended")]
-    NoAnswer {
-        /// The rank.
-        rank: WorldRank,
-    },
     /// Nothing moves any more. The pipeline has stopped, but a thread that hangs is not ended.
     #[error(
         "a stall of {} s: {}. If it only needs more time, raise `pipeline.stall_limit` in the config, or \
@@ -67,6 +39,21 @@ pub enum CallError {
         /// The processes that have not finished a call which this process has finished.
         processes: Vec<u32>,
     },
+    /// Any other one, in words.
+    #[error(transparent)]
+    Problem(Problem),
+}
+
+impl CallError {
+    /// A rank cannot answer.
+    pub fn no_answer(rank: WorldRank) -> Self {
+        Self::new(format!("rank {rank} does not answer: its thread has ended"))
+    }
+
+    /// An evaluation of nothing. The pipeline continues to run.
+    pub(crate) fn no_micro_batches() -> Self {
+        Self::new("an evaluation of 0 micro-batches has no loss: ask for 1 or more")
+    }
 }
 
 /// Why an interrupted run ends in the middle of a step, and not after it.
@@ -88,6 +75,7 @@ pub enum EndsNow {
 
 /// A rank that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WaitingRank {
     /// The rank.
     pub rank: WorldRank,

@@ -3,39 +3,28 @@
 mod call;
 mod checkpoint;
 mod data;
-mod data_file;
 mod fabric;
-mod gradient;
 mod launch;
 mod loss;
-mod mpi;
 mod no_text;
 mod not_finite;
 mod pretrained;
-mod record;
 mod restart;
 mod run;
-mod secret;
-mod tokenizer;
 
 pub use call::{CallError, EndsNow, WaitingRank};
-pub use checkpoint::{CheckpointError, Damage, Difference, FilePart, KnownData, PlaceProblem};
+pub use checkpoint::{CheckpointError, KnownData};
 pub use data::DataError;
-pub use data_file::{FileProblem, FolderProblem};
-pub use fabric::{FabricError, PartOf};
-pub use gradient::GradientError;
-pub use launch::{CpuOnly, Giver, LaunchError, ParameterPlace, ReplicaDifference, Synchronous, WholeUpdates};
+pub use fabric::FabricError;
+pub(crate) use fabric::list;
+pub use launch::LaunchError;
 pub use loss::Loss;
-pub use mpi::MpiError;
 pub use no_text::NoText;
 pub use not_finite::{Finding, Found, NotFinite};
-pub use pipewright_schedule::error::{MeshError, PlanError, ScheduleError, plan, schedule};
-pub use pretrained::{PretrainedError, TensorProblem, download};
-pub use record::{IndexProblem, RecordProblem};
+pub use pipewright_schedule::error::{CostOf, MeshError, Problem, ScheduleError, schedule};
+pub use pretrained::download;
 pub use restart::RestartError;
 pub use run::{Holder, RunError};
-pub use secret::{SecretError, SecretOf};
-pub use tokenizer::{ChatProblem, TokenizerProblem};
 
 use std::any::Any;
 use std::fmt;
@@ -60,7 +49,7 @@ pub enum Error {
     Schedule(Box<ScheduleError>),
     /// Costs, sizes or limits for which there is no schedule, cut or picture.
     #[error(transparent)]
-    Plan(Box<PlanError>),
+    Plan(Problem),
     /// Parts of a pipeline that do not fit together. Nothing was started.
     #[error(transparent)]
     Launch(Box<LaunchError>),
@@ -96,7 +85,7 @@ pub enum Error {
     },
     /// A gradient is missing or has the wrong shape.
     #[error(transparent)]
-    Gradient(Box<GradientError>),
+    Gradient(Problem),
     /// A stage or layer failed.
     #[error(transparent)]
     Stage(#[from] pipewright_stages::Error),
@@ -138,7 +127,7 @@ pub enum Error {
     Data(Box<DataError>),
     /// A folder in Hugging Face's form that cannot be used. The error names the file.
     #[error(transparent)]
-    Pretrained(Box<PretrainedError>),
+    Pretrained(Problem),
     /// A checkpoint that cannot be loaded or saved. The error names the file and the parameter.
     #[error(transparent)]
     Checkpoint(Box<CheckpointError>),
@@ -186,17 +175,43 @@ macro_rules! parts {
 
 parts! {
     Schedule(ScheduleError),
-    Plan(PlanError),
     Launch(LaunchError),
     Call(CallError),
     Fabric(FabricError),
     Restart(RestartError),
     Run(RunError),
-    Gradient(GradientError),
     Data(DataError),
     Checkpoint(CheckpointError),
-    Pretrained(PretrainedError),
 }
+
+/// Errors of which some are in words only.
+macro_rules! in_words {
+    ($($part:ident),* $(,)?) => {$(
+        impl $part {
+            /// A failure with this message.
+            pub fn new(text: impl Into<String>) -> Self {
+                Self::Problem(Problem::new(text))
+            }
+
+            /// The same, with the error that it comes from. The message includes that error's message.
+            pub fn because(
+                text: impl Into<String>,
+                source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+            ) -> Self {
+                Self::Problem(Problem::because(text, source))
+            }
+        }
+    )*};
+}
+
+in_words!(
+    CallError,
+    CheckpointError,
+    DataError,
+    LaunchError,
+    RestartError,
+    RunError
+);
 
 impl From<pipewright_schedule::Error> for Error {
     fn from(error: pipewright_schedule::Error) -> Self {
@@ -316,7 +331,7 @@ impl Error {
     /// Whether it refuses arguments, a config, a schedule or a plan before any work began.
     pub fn is_refusal(&self) -> bool {
         if let Self::Fabric(error) = self {
-            return error.is_refusal();
+            return !matches!(**error, FabricError::Failed(_));
         }
         matches!(
             self,
@@ -355,6 +370,6 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// A replica in front of its rank, in messages.
-fn of_replica(replica: Option<u32>) -> String {
+pub(crate) fn of_replica(replica: Option<u32>) -> String {
     replica.map_or(String::new(), |replica| format!("replica {replica}, "))
 }

@@ -47,6 +47,7 @@ pub enum NotFinite {
 
 /// Where a forward pass fails first, when it is run to search for a number that is not finite.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Finding {
     /// The stage.
     pub stage: StageId,

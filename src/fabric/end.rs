@@ -141,7 +141,13 @@ impl<W: Send + 'static> End<W> {
             Content::Description(_, description) => {
                 let wire = self.carry(|carrier, _| carrier.receive(peer, &description))?;
                 let rank = self.rank;
-                wire.ok_or_else(|| FabricError::NoCarrier { from: peer, to: rank }.into())
+                wire.ok_or_else(|| {
+                    FabricError::failed(format!(
+                        "rank {peer} sends numbers in a way that rank {rank} cannot receive: start all \
+                         processes with the same devices"
+                    ))
+                    .into()
+                })
             }
             Content::Block(..) | Content::Stopped | Content::Failed(_) => unreachable!("a wire was wanted"),
         }
@@ -163,7 +169,10 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         self.inbox.begin(call)?;
         if is_restart && self.carrier.is_some() {
             let (rank, attempt) = (self.rank, call.attempt);
-            return Err(self.inbox.refuse(FabricError::CarrierKept { rank, attempt }));
+            return Err(self.inbox.refuse(FabricError::failed(format!(
+                "rank {rank} cannot begin attempt {attempt}: its carrier may still hold numbers of an \
+                 earlier attempt; connect the ranks anew"
+            ))));
         }
         Ok(())
     }

@@ -286,8 +286,9 @@ impl<W> Inbox<W> {
 }
 
 fn left(from: WorldRank, of: Call) -> FabricError {
-    FabricError::LeftOver {
-        from,
-        call: of.number,
-    }
+    FabricError::failed(format!(
+        "rank {from} sent a wire in call {} that was never received: its numbers come before those of this \
+         call",
+        of.number
+    ))
 }

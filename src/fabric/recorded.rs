@@ -103,7 +103,12 @@ impl<W: Bytes + 'static> Recorded<W> {
 
     fn differs(&self, peer: WorldRank) -> crate::Error {
         let (rank, call) = (self.end.rank(), self.call.number);
-        RestartError::RepeatDiffers { rank, peer, call }.into()
+        RestartError::new(format!(
+            "rank {rank} was built again and repeated call {call}, but does not send to rank {peer} and \
+             receive from it what it did before: a stage may depend only on its parameters, its input, the \
+             step and the micro-batch; with a stage that does not, set `train.restarts` to 0"
+        ))
+        .into()
     }
 
     /// A wire that the rank took before, in this call.

@@ -25,10 +25,9 @@ pub trait Transport<W>: 'static {
     /// Every rank begins the same calls, in the same order. It neither allocates nor waits.
     ///
     /// # Errors
-    /// [`FabricError::LeftOver`](crate::error::FabricError::LeftOver) when a wire of an earlier call was
+    /// [`FabricError::Failed`](crate::error::FabricError::Failed) when a wire of an earlier call was
     /// announced, and a carrier still has its numbers. The next receive would take them for its own. For the
-    /// same reason, [`FabricError::CarrierKept`](crate::error::FabricError::CarrierKept) when an end with a
-    /// carrier begins a later attempt.
+    /// same reason, the same error when an end with a carrier begins a later attempt.
     fn begin(&mut self, call: Call) -> Result<()>;
 
     /// The rank has done its part of the call. It does nothing more until it begins the next one. Ends that

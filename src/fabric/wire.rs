@@ -10,8 +10,7 @@ use crate::error::Result;
 /// its numbers.
 ///
 /// If a wire's own code returns an error or panics, the callers on both sides get
-/// [`FabricError::CannotWrite`](crate::error::FabricError::CannotWrite) or
-/// [`FabricError::CannotRead`](crate::error::FabricError::CannotRead), with the ranks and the tag.
+/// [`FabricError::Failed`](crate::error::FabricError::Failed), with the ranks and the tag.
 pub trait WireFrame: Send + Sized + 'static {
     /// The conversions, if the wire is a tensor and nothing else, and has a tensor's description. Then a
     /// carrier of tensors can move it.

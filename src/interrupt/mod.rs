@@ -11,8 +11,8 @@ use std::time::Duration;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level;
 
+use crate::Result;
 use crate::error::RunError;
-use crate::{Error, Result};
 
 use arrivals::{Arrival, arrivals};
 pub(crate) use questions::{Answering, questions};
@@ -76,7 +76,7 @@ impl Interrupt {
     /// systems none stays ignored, and each SIGINT counts as typed if the standard input is a terminal.)
     ///
     /// # Errors
-    /// [`Error::Run`] when the system refuses.
+    /// [`RunError`] when the system refuses.
     pub fn on_signals(first: impl FnOnce() + Send + 'static) -> Result<Self> {
         let interrupt = Self::new();
         let watched = interrupt.clone();
@@ -90,7 +90,7 @@ impl Interrupt {
             };
             thread::Builder::new().name("signals".to_owned()).spawn(watch)
         };
-        start().map_err(|source| Error::from(RunError::Signals { source }))?;
+        start().map_err(RunError::no_signals)?;
         Ok(interrupt)
     }
 

@@ -8,8 +8,8 @@ use std::time::Instant;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 
+use crate::Result;
 use crate::error::RunError;
-use crate::{Error, Result};
 
 /// How often SIGUSR1 has come.
 static QUESTIONS: AtomicU64 = AtomicU64::new(0);
@@ -26,7 +26,7 @@ static BEFORE: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
 /// process.
 ///
 /// # Errors
-/// [`Error::Run`] when the system refuses.
+/// [`RunError`] when the system refuses.
 pub fn explain_on_signal() -> Result<()> {
     static COUNTS: Mutex<bool> = Mutex::new(false);
     let mut counts = locked(&COUNTS);
@@ -45,7 +45,7 @@ pub fn explain_on_signal() -> Result<()> {
         };
         thread::Builder::new().name("questions".to_owned()).spawn(count)
     };
-    start().map_err(|source| Error::from(RunError::Signals { source }))?;
+    start().map_err(RunError::no_signals)?;
     *counts = true;
     Ok(())
 }

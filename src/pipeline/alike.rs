@@ -14,7 +14,7 @@ use super::sync::SyncMode;
 use crate::actor::Ranks;
 use crate::data::{DataSource, Summed};
 use crate::error::{FabricError, Result};
-use crate::id::{MicroBatch, Rank};
+use crate::id::Rank;
 use crate::schedule::Schedule;
 
 /// The parts that must be equal, by name. The first difference in this order is reported.
@@ -114,7 +114,7 @@ pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Opti
 /// names what they were read for.
 ///
 /// # Errors
-/// [`FabricError::DataDiffers`] on every process.
+/// [`FabricError::Refused`] on every process.
 pub(super) fn same_batches<S: Stage>(
     ranks: &Ranks<S>,
     call: &str,
@@ -128,11 +128,12 @@ pub(super) fn same_batches<S: Stage>(
         for (at, sum) in sums {
             let (first, expected) = *first_read.entry(*at).or_insert((process, sum));
             if sum != expected {
-                return Err(FabricError::DataDiffers {
-                    call: call.to_owned(),
-                    micro_batch: MicroBatch(at.1),
-                    processes: [first, process],
-                }
+                return Err(FabricError::refused(format!(
+                    "the data of {call} differ: process {process} has read another micro-batch {} than \
+                     process {first}. All processes need the same data, and a source has to give the same \
+                     numbers whenever it is asked for a step and a micro-batch",
+                    at.1
+                ))
                 .into());
             }
         }

@@ -296,7 +296,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// * [`LaunchError`](crate::error::LaunchError) when something is missing, the system cannot start a
     ///   thread, a stage cannot be built, or two parameters have one name. Also when a stage refuses the
     ///   shape of the previous stage's output: the error names the stage, its rank and the layer.
-    /// * [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when processes differ. It names the
+    /// * [`FabricError::Refused`](crate::error::FabricError::Refused) when processes differ. It names the
     ///   first part that differs.
     ///
     /// An error in one process is reported in all.

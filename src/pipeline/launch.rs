@@ -21,7 +21,7 @@ use super::ties::ties;
 use super::transfers::room;
 use crate::actor::{Build, Ranks, Tied};
 use crate::data::Loader;
-use crate::error::{LaunchError, Result, Synchronous};
+use crate::error::{LaunchError, Result};
 use crate::fabric::{self, End, Peers, Recorded, Transport, World};
 use crate::id::{StageId, WorldRank};
 use crate::mesh::{Axis, Mesh};
@@ -145,10 +145,11 @@ fn start<S: Stage>(
     let parameters = of_first_replica(built, &mesh)?;
     let ties = ties(&parameters)?;
     if let Some(tie) = ties.first().filter(|_| max_staleness(given) > 0) {
-        let name = tie.name.clone();
-        return Err(LaunchError::NotStale {
-            why: Synchronous::Tied { name },
-        }
+        return Err(LaunchError::new(format!(
+            "weights may not be stale in a model with tied parameters (`{}`), whose copies must stay equal: \
+             set `max_staleness` (`pipeline.max_staleness`) to 0",
+            tie.name
+        ))
         .into());
     }
     let first_trained = first_trained(&parameters, schedule.stages());
@@ -221,7 +222,10 @@ fn given_ends<W: 'static>(connect: &MakeEnds<W>, mesh: &Mesh, room: usize) -> Re
     let ranks = mesh.world_size();
     match mesh.world().eq(ends.iter().map(|end| end.rank())) {
         true => Ok(ends),
-        false => Err(LaunchError::Ends { ranks }.into()),
+        false => Err(LaunchError::new(format!(
+            "the pipeline needs the ends of its {ranks} ranks, in rank order, and was given others"
+        ))
+        .into()),
     }
 }
 

@@ -21,7 +21,7 @@ impl<S: Stage> Pipeline<S> {
     /// all have the same weights.
     ///
     /// # Errors
-    /// [`CallError::NoTokens`] and [`CallError::PastTooLong`]: the pipeline continues to run. When a
+    /// [`CallError`] without tokens, or when `past` is too large: the pipeline continues to run. When a
     /// stage fails, for example at a token outside of its vocabulary or a text that is longer than its
     /// context, [`Error::Action`](crate::Error::Action). Otherwise as for [`Pipeline::step`].
     pub fn next_scores(&mut self, past: usize, tokens: &[u32]) -> Result<Vec<f32>> {
@@ -54,8 +54,11 @@ impl<S: Stage> Pipeline<S> {
     fn check_next(&self, past: usize, tokens: &[u32]) -> Result<()> {
         let had = self.text.had;
         Err(match () {
-            () if tokens.is_empty() => CallError::NoTokens,
-            () if past > had => CallError::PastTooLong { past, had },
+            () if tokens.is_empty() => CallError::new("a text goes on from one token at least: give some"),
+            () if past > had => CallError::new(format!(
+                "tokens cannot follow {past} others: the stages have had {had} of this text (none after a \
+                 training step or a checkpoint was read); begin a new one with `past` 0"
+            )),
             () => return Ok(()),
         }
         .into())

@@ -18,7 +18,7 @@ impl<S: Stage> Pipeline<S> {
     /// process. `what` names the call.
     ///
     /// # Errors
-    /// [`FabricError::NotAlike`](crate::error::FabricError::NotAlike), in all processes.
+    /// [`FabricError::Refused`](crate::error::FabricError::Refused), in all processes.
     pub(crate) fn compare(&mut self, what: &str, parts: Vec<(String, String)>) -> Result<()> {
         self.begin(format_args!("{what}"))?;
         let compared = self.ranks.together(what, |peers| peers.compare(what, Ok(parts)));
@@ -46,7 +46,7 @@ impl<S: Stage> Pipeline<S> {
     /// if it has any. Refuses shapes that the stages refuse.
     pub(super) fn forwards(&self, shapes: (Shape, Shape), micro_batches: u32) -> Result<Vec<Passes>> {
         if micro_batches == 0 {
-            return Err(CallError::NoMicroBatches.into());
+            return Err(CallError::no_micro_batches().into());
         }
         let (replicas, placement) = (self.replicas(), self.schedule().placement());
         let shares = Groups::new(micro_batches, replicas);

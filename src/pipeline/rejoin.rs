@@ -57,7 +57,7 @@ impl<S: Stage> Again<S> {
     /// Launches the pipeline, and takes back what is kept of its ranks if the run had begun before.
     fn launch_in(&mut self, mut world: World, lost: Vec<u32>) -> Result<Pipeline<S>> {
         let goes_on = world.goes_on();
-        self.join = world.again().ok_or(RestartError::CannotRejoin)?;
+        self.join = world.again().ok_or_else(RestartError::cannot_rejoin)?;
         world.keep(self.snapshots.kept());
         let mut pipeline = launch(&self.parts, Some(world))?;
         pipeline.ranks.heed(self.interrupt.clone());
@@ -125,17 +125,19 @@ impl<S: Stage> Pipeline<S> {
     /// ```
     ///
     /// # Errors
-    /// [`RestartError::CannotRejoin`] if this pipeline cannot, [`RestartError::NobodyLost`] if no process was
-    /// lost; otherwise as for
-    /// [`World::join`] and [`PipelineBuilder::launch`](super::PipelineBuilder::launch).
-    /// It may be called again if another process was lost meanwhile: see [`Pipeline::may_rejoin`].
+    /// [`RestartError`] if this pipeline cannot, or if no process was lost; otherwise as for [`World::join`]
+    /// and [`PipelineBuilder::launch`](super::PipelineBuilder::launch). It may be called again if another
+    /// process was lost meanwhile: see [`Pipeline::may_rejoin`].
     pub fn rejoin(&mut self) -> Result<Rejoined> {
-        let mut again = self.again.take().ok_or(RestartError::CannotRejoin)?;
+        let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
         let lost = self.lost(&again);
         if again.lost.is_none() {
             let Some(first) = lost.first() else {
                 self.again = Some(again);
-                return Err(RestartError::NobodyLost.into());
+                return Err(RestartError::new(
+                    "no other process of this run was lost, so there is nothing to join again: go on with it",
+                )
+                .into());
             };
             self.end_writing();
             self.ranks.leave(*first);

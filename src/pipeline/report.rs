@@ -9,6 +9,7 @@ use crate::worker::{RankReport, Restart};
 /// The report of one training step. It is the same for all stages and schedules, and in every process. Of a
 /// parameter server whose weights may be stale, only the loss and the other numbers of its step are.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct StepReport {
     /// The step, from 0.
     pub step: u64,

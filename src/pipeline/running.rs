@@ -20,7 +20,7 @@ use super::report::{Evaluation, StepReport};
 use super::stale::Stale;
 use crate::actor::{Evaluate, Hash, Ranks, Train};
 use crate::data::{DataSource, Fingerprint, Loader, Summed};
-use crate::error::{Error, FabricError, PartOf, Result};
+use crate::error::{Error, FabricError, Result};
 use crate::fabric::Call;
 use crate::groups::Groups;
 use crate::id::WorldRank;
@@ -33,7 +33,7 @@ use crate::worker::{self, Forwards, ParameterInfo, RankReport, Record, Site, Ste
 /// checkpoint that is on its way is complete.
 ///
 /// With several processes, all must make the same calls with the same arguments, in the same order. Otherwise
-/// all of them get [`FabricError::CallsDiffer`](crate::error::FabricError::CallsDiffer).
+/// all of them get [`FabricError::Failed`](crate::error::FabricError::Failed).
 ///
 /// After a rank has failed, every call returns [`Error::Stopped`] with the cause. After [`Error::NotFinite`]
 /// the pipeline continues to run, with the weights of the previous step.
@@ -235,7 +235,7 @@ impl<S: Stage> Pipeline<S> {
     /// Runs only forward, over the first `micro_batches` micro-batches of a source's step 0.
     ///
     /// # Errors
-    /// [`CallError::NoMicroBatches`](crate::error::CallError::NoMicroBatches) when `micro_batches` is 0.
+    /// [`CallError`](crate::error::CallError) when `micro_batches` is 0.
     /// [`LaunchError`](crate::error::LaunchError) when the stages refuse the shapes of the source: the
     /// pipeline continues to run. Otherwise as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
@@ -404,7 +404,7 @@ const HASHING: &str = "hashing the weights";
 fn resumed_hash(rank: WorldRank, state: &[u8]) -> Result<Sha256> {
     let hash = state.try_into().map_err(io::Error::other);
     let hash = hash.and_then(|state| Sha256::deserialize(state).map_err(io::Error::other));
-    Ok(hash.map_err(|error| FabricError::unreadable_part(PartOf::Rank(rank), HASHING, error))?)
+    Ok(hash.map_err(|error| FabricError::unreadable_part(format_args!("rank {rank}"), HASHING, error))?)
 }
 
 /// The text that a pipeline writes.

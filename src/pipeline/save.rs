@@ -123,12 +123,16 @@ impl<S: Stage> Pipeline<S> {
         let all = self.ranks.spread("comparing a checkpoint", Ok(vec![own]))?;
         match all.iter().position(|other| *other != all[0]) {
             None => Ok(()),
-            Some(process) => Err(Error::from(CheckpointError::SeveralCheckpoints {
-                folder: folder.to_owned(),
-                process,
-                steps: [all[0].0, all[process].0],
-                descriptions: [all[0].1, all[process].1],
-            })),
+            Some(process) => {
+                let ((step, sum), (other_step, other_sum)) = (all[0], all[process]);
+                Err(CheckpointError::new(format!(
+                    "{} is not one checkpoint for all processes: for process 0 it is of step {step} \
+                     (checksum {sum} of its `state.json`), for process {process} of step {other_step} \
+                     ({other_sum}): give all processes one file system, or copies of one checkpoint",
+                    folder.display()
+                ))
+                .into())
+            }
         }
     }
 }

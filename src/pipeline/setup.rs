@@ -8,7 +8,7 @@ use super::parts::{Parts, Schedules};
 use super::sync::SyncMode;
 use super::transfers::between_gpus;
 use crate::data::DataSource;
-use crate::error::{LaunchError, Result, ScheduleError, Synchronous, WholeUpdates};
+use crate::error::{LaunchError, Result, ScheduleError};
 use crate::fabric::GpuPairs;
 use crate::groups::Groups;
 use crate::mesh::Mesh;
@@ -30,12 +30,16 @@ impl Setup {
     /// # Errors
     /// [`LaunchError`] when a part is missing or two do not fit each other.
     pub(super) fn of<S: Stage>(parts: &Parts<S>, processes: u32) -> Result<Self> {
-        let missing = |part| LaunchError::Missing { part };
+        let missing = |part: &str| {
+            LaunchError::new(format!(
+                "the pipeline has no {part}: call `.{part}(...)` before `.launch()`"
+            ))
+        };
         check_replicas(parts.replicas, parts.groups())?;
         let (groups, schedules) = match &parts.schedules {
             Schedules::Missing => return Err(missing("schedule").into()),
             Schedules::Whole(whole) if whole.micro_batches() == 0 => {
-                return Err(ScheduleError::NoMicroBatch.into());
+                return Err(ScheduleError::new("a schedule needs at least 1 micro-batch, got 0").into());
             }
             Schedules::Whole(whole) => shares(parts, whole),
             Schedules::OfReplicas(each) => of_replicas(parts, each.clone())?,
@@ -77,37 +81,36 @@ fn shares<S: Stage>(parts: &Parts<S>, whole: &Schedule) -> (Groups, Vec<Schedule
 /// The gradient groups, and the schedules that were given for the replicas.
 fn of_replicas<S: Stage>(parts: &Parts<S>, schedules: Vec<Schedule>) -> Result<(Groups, Vec<Schedule>)> {
     if schedules.len() != parts.replicas as usize {
-        return Err(LaunchError::ReplicaSchedules {
-            given: schedules.len(),
-            replicas: parts.replicas,
-        }
+        return Err(LaunchError::new(format!(
+            "there are {} schedules for {} replicas: give `.replica_schedules(...)` one for each, and leave \
+             out `.replicas(...)`",
+            schedules.len(),
+            parts.replicas
+        ))
         .into());
     }
     let batch = schedules.iter().map(Schedule::micro_batches).sum();
     if batch == 0 {
-        return Err(ScheduleError::NoMicroBatch.into());
+        return Err(ScheduleError::new("a schedule needs at least 1 micro-batch, got 0").into());
     }
     let groups = Groups::new(batch, parts.groups());
     for (replica, schedule) in (0..).zip(&schedules) {
         let (given, share) = (schedule.micro_batches(), groups.share(replica, parts.replicas));
         if given != share.len() as u32 {
             let share = share.len() as u32;
-            return Err(LaunchError::ReplicaSchedule {
-                replica,
-                given,
-                batch,
-                share,
-            }
+            return Err(LaunchError::new(format!(
+                "the schedule of replica {replica} has {given} micro-batches, and its share of a batch of \
+                 {batch} is {share}: `Groups::share` says what each replica has"
+            ))
             .into());
         }
         let [given, first] = [schedule, &schedules[0]].map(Schedule::placement);
         if given != first {
             let [given, first] = [given, first].map(ToString::to_string);
-            return Err(LaunchError::ReplicaPlacement {
-                replica,
-                given,
-                first,
-            }
+            return Err(LaunchError::new(format!(
+                "the schedule of replica {replica} places the stages on ranks {given}, that of replica 0 on \
+                 {first}: give all replicas one placement"
+            ))
             .into());
         }
     }
@@ -116,7 +119,7 @@ fn of_replicas<S: Stage>(parts: &Parts<S>, schedules: Vec<Schedule>) -> Result<(
 
 fn check_threads(threads: usize) -> Result<()> {
     match threads {
-        0 => Err(LaunchError::NoThreads.into()),
+        0 => Err(LaunchError::new("0 threads a rank cannot train: give `threads_per_rank` 1 or more").into()),
         _ => Ok(()),
     }
 }
@@ -124,7 +127,11 @@ fn check_threads(threads: usize) -> Result<()> {
 fn check_replicas(replicas: u32, groups: u32) -> Result<()> {
     match (1..=groups).contains(&replicas) {
         true => Ok(()),
-        false => Err(LaunchError::Replicas { replicas, groups }.into()),
+        false => Err(LaunchError::new(format!(
+            "{replicas} replicas cannot share {groups} gradient groups, because a replica has whole groups: \
+             call `.replicas(...)` with 1 to {groups}, or `.gradient_groups(...)` with more"
+        ))
+        .into()),
     }
 }
 
@@ -134,12 +141,15 @@ fn check_sharded<S: Stage>(parts: &Parts<S>) -> Result<()> {
     // An optimizer that updates parts keeps as much for one parameter as for another.
     let why = match optimizer.updates_parts() {
         _ if !parts.sharded => return Ok(()),
-        false => WholeUpdates::WholeParameters,
-        true if optimizer.states("", &[1]).is_empty() => WholeUpdates::NoState,
+        false => "it updates whole parameters only (`Optimizer::updates_parts`)",
+        true if optimizer.states("", &[1]).is_empty() => "it has no state, so there is nothing to save",
         true => return Ok(()),
     };
     let optimizer = format!("{optimizer:?}");
-    Err(LaunchError::NotSharded { optimizer, why }.into())
+    Err(LaunchError::new(format!(
+        "{optimizer} cannot be sharded: {why}; leave out `.sharded(true)` (`optimizer.sharded`)"
+    ))
+    .into())
 }
 
 /// Refuses a server for an optimizer that needs whole parameters, and stale weights on GPUs.
@@ -149,26 +159,37 @@ fn check_server<S: Stage>(parts: &Parts<S>) -> Result<()> {
     }
     if !parts.optimizer.updates_parts() {
         let optimizer = format!("{:?}", parts.optimizer);
-        return Err(LaunchError::NotServed { optimizer }.into());
+        return Err(LaunchError::new(format!(
+            "a server cannot use {optimizer}: it updates whole parameters only (`Optimizer::updates_parts`), \
+             and each rank of a server owns parts of them; take `SyncMode::Reduce` (`pipeline.sync = \
+             \"reduce\"`)"
+        ))
+        .into());
     }
     let gpu = parts.places.iter().find(|place| place.device != Device::Cpu);
     let why = match gpu {
         _ if parts.sync.max_staleness() == 0 => return Ok(()),
-        Some(place) => Synchronous::Gpu { device: place.device },
-        None if parts.restarting.is_some() => Synchronous::Restarts,
+        Some(place) => format!("on {}, only on cpu", place.device),
+        None if parts.restarting.is_some() => "where ranks are built again after a failure: a step that was \
+             lost would be made with other weights"
+            .to_owned(),
         None => return Ok(()),
     };
-    Err(LaunchError::NotStale { why }.into())
+    Err(LaunchError::new(format!(
+        "weights may not be stale {why}: set `max_staleness` (`pipeline.max_staleness`) to 0"
+    ))
+    .into())
 }
 
 fn check_directions(schedule: &Schedule) -> Result<()> {
     match schedule.placement().directions() {
         1 => Ok(()),
-        directions => Err(LaunchError::SeveralDirections {
-            schedule: schedule.name().to_owned(),
-            directions,
-            placement: schedule.placement().to_string(),
-        }
+        directions => Err(LaunchError::new(format!(
+            "schedule {} goes in {directions} directions (placement {}); the engine trains schedules of one \
+             direction: use dualpipe-v, which is similar",
+            schedule.name(),
+            schedule.placement()
+        ))
         .into()),
     }
 }
@@ -177,9 +198,10 @@ fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
     if schedule.stages() as usize == stages {
         return Ok(());
     }
-    Err(LaunchError::Stages {
-        expected: schedule.stages(),
-        given: stages,
-    }
+    Err(LaunchError::new(format!(
+        "the schedule has {} stages, the pipeline was given {stages}: split the model into as many as the \
+         schedule has",
+        schedule.stages()
+    ))
     .into())
 }

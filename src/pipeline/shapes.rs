@@ -3,7 +3,7 @@
 use pipewright_stages::{Shape, Stage};
 
 use crate::actor::{CheckLoss, OutputShape, Ranks};
-use crate::error::{Error, Giver, LaunchError, Result};
+use crate::error::{Error, LaunchError, Result};
 use crate::id::StageId;
 use crate::schedule::Schedule;
 
@@ -11,7 +11,7 @@ use crate::schedule::Schedule;
 /// stage gives another.
 ///
 /// # Errors
-/// [`LaunchError::RefusedInput`] and [`LaunchError::RefusedOutput`]. The ranks continue to run.
+/// [`LaunchError`]. The ranks continue to run.
 pub(super) fn check_shapes<S: Stage>(
     ranks: &Ranks<S>,
     schedule: &Schedule,
@@ -22,10 +22,11 @@ pub(super) fn check_shapes<S: Stage>(
     let message = CheckLoss { output, target };
     let fits = ranks.ask("checking shapes", last, message);
     fits.map(|()| widest).map_err(|error| {
-        refused(error, |source| LaunchError::RefusedOutput {
-            output,
-            target,
-            source,
+        refused(error, |source| {
+            LaunchError::because(
+                format!("the loss refuses an output of {output} with targets of {target}: {source}"),
+                source,
+            )
         })
     })
 }
@@ -33,7 +34,7 @@ pub(super) fn check_shapes<S: Stage>(
 /// The most numbers that one stage gives another for an input of this shape.
 ///
 /// # Errors
-/// [`LaunchError::RefusedInput`]. The ranks continue to run.
+/// [`LaunchError`]. The ranks continue to run.
 pub(super) fn widest<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Result<usize> {
     follow(ranks, schedule, input).map(|(_, widest)| widest)
 }
@@ -46,15 +47,14 @@ fn follow<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Resu
         let giver = stage
             .0
             .checked_sub(1)
-            .map_or(Giver::Data, |before| Giver::Stage(StageId(before)));
+            .map_or("the data".to_owned(), |before| format!("stage {before}"));
         let message = OutputShape { stage, input: shape };
         shape = ranks.ask("checking shapes", rank, message).map_err(|error| {
-            refused(error, |source| LaunchError::RefusedInput {
-                stage,
-                rank,
-                giver,
-                shape,
-                source,
+            refused(error, |source| {
+                LaunchError::because(
+                    format!("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {source}"),
+                    source,
+                )
             })
         })?;
         widest = widest.max(shape.dims().iter().product());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pipewright_stages::Shard;
 
-use crate::error::{LaunchError, ParameterPlace, Result};
+use crate::error::{LaunchError, Result};
 use crate::worker::{ParameterInfo, Tie};
 
 /// The tied parameters. `parameters` are in layer order.
@@ -30,11 +30,13 @@ fn check_whole(parameter: &ParameterInfo) -> Result<()> {
     if parameter.shard == Shard::WHOLE {
         return Ok(());
     }
-    Err(LaunchError::Sharded {
-        name: parameter.name.clone(),
-        shard: parameter.shard,
-        place: place(parameter),
-    }
+    Err(LaunchError::new(format!(
+        "the parameter `{}` of {} is {}: the engine trains whole parameters only, so leave out \
+         `Parameter::sharded`",
+        parameter.name,
+        place(parameter),
+        parameter.shard
+    ))
     .into())
 }
 
@@ -42,33 +44,43 @@ fn check_whole(parameter: &ParameterInfo) -> Result<()> {
 fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     let mut originals = sites.iter().filter(|info| !info.is_tied);
     let Some(&original) = originals.next() else {
-        return Err(LaunchError::NoOriginal {
-            name: sites[0].name.clone(),
-            place: place(sites[0]),
-        }
+        return Err(LaunchError::new(format!(
+            "the parameter `{}` of {} is a tied copy, but no layer holds the parameter that it copies: one \
+             of that name that is not tied",
+            sites[0].name,
+            place(sites[0])
+        ))
         .into());
     };
     if let Some(other) = originals.next() {
-        return Err(LaunchError::SameName {
-            name: original.name.clone(),
-            places: [place(original), place(other)],
-        }
+        return Err(LaunchError::new(format!(
+            "two parameters have the name `{}`: the one of {} and the one of {}; give them two names, or \
+             declare one a copy of the other (`Parameter::tied`)",
+            original.name,
+            place(original),
+            place(other)
+        ))
         .into());
     }
     if let Some(other) = sites.iter().find(|info| info.dims != original.dims) {
-        return Err(LaunchError::TiedShapes {
-            name: original.name.clone(),
-            dims: [original.dims.clone(), other.dims.clone()],
-            stages: [original.site.stage, other.site.stage],
-        }
+        return Err(LaunchError::new(format!(
+            "parameters named `{}` are tied, but have dimensions {:?} in stage {} and {:?} in stage {}: give \
+             them one shape or two names",
+            original.name, original.dims, original.site.stage, other.dims, other.site.stage
+        ))
         .into());
     }
     if let Some(other) = sites.iter().find(|info| info.is_trained != original.is_trained) {
-        return Err(LaunchError::TiedTraining {
-            name: original.name.clone(),
-            frozen: place(if original.is_trained { other } else { original }),
-            trained: place(if original.is_trained { original } else { other }),
-        }
+        let (frozen, trained) = match original.is_trained {
+            true => (*other, original),
+            false => (original, *other),
+        };
+        return Err(LaunchError::new(format!(
+            "the tied parameter `{}` is frozen in {} and trained in {}: freeze both or none",
+            original.name,
+            place(frozen),
+            place(trained)
+        ))
         .into());
     }
     if sites.len() == 1 {
@@ -82,9 +94,10 @@ fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     }))
 }
 
-fn place(info: &ParameterInfo) -> ParameterPlace {
-    ParameterPlace {
-        layer: info.layer.clone(),
-        stage: info.site.stage,
+fn place(info: &ParameterInfo) -> String {
+    let stage = info.site.stage;
+    match &info.layer {
+        Some(layer) => format!("layer `{layer}` in stage {stage}"),
+        None => format!("stage {stage}"),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pipewright_stages::Device;
 
-use crate::error::{FabricError, Result};
+use crate::error::{FabricError, Problem, Result};
 use crate::fabric::{GpuPairs, NO_LIMIT};
 use crate::id::{Rank, StageId, WorldRank};
 use crate::mesh::{Axis, Coordinate, Mesh};
@@ -58,8 +58,11 @@ pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<G
     if !pairs.is_empty() {
         let mut all = schedules.iter();
         let ordered = all.try_for_each(|schedule| schedule.holds_on(LinkKind::Ordered));
-        ordered.map_err(|error| FabricError::NotOrdered {
-            source: Arc::new(error),
+        ordered.map_err(|error| {
+            FabricError::Refused(Problem::because(
+                format!("between GPUs of several processes transfers go one after the other: {error}"),
+                error,
+            ))
         })?;
     }
     let mut gpus = GpuPairs::new(pairs, mesh);

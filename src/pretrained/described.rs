@@ -12,7 +12,7 @@ use super::families::{every, gpt2, llama};
 use super::json::Json;
 use super::key::{Key, Table, completed};
 use super::{rope, sizes};
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Result, download};
 
 /// The file that describes a model.
 pub const CONFIG: &str = "config.json";
@@ -42,14 +42,15 @@ impl Described {
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(CONFIG);
         if !path.is_file() {
-            let folder = folder.to_owned();
-            return Err(PretrainedError::NoConfig { folder }.into());
+            return Err(Error::pretrained(format!(
+                "`{}` is no model's folder: it has no config.json; a folder of Hugging Face has one, and \
+                 `pipewright import` makes one from a .gguf file{}",
+                folder.display(),
+                download(folder)
+            )));
         }
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        let found = serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax {
-            path: path.clone(),
-            source,
-        })?;
+        let found = serde_json::from_slice(&bytes).map_err(|source| Error::no_json(&path, source))?;
         let family = family(&path, &found)?;
         Ok(Self { path, found, family })
     }
@@ -110,12 +111,11 @@ fn family(path: &Path, value: &Value) -> Result<Option<Family>> {
         None => kind == Some(model_type(family)),
     });
     let Some((_, family)) = known else {
-        return Err(PretrainedError::Architecture {
-            path: path.to_owned(),
-            found: named.or(kind).map(str::to_owned),
-            known: KNOWN.map(|(name, _)| name).to_vec(),
-        }
-        .into());
+        return Err(Error::unknown_model(
+            path,
+            named.or(kind),
+            &KNOWN.map(|(name, _)| name),
+        ));
     };
     let agrees = kind.is_none_or(|kind| kind == model_type(family));
     json.require(agrees, "model_type", "the type of its `architectures`")?;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::described::{CONFIG, Described};
 use super::key::{Key, may_be_null, nothing, told};
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Result};
 
 /// The file that says how tokens are chosen.
 pub const GENERATION: &str = "generation_config.json";
@@ -55,7 +55,7 @@ pub(super) fn read(folder: &Path, name: &str) -> Result<Option<(PathBuf, Value)>
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
     match serde_json::from_slice(&bytes) {
         Ok(value) => Ok(Some((path, value))),
-        Err(source) => Err(PretrainedError::Syntax { path, source }.into()),
+        Err(source) => Err(Error::no_json(&path, source)),
     }
 }
 
@@ -81,11 +81,13 @@ pub fn ends(folder: &Path) -> Result<Vec<u32>> {
         id => std::slice::from_ref(id),
     };
     let number = |id: &Value| {
-        id.as_i64().ok_or_else(|| PretrainedError::Key {
-            path: path.clone(),
-            key: "eos_token_id".to_owned(),
-            expected: "the number of a token, or a list of numbers",
-            found: Some(named.to_string()),
+        id.as_i64().ok_or_else(|| {
+            Error::wrong_key(
+                &path,
+                "eos_token_id",
+                "the number of a token, or a list of numbers",
+                Some(named),
+            )
         })
     };
     let ids = ids

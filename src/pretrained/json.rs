@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::sizes::{FEW, WHOLE, possible, possible_layers};
-use crate::error::{PretrainedError, Result};
+use crate::error::{Error, Result};
 
 /// The keys of a file, or of an object in it.
 #[derive(Clone, Copy)]
@@ -94,12 +94,6 @@ impl<'a> Json<'a> {
     }
 
     fn wrong(self, key: &str, expected: &'static str) -> crate::Error {
-        let error = PretrainedError::Key {
-            path: self.path.to_owned(),
-            key: key.to_owned(),
-            expected,
-            found: self.value.get(key).map(Value::to_string),
-        };
-        error.into()
+        Error::wrong_key(self.path, key, expected, self.value.get(key))
     }
 }

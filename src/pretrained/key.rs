@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::error::{PretrainedError, Result};
+use crate::error::{Error, Result};
 
 /// A key that transformers or llama.cpp reads.
 #[derive(Debug)]
@@ -84,18 +84,13 @@ pub(super) fn completed(path: &Path, found: &Value, tables: &[Table<'_>]) -> Res
     let mut all = Map::new();
     for (name, key) in named(tables) {
         let value = found.get(&name);
-        let wrong = |expected| PretrainedError::Key {
-            path: path.to_owned(),
-            key: name.clone(),
-            expected,
-            found: value.map(Value::to_string),
-        };
+        let wrong = |expected| Error::wrong_key(path, &name, expected, value);
         match (key.rule, value) {
             (Rule::Used { may_be_null: false }, Some(Value::Null)) => {
-                return Err(wrong("a value, or left out").into());
+                return Err(wrong("a value, or left out"));
             }
             (Rule::Only(values, expected), Some(value)) if !is_one_of(value, values) => {
-                return Err(wrong(expected).into());
+                return Err(wrong(expected));
             }
             (Rule::Alias(_) | Rule::Nothing, _) => continue,
             _ => {}

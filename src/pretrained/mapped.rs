@@ -45,3 +45,14 @@ impl Part {
         self.dims.iter().product()
     }
 }
+
+/// What is wrong with a tensor that a file does not have.
+pub(super) const MISSING: &str = "is missing";
+
+/// What is wrong with a tensor that belongs to no parameter.
+pub(super) const LEFT_OVER: &str = "is no part of this model";
+
+/// What is wrong with a tensor of another shape.
+pub(super) fn other_shape(found: &[usize], expected: &[usize]) -> String {
+    format!("is {found:?}, the model has {expected:?}")
+}

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::families::llama::ROPE;
 use super::json::Json;
 use super::key::{Table, completed};
-use crate::error::{PretrainedError, Result};
+use crate::error::{Error, Result};
 
 /// Older files have `rope_theta` and `rope_scaling`, newer ones both in `rope_parameters`. If a file has two
 /// of these objects, the older one counts, and the other with its `rope_theta` does not.
@@ -81,13 +81,12 @@ pub(super) fn read(path: &Path, found: &Value, whole: Json<'_>) -> Result<Rope> 
         },
         "yarn" => yarn(own, &flat.prefix, whole)?,
         _ => {
-            return Err(PretrainedError::Key {
-                path: path.to_owned(),
-                key: named_by,
-                expected: "`default`, `linear`, `llama3` or `yarn`",
-                found: Some(format!("{kind:?}")),
-            }
-            .into());
+            return Err(Error::wrong_key(
+                path,
+                &named_by,
+                "`default`, `linear`, `llama3` or `yarn`",
+                Some(format_args!("{kind:?}")),
+            ));
         }
     };
     Ok(Rope {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::architecture::Architecture;
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Problem, Result};
 
 /// The largest size of anything. Products of several such sizes do not overflow.
 const LARGEST: u64 = 1 << 24;
@@ -32,8 +32,8 @@ pub(super) fn check(path: &Path, architecture: &Architecture) -> Result<()> {
     match architecture.model() {
         Ok(_) => Ok(()),
         Err(Error::Stage(source)) => {
-            let path = path.to_owned();
-            Err(PretrainedError::Impossible { path, source }.into())
+            let text = format!("`{}`: no model has these settings: {source}", path.display());
+            Err(Error::Pretrained(Problem::because(text, source)))
         }
         Err(error) => Err(error),
     }

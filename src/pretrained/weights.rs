@@ -13,12 +13,12 @@ use serde::Deserialize;
 use super::architecture::Architecture;
 use super::described::CONFIG;
 use super::fused::inside;
-use super::mapped::{Mapped, Part};
+use super::mapped::{LEFT_OVER, MISSING, Mapped, Part, other_shape};
 use super::numbers::width;
 use super::opened::{Opened, Place};
 use super::regular;
 use super::same::same;
-use crate::error::{Error, PretrainedError, Result, TensorProblem};
+use crate::error::{Error, Result};
 
 /// The one file of a model, and the list of several.
 pub(super) const ONE: &str = "model.safetensors";
@@ -131,10 +131,7 @@ impl Weights {
     /// Adds the tensors of a file.
     fn add(&mut self, path: PathBuf) -> Result<()> {
         let (file, size) = regular::open(&path)?;
-        let damaged = |why: String| PretrainedError::Damaged {
-            path: path.clone(),
-            why,
-        };
+        let damaged = |why: String| Error::damaged(&path, why);
         let mut start = [0; 8];
         let read = |bytes: &mut [u8], at| crate::data::read_at(&file, bytes, at);
         read(&mut start, 0).map_err(|_| damaged(format!("it has {size} bytes")))?;
@@ -142,8 +139,7 @@ impl Weights {
         if length > size.saturating_sub(8) {
             return Err(damaged(format!(
                 "its header should have {length} bytes, the file has {size}"
-            ))
-            .into());
+            )));
         }
         let mut header = vec![0; length as usize];
         read(&mut header, 8).map_err(Error::io("read", &path))?;
@@ -151,7 +147,9 @@ impl Weights {
             serde_json::from_slice(&header).map_err(|error| damaged(format!("its header: {error}")))?;
         let (held, whole) = (size - 8 - length, metadata.data_len() as u64);
         if held != whole {
-            return Err(damaged(format!("it has {held} bytes of numbers instead of {whole}")).into());
+            return Err(damaged(format!(
+                "it has {held} bytes of numbers instead of {whole}"
+            )));
         }
         for (name, info) in metadata.tensors() {
             let bytes = width(info.dtype).unwrap_or(0);
@@ -178,16 +176,18 @@ impl Weights {
         let mut wanted = HashSet::new();
         for part in self.table.iter().flat_map(|mapped| &mapped.parts) {
             let Some((name, tensor)) = self.find(&part.name) else {
-                problems.push((part.name.clone(), TensorProblem::Missing));
+                problems.push((part.name.clone(), MISSING.to_owned()));
                 continue;
             };
             wanted.insert(name);
             if tensor.dims != part.dims {
-                let (found, expected) = (tensor.dims.clone(), part.dims.clone());
-                problems.push((name.to_owned(), TensorProblem::Shape { found, expected }));
+                problems.push((name.to_owned(), other_shape(&tensor.dims, &part.dims)));
             } else if width(tensor.place.dtype).is_none() {
-                let found = format!("{:?}", tensor.place.dtype);
-                problems.push((name.to_owned(), TensorProblem::Numbers { found }));
+                let found = tensor.place.dtype;
+                problems.push((
+                    name.to_owned(),
+                    format!("is in {found:?}; only F32, BF16 and F16 are read"),
+                ));
             }
         }
         let has_head = self.mapped(HEAD).is_some();
@@ -196,7 +196,7 @@ impl Weights {
             wanted.contains(name.as_str()) || buffer || (*name == HEAD && !has_head)
         };
         let left = self.tensors.keys().filter(|name| !is_known(name));
-        problems.extend(left.map(|name| (name.clone(), TensorProblem::LeftOver)));
+        problems.extend(left.map(|name| (name.clone(), LEFT_OVER.to_owned())));
         self.refuse(problems)
     }
 
@@ -215,20 +215,19 @@ impl Weights {
         if can_be_same && same(place(head), place(embedding), count).map_err(read)? {
             return Ok(());
         }
-        self.refuse(vec![(HEAD.to_owned(), TensorProblem::OtherHead)])
+        self.refuse(vec![(
+            HEAD.to_owned(),
+            "is not the token embedding, although tie_word_embeddings is true: set that to false in \
+             config.json to have both, as transformers does"
+                .to_owned(),
+        )])
     }
 
-    fn refuse(&self, problems: Vec<(String, TensorProblem)>) -> Result<()> {
+    fn refuse(&self, problems: Vec<(String, String)>) -> Result<()> {
         if problems.is_empty() {
             return Ok(());
         }
-        let (folder, described_in) = (self.folder.clone(), self.described_in);
-        Err(PretrainedError::Tensors {
-            folder,
-            described_in,
-            problems,
-        }
-        .into())
+        Err(Error::other_tensors(&self.folder, self.described_in, &problems))
     }
 
     /// A parameter of the table.
@@ -269,9 +268,12 @@ impl Weights {
     /// When the model has no such parameter, or a file cannot be read.
     pub fn read(&self, parameter: &mut Parameter) -> Result<()> {
         let mapped = self.mapped(parameter.name());
-        let mapped = mapped.ok_or_else(|| PretrainedError::NoSource {
-            folder: self.folder.clone(),
-            parameter: parameter.name().to_owned(),
+        let mapped = mapped.ok_or_else(|| {
+            Error::pretrained(format!(
+                "`{}` has no tensor for {}: it is a folder for another model",
+                self.folder.display(),
+                parameter.name()
+            ))
         })?;
         if let Some(numbers) = parameter.is_frozen().then(|| self.lend(mapped)).flatten() {
             parameter.value = numbers;
@@ -327,14 +329,14 @@ fn files(folder: &Path) -> Result<Vec<String>> {
     }
     let path = folder.join(INDEX);
     if !path.is_file() {
-        let folder = folder.to_owned();
-        return Err(PretrainedError::NoWeights { folder }.into());
+        let folder = folder.display();
+        return Err(Error::pretrained(format!(
+            "`{folder}` has no weights: neither model.safetensors nor model.safetensors.index.json is there \
+             (files of PyTorch, pytorch_model.bin, are not read)"
+        )));
     }
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    let index: Index = serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax {
-        path: path.clone(),
-        source,
-    })?;
+    let index: Index = serde_json::from_slice(&bytes).map_err(|source| Error::no_json(&path, source))?;
     let mut names: Vec<String> = index.weight_map.into_values().collect();
     names.sort();
     names.dedup();
@@ -342,10 +344,10 @@ fn files(folder: &Path) -> Result<Vec<String>> {
     let is_here =
         |name: &String| Path::new(name).file_name() == Some(name.as_ref()) && folder.join(name).exists();
     match names.iter().find(|name| !is_here(name)) {
-        Some(name) => {
-            let name = name.clone();
-            Err(PretrainedError::NotInFolder { path, name }.into())
-        }
+        Some(name) => Err(Error::pretrained(format!(
+            "`{}` names `{name}`, which is not in its folder: fetch all files again",
+            path.display()
+        ))),
         None => Ok(names),
     }
 }

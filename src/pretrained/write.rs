@@ -10,7 +10,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use super::architecture::Architecture;
 use super::described::{CONFIG, describe};
 use super::mapped::{Mapped, Part};
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Result};
 
 /// Writes `config.json`, `model.safetensors`, in `f32`, and further files, each a name and its text, into a
 /// folder that does not exist yet. `weights` gives the numbers of a parameter by our name; they are asked for
@@ -38,8 +38,7 @@ pub fn write(
 /// because the disk is full, the folder is removed.
 pub(super) fn fill(folder: &Path, work: impl FnOnce() -> Result<()>) -> Result<()> {
     if folder.exists() {
-        let folder = folder.to_owned();
-        return Err(PretrainedError::Exists { folder }.into());
+        return Err(Error::folder_exists(folder));
     }
     fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     work().inspect_err(|_| {

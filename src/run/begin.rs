@@ -44,7 +44,7 @@ impl Run {
     ///
     /// # Errors
     /// [`Error::Run`] when the directory or a setting cannot be used, [`CheckpointError::OtherData`] when the
-    /// run trained on other data before, [`FabricError::NotAlike`](crate::error::FabricError::NotAlike) when
+    /// run trained on other data before, [`FabricError::Refused`](crate::error::FabricError::Refused) when
     /// the settings differ between processes, and whatever [`Pipeline::load`] and [`Pipeline::evaluate`]
     /// return; [`Pipeline::next_scores`] too. The other processes are told.
     pub fn begin<S: Stage>(mut self, pipeline: &mut Pipeline<S>) -> Result<Session<'_, S>> {
@@ -167,7 +167,10 @@ impl Run {
     /// all, and the micro-batches and the data of the validation, as text.
     fn check<S: Stage>(&self, pipeline: &mut Pipeline<S>) -> Result<(InCommon, Option<String>)> {
         let kept = match self.keep {
-            0 => Err(RunError::KeepsNothing.into()),
+            0 => Err(RunError::new(
+                "a run that keeps 0 checkpoints leaves nothing to resume from: keep 1 or more",
+            )
+            .into()),
             _ => Ok(()),
         };
         agree(pipeline, kept)?;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The checkpoint with the lowest validation loss of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Best {
     /// The number of steps after which it was saved.
     pub step: u64,

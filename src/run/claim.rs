@@ -45,8 +45,16 @@ impl Claim {
         Err(match (resume, dir.holds_run()?) {
             (Resume::Always, _) if free => RunError::Nothing(path()),
             (Resume::Never | Resume::IfThere, _) if free => return Ok(Self::of_new(dir)),
-            (Resume::Never, false) => RunError::NotEmpty(path()),
-            (Resume::IfThere | Resume::Always, false) => RunError::NotARun(path()),
+            (Resume::Never, false) => RunError::new(format!(
+                "the folder {} is not empty, and what is in it is not a run: nothing was changed; name \
+                 another with --run-dir DIR or --set train.name=NAME",
+                dir.path().display()
+            )),
+            (Resume::IfThere | Resume::Always, false) => RunError::new(format!(
+                "there is no run in {} to resume: the folder has no file run.json, so what is in it is not a \
+                 run; nothing was changed",
+                dir.path().display()
+            )),
             (_, true) if dir.last()?.is_none() => return Self::of_lost(dir),
             (Resume::Never, true) => RunError::Exists(path()),
             (Resume::IfThere | Resume::Always, true) => return Self::of_run(dir),
@@ -105,12 +113,19 @@ impl Claim {
                 checkpoint: Some(checkpoint),
                 ..Self::of_new(dir)
             }),
-            Err(source) => Err(RunError::Unusable {
-                newest,
-                older: all.pop(),
-                source: Box::new(source),
+            Err(source) => {
+                let cure = match all.pop() {
+                    Some(older) => format!(
+                        "move the folder {} out of the run directory to continue from {}",
+                        newest.display(),
+                        older.display()
+                    ),
+                    None => "there is no earlier one: begin another run, without --resume and in another \
+                         directory"
+                        .to_owned(),
+                };
+                Err(RunError::because(format!("{source}; {cure}"), source).into())
             }
-            .into()),
         }
     }
 

@@ -98,6 +98,7 @@ pub enum Ended {
 
 /// The result of a run that ended normally.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Outcome {
     /// How it ended.
     pub ended: Ended,
@@ -160,6 +161,7 @@ impl fmt::Display for Outcome {
 
 /// A task besides the training that failed. Only the first failure of each task is reported.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Warning {
     /// The task.
     pub task: Task,
@@ -224,6 +226,7 @@ impl fmt::Display for Warning {
 
 /// The state of a run after a failure.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Failed {
     /// The new path of a checkpoint whose weights gave numbers that are not finite.
     pub set_aside: Option<PathBuf>,

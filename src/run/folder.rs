@@ -214,7 +214,12 @@ impl RunDir {
         }
         match signature.is_empty() || fs::read_to_string(&lock).is_ok_and(|text| text == signature) {
             true => Ok(()),
-            false => Err(RunError::Copied(lock).into()),
+            false => Err(RunError::new(format!(
+                "{} is not the file that process 0 has just written: the processes of a run need one file \
+                 system for its directory, and copies of it do not do",
+                lock.display()
+            ))
+            .into()),
         }
     }
 
@@ -264,15 +269,30 @@ impl RunDir {
         let mark: Mark = match serde_json::from_str(&text) {
             Ok(mark) => mark,
             Err(source) => {
-                let newest = self.last()?;
-                return Err(RunError::Mark { path, source, newest }.into());
+                let cure = match self.last()? {
+                    Some(newest) => format!(
+                        "move the file away, and --resume goes on from {} and writes it anew",
+                        newest.display()
+                    ),
+                    None => "there is no checkpoint to go on from: begin another run in another directory \
+                         with --run-dir DIR"
+                        .to_owned(),
+                };
+                let text = format!(
+                    "{} is not the mark of a run that this program knows: {source}; {cure}",
+                    path.display()
+                );
+                return Err(RunError::because(text, source).into());
             }
         };
         if mark.format == FORMAT {
             return Ok(mark);
         }
-        let (found, known) = (mark.format, FORMAT);
-        Err(Error::from(RunError::Format { path, found, known }))
+        let (path, found) = (path.display(), mark.format);
+        Err(RunError::new(format!(
+            "{path} has format {found}, this program reads format {FORMAT}"
+        ))
+        .into())
     }
 
     /// Writes the mark of a run directory.

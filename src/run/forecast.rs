@@ -33,6 +33,7 @@ pub struct Forecast {
 
 /// How long a step takes, and how much of it is bubble.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct StepTime {
     /// Seconds.
     pub seconds: f64,
@@ -42,6 +43,7 @@ pub struct StepTime {
 
 /// The predicted and the measured time of a run's steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ForecastReport {
     /// The prediction.
     pub predicted: StepTime,

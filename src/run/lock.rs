@@ -64,7 +64,13 @@ impl Lock {
         match take(&self.run) {
             Ok(file) => {
                 self.file = file;
-                Ok(Some(RunError::LockRemoved(path).into()))
+                Ok(Some(
+                    RunError::new(format!(
+                        "{} was removed or replaced: a new one was made and locked",
+                        path.display()
+                    ))
+                    .into(),
+                ))
             }
             Err(Error::Run(error)) => match *error {
                 RunError::InUse { path, holder } => Err(RunError::Taken { path, holder }.into()),

@@ -148,7 +148,7 @@ impl MetricsLine {
     /// `replicas`: how many there are. `may_be_stale`: whether there is a server whose weights may be stale.
     ///
     /// # Errors
-    /// [`RunError::MetricName`].
+    /// [`RunError`] for a metric with the name of another number of a step.
     pub(super) fn new(
         report: &StepReport,
         replicas: u32,
@@ -200,7 +200,11 @@ fn add(to: &mut BTreeMap<String, Value>, before: &str, metrics: &loss::Metrics) 
         let key = format!("{before}{name}");
         let taken = NAMES.contains(&name) || name.starts_with(VALIDATION) || to.contains_key(&key);
         if taken {
-            return Err(RunError::MetricName(name.to_owned()).into());
+            return Err(RunError::new(format!(
+                "a metric of the loss is named `{name}`, and metrics.jsonl has another number of that name: \
+                 give the metric another name"
+            ))
+            .into());
         }
         if let Some(value) = metric.value() {
             to.insert(key, value.into());

@@ -61,19 +61,33 @@ impl<S: Stage> Session<'_, S> {
         let most = self.pipeline.most_rejoins();
         if most == 0 || !self.pipeline.may_rejoin(&failure) {
             return Err(match failure.lost_process() {
-                Some(0) if most > 0 => RestartError::FirstLost {
-                    checkpoint: self.dir.last().ok().flatten(),
+                Some(0) if most > 0 => {
+                    let next = match self.dir.last().ok().flatten() {
+                        Some(checkpoint) => format!(
+                            "so start all processes again, with --resume, which continues from {}",
+                            checkpoint.display()
+                        ),
+                        None => "so start all processes again: there is no checkpoint yet, and the run \
+                             begins again"
+                            .to_owned(),
+                    };
+                    RestartError::new(format!(
+                        "process 0 has stopped without saying why: it was killed, or its machine or the \
+                         network failed; it is the one that cannot be replaced, {next}"
+                    ))
+                    .into()
                 }
-                .into(),
                 _ => failure,
             });
         }
         if self.rejoining.losses == most {
-            return Err(RestartError::KeepsLosing {
-                replaced: most,
-                step,
-                source: Box::new(failure),
-            }
+            return Err(RestartError::because(
+                format!(
+                    "{failure}; this was in step {step}, processes were replaced {most} times before, and \
+                     `train.restarts` allows no more"
+                ),
+                failure,
+            )
             .into());
         }
         self.rejoining.losses += 1;
@@ -89,10 +103,13 @@ impl<S: Stage> Session<'_, S> {
 
     /// The run was asked to end. So it does not wait for a process that takes the place of a lost one.
     fn not_waited_for(&self, why: &str) -> Error {
-        RestartError::NotWaitedFor {
-            why: why.to_owned(),
-            checkpoint: self.dir.last().ok().flatten(),
-        }
+        let next = match self.dir.last().ok().flatten() {
+            Some(checkpoint) => format!("; --resume continues from {}", checkpoint.display()),
+            None => ", and there is no checkpoint yet: the same command begins the run again".to_owned(),
+        };
+        RestartError::new(format!(
+            "{why}: this step cannot end without the lost process, so it is not saved{next}"
+        ))
         .into()
     }
 
@@ -108,7 +125,14 @@ impl<S: Stage> Session<'_, S> {
             (Some(_), _) => GoesOnFrom::Memory,
             (None, Some(step)) => GoesOnFrom::Checkpoint(self.dir.checkpoint(step)),
             (None, None) if common.from_the_start => GoesOnFrom::Start,
-            (None, None) => return Err(RestartError::NothingLeft.into()),
+            (None, None) => {
+                return Err(RestartError::new(
+                    "a process and the one that kept a snapshot of it were lost together, and the checkpoint \
+                     from which the run was resumed is no longer there: begin another run; checkpoint.every \
+                     = N saves one every N steps",
+                )
+                .into());
+            }
         };
         if let GoesOnFrom::Checkpoint(folder) = &from {
             self.pipeline.load(folder)?;

@@ -9,6 +9,7 @@ use crate::Result;
 
 /// A text that a model wrote while it was trained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Sample {
     /// The steps done.
     pub step: u64,

@@ -39,7 +39,7 @@ impl Told {
     /// Whether this step was not told yet.
     ///
     /// # Errors
-    /// [`RestartError::OtherNumbers`] if it is repeated and has other numbers than before.
+    /// [`RestartError`] if it is repeated and has other numbers than before.
     pub(super) fn is_new(&mut self, report: &StepReport) -> Result<bool> {
         let (step, numbers) = (report.step, [report.loss, report.grad_norm]);
         if self.steps.is_new(step) {
@@ -53,7 +53,13 @@ impl Told {
         match before {
             Some((_, before)) if before.map(f64::to_bits) != numbers.map(f64::to_bits) => {
                 let (before, now) = (*before, numbers);
-                Err(RestartError::OtherNumbers { step, before, now }.into())
+                Err(RestartError::new(format!(
+                    "step {step} was repeated after the loss of a process, and gave loss {} and gradient \
+                     norm {}, not {} and {} as before: a stage may depend only on its parameters, its input, \
+                     the step and the micro-batch; with one that does not, set `train.restarts` to 0",
+                    now[0], now[1], before[0], before[1]
+                ))
+                .into())
             }
             _ => Ok(false),
         }

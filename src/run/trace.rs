@@ -31,13 +31,14 @@ impl Tracer {
     pub(super) fn new(steps: u64, done: u64, last: u64) -> Result<Self> {
         let left = last.saturating_sub(done);
         if steps == 0 || SETTLING.saturating_add(steps) > left {
-            let (asked, settling) = (steps, SETTLING);
-            return Err(RunError::Trace {
-                asked,
-                done,
-                last,
-                settling,
-            }
+            let cure = match last.saturating_sub(done + SETTLING) {
+                0 => format!("let the run go on for at least {} steps", SETTLING + 1),
+                most => format!("trace at least 1 and at most {most}"),
+            };
+            return Err(RunError::new(format!(
+                "--trace={steps}: {done} of {last} steps are done, so {left} are to come, and the first \
+                 {SETTLING} of these are not traced: {cure}"
+            ))
             .into());
         }
         Ok(Self {

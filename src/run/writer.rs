@@ -116,7 +116,11 @@ impl Writer {
         let restored = self
             .restored()
             .and_then(|restored| match restored.into_iter().next() {
-                Some(path) => Err(RunError::FileRemoved(path).into()),
+                Some(path) => Err(RunError::new(format!(
+                    "{} was removed or replaced: it was written again",
+                    path.display()
+                ))
+                .into()),
                 None => Ok(()),
             });
         restored.map_err(|error| (Task::Files, error))

@@ -11,7 +11,7 @@ use tokenizers::AddedToken;
 use super::added::{DECODER, EXTRA, Files, Listed};
 use super::class::Class;
 use super::entries::Entries;
-use crate::error::{DataError, Error, Result, TokenizerProblem};
+use crate::error::{DataError, Error, Result};
 
 /// The file with the settings of a tokenizer.
 pub(super) const CONFIG: &str = "tokenizer_config.json";
@@ -93,10 +93,7 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>> {
     if !path.is_file() {
         return Ok(None);
     }
-    let unreadable = |source| -> Error {
-        let path = path.to_owned();
-        DataError::Unreadable { path, source }.into()
-    };
+    let unreadable = |source| -> Error { DataError::unreadable(path, source).into() };
     std::fs::read(path).map(Some).map_err(unreadable)
 }
 
@@ -131,7 +128,6 @@ pub(super) fn json(path: &Path) -> Result<Value> {
         return Ok(Value::Null);
     };
     serde_json::from_slice(&bytes).map_err(|error| {
-        let (path, problem) = (path.to_owned(), TokenizerProblem::NoJson(error.to_string()));
-        DataError::Tokenizer { path, problem }.into()
+        DataError::new(format!("the tokenizer `{}` is no JSON: {error}", path.display())).into()
     })
 }

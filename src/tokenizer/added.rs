@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokenizers::AddedToken;
 
 use super::entries::Entries;
-use crate::error::{DataError, Error, Result, TokenizerProblem};
+use crate::error::{DataError, Error, Result};
 
 /// The names of special tokens that every tokenizer may have, in the order in which they are added. Other
 /// names that end in `_token` come behind them.
@@ -63,12 +63,15 @@ impl Listed {
     /// Reads what the files say. `path` is the file that an error names.
     ///
     /// # Errors
-    /// [`TokenizerProblem::NoAddedToken`].
+    /// [`DataError`] when a list has something that is no token.
     pub(super) fn read(path: &Path, files: &Files) -> Result<Self> {
         let refuse = |key: &str| -> Error {
-            let (path, key) = (path.to_owned(), key.to_owned());
-            let problem = TokenizerProblem::NoAddedToken { key };
-            DataError::Tokenizer { path, problem }.into()
+            let path = path.display();
+            DataError::new(format!(
+                "the tokenizer `{path}` `{key}` has something that is no token: expected texts, or objects \
+                 with `content`"
+            ))
+            .into()
         };
         let mut listed = Self {
             numbered: Vec::new(),

@@ -9,7 +9,7 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind, context};
 use serde::{Deserialize, Serialize};
 
-use crate::error::ChatProblem;
+use crate::error::Problem;
 
 /// The role whose messages are answers.
 const ANSWERS: &str = "assistant";
@@ -93,7 +93,7 @@ impl ChatTemplate {
         source: &str,
         special: BTreeMap<String, String>,
         ends: Vec<String>,
-    ) -> Result<Self, ChatProblem> {
+    ) -> Result<Self, Problem> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder()
             .trim_blocks(true)
@@ -103,7 +103,7 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", raise);
         let read = environment.add_template_owned(NAME, source.to_owned());
-        read.map_err(|error| ChatProblem::Template(said(&error)))?;
+        read.map_err(|error| unwritten(&error))?;
         Ok(Self {
             environment,
             special,
@@ -115,7 +115,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     /// When the template refuses them.
-    pub fn text(&self, messages: &[(&str, &str)], asks: bool) -> Result<String, ChatProblem> {
+    pub fn text(&self, messages: &[(&str, &str)], asks: bool) -> Result<String, Problem> {
         let message = |&(role, content)| context! { role, content };
         let messages: Vec<Value> = messages.iter().map(message).collect();
         let nothing = || Value::from(());
@@ -125,7 +125,7 @@ impl ChatTemplate {
         };
         let template = self.environment.get_template(NAME);
         let text = template.and_then(|template| template.render(chat));
-        text.map_err(|error| ChatProblem::Template(said(&error)))
+        text.map_err(|error| unwritten(&error))
     }
 
     /// The token with which an answer ends, as text, if the template writes one.
@@ -150,7 +150,7 @@ impl ChatTemplate {
     pub(crate) fn with_answers(
         &self,
         messages: &[(&str, &str)],
-    ) -> Result<(String, Vec<Range<usize>>), ChatProblem> {
+    ) -> Result<(String, Vec<Range<usize>>), Problem> {
         let text = self.text(messages, false)?;
         let mut answers = Vec::new();
         for (index, _) in messages
@@ -160,7 +160,14 @@ impl ChatTemplate {
         {
             let before = self.text(&messages[..index], true)?;
             let with = self.text(&messages[..=index], false)?;
-            let unlike = || ChatProblem::NoBorders { message: index };
+            let unlike = || {
+                Problem::new(format!(
+                    "writes message {} otherwise when others follow it, so answers cannot be told from it: \
+                     set data.loss_on to \"all\", name a ready template as data.template, or end the chat \
+                     with this message",
+                    index + 1
+                ))
+            };
             let answer = with.strip_prefix(&before).filter(|_| text.starts_with(&with));
             let answer = answer.ok_or_else(unlike)?;
             let trimmed = answer.trim_end();
@@ -186,6 +193,8 @@ fn raise(message: String) -> Result<Value, minijinja::Error> {
 }
 
 /// What is wrong, in one line.
-fn said(error: &minijinja::Error) -> String {
-    error.to_string()
+fn unwritten(error: &minijinja::Error) -> Problem {
+    Problem::new(format!(
+        "cannot write this chat: {error}; data.template can name a ready template"
+    ))
 }

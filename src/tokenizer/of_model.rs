@@ -1,6 +1,6 @@
 //! A tokenizer, read from the file of a model.
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::about::About;
 use super::chat::{ChatTemplate, Template};
 use super::decoder::Decoder;
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::error::{ChatProblem, DataError, Error, Result, TokenizerProblem, panic_message};
+use crate::error::{DataError, Error, Problem, Result, panic_message};
 
 /// The name of the file in a model's folder.
 pub(super) const FILE: &str = "tokenizer.json";
@@ -56,18 +56,23 @@ impl Tokenizer {
         };
         if is_folder && !path.exists() {
             let folder = path.parent().unwrap_or(&path);
-            return Err(refuse(folder, TokenizerProblem::NotInFolder));
+            return Err(refuse(
+                folder,
+                "has no tokenizer.json; if the model has a tokenizer of another form, let Python's \
+                 transformers write one: \
+                 AutoTokenizer.from_pretrained(\"MODEL\").save_pretrained(\"FOLDER\")",
+            ));
         }
-        let unreadable = |source| -> Error {
-            let path = path.clone();
-            DataError::Unreadable { path, source }.into()
-        };
+        let unreadable = |source| -> Error { DataError::unreadable(&path, source).into() };
         // A pipe is refused before it is opened: that would wait until somebody writes into it.
         if !std::fs::metadata(&path).map_err(unreadable)?.is_file() {
-            return Err(refuse(&path, TokenizerProblem::NotRegular));
+            return Err(refuse(
+                &path,
+                "is not a regular file: name a tokenizer.json, or a folder that has one",
+            ));
         }
         let bytes = std::fs::read(&path).map_err(unreadable)?;
-        let no_tokenizer = |error: tokenizers::Error| refuse(&path, TokenizerProblem::Broken(told(&error)));
+        let no_tokenizer = |error: tokenizers::Error| refuse(&path, broken(&error));
         let mut inner = parsed(&bytes).map_err(no_tokenizer)?;
         inner.with_truncation(None).map_err(no_tokenizer)?;
         let padding = inner.get_padding().map(|padding| padding.pad_token.clone());
@@ -162,7 +167,7 @@ impl Tokenizer {
         // `Strip` panics where it has more to take from the end than there is.
         let decoded = catch_unwind(AssertUnwindSafe(|| self.inner.decode(tokens, false)));
         let decoded = decoded.unwrap_or_else(|panic| Err(panic_message(panic.as_ref()).into()));
-        decoded.map_err(|error| refuse(&self.path, TokenizerProblem::Undecodable(told(&error))))
+        decoded.map_err(|error| refuse(&self.path, format!("cannot decode tokens: {error}")))
     }
 
     /// The number of tokens that a model has to know: one more than the highest token of the file. Tokens
@@ -199,7 +204,14 @@ impl Tokenizer {
                 let mut marks = template.marks().iter();
                 if let Some(&mark) = marks.find(|mark| self.inner.token_to_id(mark).is_none()) {
                     let template = template.name();
-                    return Err(refuse(&self.path, TokenizerProblem::NoMark { template, mark }));
+                    return Err(refuse(
+                        &self.path,
+                        format!(
+                            "has no token `{mark}`, which the template \"{template}\" writes into a chat: \
+                             set data.template to the model's own, put the model's chat_template.jinja \
+                             beside the tokenizer, or take the model's tokenizer"
+                        ),
+                    ));
                 }
                 template.source()
             }
@@ -221,9 +233,9 @@ impl Tokenizer {
     }
 
     /// The error for a chat that a template does not write.
-    pub fn refuse_chat(&self, problem: ChatProblem) -> Error {
+    pub fn refuse_chat(&self, problem: Problem) -> Error {
         let path = self.about.template.as_ref().map_or(&self.path, |(path, _)| path);
-        refuse(path, TokenizerProblem::Chat(problem))
+        refuse(path, format!("has a chat template that {problem}"))
     }
 
     /// The file with the tokenizer's own template for chats, if this ready template writes other text than
@@ -256,8 +268,14 @@ impl Tokenizer {
         };
         token.ok_or_else(|| {
             let problem = match named {
-                Some(name) => TokenizerProblem::NoToken(name.to_owned()),
-                None => TokenizerProblem::NoEndOfText(&ENDS),
+                Some(name) => format!(
+                    "has no token `{name}`: name one that it has as data.end_of_text, or with --end-of-text"
+                ),
+                None => format!(
+                    "has none of the tokens {}: name the one that ends a document as data.end_of_text, or \
+                     with --end-of-text",
+                    ENDS.join(", ")
+                ),
             };
             refuse(&self.path, problem)
         })
@@ -280,17 +298,23 @@ impl Tokenizer {
     /// Refuses a model that does not know all tokens of the [vocabulary](Tokenizer::vocabulary).
     ///
     /// # Errors
-    /// [`TokenizerProblem::Vocabulary`].
+    /// [`DataError`].
     pub fn check_vocabulary(&self, known: usize) -> Result<()> {
         let needed = self.vocabulary();
         if needed <= known {
             return Ok(());
         }
-        Err(refuse(&self.path, TokenizerProblem::Vocabulary { needed, known }))
+        Err(refuse(
+            &self.path,
+            format!(
+                "has {needed} tokens, and model.vocab is {known}: set model.vocab to {needed} or more, or \
+                 take the tokenizer of this model"
+            ),
+        ))
     }
 
     fn cannot_encode(&self, error: &tokenizers::Error) -> Error {
-        refuse(&self.path, TokenizerProblem::Unencodable(told(error)))
+        refuse(&self.path, format!("cannot encode a text: {error}"))
     }
 }
 
@@ -310,10 +334,10 @@ fn vocabulary(inner: &Inner) -> usize {
 
 /// The tokens that the post-processor adds around a text. It alone counts: transformers does not look at
 /// `add_bos_token` and `add_eos_token` of the settings beside a `tokenizer.json`.
-fn around(inner: &Inner) -> std::result::Result<[Vec<u32>; 2], TokenizerProblem> {
+fn around(inner: &Inner) -> std::result::Result<[Vec<u32>; 2], String> {
     let text = Encoding::from_tokens(vec![Token::new(ANY, String::new(), (0, 0))], 0);
     let whole = inner.post_process(text, None, true);
-    let whole = whole.map_err(|error| TokenizerProblem::Broken(told(&error)))?;
+    let whole = whole.map_err(|error| broken(&error))?;
     let mut sides = whole.get_ids().split(|&token| token == ANY);
     let mut side = || sides.next().unwrap_or_default().to_vec();
     Ok([side(), side()])
@@ -325,11 +349,10 @@ fn parsed(bytes: &[u8]) -> tokenizers::Result<Inner> {
     catch_unwind(|| Inner::from_bytes(bytes)).unwrap_or_else(|_| Err("a part of it has no known form".into()))
 }
 
-fn refuse(path: &Path, problem: TokenizerProblem) -> Error {
-    let path = path.to_owned();
-    DataError::Tokenizer { path, problem }.into()
+fn refuse(path: &Path, problem: impl Display) -> Error {
+    DataError::new(format!("the tokenizer `{}` {problem}", path.display())).into()
 }
 
-fn told(error: &tokenizers::Error) -> String {
-    error.to_string()
+fn broken(error: &tokenizers::Error) -> String {
+    format!("is no tokenizer in the form of Hugging Face's tokenizer.json: {error}")
 }

@@ -4,7 +4,7 @@ use pipewright_stages::loss::Score;
 use serde::{Deserialize, Serialize};
 
 use super::outcome::{Fault, Outcome, Totals};
-use crate::error::{FabricError, PartOf, Result};
+use crate::error::{FabricError, Result};
 use crate::fabric::{Gathered, Transport, all_gather};
 use crate::groups::{Node, Sums};
 use crate::id::{MicroBatch, StageId, WorldRank};
@@ -106,7 +106,7 @@ impl Agreement {
     /// Sends this rank's entries to all ranks, and receives theirs.
     ///
     /// # Errors
-    /// [`crate::Error::PeerGone`], or [`FabricError::UnreadablePart`].
+    /// [`crate::Error::PeerGone`], or [`FabricError::Failed`].
     pub(super) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> Result<()> {
         all_gather(transport, &self.mine, &mut self.all)?;
         let all = std::mem::take(&mut self.all);
@@ -126,11 +126,12 @@ impl Agreement {
     /// Takes the entries of a rank.
     ///
     /// # Errors
-    /// [`FabricError::UnreadablePart`].
+    /// [`FabricError::Failed`].
     pub(super) fn hear(&mut self, rank: WorldRank, mut told: &[u8]) -> Result<()> {
         while !told.is_empty() {
-            let (entry, rest) = postcard::take_from_bytes(told)
-                .map_err(|error| FabricError::unreadable_part(PartOf::Rank(rank), "ending a step", error))?;
+            let (entry, rest) = postcard::take_from_bytes(told).map_err(|error| {
+                FabricError::unreadable_part(format_args!("rank {rank}"), "ending a step", error)
+            })?;
             match entry {
                 Entry::Loss(node, loss) => self.losses.push((node, loss)),
                 Entry::Gradient(gradient) => self.gradients.push(gradient),

@@ -10,7 +10,7 @@ use super::chunk::Chunk;
 use super::meter::Meter;
 use super::parts::WorkerParts;
 use super::share::Share;
-use crate::error::{CpuOnly, LaunchError, Result};
+use crate::error::{LaunchError, Result, of_replica};
 use crate::id::StageId;
 use crate::mesh::Axis;
 
@@ -117,26 +117,27 @@ impl<S: Stage> Worker<S> {
         let (replica, rank) = (self.shown_replica(), self.rank);
         if device == Device::Cpu {
             return match &self.loss {
-                Some(loss) if dtype == DType::Bf16 && !loss.runs_on_gpus() => {
-                    Err(LaunchError::LossInF32Only { replica, rank }.into())
-                }
+                Some(loss) if dtype == DType::Bf16 && !loss.runs_on_gpus() => Err(LaunchError::new(format!(
+                    "{}rank {rank}: the loss takes numbers of f32 only: take another, or set dtype to f32",
+                    of_replica(replica)
+                ))
+                .into()),
                 _ => Ok(()),
             };
         }
-        let refuse = |what| {
-            Err(LaunchError::NotOnDevice {
-                replica,
-                rank,
-                what,
-                device,
-            }
+        let refuse = |what: &str| {
+            Err(LaunchError::new(format!(
+                "{}rank {rank}: {what} does not run on {device}, only on cpu: take another, or put the rank \
+                 on the cpu",
+                of_replica(replica)
+            ))
             .into())
         };
         if !self.optimizer.runs_on_gpus() {
-            return refuse(CpuOnly::Optimizer(format!("{:?}", self.optimizer)));
+            return refuse(&format!("the optimizer {:?}", self.optimizer));
         }
         match &self.loss {
-            Some(loss) if !loss.runs_on_gpus() => refuse(CpuOnly::Loss),
+            Some(loss) if !loss.runs_on_gpus() => refuse("the loss"),
             _ => Ok(()),
         }
     }

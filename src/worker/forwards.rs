@@ -23,10 +23,10 @@ impl Forwards {
     /// Forward passes over `micro_batches` micro-batches, for this placement of the stages.
     ///
     /// # Errors
-    /// [`CallError::NoMicroBatches`].
+    /// [`CallError`] for 0 micro-batches.
     pub(crate) fn new(placement: &Placement, micro_batches: u32) -> Result<Self> {
         if micro_batches == 0 {
-            return Err(CallError::NoMicroBatches.into());
+            return Err(CallError::no_micro_batches().into());
         }
         let length = placement.stages().min(micro_batches);
         let rest = micro_batches % length;

@@ -54,6 +54,7 @@ pub(super) enum Since {
 
 /// One rank's share of a step report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct RankReport {
     /// Seconds of work.
     pub busy: f64,

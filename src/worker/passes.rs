@@ -8,7 +8,7 @@ use super::Worker;
 use super::chunk::{Counted, chunk_of};
 use super::execution::Execution;
 use super::progress::WaitsFor;
-use crate::error::{Finding, GradientError, Result};
+use crate::error::{Error, Finding, Problem, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Cell, Flow};
@@ -117,7 +117,10 @@ impl<S: Stage> Worker<S> {
         }
         let (score, grad) = loss.start(cell.micro_batch.0, output, target)?;
         if let Some((output, got)) = unlike(shape, &grad) {
-            return Err(GradientError::OfOutput { output, got }.into());
+            return Err(Error::Gradient(Problem::new(format!(
+                "the loss gave a gradient of {got} for an output of {output}: a gradient has the shape of \
+                 what it belongs to"
+            ))));
         }
         self.scores[cell.micro_batch.index()] = score;
         self.cell(cell).grad = Some(grad);
@@ -181,10 +184,16 @@ impl<S: Stage> Worker<S> {
             return Ok(());
         }
         let stage = cell.stage;
-        let input_grad = input_grad.ok_or(GradientError::Missing { stage })?;
+        let input_grad = input_grad.ok_or_else(|| Error::Gradient(Problem::new(format!(
+            "stage {stage} gave no input gradient, which the stage before it needs; only the first stage of \
+             a model may give none"
+        ))))?;
         let shape = self.cell(cell).input_shape.take();
         if let Some((input, got)) = unlike(shape, &input_grad) {
-            return Err(GradientError::OfInput { stage, input, got }.into());
+            return Err(Error::Gradient(Problem::new(format!(
+                "stage {stage} gave a gradient of {got} for an input of {input}: a gradient has the shape of \
+                 what it belongs to"
+            ))));
         }
         match self.neighbour(cell, -1) {
             Some(before) => before.grad = Some(input_grad),

@@ -94,7 +94,7 @@ impl<S: Stage> Worker<S> {
     /// snapshot has go with each later one too.
     ///
     /// # Errors
-    /// [`RestartError::BuiltOtherwise`] if the builders have built other parameters or other frozen weights,
+    /// [`RestartError`] if the builders have built other parameters or other frozen weights,
     /// or the snapshot is damaged; and whatever a GPU reports.
     pub(crate) fn restore(&mut self, mut snapshot: &[u8]) -> Result<()> {
         let mut sums = self.as_built.iter_mut();
@@ -102,8 +102,12 @@ impl<S: Stage> Worker<S> {
             let stage = chunk.id;
             for parameter in chunk.stage.parameters() {
                 let Some(restored) = restore(&mut snapshot, parameter, &*self.optimizer)? else {
-                    let parameter = parameter.name().to_owned();
-                    return Err(RestartError::BuiltOtherwise { stage, parameter }.into());
+                    let parameter = parameter.name();
+                    return Err(RestartError::new(format!(
+                        "stage {stage} was built again after a failure, and its parameter `{parameter}` is \
+                         not what it was: its builder must build the same each time"
+                    ))
+                    .into());
                 };
                 if let Some(as_built) = sums.next()
                     && restored == Restored::Numbers

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pipewright::error::{LaunchError, RestartError, Synchronous};
+use pipewright::error::RestartError;
 use pipewright::fabric::{Membership, World};
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::Mlp;
@@ -52,12 +52,11 @@ fn weights_that_may_be_stale_cannot_be_repeated() {
     let sync = SyncMode::Server { max_staleness: 1 };
     let refused = builder(&recipe, named("1f1b", 2, 4), &[], 1).sync(sync).launch();
     let error = refused.expect_err("not with stale weights");
-    let why = Synchronous::Restarts;
-    assert!(matches!(&error, Error::Launch(error)
-        if matches!(&**error, LaunchError::NotStale { why: Synchronous::Restarts })));
+    assert!(matches!(error, Error::Launch(_)));
     assert_eq!(
         error.to_string(),
-        format!("weights may not be stale {why}: set `max_staleness` (`pipeline.max_staleness`) to 0")
+        "weights may not be stale where ranks are built again after a failure: a step that was lost would be \
+         made with other weights: set `max_staleness` (`pipeline.max_staleness`) to 0"
     );
 }
 

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, DataKind};
 use crate::error::{Error, Result};
-use pipewright::error::PretrainedError;
 use pipewright::pretrained::{self, GENERATION, TOKENIZER, keep_keys};
 use pipewright::tokenizer::{Template, Tokenizer, told_of_tokenizer};
 
@@ -67,7 +66,7 @@ fn add_end(folder: &Path, token: u32) -> Result<()> {
     if path.is_file() {
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
         generation = serde_json::from_slice::<Value>(&bytes)
-            .map_err(|source| PretrainedError::Syntax { path, source })?;
+            .map_err(|source| pipewright::Error::no_json(&path, source))?;
     }
     if !ends.contains(&token) {
         ends.push(token);

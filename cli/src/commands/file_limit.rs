@@ -13,5 +13,5 @@ use pipewright::error::RunError;
 pub(super) fn report() -> Result<()> {
     flag::register(SIGXFSZ, Arc::default())
         .map(drop)
-        .map_err(|source| RunError::Signals { source }.into())
+        .map_err(|source| RunError::no_signals(source).into())
 }

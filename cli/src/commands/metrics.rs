@@ -16,7 +16,13 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Serves the numbers at an address, on a thread of its own, as long as the process lives.
 pub(super) fn serve(address: SocketAddr) -> Result<()> {
-    begin(address).map_err(|source| RunError::Metrics { address, source }.into())
+    begin(address).map_err(|source| {
+        RunError::because(
+            format!("metrics.listen: cannot serve metrics on {address}: {source}; choose a free port"),
+            source,
+        )
+        .into()
+    })
 }
 
 fn begin(address: SocketAddr) -> io::Result<()> {

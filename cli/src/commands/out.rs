@@ -7,7 +7,6 @@ use crate::error::{CommandError, OutProblem};
 use crate::profile::Measured;
 use crate::report;
 use crate::{Error, Result};
-use pipewright::error::PretrainedError;
 use pipewright::whole;
 
 /// Which existing file may be replaced.
@@ -91,11 +90,10 @@ impl Out {
 /// is given.
 ///
 /// # Errors
-/// [`PretrainedError::Exists`], what `fill` returns, and [`Error::Io`] when the system refuses.
+/// When it is there already; what `fill` returns, and [`Error::Io`] when the system refuses.
 pub(super) fn new_folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     if path.symlink_metadata().is_ok() {
-        let folder = path.to_owned();
-        return Err(PretrainedError::Exists { folder }.into());
+        return Err(pipewright::Error::folder_exists(path).into());
     }
     whole::folder(path, fill)
 }

@@ -48,11 +48,12 @@ pub(super) fn prefix() -> String {
 pub(super) fn refuse(command: &str) -> Result<()> {
     match config::launched(&environment())? {
         None => Ok(()),
-        Some(found) => Err(RunError::OneProcess {
-            command: command.to_owned(),
-            name: found.launcher.names()[1],
-            processes: found.processes,
-        }
+        Some(found) => Err(RunError::new(format!(
+            "`{command}` runs in one process, but {} is {}: unset it, or start one process (only `train` and \
+             `profile` run in several)",
+            found.launcher.names()[1],
+            found.processes
+        ))
         .into()),
     }
 }

@@ -330,7 +330,11 @@ fn tokens(config: &Config, paths: &Paths, tokenizer: Option<&Tokenizer>) -> Resu
     let (given, needed) = (config.data.dtype, Width::of(config.model.vocab));
     if given == Some(Width::U16) && needed == Width::U32 {
         let vocabulary = config.model.vocab;
-        return Err(DataError::NarrowTokens { vocabulary }.into());
+        return Err(DataError::new(format!(
+            "data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is {vocabulary}: set \"u32\", \
+             or leave it out"
+        ))
+        .into());
     }
     let corpus = Corpus::tokens(&paths.0, given.unwrap_or(needed))?;
     tokenizer.map_or(Ok(()), |tokenizer| corpus.check_tokenizer(tokenizer))?;

@@ -4,9 +4,8 @@ use super::launch::launched;
 use super::mpi_place::by_mpi;
 use super::variables::Environment;
 use super::{Config, FabricKind};
-use crate::error::Result;
-use crate::error::{ConfigError, ProcessesProblem};
-use pipewright::error::{FabricError, SecretError};
+use crate::error::{ConfigError, ProcessesProblem, Result};
+use pipewright::error::FabricError;
 use pipewright::fabric::Membership;
 #[cfg(feature = "mpi")]
 use pipewright::fabric::MpiMembership;
@@ -28,7 +27,7 @@ impl Config {
     ///
     /// # Errors
     /// [`ProcessesProblem`] when `launch.fabric` asks for what this process was not started by, or for what
-    /// this build does not have. [`SecretError::TlsByMpi`]. Also as for [`launched`] and
+    /// this build does not have. Encryption of what MPI carries. Also as for [`launched`] and
     /// [`Config::membership`].
     pub fn fabric(&self, environment: &Environment) -> Result<(Fabric, String)> {
         let has_mpi = cfg!(feature = "mpi");
@@ -81,7 +80,11 @@ impl Config {
 
     fn by_mpi(&self, environment: &Environment, place: [u32; 2], why: &str) -> Result<(Fabric, String)> {
         if self.launch.tls {
-            return Err(FabricError::from(SecretError::TlsByMpi).into());
+            return Err(FabricError::refused(
+                "launch.tls is true, but MPI connects the processes, and encrypts nothing that it is told \
+                 to: set launch.fabric = \"sockets\", or leave launch.tls out",
+            )
+            .into());
         }
         let said = format!("mpi between {} processes: {why}", place[1]);
         Ok((self.mpi_membership(environment, place)?, said))

@@ -7,9 +7,7 @@ use pipewright::stages::models::{Gpt, Llama};
 use toml::{Table, Value};
 
 use super::tree::{Entry, Tree, is_stronger};
-use crate::error::Result;
-use crate::error::{ConfigError, Origin};
-use pipewright::error::PretrainedError;
+use crate::error::{ConfigOrigin, Result};
 use pipewright::pretrained::{
     ADAPTER_CONFIG, Architecture, Base, CONFIG, Family, OWN_CONFIG, TOKENIZER, is_own, own_config,
     read_adapters, read_config,
@@ -120,12 +118,9 @@ fn entry(value: Value, file: PathBuf) -> Entry {
 /// The keys of `[model]` in a folder in our own form.
 fn own_keys(folder: &Path) -> Result<Table> {
     let text = own_config(folder)?;
-    let table: Table = text
-        .parse()
-        .map_err(|error: toml::de::Error| PretrainedError::Damaged {
-            path: folder.join(OWN_CONFIG),
-            why: error.message().to_owned(),
-        })?;
+    let table: Table = text.parse().map_err(|error: toml::de::Error| {
+        pipewright::Error::damaged(&folder.join(OWN_CONFIG), error.message())
+    })?;
     let mut keys = match table.get("model") {
         Some(Value::Table(keys)) => keys.clone(),
         _ => Table::new(),

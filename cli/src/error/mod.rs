@@ -95,8 +95,6 @@ of_engine! {
     pipewright::plan::Error,
     pipewright::error::LaunchError,
     pipewright::error::MeshError,
-    pipewright::error::PlanError,
-    pipewright::error::PretrainedError,
     pipewright::error::RunError,
     pipewright::error::ScheduleError,
     pipewright::stages::Error,

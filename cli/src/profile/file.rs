@@ -8,9 +8,8 @@ use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use super::cpu::Cpu;
-use crate::error::Result;
-use crate::error::{CostsProblem, ProfileError};
-use pipewright::error::plan::{CostOf, PlanError};
+use crate::error::{CostsProblem, ProfileError, Result};
+use pipewright::error::CostOf;
 use pipewright::plan::{Cluster, LayerCost, LinkCost, ModelCosts, StageCost};
 
 /// The version of the file's format.
@@ -260,9 +259,8 @@ fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
     let host = file.host.map(|cost| ("host", cost));
     for (name, cost) in between.chain([("add", file.add)]).chain(host) {
         if !cost.is_finite() || cost < 0.0 {
-            let of = CostOf::All;
-            let error = PlanError::Cost { of, name, cost };
-            return Err(CostsProblem::Number(Box::new(error.into())));
+            let error = pipewright::plan::Error::wrong_cost(&CostOf::All, name, cost);
+            return Err(CostsProblem::Number(Box::new(error)));
         }
     }
     Ok(())

@@ -39,7 +39,7 @@ impl Record {
     /// Reads a run directory. A run may still train there.
     ///
     /// # Errors
-    /// [`RunError::NoNumbers`] if there is no run; [`Error::Io`].
+    /// [`RunError`] if there is no run; [`Error::Io`].
     pub fn read(path: &Path) -> Result<Self> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = whole.file_name().unwrap_or(whole.as_os_str());
@@ -88,7 +88,12 @@ impl Record {
         self.notices.clear();
         match self.steps.update(&metrics) {
             Err(error) if error.kind() == ErrorKind::NotFound || error.kind() == ErrorKind::NotADirectory => {
-                return Err(RunError::NoNumbers(self.dir.path().to_owned()).into());
+                return Err(RunError::new(format!(
+                    "there is no run in {}: it has no file metrics.jsonl; name the folder of a run, such as \
+                     runs/gpt-text",
+                    self.dir.path().display()
+                ))
+                .into());
             }
             read => read.map_err(Error::io("read", metrics))?,
         }

@@ -16,13 +16,18 @@ use pipewright::error::RunError;
 /// Serves the page of runs until the process is interrupted (Ctrl-C). `ready` is told where.
 ///
 /// # Errors
-/// [`RunError::Serve`] if the address cannot be used.
+/// [`RunError`] if the address cannot be used.
 pub(crate) fn serve(
     runs: Vec<Record>,
     address: SocketAddr,
     ready: impl FnOnce(SocketAddr) -> Result<()>,
 ) -> Result<()> {
-    let refuse = |source: io::Error| Error::from(RunError::Serve { address, source });
+    let refuse = |source: io::Error| {
+        Error::from(RunError::because(
+            format!("cannot serve the page on {address}: {source}; choose another port with --serve=PORT"),
+            source,
+        ))
+    };
     let listener = http::listen(address).map_err(refuse)?;
     ready(listener.local_addr().map_err(refuse)?)?;
     let runs = Mutex::new(runs);

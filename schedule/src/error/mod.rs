@@ -1,11 +1,13 @@
 //! What is refused, and why.
 
 mod mesh;
-pub mod plan;
+mod plan;
+mod problem;
 pub mod schedule;
 
 pub use mesh::MeshError;
-pub use plan::PlanError;
+pub use plan::CostOf;
+pub use problem::Problem;
 pub use schedule::ScheduleError;
 
 use std::fmt;
@@ -23,7 +25,7 @@ pub enum Error {
     Schedule(Box<ScheduleError>),
     /// Costs, sizes or limits for which there is no schedule, cut or picture.
     #[error(transparent)]
-    Plan(Box<PlanError>),
+    Plan(Problem),
     /// Ranks, processes and devices that do not fit together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
@@ -38,11 +40,5 @@ impl fmt::Debug for Error {
 impl From<ScheduleError> for Error {
     fn from(error: ScheduleError) -> Self {
         Self::Schedule(Box::new(error))
-    }
-}
-
-impl From<PlanError> for Error {
-    fn from(error: PlanError) -> Self {
-        Self::Plan(Box::new(error))
     }
 }

@@ -1,28 +1,15 @@
 //! A schedule or a placement that is wrong.
 
-mod actions;
-mod deadlock;
+use std::fmt::{self, Display};
 
-use std::fmt;
-
-pub use actions::{ActionPlace, ActionProblem, Advice, Problems};
-pub use deadlock::{Deadlock, Reason, Wait};
-
-use crate::id::{MicroBatch, Rank, StageId};
+use super::Problem;
+use crate::id::{Rank, StageId};
 
 /// A schedule or a placement that is wrong. Ranks, stages, micro-batches, actions and entries are counted
 /// from 0.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// Text of the wrong form.
-    #[error("{text:?} {expected}")]
-    Text {
-        /// The text.
-        text: String,
-        /// The right form.
-        expected: Expected,
-    },
     /// An entry of a CSV row that cannot be read.
     #[error("rank {rank}, entry {entry}: {source}")]
     Entry {
@@ -33,232 +20,121 @@ pub enum ScheduleError {
         /// What is wrong with it.
         source: Box<ScheduleError>,
     },
-    /// A text without an action.
-    #[error("there is no action in it; a schedule has a row a rank, such as 0F0,0B0")]
-    Empty,
-    /// A schedule without micro-batches.
-    #[error("a schedule needs at least 1 micro-batch, got 0")]
-    NoMicroBatch,
-    /// The number of lists differs from the number of ranks.
-    #[error(
-        "there are {lists} lists of actions, but the stages are on {ranks} ranks (placement \
-         {placement}); give each list stages of its own, each on one rank"
-    )]
-    Lists {
-        /// How many lists there are.
-        lists: usize,
-        /// How many ranks the placement has.
-        ranks: u32,
-        /// The placement.
-        placement: String,
-    },
-    /// More cells than are supported.
-    #[error(
-        "{stages} stages x {micro_batches} micro-batches are too many: their product may be \
-         8,388,608 (2^23) at most"
-    )]
-    TooManyCells {
-        /// How many stages there are.
-        stages: u32,
-        /// How many micro-batches there are.
-        micro_batches: u32,
-    },
-    /// Actions that are missing, repeated, on the wrong rank or not needed.
-    #[error(transparent)]
-    Actions(#[from] Problems),
     /// Actions that wait for something that never happens.
     #[error(transparent)]
     Deadlock(#[from] Deadlock),
-    /// An action that occurs twice in a fragment.
-    #[error("{second} was already done at {first}; remove one of them")]
-    Repeated {
-        /// Where it occurs first.
-        first: ActionPlace,
-        /// Where it occurs again.
-        second: ActionPlace,
-    },
-    /// A stage with actions on two ranks.
-    #[error("stage {stage} is on ranks {} and {} ({action} on rank {other}); keep a stage on one rank",
-        home.min(other), home.max(other))]
-    StageOnTwoRanks {
-        /// The stage.
-        stage: StageId,
-        /// Its own rank.
-        home: Rank,
-        /// Another rank with an action of it.
-        other: Rank,
-        /// That action.
-        action: String,
-    },
-    /// A pair that is not possible.
-    #[error("rank {rank}: {forward} is marked as a pair with {}", match own {
-        true => "its own backward, which needs it first",
-        false => "the backward after it, but none comes after it",
-    })]
-    Pair {
-        /// The rank.
-        rank: Rank,
-        /// The forward that is marked.
-        forward: String,
-        /// Whether the backward after it is of the same cell.
-        own: bool,
-    },
-    /// Pairs whose forwards are missing.
-    #[error("{marked} pairs are marked, but the schedule has only {found} of their forwards")]
-    PairsMissing {
-        /// How many are marked.
-        marked: usize,
-        /// How many are there.
-        found: usize,
-    },
-    /// A micro-batch with passes of only some stages.
-    #[error(
-        "micro-batch {micro_batch} has only {found} of its {wanted} forwards and backwards, though there is \
-         a micro-batch {last}; number them from 0"
-    )]
-    MicroBatchGap {
-        /// The micro-batch.
-        micro_batch: MicroBatch,
-        /// How many forwards and backwards it has.
-        found: u32,
-        /// How many it should have.
-        wanted: u64,
-        /// The last micro-batch.
-        last: MicroBatch,
-    },
-    /// Micro-batches whose numbers do not begin at 0.
-    #[error(
-        "the first micro-batch is {first}, and no micro-batch has half of its {wanted} forwards and \
-         backwards; number the micro-batches from 0, each with all its stages"
-    )]
-    NoWholeMicroBatch {
-        /// The lowest number.
-        first: MicroBatch,
-        /// How many forwards and backwards each should have.
-        wanted: u64,
-    },
-    /// A placement without stages.
-    #[error("a placement needs a stage")]
-    NoStage,
-    /// A placement without ranks, or with no stage on each.
-    #[error(
-        "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} \
-         chunks"
-    )]
-    NoRanks {
-        /// How many ranks.
-        ranks: u32,
-        /// How many stages on each.
-        chunks: u32,
-    },
-    /// More stages than are supported.
-    #[error("{ranks} ranks of {chunks} chunks are more than 2^23 stages")]
-    TooManyStages {
-        /// How many ranks.
-        ranks: u32,
-        /// How many stages on each.
-        chunks: u32,
-    },
-    /// A rank without a stage.
-    #[error(
-        "rank {rank} has no stage, though there is a rank {last}; number the ranks from 0 and give each one \
-         a stage"
-    )]
-    RankWithoutStage {
-        /// The rank.
-        rank: Rank,
-        /// The last rank.
-        last: Rank,
-    },
-    /// A stage without an action.
-    #[error(
-        "stage {stage} has no action on any rank, though there is a stage {last}; number the stages from 0"
-    )]
-    StageWithoutAction {
-        /// The stage.
-        stage: StageId,
-        /// The last stage.
-        last: StageId,
-    },
-    /// A stage whose number is above the number of actions.
-    #[error("there is a stage {stage}, but only {actions} actions in all")]
-    StageBeyondActions {
-        /// The stage.
-        stage: StageId,
-        /// How many actions there are.
-        actions: usize,
-    },
-    /// A placement that does not fit the numbers of stages and ranks.
-    #[error("{wants}, but there are {stages} stages on {ranks} ranks")]
-    OtherSizes {
-        /// What the placement needs.
-        wants: PlacementSizes,
-        /// How many stages there are.
-        stages: u32,
-        /// How many ranks there are.
-        ranks: u32,
-    },
+    /// Any other failure, in words.
+    #[error(transparent)]
+    Problem(Problem),
 }
 
-/// What a text should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl ScheduleError {
+    /// A failure with this message.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self::Problem(Problem::new(text))
+    }
+
+    /// A stage with actions on two ranks: `home`, and `other` with this action.
+    pub(crate) fn on_two_ranks(stage: StageId, home: Rank, (other, action): (Rank, impl Display)) -> Self {
+        let (first, second) = (home.min(other), home.max(other));
+        Self::new(format!(
+            "stage {stage} is on ranks {first} and {second} ({action} on rank {other}); keep a stage on one \
+             rank"
+        ))
+    }
+}
+
+/// An action and its place. Prints as `rank 2, action 17 (2F5)`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Expected {
-    /// An action.
-    Action,
-    /// A pair of a forward and a backward.
-    Pair,
-    /// A placement.
-    Placement,
-    /// A kind of links.
-    LinkKind,
+pub struct ActionPlace {
+    /// The rank.
+    pub rank: Rank,
+    /// The action's place in the rank's list, from 0.
+    pub index: usize,
+    /// The action in text form.
+    pub action: String,
 }
 
-impl fmt::Display for Expected {
+impl fmt::Display for ActionPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Action => {
-                "is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 \
-                 (stage, action, micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
+        write!(f, "rank {}, action {} ({})", self.rank, self.index, self.action)
+    }
+}
+
+/// Which actions wait for each other when a replay cannot continue: a cycle, or a chain that ends at a
+/// missing action.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Deadlock {
+    /// What the links promise, such as `ordered`.
+    pub links: String,
+    /// The waiting actions. In a cycle the last one waits for the first one.
+    pub waits: Vec<Wait>,
+    /// Whether it is a cycle.
+    pub cycle: bool,
+}
+
+/// An action that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The action.
+    pub who: ActionPlace,
+    /// What it waits for.
+    pub why: Reason,
+}
+
+/// What an action waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The result of this action.
+    Needs(ActionPlace),
+    /// An earlier action of its rank.
+    Order(ActionPlace),
+    /// An earlier communication in the rank's queue.
+    Queue(ActionPlace),
+    /// The other end of the transfer.
+    Partner(ActionPlace),
+    /// The other end of the transfer, which is missing.
+    Nobody,
+}
+
+impl std::error::Error for Deadlock {}
+
+impl fmt::Display for Deadlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let has = |is: fn(&Reason) -> bool| self.waits.iter().any(|wait| is(&wait.why));
+        f.write_str("the schedule cannot end")?;
+        if has(|why| matches!(why, Reason::Queue(_) | Reason::Partner(_) | Reason::Nobody)) {
+            write!(f, " on {} links", self.links)?;
+        }
+        f.write_str(match self.cycle {
+            true => "; these wait for each other:\n",
+            false => "; these wait for what never happens:\n",
+        })?;
+        for Wait { who, why } in &self.waits {
+            writeln!(f, "  {who} {why}")?;
+        }
+        f.write_str(match (self.cycle, has(|why| matches!(why, Reason::Queue(_)))) {
+            (true, true) => {
+                "put these transfers in the same order on both ranks, or leave transfers out: lowering \
+                 places them safely"
             }
-            Self::Pair => "is not a pair of a forward and a backward; write it as (0F7;7B3)OVERLAP_F_B",
-            Self::Placement => {
-                "is not a placement; known are looped, vee and a list of the stages' ranks such as 0,1,1,0"
-            }
-            Self::LinkKind => "are no links; known are buffered and ordered",
+            (true, false) => "move one of them after what it needs",
+            (false, _) => "add the missing end, or leave transfers out: lowering places them",
         })
     }
 }
 
-/// What a placement needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PlacementSizes {
-    /// The same number of stages on every rank.
-    Looped,
-    /// Two stages on every rank.
-    Vee,
-    /// Exactly these numbers.
-    List {
-        /// The placement.
-        placement: String,
-        /// How many stages it names.
-        stages: u32,
-        /// How many ranks it names.
-        ranks: u32,
-    },
-}
-
-impl fmt::Display for PlacementSizes {
+impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Looped => f.write_str("placement looped wants the same number of stages on every rank"),
-            Self::Vee => f.write_str("placement vee wants two stages on every rank"),
-            Self::List {
-                placement,
-                stages,
-                ranks,
-            } => write!(f, "placement {placement} is for {stages} stages on {ranks} ranks"),
+            Self::Needs(place) => write!(f, "needs {place}"),
+            Self::Order(place) => write!(f, "comes after {place} in its list"),
+            Self::Queue(place) => write!(f, "is queued behind {place}"),
+            Self::Partner(place) => write!(f, "waits for {place}"),
+            Self::Nobody => f.write_str("has no other end"),
         }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use crate::Result;
-use crate::error::PlanError;
 use crate::id::{Rank, StageId};
 use crate::plan::greedy::{Policy, Task, best, climb, in_flight, least_memory, policies};
 use crate::plan::{Costs, Goal, Simulation, simulate, vee};
 use crate::schedule::{LinkKind, Pass, Placement, Schedule};
+use crate::{Error, Result};
 
 /// The name under which commands and configs ask for [`auto`].
 pub const AUTO: &str = "auto";
@@ -68,6 +67,7 @@ pub struct Auto {
 
 /// A schedule that was compared.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Tried {
     /// Its name and its placement.
     pub name: String,
@@ -86,7 +86,7 @@ pub struct Tried {
 /// fits. Of equally short ones it has the least memory.
 ///
 /// # Errors
-/// [`PlanError`] when a number is 0 or there are too many cells. Also when these ranks cannot share the
+/// [`Error::Plan`] when a number is 0 or there are too many cells. Also when these ranks cannot share the
 /// stages that the costs are for, or when nothing fits the memory: the message then says the least memory
 /// that works.
 pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
@@ -120,7 +120,7 @@ pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
             goal: wanted.goal,
             memory: wanted.memory,
         }),
-        _ => Err(too_little(wanted).into()),
+        _ => Err(too_little(wanted)),
     }
 }
 
@@ -129,31 +129,30 @@ impl Wanted<'_> {
         let (ranks, micro_batches) = (self.ranks, self.micro_batches);
         if ranks == 0 || micro_batches == 0 || self.chunks == Some(0) {
             let chunks = self.chunks;
-            return Err(PlanError::NothingToSearch {
-                ranks,
-                chunks,
-                micro_batches,
-            }
-            .into());
+            return Err(Error::plan(format!(
+                "auto needs at least 1 rank, 1 chunk and 1 micro-batch; it was given {ranks} ranks, {} \
+                 chunks and {micro_batches} micro-batches",
+                chunks.map_or("any number of".to_owned(), |chunks| chunks.to_string())
+            )));
         }
         let chunks = self.chunks.unwrap_or(1);
         let cells = u64::from(ranks) * u64::from(micro_batches);
         if ranks > MOST_RANKS || cells.saturating_mul(chunks.into()) > MOST_CELLS {
-            return Err(PlanError::TooMuchToSearch {
-                most: MOST_RANKS,
-                ranks,
-                chunks,
-                micro_batches,
-            }
-            .into());
+            return Err(Error::plan(format!(
+                "auto searches up to {MOST_RANKS} ranks and 2^16 cells; {ranks} ranks x {chunks} chunks x \
+                 {micro_batches} micro-batches are more: name a schedule"
+            )));
         }
         if let Some(memory) = self.memory.filter(|memory| memory.is_nan() || *memory <= 0.0) {
-            return Err(PlanError::MemoryLimit(memory).into());
+            return Err(Error::plan(format!(
+                "the memory limit is {memory}; it has to be a number above 0"
+            )));
         }
         match self.costs.stages() {
-            Some(stages) if !stages.is_multiple_of(ranks as usize) => {
-                Err(PlanError::UnevenCosts { stages, ranks }.into())
-            }
+            Some(stages) if !stages.is_multiple_of(ranks as usize) => Err(Error::plan(format!(
+                "there are costs of {stages} stages, which {ranks} ranks cannot share evenly; give costs of \
+                 a multiple of {ranks}"
+            ))),
             _ => Ok(()),
         }
     }
@@ -292,18 +291,18 @@ fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
     }
 }
 
-fn too_little(wanted: &Wanted<'_>) -> PlanError {
+fn too_little(wanted: &Wanted<'_>) -> Error {
     let least = |placement: Placement| Some(least_memory(&placement, &wanted.costs.of(&placement).ok()?));
     let least = placements(wanted)
         .into_iter()
         .flatten()
         .filter_map(least)
         .fold(f64::INFINITY, f64::min);
-    PlanError::NothingFits {
-        memory: wanted.memory.unwrap_or(f64::INFINITY),
-        ranks: wanted.ranks,
-        least,
-    }
+    Error::plan(format!(
+        "no schedule fits in {} a rank; the least that works on {} ranks is {least}",
+        wanted.memory.unwrap_or(f64::INFINITY),
+        wanted.ranks
+    ))
 }
 
 fn describe(placement: &Placement) -> String {

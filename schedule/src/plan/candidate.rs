@@ -24,6 +24,7 @@ pub struct Setting {
 
 /// A setting with its cut, its schedule and how a step goes.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Candidate {
     /// How many layers each stage gets.
     pub counts: Vec<usize>,

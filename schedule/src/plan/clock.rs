@@ -44,7 +44,7 @@ impl<'a> Clock<'a> {
     /// A clock at 0.
     ///
     /// # Errors
-    /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number
+    /// [`Error::Plan`](crate::Error::Plan) when the costs are for another number
     /// of stages.
     pub(crate) fn new(schedule: &'a Schedule, costs: &Costs, links: LinkKind) -> Result<Self> {
         let stages = costs.of(schedule.placement())?;
@@ -275,7 +275,7 @@ impl Schedule {
     /// transfer occupies the queues of both its ranks, and a reduction occupies the queue of its rank.
     ///
     /// # Errors
-    /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number
+    /// [`Error::Plan`](crate::Error::Plan) when the costs are for another number
     /// of stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot
     /// end on these links.
     pub fn timeline(&self, costs: &Costs, links: LinkKind) -> Result<Timeline> {

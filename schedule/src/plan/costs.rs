@@ -1,10 +1,10 @@
 //! What passes and transfers cost, in time and memory.
 
-use crate::Result;
-use crate::error::plan::{CostOf, PlanError};
+use crate::error::CostOf;
 use crate::id::StageId;
 use crate::plan::Queue;
 use crate::schedule::{Pass, Placement};
+use crate::{Error, Result};
 
 /// What one micro-batch costs one stage. All times share one unit, and all memory shares one unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -223,7 +223,7 @@ impl Costs {
     /// between two ranks takes `comm`.
     ///
     /// # Errors
-    /// [`PlanError`] naming the cost when it is negative or not a number. Also when no pass takes time.
+    /// [`Error::Plan`] naming the cost when it is negative or not a number. Also when no pass takes time.
     pub fn share(share: StageCost, comm: f64) -> Result<Self> {
         check(share.named().into_iter().chain([("comm", comm)]), &CostOf::All)?;
         at_least_one(&[share])?;
@@ -254,7 +254,7 @@ impl Costs {
     /// The same costs on a link of each rank for which its messages wait.
     ///
     /// # Errors
-    /// [`PlanError`] when the time in which a transfer occupies the link is negative or not a number.
+    /// [`Error::Plan`] when the time in which a transfer occupies the link is negative or not a number.
     pub fn queued(self, queue: Queue) -> Result<Self> {
         check([("queue: transfer", queue.transfer)], &CostOf::All)?;
         Ok(Self { queue, ..self })
@@ -306,7 +306,7 @@ impl Costs {
     /// The cost of each stage of this placement.
     ///
     /// # Errors
-    /// [`PlanError::OtherStages`] when the costs are for another number of stages.
+    /// [`Error::Plan`] when the costs are for another number of stages.
     pub fn of(&self, placement: &Placement) -> Result<Vec<StageCost>> {
         match &self.stages {
             Stages::Share(share) => {
@@ -317,12 +317,11 @@ impl Costs {
                     .collect())
             }
             Stages::Each(stages) if stages.len() == placement.stages() as usize => Ok(stages.clone()),
-            Stages::Each(stages) => Err(PlanError::OtherStages {
-                given: stages.len(),
-                stages: placement.stages(),
-                placement: placement.to_string(),
-            }
-            .into()),
+            Stages::Each(stages) => Err(Error::plan(format!(
+                "there are costs of {} stages for {} (placement {placement}); give one a stage",
+                stages.len(),
+                placement.stages()
+            ))),
         }
     }
 }
@@ -333,13 +332,13 @@ const MOST: f64 = 1e100;
 /// Refuses a cost that is negative or not a number.
 pub(super) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, of: &CostOf) -> Result<()> {
     for (name, cost) in named {
-        let of = || of.clone();
         if !cost.is_finite() || cost < 0.0 {
-            return Err(PlanError::Cost { of: of(), name, cost }.into());
+            return Err(Error::wrong_cost(of, name, cost));
         }
         if cost > MOST {
-            let (of, most) = (of(), MOST);
-            return Err(PlanError::LargeCost { of, name, cost, most }.into());
+            return Err(Error::plan(format!(
+                "{of}the cost {name} is {cost:e}; it has to be no more than {MOST:e}, so take a larger unit"
+            )));
         }
     }
     Ok(())
@@ -347,7 +346,9 @@ pub(super) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, of: &C
 
 fn at_least_one(stages: &[StageCost]) -> Result<()> {
     match stages.iter().all(|stage| stage.work() == 0.0) {
-        true => Err(PlanError::NoWork.into()),
+        true => Err(Error::plan(
+            "forward, backward-input and backward-weight all cost 0; give one a cost",
+        )),
         false => Ok(()),
     }
 }

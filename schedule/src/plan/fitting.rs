@@ -1,13 +1,12 @@
 //! Cuts a model and orders its passes, so that no rank holds more than its limit.
 
-use crate::Result;
-use crate::error::PlanError;
 use crate::groups::Groups;
 use crate::plan::{
     AUTO, Candidate, Fit, ModelCosts, Offload, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
 use crate::plan::{Costs, Goal};
 use crate::schedule::{LinkKind, Schedule};
+use crate::{Error, Result};
 
 /// Each new partition may hold at most this share of what the previous one held.
 const TIGHTER: f64 = 0.97;
@@ -48,7 +47,7 @@ impl Fitting<'_> {
     /// number, and a searched one keeps its order.
     ///
     /// # Errors
-    /// [`PlanError`] when the schedule cannot have these numbers of ranks, stages or micro-batches, or when
+    /// [`Error::Plan`] when the schedule cannot have these numbers of ranks, stages or micro-batches, or when
     /// there are too few layers.
     pub fn setting(&self, setting: &Setting) -> Result<Fit> {
         let (groups, replicas) = (setting.groups(), setting.replicas);
@@ -85,7 +84,7 @@ impl Fitting<'_> {
     /// The fastest way found to run the model in replicas that all have this schedule.
     ///
     /// # Errors
-    /// [`PlanError`] when there are more stages than layers, or when the counts are for another number of
+    /// [`Error::Plan`] when there are more stages than layers, or when the counts are for another number of
     /// stages.
     pub fn schedule(&self, schedule: &Schedule, groups: Groups, replicas: u32) -> Result<Fit> {
         let schedule = schedule.clone().in_turn();
@@ -219,7 +218,9 @@ impl Fitting<'_> {
         let memory = self.memory.unwrap_or(f64::INFINITY);
         match candidate.within(memory) {
             Fit::Within(candidate) => Ok(Candidate { why, ..*candidate }),
-            Fit::Above(held) => Err(PlanError::HoldsMore { held, memory }.into()),
+            Fit::Above(held) => Err(Error::plan(format!(
+                "the best schedule holds {held} once its backward-weights are in order, above {memory}"
+            ))),
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use crate::Result;
-use crate::error::plan::{CostOf, PlanError};
+use crate::error::CostOf;
 use crate::id::Rank;
 use crate::plan::costs::check;
 use crate::plan::{Costs, LinkCost, Queue, Reduction, StageCost};
 use crate::schedule::{Pass, Schedule};
+use crate::{Error, Result};
 
 /// What one micro-batch costs in one layer. A layer is the smallest unit of a cut. Times in seconds, memory
 /// in bytes.
@@ -60,11 +60,11 @@ impl ModelCosts {
     /// The costs of a model's layers, in order. `input` is the size of one micro-batch of data in bytes.
     ///
     /// # Errors
-    /// [`PlanError`] naming the layer and the cost that is negative or not a number. Also when there is no
+    /// [`Error::Plan`] naming the layer and the cost that is negative or not a number. Also when there is no
     /// layer.
     pub fn new(layers: Vec<LayerCost>, input: f64, link: LinkCost) -> Result<Self> {
         if layers.is_empty() {
-            return Err(PlanError::NoLayer.into());
+            return Err(Error::plan("there are costs of no layer"));
         }
         for LayerCost {
             name,
@@ -98,15 +98,15 @@ impl ModelCosts {
     /// layer's weights, in `f32`.
     ///
     /// # Errors
-    /// [`PlanError`] when a cost of the reduction is negative or not a number, or when there are not as many
+    /// [`Error::Plan`] when a cost of the reduction is negative or not a number, or when there are not as many
     /// weights as layers.
     pub fn replicated(self, weights: Vec<f64>, reduction: Reduction) -> Result<Self> {
         if weights.len() != self.layers.len() {
-            return Err(PlanError::Counts {
-                counts: vec![weights.len()],
-                layers: self.layers.len(),
-            }
-            .into());
+            return Err(Error::plan(format!(
+                "stages of [{}] layers do not make up the model's {}",
+                weights.len(),
+                self.layers.len()
+            )));
         }
         check_link(reduction.link, &CostOf::Reduction)?;
         check([("add", reduction.add)], &CostOf::Reduction)?;
@@ -119,7 +119,7 @@ impl ModelCosts {
     /// The same model with another link between ranks.
     ///
     /// # Errors
-    /// [`PlanError`] when a cost is negative or not a number.
+    /// [`Error::Plan`] when a cost is negative or not a number.
     pub fn linked(self, link: LinkCost) -> Result<Self> {
         check_link(link, &CostOf::Link)?;
         Ok(Self { link, ..self })
@@ -147,7 +147,7 @@ impl ModelCosts {
     /// case, as ids are.
     ///
     /// # Errors
-    /// [`PlanError`] when a cost is negative or not a number.
+    /// [`Error::Plan`] when a cost is negative or not a number.
     pub fn with_host(self, per_byte: f64, data: f64) -> Result<Self> {
         check([("host: per_byte", per_byte), ("host: data", data)], &CostOf::All)?;
         let host = Host { per_byte, data };
@@ -269,7 +269,7 @@ impl ModelCosts {
     /// The costs of stages with these numbers of layers. Every transfer costs what the largest one costs.
     ///
     /// # Errors
-    /// [`PlanError`] when the counts do not add up to the model's layers, or when no pass takes time.
+    /// [`Error::Plan`] when the counts do not add up to the model's layers, or when no pass takes time.
     pub fn stages(&self, counts: &[usize]) -> Result<Costs> {
         let ends: Vec<usize> = counts
             .iter()
@@ -279,11 +279,10 @@ impl ModelCosts {
             })
             .collect();
         if ends.last() != Some(&self.layers.len()) {
-            return Err(PlanError::Counts {
-                counts: counts.to_vec(),
-                layers: self.layers.len(),
-            }
-            .into());
+            return Err(Error::plan(format!(
+                "stages of {counts:?} layers do not make up the model's {}",
+                self.layers.len()
+            )));
         }
         let stages = ends
             .iter()

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::Result;
-use crate::error::PlanError;
-use crate::id::StageId;
 use crate::plan::{Costs, StageCost};
 use crate::schedule::{Cell, Flow, Pass, Timed, TimedTransfer, Timeline};
+use crate::{Error, Result};
 
 impl Costs {
     /// The costs of the passes of these steps: for each stage and pass, the median over all its
@@ -18,7 +16,7 @@ impl Costs {
     /// update, the reduction and copies of offloaded activations cost nothing.
     ///
     /// # Errors
-    /// [`PlanError::Unmeasured`] when a stage has no forward or no backward.
+    /// [`Error::Plan`] when a stage has no forward or no backward.
     pub fn measured<'a>(timelines: impl IntoIterator<Item = &'a Timeline>) -> Result<Self> {
         let timelines: Vec<&Timeline> = timelines.into_iter().collect();
         let mut passes: BTreeMap<(u32, Pass), Samples> = BTreeMap::new();
@@ -55,9 +53,10 @@ struct Samples {
 fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost> {
     let of = |pass| passes.get(&(stage, pass));
     let time = |pass| of(pass).map(|samples| usual(&samples.times));
-    let missing = |pass| PlanError::Unmeasured {
-        stage: StageId(stage),
-        pass,
+    let missing = |pass| {
+        Error::plan(format!(
+            "stage {stage} has no {pass} in the timeline to take its cost from"
+        ))
     };
     let whole = time(Pass::Backward);
     let half = whole.map(|time| time / 2.0);

@@ -26,7 +26,7 @@ impl Offload {
     /// The schedule with offload, where stages cost this.
     ///
     /// # Errors
-    /// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number
+    /// [`Error::Plan`](crate::Error::Plan) when the costs are for another number
     /// of stages.
     pub fn of(&self, schedule: Schedule, costs: &Costs) -> Result<Schedule> {
         let placement = schedule.placement();

@@ -3,11 +3,10 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use crate::Result;
-use crate::error::PlanError;
 use crate::plan::memory_peaks::Holding;
 use crate::plan::{ModelCosts, StageCost};
 use crate::schedule::Schedule;
+use crate::{Error, Result};
 
 /// How many partial cuts are kept for each stage and each number of layers. The search is exact as long as no
 /// more cuts than that are candidates. That holds with one stage a rank, and with few ranks.
@@ -19,12 +18,14 @@ const WIDTH: usize = 64;
 /// With a limit, no rank may hold more bytes of activations than the limit.
 ///
 /// # Errors
-/// [`PlanError`] when there are more stages than layers, or when every cut found exceeds the limit on some
+/// [`Error::Plan`] when there are more stages than layers, or when every cut found exceeds the limit on some
 /// rank.
 pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -> Result<Vec<usize>> {
     let (stages, layers) = (schedule.stages() as usize, costs.layers().len());
     if stages > layers {
-        return Err(PlanError::TooFewLayers { stages, layers }.into());
+        return Err(Error::plan(format!(
+            "{stages} stages for {layers} layers: use at most {layers} stages or a deeper model"
+        )));
     }
     let search = Search::new(costs, schedule, memory);
     let mut front = vec![Vec::new(); layers + 1];
@@ -38,12 +39,9 @@ pub fn partition(costs: &ModelCosts, schedule: &Schedule, memory: Option<f64>) -
         .map(|cut| cut.counts.clone())
         .ok_or_else(|| {
             let memory = memory.unwrap_or(f64::INFINITY);
-            PlanError::NoCut {
-                layers,
-                stages,
-                memory,
-            }
-            .into()
+            Error::plan(format!(
+                "no cut of {layers} layers into {stages} stages keeps every rank within {memory} bytes"
+            ))
         })
 }
 

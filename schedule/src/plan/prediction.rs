@@ -8,6 +8,7 @@ use crate::schedule::{LinkKind, Schedule};
 /// A step as the report of a pipeline counts it, including the parameter update. Times are in the unit
 /// of the costs.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Prediction {
     /// The time from one step to the next.
     pub step: f64,
@@ -19,6 +20,7 @@ pub struct Prediction {
 
 /// By how much a step is longer because ranks send to each other. In the unit of the costs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct Exposed {
     /// By how much it is longer than if replicas added their gradients in no time, and collected weights in
     /// no time.

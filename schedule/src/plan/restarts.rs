@@ -20,6 +20,7 @@ pub struct Restarts {
 
 /// The most that a rank keeps for restarts. In bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
 pub struct KeptForRestarts {
     /// Snapshots. They are on the host, also the snapshots of a rank on a GPU.
     pub snapshots: f64,

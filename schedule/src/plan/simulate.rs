@@ -7,6 +7,7 @@ use crate::schedule::{Cell, Flow, LinkKind, Pass, Placement, Schedule, Timed, Ti
 
 /// How a step goes under given costs. Times are in the unit of the costs.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct Simulation {
     /// From the start of the first pass to the end of the last pass on any rank.
     pub makespan: f64,
@@ -80,7 +81,7 @@ pub struct Wait {
 /// Simulates a step of the schedule: every pass starts as early as it can.
 ///
 /// # Errors
-/// [`PlanError::OtherStages`](crate::error::PlanError::OtherStages) when the costs are for another number of
+/// [`Error::Plan`](crate::Error::Plan) when the costs are for another number of
 /// stages. [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot end on
 /// these links.
 pub fn simulate(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<Simulation> {

@@ -1,18 +1,17 @@
 //! One step of all replicas of a pipeline. They meet where they add up their gradients.
 
-use crate::Result;
-use crate::error::PlanError;
 use crate::id::{MicroBatch, Rank};
 use crate::plan::simulate::simulate_from;
 use crate::plan::{Clock, Costs, Played, Replicas, Simulation};
 use crate::schedule::{Cell, LinkKind, Schedule, Timeline};
+use crate::{Error, Result};
 
 /// Simulates a step of all replicas. A reduction of a stage starts when the last replica is ready for it.
 /// Gives one simulation for each of [`Replicas::schedules`], in that order: replicas with the same schedule
 /// go alike.
 ///
 /// # Errors
-/// As for [`simulate`](crate::plan::simulate). [`PlanError::CrossedReductions`] when replicas with different
+/// As for [`simulate`](crate::plan::simulate). [`Error::Plan`] when replicas with different
 /// schedules wait for each other for ever, which may happen on ordered links only.
 pub fn simulate_replicas(replicas: &Replicas, costs: &Costs, links: LinkKind) -> Result<Vec<Simulation>> {
     let starts = reduction_starts(replicas, costs, links)?;
@@ -97,9 +96,12 @@ fn reduction_starts(replicas: &Replicas, costs: &Costs, links: LinkKind) -> Resu
             return Ok(starts);
         }
     }
-    let shares = schedules.iter().map(|schedule| schedule.micro_batches());
-    Err(PlanError::CrossedReductions {
-        shares: shares.collect(),
-    }
-    .into())
+    let shares: Vec<_> = schedules
+        .iter()
+        .map(|schedule| schedule.micro_batches())
+        .collect();
+    Err(Error::plan(format!(
+        "on ordered links the replicas wait for each other for ever: with {shares:?} micro-batches they \
+         reduce their stages in other orders; give each replica as many, or take buffered links"
+    )))
 }

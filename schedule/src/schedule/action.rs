@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::schedule::{Expected, ScheduleError};
+use crate::error::ScheduleError;
 use crate::id::{MicroBatch, StageId};
 
 /// A piece of one stage's work on one micro-batch.
@@ -201,9 +201,11 @@ impl FromStr for Action {
     type Err = ScheduleError;
 
     fn from_str(text: &str) -> Result<Self, ScheduleError> {
-        parse(text).ok_or_else(|| ScheduleError::Text {
-            text: text.to_owned(),
-            expected: Expected::Action,
+        parse(text).ok_or_else(|| {
+            ScheduleError::new(format!(
+                "{text:?} is not an action; known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, \
+                 2RECV_B0 (stage, action, micro-batch), 2REDUCE_GRAD and 2STEP (stage)"
+            ))
         })
     }
 }

@@ -33,7 +33,7 @@ impl Schedule {
     /// The result holds on ordered links, and so on all links.
     ///
     /// # Errors
-    /// [`ScheduleError::Actions`] when an action is missing, repeated, on the wrong rank or not called for.
+    /// [`ScheduleError`] when an action is missing, repeated, on the wrong rank or not called for.
     /// It names the actions, their ranks and places. [`ScheduleError::Deadlock`] when the order cannot end.
     /// It names who waits for whom.
     pub fn from_passes(
@@ -248,14 +248,15 @@ impl Schedule {
 
 fn index<'a>(rows: &'a [Vec<Action>], placement: &Placement, micro_batches: u32) -> Result<Program<'a>> {
     if micro_batches == 0 {
-        return Err(ScheduleError::NoMicroBatch.into());
+        return Err(ScheduleError::new("a schedule needs at least 1 micro-batch, got 0").into());
     }
     if rows.len() != placement.ranks() as usize {
-        return Err(ScheduleError::Lists {
-            lists: rows.len(),
-            ranks: placement.ranks(),
-            placement: placement.to_string(),
-        }
+        return Err(ScheduleError::new(format!(
+            "there are {} lists of actions, but the stages are on {} ranks (placement {placement}); give \
+             each list stages of its own, each on one rank",
+            rows.len(),
+            placement.ranks()
+        ))
         .into());
     }
     Ok(Program::index(rows, placement.stages(), micro_batches)?.in_directions(placement.directions()))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::schedule::{Expected, ScheduleError};
+use crate::error::ScheduleError;
 
 /// A kind of links: what the links between ranks promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,10 +33,9 @@ impl FromStr for LinkKind {
         match text {
             "buffered" => Ok(Self::Buffered),
             "ordered" => Ok(Self::Ordered),
-            _ => Err(ScheduleError::Text {
-                text: text.to_owned(),
-                expected: Expected::LinkKind,
-            }),
+            _ => Err(ScheduleError::new(format!(
+                "{text:?} are no links; known are buffered and ordered"
+            ))),
         }
     }
 }

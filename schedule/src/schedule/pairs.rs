@@ -1,7 +1,7 @@
 //! Pairs: a forward that may run at the same time as the backward behind it.
 
 use crate::Result;
-use crate::error::schedule::{Expected, ScheduleError};
+use crate::error::ScheduleError;
 use crate::id::Rank;
 use crate::schedule::{Action, Cell, Pass, Schedule};
 
@@ -14,7 +14,7 @@ impl Schedule {
     /// engine.
     ///
     /// # Errors
-    /// [`ScheduleError::Pair`] when the next pass of the forward's rank is not a whole backward.
+    /// [`ScheduleError`] when the next pass of the forward's rank is not a whole backward.
     pub fn with_pairs(mut self, forwards: impl IntoIterator<Item = Cell>) -> Result<Self> {
         self.pairs.extend(forwards);
         let mut found = 0;
@@ -28,14 +28,24 @@ impl Schedule {
                 let own = next == Some((Pass::Backward, cell));
                 if own || next.map(|(pass, _)| pass) != Some(Pass::Backward) {
                     let forward = Action::Compute(pass, cell).to_string();
-                    return Err(ScheduleError::Pair { rank, forward, own }.into());
+                    let other = match own {
+                        true => "its own backward, which needs it first",
+                        false => "the backward after it, but none comes after it",
+                    };
+                    return Err(ScheduleError::new(format!(
+                        "rank {rank}: {forward} is marked as a pair with {other}"
+                    ))
+                    .into());
                 }
                 found += 1;
             }
         }
         if found < self.pairs.len() {
             let marked = self.pairs.len();
-            return Err(ScheduleError::PairsMissing { marked, found }.into());
+            return Err(ScheduleError::new(format!(
+                "{marked} pairs are marked, but the schedule has only {found} of their forwards"
+            ))
+            .into());
         }
         Ok(self)
     }
@@ -59,9 +69,10 @@ pub(super) fn read(text: &str) -> std::result::Result<Option<[Action; 2]>, Sched
     let Some(pair) = text.strip_suffix(WORD) else {
         return Ok(None);
     };
-    let refuse = || ScheduleError::Text {
-        text: text.to_owned(),
-        expected: Expected::Pair,
+    let refuse = || {
+        ScheduleError::new(format!(
+            "{text:?} is not a pair of a forward and a backward; write it as (0F7;7B3)OVERLAP_F_B"
+        ))
     };
     let inner = pair.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
     let (forward, backward) = inner.and_then(|inner| inner.split_once(';')).ok_or_else(refuse)?;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::Result;
-use crate::error::schedule::{Expected, PlacementSizes, ScheduleError};
+use crate::error::ScheduleError;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Action, Flow};
 
@@ -57,17 +57,20 @@ impl Placement {
     /// # Errors
     /// [`ScheduleError`] when there is no stage, or a rank below the highest one has none.
     pub fn new(rank_of: Vec<Rank>) -> Result<Self> {
-        let highest = rank_of.iter().max().ok_or(ScheduleError::NoStage)?;
+        let highest = rank_of
+            .iter()
+            .max()
+            .ok_or_else(|| ScheduleError::new("a placement needs a stage"))?;
         let mut used = vec![false; rank_of.len()];
         for rank in rank_of.iter().filter(|rank| rank.index() < rank_of.len()) {
             used[rank.index()] = true;
         }
         let without = used.iter().position(|used| !used).unwrap_or(used.len());
         if without <= highest.index() {
-            return Err(ScheduleError::RankWithoutStage {
-                rank: Rank(without as u32),
-                last: *highest,
-            }
+            return Err(ScheduleError::new(format!(
+                "rank {without} has no stage, though there is a rank {highest}; number the ranks from 0 and \
+                 give each one a stage"
+            ))
             .into());
         }
         Ok(Self {
@@ -140,10 +143,10 @@ impl Placement {
         let last = rows.iter().flatten().map(|action| action.stage().index()).max();
         let stages = last.map_or(0, |last| last + 1);
         if stages > actions {
-            return Err(ScheduleError::StageBeyondActions {
-                stage: StageId((stages - 1) as u32),
-                actions,
-            }
+            return Err(ScheduleError::new(format!(
+                "there is a stage {}, but only {actions} actions in all",
+                stages - 1
+            ))
             .into());
         }
         let mut seen = vec![false; stages];
@@ -151,10 +154,11 @@ impl Placement {
             .flatten()
             .for_each(|action| seen[action.stage().index()] = true);
         if let Some(missing) = seen.iter().position(|seen| !seen) {
-            return Err(ScheduleError::StageWithoutAction {
-                stage: StageId(missing as u32),
-                last: StageId((stages - 1) as u32),
-            }
+            return Err(ScheduleError::new(format!(
+                "stage {missing} has no action on any rank, though there is a stage {}; number the stages \
+                 from 0",
+                stages - 1
+            ))
             .into());
         }
         let home = ranks_of_most(rows, stages);
@@ -199,19 +203,24 @@ fn rank_of_others(rows: &[Vec<Action>], home: &[Rank]) -> Option<ScheduleError> 
     let used: BTreeSet<Rank> = home.iter().copied().collect();
     let mut others = (0..).map(Rank).zip(rows).filter(|(rank, _)| !used.contains(rank));
     let (other, action) = others.find_map(|(rank, row)| Some((rank, *row.first()?)))?;
-    Some(ScheduleError::StageOnTwoRanks {
-        stage: action.stage(),
-        home: home[action.stage().index()],
-        other,
-        action: action.to_string(),
-    })
+    let stage = action.stage();
+    Some(ScheduleError::on_two_ranks(
+        stage,
+        home[stage.index()],
+        (other, action),
+    ))
 }
 
 fn stages(ranks: u32, chunks: u32) -> std::result::Result<u32, ScheduleError> {
     match ranks.checked_mul(chunks) {
-        Some(0) => Err(ScheduleError::NoRanks { ranks, chunks }),
+        Some(0) => Err(ScheduleError::new(format!(
+            "a placement needs at least 1 rank and 1 chunk on each; it was given {ranks} ranks and {chunks} \
+             chunks"
+        ))),
         Some(stages) if stages <= 1 << 23 => Ok(stages),
-        _ => Err(ScheduleError::TooManyStages { ranks, chunks }),
+        _ => Err(ScheduleError::new(format!(
+            "{ranks} ranks of {chunks} chunks are more than 2^23 stages"
+        ))),
     }
 }
 
@@ -248,19 +257,26 @@ impl PlacementSpec {
     /// vee needs two, and a list needs exactly the numbers that it names.
     pub fn place(&self, ranks: u32, stages: u32) -> Result<Placement> {
         let (fits, wants) = match self {
-            Self::Looped => (ranks > 0 && stages.is_multiple_of(ranks), PlacementSizes::Looped),
-            Self::Vee => (ranks.checked_mul(2) == Some(stages), PlacementSizes::Vee),
+            Self::Looped => (
+                ranks > 0 && stages.is_multiple_of(ranks),
+                "placement looped wants the same number of stages on every rank".to_owned(),
+            ),
+            Self::Vee => (
+                ranks.checked_mul(2) == Some(stages),
+                "placement vee wants two stages on every rank".to_owned(),
+            ),
             Self::List(list) => (
                 list.ranks == ranks && list.stages() == stages,
-                PlacementSizes::List {
-                    placement: list.to_string(),
-                    stages: list.stages(),
-                    ranks: list.ranks,
-                },
+                format!(
+                    "placement {list} is for {} stages on {} ranks",
+                    list.stages(),
+                    list.ranks
+                ),
             ),
         };
         if !fits {
-            return Err(ScheduleError::OtherSizes { wants, stages, ranks }.into());
+            let text = format!("{wants}, but there are {stages} stages on {ranks} ranks");
+            return Err(ScheduleError::new(text).into());
         }
         match self {
             Self::Looped => Placement::looped(ranks, stages / ranks),
@@ -283,10 +299,10 @@ impl FromStr for PlacementSpec {
             ("looped", _) => Ok(Self::Looped),
             ("vee", _) => Ok(Self::Vee),
             (_, Some(list)) => Ok(Self::List(Placement::new(list)?)),
-            _ => Err(ScheduleError::Text {
-                text: text.to_owned(),
-                expected: Expected::Placement,
-            }
+            _ => Err(ScheduleError::new(format!(
+                "{text:?} is not a placement; known are looped, vee and a list of the stages' ranks such as \
+                 0,1,1,0"
+            ))
             .into()),
         }
     }

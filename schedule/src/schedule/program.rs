@@ -104,10 +104,10 @@ impl<'a> Program<'a> {
     pub(crate) fn index(rows: &'a [Vec<Action>], stages: u32, micro_batches: u32) -> Result<Self> {
         let actions: u64 = rows.iter().map(|row| row.len() as u64).sum();
         if u64::from(stages) * u64::from(micro_batches.max(1)) > MAX_CELLS || actions >= u64::from(NONE) {
-            return Err(ScheduleError::TooManyCells {
-                stages,
-                micro_batches,
-            }
+            return Err(ScheduleError::new(format!(
+                "{stages} stages x {micro_batches} micro-batches are too many: their product may be \
+                 8,388,608 (2^23) at most"
+            ))
             .into());
         }
         let (stages, micro_batches) = (stages as usize, micro_batches as usize);

@@ -34,20 +34,17 @@ pub fn replay(rows: &[Vec<Action>], links: LinkKind) -> Result<()> {
     let program = Program::index(rows, stages, micro_batches)?;
     if let Some(&(first, second)) = program.twice.first() {
         let (first, second) = (program.place(first).named(), program.place(second).named());
-        return Err(ScheduleError::Repeated { first, second }.into());
+        return Err(ScheduleError::new(format!(
+            "{second} was already done at {first}; remove one of them"
+        ))
+        .into());
     }
     let mut homes = vec![None; stages as usize];
     for (rank, row) in (0..).map(Rank).zip(rows) {
         for action in row {
             let home = homes[action.stage().index()].get_or_insert(rank);
             if *home != rank {
-                return Err(ScheduleError::StageOnTwoRanks {
-                    stage: action.stage(),
-                    home: *home,
-                    other: rank,
-                    action: action.to_string(),
-                }
-                .into());
+                return Err(ScheduleError::on_two_ranks(action.stage(), *home, (rank, action)).into());
             }
         }
     }

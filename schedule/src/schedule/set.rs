@@ -1,8 +1,8 @@
 //! The checker's first part: are the actions exactly those that the placement calls for?
 
 use crate::Result;
-use crate::error::schedule::{ActionProblem, Advice, Problems, ScheduleError};
-use crate::id::{MicroBatch, Rank, StageId};
+use crate::error::ScheduleError;
+use crate::id::{Rank, StageId};
 use crate::schedule::program::{ActionKind, NONE, Place, Program, cells};
 use crate::schedule::{Action, Cell, Flow, Pass, Placement};
 
@@ -56,7 +56,7 @@ pub(super) fn check_set(program: &Program<'_>, placement: &Placement, expected: 
 }
 
 /// The problem of a rank that has an action after a step. At a step all ranks meet, with all their gradients.
-fn after_step(row: &[Action], rank: Rank) -> Option<ActionProblem> {
+fn after_step(row: &[Action], rank: Rank) -> Option<String> {
     let is_step = |action: &Action| matches!(action, Action::Step(_));
     let first = row.iter().position(is_step)?;
     let (index, &action) = row
@@ -64,19 +64,27 @@ fn after_step(row: &[Action], rank: Rank) -> Option<ActionProblem> {
         .enumerate()
         .skip(first)
         .find(|(_, action)| !is_step(action))?;
-    Some(ActionProblem::AfterStep {
-        place: Place { rank, index, action }.named(),
-        step: row[first].to_string(),
-    })
+    Some(format!(
+        "{} comes after {}; put the steps at the end of the rank's list",
+        Place { rank, index, action }.named(),
+        row[first]
+    ))
 }
 
-fn refuse(mut problems: impl Iterator<Item = ActionProblem>) -> Result<()> {
+fn refuse(mut problems: impl Iterator<Item = String>) -> Result<()> {
     let named: Vec<_> = problems.by_ref().take(NAMED).collect();
-    if named.is_empty() {
-        return Ok(());
-    }
     let more = problems.count();
-    Err(ScheduleError::Actions(Problems { named, more }).into())
+    let text = match (&named[..], more) {
+        ([], _) => return Ok(()),
+        ([only], 0) => only.clone(),
+        (named, 0) => format!("{} problems:\n  {}", named.len(), named.join("\n  ")),
+        (named, more) => format!(
+            "{} problems:\n  {}\n  and {more} more",
+            named.len() + more,
+            named.join("\n  ")
+        ),
+    };
+    Err(ScheduleError::new(text).into())
 }
 
 struct Set<'a> {
@@ -87,28 +95,31 @@ struct Set<'a> {
 
 impl Set<'_> {
     /// The problem of an action that must not be here.
-    fn stray(&self, at: Place) -> Option<ActionProblem> {
+    fn stray(&self, at: Place) -> Option<String> {
         let (stage, place) = (at.action.stage(), || at.named());
         let Some(home) = self.placement.rank(stage) else {
-            return Some(ActionProblem::NoSuchStage {
-                place: place(),
-                stage,
-                last: StageId(self.placement.stages() - 1),
-            });
+            return Some(format!(
+                "{}: there is no stage {stage}, only 0 to {}; remove the action",
+                place(),
+                self.placement.stages() - 1
+            ));
         };
         let micro_batches = self.program.micro_batches();
         if let Some(cell) = at.action.cell()
             && cell.micro_batch.0 >= micro_batches
         {
-            return Some(ActionProblem::NoSuchMicroBatch {
-                place: place(),
-                micro_batch: cell.micro_batch,
-                last: MicroBatch(micro_batches - 1),
-            });
+            return Some(format!(
+                "{}: there is no micro-batch {}, only 0 to {}; remove the action",
+                place(),
+                cell.micro_batch,
+                micro_batches - 1
+            ));
         }
         if home != at.rank {
-            let place = place();
-            return Some(ActionProblem::WrongRank { place, stage, home });
+            return Some(format!(
+                "{}: stage {stage} is on rank {home}; move the action there",
+                place()
+            ));
         }
         let is_called_for = match at.action {
             Action::Send(flow, cell) => self.placement.crosses(flow, cell.stage),
@@ -117,27 +128,32 @@ impl Set<'_> {
                 .is_some_and(|from| self.placement.crosses(flow, from)),
             Action::Compute(..) | Action::Reduce(_) | Action::Step(_) => true,
         };
-        (!is_called_for).then(|| ActionProblem::NoNeighbour {
-            place: place(),
-            stage,
+        (!is_called_for).then(|| {
+            format!(
+                "{}: stage {stage} has no neighbour on another rank on that side; remove the transfer",
+                place()
+            )
         })
     }
 
-    fn twice(&self, first: u32, second: u32) -> ActionProblem {
+    fn twice(&self, first: u32, second: u32) -> String {
         let (first, second) = (self.program.place(first), self.program.place(second));
         let same = first.action == second.action;
         let (first, second) = (first.named(), second.named());
         match same {
-            true => ActionProblem::Repeated { first, second },
-            false => ActionProblem::SameGradient { first, second },
+            true => format!(
+                "{second} is at action {} of rank {} already; remove one",
+                first.index, first.rank
+            ),
+            false => format!("{second} and {first} make the same gradient; keep either B, or I and W"),
         }
     }
 
-    fn missing(&self, cell: Cell) -> Vec<ActionProblem> {
+    fn missing(&self, cell: Cell) -> Vec<String> {
         let found = |kind| self.program.find(kind, cell) != NONE;
         let mut missing = Vec::new();
         if !found(ActionKind::Forward) {
-            missing.push(self.lacks(Action::Compute(Pass::Forward, cell), Advice::None));
+            missing.push(self.lacks(Action::Compute(Pass::Forward, cell), ""));
         }
         if self.expected == Expected::Forwards {
             return missing;
@@ -154,7 +170,7 @@ impl Set<'_> {
     }
 
     /// What this cell's backward lacks, or has too much: it is whole, or two halves.
-    fn missing_backward(&self, cell: Cell) -> Option<ActionProblem> {
+    fn missing_backward(&self, cell: Cell) -> Option<String> {
         let compute = |pass| Action::Compute(pass, cell);
         let (input, weight) = (compute(Pass::BackwardInput), compute(Pass::BackwardWeight));
         let both = compute(Pass::Backward);
@@ -162,26 +178,21 @@ impl Set<'_> {
         let backward = (backward != NONE).then(|| self.program.place(backward).action);
         let weight_at = self.program.find(ActionKind::Weight, cell);
         match (backward, weight_at != NONE) {
-            (None, false) => {
-                let halves = Advice::OrHalves(input.to_string(), weight.to_string());
-                Some(self.lacks(both, halves))
-            }
-            (None, true) => Some(self.lacks(input, Advice::NeededBy(weight.to_string()))),
+            (None, false) => Some(self.lacks(both, &format!(" (or {input} and {weight})"))),
+            (None, true) => Some(self.lacks(input, &format!(", which {weight} needs"))),
             (Some(action), false) if action == input => {
-                let (backward, input) = (both.to_string(), input.to_string());
-                Some(self.lacks(weight, Advice::OrWhole { backward, input }))
+                Some(self.lacks(weight, &format!(", or write {both} for {input}")))
             }
-            (Some(action), true) if action == both => Some(ActionProblem::SameWeightGradient {
-                place: self.program.place(weight_at).named(),
-                backward: both.to_string(),
-                input: input.to_string(),
-            }),
+            (Some(action), true) if action == both => Some(format!(
+                "{}: {both} makes the weight gradient already; remove it or write {input}",
+                self.program.place(weight_at).named()
+            )),
             _ => None,
         }
     }
 
     /// The problems of this cell's output: its send and its receive, where they are missing.
-    fn missing_transfers(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = ActionProblem> {
+    fn missing_transfers(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = String> {
         let send = self
             .placement
             .crosses(flow, cell.stage)
@@ -191,28 +202,30 @@ impl Set<'_> {
             end.partner()
                 .is_some_and(|other| self.program.partner(other) == NONE)
         })
-        .map(|end| self.lacks(end, Advice::None))
+        .map(|end| self.lacks(end, ""))
     }
 
-    fn missing_reduction(&self, stage: StageId) -> Option<ActionProblem> {
+    fn missing_reduction(&self, stage: StageId) -> Option<String> {
         let missing = self.program.reduction(stage) == NONE;
-        missing.then(|| self.lacks(Action::Reduce(stage), Advice::OthersReduce))
+        missing.then(|| {
+            self.lacks(
+                Action::Reduce(stage),
+                ", though other stages have a reduction; give each stage one, or none",
+            )
+        })
     }
 
-    fn missing_step(&self, stage: StageId) -> Option<ActionProblem> {
+    fn missing_step(&self, stage: StageId) -> Option<String> {
         let missing = self.expected == Expected::Actions && self.program.step(stage) == NONE;
-        missing.then(|| self.lacks(Action::Step(stage), Advice::None))
+        missing.then(|| self.lacks(Action::Step(stage), ""))
     }
 
-    fn lacks(&self, action: Action, advice: Advice) -> ActionProblem {
+    /// The problem of an action that is missing, with advice behind it.
+    fn lacks(&self, action: Action, advice: &str) -> String {
         let rank = self
             .placement
             .rank(action.stage())
             .expect("only actions of the placement's stages are missed");
-        ActionProblem::Missing {
-            rank,
-            action: action.to_string(),
-            advice,
-        }
+        format!("rank {rank} lacks {action}{advice}")
     }
 }

@@ -147,7 +147,9 @@ impl Rows {
         }
         all.left_out.retain(|&(_, count)| count > 0);
         if all.rows.iter().all(Vec::is_empty) {
-            return Err(ScheduleError::Empty);
+            return Err(ScheduleError::new(
+                "there is no action in it; a schedule has a row a rank, such as 0F0,0B0",
+            ));
         }
         Ok(all)
     }
@@ -204,19 +206,22 @@ fn micro_batches(rows: &[Vec<Action>], stages: u32) -> std::result::Result<u32, 
         .map_or(0, |last| last + 1);
     let wanted = 2 * u64::from(stages);
     match found[..most].iter().position(|&found| found < stages) {
-        Some(gap) => Err(ScheduleError::MicroBatchGap {
-            micro_batch: MicroBatch(gap as u32),
-            found: found[gap],
-            wanted,
-            last: MicroBatch(most as u32 - 1),
-        }),
-        None if most == 0 => Err(ScheduleError::NoWholeMicroBatch {
-            first: passes()
+        Some(gap) => Err(ScheduleError::new(format!(
+            "micro-batch {gap} has only {} of its {wanted} forwards and backwards, though there is a \
+             micro-batch {}; number them from 0",
+            found[gap],
+            most - 1
+        ))),
+        None if most == 0 => {
+            let first = passes()
                 .map(|(_, cell)| cell.micro_batch)
                 .min()
-                .unwrap_or(MicroBatch(0)),
-            wanted,
-        }),
+                .unwrap_or(MicroBatch(0));
+            Err(ScheduleError::new(format!(
+                "the first micro-batch is {first}, and no micro-batch has half of its {wanted} forwards and \
+                 backwards; number the micro-batches from 0, each with all its stages"
+            )))
+        }
         None => Ok(most as u32),
     }
 }

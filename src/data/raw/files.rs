@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::super::file::{self, unreadable};
 use super::super::{seems, text};
 use super::Form;
-use crate::error::{DataError, Error, FileProblem, FolderProblem, Result};
+use crate::error::{DataError, Error, Result};
 
 /// The files at these paths and their lengths, in order. Of a folder of text, all that
 /// [`Corpus::text`](crate::data::Corpus::text) reads; of another one, the files whose names end as the form's
@@ -29,7 +29,7 @@ pub(crate) fn find(paths: &[PathBuf], form: Form) -> Result<Vec<(PathBuf, u64)>>
         for path in files {
             let (_, bytes) = file::open(&path)?;
             if bytes == 0 {
-                return Err(file::wrong(&path, FileProblem::Empty));
+                return Err(file::wrong(&path, "is empty"));
             }
             found.push((path, bytes));
         }
@@ -79,7 +79,10 @@ fn in_folder(folder: &Path, extensions: &[&'static [&'static str]]) -> Result<Ve
     };
     let found = extensions.iter().map(of).find(|found| !found.is_empty());
     found.ok_or_else(|| {
-        let (path, problem) = (folder.to_owned(), FolderProblem::NoFiles(extensions[0][0]));
-        DataError::Folder { path, problem }.into()
+        let (folder, ending) = (folder.display(), extensions[0][0]);
+        DataError::new(format!(
+            "the folder `{folder}` holds no file whose name ends in `.{ending}`"
+        ))
+        .into()
     })
 }

@@ -21,10 +21,13 @@ impl Form {
             };
             match known {
                 Some((first, expected)) if expected != form => {
-                    return Err(DataError::Forms {
-                        first: (first.clone(), expected.name()),
-                        other: (path.clone(), form.name()),
-                    }
+                    return Err(DataError::new(format!(
+                        "`{}` is {} and `{}` is {}: name files of one form at a time",
+                        first.display(),
+                        expected.name(),
+                        path.display(),
+                        form.name()
+                    ))
                     .into());
                 }
                 _ => known = known.or(Some((path, form))),

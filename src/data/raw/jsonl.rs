@@ -7,7 +7,6 @@ use serde_json::{Map, Value};
 
 use super::super::LossOn;
 use super::message::{self, Message};
-use crate::error::RecordProblem;
 
 /// The fields of a record in prompt and completion, which only make a text together.
 const TOGETHER: [&str; 2] = ["prompt", "completion"];
@@ -20,17 +19,16 @@ pub(crate) enum Document {
 }
 
 /// Reads a line: the text in a field, or the chat in it.
-pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Document, RecordProblem> {
+pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Document, String> {
     let Record { fields, names } = record(line, field)?;
     let other = TOGETHER
         .into_iter()
         .find(|other| *other != field && names.iter().any(|name| name == other));
     if let Some(other) = other.filter(|_| TOGETHER.contains(&field)) {
-        let (key, cure) = (
-            other.to_owned(),
-            "write both into one text, or into the messages of one chat",
-        );
-        return Err(RecordProblem::Key { key, cure });
+        return Err(format!(
+            "has \"{other}\", which would be left out: write both into one text, or into the messages of one \
+             chat, or remove it"
+        ));
     }
     match fields.get(field) {
         Some(Value::String(text)) => Ok(Document::Text(text.clone())),
@@ -38,18 +36,18 @@ pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Docum
             message::check_record(&fields, field)?;
             chat(messages, field, loss_on)
         }
-        Some(other) => Err(RecordProblem::NoText {
-            field: field.to_owned(),
-            got: kind(other),
-        }),
-        None => Err(RecordProblem::NoField {
-            field: field.to_owned(),
-            has: names,
-        }),
+        Some(other) => Err(format!(
+            "has {} in \"{field}\" (data.field), where a text or a list of messages was expected",
+            kind(other)
+        )),
+        None => Err(format!(
+            "has no field \"{field}\" (data.field), only {}",
+            listed(&names)
+        )),
     }
 }
 
-fn chat(messages: &[Value], field: &str, loss_on: LossOn) -> Result<Document, RecordProblem> {
+fn chat(messages: &[Value], field: &str, loss_on: LossOn) -> Result<Document, String> {
     let messages = messages.iter().enumerate();
     let messages = messages.map(|(index, value)| message::message(value, (field, index), loss_on));
     messages.collect::<Result<_, _>>().map(Document::Chat)
@@ -62,10 +60,10 @@ struct Record {
     names: Vec<String>,
 }
 
-fn record(line: &str, field: &str) -> Result<Record, RecordProblem> {
+fn record(line: &str, field: &str) -> Result<Record, String> {
     if !line.trim_start().starts_with('{') {
         let value: Value = serde_json::from_str(line).map_err(|error| broken(line, &error))?;
-        return Err(RecordProblem::NoObject(kind(&value)));
+        return Err(no_object(kind(&value)));
     }
     let mut json = serde_json::Deserializer::from_str(line);
     let record = Reading { field }.deserialize(&mut json);
@@ -108,10 +106,25 @@ impl<'de> Visitor<'de> for Reading<'_> {
     }
 }
 
+fn no_object(what: &str) -> String {
+    format!(
+        "is {what} and not an object such as {{\"text\": \"...\"}}; a file that is one list becomes lines \
+         with `jq -c '.[]'`"
+    )
+}
+
+/// Names in a row.
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => "nothing".to_owned(),
+        names => format!("\"{}\"", names.join("\", \"")),
+    }
+}
+
 /// The error of serde names a line, but there is only one: the column is what helps.
-fn broken(line: &str, error: &serde_json::Error) -> RecordProblem {
+fn broken(line: &str, error: &serde_json::Error) -> String {
     if line.trim() == "[" {
-        return RecordProblem::NoObject("the beginning of a list");
+        return no_object("the beginning of a list");
     }
     let said = error.to_string();
     let mut cause = said.split(" at line ").next().unwrap_or_default().to_owned();
@@ -124,7 +137,7 @@ fn broken(line: &str, error: &serde_json::Error) -> RecordProblem {
     } else if ["NaN", "Infinity"].iter().any(|word| rest.starts_with(word)) {
         cause += "; JSON has no NaN and no Infinity: write null";
     }
-    RecordProblem::Broken { cause, column }
+    format!("is broken JSON, at column {column}: {cause}")
 }
 
 fn kind(value: &Value) -> &'static str {

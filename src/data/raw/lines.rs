@@ -1,12 +1,14 @@
 //! The lines of a file.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
+use super::super::file::wrong;
 use super::super::look;
 use super::Piece;
-use crate::error::{DataError, Error, RecordProblem, Result};
+use crate::error::{Error, Result};
 
 /// The longest line: a file without line breaks is not read into memory.
 const LONGEST: u64 = 1 << 28;
@@ -39,7 +41,9 @@ impl Lines {
             }
             self.line += 1;
             if bytes.len() as u64 > LONGEST {
-                return Err(self.refuse(RecordProblem::TooLong(LONGEST)));
+                return Err(self.refuse(format!(
+                    "has more than {LONGEST} bytes: in a file of JSON lines each line is one document"
+                )));
             }
             if bytes.iter().all(u8::is_ascii_whitespace) {
                 continue;
@@ -47,7 +51,8 @@ impl Lines {
             let count = bytes.len() as u64;
             // A line ends before its break, as errors tell it.
             bytes.truncate(bytes.trim_ascii_end().len());
-            let text = String::from_utf8(bytes).map_err(|_| self.refuse(RecordProblem::NotUtf8))?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| self.refuse("is not UTF-8: convert the file, as with iconv"))?;
             return Ok(Some(Piece {
                 path: Arc::clone(&self.path),
                 line: self.line,
@@ -58,16 +63,8 @@ impl Lines {
         }
     }
 
-    fn refuse(&self, problem: RecordProblem) -> Error {
-        let path = self.path.to_path_buf();
-        let (unit, line) = ("line", self.line);
-        DataError::Record {
-            path,
-            unit,
-            line,
-            problem,
-        }
-        .into()
+    fn refuse(&self, problem: impl Display) -> Error {
+        wrong(&self.path, format!("line {} {problem}", self.line))
     }
 }
 

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 
 use super::super::LossOn;
-use crate::error::RecordProblem;
 
 /// The role whose messages are answers.
 pub(crate) const ANSWERS: &str = "assistant";
@@ -76,13 +75,14 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 /// Refuses a record with a chat that has a key which would be left out.
-pub(super) fn check_record(record: &Map<String, Value>, field: &str) -> Result<(), RecordProblem> {
+pub(super) fn check_record(record: &Map<String, Value>, field: &str) -> Result<(), String> {
     let used = OF_RECORD
         .iter()
         .find(|(key, _)| *key != field && says(record, key));
     used.map_or(Ok(()), |&(key, cure)| {
-        let key = key.to_owned();
-        Err(RecordProblem::Key { key, cure })
+        Err(format!(
+            "has \"{key}\", which would be left out: {cure}, or remove it"
+        ))
     })
 }
 
@@ -91,41 +91,43 @@ pub(super) fn message(
     value: &Value,
     (field, index): (&str, usize),
     loss_on: LossOn,
-) -> Result<Message, RecordProblem> {
-    let missing = |key| RecordProblem::Message {
-        field: field.to_owned(),
-        index,
-        key,
+) -> Result<Message, String> {
+    let number = index + 1;
+    let missing = |key| {
+        format!(
+            "has no text \"{key}\" in message {number} of \"{field}\"; a message is such as {{\"role\": \
+             \"user\", \"content\": \"Hello\"}}"
+        )
     };
     let message = value.as_object().ok_or_else(|| missing("role"))?;
     if message.contains_key("from") && !message.contains_key("role") {
-        let field = field.to_owned();
-        return Err(RecordProblem::ShareGpt { field, index });
+        return Err(format!(
+            "has \"from\" in message {number} of \"{field}\": write ShareGPT's \"from\" as \"role\", \
+             \"value\" as \"content\", \"human\" as \"user\" and \"gpt\" as \"assistant\""
+        ));
     }
     let role = message
         .get("role")
         .and_then(Value::as_str)
         .ok_or_else(|| missing("role"))?;
     if !ROLES.contains(&role) {
-        let (field, role) = (field.to_owned(), role.to_owned());
-        return Err(RecordProblem::Role { field, index, role });
+        return Err(format!(
+            "has the role \"{role}\" in message {number} of \"{field}\", and templates write \"system\", \
+             \"user\" and \"assistant\": {}",
+            meant(role)
+        ));
     }
     if let Some(&(key, cure)) = OF_MESSAGE.iter().find(|(key, _)| says(message, key)) {
-        let field = field.to_owned();
-        return Err(RecordProblem::MessageKey {
-            field,
-            index,
-            key,
-            cure,
-        });
+        return Err(format!(
+            "has \"{key}\" in message {number} of \"{field}\", which would be left out: {cure}"
+        ));
     }
     let content = message
         .get("content")
         .and_then(content)
         .ok_or_else(|| missing("content"))?;
     let wish = learnt(message).map_err(|key| {
-        let field = field.to_owned();
-        RecordProblem::Weight { field, index, key }
+        format!("has a \"{key}\" in message {number} of \"{field}\" that is neither 0 nor 1")
     })?;
     let is_answer = role == ANSWERS;
     let counts = match (loss_on, wish) {
@@ -133,18 +135,14 @@ pub(super) fn message(
         (LossOn::All, Some((_, true))) => is_answer,
         (LossOn::Answers, Some((_, wish))) if is_answer || !wish => is_answer && wish,
         (_, Some((key, _))) => {
-            let (field, role) = (field.to_owned(), role.to_owned());
             let learnt = match loss_on {
                 LossOn::All => "\"all\" every message is learnt: set \"answers\"",
                 LossOn::Answers => "\"answers\" only the role \"assistant\" is learnt: remove it",
             };
-            return Err(RecordProblem::NotLearnt {
-                field,
-                index,
-                key,
-                role,
-                learnt,
-            });
+            return Err(format!(
+                "has \"{key}\" in message {number} of \"{field}\", of the role \"{role}\", and with \
+                 data.loss_on = {learnt}"
+            ));
         }
     };
     Ok(Message {
@@ -196,4 +194,17 @@ fn learnt(message: &Map<String, Value>) -> Result<Option<(&'static str, bool)>, 
         found = Some((key, wish));
     }
     Ok(found)
+}
+
+/// Which role was probably meant.
+fn meant(role: &str) -> &'static str {
+    match role {
+        "human" => "write \"user\"",
+        "gpt" | "chatgpt" | "bot" | "model" | "ai" => "write \"assistant\"",
+        "developer" => "write \"system\"",
+        "tool" | "function" | "ipython" | "observation" => {
+            "write the result into a message of the role \"user\", as the model has to see it"
+        }
+        _ => "write one of these",
+    }
 }

@@ -23,7 +23,11 @@ pub(crate) fn open(path: PathBuf, form: Form, column: &str) -> Result<Pieces> {
         #[cfg(not(feature = "parquet"))]
         Form::Parquet => {
             let _ = (path, column);
-            Err(crate::error::DataError::NoParquet.into())
+            Err(crate::error::DataError::new(
+                "this program was built without the cargo feature `parquet`: build it with `cargo build \
+                 --release --features parquet`, or write the data as JSON lines",
+            )
+            .into())
         }
     }
 }

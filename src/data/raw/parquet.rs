@@ -13,7 +13,7 @@ use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::super::file::{self, wrong};
 use super::Piece;
-use crate::error::{Error, FileProblem, Result, panic_message};
+use crate::error::{Error, Result, panic_message};
 
 /// The rows of a file, each as a JSON object with one column.
 pub(super) struct Rows {
@@ -32,7 +32,7 @@ impl Rows {
     /// When it is no Parquet, does not have the column, or has other bytes than text in it.
     pub(super) fn open(path: Arc<Path>, column: &str) -> Result<Self> {
         let (file, bytes) = file::open(&path)?;
-        let broken = |error: ParquetError| wrong(&path, FileProblem::NoParquet(error.to_string()));
+        let broken = |error: ParquetError| wrong(&path, format!("is no Parquet that can be read: {error}"));
         let reader = SerializedFileReader::new(file).map_err(broken)?;
         let metadata = reader.metadata().file_metadata();
         let count = u64::try_from(metadata.num_rows()).unwrap_or_default();
@@ -68,7 +68,8 @@ impl Iterator for Rows {
         let row = self.read();
         self.row += 1;
         self.ended = !matches!(row, Some(Ok(_)));
-        let refuse = |cause| -> Error { wrong(&self.path, FileProblem::BrokenRow { row: self.row, cause }) };
+        let refuse =
+            |cause| -> Error { wrong(&self.path, format!("is damaged at row {}: {cause}", self.row)) };
         let piece = |row: Row| Piece {
             path: Arc::clone(&self.path),
             line: self.row,
@@ -81,12 +82,15 @@ impl Iterator for Rows {
 }
 
 /// The schema with only one of its columns.
-fn only(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, FileProblem> {
+fn only(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, String> {
     let fields = schema.root_schema().get_fields();
     let found = fields.iter().find(|field| field.name() == column);
-    let found = found.ok_or_else(|| FileProblem::NoColumn {
-        column: column.to_owned(),
-        has: fields.iter().map(|field| field.name().to_owned()).collect(),
+    let found = found.ok_or_else(|| {
+        let has: Vec<_> = fields.iter().map(|field| field.name()).collect();
+        format!(
+            "has no column \"{column}\" (data.field), only \"{}\"",
+            has.join("\", \"")
+        )
     })?;
     let of_column =
         |leaf: &&Arc<ColumnDescriptor>| leaf.path().parts().first().is_some_and(|is| is == column);
@@ -96,9 +100,11 @@ fn only(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, Fi
         leaf.physical_type() == Physical::BYTE_ARRAY && !is_text
     };
     if schema.columns().iter().filter(of_column).any(is_binary) {
-        return Err(FileProblem::BinaryColumn(column.to_owned()));
+        return Err(format!(
+            "has bytes in the column \"{column}\" that are not marked as text: write the column as strings"
+        ));
     }
     let only = Type::group_type_builder(schema.root_schema().name()).with_fields(vec![Arc::clone(found)]);
     only.build()
-        .map_err(|error| FileProblem::NoParquet(error.to_string()))
+        .map_err(|error| format!("is no Parquet that can be read: {error}"))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::super::file::wrong;
 use super::super::look;
 use super::Piece;
-use crate::error::{Error, FileProblem, Result};
+use crate::error::{Error, Result};
 
 /// How many bytes are read at a time, so about the length of a piece.
 const BLOCK: u64 = 1 << 20;
@@ -76,7 +76,13 @@ impl Text {
         let end = error.valid_up_to();
         if error.error_len().is_some() || self.ended {
             let byte = self.at + end as u64;
-            return Err(wrong(&self.path, FileProblem::NotUtf8 { byte }));
+            return Err(wrong(
+                &self.path,
+                format!(
+                    "is not UTF-8 at byte {byte}: convert it, as with iconv, or train on its bytes without a \
+                     tokenizer"
+                ),
+            ));
         }
         Ok(std::str::from_utf8(&self.rest[..end]).expect("checked: valid up to there"))
     }

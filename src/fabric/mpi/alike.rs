@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::library::Mpi;
-use crate::error::{FabricError, MpiError, PartOf, Result};
+use crate::error::{FabricError, Result};
 use crate::fabric::processes::{binary, other_build, other_program};
 
 /// What a process says of itself.
@@ -35,12 +35,18 @@ pub(super) fn compare(mpi: &Mpi, place: [u32; 2], program: &str) -> Result<()> {
     let mut first = None;
     for (process, hello) in (0..).zip(mpi.gather(&mine)) {
         let hello: Hello = postcard::from_bytes(&hello).map_err(|error| {
-            FabricError::unreadable_part(PartOf::Process(process), "joining by MPI", error)
+            FabricError::unreadable_part(format_args!("process {process}"), "joining by MPI", error)
         })?;
         let is = [process, mpi.processes()];
         if hello.place != is {
             let said = hello.place;
-            return Err(FabricError::from(MpiError::Differs { said, is }).into());
+            return Err(FabricError::refused(format!(
+                "two answers to where a process is: its environment says process {} of {}, MPI says process \
+                 {} of {}; start it with the launcher of the MPI that it was built with, and unset RANK and \
+                 WORLD_SIZE",
+                said[0], said[1], is[0], is[1]
+            ))
+            .into());
         }
         let first = first.get_or_insert_with(|| Hello {
             place: hello.place,
@@ -49,7 +55,7 @@ pub(super) fn compare(mpi: &Mpi, place: [u32; 2], program: &str) -> Result<()> {
             program: hello.program.clone(),
         });
         if let Some(cause) = objection(first, process, &hello) {
-            return Err(FabricError::Refused { cause }.into());
+            return Err(FabricError::refused(cause).into());
         }
     }
     Ok(())

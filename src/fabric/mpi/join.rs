@@ -12,7 +12,7 @@ use super::library::Mpi;
 use super::link::Link;
 use super::receiver::{Receiver as Receives, Reception};
 use super::watcher::Watcher;
-use crate::error::{FabricError, MpiError, Result};
+use crate::error::{FabricError, Problem, Result};
 use crate::fabric::World;
 use crate::fabric::processes::{Aside, Line, Lines, ReadsFrames, StartsReaders};
 
@@ -54,8 +54,12 @@ impl World {
         // MPI must be started and ended on one thread.
         let thread = thread::Builder::new().name("mpi".to_owned());
         let thread = thread.spawn(move || run(&membership, &program, (&tell, &given), &reception, answers));
-        let thread = thread.map_err(Arc::new);
-        let thread = thread.map_err(|source| FabricError::from(MpiError::Thread { source }))?;
+        let thread = thread.map_err(|source| {
+            FabricError::Refused(Problem::because(
+                format!("cannot start the thread that receives by MPI: {source}"),
+                source,
+            ))
+        })?;
         let start = Box::new(Thread {
             give: Some(give),
             thread: Some(thread),

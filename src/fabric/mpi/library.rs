@@ -6,7 +6,7 @@ use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
 use super::messages::{Arrived, Kind, Memory, Posted};
-use crate::error::{FabricError, MpiError, Result};
+use crate::error::{FabricError, Result};
 
 /// The most bytes of one message: MPI counts them in an `int`.
 pub(super) const MOST: usize = 1 << 30;
@@ -32,9 +32,17 @@ impl Mpi {
     /// When it was started before, or when it does not let several threads call it.
     pub(super) fn start() -> Result<(Universe, &'static Self)> {
         let started = mpi::initialize_with_threading(Threading::Multiple);
-        let (universe, threading) = started.ok_or(FabricError::from(MpiError::Twice))?;
+        let (universe, threading) = started.ok_or_else(|| {
+            FabricError::refused(
+                "MPI was started in this process before: a process can take part in one run by MPI",
+            )
+        })?;
         if threading != Threading::Multiple {
-            return Err(FabricError::from(MpiError::NoThreads).into());
+            return Err(FabricError::refused(
+                "this MPI does not let several threads call it (MPI_THREAD_MULTIPLE): build MPI with \
+                 threads, or set launch.fabric = \"sockets\"",
+            )
+            .into());
         }
         let all = universe.world().duplicate();
         // MPI cannot start again, so this is the only one.

@@ -44,10 +44,10 @@ fn id_of(place: u32, blocks: &[Vec<u8>]) -> Result<UniqueId> {
     let given: Vec<_> = (0..).zip(blocks).flat_map(entries).collect();
     match given[..] {
         [(_, id)] => Ok(UniqueId::from_bytes(id)),
-        _ => Err(FabricError::NcclDiffers {
-            givers: given.into_iter().map(|(process, _)| process).collect(),
+        _ => {
+            let givers: Vec<u32> = given.into_iter().map(|(process, _)| process).collect();
+            Err(FabricError::nccl_differs(&givers).into())
         }
-        .into()),
     }
 }
 
@@ -58,8 +58,12 @@ fn own_part(all: &[&Members], own: &[WorldRank]) -> Result<Vec<u8>> {
         let mut seen: Members = Vec::new();
         for &(rank, device) in members.iter().filter(|(rank, _)| own.contains(rank)) {
             if let Some((other, _)) = seen.iter().find(|(_, taken)| *taken == device) {
-                let ranks = [*other, rank];
-                return Err(FabricError::SharedGpu { ranks, device }.into());
+                return Err(FabricError::refused(format!(
+                    "ranks {other} and {rank} of one process are both on {device} and both have links to \
+                     other processes: NCCL takes one rank a GPU; start more processes, with fewer ranks \
+                     each, or give these ranks a GPU each (pipeline.devices)"
+                ))
+                .into());
             }
             seen.push((rank, device));
         }

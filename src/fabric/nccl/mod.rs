@@ -95,7 +95,13 @@ impl<W> Nccl<W> {
     fn numbers_of(&self, ranks: impl Iterator<Item = WorldRank>) -> Result<Vec<u32>> {
         let number = |to| {
             let number = self.replicas.as_ref().and_then(|joint| joint.number(to));
-            number.ok_or_else(|| FabricError::Unreceivable { from: self.rank, to }.into())
+            number.ok_or_else(|| {
+                FabricError::failed(format!(
+                    "rank {} announces a wire to rank {to}, but NCCL does not connect the two",
+                    self.rank
+                ))
+                .into()
+            })
         };
         ranks.map(number).collect()
     }
@@ -152,7 +158,10 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
         let from = joint.and_then(|joint| Some((joint, joint.number(peer)?)));
         let Some(((shape, dtype), (joint, from))) = described_numbers(description).zip(from) else {
             let (from, to) = (peer, self.rank);
-            return Err(FabricError::Unreceivable { from, to }.into());
+            return Err(FabricError::failed(format!(
+                "rank {from} announces a wire to rank {to}, but NCCL does not connect the two"
+            ))
+            .into());
         };
         let received = joint.communicator().receive(shape.dims(), dtype, from);
         let received = received.map_err(Error::Stage);

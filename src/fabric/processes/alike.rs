@@ -77,10 +77,9 @@ pub(super) fn first_difference(
         let found = side.filter(|(name, _)| name == part);
         found.map_or_else(|| "nothing".to_owned(), |(_, value)| value.clone())
     };
-    Some(FabricError::NotAlike {
-        process,
-        part: part.clone(),
-        has: value(theirs),
-        first: value(ours),
-    })
+    Some(FabricError::refused(format!(
+        "process {process} differs from process 0 in {part}: it has {}, process 0 has {}",
+        value(theirs),
+        value(ours)
+    )))
 }

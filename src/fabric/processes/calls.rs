@@ -29,7 +29,7 @@ impl Calls {
     /// Records this process's next call.
     ///
     /// # Errors
-    /// [`FabricError::CallsDiffer`] when another process has made a different call.
+    /// [`FabricError::Failed`] when another process has made a different call.
     pub(super) fn ours(&self, call: &str) -> Result<(), FabricError> {
         let mut unmatched = self.unmatched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut result = Ok(());
@@ -46,7 +46,7 @@ impl Calls {
     /// Records the next call of another process.
     ///
     /// # Errors
-    /// [`FabricError::CallsDiffer`] when this process has made a different call.
+    /// [`FabricError::Failed`] when this process has made a different call.
     pub(super) fn theirs(&self, process: u32, call: String) -> Result<(), FabricError> {
         let mut unmatched = self.unmatched.lock().unwrap_or_else(PoisonError::into_inner);
         let unmatched = &mut unmatched[process as usize];
@@ -63,11 +63,6 @@ impl Calls {
         if ours == theirs {
             return Ok(());
         }
-        Err(FabricError::CallsDiffer {
-            process: self.process,
-            call: ours.to_owned(),
-            other,
-            others_call: theirs.to_owned(),
-        })
+        Err(FabricError::calls_differ(self.process, ours, other, theirs))
     }
 }

@@ -15,7 +15,7 @@ use super::kept::{self, Item};
 use super::limits::PIECE;
 use super::line::{BUFFER, Line, Outlet};
 use super::numbers::{Outgoing, panicked};
-use crate::error::{Error, FabricError, Loss, Result};
+use crate::error::{Error, FabricError, Loss, Problem, Result};
 use crate::fabric::packet::{Content, Packet, Route};
 use crate::fabric::{Call, Tag, TensorForm, WireFrame};
 use crate::id::WorldRank;
@@ -335,13 +335,10 @@ impl FarRoute {
         let Err(source) = sent.map_err(|_| Error::PeerGone(to))? else {
             return Ok(());
         };
-        let source = Arc::new(source);
-        let error = FabricError::CannotWrite {
-            from,
-            to,
-            tag,
+        let error = FabricError::Failed(Problem::because(
+            format!("rank {from} cannot send rank {to} the wire with tag {tag:#x}: {source}"),
             source,
-        };
+        ));
         // If the other process cannot be told, it will see the connection end.
         let _ = self
             .connection

@@ -2,7 +2,7 @@
 //! join the run again.
 
 use std::collections::btree_map::Entry;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use super::farewell::leave;
 use super::kept::{Item, Label};
@@ -34,8 +34,8 @@ impl Peers {
             let to = match giving.entry(process) {
                 Entry::Occupied(to) => to.into_mut(),
                 Entry::Vacant(place) => {
-                    let to = Giving::to(connection).map_err(Arc::new);
-                    place.insert(to.map_err(|source| FabricError::Thread { process, source })?)
+                    let to = Giving::to(connection);
+                    place.insert(to.map_err(|source| FabricError::no_thread(process, source))?)
                 }
             };
             to.give(item);

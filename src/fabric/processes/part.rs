@@ -98,13 +98,7 @@ pub(super) fn read(
         [MISSED, text @ ..] => failed(Order::Missed, text),
         [DONE, block @ ..] if theirs == call => Ok(block.to_vec()),
         _ => Err(Failure::own(
-            FabricError::CallsDiffer {
-                process: own,
-                call: call.to_owned(),
-                other: process,
-                others_call: plain(&theirs),
-            }
-            .into(),
+            FabricError::calls_differ(own, call, process, &plain(&theirs)).into(),
         )),
     }
 }

@@ -24,7 +24,7 @@ use super::part::{self, Failure};
 use super::patience::{Ending, Patience};
 use super::received::Received;
 use super::snapshot_sender::Giving;
-use crate::error::{Error, FabricError, PartOf, Result};
+use crate::error::{Error, FabricError, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
 
@@ -157,7 +157,7 @@ impl Peers {
     /// In a run of one process it allocates nothing.
     ///
     /// # Errors
-    /// [`FabricError::CallsDiffer`] when another process has announced a different call.
+    /// [`FabricError::Failed`] when another process has announced a different call.
     pub fn announce(&self, call: Arguments<'_>) -> Result<Call> {
         let number = 1 + self.announced.fetch_add(1, Ordering::Relaxed);
         if self.processes() > 1 {
@@ -175,7 +175,7 @@ impl Peers {
     /// hashes. Their order must be the same in every process. `what` names the call.
     ///
     /// # Errors
-    /// [`FabricError::NotAlike`] on every process, with the first part that differs. Otherwise as for
+    /// [`FabricError::Refused`] on every process, with the first part that differs. Otherwise as for
     /// [`Peers::share`].
     pub fn compare(&self, what: &str, parts: Result<Vec<(String, String)>>) -> Result<()> {
         let all = self.share_values(what, parts)?;
@@ -191,7 +191,7 @@ impl Peers {
     ///
     /// # Errors
     /// If any process brings an error: the first cause, on every process. [`Error::Process`] when another
-    /// process has failed or left, [`Error::ProcessGone`] when one was lost, and [`FabricError::CallsDiffer`]
+    /// process has failed or left, [`Error::ProcessGone`] when one was lost, and [`FabricError::Failed`]
     /// when one makes a different call. Known failures are returned even if another process is silent.
     pub fn share(&self, what: &str, mine: Result<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
         if self.processes() == 1 {
@@ -225,15 +225,16 @@ impl Peers {
     /// Gives every process's value to all, in process order: see [`Peers::share`].
     ///
     /// # Errors
-    /// As for [`Peers::share`], and [`FabricError::UnreadablePart`].
+    /// As for [`Peers::share`], and [`FabricError::Failed`].
     pub(crate) fn share_values<T>(&self, what: &str, mine: Result<T>) -> Result<Vec<T>>
     where
         T: Serialize + DeserializeOwned,
     {
         let mine = mine.map(|value| postcard::to_stdvec(&value).expect("memory takes what is written"));
         let read = |(process, block): (u32, Vec<u8>)| {
-            postcard::from_bytes(&block)
-                .map_err(|error| FabricError::unreadable_part(PartOf::Process(process), what, error).into())
+            postcard::from_bytes(&block).map_err(|error| {
+                FabricError::unreadable_part(format_args!("process {process}"), what, error).into()
+            })
         };
         (0..).zip(self.share(what, mine)?).map(read).collect()
     }

@@ -14,7 +14,7 @@ use super::limits::Limits;
 use super::line::ReadsFrames;
 use super::numbers::{Incoming, read};
 use super::text::plain;
-use crate::error::{FabricError, Loss};
+use crate::error::{FabricError, Loss, Problem};
 use crate::fabric::inbox::InboxSender;
 use crate::fabric::packet::{Content, Packet};
 use crate::fabric::{Alarm, Call, WireFrame};
@@ -151,10 +151,10 @@ impl<W: WireFrame> Reader<W> {
     /// The other process or the connection has ended. Then its ranks have stopped.
     fn end(&self, end: io::Error) {
         if end.kind() == ErrorKind::InvalidData {
-            self.fail(FabricError::Unreadable {
-                process: self.process,
-                source: Arc::new(end),
-            });
+            self.fail(FabricError::Failed(Problem::because(
+                format!("process {} sends what cannot be read: {end}", self.process),
+                end,
+            )));
         }
         self.connection.end();
         // The other process must notice it too.
@@ -189,10 +189,7 @@ impl<W: WireFrame> Reader<W> {
                 Ok(())
             }
             Kind::Failed => {
-                let error = FabricError::Told {
-                    rank: head.route[0],
-                    cause: text(&head, stream)?,
-                };
+                let error = FabricError::failed(text(&head, stream)?);
                 self.deliver(&head, Content::Failed(Arc::new(error)))
             }
             Kind::Call => {
@@ -278,16 +275,14 @@ impl<W: WireFrame> Reader<W> {
         }
         let source = match wire {
             Ok(wire) => return self.deliver(head, Content::Wire(head.tag, wire)),
-            Err(source) => Arc::new(source),
+            Err(source) => source,
         };
         let [from, to] = head.route;
         let tag = head.tag.0;
-        let error = FabricError::CannotRead {
-            from,
-            to,
-            tag,
+        let error = FabricError::Failed(Problem::because(
+            format!("rank {to} cannot read the wire with tag {tag:#x} from rank {from}: {source}"),
             source,
-        };
+        ));
         // If the other process cannot be told, it will see the connection end.
         let _ = self
             .connection

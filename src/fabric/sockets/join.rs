@@ -155,13 +155,10 @@ impl StartsReaders for Threads {
 /// Starts a thread for the connection to a process.
 fn thread(does: &str, process: u32, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
     let thread = thread::Builder::new().name(format!("{does} process {process}"));
-    let started = thread.spawn(run).map_err(Arc::new);
-    Ok(started.map_err(|source| FabricError::Thread { process, source })?)
+    let started = thread.spawn(run);
+    Ok(started.map_err(|source| FabricError::no_thread(process, source))?)
 }
 
 fn cannot_set_up(process: u32) -> impl Fn(io::Error) -> FabricError {
-    move |error| FabricError::CannotSetUp {
-        process,
-        source: Arc::new(error),
-    }
+    move |error| FabricError::cannot_set_up(process, error)
 }

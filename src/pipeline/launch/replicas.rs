@@ -1,6 +1,6 @@
 //! Whether all replicas start with the same parameters.
 
-use crate::error::{LaunchError, ReplicaDifference, Result};
+use crate::error::{LaunchError, Result};
 use crate::mesh::{Axis, Mesh};
 use crate::worker::ParameterInfo;
 
@@ -27,18 +27,24 @@ pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> R
 fn same_parameters(first: &[ParameterInfo], replica: u32, other: &[ParameterInfo]) -> Result<()> {
     let longer = if other.len() > first.len() { other } else { first };
     for (index, info) in longer.iter().enumerate() {
-        let differs = |what| LaunchError::ReplicasDiffer {
-            name: info.name.clone(),
-            stage: info.site.stage,
-            replica,
-            what,
+        let differs = |what: &str| {
+            LaunchError::new(format!(
+                "`{}` of stage {} is not the same in replica 0 and in replica {replica}: {what}; the builder \
+                 of the stage must make the same stage in each call",
+                info.name, info.site.stage
+            ))
         };
         match (first.get(index), other.get(index)) {
             (Some(ours), Some(theirs)) if ours == theirs => {}
             (Some(ours), Some(theirs)) if (&ours.name, &ours.dims) == (&theirs.name, &theirs.dims) => {
-                return Err(differs(ReplicaDifference::Weights).into());
+                return Err(differs("it starts with other weights").into());
             }
-            _ => return Err(differs(ReplicaDifference::Parameter).into()),
+            _ => {
+                return Err(differs(
+                    "the stage there has another parameter in its place, or other dimensions",
+                )
+                .into());
+            }
         }
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Result};
 use crate::pretrained::json::Json;
 use crate::pretrained::key::{Key, Table, completed, may_be_null, nothing, only, unknown, used};
 
@@ -122,14 +122,14 @@ impl Described {
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(ADAPTER_CONFIG);
         if !path.is_file() || !folder.join(WEIGHTS).is_file() {
-            let folder = folder.to_owned();
-            return Err(PretrainedError::NoAdapters { folder }.into());
+            let folder = folder.display();
+            return Err(Error::pretrained(format!(
+                "`{folder}` has no adapters: PEFT's folders have adapter_config.json and \
+                 adapter_model.safetensors (files of PyTorch, adapter_model.bin, are not read)"
+            )));
         }
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        let found: Value = serde_json::from_slice(&bytes).map_err(|source| PretrainedError::Syntax {
-            path: path.clone(),
-            source,
-        })?;
+        let found: Value = serde_json::from_slice(&bytes).map_err(|source| Error::no_json(&path, source))?;
         // Another type has other keys.
         let json = Json {
             path: &path,

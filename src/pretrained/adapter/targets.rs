@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fancy_regex::Regex;
 use serde_json::Value;
 
-use crate::error::{PretrainedError, Result};
+use crate::error::{Error, Result};
 use crate::pretrained::architecture::Base;
 use crate::pretrained::families::{gpt2, llama};
 use crate::pretrained::json::Json;
@@ -182,12 +182,13 @@ pub(super) fn targets(json: Json<'_>, base: Base<'_>) -> Result<Vec<String>> {
 fn known(json: Json<'_>, names: Names, modules: &[Module], list: &[&str]) -> Result<()> {
     let fits = |name: &str| modules.iter().any(|module| is_end(name, module));
     match list.iter().find(|name| !fits(name)) {
-        Some(module) => Err(PretrainedError::Module {
-            path: json.path.to_owned(),
-            module: (*module).to_owned(),
-            known: names.linear.iter().map(|(_, theirs)| *theirs).collect(),
+        Some(module) => {
+            let known: Vec<_> = names.linear.iter().map(|(_, theirs)| *theirs).collect();
+            let (path, known) = (json.path.display(), known.join(", "));
+            Err(Error::pretrained(format!(
+                "`{path}`: target_modules names `{module}`; this model has {known}"
+            )))
         }
-        .into()),
         None => Ok(()),
     }
 }

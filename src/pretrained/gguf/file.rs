@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::blocks::Quantised;
 use super::value::{Value, length, number, text, whole};
 use crate::data::read_at;
-use crate::error::{Error, PretrainedError, Result};
+use crate::error::{Error, Result};
 use crate::pretrained::regular;
 
 const MAGIC: [u8; 4] = *b"GGUF";
@@ -42,12 +42,15 @@ impl Gguf {
         let (file, size) = regular::open(path)?;
         let mut from = BufReader::new(&file);
         let header = read_header(&mut from).and_then(|header| Ok((header, from.stream_position()?)));
-        let ((values, tensors), end) = header.map_err(|error| PretrainedError::NoGguf {
-            path: path.to_owned(),
-            why: match error.kind() {
-                io::ErrorKind::UnexpectedEof => "it ends in its header".to_owned(),
-                _ => error.to_string(),
-            },
+        let ((values, tensors), end) = header.map_err(|error| {
+            Error::pretrained(format!(
+                "`{}` is no .gguf file: {}",
+                path.display(),
+                match error.kind() {
+                    io::ErrorKind::UnexpectedEof => "it ends in its header".to_owned(),
+                    _ => error.to_string(),
+                }
+            ))
         })?;
         let alignment = values.get(ALIGNMENT).and_then(Value::whole).unwrap_or(32).max(1) as u64;
         Ok(Self {
@@ -78,11 +81,13 @@ impl Gguf {
     pub(super) fn how(&self, name: &str) -> Result<Quantised> {
         let kind = self.tensors[name].kind;
         let known = Quantised::ALL.iter().find(|(known, ..)| *known == kind);
-        let error = || PretrainedError::Quantised {
-            path: self.path.clone(),
-            tensor: name.to_owned(),
-            kind,
-            known: Quantised::ALL.map(|(_, name, _)| name).to_vec(),
+        let error = || {
+            Error::pretrained(format!(
+                "`{}`: {name} is quantised in a way that this program does not read (type {kind} of ggml); \
+                 it reads {}",
+                self.path.display(),
+                Quantised::ALL.map(|(_, name, _)| name).join(", ")
+            ))
         };
         Ok(known.ok_or_else(error)?.2)
     }
@@ -93,9 +98,10 @@ impl Gguf {
         if self.place(name, how).is_some() {
             return Ok(());
         }
-        let path = self.path.clone();
-        let why = format!("it ends before the numbers of {name} do");
-        Err(PretrainedError::Damaged { path, why }.into())
+        Err(Error::damaged(
+            &self.path,
+            format_args!("it ends before the numbers of {name} do"),
+        ))
     }
 
     /// The numbers of a tensor that exists and was checked.

@@ -10,11 +10,13 @@ use super::names::{is_permuted, there, unpermute};
 use super::scaling::FACTORS;
 use super::settings::{Settings, settings};
 use super::tokenizer;
-use crate::error::{PretrainedError, Result, TensorProblem};
+use crate::error::{Error, Result};
+use crate::pretrained::mapped::{LEFT_OVER, MISSING, other_shape};
 use crate::pretrained::{Architecture, Family, GENERATION, Part, sizes, write};
 
 /// What was imported.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Imported {
     /// The model.
     pub architecture: Architecture,
@@ -66,29 +68,20 @@ fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
     for part in parts {
         let name = there(&part.name).expect("a tensor of these families");
         left.remove(name.as_str());
-        let (found, expected) = (file.dims(&name).map(<[usize]>::to_vec), part.dims.clone());
-        match found {
-            None => problems.push((name, TensorProblem::Missing)),
-            Some(found) if found != expected => {
-                problems.push((name, TensorProblem::Shape { found, expected }));
-            }
+        match file.dims(&name) {
+            None => problems.push((name, MISSING.to_owned())),
+            Some(found) if found != part.dims => problems.push((name, other_shape(found, &part.dims))),
             Some(_) => file.check(&name)?,
         }
     }
     problems.extend(
         left.into_iter()
-            .map(|name| (name.to_owned(), TensorProblem::LeftOver)),
+            .map(|name| (name.to_owned(), LEFT_OVER.to_owned())),
     );
     if problems.is_empty() {
         return Ok(());
     }
-    let folder = file.path().to_owned();
-    Err(PretrainedError::Tensors {
-        folder,
-        described_in: "settings",
-        problems,
-    }
-    .into())
+    Err(Error::other_tensors(file.path(), "settings", &problems))
 }
 
 fn read(file: &Gguf, part: &Part, family: Family, model: &Llama) -> Result<Vec<f32>> {

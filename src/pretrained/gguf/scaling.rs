@@ -3,7 +3,7 @@
 use pipewright_stages::layers::{Rope, RopeScaling};
 
 use super::file::Gguf;
-use crate::error::{PretrainedError, Result};
+use crate::error::{Error, Result};
 use crate::pretrained::json::Json;
 
 /// The tensor by which Llama 3.1 to 3.3 are scaled: each frequency is divided by its number.
@@ -44,15 +44,11 @@ pub(super) fn scaling(
 }
 
 fn unknown(file: &Gguf) -> crate::Error {
-    let error = PretrainedError::Key {
-        path: file.path().to_owned(),
-        key: FACTORS.to_owned(),
-        expected: "the factors of Llama 3.1 to 3.3: take the folder of Hugging Face for other ones",
-        found: file
-            .dims(FACTORS)
-            .map(|dims| format!("a tensor of {dims:?} other numbers")),
-    };
-    error.into()
+    let found = file
+        .dims(FACTORS)
+        .map(|dims| format!("a tensor of {dims:?} other numbers"));
+    let expected = "the factors of Llama 3.1 to 3.3: take the folder of Hugging Face for other ones";
+    Error::wrong_key(file.path(), FACTORS, expected, found)
 }
 
 /// The scaling of Llama 3.1 that divides the frequencies by these factors. Its low and high factors are 1 and

@@ -8,7 +8,7 @@ use super::file::Gguf;
 use super::keys::{OF_FILE, OF_MODEL};
 use super::scaling::scaling;
 use super::value::Value;
-use crate::error::{PretrainedError, Result};
+use crate::error::{Error, Result};
 use crate::pretrained::json::Json as Keys;
 use crate::pretrained::key::{Table, completed, unknown};
 use crate::pretrained::sizes::possible;
@@ -33,12 +33,11 @@ pub(super) struct Settings {
 pub(super) fn settings(file: &Gguf) -> Result<Settings> {
     let named = file.values.get("general.architecture").and_then(Value::text);
     let Some((name, family)) = KNOWN.into_iter().find(|(name, _)| named == Some(name)) else {
-        return Err(PretrainedError::Architecture {
-            path: file.path().to_owned(),
-            found: named.map(str::to_owned),
-            known: KNOWN.map(|(name, _)| name).to_vec(),
-        }
-        .into());
+        return Err(Error::unknown_model(
+            file.path(),
+            named,
+            &KNOWN.map(|(name, _)| name),
+        ));
     };
     let prefix = format!("{name}.");
     let of_file = Table {

@@ -10,6 +10,12 @@ pub(crate) mod id {
             self.0 as usize
         }
     }
+
+    impl std::fmt::Display for WorldRank {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            self.0.fmt(f)
+        }
+    }
 }
 
 pub(crate) mod error {
@@ -25,9 +31,13 @@ pub(crate) mod error {
 
     #[derive(Clone, Debug)]
     pub(crate) enum FabricError {
-        NoCarrier { from: WorldRank, to: WorldRank },
-        CarrierKept { rank: WorldRank, attempt: u32 },
-        LeftOver { from: WorldRank, call: u64 },
+        Failed(String),
+    }
+
+    impl FabricError {
+        pub(crate) fn failed(text: impl Into<String>) -> Self {
+            Self::Failed(text.into())
+        }
     }
 
     impl From<FabricError> for Error {

@@ -3,11 +3,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
-use std::sync::Arc;
 
 use super::variables::{Environment, text};
 use crate::error::Result;
-use pipewright::error::{FabricError, SecretError, SecretOf};
+use pipewright::error::{FabricError, Problem};
 use pipewright::fabric::Secret;
 
 const TOKEN: &str = "PIPEWRIGHT_TOKEN";
@@ -16,50 +15,60 @@ const TOKEN: &str = "PIPEWRIGHT_TOKEN";
 pub(super) fn secret(file: Option<&Path>, environment: &Environment) -> Result<Option<Secret>> {
     let secret = match (file, text(environment, TOKEN)) {
         (Some(path), _) => Some(read(path)),
-        (None, Some(text)) => Some(Secret::of(SecretOf::Variable, text)),
+        (None, Some(text)) => Some(Secret::of(TOKEN, text).map_err(Into::into)),
         (None, None) => None,
     };
-    Ok(secret.transpose().map_err(FabricError::from)?)
+    secret.transpose()
 }
 
-fn read(path: &Path) -> std::result::Result<Secret, SecretError> {
-    let cannot = |source: io::Error| SecretError::Unreadable {
-        path: path.to_owned(),
-        source: Arc::new(source),
+fn read(path: &Path) -> Result<Secret> {
+    let file = path.display();
+    let cannot = |source: io::Error| {
+        let text = format!(
+            "launch.token_file: cannot read `{file}`: {source}; write a secret there by `(umask 077; openssl \
+             rand -hex 32 > {file})`, the same on all hosts"
+        );
+        FabricError::Refused(Problem::because(text, source))
     };
     // Opening something else than a file may wait for ever.
     if !fs::metadata(path).map_err(cannot)?.is_file() {
-        return Err(SecretError::NoFile {
-            path: path.to_owned(),
-        });
+        return Err(FabricError::refused(format!(
+            "launch.token_file: `{file}` is no file; give a file with the secret of the run"
+        ))
+        .into());
     }
-    let file = File::open(path).map_err(cannot)?;
-    refuse_readers(path, &file.metadata().map_err(cannot)?)?;
+    let opened = File::open(path).map_err(cannot)?;
+    refuse_readers(path, &opened.metadata().map_err(cannot)?)?;
     let mut text = String::new();
     // A file that is longer than any secret is refused by its length, without reading all of it.
-    file.take(2 * Secret::LONGEST as u64)
+    opened
+        .take(2 * Secret::LONGEST as u64)
         .read_to_string(&mut text)
         .map_err(cannot)?;
-    Secret::of(SecretOf::File(path.to_owned()), &text)
+    Ok(Secret::of(&format!("launch.token_file: `{file}`"), &text)?)
 }
 
 /// Refuses a file that others than its owner can use.
 #[cfg(unix)]
-fn refuse_readers(path: &Path, metadata: &fs::Metadata) -> std::result::Result<(), SecretError> {
+fn refuse_readers(path: &Path, metadata: &fs::Metadata) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
 
     let mode = metadata.permissions().mode() & 0o7777;
     match mode & 0o077 {
         0 => Ok(()),
-        _ => Err(SecretError::OthersCanRead {
-            path: path.to_owned(),
-            mode,
-        }),
+        _ => {
+            let file = path.display();
+            Err(FabricError::refused(format!(
+                "launch.token_file: others can read `{file}` (its mode is {mode:04o}), so it may be no \
+                 secret any more: make a new one by `openssl rand -hex 32`, after `chmod 600 {file}`"
+            ))
+            .into())
+        }
     }
 }
 
 /// This system has no such permissions.
 #[cfg(not(unix))]
-fn refuse_readers(_: &Path, _: &fs::Metadata) -> std::result::Result<(), SecretError> {
+fn refuse_readers(_: &Path, _: &fs::Metadata) -> Result<()> {
     Ok(())
 }

@@ -15,11 +15,10 @@
 //! out.
 
 use super::order::{Order, Sizes};
-use crate::Result;
-use crate::error::plan::{PlanError, SizeProblem};
 use crate::plan::Costs;
 use crate::schedule::MAX_CELLS;
 use crate::schedule::{Cell, Pass, Placement};
+use crate::{Error, Result};
 
 pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Order> {
     let Sizes {
@@ -27,8 +26,10 @@ pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Order> {
     } = sizes;
     let full = u64::from(micro_batches).max(2 * u64::from(ranks));
     if 2 * u64::from(ranks) * full > MAX_CELLS {
-        let (schedule, problem) = ("dualpipe-v", SizeProblem::TooManyRanks { ranks });
-        return Err(PlanError::Sizes { schedule, problem }.into());
+        return Err(Error::plan(format!(
+            "schedule dualpipe-v is made for two micro-batches a rank at least, and with {ranks} ranks these \
+             are too many; at most 2^23 cells are supported"
+        )));
     }
     let rows: Vec<_> = (0..ranks)
         .map(|rank| Row::new(ranks, rank, micro_batches).made(full as u32))

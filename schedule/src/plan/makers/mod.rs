@@ -17,7 +17,6 @@ use order::{Maker, Order, Sizes};
 use vee::{v_half, v_min, zb_v};
 use zero_bubble::{interleaved_zb, zb_2p, zb_h1};
 
-use crate::error::plan::{PlanError, SizeProblem};
 use crate::nearest::nearest;
 use crate::plan::Costs;
 use crate::schedule::MAX_CELLS;
@@ -55,7 +54,7 @@ impl Schedule {
     /// stage a rank.
     ///
     /// # Errors
-    /// [`PlanError`] when either number is 0 or their product is above 2^23.
+    /// [`Error::Plan`] when either number is 0 or their product is above 2^23.
     pub fn gpipe(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("gpipe", ranks, micro_batches)
     }
@@ -65,7 +64,7 @@ impl Schedule {
     /// less.
     ///
     /// # Errors
-    /// [`PlanError`] when either number is 0 or their product is above 2^23.
+    /// [`Error::Plan`] when either number is 0 or their product is above 2^23.
     pub fn one_f_one_b(ranks: u32, micro_batches: u32) -> Result<Self> {
         Self::named("1f1b", ranks, micro_batches)
     }
@@ -83,7 +82,7 @@ impl Schedule {
     /// Schedules whose order depends on costs are made for `costs`.
     ///
     /// # Errors
-    /// [`PlanError`] when there is no such schedule; the message lists all names and the nearest one. Also
+    /// [`Error::Plan`] when there is no such schedule; the message lists all names and the nearest one. Also
     /// when a number is 0 or one that this schedule cannot have, when there are more than 2^23 cells, or when
     /// `costs` are for another number of stages.
     pub fn make(
@@ -111,7 +110,7 @@ impl Schedule {
     /// How many stages a rank may have in the schedule of this name. The smallest number is the default.
     ///
     /// # Errors
-    /// [`PlanError`] when there is no such schedule.
+    /// [`Error::Plan`] when there is no such schedule.
     pub fn chunks(name: &str) -> Result<RangeInclusive<u32>> {
         Ok(Named::find(name)?.chunks.clone())
     }
@@ -143,32 +142,35 @@ impl Named {
             .iter()
             .fold(1, |cells: u64, &size| cells.saturating_mul(size.into()));
         let problem = if ranks == 0 || micro_batches == 0 {
-            SizeProblem::Nothing { ranks, micro_batches }
+            format!(
+                "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} \
+                 micro-batches"
+            )
         } else if !self.chunks.contains(&chunks) {
-            SizeProblem::Chunks {
-                chunks,
-                least: *self.chunks.start(),
-                most: *self.chunks.end(),
-            }
+            let allowed = match self.chunks.clone().into_inner() {
+                (least, most) if least == most => format!("{least} stages a rank"),
+                (least, u32::MAX) => format!("at least {least} stages a rank"),
+                (least, most) => format!("{least} to {most} stages a rank"),
+            };
+            format!("has {allowed}; it was given {chunks} chunks")
         } else if cells > MAX_CELLS {
-            SizeProblem::TooLarge {
-                ranks,
-                chunks,
-                micro_batches,
-            }
+            format!(
+                "with {ranks} ranks x {chunks} chunks x {micro_batches} micro-batches is too large: their \
+                 product may be 8,388,608 (2^23) at most"
+            )
         } else {
             return Ok(());
         };
-        let schedule = self.name;
-        Err(PlanError::Sizes { schedule, problem }.into())
+        Err(Error::plan(format!("schedule {} {problem}", self.name)))
     }
 }
 
 fn unknown(name: &str) -> Error {
-    PlanError::UnknownSchedule {
-        name: name.to_owned(),
-        nearest: nearest(name, Schedule::names()),
-        known: Schedule::names().collect(),
-    }
-    .into()
+    let nearest = nearest(name, Schedule::names());
+    let nearest = nearest.map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
+    let known: Vec<_> = Schedule::names().collect();
+    Error::plan(format!(
+        "there is no schedule {name:?}{nearest} (known: {})",
+        known.join(", ")
+    ))
 }

@@ -12,7 +12,7 @@ use super::alike::{objection, other_tls};
 use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{Error, FabricError, RestartError, Result, SecretError};
+use crate::error::{Error, FabricError, RestartError, Result, list};
 use crate::fabric::processes::{other_build, plain};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Purpose};
@@ -84,10 +84,7 @@ pub(super) fn gather(
 /// Listens where the membership says.
 fn listen(membership: &Membership, gate: Gate, hello: impl Fn(SocketAddr) -> Hello) -> Result<Waiting> {
     let address = &membership.address;
-    let cannot = |source: io::Error| FabricError::CannotListen {
-        address: address.clone(),
-        source: Arc::new(source),
-    };
+    let cannot = |source: io::Error| FabricError::cannot_listen(address, source);
     let places = places(membership, address.to_socket_addrs().map_err(cannot)?)?;
     let (listener, at) = listen_at(&places).map_err(cannot)?;
     let acceptor = Acceptor::new(listener, gate).map_err(cannot)?;
@@ -102,8 +99,7 @@ impl Gathering<'_> {
 
     /// Whether all begin to connect once more, after this error: a process was lost meanwhile.
     fn begins_anew(&self, error: &Error) -> bool {
-        let is_loss =
-            matches!(error, Error::Fabric(error) if matches!(**error, FabricError::Vanished { .. }));
+        let is_loss = matches!(error, Error::Fabric(error) if matches!(**error, FabricError::Lost(_)));
         let replaced = self.membership.replaces && is_loss;
         (replaced || self.goes_on() && !error.is_end_of_wait()) && Instant::now() < self.deadline
     }
@@ -140,7 +136,7 @@ impl Gathering<'_> {
                     self.lost.insert(process);
                     self.members[process as usize] = None;
                 }
-                Some(Event::Said(process, _)) => return Err(FabricError::Vanished { process }.into()),
+                Some(Event::Said(process, _)) => return Err(FabricError::vanished(process).into()),
                 None if Instant::now() < self.deadline => {}
                 None => return Err(self.too_late().into()),
             }
@@ -185,7 +181,7 @@ impl Gathering<'_> {
                 self.waiting
                     .acceptor
                     .hear(process, &channel, self.deadline + GRACE)
-                    .map_err(|_| FabricError::Vanished { process })?;
+                    .map_err(|_| FabricError::vanished(process))?;
                 self.members[process as usize] = Some((channel, hello));
                 Ok(())
             }
@@ -198,17 +194,16 @@ impl Gathering<'_> {
                     self.asked.remove(&process);
                     return Ok(());
                 }
-                Err(FabricError::Refused { cause }.into())
+                Err(FabricError::refused(cause).into())
             }
         }
     }
 
     /// Tells all processes the addresses, and waits until each is connected with each.
     fn connect(&mut self) -> Result<(Known, Vec<Option<Pair>>)> {
-        let known = self.known().map_err(|source| FabricError::CannotSetUp {
-            process: 0,
-            source: Arc::new(source),
-        })?;
+        let known = self
+            .known()
+            .map_err(|source| FabricError::cannot_set_up(0, source))?;
         let run = self.waiting.acceptor.gate().key.of_run(&known.run);
         self.waiting.acceptor.open(run);
         self.tell_all(&Message::Welcome {
@@ -230,23 +225,19 @@ impl Gathering<'_> {
                 Some(Event::Interrupted) => return Err(interrupted(0)),
                 // It could not reach another one, which was lost.
                 Some(Event::Said(process, Ok(Message::Failed(_)))) if self.membership.replaces => {
-                    return Err(FabricError::Vanished { process }.into());
+                    return Err(FabricError::vanished(process).into());
                 }
                 Some(Event::Said(process, Ok(Message::Failed(why)))) => {
                     let cause = format!("process {process}: {}", plain(&why));
-                    return Err(FabricError::Refused { cause }.into());
+                    return Err(FabricError::refused(cause).into());
                 }
                 Some(Event::Said(process, _)) => {
                     self.lost.insert(process);
-                    return Err(FabricError::Vanished { process }.into());
+                    return Err(FabricError::vanished(process).into());
                 }
                 None => {
                     let processes = table.missing();
-                    return Err(FabricError::NotConnected {
-                        process: 0,
-                        processes,
-                    }
-                    .into());
+                    return Err(FabricError::not_connected(&processes).into());
                 }
             }
         }
@@ -309,25 +300,22 @@ impl Gathering<'_> {
         let missing =
             (1..self.membership.processes).filter(|&process| self.members[process as usize].is_none());
         let missing: Vec<u32> = missing.collect();
-        let note = |process: &u32| match &self.membership.secret {
-            Some(_) => format!("a process came that calls itself {process} and does not know the secret"),
+        let unproven = self.unproven.iter().filter(|process| missing.contains(process));
+        let notes = unproven.map(|process| match &self.membership.secret {
+            Some(_) => format!("; a process came that calls itself {process} and does not know the secret"),
             None => format!(
-                "{}, or it has a secret and process 0 has none: set PIPEWRIGHT_TOKEN everywhere, or nowhere",
+                "; {}, or it has a secret and process 0 has none: set PIPEWRIGHT_TOKEN everywhere, or \
+                 nowhere",
                 other_build(&format!("process {process}"), [&self.own.alike.version; 2])
             ),
-        };
-        FabricError::Missing {
-            turned_away: self
-                .unproven
-                .iter()
-                .filter(|process| missing.contains(process))
-                .map(note)
-                .collect(),
-            processes: missing,
-            of: self.membership.processes,
-            address: self.membership.address.clone(),
-            seconds: self.membership.deadline.as_secs_f64(),
-        }
+        });
+        let (missing, notes) = (list(&missing), notes.collect::<String>());
+        let (of, address) = (self.membership.processes, &self.membership.address);
+        let seconds = self.membership.deadline.as_secs_f64();
+        FabricError::refused(format!(
+            "process {missing} of {of} did not come to {address} within {seconds} s: start it, or give more \
+             time (launch.deadline){notes}"
+        ))
     }
 }
 
@@ -361,10 +349,7 @@ fn places(
     };
     let places: Vec<_> = found.filter_map(place).collect();
     match places.is_empty() && membership.secret.is_none() {
-        true => Err(FabricError::from(SecretError::Needed {
-            address: membership.address.clone(),
-        })
-        .into()),
+        true => Err(FabricError::needs_secret(&membership.address).into()),
         false => Ok(places),
     }
 }

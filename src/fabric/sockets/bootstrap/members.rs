@@ -12,7 +12,7 @@ use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::reach::reach;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{Error, FabricError, Loss, RestartError, Result, SecretError};
+use crate::error::{Error, FabricError, Loss, Problem, RestartError, Result};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff, Side};
@@ -41,12 +41,7 @@ pub(super) fn come(
 
 /// Whether a process was lost while all were connecting. Then all connect anew.
 fn comes_again(error: &Error) -> bool {
-    matches!(error, Error::Fabric(error) if matches!(
-        **error,
-        FabricError::FirstGone { .. }
-            | FabricError::Vanished { .. }
-            | FabricError::CannotReachPeer { .. }
-    ))
+    matches!(error, Error::Fabric(error) if matches!(**error, FabricError::Lost(_)))
 }
 
 fn come_once(
@@ -66,10 +61,7 @@ fn come_once(
             leave(membership, &gate);
         }
     })?);
-    let cannot = |source: io::Error| FabricError::CannotListen {
-        address: "a free port".to_owned(),
-        source: Arc::new(source),
-    };
+    let cannot = |source: io::Error| FabricError::cannot_listen("a free port", source);
     // This process reaches process 0 from this address. So the others, which reach process 0 too, can use it.
     let own = first.here().map_err(cannot)?.ip();
     let own = match membership.secret.is_some() && is_own_name(&membership.address, own) {
@@ -142,7 +134,7 @@ fn introduce(
             run,
             first,
         }),
-        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(Message::Refused(why)) => Err(FabricError::refused(plain(&why)).into()),
         Ok(_) => Err(foreign(&membership.address).into()),
         Err(error) => Err(unheard(membership, error).into()),
     }
@@ -172,8 +164,7 @@ fn connect(
             Some(Event::Said(_, said)) => ready(said)?,
             Some(Event::Interrupted) => return Err(interrupted(membership, first)),
             None => {
-                let process = table.process();
-                return Err(FabricError::NotConnected { process, processes }.into());
+                return Err(FabricError::not_connected(&processes).into());
             }
         }
     }
@@ -191,7 +182,7 @@ fn wait_until_ready(
             Some(Event::Interrupted) => return Err(interrupted(membership, first)),
             // All have connected already.
             Some(Event::Came(_) | Event::Unproven(_)) => {}
-            None => return Err(FabricError::Vanished { process: 0 }.into()),
+            None => return Err(FabricError::vanished(0).into()),
         }
     }
 }
@@ -200,8 +191,8 @@ fn wait_until_ready(
 fn ready(said: io::Result<Message>) -> Result<()> {
     match said {
         Ok(Message::Ready) => Ok(()),
-        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
-        Ok(_) | Err(_) => Err(FabricError::Vanished { process: 0 }.into()),
+        Ok(Message::Refused(why)) => Err(FabricError::refused(plain(&why)).into()),
+        Ok(_) | Err(_) => Err(FabricError::vanished(0).into()),
     }
 }
 
@@ -215,24 +206,28 @@ fn interrupted(membership: &Membership, first: &Channel) -> Error {
 }
 
 fn foreign(address: &str) -> FabricError {
-    FabricError::Foreign {
-        address: address.to_owned(),
-    }
+    FabricError::refused(format!(
+        "what listens at {address} is no process 0 of this program: it answers in another protocol; give all \
+         processes another MASTER_PORT or launch.address"
+    ))
 }
 
 /// Why process 0 did not answer.
 pub(super) fn unheard(membership: &Membership, error: io::Error) -> FabricError {
-    let address = membership.address.clone();
+    let address = &membership.address;
     match error.kind() {
-        ErrorKind::InvalidData => FabricError::Foreign { address },
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => FabricError::Silent {
-            address,
-            seconds: membership.deadline.as_secs_f64(),
-        },
-        _ => FabricError::FirstGone {
-            address,
-            source: Arc::new(error),
-        },
+        ErrorKind::InvalidData => foreign(address),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => FabricError::refused(format!(
+            "what listens at {address} has said nothing for {} s: is it process 0 of this run?",
+            membership.deadline.as_secs_f64()
+        )),
+        _ => FabricError::Lost(Problem::because(
+            format!(
+                "process 0 at {address} has ended the connection ({error}): its own output says why; or \
+                 another program listens there"
+            ),
+            error,
+        )),
     }
 }
 
@@ -247,7 +242,7 @@ pub(super) fn reach_first(
     let address = &membership.address;
     let own_only = membership.secret.is_none();
     if own_only && leads_away(address) {
-        return Err(needed(address).into());
+        return Err(FabricError::needs_secret(address).into());
     }
     let connect = |time| connect_any(address, own_only, time);
     let has_ended = |error: &io::Error| again && error.kind() == ErrorKind::ConnectionRefused;
@@ -262,33 +257,32 @@ pub(super) fn reach_first(
     })?;
     match talk.wants_tls(Side::Listens) == membership.tls {
         true => Ok(channel),
-        false => Err(FabricError::Refused {
-            cause: other_tls("this process", membership.tls),
-        }
-        .into()),
+        false => Err(FabricError::refused(other_tls("this process", membership.tls)).into()),
     }
 }
 
 /// Why process 0 was not reached.
 fn unreached(membership: &Membership, rebuff: Rebuff) -> Error {
     let address = &membership.address;
-    let has_secret = membership.secret.is_some();
     let error = match rebuff {
         // Where the name leads may be known only now.
-        Rebuff::Unreached(_) if membership.secret.is_none() && leads_away(address) => needed(address),
-        Rebuff::Unreached(error) => FabricError::CannotReach {
-            address: address.clone(),
-            seconds: membership.deadline.as_secs_f64(),
-            source: Arc::new(error),
-        },
+        Rebuff::Unreached(_) if membership.secret.is_none() && leads_away(address) => {
+            FabricError::needs_secret(address)
+        }
+        Rebuff::Unreached(error) => FabricError::Refused(Problem::because(
+            format!(
+                "cannot reach process 0 at {address} within {} s ({error}): start process 0 there, or give \
+                 more time (launch.deadline)",
+                membership.deadline.as_secs_f64()
+            ),
+            error,
+        )),
         Rebuff::Failed(error) => unheard(membership, error),
-        Rebuff::NotTaken => FabricError::from(SecretError::NotLetIn {
-            address: address.clone(),
-            has_secret,
-        }),
-        Rebuff::Impostor => FabricError::from(SecretError::Impostor {
-            address: address.clone(),
-        }),
+        Rebuff::NotTaken => not_let_in(address, membership.secret.is_some()),
+        Rebuff::Impostor => FabricError::refused(format!(
+            "what listens at {address} cannot prove that it is process 0 of this run: another run or a \
+             stranger has that port; give all processes another MASTER_PORT or launch.address"
+        )),
         Rebuff::Interrupted => {
             let process = membership.process;
             return RestartError::WaitEnded { process }.into();
@@ -297,10 +291,21 @@ fn unreached(membership: &Membership, rebuff: Rebuff) -> Error {
     error.into()
 }
 
-fn needed(address: &str) -> FabricError {
-    FabricError::from(SecretError::Needed {
-        address: address.to_owned(),
-    })
+/// Why a proof was not taken, as far as the process can know that made it.
+fn not_let_in(address: &str, has_secret: bool) -> FabricError {
+    let why = match has_secret {
+        true => {
+            "it has another secret, or none; give all processes the same one (PIPEWRIGHT_TOKEN or \
+             launch.token_file)"
+        }
+        false => {
+            "it runs another build of the program, or it has a secret and this process has none; start the \
+             same file everywhere, and give all the same secret (PIPEWRIGHT_TOKEN or launch.token_file)"
+        }
+    };
+    FabricError::refused(format!(
+        "process 0 at {address} does not let this process in: {why}"
+    ))
 }
 
 /// Whether an address leads only to other hosts, or can be reached from them.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::handshake::{Gate, Key, Secret};
-use crate::error::{FabricError, Result, SecretError};
+use crate::error::{FabricError, Result};
 use crate::interrupt::Interrupt;
 pub(super) use admission::Door;
 use message::{Alike, Hello};
@@ -106,7 +106,11 @@ pub(super) fn join(
         process, processes, ..
     } = *membership;
     if process >= processes {
-        return Err(FabricError::NoSuchProcess { process, processes }.into());
+        return Err(FabricError::refused(format!(
+            "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
+            processes.saturating_sub(1)
+        ))
+        .into());
     }
     let gate = gate(membership)?;
     let was_in = back.as_ref().map(|back| back.run);
@@ -124,10 +128,7 @@ pub(super) fn join(
             let (known, pairs, waiting) =
                 coordinator::gather(membership, heeds, hello, (lost, waiting), deadline)?;
             let door = membership.replaces.then(|| Door::open(waiting)).transpose();
-            let door = door.map_err(|source| FabricError::CannotListen {
-                address: membership.address.clone(),
-                source: Arc::new(source),
-            })?;
+            let door = door.map_err(|source| FabricError::cannot_listen(&membership.address, source))?;
             (known, pairs, door)
         }
         _ => {
@@ -168,10 +169,19 @@ pub(super) fn stand_by(
 /// What a process of this membership proves itself by.
 fn gate(membership: &Membership) -> Result<Gate> {
     if membership.tls && membership.secret.is_none() {
-        return Err(FabricError::from(SecretError::NeededForTls).into());
+        return Err(FabricError::refused(
+            "launch.tls needs a secret, by which the processes know each other: make one by `openssl rand \
+             -hex 32`, and give it to all processes, as PIPEWRIGHT_TOKEN or in a file that launch.token_file \
+             names",
+        )
+        .into());
     }
     if membership.tls && !cfg!(feature = "tls") {
-        return Err(FabricError::from(SecretError::NoTls).into());
+        return Err(FabricError::refused(
+            "launch.tls is true, but this program was built without TLS: build it with `cargo build \
+             --release --features tls`",
+        )
+        .into());
     }
     Ok(Gate {
         process: membership.process,

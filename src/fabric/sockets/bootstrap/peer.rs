@@ -1,5 +1,6 @@
 //! The connections between all pairs of processes: the higher number connects to the lower one, twice.
 
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,7 +8,7 @@ use std::time::Instant;
 use super::acceptor::Arrival;
 use super::reach::reach;
 use super::{Known, Pair};
-use crate::error::{Error, FabricError, RestartError, Result};
+use crate::error::{Error, FabricError, Problem, RestartError, Result};
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff};
 use crate::interrupt::Interrupt;
@@ -59,11 +60,14 @@ impl Table {
                     Rebuff::Interrupted => Error::from(RestartError::WaitEnded {
                         process: self.process,
                     }),
-                    rebuff => Error::from(FabricError::CannotReachPeer {
-                        process: peer,
-                        address,
-                        source: Arc::new(rebuff.into()),
-                    }),
+                    rebuff => {
+                        let error = io::Error::from(rebuff);
+                        let text = format!(
+                            "cannot reach process {peer} at {address}: {error}; every process has to be able \
+                             to connect to those of lower RANK"
+                        );
+                        FabricError::Lost(Problem::because(text, error)).into()
+                    }
                 })?;
                 self.lines[peer as usize][line] = Some(Arc::new(channel));
             }
@@ -81,10 +85,6 @@ impl Table {
         {
             lines[line] = Some(arrival.channel);
         }
-    }
-
-    pub(super) fn process(&self) -> u32 {
-        self.process
     }
 
     /// The processes to which a connection is missing.

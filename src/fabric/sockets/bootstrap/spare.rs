@@ -31,7 +31,7 @@ pub(super) fn stand_by(
     match said {
         Ok(Message::Take { process, processes }) => Ok(Some([process, processes])),
         Ok(Message::Over) => Ok(None),
-        Ok(Message::Refused(why)) => Err(FabricError::Refused { cause: plain(&why) }.into()),
+        Ok(Message::Refused(why)) => Err(FabricError::refused(plain(&why)).into()),
         Ok(_) => Err(unheard(membership, ErrorKind::InvalidData.into()).into()),
         Err(error) => Err(unheard(membership, error).into()),
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{SecretError, SecretOf};
+use crate::error::{FabricError, Result};
 
 /// A text that all processes of a run know, and nobody else. It never goes over a connection: each process
 /// proves that it knows it. `openssl rand -hex 32` makes a good one.
@@ -20,24 +20,27 @@ impl Secret {
     /// This text as a secret, without the spaces and line ends around it.
     ///
     /// # Errors
-    /// [`SecretError::Length`] when it is too short or too long.
-    pub fn new(text: &str) -> Result<Self, SecretError> {
-        Self::of(SecretOf::Given, text)
+    /// [`FabricError::Refused`] when it is too short or too long.
+    pub fn new(text: &str) -> Result<Self> {
+        Self::of("the secret", text)
     }
 
     /// The same, for a text that comes from there.
     ///
     /// # Errors
-    /// [`SecretError::Length`].
-    pub fn of(from: SecretOf, text: &str) -> Result<Self, SecretError> {
+    /// [`FabricError::Refused`].
+    pub fn of(from: &str, text: &str) -> Result<Self> {
         let text = text.trim();
         match text.len() {
             Self::SHORTEST..=Self::LONGEST => Ok(Self(text.into())),
-            bytes => Err(SecretError::Length {
-                from,
-                bytes,
-                allowed: [Self::SHORTEST, Self::LONGEST],
-            }),
+            bytes => {
+                let (shortest, longest) = (Self::SHORTEST, Self::LONGEST);
+                let text = format!(
+                    "{from} has {bytes} bytes, and a secret has {shortest} to {longest}: make one by \
+                     `openssl rand -hex 32`, and give it to all processes"
+                );
+                Err(FabricError::refused(text).into())
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::PlanError;
+use crate::error::Problem;
 use crate::plan::StageCost;
 use crate::schedule::{Cell, Pass, Placement};
 
@@ -97,13 +97,15 @@ impl fmt::Display for Goal {
 }
 
 impl FromStr for Goal {
-    type Err = PlanError;
+    type Err = Problem;
 
-    fn from_str(text: &str) -> Result<Self, PlanError> {
+    fn from_str(text: &str) -> Result<Self, Problem> {
         match text {
             "makespan" => Ok(Self::Makespan),
             "span" => Ok(Self::Span),
-            _ => Err(PlanError::Goal(text.to_owned())),
+            _ => Err(Problem::new(format!(
+                "{text:?} is not a goal; known are makespan and span"
+            ))),
         }
     }
 }
