@@ -9,7 +9,6 @@ use pipewright_stages::{Shape, Stage};
 use sha2::Sha256;
 use sha2::digest::common::hazmat::SerializableState;
 
-use super::restarting::Restarting;
 use super::stage_actor::StageActor;
 use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
 use crate::data::DataSource;
@@ -17,8 +16,8 @@ use crate::error::{Finding, LaunchError, Result, caught};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{
-    Forwards, NextTokens, ParameterInfo, Restarts, Settled, Site, StepOrder, Tie, Trained, Worker,
-    WorkerParts,
+    Forwards, NextTokens, ParameterInfo, Plan, Restarting, Seat, Settled, Site, StepOrder, Tie, Trained,
+    Worker,
 };
 
 /// Declares a message, its answer, and what the worker does for it.
@@ -46,14 +45,12 @@ macro_rules! message {
 /// Makes the worker, on the actor's own thread.
 #[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
 pub(crate) struct Build<S: Stage> {
-    /// What the worker is made from.
-    pub(crate) parts: WorkerParts<S>,
-    /// How many threads the rank has: the actor's own is the first.
-    pub(crate) threads: usize,
-    /// The cores for its threads. Empty: any cores.
+    /// What all ranks share.
+    pub(crate) plan: Arc<Plan>,
+    /// What the rank has for itself.
+    pub(crate) seat: Seat<S>,
+    /// The cores for its threads, of which the actor's own is the first. Empty: any cores.
     pub(crate) cores: Vec<core_affinity::CoreId>,
-    /// Whether and how it is built again after a failure.
-    pub(crate) restarts: Restarts,
 }
 
 impl<S: Stage> Message for Build<S> {
@@ -64,16 +61,12 @@ impl<S: Stage> Handler<Build<S>> for StageActor<S> {
     type Result = Result<Vec<ParameterInfo>>;
 
     fn handle(&mut self, message: Build<S>, _: &mut Self::Context) -> Self::Result {
-        let Build {
-            parts,
-            threads,
-            cores,
-            restarts,
-        } = message;
+        let Build { plan, seat, cores } = message;
         let _at_work = self.at_work();
-        self.restarting = Restarting::new(restarts);
-        self.threads = Some(start_threads(parts.rank, threads, cores)?);
-        self.worker = Some(Box::new(caught(|| Worker::build(parts))?));
+        self.restarting = Restarting::new(plan.restarts);
+        let rank = plan.mesh.coordinate(seat.transport.rank()).rank;
+        self.threads = Some(start_threads(rank, plan.threads, cores)?);
+        self.worker = Some(Box::new(caught(|| Worker::build(plan, seat))?));
         if self.restarting.is_allowed() {
             self.must(Worker::sum_frozen)?;
         }

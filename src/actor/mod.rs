@@ -7,7 +7,6 @@ mod calls;
 mod inquiry;
 mod messages;
 mod ranks;
-mod restarting;
 mod runtime;
 mod stage_actor;
 mod told;

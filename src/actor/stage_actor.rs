@@ -6,9 +6,8 @@ use actix::{Actor, Context};
 use pipewright_stages::Stage;
 use pipewright_stages::threads::Threads;
 
-use super::restarting::Restarting;
 use crate::error::{Error, Result, caught};
-use crate::worker::{Progress, StepOrder, Trained, Worker};
+use crate::worker::{Progress, Restarting, StepOrder, Trained, Worker};
 
 /// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {

@@ -12,8 +12,7 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 
 use super::metrics;
-use super::on_its_way::OnItsWay;
-use super::running::Pipeline;
+use super::running::{OnItsWay, Pipeline};
 use crate::actor::CopyAll;
 use crate::checkpoint::Writing;
 use crate::error::Result;

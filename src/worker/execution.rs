@@ -1,15 +1,48 @@
 //! What a rank runs: a training step, forward passes alone, or the next tokens of a text.
 
+use std::time::Instant;
+
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 
-use super::next_tokens::NextTokens;
-use super::order::StepOrder;
-use super::outcome::Outcome;
+use super::agreement::Outcome;
 use crate::data::DataSource;
 use crate::error::{Finding, Result};
+use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::{Action, Cell};
+
+/// What a rank is told of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepOrder {
+    /// The call that the step begins, unless weights may be stale: then it goes on with the call of an
+    /// earlier step.
+    pub(crate) call: Call,
+    /// The step, from 0.
+    pub(crate) step: u64,
+    /// Its learning rate.
+    pub(crate) learning_rate: f64,
+    /// The instant from which a trace counts. `None`: no trace.
+    pub(crate) trace_from: Option<Instant>,
+    /// Whether to ask all ranks to end.
+    pub(crate) asks: bool,
+}
+
+/// Tokens that follow others of the same text.
+#[derive(Debug)]
+pub(crate) struct NextTokens {
+    /// How many tokens come before them.
+    pub(crate) past: usize,
+    /// The tokens.
+    pub(crate) tokens: Vec<u32>,
+}
+
+impl NextTokens {
+    /// The first stage's input: ids `[1, tokens]`.
+    pub(super) fn input(&self) -> Result<Tensor> {
+        Ok(Tensor::from_ids(&[1, self.tokens.len()], self.tokens.clone())?)
+    }
+}
 
 /// One run of a schedule, and its results so far.
 pub(super) struct Execution<'a> {

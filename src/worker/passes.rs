@@ -1,8 +1,8 @@
-//! What a compute pass, a send and a receive do on a rank.
+//! What a compute pass, a send, a receive and a move of activations to the host and back do on a rank.
 
 use std::any::Any;
 
-use pipewright_stages::{Mode, Shape, Stage, Tensor};
+use pipewright_stages::{Mode, Offloaded, Shape, Stage, Tensor};
 
 use super::Worker;
 use super::chunk::{Counted, chunk_of};
@@ -11,7 +11,7 @@ use super::progress::WaitsFor;
 use crate::error::{Finding, GradientError, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
-use crate::schedule::{Cell, Flow};
+use crate::schedule::{Cell, Flow, Move, MoveStep};
 
 impl<S: Stage> Worker<S> {
     pub(super) fn forward(&mut self, run: &mut Execution<'_>, cell: Cell) -> Result<()> {
@@ -62,7 +62,7 @@ impl<S: Stage> Worker<S> {
             };
             return Ok(Some(self.chunk(cell.stage).stage.load(input)?));
         };
-        if self.schedule.rank_of(before) != self.rank {
+        if self.schedule.rank_of(before) != self.at.rank {
             return self.wait(run, Flow::Activation, cell);
         }
         let input = self.cell(cell).input.take();
@@ -309,6 +309,45 @@ impl<S: Stage> Worker<S> {
             self.schedule.rank_of(from),
             tag(run, flow, cell.stage.max(from), cell),
         )
+    }
+
+    /// Does what is to be moved before the next pass. What is not on a GPU stays where it is.
+    pub(super) fn move_activations(&mut self, run: &mut Execution<'_>) -> Result<()> {
+        if run.mode != Mode::Train {
+            return Ok(());
+        }
+        while let Some(&next) = self.moves.get(run.moved)
+            && next.before <= run.passes
+        {
+            self.move_one(next)?;
+            run.moved += 1;
+        }
+        run.passes += 1;
+        Ok(())
+    }
+
+    fn move_one(&mut self, Move { step, cell, .. }: Move) -> Result<()> {
+        let held = self.cell(cell);
+        match (step, &mut held.saved, &mut held.away) {
+            (MoveStep::Out, Some(saved), away) => {
+                *away = Offloaded::start(&mut saved.value)?;
+                let bytes = away.as_ref().map_or(0, Offloaded::bytes);
+                self.meter.offload(bytes);
+            }
+            (MoveStep::Free, _, Some(away)) => {
+                away.free()?;
+                let bytes = away.bytes();
+                self.meter.free(bytes);
+            }
+            (MoveStep::Back, _, Some(away)) => {
+                away.fetch()?;
+                let bytes = away.bytes();
+                self.meter.hold(bytes);
+            }
+            // A frozen stage keeps nothing.
+            _ => {}
+        }
+        Ok(())
     }
 }
 
