@@ -16,7 +16,7 @@ use crate::error::{Finding, LaunchError, Result, caught};
 use crate::fabric::Call;
 use crate::id::{MicroBatch, Rank, StageId};
 use crate::worker::{
-    Forwards, NextTokens, ParameterInfo, Plan, Restarting, Seat, Settled, Site, StepOrder, Tie, Trained,
+    Forwards, NextTokens, ParameterInfo, Plan, Restarting, Seat, Settled, Site, StepRequest, Tie, Trained,
     Worker,
 };
 
@@ -114,7 +114,7 @@ message! {
 #[derive(Debug)]
 pub(crate) struct Train {
     /// What to do.
-    pub(crate) order: StepOrder,
+    pub(crate) order: StepRequest,
 }
 
 impl Message for Train {

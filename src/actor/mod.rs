@@ -3,7 +3,7 @@
 //! Messages are for control: they carry commands, settings and numbers, never a tensor.
 
 mod board;
-mod calls;
+mod caller;
 mod inquiry;
 mod messages;
 mod ranks;

@@ -10,10 +10,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::board::Board;
-use super::calls::Calls;
+use super::caller::CallerProgress;
 use super::runtime::Runtime;
 use super::stage_actor::StageActor;
-use super::typical_wait::Usual;
+use super::typical_wait::TypicalWait;
 use super::watcher::{OnStall, StallRules, Watcher};
 use crate::error::{CallError, LaunchError, Result};
 use crate::fabric::{Call, Peers};
@@ -27,7 +27,7 @@ use crate::worker::Progress;
 pub(crate) struct Ranks<S: Stage> {
     /// Ends before the peers, which it asks.
     watcher: Watcher,
-    calls: Arc<Calls>,
+    calls: Arc<CallerProgress>,
     runtime: Runtime<S>,
     peers: Peers,
     mesh: Mesh,
@@ -40,10 +40,10 @@ impl<S: Stage> Ranks<S> {
     /// When the system cannot start a thread.
     pub(crate) fn start(mesh: Mesh, peers: Peers, rules: StallRules) -> Result<Self> {
         let own: Vec<WorldRank> = mesh.ranks_of(peers.process()).collect();
-        let calls = Arc::<Calls>::default();
+        let calls = Arc::<CallerProgress>::default();
         let started = Runtime::start(own.clone()).and_then(|runtime| {
             let progress = own.iter().map(|rank| (*rank, runtime.progress(*rank)));
-            let usual = Usual::new(rules.warning);
+            let usual = TypicalWait::new(rules.warning);
             let board = Board::new(Arc::clone(&calls), usual, progress);
             let watcher = Watcher::start(board, peers.others(), mesh.clone(), rules);
             let watcher = watcher.map_err(|source| LaunchError::RankThreads {

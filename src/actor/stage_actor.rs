@@ -7,7 +7,7 @@ use pipewright_stages::Stage;
 use pipewright_stages::threads::Threads;
 
 use crate::error::{Error, Result, caught};
-use crate::worker::{Progress, Restarting, StepOrder, Trained, Worker};
+use crate::worker::{Progress, Restarting, StepRequest, Trained, Worker};
 
 /// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {
@@ -41,7 +41,7 @@ impl<S: Stage> StageActor<S> {
     }
 
     /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
-    pub(super) fn train(&mut self, order: StepOrder) -> Result<Trained> {
+    pub(super) fn train(&mut self, order: StepRequest) -> Result<Trained> {
         if !self.restarting.is_allowed() {
             return self.must(|worker| worker.train(order));
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 
 use super::metrics;
-use super::running::{OnItsWay, Pipeline};
+use super::running::{Pipeline, Unfinished};
 use crate::actor::CopyAll;
 use crate::checkpoint::Writing;
 use crate::error::Result;
@@ -90,7 +90,7 @@ impl<S: Stage> Pipeline<S> {
             // So it is completed even if nobody asks.
             writing.tell_others(Vec::new());
         }
-        self.beside.on_its_way = Some(OnItsWay {
+        self.beside.on_its_way = Some(Unfinished {
             writing,
             folder: folder.to_owned(),
             is_written: false,
@@ -151,7 +151,7 @@ impl<S: Stage> Pipeline<S> {
     /// Waits until this process writes no more of a checkpoint that cannot be completed, unless that takes
     /// longer than a stall may last.
     pub(super) fn end_writing(&mut self) {
-        let Some(OnItsWay { mut writing, .. }) = self.beside.on_its_way.take() else {
+        let Some(Unfinished { mut writing, .. }) = self.beside.on_its_way.take() else {
             return;
         };
         let keep_waiting = || self.keep_waiting();
@@ -169,10 +169,10 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Whether a checkpoint is on the disk. All processes have the same answer.
-    fn progress_of(&self, on_its_way: &mut OnItsWay, waits: bool) -> Result<bool> {
+    fn progress_of(&self, on_its_way: &mut Unfinished, waits: bool) -> Result<bool> {
         let interrupted = || self.keep_waiting();
         let keep_waiting: Option<&dyn Fn() -> Result<()>> = waits.then_some(&interrupted);
-        let OnItsWay {
+        let Unfinished {
             writing, is_written, ..
         } = on_its_way;
         let leads = self.process() == 0;

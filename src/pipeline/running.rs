@@ -8,7 +8,7 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 use pipewright_stages::optimizer::LearningRate;
 
-use super::recovery::{Again, Rejoined};
+use super::recovery::{RejoinState, Rejoined};
 use super::spec::Spec;
 use crate::actor::Ranks;
 use crate::checkpoint::{Copies, Writing};
@@ -39,8 +39,8 @@ pub struct Pipeline<S: Stage> {
     pub(super) summed: Option<Arc<Summed>>,
     pub(super) learning_rate: LearningRate,
     pub(super) stale: Stale,
-    pub(super) text: Text,
-    pub(super) beside: Beside,
+    pub(super) text: TextState,
+    pub(super) beside: AsyncCheckpoints,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
     /// The clocks of processes are compared by their time since this instant.
@@ -50,7 +50,7 @@ pub struct Pipeline<S: Stage> {
     pub(super) known_steps: u64,
     pub(super) failure: Option<String>,
     /// What it needs to join its run again, if it can.
-    pub(super) again: Option<Box<Again<S>>>,
+    pub(super) again: Option<Box<RejoinState<S>>>,
     /// How it joined its run the last time, if the run had begun before.
     pub(super) rejoined: Option<Rejoined>,
 }
@@ -72,8 +72,8 @@ impl<S: Stage> Pipeline<S> {
             summed,
             learning_rate: spec.learning_rate,
             stale: Stale::default(),
-            text: Text::default(),
-            beside: Beside::default(),
+            text: TextState::default(),
+            beside: AsyncCheckpoints::default(),
             config: spec.config.clone(),
             parameters,
             origin: Instant::now(),
@@ -269,14 +269,14 @@ impl<S: Stage> std::fmt::Debug for Pipeline<S> {
 
 /// The text that a pipeline writes.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(super) struct TextState {
     /// How many of its tokens the stages have had, and keep keys and values of.
     pub(super) had: usize,
     /// The forward passes of all stages, once they were needed.
     pub(super) forwards: Option<Arc<Forwards>>,
 }
 
-impl Text {
+impl TextState {
     /// The next text is a new one: the weights are others.
     pub(super) fn end(&mut self) {
         self.had = 0;
@@ -298,22 +298,22 @@ pub(super) struct Stale {
 
 /// The checkpoint that is on its way, and the memory for copies.
 #[derive(Debug, Default)]
-pub(super) struct Beside {
+pub(super) struct AsyncCheckpoints {
     /// By rank of this process. Made when they are first needed.
     pub(super) copies: Vec<Arc<Mutex<Copies>>>,
-    pub(super) on_its_way: Option<OnItsWay>,
+    pub(super) on_its_way: Option<Unfinished>,
 }
 
 /// A checkpoint that is written while steps run.
 #[derive(Debug)]
-pub(super) struct OnItsWay {
+pub(super) struct Unfinished {
     pub(super) writing: Writing,
     pub(super) folder: PathBuf,
     /// Whether all processes have written their tensors.
     pub(super) is_written: bool,
 }
 
-impl Beside {
+impl AsyncCheckpoints {
     /// Does not wait any more for what is on its way.
     pub(super) fn leave(&mut self) {
         if let Some(on_its_way) = self.on_its_way.take() {

@@ -7,7 +7,7 @@ use super::alike;
 use super::running::Pipeline;
 use crate::actor::{Settle, Train};
 use crate::error::Result;
-use crate::worker::{Outcome, Staleness, StepOrder, Trained};
+use crate::worker::{Staleness, StepOutcome, StepRequest, Trained};
 
 impl<S: Stage> Pipeline<S> {
     /// Whether steps may have weights that are stale.
@@ -38,10 +38,10 @@ impl<S: Stage> Pipeline<S> {
 
     /// Runs a step with this process's ranks, without waiting for other processes. Only the timeline of a
     /// traced one needs all of them.
-    pub(super) fn train_stale(&mut self, order: StepOrder) -> Result<Vec<Trained>> {
+    pub(super) fn train_stale(&mut self, order: StepRequest) -> Result<Vec<Trained>> {
         let (_, call) = *self.stale.since.get_or_insert((order.step, order.call));
         let asks = std::mem::take(&mut self.stale.asks);
-        let order = StepOrder { call, asks, ..order };
+        let order = StepRequest { call, asks, ..order };
         let answers = match order.trace_from {
             None => self.ranks.ask_own("training", |_| Train { order }),
             Some(_) => self.ranks.ask_all("training", |_| Train { order }),
@@ -78,8 +78,8 @@ impl<S: Stage> Pipeline<S> {
         let from = self.next_step - unreported.len() as u64;
         let mut found = (from..).zip(unreported);
         found.try_for_each(|(step, outcome)| match outcome {
-            Outcome::Updated(_) => Ok(()),
-            Outcome::NotFinite(fault) => Err(self.discarded(step, fault)),
+            StepOutcome::Updated(_) => Ok(()),
+            StepOutcome::NotFinite(fault) => Err(self.discarded(step, fault)),
         })
     }
 

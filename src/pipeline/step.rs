@@ -14,7 +14,7 @@ use crate::error::{Error, Finding, NotFinite, Result};
 use crate::id::MicroBatch;
 use crate::schedule::Timeline;
 use crate::worker::{
-    self, Fault, Forwards, Outcome, ParameterInfo, RankReport, Record, StepOrder, Totals, Trained,
+    self, Fault, Forwards, ParameterInfo, RankReport, Record, StepOutcome, StepRequest, StepTotals, Trained,
 };
 
 impl<S: Stage> Pipeline<S> {
@@ -56,7 +56,7 @@ impl<S: Stage> Pipeline<S> {
         for loader in &self.loaders {
             loader.begin(step, step + 1 < self.known_steps);
         }
-        let answers = self.run_step(StepOrder {
+        let answers = self.run_step(StepRequest {
             call,
             step,
             learning_rate,
@@ -98,7 +98,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Runs a step on the ranks. A traced one waits for all processes.
-    fn run_step(&mut self, order: StepOrder) -> Result<Vec<Trained>> {
+    fn run_step(&mut self, order: StepRequest) -> Result<Vec<Trained>> {
         if self.is_stale() {
             return self.train_stale(order);
         }
@@ -125,15 +125,15 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// The step's totals, on which the ranks have agreed. If a number is not finite, an error with its place.
-    pub(super) fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<Totals> {
+    pub(super) fn totals(&mut self, step: u64, answers: &[Trained]) -> Result<StepTotals> {
         match answers.first().expect("a pipeline has at least one rank").outcome {
-            Outcome::Updated(totals) => Ok(totals),
-            Outcome::NotFinite(Fault::Loss(micro_batch)) if !self.is_stale() => {
+            StepOutcome::Updated(totals) => Ok(totals),
+            StepOutcome::NotFinite(Fault::Loss(micro_batch)) if !self.is_stale() => {
                 let found = self.search(step, micro_batch)?;
                 let what = Box::new(NotFinite::Loss { micro_batch, found });
                 Err(Error::NotFinite { step, what })
             }
-            Outcome::NotFinite(fault) => Err(self.discarded(step, fault)),
+            StepOutcome::NotFinite(fault) => Err(self.discarded(step, fault)),
         }
     }
 

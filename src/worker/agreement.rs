@@ -13,23 +13,23 @@ use crate::id::{MicroBatch, StageId, WorldRank};
 /// How a step ended, the same on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(clippy::large_enum_variant, reason = "there is one in a step")]
-pub(crate) enum Outcome {
+pub(crate) enum StepOutcome {
     /// The weights have been updated.
-    Updated(Totals),
+    Updated(StepTotals),
     /// Nothing was updated: a number is NaN or infinite.
     NotFinite(Fault),
 }
 
 /// The step's numbers over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Totals {
+pub(crate) struct StepTotals {
     /// The sums over all micro-batches, in micro-batch order.
     pub(crate) score: Score,
     /// The global norm of the mean gradient, before clipping.
     pub(crate) grad_norm: f64,
 }
 
-impl Totals {
+impl StepTotals {
     /// The update with this number.
     pub(super) fn update(&self, plan: &Plan, step: u64, learning_rate: f64) -> Update {
         let clip = plan.clip.map_or(1.0, |limit| clip_factor(self.grad_norm, limit));
@@ -184,7 +184,7 @@ impl Agreement {
     }
 
     /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
-    pub(super) fn outcome(&mut self) -> Outcome {
+    pub(super) fn outcome(&mut self) -> StepOutcome {
         self.gradients
             .sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.piece));
         self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
@@ -193,11 +193,11 @@ impl Agreement {
         }
         let score = match self.sums.total(both).expect("some replica has micro-batches") {
             Ok(score) => score,
-            Err(micro_batch) => return Outcome::NotFinite(Fault::Loss(micro_batch)),
+            Err(micro_batch) => return StepOutcome::NotFinite(Fault::Loss(micro_batch)),
         };
         let mut last_first = self.gradients.iter().rev();
         if let Some(gradient) = last_first.find(|gradient| !gradient.square.is_finite()) {
-            return Outcome::NotFinite(Fault::Gradient(gradient.stage, gradient.index));
+            return StepOutcome::NotFinite(Fault::Gradient(gradient.stage, gradient.index));
         }
         let squares: f64 = self.gradients.iter().map(|gradient| gradient.square).sum();
         let grad_norm = if score.weight > 0.0 {
@@ -205,7 +205,7 @@ impl Agreement {
         } else {
             0.0
         };
-        Outcome::Updated(Totals { score, grad_norm })
+        StepOutcome::Updated(StepTotals { score, grad_norm })
     }
 }
 

@@ -9,7 +9,7 @@ use super::agreement::Agreement;
 use super::chunk::Chunk;
 use super::meter::Meter;
 use super::plan::{Plan, Seat};
-use super::sync::{Share, Sync};
+use super::sync::{ReplicaShare, Sync};
 use crate::error::{CpuOnly, LaunchError, Result};
 use crate::id::StageId;
 
@@ -23,7 +23,7 @@ impl<S: Stage> Worker<S> {
         let at = plan.mesh.coordinate(rank);
         let schedule = Arc::clone(&plan.schedules[at.replica as usize]);
         let mut worker = Self {
-            share: Share::new(&plan, rank),
+            share: ReplicaShare::new(&plan, rank),
             plan,
             at,
             moves: schedule.moves(at.rank),

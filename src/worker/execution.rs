@@ -5,7 +5,7 @@ use std::time::Instant;
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 
-use super::agreement::Outcome;
+use super::agreement::StepOutcome;
 use crate::data::DataSource;
 use crate::error::{Finding, Result};
 use crate::fabric::Call;
@@ -14,7 +14,7 @@ use crate::schedule::{Action, Cell};
 
 /// What a rank is told of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StepOrder {
+pub(crate) struct StepRequest {
     /// The call that the step begins, unless weights may be stale: then it goes on with the call of an
     /// earlier step.
     pub(crate) call: Call,
@@ -56,7 +56,7 @@ pub(super) struct Execution<'a> {
     /// Where micro-batches come from. `None`: from the loader.
     source: Option<&'a dyn DataSource>,
     /// How the step ended, once the ranks have agreed.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<StepOutcome>,
     /// How many passes have begun, and how many moves to the host and back are done.
     pub(super) passes: usize,
     pub(super) moved: usize,
@@ -79,7 +79,7 @@ pub(super) struct Execution<'a> {
 impl<'a> Execution<'a> {
     /// A training step. `first`: the number, in the batch, of the schedule's first micro-batch. `source`:
     /// where micro-batches come from, if not from the loader.
-    pub(super) fn training(order: &StepOrder, first: u32, source: Option<&'a dyn DataSource>) -> Self {
+    pub(super) fn training(order: &StepRequest, first: u32, source: Option<&'a dyn DataSource>) -> Self {
         Self {
             learning_rate: order.learning_rate,
             asks: order.asks,

@@ -4,7 +4,7 @@ use pipewright_stages::optimizer;
 use pipewright_stages::{Parameter, Stage};
 
 use super::Worker;
-use super::agreement::{Outcome, Totals};
+use super::agreement::{StepOutcome, StepTotals};
 use super::chunk::chunk_of;
 use super::execution::Execution;
 use super::progress::WaitsFor;
@@ -23,8 +23,8 @@ impl<S: Stage> Worker<S> {
         };
         run.stepped += 1;
         match agreed {
-            Outcome::Updated(totals) => self.update(run, stage, &totals)?,
-            Outcome::NotFinite(_) => {
+            StepOutcome::Updated(totals) => self.update(run, stage, &totals)?,
+            StepOutcome::NotFinite(_) => {
                 return chunk_of(&mut self.chunks, stage).discard_gradients(&mut self.together);
             }
         }
@@ -35,7 +35,7 @@ impl<S: Stage> Worker<S> {
         sync.exchange_weights(chunks, &mut reach)
     }
 
-    fn agree(&mut self) -> Result<Outcome> {
+    fn agree(&mut self) -> Result<StepOutcome> {
         let (sync, chunks, mut reach) = self.split();
         sync.finish(chunks, &mut reach)?;
         self.sum_tied_gradients()?;
@@ -92,7 +92,7 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    fn update(&mut self, run: &Execution<'_>, stage: StageId, totals: &Totals) -> Result<()> {
+    fn update(&mut self, run: &Execution<'_>, stage: StageId, totals: &StepTotals) -> Result<()> {
         let update = totals.update(&self.plan, run.step + 1, run.learning_rate);
         let chunk = chunk_of(&mut self.chunks, stage);
         self.together.visit(&mut chunk.stage, |parameter, together| {

@@ -7,14 +7,14 @@ use pipewright_stages::nvtx::Range;
 use pipewright_stages::{Shape, Stage, StageBuilder, Together};
 use serde::{Deserialize, Serialize};
 
-use super::agreement::{Agreement, Outcome};
+use super::agreement::{Agreement, StepOutcome};
 use super::chunk::{Chunk, InFlight, chunk_of};
-use super::execution::{Execution, StepOrder};
+use super::execution::{Execution, StepRequest};
 use super::meter::{Meter, RankReport};
 use super::parameters::Tie;
 use super::plan::{MakeLoss, Plan};
 use super::recovery::Restart;
-use super::sync::{Share, Sync};
+use super::sync::{ReplicaShare, Sync};
 use super::trace::Record;
 use crate::checksum::Checksum;
 use crate::data::{DataSource, Feed};
@@ -51,7 +51,7 @@ pub(crate) struct Worker<S: Stage> {
     pub(super) inputs: Option<Feed>,
     pub(super) targets: Option<Feed>,
     /// This rank's replica among the others.
-    pub(super) share: Share,
+    pub(super) share: ReplicaShare,
     /// How the replicas come to the same weights.
     pub(super) sync: Sync,
     pub(super) ties: Arc<[Tie]>,
@@ -68,7 +68,7 @@ pub(crate) struct Worker<S: Stage> {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Trained {
     /// How the step ended, the same on all ranks.
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: StepOutcome,
     /// What the rank measured of itself.
     pub(crate) report: RankReport,
     /// The trace, if one was asked for.
@@ -103,12 +103,12 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
-    pub(crate) fn train(&mut self, order: StepOrder) -> Result<Trained> {
+    pub(crate) fn train(&mut self, order: StepRequest) -> Result<Trained> {
         self.run_step(order, None)
     }
 
     /// `data`: where micro-batches come from, if not from the loader.
-    pub(super) fn run_step(&mut self, order: StepOrder, data: Option<&dyn DataSource>) -> Result<Trained> {
+    pub(super) fn run_step(&mut self, order: StepRequest, data: Option<&dyn DataSource>) -> Result<Trained> {
         let origin = order.trace_from;
         self.begin_step(order.call, order.step)?;
         let staleness = self.sync.count_staleness(&self.share);

@@ -20,9 +20,9 @@ mod sync;
 mod ties;
 mod trace;
 
-pub(crate) use agreement::{Fault, Outcome, Totals};
+pub(crate) use agreement::{Fault, StepOutcome, StepTotals};
 pub(crate) use evaluation::Forwards;
-pub(crate) use execution::{NextTokens, StepOrder};
+pub(crate) use execution::{NextTokens, StepRequest};
 pub(crate) use interpreter::{Trained, Worker};
 pub use meter::RankReport;
 pub(crate) use parameters::Tie;

@@ -8,7 +8,7 @@ use super::Worker;
 use super::chunk::Chunk;
 use super::execution::Execution;
 use super::parameters::Site;
-use super::sync::{BUCKET, Gpus, Host, Reach, Server, Settled, Slices, Sync};
+use super::sync::{BUCKET, GpuSums, HostSums, Reach, Server, Settled, Slices, Sync};
 use crate::error::{Result, caught};
 use crate::fabric::{Call, Tag};
 use crate::id::{StageId, WorldRank};
@@ -44,8 +44,8 @@ impl<S: Stage> Worker<S> {
         self.sync = match self.plan.max_staleness {
             _ if replicas == 1 => Sync::Alone,
             1.. => Sync::Server(None),
-            0 if on_gpus => Sync::Gpus(Gpus::new(&self.plan, &self.share, &self.chunks)),
-            0 => Sync::Host(Host::new(&self.plan, &self.share, &self.chunks)),
+            0 if on_gpus => Sync::Gpus(GpuSums::new(&self.plan, &self.share, &self.chunks)),
+            0 => Sync::Host(HostSums::new(&self.plan, &self.share, &self.chunks)),
         };
     }
 

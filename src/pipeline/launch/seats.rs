@@ -22,12 +22,12 @@ pub(super) fn seats<S: Stage>(
 ) -> Result<(Vec<Loader>, Vec<Seat<S>>)> {
     let place = |rank: WorldRank| {
         let at = plan.mesh.coordinate(rank);
-        (Role::of(at.rank, plan.placement()), at.replica)
+        (Duties::of(at.rank, plan.placement()), at.replica)
     };
     let mut feeds = Feeds::default();
     for end in &ends {
-        let (role, replica) = place(end.rank());
-        if role.takes_data() && !feeds.has(replica) {
+        let (duties, replica) = place(end.rank());
+        if duties.takes_data() && !feeds.has(replica) {
             let share = plan.groups.share(replica, plan.replicas());
             feeds.add(replica, Loader::start(Arc::clone(&plan.data), share)?);
         }
@@ -35,17 +35,17 @@ pub(super) fn seats<S: Stage>(
     let builder = |stage: StageId| (stage, spec.stages[stage.index()].for_rank());
     let seat = |transport: Box<dyn Transport<S::Wire> + Send>| {
         let rank = transport.rank();
-        let (role, replica) = place(rank);
+        let (duties, replica) = place(rank);
         Seat {
             progress: ranks.progress(rank),
             transport: match spec.copy {
                 Some(copy) => Box::new(Recorded::new(transport, copy)),
                 None => transport,
             },
-            stages: role.stages.iter().copied().map(builder).collect(),
-            loss: spec.loss.as_ref().filter(|_| role.has_loss).map(|loss| loss()),
-            inputs: role.takes_inputs.then(|| feeds.inputs(replica)).flatten(),
-            targets: role.has_loss.then(|| feeds.targets(replica)).flatten(),
+            stages: duties.stages.iter().copied().map(builder).collect(),
+            loss: spec.loss.as_ref().filter(|_| duties.has_loss).map(|loss| loss()),
+            inputs: duties.takes_inputs.then(|| feeds.inputs(replica)).flatten(),
+            targets: duties.has_loss.then(|| feeds.targets(replica)).flatten(),
         }
     };
     let seats = ends.into_iter().map(seat).collect();
@@ -55,7 +55,7 @@ pub(super) fn seats<S: Stage>(
 /// What a rank holds. It depends only on the place in the pipeline, so it is the same in every replica and
 /// shard.
 #[derive(Debug)]
-struct Role {
+struct Duties {
     /// The stages, in order.
     stages: Vec<StageId>,
     /// Whether it has the first stage, which needs inputs.
@@ -64,7 +64,7 @@ struct Role {
     has_loss: bool,
 }
 
-impl Role {
+impl Duties {
     /// What this rank of the pipeline holds under this placement.
     fn of(rank: Rank, placement: &Placement) -> Self {
         let stages: Vec<StageId> = placement.stages_on(rank).collect();
@@ -142,39 +142,39 @@ mod tests {
             let placement = placement.expect("three ranks");
             for processes in [1, 2, 3, 4, 6, 12] {
                 let mesh = Mesh::new([2, 3, 2], processes, &[]).expect("an even share");
-                let mut pipelines: BTreeMap<_, Vec<(Rank, Role)>> = BTreeMap::new();
+                let mut pipelines: BTreeMap<_, Vec<(Rank, Duties)>> = BTreeMap::new();
                 for rank in (0..processes).flat_map(|process| mesh.ranks_of(process)) {
                     let at = mesh.coordinate(rank);
-                    let role = Role::of(at.rank, &placement);
+                    let duties = Duties::of(at.rank, &placement);
                     pipelines
                         .entry((at.replica, at.shard))
                         .or_default()
-                        .push((at.rank, role));
+                        .push((at.rank, duties));
                 }
                 assert_eq!(pipelines.len(), 4, "two replicas of two shards");
-                for roles in pipelines.values() {
-                    check(roles, &placement);
+                for all in pipelines.values() {
+                    check(all, &placement);
                 }
             }
         }
     }
 
     /// Each stage is on its rank in the placement. One rank takes inputs, and one has the loss.
-    fn check(roles: &[(Rank, Role)], placement: &Placement) {
-        let mut stages: Vec<_> = roles
+    fn check(all: &[(Rank, Duties)], placement: &Placement) {
+        let mut stages: Vec<_> = all
             .iter()
-            .flat_map(|(rank, role)| role.stages.iter().map(|&stage| (stage, *rank)))
+            .flat_map(|(rank, duties)| duties.stages.iter().map(|&stage| (stage, *rank)))
             .collect();
         stages.sort();
         let placed: Vec<_> = (0..).map(StageId).zip(placement.iter()).collect();
         assert_eq!(stages, placed);
-        let first: Vec<_> = roles.iter().filter(|(_, role)| role.takes_inputs).collect();
-        let last: Vec<_> = roles.iter().filter(|(_, role)| role.has_loss).collect();
+        let first: Vec<_> = all.iter().filter(|(_, duties)| duties.takes_inputs).collect();
+        let last: Vec<_> = all.iter().filter(|(_, duties)| duties.has_loss).collect();
         assert!(
             matches!((&first[..], &last[..]), ([first], [last])
                 if Some(first.0) == placement.rank(StageId(0))
                     && Some(last.0) == placement.rank(StageId(placement.stages() - 1))),
-            "{roles:?}"
+            "{all:?}"
         );
     }
 }

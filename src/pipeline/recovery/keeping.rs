@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use pipewright_stages::{Stage, optimizer};
 
-use super::snapshots::{Has, Snapshot, Snapshots};
+use super::snapshots::{Inventory, Snapshot, Snapshots};
 use crate::actor::{Snap, TakeBack};
 use crate::error::Result;
 use crate::fabric::{Item, Stamp};
@@ -130,7 +130,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// The newest step for which the snapshots of all processes are there.
-    fn newest_of_all(&self, all: &[Has]) -> Option<Stamp> {
+    fn newest_of_all(&self, all: &[Inventory]) -> Option<Stamp> {
         let is_there = |stamp: &Stamp| {
             (0..self.processes()).all(|process| {
                 let next = (process + 1) % self.processes();
@@ -143,7 +143,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Whether a process keeps the snapshots of all ranks of this one.
-    fn has_all_of(&self, process: u32, has: &Has, stamp: Stamp) -> bool {
+    fn has_all_of(&self, process: u32, has: &Inventory, stamp: Stamp) -> bool {
         let mut ranks = self.ranks.mesh().ranks_of(process);
         ranks.all(|rank| has.kept.contains(&(rank, stamp)))
     }

@@ -6,8 +6,8 @@ use pipewright_stages::Stage;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::again::{Again, Rejoined};
 use super::keeping::TakenBack;
+use super::state::{RejoinState, Rejoined};
 use crate::error::{Error, RestartError, Result};
 use crate::fabric::World;
 use crate::pipeline::launch::launch;
@@ -23,7 +23,7 @@ pub(in crate::pipeline) fn launch_or_join<S: Stage>(mut spec: Spec<S>) -> Result
     };
     match world.again() {
         Some(join) if spec.restarts.most > 0 && world.processes() > 1 => {
-            Again::new(join, world.deadline(), spec).launch(world)
+            RejoinState::new(join, world.deadline(), spec).launch(world)
         }
         _ => {
             world.replaces_none();
@@ -32,7 +32,7 @@ pub(in crate::pipeline) fn launch_or_join<S: Stage>(mut spec: Spec<S>) -> Result
     }
 }
 
-impl<S: Stage> Again<S> {
+impl<S: Stage> RejoinState<S> {
     /// Launches the pipeline for the first time. If another process is lost meanwhile, it joins again, as the
     /// others do, which may have begun to train before.
     fn launch(mut self: Box<Self>, world: World) -> Result<Pipeline<S>> {
@@ -91,7 +91,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// The processes that were lost, as far as this one knows.
-    fn lost(&self, again: &Again<S>) -> Vec<u32> {
+    fn lost(&self, again: &RejoinState<S>) -> Vec<u32> {
         // All connections have ended since this process left.
         again.lost.clone().unwrap_or_else(|| self.ranks.peers().lost())
     }

@@ -30,7 +30,7 @@ pub(super) struct Snapshot {
 
 /// What a process has, as it tells the others.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Has {
+pub(super) struct Inventory {
     pub(super) era: u32,
     pub(super) began: bool,
     pub(super) own: Vec<Stamp>,
@@ -82,8 +82,8 @@ impl Snapshots {
         self.kept.retain(|label| label.1 == stamp);
     }
 
-    pub(super) fn has(&self) -> Has {
-        Has {
+    pub(super) fn has(&self) -> Inventory {
+        Inventory {
             era: self.era,
             began: self.began,
             own: self.own.iter().map(|snapshot| snapshot.stamp).collect(),

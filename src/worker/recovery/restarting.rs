@@ -12,7 +12,7 @@ use pipewright_stages::Stage;
 
 use super::restart::{Restart, Restarts};
 use crate::error::{RestartError, Result, caught};
-use crate::worker::{StepOrder, Trained, Worker};
+use crate::worker::{StepRequest, Trained, Worker};
 
 /// The pause before the second restart in a step. It doubles with each further one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -29,7 +29,7 @@ pub(crate) struct Restarting {
     /// Whether the processes keep the snapshot too. Then they say when the next one is due.
     is_shared: bool,
     /// The steps since the snapshot.
-    steps: Vec<StepOrder>,
+    steps: Vec<StepRequest>,
 }
 
 impl Restarting {
@@ -71,7 +71,7 @@ impl Restarting {
     }
 
     /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
-    pub(crate) fn train<S: Stage>(&mut self, worker: &mut Worker<S>, order: StepOrder) -> Result<Trained> {
+    pub(crate) fn train<S: Stage>(&mut self, worker: &mut Worker<S>, order: StepRequest) -> Result<Trained> {
         caught(|| self.prepare(worker))?;
         self.steps.push(order);
         worker.transport.keep(order.call);
@@ -131,7 +131,7 @@ impl Restarting {
         worker.restore(snapshot)?;
         let (failed, done) = self.steps.split_last().expect("a step has failed");
         for &order in done {
-            let order = StepOrder {
+            let order = StepRequest {
                 trace_from: None,
                 ..order
             };

@@ -11,7 +11,7 @@ use pipewright_stages::{Device, Packed, Parameter, Result as StageResult, Stage}
 
 use super::reach::{Reach, Topic, WINDOW};
 use super::reduction::Reduction;
-use super::share::Share;
+use super::share::ReplicaShare;
 use super::slices::{Span, length_of};
 use crate::error::Result;
 use crate::fabric::Tag;
@@ -28,14 +28,14 @@ pub(in crate::worker) const BUCKET: usize = 1 << 20;
 
 /// The sums of a rank's stages over their replicas.
 #[derive(Debug)]
-pub(in crate::worker) struct Gpus {
+pub(in crate::worker) struct GpuSums {
     reductions: Vec<Reduction>,
     /// Whether all replicas have the same schedule.
     is_alike: bool,
 }
 
-impl Gpus {
-    pub(in crate::worker) fn new<S: Stage>(plan: &Plan, share: &Share, chunks: &[Chunk<S>]) -> Self {
+impl GpuSums {
+    pub(in crate::worker) fn new<S: Stage>(plan: &Plan, share: &ReplicaShare, chunks: &[Chunk<S>]) -> Self {
         Self {
             reductions: Reduction::of_all(plan, share, chunks),
             is_alike: plan.schedules.windows(2).all(|pair| pair[0] == pair[1]),

@@ -6,7 +6,7 @@ use pipewright_stages::Stage;
 
 use super::reach::{Reach, Topic, WINDOW};
 use super::reduction::Reduction;
-use super::share::Share;
+use super::share::ReplicaShare;
 use crate::error::Result;
 use crate::id::StageId;
 use crate::worker::chunk::{Chunk, chunk_of};
@@ -15,7 +15,7 @@ use crate::worker::progress::WaitsFor;
 
 /// The sums of a rank's stages over their replicas.
 #[derive(Debug)]
-pub(in crate::worker) struct Host {
+pub(in crate::worker) struct HostSums {
     reductions: Vec<Reduction>,
     /// How far the exchange of new weights has come, by replica.
     exchanged: Vec<Exchanged>,
@@ -28,8 +28,8 @@ struct Exchanged {
     received: usize,
 }
 
-impl Host {
-    pub(in crate::worker) fn new<S: Stage>(plan: &Plan, share: &Share, chunks: &[Chunk<S>]) -> Self {
+impl HostSums {
+    pub(in crate::worker) fn new<S: Stage>(plan: &Plan, share: &ReplicaShare, chunks: &[Chunk<S>]) -> Self {
         Self {
             reductions: Reduction::of_all(plan, share, chunks),
             exchanged: Vec::new(),

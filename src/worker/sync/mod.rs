@@ -10,14 +10,14 @@ mod server;
 mod share;
 mod slices;
 
-pub(in crate::worker) use gpus::{BUCKET, Gpus};
-pub(in crate::worker) use host::Host;
+pub(in crate::worker) use gpus::{BUCKET, GpuSums};
+pub(in crate::worker) use host::HostSums;
 pub(crate) use reach::WINDOW;
 pub(in crate::worker) use reach::{Reach, Topic};
 pub(in crate::worker) use server::Server;
 pub(crate) use server::Settled;
 pub use server::Staleness;
-pub(in crate::worker) use share::Share;
+pub(in crate::worker) use share::ReplicaShare;
 pub(in crate::worker) use slices::{Slices, Span};
 
 use pipewright_stages::{Device, Stage};
@@ -34,9 +34,9 @@ pub(in crate::worker) enum Sync {
     /// There is one replica.
     Alone,
     /// The host adds up gradients, and exchanges new weights.
-    Host(Host),
+    Host(HostSums),
     /// Gradients and new weights stay on GPUs.
-    Gpus(Gpus),
+    Gpus(GpuSums),
     /// A parameter server. `None` while no weight is stale: from a settlement to the next step.
     Server(Option<Box<Server>>),
 }
@@ -48,7 +48,7 @@ impl Sync {
     }
 
     /// Of how many steps the updates are missing in the weights of the step that begins.
-    pub(in crate::worker) fn count_staleness(&mut self, share: &Share) -> u32 {
+    pub(in crate::worker) fn count_staleness(&mut self, share: &ReplicaShare) -> u32 {
         match self {
             Self::Server(Some(server)) => server.count_staleness(share.replica),
             _ => 0,

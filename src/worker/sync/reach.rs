@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use pipewright_stages::{Device, Stage, Together};
 
-use super::share::Share;
+use super::share::ReplicaShare;
 use crate::error::Result;
 use crate::fabric::{Tag, Transport};
 use crate::id::StageId;
@@ -49,7 +49,7 @@ impl Topic {
 /// What a rank has besides its stages.
 pub(in crate::worker) struct Reach<'a, W> {
     pub(in crate::worker) plan: &'a Plan,
-    pub(in crate::worker) share: &'a Share,
+    pub(in crate::worker) share: &'a ReplicaShare,
     pub(in crate::worker) transport: &'a mut dyn Transport<W>,
     /// Memory for blocks.
     pub(in crate::worker) blocks: &'a mut Vec<Vec<u8>>,

@@ -13,7 +13,7 @@ use pipewright_stages::Stage;
 
 use super::bucket_sum::{Addend, Adder};
 use super::reach::{Reach, Topic, WINDOW};
-use super::share::Share;
+use super::share::ReplicaShare;
 use super::slices::Span;
 use crate::error::Result;
 use crate::groups::{Node, Sums, is_exchanged};
@@ -55,12 +55,12 @@ pub(super) struct Reduction {
 
 impl Reduction {
     /// The reductions of a rank's stages.
-    pub(super) fn of_all<S: Stage>(plan: &Plan, share: &Share, chunks: &[Chunk<S>]) -> Vec<Self> {
+    pub(super) fn of_all<S: Stage>(plan: &Plan, share: &ReplicaShare, chunks: &[Chunk<S>]) -> Vec<Self> {
         let of = |chunk| Self::new(plan, share, chunk);
         chunks.iter().map(of).collect()
     }
 
-    fn new<S: Stage>(plan: &Plan, share: &Share, chunk: &Chunk<S>) -> Self {
+    fn new<S: Stage>(plan: &Plan, share: &ReplicaShare, chunk: &Chunk<S>) -> Self {
         let slices = &chunk.slices;
         let replicas = share.replicas() as usize;
         let nodes: Vec<_> = (0..share.replicas())
@@ -101,7 +101,7 @@ impl Reduction {
     }
 
     /// The stage's gradients of this replica are complete.
-    pub(super) fn start(&mut self, share: &Share) {
+    pub(super) fn start(&mut self, share: &ReplicaShare) {
         self.is_active = true;
         self.added = 0;
         self.sent.fill(0);
@@ -166,7 +166,7 @@ impl Reduction {
     }
 
     /// A rank that must do something before this reduction is done. `None` if it is done.
-    pub(super) fn awaited(&self, share: &Share) -> Option<WorldRank> {
+    pub(super) fn awaited(&self, share: &ReplicaShare) -> Option<WorldRank> {
         let is_missing = |replica: &u32| {
             let index = *replica as usize;
             let for_own = self.added < self.buckets(share.replica).len();
@@ -259,7 +259,7 @@ impl Reduction {
 
     /// Whether the next own bucket may become the total: where all add up everything, the others must have
     /// been sent this replica's sums of it.
-    fn has_given(&self, share: &Share) -> bool {
+    fn has_given(&self, share: &ReplicaShare) -> bool {
         let gives = !self.nodes[share.replica as usize].is_empty();
         let was_sent = |replica: u32| self.sent[replica as usize] > self.added;
         self.answers != Answers::None || !gives || share.others().all(was_sent)

@@ -25,16 +25,16 @@ pub(super) struct Served {
     /// The sums that each replica makes, by replica.
     nodes: Vec<Vec<Node>>,
     /// The buckets that this rank owns, step after step, by replica.
-    sums: Vec<Stream>,
+    sums: Vec<BlockQueue>,
     /// By replica.
-    weights: Vec<Weights>,
+    weights: Vec<OwnerWeights>,
     adder: Sums<Vec<u8>>,
 }
 
 /// The weights of one owner.
 #[derive(Debug)]
-struct Weights {
-    stream: Stream,
+struct OwnerWeights {
+    stream: BlockQueue,
     /// The buckets of the newest version, unless the stage has it.
     newest: Vec<Vec<u8>>,
     /// How many updates the newest version has.
@@ -47,7 +47,7 @@ impl Served {
     /// Begins with the stage's weights, and takes the optimizer's state out of it.
     pub(super) fn new<S: Stage>(chunk: &mut Chunk<S>, reach: &Reach<'_, S::Wire>) -> Result<Self> {
         let (stage, share, slices) = (chunk.id, reach.share, chunk.slices.clone());
-        let stream = |replica, topic: Topic| Stream::new(share.rank(replica), topic.tag(stage));
+        let stream = |replica, topic: Topic| BlockQueue::new(share.rank(replica), topic.tag(stage));
         let all = 0..share.replicas();
         Ok(Self {
             stage,
@@ -55,7 +55,7 @@ impl Served {
             nodes: all.clone().map(|replica| share.nodes_of(replica)).collect(),
             sums: all.clone().map(|replica| stream(replica, Topic::Sums)).collect(),
             weights: all
-                .map(|owner| Weights::new(stream(owner, Topic::Weights)))
+                .map(|owner| OwnerWeights::new(stream(owner, Topic::Weights)))
                 .collect(),
             slices,
             adder: Sums::default(),
@@ -156,7 +156,7 @@ impl Served {
     }
 
     /// The other owners that own anything.
-    fn others(&self, own: u32) -> impl Iterator<Item = &Weights> {
+    fn others(&self, own: u32) -> impl Iterator<Item = &OwnerWeights> {
         let all = (0..).zip(&self.weights);
         all.filter(move |&(owner, _)| owner != own && !self.slices.of(owner).is_empty())
             .map(|(_, weights)| weights)
@@ -186,8 +186,8 @@ impl Served {
     }
 }
 
-impl Weights {
-    fn new(stream: Stream) -> Self {
+impl OwnerWeights {
+    fn new(stream: BlockQueue) -> Self {
         Self {
             stream,
             newest: Vec::new(),
@@ -287,13 +287,13 @@ impl Owned {
 
 /// What a rank has sent under one tag and nobody has used yet, in order.
 #[derive(Debug)]
-pub(super) struct Stream {
+pub(super) struct BlockQueue {
     pub(super) from: WorldRank,
     tag: Tag,
     pub(super) blocks: VecDeque<Vec<u8>>,
 }
 
-impl Stream {
+impl BlockQueue {
     /// Blocks with this tag, from this rank.
     pub(super) fn new(from: WorldRank, tag: Tag) -> Self {
         Self {

@@ -14,10 +14,10 @@ use pipewright_stages::Stage;
 use serde::{Deserialize, Serialize};
 
 use super::reach::{Reach, Topic};
-use super::served::{Served, Stream};
+use super::served::{BlockQueue, Served};
 use crate::error::Result;
 use crate::id::{StageId, WorldRank};
-use crate::worker::agreement::Outcome;
+use crate::worker::agreement::StepOutcome;
 use crate::worker::chunk::{Chunk, chunk_of};
 use crate::worker::progress::WaitsFor;
 
@@ -30,7 +30,7 @@ pub(in crate::worker) struct Server {
     /// How many steps this rank has done since.
     steps: u64,
     /// The steps that have not become an update.
-    open: VecDeque<Step>,
+    open: VecDeque<OpenStep>,
     /// How many updates this rank has made of what it owns.
     version: u64,
     /// How many of them are in this rank's stages.
@@ -39,24 +39,24 @@ pub(in crate::worker) struct Server {
     is_told: bool,
     stages: Vec<Served>,
     /// What the other ranks tell of each step.
-    told: Vec<Stream>,
+    told: Vec<BlockQueue>,
     /// Of the updates from `reported` on.
-    ended: VecDeque<Ended>,
+    ended: VecDeque<StepEnd>,
     reported: u64,
     staleness: Staleness,
 }
 
 /// A step of this rank: what it tells of it, and the learning rate.
 #[derive(Debug)]
-struct Step {
+struct OpenStep {
     told: Vec<u8>,
     learning_rate: f64,
 }
 
 /// How a step ended, the same on all ranks.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::worker) struct Ended {
-    pub(in crate::worker) outcome: Outcome,
+pub(in crate::worker) struct StepEnd {
+    pub(in crate::worker) outcome: StepOutcome,
     /// Whether a rank asked all to end.
     pub(in crate::worker) asks: bool,
 }
@@ -82,7 +82,7 @@ impl Server {
             is_told: false,
             stages: served.collect::<Result<_>>()?,
             told: told
-                .map(|rank| Stream::new(rank, Topic::Told.tag(StageId(0))))
+                .map(|rank| BlockQueue::new(rank, Topic::Told.tag(StageId(0))))
                 .collect(),
             ended: VecDeque::new(),
             reported: 0,
@@ -123,10 +123,10 @@ impl Server {
         (asks, learning_rate): (bool, f64),
         chunks: &mut [Chunk<S>],
         reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<Ended> {
+    ) -> Result<StepEnd> {
         let mut told = vec![u8::from(asks)];
         told.extend_from_slice(reach.agreement.told());
-        self.open.push_back(Step { told, learning_rate });
+        self.open.push_back(OpenStep { told, learning_rate });
         self.steps += 1;
         self.take_weights_of(self.needed(), chunks, reach)?;
         Ok(self.report())
@@ -238,7 +238,7 @@ impl Server {
         let step = self.open.pop_front().expect("the rank has told of it");
         let ended = self.outcome(&step, reach)?;
         let number = self.first + self.version + 1;
-        if let Outcome::Updated(totals) = ended.outcome {
+        if let StepOutcome::Updated(totals) = ended.outcome {
             let update = totals.update(reach.plan, number, step.learning_rate);
             for served in &mut self.stages {
                 served.owned.update(&*reach.plan.optimizer, update)?;
@@ -253,7 +253,7 @@ impl Server {
     }
 
     /// How the step ended whose parts have come from all ranks.
-    fn outcome<W: 'static>(&mut self, step: &Step, reach: &mut Reach<'_, W>) -> Result<Ended> {
+    fn outcome<W: 'static>(&mut self, step: &OpenStep, reach: &mut Reach<'_, W>) -> Result<StepEnd> {
         reach.agreement.begin();
         let own = reach.transport.rank();
         let mut asks = false;
@@ -269,11 +269,11 @@ impl Server {
             reach.blocks.push(block);
         }
         let outcome = reach.agreement.outcome();
-        Ok(Ended { outcome, asks })
+        Ok(StepEnd { outcome, asks })
     }
 
     /// How the newest step ended that every rank knows of after this one's last step.
-    fn report(&mut self) -> Ended {
+    fn report(&mut self) -> StepEnd {
         let newest = self.needed() - 1;
         self.ended.drain(..(newest - self.reported) as usize);
         self.reported = newest;
@@ -285,7 +285,7 @@ impl Server {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Settled {
     /// How the steps ended that no step has reported. It is the same on all ranks.
-    pub(crate) unreported: Vec<Outcome>,
+    pub(crate) unreported: Vec<StepOutcome>,
     /// How stale the rank's weights were since the last settlement.
     pub(crate) staleness: Staleness,
 }

@@ -4,19 +4,19 @@ use std::ops::Range;
 
 use crate::groups::{Groups, Node, Sums};
 use crate::id::{Axis, MicroBatch, WorldRank};
-use crate::worker::partials::Next;
+use crate::worker::partials::AfterGroup;
 use crate::worker::plan::Plan;
 
 /// A replica's share of each batch, and the ranks that hold the same stages in other replicas.
 #[derive(Debug)]
-pub(in crate::worker) struct Share {
+pub(in crate::worker) struct ReplicaShare {
     groups: Groups,
     pub(in crate::worker) replica: u32,
     /// The ranks with the same stages, by replica.
     ranks: Vec<WorldRank>,
 }
 
-impl Share {
+impl ReplicaShare {
     /// The share of this rank's replica.
     pub(in crate::worker) fn new(plan: &Plan, rank: WorldRank) -> Self {
         Self {
@@ -57,15 +57,15 @@ impl Share {
     }
 
     /// The group that ends with this micro-batch, and what follows it on this replica.
-    pub(in crate::worker) fn ends_group(&self, micro_batch: MicroBatch) -> Option<(u32, Next)> {
+    pub(in crate::worker) fn ends_group(&self, micro_batch: MicroBatch) -> Option<(u32, AfterGroup)> {
         if !self.groups.ends_with(micro_batch.0) {
             return None;
         }
         let group = self.group(micro_batch);
         let next = match group + 1 {
-            after if after < self.own_groups().end => Next::Group,
-            _ if self.replicas() > 1 => Next::Replicas,
-            _ => Next::Nothing,
+            after if after < self.own_groups().end => AfterGroup::Group,
+            _ if self.replicas() > 1 => AfterGroup::Replicas,
+            _ => AfterGroup::Nothing,
         };
         Some((group, next))
     }

@@ -6,7 +6,7 @@ use crate::situation::Part;
 
 /// What the thread that makes the calls is at. Other threads may read it.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct CallerProgress {
     at: Mutex<At>,
     source: Mutex<String>,
 }
@@ -21,7 +21,7 @@ pub(super) struct At {
     pub(super) count: u64,
 }
 
-impl Calls {
+impl CallerProgress {
     /// Does something as a part of a call.
     pub(super) fn during<T>(&self, what: &str, part: Part, act: impl FnOnce() -> T) -> T {
         self.set(what, part);

@@ -11,7 +11,7 @@ use crate::interrupt::Interrupt;
 use crate::pipeline::spec::Spec;
 
 /// What a pipeline needs to join its run again.
-pub(in crate::pipeline) struct Again<S: Stage> {
+pub(in crate::pipeline) struct RejoinState<S: Stage> {
     pub(super) join: JoinAgain,
     pub(super) spec: Spec<S>,
     pub(super) snapshots: Snapshots,
@@ -35,7 +35,7 @@ pub struct Rejoined {
     pub step: Option<u64>,
 }
 
-impl<S: Stage> Again<S> {
+impl<S: Stage> RejoinState<S> {
     pub(super) fn new(join: JoinAgain, waits: Duration, spec: Spec<S>) -> Box<Self> {
         Box::new(Self {
             join,
