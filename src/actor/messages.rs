@@ -20,7 +20,7 @@ use crate::worker::{
     Worker,
 };
 
-/// Declares a message, its answer, and what the worker does for it.
+/// Declares a message, its answer, and what the worker does for it, or the actor.
 macro_rules! message {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* } -> $answer:ty,
      $how:ident |$worker:ident, $message:ident| $job:expr) => {
@@ -36,10 +36,15 @@ macro_rules! message {
             type Result = Result<$answer>;
 
             fn handle(&mut self, $message: $name, _: &mut Self::Context) -> Self::Result {
-                self.$how(|$worker| $job)
+                message!(self, $how |$worker| $job)
             }
         }
     };
+    ($self:ident, actor |$actor:ident| $job:expr) => {{
+        let $actor = $self;
+        $job
+    }};
+    ($self:ident, $how:ident |$worker:ident| $job:expr) => { $self.$how(|$worker| $job) };
 }
 
 /// Makes the worker, on the actor's own thread.
@@ -110,23 +115,10 @@ message! {
     ask |worker, message| worker.check_loss(&message.output, &message.target)
 }
 
-/// Runs one training step.
-#[derive(Debug)]
-pub(crate) struct Train {
-    /// What to do.
-    pub(crate) order: StepRequest,
-}
-
-impl Message for Train {
-    type Result = Result<Trained>;
-}
-
-impl<S: Stage> Handler<Train> for StageActor<S> {
-    type Result = Result<Trained>;
-
-    fn handle(&mut self, message: Train, _: &mut Self::Context) -> Self::Result {
-        self.train(message.order)
-    }
+message! {
+    /// Runs one training step.
+    Train { /** What to do. */ request: StepRequest } -> Trained,
+    actor |actor, message| actor.train(message.request)
 }
 
 message! {
@@ -180,26 +172,11 @@ message! {
     )
 }
 
-/// Writes weights and optimizer state into a checkpoint. Answers with their checksums. A rank that cannot
-/// write continues.
-#[derive(Debug)]
-pub(crate) struct Write {
-    /// The call.
-    pub(crate) call: Call,
-    /// The checkpoint.
-    pub(crate) draft: Arc<Draft>,
-}
-
-impl Message for Write {
-    type Result = Result<Vec<Written>>;
-}
-
-impl<S: Stage> Handler<Write> for StageActor<S> {
-    type Result = Result<Vec<Written>>;
-
-    fn handle(&mut self, message: Write, _: &mut Self::Context) -> Self::Result {
-        self.must(|worker| worker.write(message.call, &message.draft))?
-    }
+message! {
+    /// Writes weights and optimizer state into a checkpoint. Answers with their checksums. A rank that cannot
+    /// write continues.
+    Write { /** The call. */ call: Call, /** The checkpoint. */ draft: Arc<Draft> } -> Vec<Written>,
+    actor |actor, message| actor.must(|worker| worker.write(message.call, &message.draft))?
 }
 
 message! {
@@ -211,44 +188,20 @@ message! {
     must |worker, message| worker.copy(message.call, &message.copies)
 }
 
-/// Makes a snapshot that its process keeps too.
-#[derive(Debug)]
-pub(crate) struct Snap {
-    /// Where the process finds it.
-    pub(crate) snapshot: Arc<OnceLock<Arc<Vec<u8>>>>,
-}
-
-impl Message for Snap {
-    type Result = Result<()>;
-}
-
-impl<S: Stage> Handler<Snap> for StageActor<S> {
-    type Result = Result<()>;
-
-    fn handle(&mut self, message: Snap, _: &mut Self::Context) -> Self::Result {
-        let snapshot = self.snap()?;
+message! {
+    /// Makes a snapshot that its process keeps too.
+    Snap { /** Where the process finds it. */ snapshot: Arc<OnceLock<Arc<Vec<u8>>>> } -> (),
+    actor |actor, message| {
+        let snapshot = actor.snap()?;
         message.snapshot.get_or_init(|| snapshot);
         Ok(())
     }
 }
 
-/// Takes the weights and optimizer state of such a snapshot.
-#[derive(Debug)]
-pub(crate) struct TakeBack {
-    /// The snapshot.
-    pub(crate) snapshot: Arc<Vec<u8>>,
-}
-
-impl Message for TakeBack {
-    type Result = Result<()>;
-}
-
-impl<S: Stage> Handler<TakeBack> for StageActor<S> {
-    type Result = Result<()>;
-
-    fn handle(&mut self, message: TakeBack, _: &mut Self::Context) -> Self::Result {
-        self.take_back(message.snapshot)
-    }
+message! {
+    /// Takes the weights and optimizer state of such a snapshot.
+    TakeBack { /** The snapshot. */ snapshot: Arc<Vec<u8>> } -> (),
+    actor |actor, message| actor.take_back(message.snapshot)
 }
 
 message! {

@@ -41,13 +41,13 @@ impl<S: Stage> StageActor<S> {
     }
 
     /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
-    pub(super) fn train(&mut self, order: StepRequest) -> Result<Trained> {
+    pub(super) fn train(&mut self, request: StepRequest) -> Result<Trained> {
         if !self.restarting.is_allowed() {
-            return self.must(|worker| worker.train(order));
+            return self.must(|worker| worker.train(request));
         }
         let _at_work = self.at_work();
         let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
-        let result = self.restarting.train(worker, order);
+        let result = self.restarting.train(worker, request);
         self.end(result.is_ok());
         result
     }

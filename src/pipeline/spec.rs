@@ -39,7 +39,7 @@ pub(super) struct Spec<S: Stage> {
     /// Whether and how ranks are built again after a failure.
     pub(super) restarts: Restarts,
     /// Copies a wire. Given with the restarts.
-    pub(super) copy: Option<fn(&S::Wire) -> S::Wire>,
+    pub(super) copy: Option<CopyWire<S::Wire>>,
     pub(super) config: String,
     /// `None`: all ranks are in this process.
     pub(super) world: Option<World>,
@@ -61,6 +61,9 @@ pub(super) enum Schedules {
 
 /// Gives each rank that needs it what makes its loss.
 pub(super) type Losses<W> = Box<dyn Fn() -> MakeLoss<W> + Send>;
+
+/// Copies a wire, for an end that keeps what comes.
+pub(super) type CopyWire<W> = fn(&W) -> W;
 
 /// Connects the ranks of all processes, for the wires of the stages.
 pub(super) type Connect<W> = fn(World, &Mesh, usize, usize, GpuPairs) -> Result<(Vec<End<W>>, Peers)>;

@@ -38,13 +38,17 @@ impl<S: Stage> Pipeline<S> {
 
     /// Runs a step with this process's ranks, without waiting for other processes. Only the timeline of a
     /// traced one needs all of them.
-    pub(super) fn train_stale(&mut self, order: StepRequest) -> Result<Vec<Trained>> {
-        let (_, call) = *self.stale.since.get_or_insert((order.step, order.call));
+    pub(super) fn train_stale(&mut self, request: StepRequest) -> Result<Vec<Trained>> {
+        let (_, call) = *self.stale.since.get_or_insert((request.step, request.call));
         let asks = std::mem::take(&mut self.stale.asks);
-        let order = StepRequest { call, asks, ..order };
-        let answers = match order.trace_from {
-            None => self.ranks.ask_own("training", |_| Train { order }),
-            Some(_) => self.ranks.ask_all("training", |_| Train { order }),
+        let request = StepRequest {
+            call,
+            asks,
+            ..request
+        };
+        let answers = match request.trace_from {
+            None => self.ranks.ask_own("training", |_| Train { request }),
+            Some(_) => self.ranks.ask_all("training", |_| Train { request }),
         };
         let answers = self.note(answers)?;
         self.stale.asked = answers.iter().any(|answer| answer.asked);

@@ -98,12 +98,12 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Runs a step on the ranks. A traced one waits for all processes.
-    fn run_step(&mut self, order: StepRequest) -> Result<Vec<Trained>> {
+    fn run_step(&mut self, request: StepRequest) -> Result<Vec<Trained>> {
         if self.is_stale() {
-            return self.train_stale(order);
+            return self.train_stale(request);
         }
-        let step = order.step;
-        let answers = self.ranks.ask_all("training", |_| Train { order });
+        let step = request.step;
+        let answers = self.ranks.ask_all("training", |_| Train { request });
         let answers = self.note(answers)?;
         if let Some(data) = &self.summed {
             let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step..step + 1);

@@ -79,12 +79,12 @@ pub(super) struct Execution<'a> {
 impl<'a> Execution<'a> {
     /// A training step. `first`: the number, in the batch, of the schedule's first micro-batch. `source`:
     /// where micro-batches come from, if not from the loader.
-    pub(super) fn training(order: &StepRequest, first: u32, source: Option<&'a dyn DataSource>) -> Self {
+    pub(super) fn training(request: &StepRequest, first: u32, source: Option<&'a dyn DataSource>) -> Self {
         Self {
-            learning_rate: order.learning_rate,
-            asks: order.asks,
+            learning_rate: request.learning_rate,
+            asks: request.asks,
             first,
-            ..Self::new(Mode::Train, order.step, source)
+            ..Self::new(Mode::Train, request.step, source)
         }
     }
 

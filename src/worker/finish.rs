@@ -31,13 +31,13 @@ impl<S: Stage> Worker<S> {
         if !self.plan.sharded || run.stepped < self.chunks.len() {
             return Ok(());
         }
-        let (sync, chunks, mut reach) = self.split();
-        sync.exchange_weights(chunks, &mut reach)
+        let (sync, mut reach) = self.split();
+        sync.exchange_weights(&mut reach)
     }
 
     fn agree(&mut self) -> Result<StepOutcome> {
-        let (sync, chunks, mut reach) = self.split();
-        sync.finish(chunks, &mut reach)?;
+        let (sync, mut reach) = self.split();
+        sync.finish(&mut reach)?;
         self.sum_tied_gradients()?;
         for chunk in &mut self.chunks {
             self.together.visit(&mut chunk.stage, |parameter, together| {
@@ -103,7 +103,7 @@ impl<S: Stage> Worker<S> {
 
     /// Waits until the rank's device has finished all its work.
     pub(super) fn await_devices(&mut self) -> Result<()> {
-        let (_, chunks, mut reach) = self.split();
-        reach.await_devices(chunks)
+        let (_, mut reach) = self.split();
+        reach.await_devices()
     }
 }

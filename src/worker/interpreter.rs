@@ -103,14 +103,18 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// [`Error::Action`] with the first action that failed or panicked.
-    pub(crate) fn train(&mut self, order: StepRequest) -> Result<Trained> {
-        self.run_step(order, None)
+    pub(crate) fn train(&mut self, request: StepRequest) -> Result<Trained> {
+        self.run_step(request, None)
     }
 
     /// `data`: where micro-batches come from, if not from the loader.
-    pub(super) fn run_step(&mut self, order: StepRequest, data: Option<&dyn DataSource>) -> Result<Trained> {
-        let origin = order.trace_from;
-        self.begin_step(order.call, order.step)?;
+    pub(super) fn run_step(
+        &mut self,
+        request: StepRequest,
+        data: Option<&dyn DataSource>,
+    ) -> Result<Trained> {
+        let origin = request.trace_from;
+        self.begin_step(request.call, request.step)?;
         let staleness = self.sync.count_staleness(&self.share);
         if origin.is_some() {
             // The trace counts from an instant at which the device has no work.
@@ -122,7 +126,7 @@ impl<S: Stage> Worker<S> {
             self.await_devices()?;
         }
         let schedule = Arc::clone(&self.schedule);
-        let mut run = Execution::training(&order, self.share.first(), data);
+        let mut run = Execution::training(&request, self.share.first(), data);
         self.run(&schedule, &mut run)?;
         // A replica may receive more blocks than it sends.
         self.blocks.truncate(SPARE);
@@ -138,7 +142,7 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Runs this rank's actions in order. An error or panic names its action.
+    /// Runs this rank's actions in request. An error or panic names its action.
     pub(super) fn run(&mut self, schedule: &Schedule, run: &mut Execution<'_>) -> Result<()> {
         let rank = self.at.rank;
         let replica = self.shown_replica();

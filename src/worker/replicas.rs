@@ -5,7 +5,6 @@ use std::time::Instant;
 use pipewright_stages::{Device, Stage};
 
 use super::Worker;
-use super::chunk::Chunk;
 use super::execution::Execution;
 use super::parameters::Site;
 use super::sync::{BUCKET, GpuSums, HostSums, Reach, Server, Settled, Slices, Sync};
@@ -60,8 +59,9 @@ impl<S: Stage> Worker<S> {
     }
 
     /// How the replicas come to the same weights, and what that needs of the rank.
-    pub(super) fn split(&mut self) -> (&mut Sync, &mut [Chunk<S>], Reach<'_, S::Wire>) {
+    pub(super) fn split(&mut self) -> (&mut Sync, Reach<'_, S>) {
         let reach = Reach {
+            chunks: &mut self.chunks,
             plan: &self.plan,
             share: &self.share,
             transport: self.transport.as_mut(),
@@ -70,7 +70,7 @@ impl<S: Stage> Worker<S> {
             together: &mut self.together,
             meter: &mut self.meter,
         };
-        (&mut self.sync, &mut self.chunks, reach)
+        (&mut self.sync, reach)
     }
 
     /// Begins a call, or goes on with the one in which weights may be stale: it lasts from one settlement to
@@ -80,28 +80,28 @@ impl<S: Stage> Worker<S> {
             return Ok(());
         }
         self.transport.begin(call)?;
-        if let (Sync::Server(server), chunks, reach) = self.split() {
-            *server = Some(Box::new(Server::new(step, chunks, &reach)?));
+        if let (Sync::Server(server), mut reach) = self.split() {
+            *server = Some(Box::new(Server::new(step, &mut reach)?));
         }
         Ok(())
     }
 
     /// The gradients of a stage are complete. Their sum over the replicas begins.
     pub(super) fn reduce(&mut self, stage: StageId) -> Result<()> {
-        let (sync, chunks, mut reach) = self.split();
-        sync.reduce(stage, chunks, &mut reach)
+        let (sync, mut reach) = self.split();
+        sync.reduce(stage, &mut reach)
     }
 
     /// Goes on with the updates of what this rank owns, without waiting.
     pub(super) fn serve(&mut self) -> Result<()> {
-        let (sync, chunks, mut reach) = self.split();
-        sync.progress(chunks, &mut reach).map(drop)
+        let (sync, mut reach) = self.split();
+        sync.progress(&mut reach).map(drop)
     }
 
     /// A wire, if it comes while the rank has something to do for the replicas.
     pub(super) fn reduce_until(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<S::Wire>> {
-        let (sync, chunks, mut reach) = self.split();
-        sync.progress_until((peer, tag), chunks, &mut reach)
+        let (sync, mut reach) = self.split();
+        sync.progress_until((peer, tag), &mut reach)
     }
 
     /// A stage's step, while weights may be stale. The rank's last one ends the rank's step.
@@ -113,8 +113,8 @@ impl<S: Stage> Worker<S> {
         let since = Instant::now();
         self.agreement.begin();
         self.tell_scores();
-        if let (Sync::Server(Some(server)), chunks, mut reach) = self.split() {
-            let ended = server.end_step((run.asks, run.learning_rate), chunks, &mut reach)?;
+        if let (Sync::Server(Some(server)), mut reach) = self.split() {
+            let ended = server.end_step((run.asks, run.learning_rate), &mut reach)?;
             (run.outcome, run.asked) = (Some(ended.outcome), ended.asks);
         }
         self.meter.reduced(since.elapsed());
@@ -136,8 +136,8 @@ impl<S: Stage> Worker<S> {
         };
         let (replica, rank) = (self.shown_replica(), self.at.rank);
         let settled = caught(|| {
-            let (_, chunks, mut reach) = self.split();
-            server.settle(chunks, &mut reach)
+            let (_, mut reach) = self.split();
+            server.settle(&mut reach)
         });
         settled.map_err(|error| {
             let last = self.schedule.actions(rank).iter().enumerate().next_back();

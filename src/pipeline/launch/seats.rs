@@ -1,5 +1,6 @@
 //! What each of this process's ranks has for itself: its end, stages, data and loss.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pipewright_stages::Stage;
@@ -24,18 +25,23 @@ pub(super) fn seats<S: Stage>(
         let at = plan.mesh.coordinate(rank);
         (Duties::of(at.rank, plan.placement()), at.replica)
     };
-    let mut feeds = Feeds::default();
+    let mut loaders = Vec::new();
+    // The inputs and the targets of each replica, until a rank takes them.
+    let mut feeds: BTreeMap<u32, [Option<Feed>; 2]> = BTreeMap::new();
     for end in &ends {
         let (duties, replica) = place(end.rank());
-        if duties.takes_data() && !feeds.has(replica) {
+        if duties.takes_data() && !feeds.contains_key(&replica) {
             let share = plan.groups.share(replica, plan.replicas());
-            feeds.add(replica, Loader::start(Arc::clone(&plan.data), share)?);
+            let (loader, inputs, targets) = Loader::start(Arc::clone(&plan.data), share)?;
+            loaders.push(loader);
+            feeds.insert(replica, [inputs, targets].map(Some));
         }
     }
     let builder = |stage: StageId| (stage, spec.stages[stage.index()].for_rank());
     let seat = |transport: Box<dyn Transport<S::Wire> + Send>| {
         let rank = transport.rank();
         let (duties, replica) = place(rank);
+        let [inputs, targets] = feeds.entry(replica).or_default();
         Seat {
             progress: ranks.progress(rank),
             transport: match spec.copy {
@@ -44,12 +50,12 @@ pub(super) fn seats<S: Stage>(
             },
             stages: duties.stages.iter().copied().map(builder).collect(),
             loss: spec.loss.as_ref().filter(|_| duties.has_loss).map(|loss| loss()),
-            inputs: duties.takes_inputs.then(|| feeds.inputs(replica)).flatten(),
-            targets: duties.has_loss.then(|| feeds.targets(replica)).flatten(),
+            inputs: inputs.take_if(|_| duties.takes_inputs),
+            targets: targets.take_if(|_| duties.has_loss),
         }
     };
     let seats = ends.into_iter().map(seat).collect();
-    Ok((feeds.loaders, seats))
+    Ok((loaders, seats))
 }
 
 /// What a rank holds. It depends only on the place in the pipeline, so it is the same in every replica and
@@ -78,50 +84,6 @@ impl Duties {
     /// Whether it needs inputs or targets.
     fn takes_data(&self) -> bool {
         self.takes_inputs || self.has_loss
-    }
-}
-
-/// The loaders of this process's replicas, and the feeds that no rank has taken yet.
-#[derive(Default)]
-struct Feeds {
-    loaders: Vec<Loader>,
-    waiting: Vec<Waiting>,
-}
-
-struct Waiting {
-    replica: u32,
-    inputs: Option<Feed>,
-    targets: Option<Feed>,
-}
-
-impl Feeds {
-    /// Whether a replica has a loader.
-    fn has(&self, replica: u32) -> bool {
-        self.waiting.iter().any(|feeds| feeds.replica == replica)
-    }
-
-    /// Adds the loader of a replica, with its feeds of inputs and of targets.
-    fn add(&mut self, replica: u32, (loader, inputs, targets): (Loader, Feed, Feed)) {
-        self.loaders.push(loader);
-        self.waiting.push(Waiting {
-            replica,
-            inputs: Some(inputs),
-            targets: Some(targets),
-        });
-    }
-
-    /// The inputs of a replica, for the rank that takes them.
-    fn inputs(&mut self, replica: u32) -> Option<Feed> {
-        self.of(replica)?.inputs.take()
-    }
-
-    /// The targets of a replica, for the rank that takes them.
-    fn targets(&mut self, replica: u32) -> Option<Feed> {
-        self.of(replica)?.targets.take()
-    }
-
-    fn of(&mut self, replica: u32) -> Option<&mut Waiting> {
-        self.waiting.iter_mut().find(|feeds| feeds.replica == replica)
     }
 }
 

@@ -71,11 +71,15 @@ impl Restarting {
     }
 
     /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
-    pub(crate) fn train<S: Stage>(&mut self, worker: &mut Worker<S>, order: StepRequest) -> Result<Trained> {
+    pub(crate) fn train<S: Stage>(
+        &mut self,
+        worker: &mut Worker<S>,
+        request: StepRequest,
+    ) -> Result<Trained> {
         caught(|| self.prepare(worker))?;
-        self.steps.push(order);
-        worker.transport.keep(order.call);
-        let mut result = caught(|| worker.train(order));
+        self.steps.push(request);
+        worker.transport.keep(request.call);
+        let mut result = caught(|| worker.train(request));
         let mut restarts: Vec<Restart> = Vec::new();
         loop {
             let error = match result {
@@ -130,12 +134,12 @@ impl Restarting {
         worker.build_again()?;
         worker.restore(snapshot)?;
         let (failed, done) = self.steps.split_last().expect("a step has failed");
-        for &order in done {
-            let order = StepRequest {
+        for &request in done {
+            let request = StepRequest {
                 trace_from: None,
-                ..order
+                ..request
             };
-            worker.run_step(order, Some(&*data))?;
+            worker.run_step(request, Some(&*data))?;
         }
         worker.run_step(*failed, Some(&*data))
     }

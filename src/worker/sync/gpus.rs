@@ -7,7 +7,7 @@
 //! All ranks with the same stages go through the same *rounds* in the same order: in round `n` each owner's
 //! bucket `n` travels. So all know what comes, and in which order.
 
-use pipewright_stages::{Device, Packed, Parameter, Result as StageResult, Stage};
+use pipewright_stages::{Packed, Parameter, Result as StageResult, Stage};
 
 use super::reach::{Reach, Topic, WINDOW};
 use super::reduction::Reduction;
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::fabric::Tag;
 use crate::groups::Sums;
 use crate::id::{StageId, WorldRank};
-use crate::worker::chunk::{Chunk, chunk_of, visit_spans};
+use crate::worker::chunk::{Chunk, visit_spans};
 use crate::worker::plan::Plan;
 use crate::worker::progress::WaitsFor;
 
@@ -44,46 +44,32 @@ impl GpuSums {
 
     /// A stage's gradients are complete. Its first buckets are sent now if all replicas have the same lists,
     /// so that they get there in the same order. Otherwise the sum begins at the end of the step.
-    pub(super) fn begin<S: Stage>(
-        &mut self,
-        stage: StageId,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn begin<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
         let place = |of: &Reduction| of.stage() == stage;
         match self.reductions.iter().position(place) {
-            Some(index) if self.is_alike => self.start(index, chunks, reach),
+            Some(index) if self.is_alike => self.start(index, reach),
             _ => Ok(()),
         }
     }
 
-    fn start<S: Stage>(
-        &mut self,
-        index: usize,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    fn start<S: Stage>(&mut self, index: usize, reach: &mut Reach<'_, S>) -> Result<()> {
         self.reductions[index].start(reach.share);
         reach.meter.sum_starts(self.reductions[index].stage())?;
-        let mut trade = self.trade(index, chunks, reach);
+        let mut trade = self.trade(index, reach);
         (0..trade.rounds().min(WINDOW)).try_for_each(|round| trade.give_sums(round))
     }
 
     /// Queues all that is missing of the sums, stage by stage.
-    pub(super) fn finish<S: Stage>(
-        &mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn finish<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         let since = reach.meter.begin_sums()?;
         for index in 0..self.reductions.len() {
             if !self.reductions[index].is_active() {
-                self.start(index, chunks, reach)?;
+                self.start(index, reach)?;
             }
-            self.trade(index, chunks, reach).finish()?;
+            self.trade(index, reach).finish()?;
             self.reductions[index].end();
             let stage = self.reductions[index].stage();
-            let chunk = chunk_of(chunks, stage);
+            let chunk = reach.chunk(stage);
             chunk.partials.clear(&mut chunk.stage);
             reach.meter.sum_ends(stage)?;
         }
@@ -92,32 +78,20 @@ impl GpuSums {
 
     /// Queues the exchange of all stages' new weights, and waits for it. So when a step ends, nothing is on
     /// the way that the end of a run would cut off.
-    pub(super) fn exchange_weights<S: Stage>(
-        &self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn exchange_weights<S: Stage>(&self, reach: &mut Reach<'_, S>) -> Result<()> {
         let since = reach.meter.begin_sums()?;
         for index in 0..self.reductions.len() {
-            self.trade(index, chunks, reach).exchange_weights()?;
+            self.trade(index, reach).exchange_weights()?;
         }
         reach.transport.await_trades()?;
         reach.meter.end_sums(since)?;
-        reach.await_devices(chunks)
+        reach.await_devices()
     }
 
     /// One stage's part.
-    fn trade<'a, 'b, S: Stage>(
-        &'a self,
-        index: usize,
-        chunks: &'a mut [Chunk<S>],
-        reach: &'a mut Reach<'b, S::Wire>,
-    ) -> Trade<'a, 'b, S> {
-        let reduction = &self.reductions[index];
+    fn trade<'a, 'b, S: Stage>(&'a self, index: usize, reach: &'a mut Reach<'b, S>) -> Trade<'a, 'b, S> {
         Trade {
-            chunk: chunk_of(chunks, reduction.stage()),
-            reduction,
-            device: reach.device(),
+            reduction: &self.reductions[index],
             reach,
         }
     }
@@ -125,13 +99,15 @@ impl GpuSums {
 
 /// What a stage's rounds need.
 struct Trade<'a, 'b, S: Stage> {
-    chunk: &'a mut Chunk<S>,
     reduction: &'a Reduction,
-    reach: &'a mut Reach<'b, S::Wire>,
-    device: Device,
+    reach: &'a mut Reach<'b, S>,
 }
 
 impl<S: Stage> Trade<'_, '_, S> {
+    fn chunk(&mut self) -> &mut Chunk<S> {
+        self.reach.chunk(self.reduction.stage())
+    }
+
     /// How many rounds there are: the most buckets of an owner.
     fn rounds(&self) -> usize {
         let buckets = |owner| self.reduction.buckets(owner).len();
@@ -172,8 +148,8 @@ impl<S: Stage> Trade<'_, '_, S> {
         let mut given = Vec::new();
         for owner in self.reach.share.others().filter(|_| sums > 0) {
             if let Some(spans) = reduction.buckets(owner).get(round) {
-                let packed = self.chunk.pack_sums(sums, spans, self.device)?;
-                given.push((self.reach.share.rank(owner), self.chunk.stage.wire_of(packed)?));
+                let packed = self.pack_sums(sums, spans)?;
+                given.push((self.reach.share.rank(owner), self.chunk().stage.wire_of(packed)?));
             }
         }
         let count = self.bucket(own, round).map_or(0, length_of);
@@ -203,7 +179,7 @@ impl<S: Stage> Trade<'_, '_, S> {
             let nodes = reduction.nodes(replica);
             let part = match replica {
                 _ if nodes.is_empty() => continue,
-                _ if replica == own => self.chunk.pack_sums(nodes.len(), spans, self.device)?,
+                _ if replica == own => self.pack_sums(nodes.len(), spans)?,
                 _ => self.take(replica, Topic::Sums, round)?,
             };
             for (place, node) in nodes.iter().enumerate() {
@@ -212,7 +188,7 @@ impl<S: Stage> Trade<'_, '_, S> {
         }
         let total = sums.total(&mut add).expect("the first replica has a group");
         added?;
-        self.chunk.unpack_gradients(spans, &total)?;
+        self.chunk().unpack_gradients(spans, &total)?;
         self.give_own(Topic::Answer, round, Some(&total))
     }
 
@@ -222,7 +198,7 @@ impl<S: Stage> Trade<'_, '_, S> {
         for owner in self.reach.share.others().filter(|_| reduction.has_totals()) {
             if let Some(spans) = reduction.buckets(owner).get(round) {
                 let total = self.take(owner, Topic::Answer, round)?;
-                self.chunk.unpack_gradients(spans, &total)?;
+                self.chunk().unpack_gradients(spans, &total)?;
             }
         }
         Ok(())
@@ -234,7 +210,7 @@ impl<S: Stage> Trade<'_, '_, S> {
         for round in 0..rounds + WINDOW {
             if round < rounds {
                 let spans = self.reduction.buckets(self.reach.share.replica).get(round);
-                let packed = spans.map(|spans| self.chunk.pack_weights(spans, self.device));
+                let packed = spans.map(|spans| self.pack_weights(spans));
                 self.give_own(Topic::Weights, round, packed.transpose()?.as_ref())?;
             }
             let Some(round) = round.checked_sub(WINDOW) else {
@@ -243,7 +219,7 @@ impl<S: Stage> Trade<'_, '_, S> {
             for owner in self.reach.share.others() {
                 if let Some(spans) = self.reduction.buckets(owner).get(round) {
                     let packed = self.take(owner, Topic::Weights, round)?;
-                    self.chunk.unpack_weights(spans, &packed)?;
+                    self.chunk().unpack_weights(spans, &packed)?;
                 }
             }
         }
@@ -259,7 +235,7 @@ impl<S: Stage> Trade<'_, '_, S> {
         for other in self.reach.share.others() {
             let rank = self.reach.share.rank(other);
             if let Some(packed) = packed {
-                given.push((rank, self.chunk.stage.wire_of(packed.copied()?)?));
+                given.push((rank, self.chunk().stage.wire_of(packed.copied()?)?));
             }
             if let Some(spans) = self.bucket(other, round) {
                 taken.push((rank, length_of(spans)));
@@ -274,7 +250,7 @@ impl<S: Stage> Trade<'_, '_, S> {
         let transport = &mut self.reach.transport;
         let wait = || transport.wait(peer, tag);
         let wire = self.reach.meter.wait(WaitsFor::Rank(peer), wait)?;
-        Ok(self.chunk.stage.packed_of(wire)?)
+        Ok(self.chunk().stage.packed_of(wire)?)
     }
 
     /// The tag of a round's wires. It differs from the tags of all passes' wires and of tied gradients.
@@ -282,31 +258,33 @@ impl<S: Stage> Trade<'_, '_, S> {
         let stage = u64::from(self.reduction.stage().0);
         Tag(1 << 60 | (topic as u64) << 56 | stage << 24 | round as u64)
     }
-}
 
-impl<S: Stage> Chunk<S> {
     /// The replica's first `sums` sums of these numbers, one after the other.
-    fn pack_sums(&mut self, sums: usize, spans: &[Span], device: Device) -> Result<Packed> {
+    fn pack_sums(&mut self, sums: usize, spans: &[Span]) -> Result<Packed> {
         let count = length_of(spans);
-        let packed = Packed::new(device, sums * count)?;
+        let packed = Packed::new(self.reach.device(), sums * count)?;
         for sum in 0..sums {
             let one = packed.part(sum * count..(sum + 1) * count);
-            self.each_part(spans, &one, |parameter, start, mut part| {
-                parameter.pack_sum(sum, start, &mut part)
-            })?;
+            self.chunk()
+                .each_part(spans, &one, |parameter, start, mut part| {
+                    parameter.pack_sum(sum, start, &mut part)
+                })?;
         }
         Ok(packed)
     }
 
     /// These weights.
-    fn pack_weights(&mut self, spans: &[Span], device: Device) -> Result<Packed> {
-        let packed = Packed::new(device, length_of(spans))?;
-        self.each_part(spans, &packed, |parameter, start, mut part| {
-            parameter.pack_value(start, &mut part)
-        })?;
+    fn pack_weights(&mut self, spans: &[Span]) -> Result<Packed> {
+        let packed = Packed::new(self.reach.device(), length_of(spans))?;
+        self.chunk()
+            .each_part(spans, &packed, |parameter, start, mut part| {
+                parameter.pack_value(start, &mut part)
+            })?;
         Ok(packed)
     }
+}
 
+impl<S: Stage> Chunk<S> {
     /// Sets these numbers of the gradients.
     fn unpack_gradients(&mut self, spans: &[Span], packed: &Packed) -> Result<()> {
         self.each_part(spans, packed, |parameter, start, part| {

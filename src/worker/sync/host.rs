@@ -17,13 +17,17 @@ use crate::worker::progress::WaitsFor;
 #[derive(Debug)]
 pub(in crate::worker) struct HostSums {
     reductions: Vec<Reduction>,
-    /// How far the exchange of new weights has come, by replica.
+    /// The memory is used again in each step.
     exchanged: Vec<Exchanged>,
 }
 
-/// How far the exchange of new weights with one replica has come, in buckets.
-#[derive(Clone, Copy, Debug, Default)]
+/// How far the exchange of a stage's new weights with another replica has come.
+#[derive(Debug)]
 struct Exchanged {
+    replica: u32,
+    /// How many blocks go each way: the larger number of buckets of the two. The other one's last blocks are
+    /// empty. So neither is sent more than it has room for.
+    blocks: usize,
     sent: usize,
     received: usize,
 }
@@ -37,12 +41,7 @@ impl HostSums {
     }
 
     /// Starts the sum of a stage's gradients. The first blocks are sent at once.
-    pub(super) fn begin<S: Stage>(
-        &mut self,
-        stage: StageId,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn begin<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
         let mut reductions = self.reductions.iter_mut();
         let reduction = reductions.find(|reduction| reduction.stage() == stage);
         reduction
@@ -50,7 +49,7 @@ impl HostSums {
             .start(reach.share);
         reach.meter.reduction_starts(stage);
         let since = Instant::now();
-        self.progress(chunks, reach)?;
+        self.progress(reach)?;
         reach.meter.reduced(since.elapsed());
         Ok(())
     }
@@ -61,19 +60,14 @@ impl HostSums {
     }
 
     /// Continues all sums, without waiting. Returns whether it did anything.
-    pub(super) fn progress<S: Stage>(
-        &mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<bool> {
+    pub(super) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
         let mut moved = false;
         let active = self
             .reductions
             .iter_mut()
             .filter(|reduction| reduction.is_active());
         for reduction in active {
-            let chunk = chunk_of(chunks, reduction.stage());
-            moved |= reduction.progress(chunk, reach)?;
+            moved |= reduction.progress(reach)?;
             if !reduction.is_active() {
                 reach.meter.reduction_ends(reduction.stage());
             }
@@ -82,17 +76,13 @@ impl HostSums {
     }
 
     /// Waits until all sums are there.
-    pub(super) fn finish<S: Stage>(
-        &mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn finish<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         let since = Instant::now();
         if !self.is_reducing() {
             return Ok(());
         }
         while self.is_reducing() {
-            if !self.progress(chunks, reach)? {
+            if !self.progress(reach)? {
                 let first = self.reductions.iter().find(|reduction| reduction.is_active());
                 let awaited = first.and_then(|reduction| reduction.awaited(reach.share));
                 reach.listen(awaited.map_or(WaitsFor::Nobody, WaitsFor::Rank))?;
@@ -104,35 +94,32 @@ impl HostSums {
 
     /// Exchanges the new weights of all stages. A schedule from a file may step in any order, but all
     /// replicas must exchange in one order.
-    pub(super) fn exchange_weights<S: Stage>(
-        &mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
-        chunks
-            .iter_mut()
-            .try_for_each(|chunk| self.exchange(chunk, reach))
+    pub(super) fn exchange_weights<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
+        let mut all = 0..reach.chunks.len();
+        all.try_for_each(|index| self.exchange(reach.chunks[index].id, reach))
     }
 
     /// Sends the weights that this replica has updated to all others, and receives theirs. A replica is at
     /// most [`WINDOW`] buckets ahead of what it has received.
-    fn exchange<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<()> {
+    fn exchange<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
         let since = Instant::now();
+        let own = reach.share.replica;
+        let slices = &chunk_of(reach.chunks, stage).slices;
         self.exchanged.clear();
         self.exchanged
-            .resize(reach.share.replicas() as usize, Exchanged::default());
+            .extend(reach.share.others().map(|replica| Exchanged {
+                replica,
+                blocks: slices.of(own).len().max(slices.of(replica).len()),
+                sent: 0,
+                received: 0,
+            }));
         loop {
             let (mut moved, mut awaited) = (false, None);
-            for replica in reach.share.others() {
-                // As many blocks go each way as the replica with more buckets has. The other one's last
-                // blocks are empty. So neither is sent more than it has room for.
-                let [mine, theirs] = [reach.share.replica, replica].map(|of| chunk.slices.of(of).len());
-                let blocks = mine.max(theirs);
-                let exchanged = &mut self.exchanged[replica as usize];
-                moved |= exchanged.give(chunk, replica, blocks, reach)?;
-                moved |= exchanged.take(chunk, replica, blocks, reach)?;
-                if exchanged.sent < blocks || exchanged.received < blocks {
-                    awaited = Some(reach.share.rank(replica));
+            for exchanged in &mut self.exchanged {
+                moved |= exchanged.give(stage, reach)?;
+                moved |= exchanged.take(stage, reach)?;
+                if exchanged.sent.min(exchanged.received) < exchanged.blocks {
+                    awaited = Some(reach.share.rank(exchanged.replica));
                 }
             }
             let Some(peer) = awaited else { break };
@@ -146,38 +133,28 @@ impl HostSums {
 }
 
 impl Exchanged {
-    /// Sends a replica the next updated weights, as far as this one may be ahead.
-    fn give<S: Stage>(
-        &mut self,
-        chunk: &mut Chunk<S>,
-        replica: u32,
-        blocks: usize,
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<bool> {
-        let most = blocks.min(self.received + WINDOW);
-        let before = self.sent;
+    /// Sends the next updated weights, as far as this replica may be ahead.
+    fn give<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<bool> {
+        let most = self.blocks.min(self.received + WINDOW);
+        let (own, before) = (reach.share.replica, self.sent);
         while self.sent < most {
             let mut block = reach.block();
-            chunk.append_weights(reach.share.replica, self.sent, &mut block)?;
-            reach.send(replica, Topic::Weights, chunk.id, block)?;
+            reach.chunk(stage).append_weights(own, self.sent, &mut block)?;
+            reach.send(self.replica, Topic::Weights, stage, block)?;
             self.sent += 1;
         }
         Ok(self.sent > before)
     }
 
-    /// Takes what has come of a replica's updated weights.
-    fn take<S: Stage>(
-        &mut self,
-        chunk: &mut Chunk<S>,
-        replica: u32,
-        blocks: usize,
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<bool> {
+    /// Takes what has come of the other replica's updated weights.
+    fn take<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<bool> {
         let before = self.received;
-        while self.received < blocks
-            && let Some(block) = reach.poll(replica, Topic::Weights, chunk.id)?
+        while self.received < self.blocks
+            && let Some(block) = reach.poll(self.replica, Topic::Weights, stage)?
         {
-            chunk.set_weights(replica, self.received, &block)?;
+            reach
+                .chunk(stage)
+                .set_weights(self.replica, self.received, &block)?;
             reach.blocks.push(block);
             self.received += 1;
         }

@@ -22,7 +22,6 @@ pub(in crate::worker) use slices::{Slices, Span};
 
 use pipewright_stages::{Device, Stage};
 
-use super::chunk::Chunk;
 use super::progress::WaitsFor;
 use crate::error::Result;
 use crate::fabric::Tag;
@@ -59,25 +58,20 @@ impl Sync {
     pub(in crate::worker) fn reduce<S: Stage>(
         &mut self,
         stage: StageId,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
+        reach: &mut Reach<'_, S>,
     ) -> Result<()> {
         match self {
-            Self::Host(host) => host.begin(stage, chunks, reach),
-            Self::Gpus(gpus) => gpus.begin(stage, chunks, reach),
-            Self::Server(Some(server)) => server.push(stage, chunks, reach),
+            Self::Host(host) => host.begin(stage, reach),
+            Self::Gpus(gpus) => gpus.begin(stage, reach),
+            Self::Server(Some(server)) => server.push(stage, reach),
             Self::Alone | Self::Server(None) => Ok(()),
         }
     }
 
     /// Does all that it can without waiting. Returns whether it did anything.
-    pub(in crate::worker) fn progress<S: Stage>(
-        &mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<bool> {
+    pub(in crate::worker) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
         match self {
-            Self::Host(host) => host.progress(chunks, reach),
+            Self::Host(host) => host.progress(reach),
             Self::Server(Some(server)) => server.progress(reach),
             Self::Alone | Self::Gpus(_) | Self::Server(None) => Ok(false),
         }
@@ -87,15 +81,14 @@ impl Sync {
     pub(in crate::worker) fn progress_until<S: Stage>(
         &mut self,
         (peer, tag): (WorldRank, Tag),
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
+        reach: &mut Reach<'_, S>,
     ) -> Result<Option<S::Wire>> {
         // On a GPU, an end may be unable to see whether a wire has come.
         while self.is_busy() && reach.device() == Device::Cpu {
             if let Some(wire) = reach.transport.poll(peer, tag)? {
                 return Ok(Some(wire));
             }
-            if !self.progress(chunks, reach)? {
+            if !self.progress(reach)? {
                 reach.listen(WaitsFor::Rank(peer))?;
             }
         }
@@ -112,27 +105,19 @@ impl Sync {
     }
 
     /// Waits until the gradients of all stages are added up.
-    pub(in crate::worker) fn finish<S: Stage>(
-        &mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(in crate::worker) fn finish<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         match self {
-            Self::Host(host) => host.finish(chunks, reach),
-            Self::Gpus(gpus) => gpus.finish(chunks, reach),
+            Self::Host(host) => host.finish(reach),
+            Self::Gpus(gpus) => gpus.finish(reach),
             Self::Alone | Self::Server(_) => Ok(()),
         }
     }
 
     /// Sends the weights that this replica has updated to all others, and receives theirs.
-    pub(in crate::worker) fn exchange_weights<S: Stage>(
-        &mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(in crate::worker) fn exchange_weights<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         match self {
-            Self::Host(host) => host.exchange_weights(chunks, reach),
-            Self::Gpus(gpus) => gpus.exchange_weights(chunks, reach),
+            Self::Host(host) => host.exchange_weights(reach),
+            Self::Gpus(gpus) => gpus.exchange_weights(reach),
             Self::Alone | Self::Server(_) => Ok(()),
         }
     }

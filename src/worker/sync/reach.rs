@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fabric::{Tag, Transport};
 use crate::id::StageId;
 use crate::worker::agreement::Agreement;
-use crate::worker::chunk::Chunk;
+use crate::worker::chunk::{Chunk, chunk_of};
 use crate::worker::meter::Meter;
 use crate::worker::plan::Plan;
 use crate::worker::progress::WaitsFor;
@@ -46,11 +46,12 @@ impl Topic {
     }
 }
 
-/// What a rank has besides its stages.
-pub(in crate::worker) struct Reach<'a, W> {
+/// What a rank has to work with other replicas.
+pub(in crate::worker) struct Reach<'a, S: Stage> {
+    pub(in crate::worker) chunks: &'a mut [Chunk<S>],
     pub(in crate::worker) plan: &'a Plan,
     pub(in crate::worker) share: &'a ReplicaShare,
-    pub(in crate::worker) transport: &'a mut dyn Transport<W>,
+    pub(in crate::worker) transport: &'a mut dyn Transport<S::Wire>,
     /// Memory for blocks.
     pub(in crate::worker) blocks: &'a mut Vec<Vec<u8>>,
     pub(in crate::worker) agreement: &'a mut Agreement,
@@ -58,7 +59,12 @@ pub(in crate::worker) struct Reach<'a, W> {
     pub(in crate::worker) meter: &'a mut Meter,
 }
 
-impl<W: 'static> Reach<'_, W> {
+impl<S: Stage> Reach<'_, S> {
+    /// A stage of the rank.
+    pub(super) fn chunk(&mut self, stage: StageId) -> &mut Chunk<S> {
+        chunk_of(self.chunks, stage)
+    }
+
     /// The rank's device.
     pub(super) fn device(&self) -> Device {
         self.plan.mesh.place(self.transport.rank()).device
@@ -89,11 +95,11 @@ impl<W: 'static> Reach<'_, W> {
     }
 
     /// Waits until the rank's device has finished all its work.
-    pub(in crate::worker) fn await_devices<S: Stage<Wire = W>>(&mut self, chunks: &[Chunk<S>]) -> Result<()> {
+    pub(in crate::worker) fn await_devices(&mut self) -> Result<()> {
         let since = Instant::now();
         // A device may itself wait for another rank's device.
         self.meter.wait(WaitsFor::All, || {
-            for chunk in chunks {
+            for chunk in &*self.chunks {
                 while !chunk.stage.is_idle()? {
                     self.transport.check()?;
                     if since.elapsed() < SPIN {

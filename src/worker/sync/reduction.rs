@@ -18,7 +18,7 @@ use super::slices::Span;
 use crate::error::Result;
 use crate::groups::{Node, Sums, is_exchanged};
 use crate::id::{StageId, WorldRank};
-use crate::worker::chunk::Chunk;
+use crate::worker::chunk::{Chunk, chunk_of};
 use crate::worker::plan::Plan;
 
 /// What an owner answers.
@@ -147,19 +147,16 @@ impl Reduction {
     ///
     /// # Errors
     /// When a peer has stopped, or the stage's device reports an error.
-    pub(super) fn progress<S: Stage>(
-        &mut self,
-        chunk: &mut Chunk<S>,
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<bool> {
+    pub(super) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
         let mut moved = false;
         for owner in reach.share.others() {
-            moved |= self.give(owner, chunk, reach)?;
-            moved |= self.take_answers(owner, chunk, reach)?;
+            moved |= self.give(owner, reach)?;
+            moved |= self.take_answers(owner, reach)?;
         }
-        moved |= self.add_up(chunk, reach)?;
+        moved |= self.add_up(reach)?;
         if self.awaited(reach.share).is_none() {
             self.end();
+            let chunk = reach.chunk(self.stage);
             chunk.partials.clear(&mut chunk.stage);
         }
         Ok(moved)
@@ -185,12 +182,7 @@ impl Reduction {
     }
 
     /// Sends an owner this replica's sums of its next buckets.
-    fn give<S: Stage>(
-        &mut self,
-        owner: u32,
-        chunk: &mut Chunk<S>,
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<bool> {
+    fn give<S: Stage>(&mut self, owner: u32, reach: &mut Reach<'_, S>) -> Result<bool> {
         let index = owner as usize;
         let own = reach.share.replica as usize;
         let mut moved = false;
@@ -201,7 +193,7 @@ impl Reduction {
             let mut block = reach.block();
             let spans = &self.buckets(owner)[self.sent[index]];
             for node in 0..self.nodes[own].len() {
-                chunk.append_sums(node, spans, &mut block)?;
+                reach.chunk(self.stage).append_sums(node, spans, &mut block)?;
             }
             reach.send(owner, Topic::Sums, self.stage, block)?;
             self.sent[index] += 1;
@@ -214,12 +206,7 @@ impl Reduction {
     }
 
     /// Takes an owner's answers.
-    fn take_answers<S: Stage>(
-        &mut self,
-        owner: u32,
-        chunk: &mut Chunk<S>,
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<bool> {
+    fn take_answers<S: Stage>(&mut self, owner: u32, reach: &mut Reach<'_, S>) -> Result<bool> {
         let index = owner as usize;
         let mut moved = false;
         while self.answers != Answers::None
@@ -227,6 +214,7 @@ impl Reduction {
             && let Some(block) = reach.poll(owner, Topic::Answer, self.stage)?
         {
             if self.answers == Answers::Totals {
+                let chunk = reach.chunk(self.stage);
                 chunk.set_gradients(&self.buckets(owner)[self.done[index]], &block)?;
             }
             reach.blocks.push(block);
@@ -237,7 +225,7 @@ impl Reduction {
     }
 
     /// Adds up the own buckets for which all replicas' sums have come, and answers.
-    fn add_up<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<bool> {
+    fn add_up<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
         let mut moved = false;
         while self.added < self.buckets(reach.share.replica).len() && self.has_given(reach.share) {
             for replica in reach.share.others() {
@@ -249,7 +237,7 @@ impl Reduction {
                     }
                 }
             }
-            let total = self.total(chunk, reach)?;
+            let total = self.total(reach)?;
             self.answer(total, reach)?;
             self.added += 1;
             moved = true;
@@ -266,13 +254,13 @@ impl Reduction {
     }
 
     /// The total of the next own bucket. The gradients are set to it too.
-    fn total<S: Stage>(&mut self, chunk: &mut Chunk<S>, reach: &mut Reach<'_, S::Wire>) -> Result<Vec<u8>> {
+    fn total<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<Vec<u8>> {
         let own = reach.share.replica;
         let spans = match self.answers {
             Answers::None => &self.parts[0][self.added],
             _ => &self.parts[own as usize][self.added],
         };
-        let mut adder = Adder::new(chunk, spans, reach.blocks);
+        let mut adder = Adder::new(chunk_of(reach.chunks, self.stage), spans, reach.blocks);
         for (nodes, part) in self.nodes.iter().zip(&mut self.next) {
             let mut part = part.take();
             for (index, node) in nodes.iter().enumerate() {
@@ -293,7 +281,7 @@ impl Reduction {
     }
 
     /// Answers the other replicas. `total` is the sum of the next own bucket. The last one gets its memory.
-    fn answer<W: 'static>(&self, total: Vec<u8>, reach: &mut Reach<'_, W>) -> Result<()> {
+    fn answer<S: Stage>(&self, total: Vec<u8>, reach: &mut Reach<'_, S>) -> Result<()> {
         let waits = |replica: &u32| match self.answers {
             Answers::Totals => true,
             Answers::Receipts => !self.nodes[*replica as usize].is_empty(),

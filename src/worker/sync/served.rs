@@ -7,6 +7,7 @@ use pipewright_stages::{Init, Parameter, Stage, Together};
 
 use super::bucket_sum::add_block;
 use super::reach::{Reach, Topic};
+use super::share::ReplicaShare;
 use super::slices::{Slices, Span};
 use crate::error::Result;
 use crate::fabric::{Tag, Transport};
@@ -45,8 +46,8 @@ struct OwnerWeights {
 
 impl Served {
     /// Begins with the stage's weights, and takes the optimizer's state out of it.
-    pub(super) fn new<S: Stage>(chunk: &mut Chunk<S>, reach: &Reach<'_, S::Wire>) -> Result<Self> {
-        let (stage, share, slices) = (chunk.id, reach.share, chunk.slices.clone());
+    pub(super) fn new<S: Stage>(chunk: &mut Chunk<S>, share: &ReplicaShare) -> Result<Self> {
+        let (stage, slices) = (chunk.id, chunk.slices.clone());
         let stream = |replica, topic: Topic| BlockQueue::new(share.rank(replica), topic.tag(stage));
         let all = 0..share.replicas();
         Ok(Self {
@@ -63,17 +64,14 @@ impl Served {
     }
 
     /// Sends this replica's sums of a step to their owners.
-    pub(super) fn push<S: Stage>(
-        &mut self,
-        chunk: &mut Chunk<S>,
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn push<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         let own = reach.share.replica;
         let nodes = self.nodes[own as usize].len();
         for owner in (0..reach.share.replicas()).filter(|_| nodes > 0) {
             for spans in self.slices.of(owner) {
                 let mut block = reach.block();
-                (0..nodes).try_for_each(|node| chunk.append_sums(node, spans, &mut block))?;
+                (0..nodes)
+                    .try_for_each(|node| reach.chunk(self.stage).append_sums(node, spans, &mut block))?;
                 if owner == own {
                     self.sums[own as usize].blocks.push_back(block);
                     continue;
@@ -81,12 +79,13 @@ impl Served {
                 reach.send(owner, Topic::Sums, self.stage, block)?;
             }
         }
+        let chunk = reach.chunk(self.stage);
         chunk.partials.clear(&mut chunk.stage);
         Ok(())
     }
 
     /// Takes in what has come from other replicas. Returns whether there was anything.
-    pub(super) fn take_in<W: 'static>(&mut self, reach: &mut Reach<'_, W>) -> Result<bool> {
+    pub(super) fn take_in<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
         let mut moved = false;
         for replica in reach.share.others() {
             let index = replica as usize;
@@ -106,7 +105,7 @@ impl Served {
     }
 
     /// Adds up the next update's sums by the tree.
-    pub(super) fn add_up<W: 'static>(&mut self, reach: &mut Reach<'_, W>) -> Result<()> {
+    pub(super) fn add_up<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         for spans in self.slices.of(reach.share.replica) {
             let mut add = |mut sum: Vec<u8>, more: Vec<u8>| {
                 add_block(&mut sum, &more);
@@ -132,7 +131,7 @@ impl Served {
     }
 
     /// Sends the owned weights to all other replicas.
-    pub(super) fn send_weights<W: 'static>(&self, reach: &mut Reach<'_, W>) -> Result<()> {
+    pub(super) fn send_weights<S: Stage>(&self, reach: &mut Reach<'_, S>) -> Result<()> {
         for replica in reach.share.others() {
             for spans in self.slices.of(reach.share.replica) {
                 let mut block = reach.block();
@@ -163,14 +162,10 @@ impl Served {
     }
 
     /// Puts the newest weights into the stage. The stage must have dropped what it computed from old ones.
-    pub(super) fn install<S: Stage>(
-        &mut self,
-        chunk: &mut Chunk<S>,
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn install<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         for (owner, weights) in (0..).zip(&mut self.weights) {
             for (bucket, block) in weights.newest.drain(..).enumerate() {
-                chunk.set_weights(owner, bucket, &block)?;
+                reach.chunk(self.stage).set_weights(owner, bucket, &block)?;
                 reach.blocks.push(block);
             }
             weights.installed = weights.version;
@@ -179,7 +174,7 @@ impl Served {
         for (bucket, spans) in self.slices.of(own).iter().enumerate() {
             let mut block = reach.block();
             self.owned.append_weights(spans, &mut block)?;
-            chunk.set_weights(own, bucket, &block)?;
+            reach.chunk(self.stage).set_weights(own, bucket, &block)?;
             reach.blocks.push(block);
         }
         Ok(())

@@ -18,7 +18,6 @@ use super::served::{BlockQueue, Served};
 use crate::error::Result;
 use crate::id::{StageId, WorldRank};
 use crate::worker::agreement::StepOutcome;
-use crate::worker::chunk::{Chunk, chunk_of};
 use crate::worker::progress::WaitsFor;
 
 /// A rank's part of the server, from one settlement to the next.
@@ -63,15 +62,14 @@ pub(in crate::worker) struct StepEnd {
 
 impl Server {
     /// A server that begins with this step.
-    pub(in crate::worker) fn new<S: Stage>(
-        first: u64,
-        chunks: &mut [Chunk<S>],
-        reach: &Reach<'_, S::Wire>,
-    ) -> Result<Self> {
+    pub(in crate::worker) fn new<S: Stage>(first: u64, reach: &mut Reach<'_, S>) -> Result<Self> {
         let own = reach.transport.rank();
         let others = (0..reach.transport.ranks()).map(WorldRank);
         let told = others.filter(|rank| *rank != own);
-        let served = chunks.iter_mut().map(|chunk| Served::new(chunk, reach));
+        let served = reach
+            .chunks
+            .iter_mut()
+            .map(|chunk| Served::new(chunk, reach.share));
         Ok(Self {
             max_staleness: reach.plan.max_staleness.into(),
             first,
@@ -100,17 +98,12 @@ impl Server {
     }
 
     /// Sends a stage's sums of this step to their owners.
-    pub(super) fn push<S: Stage>(
-        &mut self,
-        stage: StageId,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    pub(super) fn push<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
         let since = Instant::now();
         let mut stages = self.stages.iter_mut();
         let served = stages.find(|served| served.stage == stage);
         let served = served.expect("it has all stages of the rank");
-        served.push(chunk_of(chunks, stage), reach)?;
+        served.push(reach)?;
         reach.meter.reduced(since.elapsed());
         Ok(())
     }
@@ -121,43 +114,33 @@ impl Server {
     pub(in crate::worker) fn end_step<S: Stage>(
         &mut self,
         (asks, learning_rate): (bool, f64),
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
+        reach: &mut Reach<'_, S>,
     ) -> Result<StepEnd> {
         let mut told = vec![u8::from(asks)];
         told.extend_from_slice(reach.agreement.told());
         self.open.push_back(OpenStep { told, learning_rate });
         self.steps += 1;
-        self.take_weights_of(self.needed(), chunks, reach)?;
+        self.take_weights_of(self.needed(), reach)?;
         Ok(self.report())
     }
 
     /// Waits until all steps so far have become updates, and gives the stages what is theirs.
-    pub(in crate::worker) fn settle<S: Stage>(
-        mut self,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<Settled> {
-        self.take_weights_of(self.steps, chunks, reach)?;
+    pub(in crate::worker) fn settle<S: Stage>(mut self, reach: &mut Reach<'_, S>) -> Result<Settled> {
+        self.take_weights_of(self.steps, reach)?;
         let unreported = self.ended.iter().skip(usize::from(self.steps > 0));
         let settled = Settled {
             unreported: unreported.map(|ended| ended.outcome).collect(),
             staleness: self.staleness,
         };
         for served in self.stages {
-            let stage = &mut chunk_of(chunks, served.stage).stage;
+            let stage = &mut reach.chunk(served.stage).stage;
             served.owned.give_back(stage)?;
         }
         Ok(settled)
     }
 
     /// Waits for weights with at least `version` updates, and puts the newest ones into the stages.
-    fn take_weights_of<S: Stage>(
-        &mut self,
-        version: u64,
-        chunks: &mut [Chunk<S>],
-        reach: &mut Reach<'_, S::Wire>,
-    ) -> Result<()> {
+    fn take_weights_of<S: Stage>(&mut self, version: u64, reach: &mut Reach<'_, S>) -> Result<()> {
         loop {
             let moved = self.progress(reach)?;
             if self.has(reach.share.replica, version) {
@@ -167,12 +150,12 @@ impl Server {
                 reach.listen(WaitsFor::All)?;
             }
         }
-        for chunk in &mut *chunks {
+        for chunk in &mut *reach.chunks {
             chunk.discard_gradients(reach.together)?;
         }
         self.installed = self.version;
         let mut stages = self.stages.iter_mut();
-        stages.try_for_each(|served| served.install(chunk_of(chunks, served.stage), reach))
+        stages.try_for_each(|served| served.install(reach))
     }
 
     /// How many updates must be there before the next step may begin: all but the updates of the last
@@ -188,7 +171,7 @@ impl Server {
     }
 
     /// Does all that it can without waiting. Returns whether it did anything.
-    pub(super) fn progress<W: 'static>(&mut self, reach: &mut Reach<'_, W>) -> Result<bool> {
+    pub(super) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
         let mut moved = false;
         for served in &mut self.stages {
             moved |= served.take_in(reach)?;
@@ -212,7 +195,7 @@ impl Server {
     }
 
     /// Adds up the next update's sums, and tells the other ranks what this one knows of the step.
-    fn add_up<W: 'static>(&mut self, reach: &mut Reach<'_, W>) -> Result<()> {
+    fn add_up<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         let step = self.open.front_mut().expect("the rank has done the step");
         reach.agreement.begin();
         for served in &mut self.stages {
@@ -234,7 +217,7 @@ impl Server {
     }
 
     /// Makes the next update, and sends the new weights to the other replicas.
-    fn update<W: 'static>(&mut self, reach: &mut Reach<'_, W>) -> Result<()> {
+    fn update<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
         let step = self.open.pop_front().expect("the rank has told of it");
         let ended = self.outcome(&step, reach)?;
         let number = self.first + self.version + 1;
@@ -253,7 +236,7 @@ impl Server {
     }
 
     /// How the step ended whose parts have come from all ranks.
-    fn outcome<W: 'static>(&mut self, step: &OpenStep, reach: &mut Reach<'_, W>) -> Result<StepEnd> {
+    fn outcome<S: Stage>(&mut self, step: &OpenStep, reach: &mut Reach<'_, S>) -> Result<StepEnd> {
         reach.agreement.begin();
         let own = reach.transport.rank();
         let mut asks = false;
