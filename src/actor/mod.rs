@@ -5,7 +5,7 @@
 mod board;
 mod caller;
 mod inquiry;
-mod messages;
+mod job;
 mod ranks;
 mod runtime;
 mod stage_actor;
@@ -14,10 +14,7 @@ mod typical_wait;
 mod watch;
 mod watcher;
 
-pub(crate) use messages::{
-    Build, CheckLoss, CopyAll, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Snap, TakeBack, Tied,
-    Train, Verify, Write,
-};
+pub(crate) use job::Job;
 pub(crate) use ranks::Ranks;
 pub use typical_wait::StallWarning;
 pub use watcher::Look;

@@ -12,7 +12,7 @@ use crate::worker::{Progress, Restarting, StepRequest, Trained, Worker};
 /// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {
     pub(super) worker: Option<Box<Worker<S>>>,
-    /// The thread's helpers. [`Build`] makes them.
+    /// The thread's helpers. [`Job::build`](super::job::Job::build) makes them.
     pub(super) threads: Option<Threads>,
     /// Where others read what the rank does.
     progress: Arc<Progress>,
@@ -21,7 +21,7 @@ pub(crate) struct StageActor<S: Stage> {
 }
 
 impl<S: Stage> StageActor<S> {
-    /// An actor without a worker. A [`Build`] message makes the worker.
+    /// An actor without a worker. [`Job::build`](super::job::Job::build) makes the worker.
     pub(crate) fn new(progress: Arc<Progress>) -> Self {
         Self {
             worker: None,

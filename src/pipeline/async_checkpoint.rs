@@ -13,7 +13,7 @@ use pipewright_stages::Stage;
 
 use super::metrics;
 use super::running::{Pipeline, Unfinished};
-use crate::actor::CopyAll;
+use crate::actor::Job;
 use crate::checkpoint::Writing;
 use crate::error::Result;
 
@@ -72,9 +72,9 @@ impl<S: Stage> Pipeline<S> {
         let own: Vec<_> = self.ranks.mesh().ranks_of(self.process()).collect();
         self.beside.copies.resize_with(own.len(), Arc::default);
         let copies = &self.beside.copies;
-        let copied = self.ranks.ask_all("copying weights", |rank| CopyAll {
-            call,
-            copies: Arc::clone(&copies[own.iter().position(|own| *own == rank).unwrap_or(0)]),
+        let copied = self.ranks.ask_all("copying weights", |rank| {
+            let copies = Arc::clone(&copies[own.iter().position(|own| *own == rank).unwrap_or(0)]);
+            Job::must(move |worker| worker.copy(call, &copies))
         });
         self.note_unless_of_disk(copied)?;
         let (copies, describe) = (self.beside.copies.clone(), self.description());

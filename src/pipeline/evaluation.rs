@@ -10,7 +10,7 @@ use super::alike;
 use super::report::Evaluation;
 use super::running::Pipeline;
 use super::shapes::check_shapes;
-use crate::actor::{Evaluate, Next};
+use crate::actor::Job;
 use crate::checksum::Checksum;
 use crate::data::DataSource;
 use crate::error::{CallError, Result};
@@ -40,12 +40,8 @@ impl<S: Stage> Pipeline<S> {
         self.ranks.take_data_from(source.describe());
         let scores = self.ranks.ask_all("evaluating", |rank| {
             let (first, forwards) = forwards[mesh.coordinate(rank).replica as usize].clone();
-            Evaluate {
-                call,
-                source: Arc::clone(&source),
-                first,
-                forwards,
-            }
+            let source = Arc::clone(&source);
+            Job::must(move |worker| worker.evaluate(call, &*source, first, forwards.as_deref()))
         });
         self.ranks.take_data_from(self.plan.data.describe());
         // Only ranks of the last stage have scores. By replica, they are in the order of the micro-batches.
@@ -146,10 +142,10 @@ impl<S: Stage> Pipeline<S> {
             tokens: tokens.to_vec(),
         });
         let mesh = self.ranks.mesh().clone();
-        let scores = self.ranks.ask_all("writing text", |rank| Next {
-            call,
-            next: Arc::clone(&next),
-            forwards: (mesh.coordinate(rank).replica == 0).then(|| Arc::clone(&forwards)),
+        let scores = self.ranks.ask_all("writing text", |rank| {
+            let forwards = (mesh.coordinate(rank).replica == 0).then(|| Arc::clone(&forwards));
+            let next = Arc::clone(&next);
+            Job::must(move |worker| worker.next_scores(call, &next, forwards.as_deref()))
         });
         self.text.had = past + count;
         // Only the rank of the last stage has scores.

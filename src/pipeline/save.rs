@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::metrics;
 use super::running::Pipeline;
-use crate::actor::{Hash, Read, Verify, Write};
+use crate::actor::Job;
 use crate::checkpoint::{Checkpoint, Draft, TensorInfo, Written};
 use crate::error::{CheckpointError, Error, FabricError, PartOf, Result};
 use crate::id::WorldRank;
@@ -35,9 +35,9 @@ impl<S: Stage> Pipeline<S> {
         self.wait_until_saved()?;
         let waited = started.elapsed();
         let draft = Arc::new(self.draft(folder.as_ref())?);
-        let written = self.ranks.ask_all("writing a checkpoint", |_| Write {
-            call,
-            draft: Arc::clone(&draft),
+        let written = self.ranks.ask_all("writing a checkpoint", |_| {
+            let draft = Arc::clone(&draft);
+            Job::attempt(move |worker| worker.write(call, &draft))
         });
         let written = self.note_unless_of_disk(written)?;
         let done = match self.process() {
@@ -95,11 +95,13 @@ impl<S: Stage> Pipeline<S> {
         });
         let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
         self.check_same(folder.as_ref(), &checkpoint)?;
-        self.ranks.ask_all("verifying a checkpoint", |_| Verify {
-            checkpoint: Arc::clone(&checkpoint),
+        self.ranks.ask_all("verifying a checkpoint", |_| {
+            let checkpoint = Arc::clone(&checkpoint);
+            Job::ask(move |worker| worker.verify(&checkpoint))
         })?;
-        let answers = self.ranks.ask_all("reading a checkpoint", |_| Read {
-            checkpoint: Arc::clone(&checkpoint),
+        let answers = self.ranks.ask_all("reading a checkpoint", |_| {
+            let checkpoint = Arc::clone(&checkpoint);
+            Job::renew(move |worker| worker.read(&checkpoint))
         });
         self.note(answers)?;
         self.next_step = checkpoint.step();
@@ -123,7 +125,8 @@ impl<S: Stage> Pipeline<S> {
         for run in sites.chunk_by(|a, b| a.rank == b.rank) {
             let sites = run.to_vec();
             let rank = run[0].rank;
-            let state = self.ranks.ask(HASHING, rank, Hash { hash, sites })?;
+            let job = Job::ask(move |worker| Ok(worker.hash(hash, &sites)?.serialize().to_vec()));
+            let state = self.ranks.ask(HASHING, rank, job)?;
             hash = resumed_hash(self.ranks.first(rank), &state)?;
         }
         Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())

@@ -4,7 +4,7 @@
 use pipewright_stages::{Shape, Stage};
 
 use super::running::Pipeline;
-use crate::actor::{CheckLoss, OutputShape, Ranks};
+use crate::actor::{Job, Ranks};
 use crate::error::{Error, Giver, LaunchError, Result};
 use crate::groups::Groups;
 use crate::id::StageId;
@@ -23,8 +23,8 @@ pub(super) fn check_shapes<S: Stage>(
 ) -> Result<usize> {
     let (output, widest) = follow(ranks, schedule, input)?;
     let last = schedule.rank_of(schedule.last_stage());
-    let message = CheckLoss { output, target };
-    let fits = ranks.ask("checking shapes", last, message);
+    let job = Job::ask(move |worker| worker.check_loss(&output, &target));
+    let fits = ranks.ask("checking shapes", last, job);
     fits.map(|()| widest).map_err(|error| {
         refused(error, |source| LaunchError::RefusedOutput {
             output,
@@ -43,8 +43,8 @@ fn follow<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Resu
             .0
             .checked_sub(1)
             .map_or(Giver::Data, |before| Giver::Stage(StageId(before)));
-        let message = OutputShape { stage, input: shape };
-        shape = ranks.ask("checking shapes", rank, message).map_err(|error| {
+        let job = Job::ask(move |worker| worker.output_shape(stage, &shape));
+        shape = ranks.ask("checking shapes", rank, job).map_err(|error| {
             refused(error, |source| LaunchError::RefusedInput {
                 stage,
                 rank,

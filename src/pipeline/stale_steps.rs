@@ -5,9 +5,9 @@ use pipewright_stages::Stage;
 
 use super::alike;
 use super::running::Pipeline;
-use crate::actor::{Settle, Train};
+use crate::actor::Job;
 use crate::error::Result;
-use crate::worker::{Staleness, StepOutcome, StepRequest, Trained};
+use crate::worker::{Staleness, StepOutcome, StepRequest, Trained, Worker};
 
 impl<S: Stage> Pipeline<S> {
     /// Whether steps may have weights that are stale.
@@ -47,8 +47,8 @@ impl<S: Stage> Pipeline<S> {
             ..request
         };
         let answers = match request.trace_from {
-            None => self.ranks.ask_own("training", |_| Train { request }),
-            Some(_) => self.ranks.ask_all("training", |_| Train { request }),
+            None => self.ranks.ask_own("training", |_| Job::train(request)),
+            Some(_) => self.ranks.ask_all("training", |_| Job::train(request)),
         };
         let answers = self.note(answers)?;
         self.stale.asked = answers.iter().any(|answer| answer.asked);
@@ -66,7 +66,7 @@ impl<S: Stage> Pipeline<S> {
         (self.stale.asks, self.stale.asked) = (false, false);
         let answers = self
             .ranks
-            .ask_all("bringing the replicas together", |_| Settle {});
+            .ask_all("bringing the replicas together", |_| Job::must(Worker::settle));
         let answers = self.note(answers)?;
         for answer in &answers {
             self.stale.seen += answer.staleness;

@@ -9,7 +9,7 @@ use super::alike;
 use super::metrics;
 use super::report::StepReport;
 use super::running::Pipeline;
-use crate::actor::{Search, Train};
+use crate::actor::Job;
 use crate::error::{Error, Finding, NotFinite, Result};
 use crate::id::MicroBatch;
 use crate::schedule::Timeline;
@@ -103,7 +103,7 @@ impl<S: Stage> Pipeline<S> {
             return self.train_stale(request);
         }
         let step = request.step;
-        let answers = self.ranks.ask_all("training", |_| Train { request });
+        let answers = self.ranks.ask_all("training", |_| Job::train(request));
         let answers = self.note(answers)?;
         if let Some(data) = &self.summed {
             let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step..step + 1);
@@ -158,16 +158,13 @@ impl<S: Stage> Pipeline<S> {
             "search of step {step}, micro-batch {micro_batch} for a number that is not finite"
         ))?;
         let forwards = Arc::new(Forwards::new(self.schedule().placement(), 1)?);
-        let message = |_| Search {
-            call,
-            source: Arc::clone(&self.plan.data),
-            step,
-            micro_batch,
-            forwards: Arc::clone(&forwards),
+        let search = |_| {
+            let (source, forwards) = (Arc::clone(&self.plan.data), Arc::clone(&forwards));
+            Job::must(move |worker| worker.search(call, &*source, step, micro_batch, &forwards))
         };
         let findings = self
             .ranks
-            .ask_all("looking for the first number that is not finite", message);
+            .ask_all("looking for the first number that is not finite", search);
         Ok(self.note(findings)?.into_iter().flatten().next())
     }
 }

@@ -32,5 +32,5 @@ pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub use recovery::Restart;
 pub(crate) use recovery::{Restarting, Restarts};
 pub use sync::Staleness;
-pub(crate) use sync::{Settled, WINDOW};
+pub(crate) use sync::WINDOW;
 pub(crate) use trace::{Record, timeline};

@@ -17,7 +17,7 @@ use super::alike;
 use super::running::Pipeline;
 use super::shapes::{allow, check_shapes};
 use super::spec::{Ends, MakeEnds, Spec};
-use crate::actor::{Build, Ranks, Tied};
+use crate::actor::{Job, Ranks};
 use crate::data::Loader;
 use crate::error::{LaunchError, Result, Synchronous};
 use crate::fabric::{self, End, Peers, World};
@@ -96,11 +96,8 @@ fn start<S: Stage>(
             Device::Cpu => plan.threads,
             Device::Cuda(_) => 0,
         };
-        Build {
-            cores: cores.by_ref().take(pinned).collect(),
-            plan: Arc::clone(plan),
-            seat: seats.next().expect("one for each rank"),
-        }
+        let cores = cores.by_ref().take(pinned).collect();
+        Job::build(Arc::clone(plan), seats.next().expect("one for each rank"), cores)
     })?;
     let parameters = of_first_replica(built, &plan.mesh)?;
     let ties = ties(&parameters)?;
@@ -112,9 +109,9 @@ fn start<S: Stage>(
         .into());
     }
     let first_trained = first_trained(&parameters, plan.placement().stages());
-    ranks.ask_all("connecting the ranks", |_| Tied {
-        ties: ties.clone(),
-        first_trained,
+    ranks.ask_all("connecting the ranks", |_| {
+        let ties = ties.clone();
+        Job::renew(move |worker| worker.tie(ties, first_trained))
     })?;
     let numbers = check_shapes(ranks, &plan.schedules[0], plan.data.shapes())?;
     allow(ranks, numbers, &parameters, plan.groups)?;

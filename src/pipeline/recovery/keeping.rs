@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use pipewright_stages::{Stage, optimizer};
 
 use super::snapshots::{Inventory, Snapshot, Snapshots};
-use crate::actor::{Snap, TakeBack};
+use crate::actor::Job;
 use crate::error::Result;
 use crate::fabric::{Item, Stamp};
 use crate::id::{Rank, WorldRank};
@@ -64,8 +64,9 @@ impl<S: Stage> Pipeline<S> {
             .map(|_| Arc::<OnceLock<Arc<Vec<u8>>>>::default())
             .collect();
         let place = |rank| own.iter().position(|own| *own == rank).unwrap_or_default();
-        self.ranks.ask_all("making snapshots", |rank| Snap {
-            snapshot: Arc::clone(&made[place(rank)]),
+        self.ranks.ask_all("making snapshots", |rank| {
+            let made = Arc::clone(&made[place(rank)]);
+            Job::snap(move |snapshot| drop(made.set(snapshot)))
         })?;
         let ranks = own.iter().zip(&made).map(|(rank, made)| Item {
             label: (*rank, stamp),
@@ -118,8 +119,9 @@ impl<S: Stage> Pipeline<S> {
         }
         let own = snapshots.own[0].ranks.clone();
         let of = |rank| own.iter().find(|item| item.label.0 == rank);
-        let taken = self.ranks.ask_all("returning to a snapshot", |rank| TakeBack {
-            snapshot: of(rank).map(|item| Arc::clone(&item.bytes)).unwrap_or_default(),
+        let taken = self.ranks.ask_all("returning to a snapshot", |rank| {
+            let snapshot = of(rank).map(|item| Arc::clone(&item.bytes));
+            Job::take_back(snapshot.unwrap_or_default())
         });
         self.note(taken)?;
         if !self.has_all_of(process, &all[after as usize], stamp) {

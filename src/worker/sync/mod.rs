@@ -14,9 +14,8 @@ pub(in crate::worker) use gpus::{BUCKET, GpuSums};
 pub(in crate::worker) use host::HostSums;
 pub(crate) use reach::WINDOW;
 pub(in crate::worker) use reach::{Reach, Topic};
-pub(in crate::worker) use server::Server;
-pub(crate) use server::Settled;
 pub use server::Staleness;
+pub(in crate::worker) use server::{Server, Settled};
 pub(in crate::worker) use share::ReplicaShare;
 pub(in crate::worker) use slices::{Slices, Span};
 
