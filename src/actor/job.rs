@@ -14,7 +14,9 @@ use crate::worker::{ParameterInfo, Plan, Restarting, Seat, StepRequest, Trained,
 
 /// A job for a rank, and its answer. It holds commands, settings and numbers, and never a tensor.
 #[allow(missing_debug_implementations, reason = "holds a closure")]
-pub(crate) struct Job<S: Stage, T>(Box<dyn FnOnce(&mut StageActor<S>) -> Result<T> + Send>);
+pub(crate) struct Job<S: Stage, T>(Act<S, T>);
+
+type Act<S, T> = Box<dyn FnOnce(&mut StageActor<S>) -> Result<T> + Send>;
 
 impl<S: Stage, T: 'static> Message for Job<S, T> {
     type Result = Result<T>;
