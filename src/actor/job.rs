@@ -53,8 +53,8 @@ impl<S: Stage, T: 'static> Job<S, T> {
 }
 
 impl<S: Stage> Job<S, Vec<ParameterInfo>> {
-    /// Makes the worker, on the actor's own thread. That is the first of the rank's threads. `cores`: for these
-    /// threads. Empty: any cores.
+    /// Makes the worker, on the actor's own thread, which is the first of the rank's threads. `cores`: for
+    /// these threads. Empty: any cores.
     pub(crate) fn build(plan: Arc<Plan>, seat: Seat<S>, cores: Vec<CoreId>) -> Self {
         Self(Box::new(|actor| {
             let _at_work = actor.at_work();

@@ -70,7 +70,7 @@ impl<S: Stage> Ranks<S> {
         self.watcher.add(listener);
     }
 
-    /// From now on, data comes from here: for jobs.
+    /// From now on, data comes from here: for messages.
     pub(crate) fn take_data_from(&self, source: String) {
         self.calls.take_data_from(source);
     }

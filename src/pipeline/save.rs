@@ -1,4 +1,4 @@
-//! A pipeline's weights: checkpoints, which all processes write and read together, and the hash of all weights.
+//! A pipeline's weights: checkpoints, which all processes write and read together, and the hash.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -171,10 +171,8 @@ impl<S: Stage> Worker<S> {
     }
 
     fn await_block(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
-        self.meter.progress.wait_for(WaitsFor::Rank(peer));
-        let block = self.transport.recv_bytes(peer, tag);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        block
+        let (progress, transport) = (&self.meter.progress, &mut self.transport);
+        progress.during(WaitsFor::Rank(peer), || transport.recv_bytes(peer, tag))
     }
 
     /// Compares all that [`Worker::read`] will read with its checksums. No weight changes.

@@ -159,6 +159,13 @@ pub(super) fn visit_spans<S: Stage>(
     })
 }
 
+/// An empty block. It has the memory of one that has been read, if there is one.
+pub(super) fn empty_block(blocks: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let mut block = blocks.pop().unwrap_or_default();
+    block.clear();
+    block
+}
+
 /// A stage of this rank.
 pub(super) fn chunk_of<S: Stage>(chunks: &mut [Chunk<S>], stage: StageId) -> &mut Chunk<S> {
     let chunk = chunks.iter_mut().find(|chunk| chunk.id == stage);

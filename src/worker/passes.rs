@@ -92,10 +92,8 @@ impl<S: Stage> Worker<S> {
 
     /// A micro-batch from the source of an evaluation or a search, which may take its time.
     fn fetch(&self, run: &Execution<'_>, cell: Cell) -> Option<Result<(Tensor, Tensor)>> {
-        self.meter.progress.wait_for(WaitsFor::Data);
-        let fetched = run.fetch(cell);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        fetched
+        let progress = &self.meter.progress;
+        progress.during(WaitsFor::Data, || run.fetch(cell))
     }
 
     /// Gives the last stage's output to the loss.
@@ -249,19 +247,15 @@ impl<S: Stage> Worker<S> {
     /// Sends a wire. It waits only while the receiver has no room.
     pub(super) fn send_wire(&mut self, rank: Rank, tag: Tag, wire: S::Wire) -> Result<()> {
         let peer = self.world_rank(rank);
-        self.meter.progress.wait_for(WaitsFor::Rank(peer));
-        let sent = self.transport.send(peer, tag, wire);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        sent
+        let (progress, transport) = (&self.meter.progress, &mut self.transport);
+        progress.during(WaitsFor::Rank(peer), || transport.send(peer, tag, wire))
     }
 
     /// Sends a block. It waits only while the receiver has no room.
     pub(super) fn send_block(&mut self, rank: Rank, block: Vec<u8>) -> Result<()> {
         let peer = self.world_rank(rank);
-        self.meter.progress.wait_for(WaitsFor::Rank(peer));
-        let sent = self.transport.send_bytes(peer, Tag(0), block);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        sent
+        let (progress, transport) = (&self.meter.progress, &mut self.transport);
+        progress.during(WaitsFor::Rank(peer), || transport.send_bytes(peer, Tag(0), block))
     }
 
     /// Announces a receive. In a search the wire may never come, so nothing is announced.

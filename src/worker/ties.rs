@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
 use super::Worker;
+use super::chunk::empty_block;
 use super::parameters::{Site, Tie};
 use super::progress::WaitsFor;
 use crate::error::Result;
@@ -108,7 +109,7 @@ impl<S: Stage> Worker<S> {
                 self.send_wire(peer, sum_tag(first), wire)?;
                 continue;
             }
-            let mut block = self.empty_block();
+            let mut block = empty_block(&mut self.blocks);
             total.append_to(self.parameter(first).owned(), &mut block)?;
             self.send_block(peer, block)?;
         }
@@ -119,7 +120,11 @@ impl<S: Stage> Worker<S> {
     fn give_gradients(&mut self, tie: &Tie) -> Result<()> {
         let to = tie.sites[0].rank;
         let handed = self.hands_over(to);
-        let mut block = if handed { Vec::new() } else { self.empty_block() };
+        let mut block = if handed {
+            Vec::new()
+        } else {
+            empty_block(&mut self.blocks)
+        };
         for site in tie.on(self.at.rank) {
             let owned = self.parameter(site).owned();
             let gradient = Gradient::take(self.parameter(site));
@@ -206,12 +211,6 @@ impl<S: Stage> Worker<S> {
         let (peer, transport) = (self.world_rank(rank), &mut self.transport);
         self.meter
             .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)))
-    }
-
-    fn empty_block(&mut self) -> Vec<u8> {
-        let mut block = self.blocks.pop().unwrap_or_default();
-        block.clear();
-        block
     }
 
     fn parameter(&mut self, site: Site) -> &mut Parameter {

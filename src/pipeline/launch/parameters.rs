@@ -1,5 +1,5 @@
-//! The parameters of all ranks: equal in all replicas, tied or not, frozen or not. A layer must say that one is
-//! tied: equal names alone never tie two parameters.
+//! The parameters of all ranks: equal in all replicas, tied or not, frozen or not. A layer must say that one
+//! is tied: equal names alone never tie two parameters.
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,7 @@ use pipewright_stages::Stage;
 
 use super::slices::Span;
 use crate::error::Result;
-use crate::worker::chunk::Chunk;
+use crate::worker::chunk::{Chunk, empty_block};
 
 /// One of the sums that are added up, or a sum of several of them.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ impl<'a, S: Stage> Adder<'a, S> {
 
     /// A block with the same bytes.
     pub(super) fn copy(&mut self, bytes: &[u8]) -> Vec<u8> {
-        let mut block = self.empty();
+        let mut block = empty_block(self.blocks);
         block.extend_from_slice(bytes);
         block
     }
@@ -83,15 +83,9 @@ impl<'a, S: Stage> Adder<'a, S> {
             Addend::Block(block) => return block,
             Addend::Own(node) => node,
         };
-        let mut block = self.empty();
+        let mut block = empty_block(self.blocks);
         let appended = self.chunk.append_sums(node, self.spans, &mut block);
         self.keep(appended);
-        block
-    }
-
-    fn empty(&mut self) -> Vec<u8> {
-        let mut block = self.blocks.pop().unwrap_or_default();
-        block.clear();
         block
     }
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::fabric::{Tag, Transport};
 use crate::id::StageId;
 use crate::worker::agreement::Agreement;
-use crate::worker::chunk::{Chunk, chunk_of};
+use crate::worker::chunk::{Chunk, chunk_of, empty_block};
 use crate::worker::meter::Meter;
 use crate::worker::plan::Plan;
 use crate::worker::progress::WaitsFor;
@@ -72,9 +72,7 @@ impl<S: Stage> Reach<'_, S> {
 
     /// An empty block.
     pub(super) fn block(&mut self) -> Vec<u8> {
-        let mut block = self.blocks.pop().unwrap_or_default();
-        block.clear();
-        block
+        empty_block(self.blocks)
     }
 
     /// Sends another replica a block about a stage.

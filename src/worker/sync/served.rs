@@ -201,8 +201,8 @@ impl OwnerWeights {
     }
 }
 
-/// What this replica owns of a stage's parameters, with the optimizer's state for it. A server updates it while
-/// the stage works with older weights.
+/// What this replica owns of a stage's parameters, with the optimizer's state for it. A server updates it
+/// while the stage works with older weights.
 #[derive(Debug)]
 pub(super) struct Owned {
     /// By parameter: where its owned numbers begin, and a parameter of these numbers alone.
