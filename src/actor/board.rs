@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::calls::Calls;
-use super::typical_wait::Usual;
+use super::caller::CallerProgress;
+use super::typical_wait::TypicalWait;
 use crate::id::{MicroBatch, WorldRank};
 use crate::schedule::{Action, Flow, Pass};
 use crate::situation::{Awaited, Doing, Part, Program, RankState, Waits};
@@ -15,8 +15,8 @@ const LATELY: Duration = Duration::from_secs(5);
 
 /// What is known of this process. It looks at its ranks ten times a second, which costs the ranks nothing.
 pub(super) struct Board {
-    calls: Arc<Calls>,
-    usual: Usual,
+    calls: Arc<CallerProgress>,
+    usual: TypicalWait,
     ranks: Vec<Watched>,
     /// The call at the last look.
     at: (String, u64),
@@ -38,8 +38,8 @@ struct Watched {
 
 impl Board {
     pub(super) fn new(
-        calls: Arc<Calls>,
-        usual: Usual,
+        calls: Arc<CallerProgress>,
+        usual: TypicalWait,
         ranks: impl Iterator<Item = (WorldRank, Arc<Progress>)>,
     ) -> Self {
         let watched = |(rank, progress)| Watched {

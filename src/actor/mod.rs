@@ -3,11 +3,10 @@
 //! Messages are for control: they carry commands, settings and numbers, never a tensor.
 
 mod board;
-mod calls;
+mod caller;
 mod inquiry;
-mod messages;
+mod job;
 mod ranks;
-mod restarting;
 mod runtime;
 mod stage_actor;
 mod told;
@@ -15,10 +14,7 @@ mod typical_wait;
 mod watch;
 mod watcher;
 
-pub(crate) use messages::{
-    Build, CheckLoss, CopyAll, Evaluate, Hash, Next, OutputShape, Read, Search, Settle, Snap, TakeBack, Tied,
-    Train, Verify, Write,
-};
+pub(crate) use job::Job;
 pub(crate) use ranks::Ranks;
 pub use typical_wait::StallWarning;
 pub use watcher::Look;

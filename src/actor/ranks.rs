@@ -3,17 +3,15 @@
 use std::fmt::Arguments;
 use std::sync::Arc;
 
-use actix::dev::ToEnvelope;
-use actix::{Actor, Handler, Message};
 use pipewright_stages::Stage;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::board::Board;
-use super::calls::Calls;
+use super::caller::CallerProgress;
+use super::job::Job;
 use super::runtime::Runtime;
-use super::stage_actor::StageActor;
-use super::typical_wait::Usual;
+use super::typical_wait::TypicalWait;
 use super::watcher::{OnStall, StallRules, Watcher};
 use crate::error::{CallError, LaunchError, Result};
 use crate::fabric::{Call, Peers};
@@ -27,7 +25,7 @@ use crate::worker::Progress;
 pub(crate) struct Ranks<S: Stage> {
     /// Ends before the peers, which it asks.
     watcher: Watcher,
-    calls: Arc<Calls>,
+    calls: Arc<CallerProgress>,
     runtime: Runtime<S>,
     peers: Peers,
     mesh: Mesh,
@@ -40,10 +38,10 @@ impl<S: Stage> Ranks<S> {
     /// When the system cannot start a thread.
     pub(crate) fn start(mesh: Mesh, peers: Peers, rules: StallRules) -> Result<Self> {
         let own: Vec<WorldRank> = mesh.ranks_of(peers.process()).collect();
-        let calls = Arc::<Calls>::default();
+        let calls = Arc::<CallerProgress>::default();
         let started = Runtime::start(own.clone()).and_then(|runtime| {
             let progress = own.iter().map(|rank| (*rank, runtime.progress(*rank)));
-            let usual = Usual::new(rules.warning);
+            let usual = TypicalWait::new(rules.warning);
             let board = Board::new(Arc::clone(&calls), usual, progress);
             let watcher = Watcher::start(board, peers.others(), mesh.clone(), rules);
             let watcher = watcher.map_err(|source| LaunchError::no_threads(own.len(), source))?;
@@ -123,31 +121,25 @@ impl<S: Stage> Ranks<S> {
         &self.peers
     }
 
-    /// Sends every rank a message and waits for all answers, in rank order. Each process sends to its own
+    /// Sends every rank a job and waits for all answers, in rank order. Each process sends to its own
     /// ranks and shares their answers.
     ///
     /// # Errors
     /// When any rank fails: the first cause, and not the errors that follow from it.
-    pub(crate) fn ask_all<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
+    pub(crate) fn ask_all<T>(&self, what: &str, job: impl FnMut(WorldRank) -> Job<S, T>) -> Result<Vec<T>>
     where
-        M: Message<Result = Result<T>> + Send + 'static,
         T: Serialize + DeserializeOwned + Send + 'static,
-        StageActor<S>: Handler<M>,
-        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        self.spread_of(what, self.own_answers(what, message))
+        self.spread_of(what, self.own_answers(what, job))
     }
 
     /// The answers of this process's ranks.
-    fn own_answers<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
+    fn own_answers<T>(&self, what: &str, job: impl FnMut(WorldRank) -> Job<S, T>) -> Result<Vec<T>>
     where
-        M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,
-        StageActor<S>: Handler<M>,
-        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
         let keep_waiting = |progress| self.peers.keep_waiting(progress);
-        let ask = || self.runtime.ask_all(message, &keep_waiting);
+        let ask = || self.runtime.ask_all(job, &keep_waiting);
         self.told(self.calls.during(what, Part::Ranks, ask))
     }
 
@@ -170,39 +162,33 @@ impl<S: Stage> Ranks<S> {
         }
     }
 
-    /// Sends this process's ranks a message and waits for their answers, in rank order, but not for other
+    /// Sends this process's ranks a job and waits for their answers, in rank order, but not for other
     /// processes, unless a rank fails.
     ///
     /// # Errors
     /// As for [`Ranks::ask_all`].
-    pub(crate) fn ask_own<M, T>(&self, what: &str, message: impl FnMut(WorldRank) -> M) -> Result<Vec<T>>
+    pub(crate) fn ask_own<T>(&self, what: &str, job: impl FnMut(WorldRank) -> Job<S, T>) -> Result<Vec<T>>
     where
-        M: Message<Result = Result<T>> + Send + 'static,
         T: Serialize + DeserializeOwned + Send + 'static,
-        StageActor<S>: Handler<M>,
-        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        match self.own_answers(what, message) {
+        match self.own_answers(what, job) {
             Ok(own) => Ok(own),
             failed => self.spread_of(what, failed),
         }
     }
 
-    /// Sends one rank a message and waits for its answer. Every process receives the answer.
+    /// Sends one rank a job and waits for its answer. Every process receives the answer.
     ///
     /// # Errors
     /// Whatever the rank reports.
-    pub(crate) fn ask<M, T>(&self, what: &str, rank: Rank, message: M) -> Result<T>
+    pub(crate) fn ask<T>(&self, what: &str, rank: Rank, job: Job<S, T>) -> Result<T>
     where
-        M: Message<Result = Result<T>> + Send + 'static,
         T: Serialize + DeserializeOwned + Send + 'static,
-        StageActor<S>: Handler<M>,
-        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
         let first = self.first(rank);
         let own = if self.runtime.has(first) {
             let keep_waiting = |progress| self.peers.keep_waiting(progress);
-            let ask = || self.runtime.ask(first, message, &keep_waiting);
+            let ask = || self.runtime.ask(first, job, &keep_waiting);
             let answer = self.told(self.calls.during(what, Part::Ranks, ask));
             answer.map(|answer| vec![answer])
         } else {

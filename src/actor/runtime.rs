@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use actix::dev::ToEnvelope;
-use actix::{Actor, Addr, Arbiter, Handler, Message, System};
+use actix::{Actor, Addr, Arbiter, System};
 use futures_util::future::join_all;
 use pipewright_stages::Stage;
 
+use super::job::Job;
 use super::stage_actor::StageActor;
 use super::watch::{KeepWaiting, Watch};
 use crate::ended::await_end;
@@ -96,28 +96,21 @@ impl<S: Stage> Runtime<S> {
         found.expect("only this process's own ranks are asked for")
     }
 
-    /// Sends every rank a message and waits for all answers, in rank order.
+    /// Sends every rank a job and waits for all answers, in rank order.
     ///
     /// # Errors
     /// When any rank fails: the first cause, and not the errors that follow from it. Also the errors of
     /// [`Watch::wait`].
-    pub(crate) fn ask_all<M, T>(
+    pub(crate) fn ask_all<T>(
         &self,
-        message: impl FnMut(WorldRank) -> M,
+        job: impl FnMut(WorldRank) -> Job<S, T>,
         keep_waiting: KeepWaiting<'_>,
     ) -> Result<Vec<T>>
     where
-        M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,
-        StageActor<S>: Handler<M>,
-        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let messages = self.ranks.iter().copied().map(message);
-        let answers = self
-            .actors
-            .iter()
-            .zip(messages)
-            .map(|(actor, message)| actor.send(message));
+        let jobs = self.ranks.iter().copied().map(job);
+        let answers = self.actors.iter().zip(jobs).map(|(actor, job)| actor.send(job));
         let answers: Vec<Result<T>> = self
             .wait(join_all(answers), keep_waiting)?
             .into_iter()
@@ -148,18 +141,15 @@ impl<S: Stage> Runtime<S> {
         Arc::clone(&self.progress[self.index(rank)])
     }
 
-    /// Sends one of its ranks a message and waits for its answer.
+    /// Sends one of its ranks a job and waits for its answer.
     ///
     /// # Errors
     /// Whatever the rank reports. Also the errors of [`Watch::wait`].
-    pub(crate) fn ask<M, T>(&self, rank: WorldRank, message: M, keep_waiting: KeepWaiting<'_>) -> Result<T>
+    pub(crate) fn ask<T>(&self, rank: WorldRank, job: Job<S, T>, keep_waiting: KeepWaiting<'_>) -> Result<T>
     where
-        M: Message<Result = Result<T>> + Send + 'static,
         T: Send + 'static,
-        StageActor<S>: Handler<M>,
-        <StageActor<S> as Actor>::Context: ToEnvelope<StageActor<S>, M>,
     {
-        let answer = self.actors[self.index(rank)].send(message);
+        let answer = self.actors[self.index(rank)].send(job);
         self.wait(answer, keep_waiting)?
             .unwrap_or_else(|_| no_answer(rank))
     }

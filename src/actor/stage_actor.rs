@@ -6,14 +6,13 @@ use actix::{Actor, Context};
 use pipewright_stages::Stage;
 use pipewright_stages::threads::Threads;
 
-use super::restarting::Restarting;
 use crate::error::{Error, Result, caught};
-use crate::worker::{Progress, StepOrder, Trained, Worker};
+use crate::worker::{Progress, Restarting, StepRequest, Trained, Worker};
 
 /// One rank of the pipeline, on threads of its own.
 pub(crate) struct StageActor<S: Stage> {
     pub(super) worker: Option<Box<Worker<S>>>,
-    /// The thread's helpers. [`Build`] makes them.
+    /// The thread's helpers. [`Job::build`](super::job::Job::build) makes them.
     pub(super) threads: Option<Threads>,
     /// Where others read what the rank does.
     progress: Arc<Progress>,
@@ -22,7 +21,7 @@ pub(crate) struct StageActor<S: Stage> {
 }
 
 impl<S: Stage> StageActor<S> {
-    /// An actor without a worker. A [`Build`] message makes the worker.
+    /// An actor without a worker. [`Job::build`](super::job::Job::build) makes the worker.
     pub(crate) fn new(progress: Arc<Progress>) -> Self {
         Self {
             worker: None,
@@ -42,13 +41,13 @@ impl<S: Stage> StageActor<S> {
     }
 
     /// Runs a training step. If the rank fails in it, it is built again, as often as it may be.
-    pub(super) fn train(&mut self, order: StepOrder) -> Result<Trained> {
+    pub(super) fn train(&mut self, request: StepRequest) -> Result<Trained> {
         if !self.restarting.is_allowed() {
-            return self.must(|worker| worker.train(order));
+            return self.must(|worker| worker.train(request));
         }
         let _at_work = self.at_work();
         let worker = self.worker.as_mut().ok_or(Error::Stopped { cause: None })?;
-        let result = self.restarting.train(worker, order);
+        let result = self.restarting.train(worker, request);
         self.end(result.is_ok());
         result
     }

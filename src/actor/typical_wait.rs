@@ -29,7 +29,7 @@ const TIMES: u32 = 5;
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Usual {
+pub(super) struct TypicalWait {
     warning: StallWarning,
     /// By the name of the call.
     seen: BTreeMap<String, Seen>,
@@ -44,7 +44,7 @@ struct Seen {
     longest: Duration,
 }
 
-impl Usual {
+impl TypicalWait {
     pub(super) fn new(warning: StallWarning) -> Self {
         Self {
             warning,

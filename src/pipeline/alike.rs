@@ -8,21 +8,20 @@ use std::sync::Arc;
 use pipewright_stages::units::counted;
 use pipewright_stages::{BuildStage, Stage};
 
-use super::parts::Parts;
-use super::setup::Setup;
-use super::sync::SyncMode;
+use super::spec::{Spec, SyncMode};
 use crate::actor::Ranks;
 use crate::data::{DataSource, Summed};
 use crate::error::{FabricError, Result};
 use crate::id::Rank;
 use crate::schedule::Schedule;
+use crate::worker::Plan;
 
 /// The parts that must be equal, by name. The first difference in this order is reported.
 ///
 /// # Errors
 /// When the data cannot be read.
-pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup) -> Result<Vec<(String, String)>> {
-    let schedule = &setup.schedules[0];
+pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String, String)>> {
+    let schedule = &plan.schedules[0];
     let mut all = Vec::new();
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
     add(
@@ -30,7 +29,7 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup) -> Result<Vec<(St
         format!(
             "{} of {} micro-batches, placement {}",
             schedule.name(),
-            setup.groups.micro_batches(),
+            plan.groups.micro_batches(),
             schedule.placement()
         ),
     );
@@ -38,17 +37,17 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup) -> Result<Vec<(St
         "the replicas",
         format!(
             "{}, {}, optimizer {}, {}",
-            counted(parts.replicas.into(), "replica"),
-            counted(setup.groups.count() as u64, "gradient group"),
-            if parts.sharded { "sharded" } else { "not sharded" },
-            match parts.sync {
+            counted(spec.replicas.into(), "replica"),
+            counted(plan.groups.count() as u64, "gradient group"),
+            if spec.sharded { "sharded" } else { "not sharded" },
+            match spec.sync {
                 SyncMode::Reduce => "gradients reduced".to_owned(),
                 SyncMode::Server { max_staleness } =>
                     format!("a server with staleness up to {max_staleness}"),
             }
         ),
     );
-    for (stage, builder) in parts.stages.iter().enumerate() {
+    for (stage, builder) in spec.stages.iter().enumerate() {
         let described = builder.describe();
         let (layers, files) = described.split_once('\n').unwrap_or((&described, ""));
         add(&format!("the layers of stage {stage}"), layers.to_owned());
@@ -56,37 +55,36 @@ pub(super) fn parts<S: Stage>(parts: &Parts<S>, setup: &Setup) -> Result<Vec<(St
             add(&format!("what stage {stage} starts from"), file.to_owned());
         }
     }
-    for rank in setup.mesh.world() {
-        let at = setup.mesh.coordinate(rank);
+    for rank in plan.mesh.world() {
+        let at = plan.mesh.coordinate(rank);
         add(
             &format!("the order of rank {rank}'s actions"),
-            order(&setup.schedules[at.replica as usize], at.rank),
+            order(&plan.schedules[at.replica as usize], at.rank),
         );
     }
-    let loss = parts.loss.as_ref().map(|loss| loss()());
+    let loss = spec.loss.as_ref().map(|loss| loss()());
     add(
         "the loss",
         loss.map_or_else(String::new, |loss| format!("{loss:?}")),
     );
-    add("the optimizer", format!("{:?}", parts.optimizer));
-    add("the learning rate", format!("{:?}", parts.learning_rate));
+    add("the optimizer", format!("{:?}", spec.optimizer));
+    add("the learning rate", format!("{:?}", spec.learning_rate));
     add(
         "the gradient clipping",
-        parts
-            .clip
+        spec.clip
             .map_or_else(|| "none".to_owned(), |norm| norm.to_string()),
     );
-    let places = setup.mesh.world().map(|rank| {
-        let place = setup.mesh.place(rank);
+    let places = plan.mesh.world().map(|rank| {
+        let place = plan.mesh.place(rank);
         format!("{} in {}", place.device, place.dtype)
     });
     add("the devices", places.collect::<Vec<_>>().join(", "));
-    let (input, target) = setup.data.shapes();
+    let (input, target) = plan.data.shapes();
     add(
         "the shapes of the data",
         format!("inputs of {input}, targets of {target}"),
     );
-    let data = setup.data.fingerprint()?;
+    let data = plan.data.fingerprint()?;
     add("the data", format!("{} ({})", data.contents, data.batches));
     Ok(all)
 }

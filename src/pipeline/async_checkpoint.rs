@@ -12,9 +12,8 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 
 use super::metrics;
-use super::on_its_way::OnItsWay;
-use super::running::Pipeline;
-use crate::actor::CopyAll;
+use super::running::{Pipeline, Unfinished};
+use crate::actor::Job;
 use crate::checkpoint::Writing;
 use crate::error::Result;
 
@@ -73,9 +72,9 @@ impl<S: Stage> Pipeline<S> {
         let own: Vec<_> = self.ranks.mesh().ranks_of(self.process()).collect();
         self.beside.copies.resize_with(own.len(), Arc::default);
         let copies = &self.beside.copies;
-        let copied = self.ranks.ask_all("copying weights", |rank| CopyAll {
-            call,
-            copies: Arc::clone(&copies[own.iter().position(|own| *own == rank).unwrap_or(0)]),
+        let copied = self.ranks.ask_all("copying weights", |rank| {
+            let copies = Arc::clone(&copies[own.iter().position(|own| *own == rank).unwrap_or(0)]);
+            Job::must(move |worker| worker.copy(call, &copies))
         });
         self.note_unless_of_disk(copied)?;
         let (copies, describe) = (self.beside.copies.clone(), self.description());
@@ -91,7 +90,7 @@ impl<S: Stage> Pipeline<S> {
             // So it is completed even if nobody asks.
             writing.tell_others(Vec::new());
         }
-        self.beside.on_its_way = Some(OnItsWay {
+        self.beside.on_its_way = Some(Unfinished {
             writing,
             folder: folder.to_owned(),
             is_written: false,
@@ -152,7 +151,7 @@ impl<S: Stage> Pipeline<S> {
     /// Waits until this process writes no more of a checkpoint that cannot be completed, unless that takes
     /// longer than a stall may last.
     pub(super) fn end_writing(&mut self) {
-        let Some(OnItsWay { mut writing, .. }) = self.beside.on_its_way.take() else {
+        let Some(Unfinished { mut writing, .. }) = self.beside.on_its_way.take() else {
             return;
         };
         let keep_waiting = || self.keep_waiting();
@@ -170,10 +169,10 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// Whether a checkpoint is on the disk. All processes have the same answer.
-    fn progress_of(&self, on_its_way: &mut OnItsWay, waits: bool) -> Result<bool> {
+    fn progress_of(&self, on_its_way: &mut Unfinished, waits: bool) -> Result<bool> {
         let interrupted = || self.keep_waiting();
         let keep_waiting: Option<&dyn Fn() -> Result<()>> = waits.then_some(&interrupted);
-        let OnItsWay {
+        let Unfinished {
             writing, is_written, ..
         } = on_its_way;
         let leads = self.process() == 0;

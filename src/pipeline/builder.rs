@@ -8,11 +8,9 @@ use pipewright_stages::loss::Loss;
 use pipewright_stages::optimizer::{LearningRate, Optimizer};
 use pipewright_stages::{Place, Stage, StageBuilder};
 
-use super::parts::SharedBuilder;
-use super::parts::{Parts, Restarting, Schedules};
-use super::rejoin::launch_or_join;
+use super::recovery::launch_or_join;
 use super::running::Pipeline;
-use super::sync::SyncMode;
+use super::spec::{Schedules, SharedBuilder, Spec, SyncMode};
 use crate::actor::{Look, StallWarning};
 use crate::data::{DataSource, Fingerprinted};
 use crate::error::Result;
@@ -25,13 +23,13 @@ use crate::worker::Restarts;
 /// Describes a pipeline and launches it. A schedule, its stages, a loss and data are required. The rest has
 /// defaults.
 pub struct PipelineBuilder<S: Stage> {
-    parts: Parts<S>,
+    spec: Spec<S>,
 }
 
 impl<S: Stage> Default for PipelineBuilder<S> {
     fn default() -> Self {
         Self {
-            parts: Parts::default(),
+            spec: Spec::default(),
         }
     }
 }
@@ -49,7 +47,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// own micro-batches in this order ([`Schedule::part`]).
     #[must_use]
     pub fn schedule(mut self, schedule: Schedule) -> Self {
-        self.parts.schedules = Schedules::Whole(schedule);
+        self.spec.schedules = Schedules::Whole(schedule);
         self
     }
 
@@ -57,8 +55,8 @@ impl<S: Stage> PipelineBuilder<S> {
     /// as [`Groups::share`](crate::groups::Groups::share) says, and all have the same placement.
     #[must_use]
     pub fn replica_schedules(mut self, schedules: Vec<Schedule>) -> Self {
-        self.parts.replicas = schedules.len() as u32;
-        self.parts.schedules = Schedules::OfReplicas(schedules);
+        self.spec.replicas = schedules.len() as u32;
+        self.spec.schedules = Schedules::OfReplicas(schedules);
         self
     }
 
@@ -67,7 +65,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// number of [gradient groups](PipelineBuilder::gradient_groups). Default: 1.
     #[must_use]
     pub fn replicas(mut self, replicas: u32) -> Self {
-        self.parts.replicas = replicas;
+        self.spec.replicas = replicas;
         self
     }
 
@@ -78,21 +76,21 @@ impl<S: Stage> PipelineBuilder<S> {
     /// [`Groups::usual`](crate::groups::Groups::usual), one for each replica, rounded up to a power of two.
     #[must_use]
     pub fn gradient_groups(mut self, groups: u32) -> Self {
-        self.parts.gradient_groups = Some(groups);
+        self.spec.gradient_groups = Some(groups);
         self
     }
 
     /// The stages in model order, as many as the schedule has. Each is built on the thread of its rank.
     #[must_use]
     pub fn stages(mut self, stages: Vec<StageBuilder<S>>) -> Self {
-        self.parts.stages = stages.into_iter().map(SharedBuilder::new).collect();
+        self.spec.stages = stages.into_iter().map(SharedBuilder::new).collect();
         self
     }
 
     /// The loss of the last stage's output. Each replica has a copy.
     #[must_use]
     pub fn loss(mut self, loss: impl Loss<S::Wire> + Clone) -> Self {
-        self.parts.loss = Some(Box::new(move || {
+        self.spec.loss = Some(Box::new(move || {
             let loss = loss.clone();
             Box::new(move || Box::new(loss.clone()))
         }));
@@ -102,14 +100,14 @@ impl<S: Stage> PipelineBuilder<S> {
     /// The training data.
     #[must_use]
     pub fn data(mut self, data: Arc<dyn DataSource>) -> Self {
-        self.parts.data = Some(Arc::new(Fingerprinted::new(data)));
+        self.spec.data = Some(Arc::new(Fingerprinted::new(data)));
         self
     }
 
     /// How weights change. Default: [`AdamW`](pipewright_stages::optimizer::AdamW) with its defaults.
     #[must_use]
     pub fn optimizer(mut self, optimizer: impl Optimizer) -> Self {
-        self.parts.optimizer = Arc::new(optimizer);
+        self.spec.optimizer = Arc::new(optimizer);
         self
     }
 
@@ -118,7 +116,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// (2020), stage 1. The weights are the same, bit for bit. Default: false.
     #[must_use]
     pub fn sharded(mut self, sharded: bool) -> Self {
-        self.parts.sharded = sharded;
+        self.spec.sharded = sharded;
         self
     }
 
@@ -127,21 +125,21 @@ impl<S: Stage> PipelineBuilder<S> {
     /// said too. With one replica there is nothing to share, and it changes nothing.
     #[must_use]
     pub fn sync(mut self, sync: SyncMode) -> Self {
-        self.parts.sync = sync;
+        self.spec.sync = sync;
         self
     }
 
     /// The learning rate of each step. Default: a constant 1e-3.
     #[must_use]
     pub fn learning_rate(mut self, learning_rate: LearningRate) -> Self {
-        self.parts.learning_rate = learning_rate;
+        self.spec.learning_rate = learning_rate;
         self
     }
 
     /// The largest global norm of the gradient. A larger gradient is scaled down to it. Default: no clipping.
     #[must_use]
     pub fn clip(mut self, norm: f64) -> Self {
-        self.parts.clip = Some(norm);
+        self.spec.clip = Some(norm);
         self
     }
 
@@ -149,7 +147,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// CPU. Several ranks may share a GPU. Wires go to the device of the rank that receives them.
     #[must_use]
     pub fn places(mut self, places: Vec<Place>) -> Self {
-        self.parts.places = places;
+        self.spec.places = places;
         self
     }
 
@@ -157,7 +155,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// that hold the same stages in all replicas. Default: [`Map::Pipeline`].
     #[must_use]
     pub fn map(mut self, map: Map) -> Self {
-        self.parts.map = map;
+        self.spec.map = map;
         self
     }
 
@@ -166,7 +164,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// [`pipewright_stages::threads`].
     #[must_use]
     pub fn threads_per_rank(mut self, threads: usize) -> Self {
-        self.parts.threads_per_rank = threads;
+        self.spec.threads_per_rank = threads;
         self
     }
 
@@ -174,7 +172,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// many cores as threads. Default: true.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
-        self.parts.pin = pin;
+        self.spec.pin = pin;
         self
     }
 
@@ -182,7 +180,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// [`StallWarning::ByTimes`].
     #[must_use]
     pub fn stall_warning(mut self, warning: StallWarning) -> Self {
-        self.parts.stalls.warning = warning;
+        self.spec.stalls.warning = warning;
         self
     }
 
@@ -198,7 +196,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// pipeline stops with that error.
     #[must_use]
     pub fn stall_limit(mut self, limit: Option<Duration>) -> Self {
-        self.parts.stalls.limit = limit;
+        self.spec.stalls.limit = limit;
         self
     }
 
@@ -207,7 +205,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// that answers tells it. A [`Run`](crate::run::Run) listens too.
     #[must_use]
     pub fn on_stall(mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
-        self.parts.on_stall.push(Arc::new(listener));
+        self.spec.on_stall.push(Arc::new(listener));
         self
     }
 
@@ -216,7 +214,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// `SIGUSR1`.
     #[must_use]
     pub fn looked_at_by(mut self, take: impl Fn(Look) + Send + Sync + 'static) -> Self {
-        self.parts.stalls.looks = Some(Arc::new(take));
+        self.spec.stalls.looks = Some(Arc::new(take));
         self
     }
 
@@ -239,19 +237,19 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: Clone,
     {
-        let restarts = Restarts {
+        let snapshot_every = snapshot_every.get();
+        self.spec.restarts = Restarts {
             most: restarts,
-            snapshot_every: snapshot_every.get(),
+            snapshot_every,
         };
-        let copy = S::Wire::clone;
-        self.parts.restarting = (restarts.most > 0).then_some(Restarting { restarts, copy });
+        self.spec.copy = (restarts > 0).then_some(S::Wire::clone);
         self
     }
 
     /// The config of the run, as a text that is kept in checkpoints.
     #[must_use]
     pub fn config(mut self, config: String) -> Self {
-        self.parts.config = config;
+        self.spec.config = config;
         self
     }
 
@@ -270,9 +268,9 @@ impl<S: Stage> PipelineBuilder<S> {
     where
         S::Wire: WireFrame,
     {
-        self.parts.world = Some(world);
-        self.parts.connect = Some(ends_by_nccl);
-        self.parts.ends = None;
+        self.spec.world = Some(world);
+        self.spec.connect = Some(ends_by_nccl);
+        self.spec.ends = None;
         self
     }
 
@@ -285,8 +283,8 @@ impl<S: Stage> PipelineBuilder<S> {
         mut self,
         connect: impl Fn(&Mesh, usize) -> Vec<Box<dyn Transport<S::Wire> + Send>> + Send + 'static,
     ) -> Self {
-        self.parts.ends = Some(Box::new(connect));
-        self.parts.world = None;
+        self.spec.ends = Some(Box::new(connect));
+        self.spec.world = None;
         self
     }
 
@@ -302,7 +300,7 @@ impl<S: Stage> PipelineBuilder<S> {
     /// An error in one process is reported in all.
     pub fn launch(self) -> Result<Pipeline<S>> {
         warn_when_not_optimized();
-        launch_or_join(self.parts)
+        launch_or_join(self.spec)
     }
 }
 
@@ -323,7 +321,7 @@ fn warn_when_not_optimized() {
 impl<S: Stage> std::fmt::Debug for PipelineBuilder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PipelineBuilder")
-            .field("stages", &self.parts.stages.len())
+            .field("stages", &self.spec.stages.len())
             .finish_non_exhaustive()
     }
 }

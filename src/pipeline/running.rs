@@ -1,33 +1,25 @@
-//! A running pipeline: it trains step by step, as a plain training loop would.
+//! A running pipeline: what it has, and the calls that all processes make together.
 
-use std::collections::BTreeMap;
 use std::fmt::Arguments;
-use std::io;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use pipewright_stages::Stage;
-use pipewright_stages::loss::Score;
-use pipewright_stages::optimizer::{LearningRate, Optimizer};
-use sha2::digest::common::hazmat::SerializableState;
-use sha2::{Digest, Sha256};
+use pipewright_stages::optimizer::LearningRate;
 
-use super::again::{Again, Rejoined};
-use super::alike;
-use super::metrics;
-use super::on_its_way::Beside;
-use super::report::{Evaluation, StepReport};
-use super::stale::Stale;
-use crate::actor::{Evaluate, Hash, Ranks, Train};
-use crate::data::{DataSource, Fingerprint, Loader, Summed};
-use crate::error::{Error, FabricError, Result};
+use super::recovery::{RejoinState, Rejoined};
+use super::spec::Spec;
+use crate::actor::Ranks;
+use crate::checkpoint::{Copies, Writing};
+use crate::data::{Fingerprint, Loader, Summed};
+use crate::error::{Error, Result};
 use crate::fabric::Call;
 use crate::groups::Groups;
-use crate::id::WorldRank;
 use crate::interrupt::Interrupt;
-use crate::schedule::{Schedule, Timeline};
+use crate::schedule::Schedule;
 use crate::situation::Stall;
-use crate::worker::{self, Forwards, ParameterInfo, RankReport, Record, Site, StepOrder, Trained};
+use crate::worker::{Forwards, ParameterInfo, Plan, Staleness};
 
 /// A running pipeline: one actor for each rank, each on its own thread. Dropping it stops them, when a
 /// checkpoint that is on its way is complete.
@@ -41,18 +33,14 @@ pub struct Pipeline<S: Stage> {
     pub(super) ranks: Ranks<S>,
     /// Of the replicas whose data a rank of this process needs.
     pub(super) loaders: Vec<Loader>,
-    pub(super) data: Arc<dyn DataSource>,
-    /// The loader's source, with checksums. Only for several processes, and if the fingerprint covers only a
+    pub(super) plan: Arc<Plan>,
+    /// The plan's data, with checksums. Only for several processes, and if the fingerprint covers only a
     /// sample.
     pub(super) summed: Option<Arc<Summed>>,
-    /// By replica.
-    pub(super) schedules: Vec<Arc<Schedule>>,
-    pub(super) groups: Groups,
-    pub(super) optimizer: Arc<dyn Optimizer>,
     pub(super) learning_rate: LearningRate,
     pub(super) stale: Stale,
-    pub(super) text: Text,
-    pub(super) beside: Beside,
+    pub(super) text: TextState,
+    pub(super) beside: AsyncCheckpoints,
     pub(super) config: String,
     pub(super) parameters: Vec<ParameterInfo>,
     /// The clocks of processes are compared by their time since this instant.
@@ -62,12 +50,41 @@ pub struct Pipeline<S: Stage> {
     pub(super) known_steps: u64,
     pub(super) failure: Option<String>,
     /// What it needs to join its run again, if it can.
-    pub(super) again: Option<Box<Again<S>>>,
+    pub(super) again: Option<Box<RejoinState<S>>>,
     /// How it joined its run the last time, if the run had begun before.
     pub(super) rejoined: Option<Rejoined>,
 }
 
 impl<S: Stage> Pipeline<S> {
+    /// A pipeline before its first step. Its ranks have built their stages.
+    pub(super) fn new(
+        spec: &Spec<S>,
+        plan: Arc<Plan>,
+        ranks: Ranks<S>,
+        loaders: Vec<Loader>,
+        summed: Option<Arc<Summed>>,
+        parameters: Vec<ParameterInfo>,
+    ) -> Self {
+        Self {
+            ranks,
+            loaders,
+            plan,
+            summed,
+            learning_rate: spec.learning_rate,
+            stale: Stale::default(),
+            text: TextState::default(),
+            beside: AsyncCheckpoints::default(),
+            config: spec.config.clone(),
+            parameters,
+            origin: Instant::now(),
+            next_step: 0,
+            known_steps: 0,
+            failure: None,
+            again: None,
+            rejoined: None,
+        }
+    }
+
     /// The number of the next step, which is also the number of optimizer steps done.
     pub fn next_step(&self) -> u64 {
         self.next_step
@@ -75,17 +92,17 @@ impl<S: Stage> Pipeline<S> {
 
     /// The schedule that the first replica runs.
     pub fn schedule(&self) -> &Schedule {
-        &self.schedules[0]
+        &self.plan.schedules[0]
     }
 
     /// The schedule of each replica.
     pub(crate) fn schedules(&self) -> &[Arc<Schedule>] {
-        &self.schedules
+        &self.plan.schedules
     }
 
     /// The number of replicas.
     pub fn replicas(&self) -> u32 {
-        self.schedules.len() as u32
+        self.plan.replicas()
     }
 
     /// The replica of each rank of the world, and its rank in that.
@@ -100,7 +117,7 @@ impl<S: Stage> Pipeline<S> {
 
     /// The gradient groups of a batch. Each replica has a share of them.
     pub fn groups(&self) -> Groups {
-        self.groups
+        self.plan.groups
     }
 
     /// The parameters in layer order. A tied parameter is listed at each of its sites.
@@ -123,179 +140,7 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// When the data cannot be read.
     pub fn fingerprint(&self) -> Result<Fingerprint> {
-        self.data.fingerprint()
-    }
-
-    /// Runs one training step on all ranks and reports it.
-    ///
-    /// # Errors
-    /// [`Error::Action`] with the first cause when a rank fails; [`Error::NotFinite`]; [`Error::Stopped`].
-    pub fn step(&mut self) -> Result<StepReport> {
-        self.train(false).map(|(report, _)| report)
-    }
-
-    /// Runs one training step as [`Pipeline::step`] does, and returns its timeline: when each rank did what,
-    /// in seconds since the call, and the bytes that it held for later backward passes. A pass begins when it
-    /// has all that it waits for. A transfer lasts from its send until the receiver takes it. Tracing costs
-    /// about half a microsecond an action, and changes no weight.
-    ///
-    /// # Errors
-    /// As for [`Pipeline::step`].
-    pub fn step_traced(&mut self) -> Result<(StepReport, Timeline)> {
-        let (report, traces) = self.train(true)?;
-        let placement = self.schedule().placement();
-        Ok((report, worker::timeline(placement, self.ranks.mesh(), traces)))
-    }
-
-    /// Runs one training step. If it is `traced`, the ranks' records are returned too.
-    fn train(&mut self, traced: bool) -> Result<(StepReport, Vec<Record>)> {
-        self.keep_if_due()?;
-        let step = self.next_step;
-        let learning_rate = self.learning_rate.at(step);
-        self.text.end();
-        let call = match traced {
-            false if self.is_stale() => self.announce(format_args!("step {step}"))?,
-            false => self.begin(format_args!("step {step}"))?,
-            true => self.begin(format_args!("traced step {step}"))?,
-        };
-        let trace_from = traced.then(|| self.common_instant()).transpose();
-        let trace_from = self.note(trace_from)?;
-        let started = Instant::now();
-        for loader in &self.loaders {
-            loader.begin(step, step + 1 < self.known_steps);
-        }
-        let answers = self.run_step(StepOrder {
-            call,
-            step,
-            learning_rate,
-            trace_from,
-            asks: false,
-        })?;
-        let seconds = started.elapsed().as_secs_f64();
-        let loss_step = self.stale.reported(step);
-        let totals = self.totals(loss_step, &answers);
-        if self.is_stale() && totals.is_err() {
-            // The other ranks have gone on, so the step is done, and what follows needs equal weights.
-            self.next_step += 1;
-            let _ = self.settle();
-        }
-        let totals = totals?;
-        let ranks = answers.iter().map(|answer| RankReport {
-            bubble: 1.0 - answer.report.busy / seconds,
-            ..answer.report
-        });
-        let report = StepReport {
-            step,
-            loss_step,
-            loss: totals.score.mean(),
-            metrics: totals.score.metrics,
-            grad_norm: totals.grad_norm,
-            learning_rate,
-            weight: totals.score.weight,
-            seconds,
-            ranks: ranks.collect(),
-            restarts: answers
-                .iter()
-                .flat_map(|answer| answer.restarts.clone())
-                .collect(),
-        };
-        metrics::record(&report, self.ranks.mesh(), self.process());
-        self.next_step += 1;
-        let traces = answers.into_iter().filter_map(|answer| answer.trace).collect();
-        Ok((report, traces))
-    }
-
-    /// Runs a step on the ranks. A traced one waits for all processes.
-    fn run_step(&mut self, order: StepOrder) -> Result<Vec<Trained>> {
-        if self.is_stale() {
-            return self.train_stale(order);
-        }
-        let step = order.step;
-        let answers = self.ranks.ask_all("training", |_| Train { order });
-        let answers = self.note(answers)?;
-        if let Some(data) = &self.summed {
-            let same = alike::same_batches(&self.ranks, &format!("step {step}"), data, step..step + 1);
-            self.note(same)?;
-        }
-        Ok(answers)
-    }
-
-    /// One instant, just before now, on the clocks of all processes.
-    fn common_instant(&self) -> Result<Instant> {
-        let offset = self
-            .ranks
-            .together("comparing clocks", |peers| peers.offset(self.origin))?;
-        let now = self.origin.elapsed().as_secs_f64() + offset;
-        let all = self.ranks.spread("comparing clocks", Ok(vec![now]))?;
-        let last = all.into_iter().fold(now, f64::max) - offset;
-        let since = Duration::try_from_secs_f64(last).unwrap_or_default();
-        Ok(self.origin + since)
-    }
-
-    /// Runs only forward, over the first `micro_batches` micro-batches of a source's step 0.
-    ///
-    /// # Errors
-    /// [`CallError`](crate::error::CallError) when `micro_batches` is 0.
-    /// [`LaunchError`](crate::error::LaunchError) when the stages refuse the shapes of the source: the
-    /// pipeline continues to run. Otherwise as for [`Pipeline::step`].
-    pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
-        let shapes = source.shapes();
-        let (known, summed) = alike::known(self.processes(), &source);
-        let call = self.begin(format_args!(
-            "evaluation of {micro_batches} micro-batches of {}{known}",
-            shapes.0
-        ))?;
-        let forwards = self.forwards(shapes, micro_batches)?;
-        let source = summed.clone().map_or(source, |summed| summed as _);
-        let mesh = self.ranks.mesh().clone();
-        self.ranks.take_data_from(source.describe());
-        let scores = self.ranks.ask_all("evaluating", |rank| {
-            let (first, forwards) = forwards[mesh.coordinate(rank).replica as usize].clone();
-            Evaluate {
-                call,
-                source: Arc::clone(&source),
-                first,
-                forwards,
-            }
-        });
-        self.ranks.take_data_from(self.data.describe());
-        // Only ranks of the last stage have scores. By replica, they are in the order of the micro-batches.
-        let mut scores: Vec<_> = mesh.world().zip(self.note(scores)?).collect();
-        scores.sort_by_key(|(rank, _)| mesh.coordinate(*rank).replica);
-        let mut total = Score::default();
-        for score in scores.into_iter().flat_map(|(_, scores)| scores) {
-            total.add(score);
-        }
-        if let Some(data) = &summed {
-            let same = alike::same_batches(&self.ranks, "the evaluation", data, 0..1);
-            self.note(same)?;
-        }
-        Ok(Evaluation {
-            loss: total.mean(),
-            metrics: total.metrics,
-            weight: total.weight,
-        })
-    }
-
-    /// The SHA-256, in hex, of all weights as little-endian `f32`: parameters in name order, tied ones once.
-    ///
-    /// # Errors
-    /// [`Error::Stopped`].
-    pub fn weights_hash(&mut self) -> Result<String> {
-        self.begin(format_args!("hash of the weights"))?;
-        let mut by_name: BTreeMap<&str, Site> = BTreeMap::new();
-        for info in self.parameters.iter().filter(|info| !info.is_tied) {
-            by_name.insert(&info.name, info.site);
-        }
-        let sites: Vec<Site> = by_name.into_values().collect();
-        let mut hash = Sha256::new();
-        for run in sites.chunk_by(|a, b| a.rank == b.rank) {
-            let sites = run.to_vec();
-            let rank = run[0].rank;
-            let state = self.ranks.ask(HASHING, rank, Hash { hash, sites })?;
-            hash = resumed_hash(self.ranks.first(rank), &state)?;
-        }
-        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+        self.plan.data.fingerprint()
     }
 
     /// Whether any process passes `true`. Every process receives the same answer. Between two steps of a
@@ -338,6 +183,31 @@ impl<S: Stage> Pipeline<S> {
 
     /// Stops all ranks and waits for their threads to end.
     pub fn stop(self) {}
+
+    /// From now on this interrupt can end a call early, with an error: at once after
+    /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
+    /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
+    pub fn heed(&mut self, interrupt: Interrupt) {
+        if let Some(again) = &mut self.again {
+            again.heed(interrupt.clone());
+        }
+        self.ranks.heed(interrupt);
+    }
+
+    /// Does something besides calls, on this thread, that may take its time: for messages about stalls.
+    pub(crate) fn during<T>(&self, what: &str, act: impl FnOnce() -> T) -> T {
+        self.ranks.during(what, act)
+    }
+
+    /// From now on this is told of stalls: see
+    /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
+    pub(crate) fn on_stall(&mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
+        let listener = Arc::new(listener);
+        if let Some(again) = &mut self.again {
+            again.on_stall(Arc::clone(&listener) as _);
+        }
+        self.ranks.on_stall(listener);
+    }
 
     /// Begins a call, which all processes must make. No weight is stale in it. After a failure it returns an
     /// error.
@@ -397,55 +267,57 @@ impl<S: Stage> std::fmt::Debug for Pipeline<S> {
     }
 }
 
-/// The call in which ranks continue each other's hash.
-const HASHING: &str = "hashing the weights";
-
-/// Continues a hash from the state that a rank gives.
-fn resumed_hash(rank: WorldRank, state: &[u8]) -> Result<Sha256> {
-    let hash = state.try_into().map_err(io::Error::other);
-    let hash = hash.and_then(|state| Sha256::deserialize(state).map_err(io::Error::other));
-    Ok(hash.map_err(|error| FabricError::unreadable_part(format_args!("rank {rank}"), HASHING, error))?)
-}
-
 /// The text that a pipeline writes.
 #[derive(Debug, Default)]
-pub(super) struct Text {
+pub(super) struct TextState {
     /// How many of its tokens the stages have had, and keep keys and values of.
     pub(super) had: usize,
     /// The forward passes of all stages, once they were needed.
     pub(super) forwards: Option<Arc<Forwards>>,
 }
 
-impl Text {
+impl TextState {
     /// The next text is a new one: the weights are others.
     pub(super) fn end(&mut self) {
         self.had = 0;
     }
 }
 
-impl<S: Stage> Pipeline<S> {
-    /// From now on this interrupt can end a call early, with an error: at once after
-    /// [`Interrupt::request_now`]. With several processes, also after [`Interrupt::request`], if another
-    /// process does not answer. A [`Run`](crate::run::Run) calls this with its own interrupt.
-    pub fn heed(&mut self, interrupt: Interrupt) {
-        if let Some(again) = &mut self.again {
-            again.heed(interrupt.clone());
-        }
-        self.ranks.heed(interrupt);
-    }
+/// Where the steps stand since the last settlement.
+#[derive(Debug, Default)]
+pub(super) struct Stale {
+    /// The first step since the last settlement, and the call that it began.
+    pub(super) since: Option<(u64, Call)>,
+    /// Of all ranks, up to the last settlement.
+    pub(super) seen: Staleness,
+    /// Whether this process asks all to end.
+    pub(super) asks: bool,
+    /// Whether a process asked that, in the newest step that all know of.
+    pub(super) asked: bool,
+}
 
-    /// Does something besides calls, on this thread, that may take its time: for messages about stalls.
-    pub(crate) fn during<T>(&self, what: &str, act: impl FnOnce() -> T) -> T {
-        self.ranks.during(what, act)
-    }
+/// The checkpoint that is on its way, and the memory for copies.
+#[derive(Debug, Default)]
+pub(super) struct AsyncCheckpoints {
+    /// By rank of this process. Made when they are first needed.
+    pub(super) copies: Vec<Arc<Mutex<Copies>>>,
+    pub(super) on_its_way: Option<Unfinished>,
+}
 
-    /// From now on this is told of stalls: see
-    /// [`PipelineBuilder::on_stall`](super::PipelineBuilder::on_stall).
-    pub(crate) fn on_stall(&mut self, listener: impl Fn(&Stall) + Send + Sync + 'static) {
-        let listener = Arc::new(listener);
-        if let Some(again) = &mut self.again {
-            again.on_stall(Arc::clone(&listener) as _);
+/// A checkpoint that is written while steps run.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    pub(super) writing: Writing,
+    pub(super) folder: PathBuf,
+    /// Whether all processes have written their tensors.
+    pub(super) is_written: bool,
+}
+
+impl AsyncCheckpoints {
+    /// Does not wait any more for what is on its way.
+    pub(super) fn leave(&mut self) {
+        if let Some(on_its_way) = self.on_its_way.take() {
+            on_its_way.writing.leave();
         }
-        self.ranks.on_stall(listener);
     }
 }

@@ -1,16 +1,22 @@
-//! A pipeline's checkpoints, which all processes write and read together.
+//! A pipeline's weights: checkpoints, which all processes write and read together, and the hash.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use pipewright_stages::Stage;
+use sha2::digest::common::hazmat::SerializableState;
+use sha2::{Digest, Sha256};
 
 use super::metrics;
 use super::running::Pipeline;
-use crate::actor::{Read, Verify, Write};
+use crate::actor::Job;
 use crate::checkpoint::{Checkpoint, Draft, TensorInfo, Written};
-use crate::error::{CheckpointError, Error, Result};
+use crate::error::{CheckpointError, Error, FabricError, Result};
+use crate::id::WorldRank;
+use crate::worker::Site;
 
 impl<S: Stage> Pipeline<S> {
     /// Saves a checkpoint folder: weights, optimizer state, step, config, the data's fingerprint, and
@@ -29,9 +35,9 @@ impl<S: Stage> Pipeline<S> {
         self.wait_until_saved()?;
         let waited = started.elapsed();
         let draft = Arc::new(self.draft(folder.as_ref())?);
-        let written = self.ranks.ask_all("writing a checkpoint", |_| Write {
-            call,
-            draft: Arc::clone(&draft),
+        let written = self.ranks.ask_all("writing a checkpoint", |_| {
+            let draft = Arc::clone(&draft);
+            Job::attempt(move |worker| worker.write(call, &draft))
         });
         let written = self.note_unless_of_disk(written)?;
         let done = match self.process() {
@@ -62,14 +68,14 @@ impl<S: Stage> Pipeline<S> {
             0 => Draft::create,
             _ => Draft::beside,
         };
-        let make = || make(folder, &self.tensors(), &*self.optimizer);
+        let make = || make(folder, &self.tensors(), &*self.plan.optimizer);
         let draft = self.ranks.during("beginning a checkpoint", make);
         self.all_do("beginning a checkpoint", draft)
     }
 
     /// What completes a checkpoint of the weights as they are now, from what the ranks have written of it.
     pub(super) fn description(&self) -> impl FnOnce(&Draft, Vec<Written>) -> Result<()> + Send + 'static {
-        let (step, config, data) = (self.next_step, self.config.clone(), Arc::clone(&self.data));
+        let (step, config, data) = (self.next_step, self.config.clone(), Arc::clone(&self.plan.data));
         move |draft, written| {
             // If the data cannot be read any more, the weights are still worth saving.
             draft.finish(step, &config, data.fingerprint().ok(), written)
@@ -84,22 +90,46 @@ impl<S: Stage> Pipeline<S> {
     pub fn load(&mut self, folder: impl AsRef<Path>) -> Result<()> {
         self.begin(format_args!("loading of {}", folder.as_ref().display()))?;
         let checkpoint = Checkpoint::open(folder.as_ref()).and_then(|checkpoint| {
-            checkpoint.check(&self.tensors(), &*self.optimizer)?;
+            checkpoint.check(&self.tensors(), &*self.plan.optimizer)?;
             Ok(Arc::new(checkpoint))
         });
         let checkpoint = self.all_do("opening a checkpoint", checkpoint)?;
         self.check_same(folder.as_ref(), &checkpoint)?;
-        self.ranks.ask_all("verifying a checkpoint", |_| Verify {
-            checkpoint: Arc::clone(&checkpoint),
+        self.ranks.ask_all("verifying a checkpoint", |_| {
+            let checkpoint = Arc::clone(&checkpoint);
+            Job::ask(move |worker| worker.verify(&checkpoint))
         })?;
-        let answers = self.ranks.ask_all("reading a checkpoint", |_| Read {
-            checkpoint: Arc::clone(&checkpoint),
+        let answers = self.ranks.ask_all("reading a checkpoint", |_| {
+            let checkpoint = Arc::clone(&checkpoint);
+            Job::renew(move |worker| worker.read(&checkpoint))
         });
         self.note(answers)?;
         self.next_step = checkpoint.step();
         self.text.end();
         self.forget_kept();
         Ok(())
+    }
+
+    /// The SHA-256, in hex, of all weights as little-endian `f32`: parameters in name order, tied ones once.
+    ///
+    /// # Errors
+    /// [`Error::Stopped`].
+    pub fn weights_hash(&mut self) -> Result<String> {
+        self.begin(format_args!("hash of the weights"))?;
+        let mut by_name: BTreeMap<&str, Site> = BTreeMap::new();
+        for info in self.parameters.iter().filter(|info| !info.is_tied) {
+            by_name.insert(&info.name, info.site);
+        }
+        let sites: Vec<Site> = by_name.into_values().collect();
+        let mut hash = Sha256::new();
+        for run in sites.chunk_by(|a, b| a.rank == b.rank) {
+            let sites = run.to_vec();
+            let rank = run[0].rank;
+            let job = Job::ask(move |worker| Ok(worker.hash(hash, &sites)?.serialize().to_vec()));
+            let state = self.ranks.ask(HASHING, rank, job)?;
+            hash = resumed_hash(self.ranks.first(rank), &state)?;
+        }
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The parameters, as a checkpoint describes them.
@@ -135,4 +165,14 @@ impl<S: Stage> Pipeline<S> {
             }
         }
     }
+}
+
+/// The call in which ranks continue each other's hash.
+const HASHING: &str = "hashing the weights";
+
+/// Continues a hash from the state that a rank gives.
+fn resumed_hash(rank: WorldRank, state: &[u8]) -> Result<Sha256> {
+    let hash = state.try_into().map_err(io::Error::other);
+    let hash = hash.and_then(|state| Sha256::deserialize(state).map_err(io::Error::other));
+    Ok(hash.map_err(|error| FabricError::unreadable_part(format_args!("rank {rank}"), HASHING, error))?)
 }

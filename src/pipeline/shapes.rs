@@ -1,11 +1,15 @@
-//! Checks that each stage takes the shape of the previous stage's output.
+//! What goes between stages: whether each stage takes the shape of the previous stage's output, and how large
+//! what the ranks send each other may be.
 
 use pipewright_stages::{Shape, Stage};
 
-use crate::actor::{CheckLoss, OutputShape, Ranks};
+use super::running::Pipeline;
+use crate::actor::{Job, Ranks};
 use crate::error::{Error, LaunchError, Result};
+use crate::groups::Groups;
 use crate::id::StageId;
 use crate::schedule::Schedule;
+use crate::worker::ParameterInfo;
 
 /// Follows the shape of a source's inputs through all stages to the loss. Returns the most numbers that one
 /// stage gives another.
@@ -19,8 +23,8 @@ pub(super) fn check_shapes<S: Stage>(
 ) -> Result<usize> {
     let (output, widest) = follow(ranks, schedule, input)?;
     let last = schedule.rank_of(schedule.last_stage());
-    let message = CheckLoss { output, target };
-    let fits = ranks.ask("checking shapes", last, message);
+    let job = Job::ask(move |worker| worker.check_loss(&output, &target));
+    let fits = ranks.ask("checking shapes", last, job);
     fits.map(|()| widest).map_err(|error| {
         refused(error, |source| {
             LaunchError::because(
@@ -29,14 +33,6 @@ pub(super) fn check_shapes<S: Stage>(
             )
         })
     })
-}
-
-/// The most numbers that one stage gives another for an input of this shape.
-///
-/// # Errors
-/// [`LaunchError`]. The ranks continue to run.
-pub(super) fn widest<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Result<usize> {
-    follow(ranks, schedule, input).map(|(_, widest)| widest)
 }
 
 /// The shape of the last stage's output, and the most numbers that one stage gives another.
@@ -48,8 +44,8 @@ fn follow<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Resu
             .0
             .checked_sub(1)
             .map_or("the data".to_owned(), |before| format!("stage {before}"));
-        let message = OutputShape { stage, input: shape };
-        shape = ranks.ask("checking shapes", rank, message).map_err(|error| {
+        let job = Job::ask(move |worker| worker.output_shape(stage, &shape));
+        shape = ranks.ask("checking shapes", rank, job).map_err(|error| {
             refused(error, |source| {
                 LaunchError::because(
                     format!("stage {stage} (rank {rank}) refuses what {giver} gives, {shape}: {source}"),
@@ -67,5 +63,70 @@ fn refused(error: Error, refusal: impl FnOnce(Box<Error>) -> LaunchError) -> Err
     match error {
         Error::ProcessGone { .. } => error,
         error => refusal(Box::new(error)).into(),
+    }
+}
+
+/// The bytes of a number. Some take less.
+const NUMBER: u64 = 4;
+
+/// Of a small model, blocks have as many numbers at most: a bucket of gradients.
+const BUCKET: u64 = 1 << 20;
+
+/// How often the numbers of a model are in a block, if they are in no more gradient groups: parameters have
+/// optimizer state, and of each number something is told at a step's end.
+const OFTEN: u32 = 16;
+
+/// The most bytes of a wire with `numbers` numbers.
+fn wire(numbers: usize) -> u64 {
+    (numbers as u64).saturating_mul(NUMBER)
+}
+
+/// The most bytes of a block. Ranks add up gradients in blocks, which have each number once for each gradient
+/// group at most.
+fn block(parameters: &[ParameterInfo], groups: Groups) -> u64 {
+    let numbers = parameters
+        .iter()
+        .map(|info| info.dims.iter().product::<usize>() as u64);
+    let often = u64::from(groups.count().max(OFTEN));
+    numbers
+        .sum::<u64>()
+        .saturating_add(BUCKET)
+        .saturating_mul(NUMBER * often)
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// Lets the ranks of all processes send wires of `numbers` numbers from now on.
+    pub(super) fn allow(&self, numbers: usize) -> Result<()> {
+        match self.ranks.peers().processes() {
+            1 => Ok(()),
+            _ => self.ranks.peers().allow(wire(numbers), 0),
+        }
+    }
+
+    /// Lets them send wires for an input of this shape, where it is larger than the training data's. An input
+    /// that a stage refuses allows nothing.
+    pub(super) fn allow_for(&self, input: Shape) -> Result<()> {
+        let size = |shape: &Shape| shape.dims().iter().product::<usize>();
+        if self.ranks.peers().processes() == 1 || size(&input) <= size(&self.plan.data.shapes().0) {
+            return Ok(());
+        }
+        match follow(&self.ranks, self.schedule(), input) {
+            Ok((_, numbers)) => self.allow(numbers),
+            Err(error) if error.is_echo() => Err(error),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Says in all processes how large what the ranks send may be.
+pub(super) fn allow<S: Stage>(
+    ranks: &Ranks<S>,
+    numbers: usize,
+    parameters: &[ParameterInfo],
+    groups: Groups,
+) -> Result<()> {
+    match ranks.peers().processes() {
+        1 => Ok(()),
+        _ => ranks.peers().allow(wire(numbers), block(parameters, groups)),
     }
 }

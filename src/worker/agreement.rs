@@ -1,13 +1,56 @@
 //! What all ranks agree on at the end of a step: loss, gradient norm, and whether they are finite.
 
 use pipewright_stages::loss::Score;
+use pipewright_stages::optimizer::{Update, clip_factor};
 use serde::{Deserialize, Serialize};
 
-use super::outcome::{Fault, Outcome, Totals};
+use super::plan::Plan;
 use crate::error::{FabricError, Result};
 use crate::fabric::{Gathered, Transport, all_gather};
 use crate::groups::{Node, Sums};
 use crate::id::{MicroBatch, StageId, WorldRank};
+
+/// How a step ended, the same on all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a step")]
+pub(crate) enum StepOutcome {
+    /// The weights have been updated.
+    Updated(StepTotals),
+    /// Nothing was updated: a number is NaN or infinite.
+    NotFinite(Fault),
+}
+
+/// The step's numbers over all ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StepTotals {
+    /// The sums over all micro-batches, in micro-batch order.
+    pub(crate) score: Score,
+    /// The global norm of the mean gradient, before clipping.
+    pub(crate) grad_norm: f64,
+}
+
+impl StepTotals {
+    /// The update with this number.
+    pub(super) fn update(&self, plan: &Plan, step: u64, learning_rate: f64) -> Update {
+        let clip = plan.clip.map_or(1.0, |limit| clip_factor(self.grad_norm, limit));
+        let weight = self.score.weight;
+        Update {
+            step,
+            learning_rate,
+            scale: if weight > 0.0 { clip / weight } else { 0.0 },
+            micro_batches: plan.groups.micro_batches(),
+        }
+    }
+}
+
+/// The first number of a step that is not finite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Fault {
+    /// The loss of a micro-batch.
+    Loss(MicroBatch),
+    /// The gradient of a parameter: the last such parameter in the model, which backward reached first.
+    Gradient(StageId, usize),
+}
 
 /// One value that a rank sends to all others.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -142,7 +185,7 @@ impl Agreement {
     }
 
     /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
-    pub(super) fn outcome(&mut self) -> Outcome {
+    pub(super) fn outcome(&mut self) -> StepOutcome {
         self.gradients
             .sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.piece));
         self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
@@ -151,11 +194,11 @@ impl Agreement {
         }
         let score = match self.sums.total(both).expect("some replica has micro-batches") {
             Ok(score) => score,
-            Err(micro_batch) => return Outcome::NotFinite(Fault::Loss(micro_batch)),
+            Err(micro_batch) => return StepOutcome::NotFinite(Fault::Loss(micro_batch)),
         };
         let mut last_first = self.gradients.iter().rev();
         if let Some(gradient) = last_first.find(|gradient| !gradient.square.is_finite()) {
-            return Outcome::NotFinite(Fault::Gradient(gradient.stage, gradient.index));
+            return StepOutcome::NotFinite(Fault::Gradient(gradient.stage, gradient.index));
         }
         let squares: f64 = self.gradients.iter().map(|gradient| gradient.square).sum();
         let grad_norm = if score.weight > 0.0 {
@@ -163,7 +206,7 @@ impl Agreement {
         } else {
             0.0
         };
-        Outcome::Updated(Totals { score, grad_norm })
+        StepOutcome::Updated(StepTotals { score, grad_norm })
     }
 }
 

@@ -8,51 +8,42 @@ use super::Worker;
 use super::agreement::Agreement;
 use super::chunk::Chunk;
 use super::meter::Meter;
-use super::parts::WorkerParts;
-use super::share::Share;
+use super::plan::{Plan, Seat};
+use super::sync::{ReplicaShare, Sync};
 use crate::error::{LaunchError, Result, of_replica};
 use crate::id::StageId;
-use crate::mesh::Axis;
 
 impl<S: Stage> Worker<S> {
     /// Makes a worker and builds its stages.
     ///
     /// # Errors
     /// Whatever a stage's builder returns.
-    pub(crate) fn build(parts: WorkerParts<S>) -> Result<Self> {
-        let at = parts.mesh.coordinate(parts.transport.rank());
+    pub(crate) fn build(plan: Arc<Plan>, seat: Seat<S>) -> Result<Self> {
+        let rank = seat.transport.rank();
+        let at = plan.mesh.coordinate(rank);
+        let schedule = Arc::clone(&plan.schedules[at.replica as usize]);
         let mut worker = Self {
-            rank: parts.rank,
-            moves: parts.schedule.moves(parts.rank),
-            schedule: parts.schedule,
-            transport: parts.transport,
-            builders: parts.stages,
+            share: ReplicaShare::new(&plan, rank),
+            plan,
+            at,
+            moves: schedule.moves(at.rank),
+            schedule,
+            transport: seat.transport,
+            builders: seat.stages,
             chunks: Vec::new(),
             as_built: Vec::new(),
-            make_loss: parts.loss,
+            make_loss: seat.loss,
             loss: None,
             scores: Vec::new(),
-            inputs: parts.inputs,
-            targets: parts.targets,
-            data: parts.data,
-            optimizer: parts.optimizer,
-            clip: parts.clip,
-            at,
-            share: Share::new(parts.groups, &parts.mesh, parts.mesh.world_rank(at)),
-            sharded: parts.sharded,
-            max_staleness: parts.max_staleness,
-            server: None,
-            alike: parts.alike,
-            on_gpus: false,
-            mesh: parts.mesh,
-            reductions: Vec::new(),
-            exchanged: Vec::new(),
+            inputs: seat.inputs,
+            targets: seat.targets,
+            sync: Sync::Alone,
             ties: Arc::default(),
             first_trained: StageId(0),
             blocks: Vec::new(),
             agreement: Agreement::default(),
             together: Together::default(),
-            meter: Meter::new(parts.progress),
+            meter: Meter::new(seat.progress),
         };
         worker.build_stages()?;
         Ok(worker)
@@ -67,13 +58,12 @@ impl<S: Stage> Worker<S> {
         // Before the new stages are built, so that there is memory for them.
         self.chunks.clear();
         self.blocks.clear();
-        self.reductions.clear();
-        self.exchanged.clear();
+        self.sync = Sync::Alone;
         self.agreement = Agreement::default();
         self.together = Together::default();
         self.meter = Meter::new(Arc::clone(&self.meter.progress));
         self.build_stages()?;
-        self.divide_among_replicas();
+        self.join_replicas();
         Ok(())
     }
 
@@ -83,12 +73,12 @@ impl<S: Stage> Worker<S> {
         let micro_batches = self.schedule.micro_batches();
         let cells = micro_batches.max(self.schedule.stages());
         self.scores = vec![None; micro_batches as usize];
-        let place = self.mesh.place(self.transport.rank());
+        let place = self.plan.mesh.place(self.transport.rank());
         for (id, builder) in &self.builders {
             let stage = build_stage(builder, place).map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 replica: self.shown_replica(),
-                rank: self.rank,
+                rank: self.at.rank,
                 device: place.device,
                 source,
             })?;
@@ -108,13 +98,13 @@ impl<S: Stage> Worker<S> {
 
     /// The rank's replica, if there are several: for messages.
     pub(super) fn shown_replica(&self) -> Option<u32> {
-        (self.mesh.size(Axis::Data) > 1).then_some(self.share.replica)
+        (self.share.replicas() > 1).then_some(self.share.replica)
     }
 
     /// Refuses an optimizer or a loss that cannot run on the rank's device, or in its numbers.
     fn check_place(&self) -> Result<()> {
-        let Place { device, dtype } = self.mesh.place(self.transport.rank());
-        let (replica, rank) = (self.shown_replica(), self.rank);
+        let Place { device, dtype } = self.plan.mesh.place(self.transport.rank());
+        let (replica, rank) = (self.shown_replica(), self.at.rank);
         if device == Device::Cpu {
             return match &self.loss {
                 Some(loss) if dtype == DType::Bf16 && !loss.runs_on_gpus() => Err(LaunchError::new(format!(
@@ -133,8 +123,8 @@ impl<S: Stage> Worker<S> {
             ))
             .into())
         };
-        if !self.optimizer.runs_on_gpus() {
-            return refuse(&format!("the optimizer {:?}", self.optimizer));
+        if !self.plan.optimizer.runs_on_gpus() {
+            return refuse(&format!("the optimizer {:?}", self.plan.optimizer));
         }
         match &self.loss {
             Some(loss) if !loss.runs_on_gpus() => refuse("the loss"),

@@ -1,6 +1,5 @@
 //! A rank's weights: written to checkpoints, read from them, and hashed.
 
-use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use pipewright_stages::{Parameter, Part, Stage};
@@ -9,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::Worker;
 use super::parameters::{ParameterInfo, Site};
 use super::progress::WaitsFor;
-use super::reduction::{Topic, slices_of};
+use super::sync::Topic;
 use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
 use crate::checksum::Checksum;
 use crate::error::Result;
@@ -22,7 +21,7 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// Whatever a GPU reports.
     pub(crate) fn parameters(&mut self) -> Result<Vec<ParameterInfo>> {
-        let (rank, compared) = (self.rank, self.share.replicas() > 1);
+        let (rank, compared) = (self.at.rank, self.share.replicas() > 1);
         let mut all = Vec::new();
         for chunk in &mut self.chunks {
             let mut layers = chunk.stage.parameter_layers().into_iter();
@@ -93,7 +92,7 @@ impl<S: Stage> Worker<S> {
     /// Whatever a GPU or the transport reports.
     fn each_whole(&mut self, call: Call, show: &mut dyn FnMut(&Parameter, &[&[f32]])) -> Result<()> {
         self.transport.begin(call)?;
-        if self.share.replica > 0 && !self.sharded {
+        if self.share.replica > 0 && !self.plan.sharded {
             return Ok(());
         }
         for chunk in &mut self.chunks {
@@ -121,7 +120,7 @@ impl<S: Stage> Worker<S> {
 
     /// The sites of this rank's parameters. A tied parameter counts only at its first site.
     fn first_sites(&mut self) -> Vec<Site> {
-        let (rank, ties) = (self.rank, &self.ties);
+        let (rank, ties) = (self.at.rank, &self.ties);
         let mut sites = Vec::new();
         for chunk in &mut self.chunks {
             let count = chunk.stage.parameters().len();
@@ -147,7 +146,7 @@ impl<S: Stage> Worker<S> {
 
     /// A parameter's optimizer state, with the parts of all replicas. `None` if this replica has all of it.
     fn whole_state(&mut self, site: Site) -> Result<Option<Vec<Vec<f32>>>> {
-        if !self.sharded {
+        if !self.plan.sharded {
             return Ok(None);
         }
         let parameter = self.chunk(site.stage).parameter(site.index);
@@ -160,7 +159,7 @@ impl<S: Stage> Worker<S> {
             let (peer, tag) = (self.share.rank(replica), Topic::State.tag(site.stage));
             let block = self.await_block(peer, tag)?;
             self.transport.send_bytes(peer, tag, Vec::new())?;
-            let theirs = self.owned_by(site, replica);
+            let theirs = self.chunk(site.stage).slices.owned(site.index, replica);
             let mut parts = block.chunks_exact((theirs.len() * size_of::<f32>()).max(1));
             for (whole, part) in whole.iter_mut().zip(&mut parts) {
                 let numbers = part.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes));
@@ -172,15 +171,8 @@ impl<S: Stage> Worker<S> {
     }
 
     fn await_block(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
-        self.meter.progress.wait_for(WaitsFor::Rank(peer));
-        let block = self.transport.recv_bytes(peer, tag);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        block
-    }
-
-    /// The numbers of a parameter that a replica updates.
-    fn owned_by(&self, site: Site, replica: u32) -> Range<usize> {
-        slices_of(&self.reductions, site.stage).owned(site.index, replica)
+        let (progress, transport) = (&self.meter.progress, &mut self.transport);
+        progress.during(WaitsFor::Rank(peer), || transport.recv_bytes(peer, tag))
     }
 
     /// Compares all that [`Worker::read`] will read with its checksums. No weight changes.
@@ -190,7 +182,7 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn verify(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
         let parameters: Vec<&Parameter> = parameters.map(|parameter| &*parameter).collect();
-        checkpoint.verify_parameters(&parameters, &*self.optimizer)
+        checkpoint.verify_parameters(&parameters, &*self.plan.optimizer)
     }
 
     /// Reads this rank's parameters from a checkpoint. It must hold exactly the model's parameters.
@@ -201,7 +193,7 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn read(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         let progress = &self.meter.progress;
         let parameters = self.chunks.iter_mut().flat_map(|chunk| chunk.stage.parameters());
-        checkpoint.read(parameters.inspect(|_| progress.advance()), &*self.optimizer)?;
+        checkpoint.read(parameters.inspect(|_| progress.advance()), &*self.plan.optimizer)?;
         for chunk in &mut self.chunks {
             chunk.stage.try_visit_parameters(&mut |parameter| {
                 parameter.store(Part::Value)?;

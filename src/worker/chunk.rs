@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use pipewright_stages::{Bytes, Offloaded, Parameter, Shape, Stage};
+use pipewright_stages::{Bytes, Offloaded, Parameter, Shape, Stage, Together};
 
 use super::partials::{Partials, visit};
-use super::slices::Span;
+use super::sync::{Slices, Span};
 use crate::error::Result;
 use crate::id::StageId;
 
@@ -15,6 +15,8 @@ pub(super) struct Chunk<S: Stage> {
     pub(super) stage: S,
     pub(super) cells: Vec<InFlight<S>>,
     pub(super) partials: Partials,
+    /// Which replica owns which numbers of its parameters.
+    pub(super) slices: Slices,
 }
 
 /// What a stage holds for one micro-batch.
@@ -73,6 +75,7 @@ impl<S: Stage> Chunk<S> {
             stage,
             cells,
             partials: Partials::default(),
+            slices: Slices::default(),
         }
     }
 
@@ -105,20 +108,27 @@ impl<S: Stage> Chunk<S> {
         })
     }
 
-    /// Appends these weights.
-    pub(super) fn append_weights(&mut self, spans: &[Span], block: &mut Vec<u8>) -> Result<()> {
+    /// Appends the weights of an owner's bucket. If it has no such bucket, that is nothing.
+    pub(super) fn append_weights(&mut self, owner: u32, bucket: usize, block: &mut Vec<u8>) -> Result<()> {
+        let spans = self.slices.bucket(owner, bucket);
         visit_spans(&mut self.stage, spans, |parameter, range| {
             Ok(parameter.append_value(range, block)?)
         })
     }
 
     /// Sets these weights, after the stage's own update: it has dropped what it computed from old ones.
-    pub(super) fn set_weights(&mut self, spans: &[Span], mut block: &[u8]) -> Result<()> {
+    pub(super) fn set_weights(&mut self, owner: u32, bucket: usize, mut block: &[u8]) -> Result<()> {
+        let spans = self.slices.bucket(owner, bucket);
         visit_spans(&mut self.stage, spans, |parameter, range| {
             let (numbers, rest) = block.split_at(range.len() * size_of::<f32>());
             block = rest;
             Ok(parameter.set_value(range.start, numbers)?)
         })
+    }
+
+    /// Sets the gradients to zero. What the stage has computed from the weights so far is dropped.
+    pub(super) fn discard_gradients(&mut self, together: &mut Together) -> Result<()> {
+        Ok(together.visit(&mut self.stage, Parameter::start_sum)?)
     }
 
     /// One parameter by its place in the stage.
@@ -147,6 +157,13 @@ pub(super) fn visit_spans<S: Stage>(
         }
         Ok(())
     })
+}
+
+/// An empty block. It has the memory of one that has been read, if there is one.
+pub(super) fn empty_block(blocks: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    let mut block = blocks.pop().unwrap_or_default();
+    block.clear();
+    block
 }
 
 /// A stage of this rank.

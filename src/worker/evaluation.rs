@@ -1,16 +1,81 @@
-//! Forward passes alone: an evaluation, and the search for a number that is not finite.
+//! Forward passes alone: an evaluation, the search for a number that is not finite, and the next tokens of a
+//! text.
 
 use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
 
 use super::Worker;
-use super::execution::Execution;
-use super::forwards::{Forwards, ROUNDS};
+use super::execution::{Execution, NextTokens};
 use super::progress::WaitsFor;
 use crate::data::DataSource;
-use crate::error::{Finding, Result};
+use crate::error::{CallError, Finding, Result};
 use crate::fabric::{Call, Tag};
 use crate::id::{MicroBatch, Rank, StageId};
+use crate::schedule::{Cell, Placement, Schedule};
+
+/// How many rounds may be under way at once.
+const ROUNDS: u32 = 2;
+
+/// Forward passes over any number of micro-batches, in rounds. A round has as many micro-batches as there are
+/// stages.
+///
+/// At most two rounds are under way. So every rank has work, and a light first stage cannot run far ahead of
+/// a heavy one: the memory for wires does not grow with the number of micro-batches.
+#[derive(Debug)]
+pub(crate) struct Forwards {
+    round: Schedule,
+    /// The last round, where it is shorter.
+    rest: Option<Schedule>,
+    rounds: u32,
+}
+
+impl Forwards {
+    /// Forward passes over `micro_batches` micro-batches, for this placement of the stages.
+    ///
+    /// # Errors
+    /// [`CallError::no_micro_batches()`].
+    pub(crate) fn new(placement: &Placement, micro_batches: u32) -> Result<Self> {
+        if micro_batches == 0 {
+            return Err(CallError::no_micro_batches().into());
+        }
+        let length = placement.stages().min(micro_batches);
+        let rest = micro_batches % length;
+        Ok(Self {
+            round: round(placement, length)?,
+            rest: (rest > 0).then(|| round(placement, rest)).transpose()?,
+            rounds: micro_batches / length + u32::from(rest > 0),
+        })
+    }
+
+    /// How many rounds there are.
+    fn rounds(&self) -> u32 {
+        self.rounds
+    }
+
+    /// The number of a round's first micro-batch, and its schedule.
+    fn round(&self, round: u32) -> (u32, &Schedule) {
+        let first = round * self.round.micro_batches();
+        match &self.rest {
+            Some(rest) if round + 1 == self.rounds => (first, rest),
+            _ => (first, &self.round),
+        }
+    }
+}
+
+/// A schedule of forward passes. Each rank does all micro-batches of one stage before it begins its next
+/// stage. So ranks with several stages do not wait for each other at each micro-batch.
+fn round(placement: &Placement, micro_batches: u32) -> Result<Schedule> {
+    let mut rows = vec![Vec::new(); placement.ranks() as usize];
+    for (stage, rank) in (0..).zip(placement.iter()) {
+        rows[rank.index()].extend((0..micro_batches).map(|micro_batch| Cell::new(stage, micro_batch)));
+    }
+    Ok(Schedule::from_forwards(
+        "forward passes",
+        placement.clone(),
+        micro_batches,
+        rows,
+    )?)
+}
 
 impl<S: Stage> Worker<S> {
     /// Runs forward over these micro-batches of a source's step 0, from `first` on. Returns their scores, in
@@ -48,7 +113,7 @@ impl<S: Stage> Worker<S> {
     /// an earlier one.
     fn await_room(&mut self, round: u32) -> Result<()> {
         let [first, last] = self.end_ranks();
-        if first != self.rank || last == self.rank || round < ROUNDS {
+        if first != self.at.rank || last == self.at.rank || round < ROUNDS {
             return Ok(());
         }
         let peer = self.world_rank(last);
@@ -63,7 +128,7 @@ impl<S: Stage> Worker<S> {
     /// one.
     fn make_room(&mut self, round: u32, rounds: u32) -> Result<()> {
         let [first, last] = self.end_ranks();
-        if last != self.rank || first == self.rank || round + ROUNDS >= rounds {
+        if last != self.at.rank || first == self.at.rank || round + ROUNDS >= rounds {
             return Ok(());
         }
         self.send_block(first, Vec::new())
@@ -96,5 +161,47 @@ impl<S: Stage> Worker<S> {
         self.meter.start(None)?;
         self.run(forwards.round(0).1, &mut run)?;
         Ok(run.finding)
+    }
+
+    /// Runs the next tokens of a text through this rank's stages. Returns the scores of what may follow, on
+    /// the rank of the last stage, and nothing on other ranks. `forwards` must be for one micro-batch;
+    /// `None`: another replica writes.
+    ///
+    /// # Errors
+    /// [`crate::Error::Action`] with the pass that failed.
+    pub(crate) fn next_scores(
+        &mut self,
+        call: Call,
+        next: &NextTokens,
+        forwards: Option<&Forwards>,
+    ) -> Result<Vec<f32>> {
+        self.transport.begin(call)?;
+        let Some(forwards) = forwards else {
+            return Ok(Vec::new());
+        };
+        let mut run = Execution::next(next);
+        self.meter.start(None)?;
+        self.run(forwards.round(0).1, &mut run)?;
+        self.transport.check()?;
+        Ok(run.next_scores)
+    }
+
+    /// The forward pass of one stage.
+    pub(super) fn forward_next(
+        &mut self,
+        run: &mut Execution<'_>,
+        cell: Cell,
+        past: usize,
+        input: S::Wire,
+    ) -> Result<()> {
+        let is_last = cell.stage == self.schedule.last_stage();
+        let stage = &mut self.chunk(cell.stage).stage;
+        if is_last {
+            run.next_scores = stage.next_scores(past, input)?;
+        } else {
+            let output = stage.forward_next(past, input)?;
+            self.pass_on(run, cell, output);
+        }
+        Ok(())
     }
 }

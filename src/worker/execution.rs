@@ -1,15 +1,48 @@
 //! What a rank runs: a training step, forward passes alone, or the next tokens of a text.
 
+use std::time::Instant;
+
 use pipewright_stages::loss::Score;
 use pipewright_stages::{ForwardContext, Mode, Tensor};
 
-use super::next_tokens::NextTokens;
-use super::order::StepOrder;
-use super::outcome::Outcome;
+use super::agreement::StepOutcome;
 use crate::data::DataSource;
 use crate::error::{Finding, Result};
+use crate::fabric::Call;
 use crate::id::MicroBatch;
 use crate::schedule::{Action, Cell};
+
+/// What a rank is told of a step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepRequest {
+    /// The call that the step begins, unless weights may be stale: then it goes on with the call of an
+    /// earlier step.
+    pub(crate) call: Call,
+    /// The step, from 0.
+    pub(crate) step: u64,
+    /// Its learning rate.
+    pub(crate) learning_rate: f64,
+    /// The instant from which a trace counts. `None`: no trace.
+    pub(crate) trace_from: Option<Instant>,
+    /// Whether to ask all ranks to end.
+    pub(crate) asks: bool,
+}
+
+/// Tokens that follow others of the same text.
+#[derive(Debug)]
+pub(crate) struct NextTokens {
+    /// How many tokens come before them.
+    pub(crate) past: usize,
+    /// The tokens.
+    pub(crate) tokens: Vec<u32>,
+}
+
+impl NextTokens {
+    /// The first stage's input: ids `[1, tokens]`.
+    pub(super) fn input(&self) -> Result<Tensor> {
+        Ok(Tensor::from_ids(&[1, self.tokens.len()], self.tokens.clone())?)
+    }
+}
 
 /// One run of a schedule, and its results so far.
 pub(super) struct Execution<'a> {
@@ -23,7 +56,7 @@ pub(super) struct Execution<'a> {
     /// Where micro-batches come from. `None`: from the loader.
     source: Option<&'a dyn DataSource>,
     /// How the step ended, once the ranks have agreed.
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<StepOutcome>,
     /// How many passes have begun, and how many moves to the host and back are done.
     pub(super) passes: usize,
     pub(super) moved: usize,
@@ -46,12 +79,12 @@ pub(super) struct Execution<'a> {
 impl<'a> Execution<'a> {
     /// A training step. `first`: the number, in the batch, of the schedule's first micro-batch. `source`:
     /// where micro-batches come from, if not from the loader.
-    pub(super) fn training(order: &StepOrder, first: u32, source: Option<&'a dyn DataSource>) -> Self {
+    pub(super) fn training(request: &StepRequest, first: u32, source: Option<&'a dyn DataSource>) -> Self {
         Self {
-            learning_rate: order.learning_rate,
-            asks: order.asks,
+            learning_rate: request.learning_rate,
+            asks: request.asks,
             first,
-            ..Self::new(Mode::Train, order.step, source)
+            ..Self::new(Mode::Train, request.step, source)
         }
     }
 

@@ -15,6 +15,7 @@ use crate::schedule::{Cell, Flow, Pass};
 
 /// Time that one rank spent and memory that it held in one step. Where the device has a clock, that clock
 /// times the passes, because the host only queues them.
+#[derive(Default)]
 pub(super) struct Meter {
     /// What other threads read of this rank's progress.
     pub(super) progress: Arc<Progress>,
@@ -86,23 +87,7 @@ impl Meter {
     pub(super) fn new(progress: Arc<Progress>) -> Self {
         Self {
             progress,
-            clock: None,
-            zero: 0.0,
-            began: 0,
-            ended: 0,
-            passes: Vec::new(),
-            sums: Vec::new(),
-            started: None,
-            waiting: Duration::ZERO,
-            reducing: Duration::ZERO,
-            live_bytes: 0,
-            peak_bytes: 0,
-            pass_bytes: 0,
-            pass_peak: 0,
-            offloaded: 0,
-            live_passes: 0,
-            in_flight: 0,
-            trace: None,
+            ..Self::default()
         }
     }
 
@@ -128,9 +113,7 @@ impl Meter {
     /// Waits, and counts it as waiting.
     pub(super) fn wait<T>(&mut self, waits: WaitsFor, wait: impl FnOnce() -> Result<T>) -> Result<T> {
         let since = Instant::now();
-        self.progress.wait_for(waits);
-        let result = wait();
-        self.progress.wait_for(WaitsFor::Nobody);
+        let result = self.progress.during(waits, wait);
         self.waiting += since.elapsed();
         self.begin_pass()?;
         result

@@ -14,7 +14,7 @@ pub(super) struct Partials {
 
 /// What follows a gradient group on the same replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AfterGroup {
     /// Another group.
     Group,
     /// Nothing, and other replicas have further groups.
@@ -26,7 +26,7 @@ pub(super) enum Next {
 impl Partials {
     /// The stage's next gradients are the last ones of a group. The sums that wait for this group are added
     /// to it, by the tree: where a layer can, while it adds its gradient.
-    pub(super) fn expect_end<S: Stage>(&self, stage: &mut S, group: u32, next: Next) {
+    pub(super) fn expect_end<S: Stage>(&self, stage: &mut S, group: u32, next: AfterGroup) {
         let newest = self.waiting.len() - self.joined(group, next).1;
         if newest > 0 {
             stage.visit_gradients(&mut |parameter| parameter.expect_end(newest));
@@ -37,7 +37,7 @@ impl Partials {
     pub(super) fn end_group<S: Stage>(
         &mut self,
         stage: &mut S,
-        (group, next): (u32, Next),
+        (group, next): (u32, AfterGroup),
         together: &mut Together,
     ) -> Result<()> {
         let (node, left) = self.joined(group, next);
@@ -45,19 +45,19 @@ impl Partials {
         visit(stage, |_, parameter| {
             parameter.end_group()?;
             match next {
-                Next::Group => Ok(parameter.put_aside(together)?),
-                Next::Replicas | Next::Nothing => Ok(()),
+                AfterGroup::Group => Ok(parameter.put_aside(together)?),
+                AfterGroup::Replicas | AfterGroup::Nothing => Ok(()),
             }
         })?;
         together.launch()?;
-        if next == Next::Group {
+        if next == AfterGroup::Group {
             self.waiting.push(node);
         }
         Ok(())
     }
 
     /// The sum that a group's end makes, and how many of the older ones are left.
-    fn joined(&self, group: u32, next: Next) -> (Node, usize) {
+    fn joined(&self, group: u32, next: AfterGroup) -> (Node, usize) {
         let mut node = Node::of_group(group);
         let mut left = self.waiting.len();
         while let Some(before) = left.checked_sub(1)
@@ -66,8 +66,8 @@ impl Partials {
             (node, left) = (parent, before);
         }
         match next {
-            Next::Nothing => (node, 0),
-            Next::Group | Next::Replicas => (node, left),
+            AfterGroup::Nothing => (node, 0),
+            AfterGroup::Group | AfterGroup::Replicas => (node, left),
         }
     }
 

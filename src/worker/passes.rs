@@ -1,8 +1,8 @@
-//! What a compute pass, a send and a receive do on a rank.
+//! What a compute pass, a send, a receive and a move of activations to the host and back do on a rank.
 
 use std::any::Any;
 
-use pipewright_stages::{Mode, Shape, Stage, Tensor};
+use pipewright_stages::{Mode, Offloaded, Shape, Stage, Tensor};
 
 use super::Worker;
 use super::chunk::{Counted, chunk_of};
@@ -11,7 +11,7 @@ use super::progress::WaitsFor;
 use crate::error::{Error, Finding, Problem, Result};
 use crate::fabric::Tag;
 use crate::id::{Rank, StageId};
-use crate::schedule::{Cell, Flow};
+use crate::schedule::{Cell, Flow, Move, MoveStep};
 
 impl<S: Stage> Worker<S> {
     pub(super) fn forward(&mut self, run: &mut Execution<'_>, cell: Cell) -> Result<()> {
@@ -62,7 +62,7 @@ impl<S: Stage> Worker<S> {
             };
             return Ok(Some(self.chunk(cell.stage).stage.load(input)?));
         };
-        if self.schedule.rank_of(before) != self.rank {
+        if self.schedule.rank_of(before) != self.at.rank {
             return self.wait(run, Flow::Activation, cell);
         }
         let input = self.cell(cell).input.take();
@@ -92,10 +92,8 @@ impl<S: Stage> Worker<S> {
 
     /// A micro-batch from the source of an evaluation or a search, which may take its time.
     fn fetch(&self, run: &Execution<'_>, cell: Cell) -> Option<Result<(Tensor, Tensor)>> {
-        self.meter.progress.wait_for(WaitsFor::Data);
-        let fetched = run.fetch(cell);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        fetched
+        let progress = &self.meter.progress;
+        progress.during(WaitsFor::Data, || run.fetch(cell))
     }
 
     /// Gives the last stage's output to the loss.
@@ -258,19 +256,15 @@ impl<S: Stage> Worker<S> {
     /// Sends a wire. It waits only while the receiver has no room.
     pub(super) fn send_wire(&mut self, rank: Rank, tag: Tag, wire: S::Wire) -> Result<()> {
         let peer = self.world_rank(rank);
-        self.meter.progress.wait_for(WaitsFor::Rank(peer));
-        let sent = self.transport.send(peer, tag, wire);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        sent
+        let (progress, transport) = (&self.meter.progress, &mut self.transport);
+        progress.during(WaitsFor::Rank(peer), || transport.send(peer, tag, wire))
     }
 
     /// Sends a block. It waits only while the receiver has no room.
     pub(super) fn send_block(&mut self, rank: Rank, block: Vec<u8>) -> Result<()> {
         let peer = self.world_rank(rank);
-        self.meter.progress.wait_for(WaitsFor::Rank(peer));
-        let sent = self.transport.send_bytes(peer, Tag(0), block);
-        self.meter.progress.wait_for(WaitsFor::Nobody);
-        sent
+        let (progress, transport) = (&self.meter.progress, &mut self.transport);
+        progress.during(WaitsFor::Rank(peer), || transport.send_bytes(peer, Tag(0), block))
     }
 
     /// Announces a receive. In a search the wire may never come, so nothing is announced.
@@ -318,6 +312,45 @@ impl<S: Stage> Worker<S> {
             self.schedule.rank_of(from),
             tag(run, flow, cell.stage.max(from), cell),
         )
+    }
+
+    /// Does what is to be moved before the next pass. What is not on a GPU stays where it is.
+    pub(super) fn move_activations(&mut self, run: &mut Execution<'_>) -> Result<()> {
+        if run.mode != Mode::Train {
+            return Ok(());
+        }
+        while let Some(&next) = self.moves.get(run.moved)
+            && next.before <= run.passes
+        {
+            self.move_one(next)?;
+            run.moved += 1;
+        }
+        run.passes += 1;
+        Ok(())
+    }
+
+    fn move_one(&mut self, Move { step, cell, .. }: Move) -> Result<()> {
+        let held = self.cell(cell);
+        match (step, &mut held.saved, &mut held.away) {
+            (MoveStep::Out, Some(saved), away) => {
+                *away = Offloaded::start(&mut saved.value)?;
+                let bytes = away.as_ref().map_or(0, Offloaded::bytes);
+                self.meter.offload(bytes);
+            }
+            (MoveStep::Free, _, Some(away)) => {
+                away.free()?;
+                let bytes = away.bytes();
+                self.meter.free(bytes);
+            }
+            (MoveStep::Back, _, Some(away)) => {
+                away.fetch()?;
+                let bytes = away.bytes();
+                self.meter.hold(bytes);
+            }
+            // A frozen stage keeps nothing.
+            _ => {}
+        }
+        Ok(())
     }
 }
 

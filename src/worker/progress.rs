@@ -88,8 +88,16 @@ impl Progress {
         self.wait_for(WaitsFor::Nobody);
     }
 
+    /// The rank waits meanwhile.
+    pub(super) fn during<T>(&self, waits: WaitsFor, wait: impl FnOnce() -> T) -> T {
+        self.wait_for(waits);
+        let result = wait();
+        self.wait_for(WaitsFor::Nobody);
+        result
+    }
+
     /// The rank begins to wait, or continues.
-    pub(super) fn wait_for(&self, waits: WaitsFor) {
+    fn wait_for(&self, waits: WaitsFor) {
         let number = match waits {
             WaitsFor::Nobody => 0,
             WaitsFor::All => 1,

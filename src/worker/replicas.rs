@@ -5,24 +5,19 @@ use std::time::Instant;
 use pipewright_stages::{Device, Stage};
 
 use super::Worker;
-use super::chunk::chunk_of;
-use super::on_gpus;
+use super::execution::Execution;
 use super::parameters::Site;
-use super::progress::WaitsFor;
-use super::reduction::{Reach, Reduction};
-use super::slices::Slices;
-use crate::error::Result;
-use crate::fabric::Tag;
+use super::sync::{BUCKET, GpuSums, HostSums, Reach, Server, Settled, Slices, Sync};
+use crate::error::{Result, caught};
+use crate::fabric::{Call, Tag};
 use crate::id::{StageId, WorldRank};
 
 impl<S: Stage> Worker<S> {
     /// Says which replica adds up which gradients and, with a sharded optimizer, updates which weights. The
-    /// copies of a tied parameter are divided alike.
-    pub(super) fn divide_among_replicas(&mut self) {
-        if self.share.replicas() == 1 {
-            return;
-        }
-        self.on_gpus = self.can_stay_on_gpus();
+    /// copies of a tied parameter are divided alike. Then chooses how replicas come to the same weights.
+    pub(super) fn join_replicas(&mut self) {
+        let (own, replicas) = (self.share.replica, self.share.replicas());
+        let on_gpus = self.can_stay_on_gpus();
         for chunk in &mut self.chunks {
             let first = |index| {
                 let is_here = |site: &Site| (site.stage, site.index) == (chunk.id, index);
@@ -33,116 +28,121 @@ impl<S: Stage> Worker<S> {
             chunk.stage.visit_gradients(&mut |parameter| {
                 parameters.push((parameter.trained(), first(parameters.len())))
             });
-            let mut slices = Slices::new(parameters.into_iter(), self.share.replicas());
-            if self.on_gpus {
-                slices = slices.in_buckets_of(on_gpus::BUCKET);
+            chunk.slices = Slices::new(parameters.into_iter(), replicas);
+            if on_gpus {
+                chunk.slices = std::mem::take(&mut chunk.slices).in_buckets_of(BUCKET);
             }
             let mut index = 0;
             chunk.stage.visit_gradients(&mut |parameter| {
-                if self.sharded {
-                    parameter.own(slices.owned(index, self.share.replica));
+                if self.plan.sharded {
+                    parameter.own(chunk.slices.owned(index, own));
                 }
                 index += 1;
             });
-            let reduction = Reduction::new(chunk.id, slices, &self.share, self.sharded);
-            self.reductions.push(reduction);
         }
+        self.sync = match self.plan.max_staleness {
+            _ if replicas == 1 => Sync::Alone,
+            1.. => Sync::Server(None),
+            0 if on_gpus => Sync::Gpus(GpuSums::new(&self.plan, &self.share, &self.chunks)),
+            0 => Sync::Host(HostSums::new(&self.plan, &self.share, &self.chunks)),
+        };
     }
 
-    /// Starts the sum of a stage's gradients over its replicas. The first blocks are sent at once.
-    pub(super) fn start_reduction(&mut self, stage: StageId) -> Result<()> {
-        if self.server.is_some() {
-            return self.push_sums(stage);
+    /// Whether sums over this rank's replicas can stay on GPUs: all of the group say the same.
+    fn can_stay_on_gpus(&self) -> bool {
+        let own = self.share.replica;
+        (0..self.share.replicas()).all(|replica| {
+            let rank = self.share.rank(replica);
+            let is_on_gpu = self.plan.mesh.place(rank).device != Device::Cpu;
+            is_on_gpu && (replica == own || self.transport.is_direct(rank))
+        })
+    }
+
+    /// How the replicas come to the same weights, and what that needs of the rank.
+    pub(super) fn split(&mut self) -> (&mut Sync, Reach<'_, S>) {
+        let reach = Reach {
+            chunks: &mut self.chunks,
+            plan: &self.plan,
+            share: &self.share,
+            transport: self.transport.as_mut(),
+            blocks: &mut self.blocks,
+            agreement: &mut self.agreement,
+            together: &mut self.together,
+            meter: &mut self.meter,
+        };
+        (&mut self.sync, reach)
+    }
+
+    /// Begins a call, or goes on with the one in which weights may be stale: it lasts from one settlement to
+    /// the next.
+    pub(super) fn begin_step(&mut self, call: Call, step: u64) -> Result<()> {
+        if self.sync.is_serving() {
+            return Ok(());
         }
-        if self.on_gpus {
-            return self.begin_on_gpus(stage);
-        }
-        let mut reductions = self.reductions.iter_mut();
-        if let Some(reduction) = reductions.find(|reduction| reduction.stage() == stage) {
-            reduction.start(&self.share);
-            self.meter.reduction_starts(stage);
-            let since = Instant::now();
-            self.progress_reductions()?;
-            self.meter.reduced(since.elapsed());
+        self.transport.begin(call)?;
+        if let (Sync::Server(server), mut reach) = self.split() {
+            *server = Some(Box::new(Server::new(step, &mut reach)?));
         }
         Ok(())
     }
 
-    /// Whether sums over replicas are under way.
-    fn is_reducing(&self) -> bool {
-        self.reductions.iter().any(Reduction::is_active)
+    /// The gradients of a stage are complete. Their sum over the replicas begins.
+    pub(super) fn reduce(&mut self, stage: StageId) -> Result<()> {
+        let (sync, mut reach) = self.split();
+        sync.reduce(stage, &mut reach)
     }
 
-    /// Continues all sums over replicas, without waiting. Returns whether it did anything.
-    fn progress_reductions(&mut self) -> Result<bool> {
-        let mut moved = false;
-        let mut reach = Reach {
-            share: &self.share,
-            transport: self.transport.as_mut(),
-            blocks: &mut self.blocks,
-        };
-        for reduction in self
-            .reductions
-            .iter_mut()
-            .filter(|reduction| reduction.is_active())
-        {
-            let chunk = chunk_of(&mut self.chunks, reduction.stage());
-            moved |= reduction.progress(chunk, &mut reach)?;
-            if !reduction.is_active() {
-                self.meter.reduction_ends(reduction.stage());
-            }
-        }
-        Ok(moved)
+    /// Goes on with the updates of what this rank owns, without waiting.
+    pub(super) fn serve(&mut self) -> Result<()> {
+        let (sync, mut reach) = self.split();
+        sync.progress(&mut reach).map(drop)
     }
 
-    /// A wire, if it comes while sums over replicas are under way, or while weights may be stale: until then
-    /// the rank continues with these.
+    /// A wire, if it comes while the rank has something to do for the replicas.
     pub(super) fn reduce_until(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<S::Wire>> {
-        // On a GPU, an end may be unable to see whether a wire has come.
-        let can_see = self.mesh.place(self.world_rank(self.rank)).device == Device::Cpu;
-        while can_see && (self.is_reducing() || self.server.is_some()) {
-            if let Some(wire) = self.transport.poll(peer, tag)? {
-                return Ok(Some(wire));
-            }
-            let moved = match self.server {
-                Some(_) => self.serve()?,
-                None => self.progress_reductions()?,
-            };
-            if !moved {
-                let transport = &mut self.transport;
-                self.meter.wait(WaitsFor::Rank(peer), || transport.listen())?;
-            }
-        }
-        Ok(None)
+        let (sync, mut reach) = self.split();
+        sync.progress_until((peer, tag), &mut reach)
     }
 
-    /// Waits until all sums over replicas are there.
-    pub(super) fn finish_reductions(&mut self) -> Result<()> {
-        if self.on_gpus {
-            return self.finish_on_gpus();
-        }
-        let since = Instant::now();
-        if !self.is_reducing() {
+    /// A stage's step, while weights may be stale. The rank's last one ends the rank's step.
+    pub(super) fn end_stale_step(&mut self, run: &mut Execution<'_>) -> Result<()> {
+        run.stepped += 1;
+        if run.stepped < self.chunks.len() {
             return Ok(());
         }
-        while self.is_reducing() {
-            if !self.progress_reductions()? {
-                self.await_replicas()?;
-            }
+        let since = Instant::now();
+        self.agreement.begin();
+        self.tell_scores();
+        if let (Sync::Server(Some(server)), mut reach) = self.split() {
+            let ended = server.end_step((run.asks, run.learning_rate), &mut reach)?;
+            (run.outcome, run.asked) = (Some(ended.outcome), ended.asks);
         }
         self.meter.reduced(since.elapsed());
         Ok(())
     }
 
-    /// Waits until something arrives that a sum over replicas may need.
-    fn await_replicas(&mut self) -> Result<()> {
-        let awaited = self
-            .reductions
-            .iter()
-            .find(|reduction| reduction.is_active())
-            .and_then(|reduction| reduction.awaited(&self.share));
-        let transport = &mut self.transport;
-        let waits = awaited.map_or(WaitsFor::Nobody, WaitsFor::Rank);
-        self.meter.wait(waits, || transport.listen())
+    /// Waits until all steps so far have become updates, here and in all replicas. Then the stages have the
+    /// newest weights and all of the optimizer's state, and nothing is stale.
+    ///
+    /// # Errors
+    /// [`crate::Error::PeerGone`], and the errors of updates: at the rank's last action, as if all were a
+    /// part of it.
+    pub(crate) fn settle(&mut self) -> Result<Settled> {
+        let Sync::Server(server) = &mut self.sync else {
+            return Ok(Settled::default());
+        };
+        let Some(server) = server.take() else {
+            return Ok(Settled::default());
+        };
+        let (replica, rank) = (self.shown_replica(), self.at.rank);
+        let settled = caught(|| {
+            let (_, mut reach) = self.split();
+            server.settle(&mut reach)
+        });
+        settled.map_err(|error| {
+            let last = self.schedule.actions(rank).iter().enumerate().next_back();
+            let (index, action) = last.expect("lowering ends each rank with a step");
+            error.at_action(replica, rank, index, action)
+        })
     }
 }

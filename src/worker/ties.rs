@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pipewright_stages::{Device, Gradient, Parameter, Part, Stage};
 
 use super::Worker;
+use super::chunk::empty_block;
 use super::parameters::{Site, Tie};
 use super::progress::WaitsFor;
 use crate::error::Result;
@@ -19,16 +20,16 @@ impl<S: Stage> Worker<S> {
     /// [`crate::Error::PeerGone`], or whatever the transport reports.
     pub(crate) fn tie(&mut self, ties: Vec<Tie>, first_trained: StageId) -> Result<()> {
         self.first_trained = first_trained;
-        let own_gpu = self.is_on_gpu(self.rank);
-        let mut partners: Vec<Rank> = ties.iter().flat_map(|tie| tie.partners(self.rank)).collect();
+        let own_gpu = self.is_on_gpu(self.at.rank);
+        let mut partners: Vec<Rank> = ties.iter().flat_map(|tie| tie.partners(self.at.rank)).collect();
         partners.retain(|partner| own_gpu && self.is_on_gpu(*partner));
         let partners: Vec<WorldRank> = partners.into_iter().map(|rank| self.world_rank(rank)).collect();
         self.transport.start(&partners)?;
         self.ties = ties.into();
-        self.divide_among_replicas();
+        self.join_replicas();
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
-            if first.rank == worker.rank {
+            if first.rank == worker.at.rank {
                 worker.spread_weights(tie)
             } else {
                 worker.take_weights(tie)
@@ -46,7 +47,7 @@ impl<S: Stage> Worker<S> {
             if !tie.is_trained {
                 return Ok(());
             }
-            if first.rank == worker.rank {
+            if first.rank == worker.at.rank {
                 // It is put back below, unless the rank stops.
                 let mut total = Gradient::take(worker.parameter(first));
                 worker.add_gradients(tie, &mut total)?;
@@ -61,7 +62,7 @@ impl<S: Stage> Worker<S> {
 
     /// Calls `action` for the tied parameters in which this rank has a part. All ranks use the same order.
     fn for_each_tie(&mut self, mut action: impl FnMut(&mut Self, &Tie) -> Result<()>) -> Result<()> {
-        let (ties, rank) = (Arc::clone(&self.ties), self.rank);
+        let (ties, rank) = (Arc::clone(&self.ties), self.at.rank);
         let mut mine = ties.iter().filter(|tie| tie.on(rank).next().is_some());
         mine.try_for_each(|tie| action(self, tie))
     }
@@ -98,7 +99,7 @@ impl<S: Stage> Worker<S> {
 
     /// Sends the summed gradient to all other sites.
     fn spread_gradient(&mut self, tie: &Tie, total: &Gradient) -> Result<()> {
-        for site in tie.on(self.rank).skip(1) {
+        for site in tie.on(self.at.rank).skip(1) {
             total.copy_to(self.parameter(site))?;
         }
         let first = tie.sites[0];
@@ -108,7 +109,7 @@ impl<S: Stage> Worker<S> {
                 self.send_wire(peer, sum_tag(first), wire)?;
                 continue;
             }
-            let mut block = self.empty_block();
+            let mut block = empty_block(&mut self.blocks);
             total.append_to(self.parameter(first).owned(), &mut block)?;
             self.send_block(peer, block)?;
         }
@@ -119,8 +120,12 @@ impl<S: Stage> Worker<S> {
     fn give_gradients(&mut self, tie: &Tie) -> Result<()> {
         let to = tie.sites[0].rank;
         let handed = self.hands_over(to);
-        let mut block = if handed { Vec::new() } else { self.empty_block() };
-        for site in tie.on(self.rank) {
+        let mut block = if handed {
+            Vec::new()
+        } else {
+            empty_block(&mut self.blocks)
+        };
+        for site in tie.on(self.at.rank) {
             let owned = self.parameter(site).owned();
             let gradient = Gradient::take(self.parameter(site));
             if handed {
@@ -139,11 +144,13 @@ impl<S: Stage> Worker<S> {
 
     /// Whether gradients go to this rank as wires, from GPU to GPU.
     fn hands_over(&self, peer: Rank) -> bool {
-        self.is_on_gpu(self.rank) && self.is_on_gpu(peer) && self.transport.is_direct(self.world_rank(peer))
+        self.is_on_gpu(self.at.rank)
+            && self.is_on_gpu(peer)
+            && self.transport.is_direct(self.world_rank(peer))
     }
 
     fn is_on_gpu(&self, rank: Rank) -> bool {
-        self.mesh.place(self.world_rank(rank)).device != Device::Cpu
+        self.plan.mesh.place(self.world_rank(rank)).device != Device::Cpu
     }
 
     /// A gradient from another rank, on the device of this rank's site.
@@ -158,16 +165,16 @@ impl<S: Stage> Worker<S> {
     fn take_gradient(&mut self, tie: &Tie) -> Result<()> {
         let first = tie.sites[0];
         if self.hands_over(first.rank) {
-            let mut own = tie.on(self.rank);
+            let mut own = tie.on(self.at.rank);
             let site = own.next().expect("a rank has a part in what it is asked for");
             let total = self.gradient_from(first.rank, sum_tag(first), site)?;
-            for site in tie.on(self.rank) {
+            for site in tie.on(self.at.rank) {
                 total.copy_to(self.parameter(site))?;
             }
             return Ok(());
         }
         let block = self.block_from(first.rank)?;
-        for site in tie.on(self.rank) {
+        for site in tie.on(self.at.rank) {
             let parameter = self.parameter(site);
             parameter.set_grad(parameter.owned().start, &block)?;
         }
@@ -182,7 +189,7 @@ impl<S: Stage> Worker<S> {
         // They are put back below, unless the rank stops.
         let weights = std::mem::take(&mut first.value);
         let bytes: &[u8] = bytemuck::cast_slice(&weights);
-        for site in tie.on(self.rank).skip(1) {
+        for site in tie.on(self.at.rank).skip(1) {
             set_weights(self.parameter(site), bytes)?;
         }
         for peer in tie.others() {
@@ -194,7 +201,7 @@ impl<S: Stage> Worker<S> {
 
     fn take_weights(&mut self, tie: &Tie) -> Result<()> {
         let weights = self.block_from(tie.sites[0].rank)?;
-        for site in tie.on(self.rank) {
+        for site in tie.on(self.at.rank) {
             set_weights(self.parameter(site), &weights)?;
         }
         Ok(())
@@ -204,12 +211,6 @@ impl<S: Stage> Worker<S> {
         let (peer, transport) = (self.world_rank(rank), &mut self.transport);
         self.meter
             .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)))
-    }
-
-    fn empty_block(&mut self) -> Vec<u8> {
-        let mut block = self.blocks.pop().unwrap_or_default();
-        block.clear();
-        block
     }
 
     fn parameter(&mut self, site: Site) -> &mut Parameter {

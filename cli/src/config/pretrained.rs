@@ -7,7 +7,7 @@ use pipewright::stages::models::{Gpt, Llama};
 use toml::{Table, Value};
 
 use super::tree::{Entry, Tree, is_stronger};
-use crate::error::{ConfigOrigin, Result};
+use crate::error::{ConfigError, Origin, Result};
 use pipewright::pretrained::{
     ADAPTER_CONFIG, Architecture, Base, CONFIG, Family, OWN_CONFIG, TOKENIZER, is_own, own_config,
     read_adapters, read_config,

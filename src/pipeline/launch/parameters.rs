@@ -1,0 +1,166 @@
+//! The parameters of all ranks: equal in all replicas, tied or not, frozen or not. A layer must say that one
+//! is tied: equal names alone never tie two parameters.
+
+use std::collections::BTreeMap;
+
+use pipewright_stages::Shard;
+
+use crate::error::{LaunchError, Result};
+use crate::id::StageId;
+use crate::mesh::{Axis, Mesh};
+use crate::worker::{ParameterInfo, Tie};
+
+/// The parameters of the first replica, in layer order. Refuses replicas that hold others, or that start with
+/// other weights. `built`: the parameters of each world rank.
+pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> Result<Vec<ParameterInfo>> {
+    let mut replicas = vec![Vec::new(); mesh.size(Axis::Data) as usize];
+    for (rank, infos) in mesh.world().zip(built) {
+        replicas[mesh.coordinate(rank).replica as usize].extend(infos);
+    }
+    let sites = |infos: &mut Vec<ParameterInfo>| {
+        infos.sort_by_key(|info| (info.site.stage, info.site.index));
+    };
+    replicas.iter_mut().for_each(sites);
+    let mut replicas = replicas.into_iter();
+    let first = replicas.next().expect("there is a first replica");
+    for (replica, other) in (1..).zip(replicas) {
+        same_parameters(&first, replica, &other)?;
+    }
+    Ok(first)
+}
+
+/// Refuses a replica whose parameters differ from the first one's.
+fn same_parameters(first: &[ParameterInfo], replica: u32, other: &[ParameterInfo]) -> Result<()> {
+    let longer = if other.len() > first.len() { other } else { first };
+    for (index, info) in longer.iter().enumerate() {
+        let differs = |what: &str| {
+            LaunchError::new(format!(
+                "`{}` of stage {} is not the same in replica 0 and in replica {replica}: {what}; the builder \
+                 of the stage must make the same stage in each call",
+                info.name, info.site.stage
+            ))
+        };
+        match (first.get(index), other.get(index)) {
+            (Some(ours), Some(theirs)) if ours == theirs => {}
+            (Some(ours), Some(theirs)) if (&ours.name, &ours.dims) == (&theirs.name, &theirs.dims) => {
+                return Err(differs("it starts with other weights").into());
+            }
+            _ => {
+                return Err(differs(
+                    "the stage there has another parameter in its place, or other dimensions",
+                )
+                .into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tied parameters. `parameters` are in layer order.
+///
+/// # Errors
+/// [`LaunchError`] when two parameters that are not tied have one name and shard, when a copy has no
+/// original, or when a copy has other dimensions or is frozen alone.
+pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
+    parameters.iter().try_for_each(check_whole)?;
+    let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
+    for info in parameters {
+        by_identity
+            .entry((&info.name, info.shard))
+            .or_default()
+            .push(info);
+    }
+    let ties = by_identity.into_values().map(|sites| tie(&sites));
+    ties.filter_map(Result::transpose).collect()
+}
+
+/// Refuses a part of a tensor: checkpoints and the hash of the weights only know whole tensors.
+fn check_whole(parameter: &ParameterInfo) -> Result<()> {
+    if parameter.shard == Shard::WHOLE {
+        return Ok(());
+    }
+    Err(LaunchError::new(format!(
+        "the parameter `{}` of {} is {}: the engine trains whole parameters only, so leave out \
+         `Parameter::sharded`",
+        parameter.name,
+        place(parameter),
+        parameter.shard
+    ))
+    .into())
+}
+
+/// The tie of all parameters of one name and shard. `None` when there is only one.
+fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
+    let mut originals = sites.iter().filter(|info| !info.is_tied);
+    let Some(&original) = originals.next() else {
+        return Err(LaunchError::new(format!(
+            "the parameter `{}` of {} is a tied copy, but no layer holds the parameter that it copies: one \
+             of that name that is not tied",
+            sites[0].name,
+            place(sites[0])
+        ))
+        .into());
+    };
+    if let Some(other) = originals.next() {
+        return Err(LaunchError::new(format!(
+            "two parameters have the name `{}`: the one of {} and the one of {}; give them two names, or \
+             declare one a copy of the other (`Parameter::tied`)",
+            original.name,
+            place(original),
+            place(other)
+        ))
+        .into());
+    }
+    if let Some(other) = sites.iter().find(|info| info.dims != original.dims) {
+        return Err(LaunchError::new(format!(
+            "parameters named `{}` are tied, but have dimensions {:?} in stage {} and {:?} in stage {}: give \
+             them one shape or two names",
+            original.name, original.dims, original.site.stage, other.dims, other.site.stage
+        ))
+        .into());
+    }
+    if let Some(other) = sites.iter().find(|info| info.is_trained != original.is_trained) {
+        let (frozen, trained) = match original.is_trained {
+            true => (*other, original),
+            false => (original, *other),
+        };
+        return Err(LaunchError::new(format!(
+            "the tied parameter `{}` is frozen in {} and trained in {}: freeze both or none",
+            original.name,
+            place(frozen),
+            place(trained)
+        ))
+        .into());
+    }
+    if sites.len() == 1 {
+        return Ok(None);
+    }
+    let copies = sites.iter().filter(|info| info.is_tied).map(|info| info.site);
+    Ok(Some(Tie {
+        name: original.name.clone(),
+        sites: std::iter::once(original.site).chain(copies).collect(),
+        is_trained: original.is_trained,
+    }))
+}
+
+fn place(info: &ParameterInfo) -> String {
+    let stage = info.site.stage;
+    match &info.layer {
+        Some(layer) => format!("layer `{layer}` in stage {stage}"),
+        None => format!("stage {stage}"),
+    }
+}
+
+/// The first stage that is trained: those before it have parameters, and all of them are frozen. It is the
+/// last stage if all are frozen. `parameters` are in layer order.
+pub(super) fn first_trained(parameters: &[ParameterInfo], stages: u32) -> StageId {
+    let is_frozen = |stage: &u32| {
+        let mut own = parameters
+            .iter()
+            .filter(|info| info.site.stage == StageId(*stage))
+            .peekable();
+        own.peek().is_some() && own.all(|info| !info.is_trained)
+    };
+    let frozen = (0..stages.saturating_sub(1)).take_while(is_frozen);
+    StageId(frozen.count() as u32)
+}

@@ -1,0 +1,198 @@
+//! What follows from a spec: the plan of a run. All that it needs is there, and the parts fit each other.
+
+use std::sync::Arc;
+
+use pipewright_stages::{Device, Stage};
+
+use super::spec::{Schedules, Spec};
+use crate::error::{LaunchError, Result, ScheduleError};
+use crate::groups::Groups;
+use crate::mesh::Mesh;
+use crate::schedule::Schedule;
+use crate::worker::Plan;
+
+impl Plan {
+    /// The plan of a spec, for this number of processes.
+    ///
+    /// # Errors
+    /// [`LaunchError`] when a part is missing or two do not fit each other.
+    pub(super) fn of<S: Stage>(spec: &Spec<S>, processes: u32) -> Result<Self> {
+        let missing = |part: &str| {
+            LaunchError::new(format!(
+                "the pipeline has no {part}: call `.{part}(...)` before `.launch()`"
+            ))
+        };
+        check_replicas(spec.replicas, spec.groups())?;
+        let (groups, schedules) = match &spec.schedules {
+            Schedules::Missing => return Err(missing("schedule").into()),
+            Schedules::Whole(whole) if whole.micro_batches() == 0 => {
+                return Err(ScheduleError::new("a schedule needs at least 1 micro-batch, got 0").into());
+            }
+            Schedules::Whole(whole) => shares(spec, whole),
+            Schedules::OfReplicas(each) => of_replicas(spec, each.clone())?,
+        };
+        let data = Arc::clone(spec.data.as_ref().ok_or(missing("data"))?);
+        if spec.loss.is_none() {
+            return Err(missing("loss").into());
+        }
+        check_threads(spec.threads_per_rank)?;
+        check_sharded(spec)?;
+        check_server(spec)?;
+        let first = schedules.first().expect("checked: there are replicas");
+        check_directions(first)?;
+        check_count(first, spec.stages.len())?;
+        let mesh = Mesh::new([spec.replicas, first.ranks(), 1], processes, &spec.places)?.mapped(spec.map);
+        let lowered = |schedule: Schedule| Arc::new(schedule.in_turn().for_replicas(spec.replicas));
+        let schedules: Vec<_> = schedules.into_iter().map(lowered).collect();
+        Ok(Self {
+            schedules,
+            groups,
+            mesh,
+            data,
+            optimizer: Arc::clone(&spec.optimizer),
+            clip: spec.clip,
+            sharded: spec.is_served() || (spec.sharded && spec.replicas > 1),
+            max_staleness: spec.max_staleness(),
+            restarts: spec.restarts,
+            threads: spec.threads_per_rank,
+        })
+    }
+}
+
+/// The gradient groups, and each replica's part of the schedule for the whole batch.
+fn shares<S: Stage>(spec: &Spec<S>, whole: &Schedule) -> (Groups, Vec<Schedule>) {
+    let groups = Groups::new(whole.micro_batches(), spec.groups());
+    let part = |replica| match groups.share(replica, spec.replicas) {
+        all if all.len() as u32 == whole.micro_batches() => whole.clone(),
+        share => whole.part(share),
+    };
+    (groups, (0..spec.replicas).map(part).collect())
+}
+
+/// The gradient groups, and the schedules that were given for the replicas.
+fn of_replicas<S: Stage>(spec: &Spec<S>, schedules: Vec<Schedule>) -> Result<(Groups, Vec<Schedule>)> {
+    if schedules.len() != spec.replicas as usize {
+        return Err(LaunchError::new(format!(
+            "there are {} schedules for {} replicas: give `.replica_schedules(...)` one for each, and leave \
+             out `.replicas(...)`",
+            schedules.len(),
+            spec.replicas
+        ))
+        .into());
+    }
+    let batch = schedules.iter().map(Schedule::micro_batches).sum();
+    if batch == 0 {
+        return Err(ScheduleError::new("a schedule needs at least 1 micro-batch, got 0").into());
+    }
+    let groups = Groups::new(batch, spec.groups());
+    for (replica, schedule) in (0..).zip(&schedules) {
+        let (given, share) = (schedule.micro_batches(), groups.share(replica, spec.replicas));
+        if given != share.len() as u32 {
+            let share = share.len() as u32;
+            return Err(LaunchError::new(format!(
+                "the schedule of replica {replica} has {given} micro-batches, and its share of a batch of \
+                 {batch} is {share}: `Groups::share` says what each replica has"
+            ))
+            .into());
+        }
+        let [given, first] = [schedule, &schedules[0]].map(Schedule::placement);
+        if given != first {
+            let [given, first] = [given, first].map(ToString::to_string);
+            return Err(LaunchError::new(format!(
+                "the schedule of replica {replica} places the stages on ranks {given}, that of replica 0 on \
+                 {first}: give all replicas one placement"
+            ))
+            .into());
+        }
+    }
+    Ok((groups, schedules))
+}
+
+fn check_threads(threads: usize) -> Result<()> {
+    match threads {
+        0 => Err(LaunchError::new("0 threads a rank cannot train: give `threads_per_rank` 1 or more").into()),
+        _ => Ok(()),
+    }
+}
+
+fn check_replicas(replicas: u32, groups: u32) -> Result<()> {
+    match (1..=groups).contains(&replicas) {
+        true => Ok(()),
+        false => Err(LaunchError::new(format!(
+            "{replicas} replicas cannot share {groups} gradient groups, because a replica has whole groups: \
+             call `.replicas(...)` with 1 to {groups}, or `.gradient_groups(...)` with more"
+        ))
+        .into()),
+    }
+}
+
+/// Refuses to shard an optimizer that has no state, or that needs whole parameters.
+fn check_sharded<S: Stage>(spec: &Spec<S>) -> Result<()> {
+    let optimizer = &spec.optimizer;
+    // An optimizer that updates parts keeps as much for one parameter as for another.
+    let why = match optimizer.updates_parts() {
+        _ if !spec.sharded => return Ok(()),
+        false => "it updates whole parameters only (`Optimizer::updates_parts`)",
+        true if optimizer.states("", &[1]).is_empty() => "it has no state, so there is nothing to save",
+        true => return Ok(()),
+    };
+    let optimizer = format!("{optimizer:?}");
+    Err(LaunchError::new(format!(
+        "{optimizer} cannot be sharded: {why}; leave out `.sharded(true)` (`optimizer.sharded`)"
+    ))
+    .into())
+}
+
+/// Refuses a server for an optimizer that needs whole parameters, and stale weights on GPUs.
+fn check_server<S: Stage>(spec: &Spec<S>) -> Result<()> {
+    if !spec.is_served() {
+        return Ok(());
+    }
+    if !spec.optimizer.updates_parts() {
+        let optimizer = format!("{:?}", spec.optimizer);
+        return Err(LaunchError::new(format!(
+            "a server cannot use {optimizer}: it updates whole parameters only (`Optimizer::updates_parts`), \
+             and each rank of a server owns parts of them; take `SyncMode::Reduce` (`pipeline.sync = \
+             \"reduce\"`)"
+        ))
+        .into());
+    }
+    let gpu = spec.places.iter().find(|place| place.device != Device::Cpu);
+    let why = match gpu {
+        _ if spec.max_staleness() == 0 => return Ok(()),
+        Some(place) => format!("on {}, only on cpu", place.device),
+        None if spec.restarts.most > 0 => "where ranks are built again after a failure: a step that was \
+             lost would be made with other weights"
+            .to_owned(),
+        None => return Ok(()),
+    };
+    Err(LaunchError::new(format!(
+        "weights may not be stale {why}: set `max_staleness` (`pipeline.max_staleness`) to 0"
+    ))
+    .into())
+}
+
+fn check_directions(schedule: &Schedule) -> Result<()> {
+    match schedule.placement().directions() {
+        1 => Ok(()),
+        directions => Err(LaunchError::new(format!(
+            "schedule {} goes in {directions} directions (placement {}); the engine trains schedules of one \
+             direction: use dualpipe-v, which is similar",
+            schedule.name(),
+            schedule.placement()
+        ))
+        .into()),
+    }
+}
+
+fn check_count(schedule: &Schedule, stages: usize) -> Result<()> {
+    if schedule.stages() as usize == stages {
+        return Ok(());
+    }
+    Err(LaunchError::new(format!(
+        "the schedule has {} stages, the pipeline was given {stages}: split the model into as many as the \
+         schedule has",
+        schedule.stages()
+    ))
+    .into())
+}

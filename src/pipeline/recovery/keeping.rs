@@ -1,0 +1,189 @@
+//! When processes keep snapshots for each other, and how they return to one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use pipewright_stages::{Stage, optimizer};
+
+use super::snapshots::{Inventory, Snapshot, Snapshots};
+use crate::actor::Job;
+use crate::error::Result;
+use crate::fabric::{Item, Stamp};
+use crate::id::{Rank, WorldRank};
+use crate::pipeline::running::Pipeline;
+
+/// What processes return to after one was lost.
+pub(super) enum TakenBack {
+    /// To this step.
+    Step(u64),
+    /// They have nothing of one step.
+    Nothing,
+    /// They had not begun to train.
+    NotBegun,
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// Before a step: makes a snapshot if one is due, and gives it to the next process.
+    pub(in crate::pipeline) fn keep_if_due(&mut self) -> Result<()> {
+        let Some(mut again) = self.again.take() else {
+            return Ok(());
+        };
+        let kept = match again.snapshots.is_due(self.next_step) {
+            true => self.keep(&mut again.snapshots),
+            false => Ok(()),
+        };
+        self.again = Some(again);
+        self.note(kept)
+    }
+
+    fn keep(&mut self, snapshots: &mut Snapshots) -> Result<()> {
+        let step = self.next_step;
+        snapshots.began = true;
+        self.begin(format_args!("snapshot before step {step}"))?;
+        if let Some(newest) = snapshots.own.last().map(|newest| newest.stamp) {
+            let before = self.ranks.mesh().ranks_of(self.before());
+            let here = before.into_iter().all(|rank| snapshots.kept.has(&(rank, newest)));
+            match self
+                .ranks
+                .spread("keeping snapshots", Ok(vec![here]))?
+                .contains(&false)
+            {
+                false => snapshots.forget_but(newest),
+                // The newest one is still on its way to one of them. Both are kept, and no third one.
+                true if snapshots.own.len() > 1 => return Ok(()),
+                true => {}
+            }
+        }
+        let stamp = Stamp {
+            era: snapshots.era,
+            step,
+        };
+        let own: Vec<WorldRank> = self.ranks.mesh().ranks_of(self.process()).collect();
+        let made: Vec<_> = own
+            .iter()
+            .map(|_| Arc::<OnceLock<Arc<Vec<u8>>>>::default())
+            .collect();
+        let place = |rank| own.iter().position(|own| *own == rank).unwrap_or_default();
+        self.ranks.ask_all("making snapshots", |rank| {
+            let made = Arc::clone(&made[place(rank)]);
+            Job::snap(move |snapshot| drop(made.set(snapshot)))
+        })?;
+        let ranks = own.iter().zip(&made).map(|(rank, made)| Item {
+            label: (*rank, stamp),
+            bytes: Arc::clone(made.get().expect("the rank has answered")),
+        });
+        let snapshot = Snapshot {
+            stamp,
+            ranks: ranks.collect(),
+        };
+        self.give(self.after(), &snapshot.ranks)?;
+        snapshots.own.push(snapshot);
+        Ok(())
+    }
+
+    /// After a process was lost: takes back the newest snapshots that are of one step. Returns that step.
+    /// Without one, it returns whether any process has begun to train.
+    pub(super) fn take_back(&mut self, snapshots: &mut Snapshots) -> Result<TakenBack> {
+        self.begin(format_args!("return to a snapshot"))?;
+        let all = self
+            .ranks
+            .spread("returning to a snapshot", Ok(vec![snapshots.has()]));
+        let all = self.note(all)?;
+        snapshots.era = all.iter().map(|has| has.era).max().unwrap_or_default();
+        let Some(stamp) = self.newest_of_all(&all) else {
+            snapshots.forget();
+            return Ok(match all.iter().any(|has| has.began) {
+                true => TakenBack::Nothing,
+                false => TakenBack::NotBegun,
+            });
+        };
+        snapshots.began = true;
+        snapshots.forget_but(stamp);
+        let (process, before, after) = (self.process(), self.before(), self.after());
+        if !all[before as usize].own.contains(&stamp) {
+            let ranks = self.ranks.mesh().ranks_of(before);
+            let items: Vec<Item> = ranks
+                .into_iter()
+                .filter_map(|rank| snapshots.kept.get(&(rank, stamp)))
+                .collect();
+            self.give(before, &items)?;
+        }
+        if snapshots.own.is_empty() {
+            let ranks = self.ranks.mesh().ranks_of(process);
+            let given = |rank| self.ranks.peers().await_kept(&(rank, stamp));
+            let ranks = self.ranks.during("returning to a snapshot", || {
+                ranks.into_iter().map(given).collect::<Result<Vec<_>>>()
+            });
+            let ranks = self.note(ranks)?;
+            snapshots.own.push(Snapshot { stamp, ranks });
+        }
+        let own = snapshots.own[0].ranks.clone();
+        let of = |rank| own.iter().find(|item| item.label.0 == rank);
+        let taken = self.ranks.ask_all("returning to a snapshot", |rank| {
+            let snapshot = of(rank).map(|item| Arc::clone(&item.bytes));
+            Job::take_back(snapshot.unwrap_or_default())
+        });
+        self.note(taken)?;
+        if !self.has_all_of(process, &all[after as usize], stamp) {
+            self.give(after, &own)?;
+        }
+        self.next_step = stamp.step;
+        Ok(TakenBack::Step(stamp.step))
+    }
+
+    /// The newest step for which the snapshots of all processes are there.
+    fn newest_of_all(&self, all: &[Inventory]) -> Option<Stamp> {
+        let is_there = |stamp: &Stamp| {
+            (0..self.processes()).all(|process| {
+                let next = (process + 1) % self.processes();
+                all[process as usize].own.contains(stamp)
+                    || self.has_all_of(process, &all[next as usize], *stamp)
+            })
+        };
+        let stamps = all.iter().flat_map(|has| &has.own).copied();
+        stamps.filter(is_there).max()
+    }
+
+    /// Whether a process keeps the snapshots of all ranks of this one.
+    fn has_all_of(&self, process: u32, has: &Inventory, stamp: Stamp) -> bool {
+        let mut ranks = self.ranks.mesh().ranks_of(process);
+        ranks.all(|rank| has.kept.contains(&(rank, stamp)))
+    }
+
+    /// Other weights have been loaded: no snapshot so far is of them.
+    pub(in crate::pipeline) fn forget_kept(&mut self) {
+        if let Some(again) = &mut self.again {
+            again.snapshots.forget();
+        }
+    }
+
+    fn give(&self, process: u32, items: &[Item]) -> Result<()> {
+        let peers = self.ranks.peers();
+        items
+            .iter()
+            .try_for_each(|item| peers.give(process, item.clone()))
+    }
+
+    /// The most bytes of a rank's snapshot.
+    pub(super) fn most_kept(&self) -> u64 {
+        // Each list of numbers has its length before it.
+        let bytes = |dims: &[usize]| 8 + 4 * dims.iter().product::<usize>() as u64;
+        let mut ranks = BTreeMap::<Rank, u64>::new();
+        for info in &self.parameters {
+            let states = optimizer::states(&*self.plan.optimizer, &info.name, &info.dims, &info.fused);
+            let states = states.iter().map(|tensor| bytes(&tensor.dims));
+            // Of a frozen parameter there may be a checksum instead.
+            let value = bytes(&info.dims).max(16);
+            *ranks.entry(info.site.rank).or_default() += 8 + value + states.sum::<u64>();
+        }
+        ranks.into_values().max().unwrap_or_default()
+    }
+
+    fn before(&self) -> u32 {
+        (self.process() + self.processes() - 1) % self.processes()
+    }
+
+    fn after(&self) -> u32 {
+        (self.process() + 1) % self.processes()
+    }
+}

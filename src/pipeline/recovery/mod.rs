@@ -1,0 +1,10 @@
+//! How a run goes on after a process was lost: all join again, and return to snapshots in memory.
+
+mod keeping;
+mod rejoin;
+mod snapshots;
+mod state;
+
+pub(super) use rejoin::launch_or_join;
+pub(super) use state::RejoinState;
+pub use state::Rejoined;

@@ -1,0 +1,198 @@
+//! Joins a run again after another process was lost, and goes on.
+
+use std::time::Duration;
+
+use pipewright_stages::Stage;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::keeping::TakenBack;
+use super::state::{RejoinState, Rejoined};
+use crate::error::{Error, RestartError, Result};
+use crate::fabric::World;
+use crate::pipeline::launch::launch;
+use crate::pipeline::metrics;
+use crate::pipeline::running::Pipeline;
+use crate::pipeline::spec::Spec;
+
+/// Launches a pipeline. If it joins a run that goes on after processes were lost, it takes back what is kept
+/// of its ranks.
+pub(in crate::pipeline) fn launch_or_join<S: Stage>(mut spec: Spec<S>) -> Result<Pipeline<S>> {
+    let Some(mut world) = spec.world.take() else {
+        return launch(&spec, None);
+    };
+    match world.again() {
+        Some(join) if spec.restarts.most > 0 && world.processes() > 1 => {
+            RejoinState::new(join, world.deadline(), spec).launch(world)
+        }
+        _ => {
+            world.replaces_none();
+            launch(&spec, Some(world))
+        }
+    }
+}
+
+impl<S: Stage> RejoinState<S> {
+    /// Launches the pipeline for the first time. If another process is lost meanwhile, it joins again, as the
+    /// others do, which may have begun to train before.
+    fn launch(mut self: Box<Self>, world: World) -> Result<Pipeline<S>> {
+        // The others of a run that goes on count how often processes are lost.
+        let goes_on = world.goes_on();
+        let mut launched = self.launch_in(world, Vec::new());
+        let mut left = self.spec.restarts.most;
+        while (goes_on || left > 0)
+            && let Err(error) = &launched
+            && let Some(lost) = error.lost_process().filter(|lost| *lost != 0)
+        {
+            left = left.saturating_sub(1);
+            let lost = vec![lost];
+            launched = (self.join)(&lost, &self.interrupt).and_then(|world| self.launch_in(world, lost));
+        }
+        launched.map(|mut pipeline| {
+            pipeline.again = Some(self);
+            pipeline
+        })
+    }
+
+    /// Launches the pipeline, and takes back what is kept of its ranks if the run had begun before.
+    fn launch_in(&mut self, mut world: World, lost: Vec<u32>) -> Result<Pipeline<S>> {
+        let goes_on = world.goes_on();
+        self.join = world.again().ok_or_else(RestartError::cannot_rejoin)?;
+        world.keep(self.snapshots.kept());
+        let mut pipeline = launch(&self.spec, Some(world))?;
+        pipeline.ranks.heed(self.interrupt.clone());
+        self.snapshots.allow(pipeline.most_kept());
+        if goes_on {
+            let taken = pipeline.take_back(&mut self.snapshots);
+            let taken = taken.inspect_err(|error| pipeline.ranks.peers().fail(error))?;
+            pipeline.rejoined = match taken {
+                TakenBack::Step(step) => Some(Rejoined {
+                    lost,
+                    step: Some(step),
+                }),
+                TakenBack::Nothing => Some(Rejoined { lost, step: None }),
+                TakenBack::NotBegun => None,
+            };
+        }
+        Ok(pipeline)
+    }
+}
+
+impl<S: Stage> Pipeline<S> {
+    /// Whether [`Pipeline::rejoin`] can help after this failure: another process was lost, this one can join
+    /// its run again, and process 0 is there, to which all connect.
+    pub fn may_rejoin(&self, failure: &Error) -> bool {
+        let Some(again) = self.again.as_ref().filter(|_| failure.is_echo()) else {
+            return false;
+        };
+        let mut lost = self.lost(again);
+        lost.extend(failure.lost_process());
+        !lost.is_empty() && !lost.contains(&0)
+    }
+
+    /// The processes that were lost, as far as this one knows.
+    fn lost(&self, again: &RejoinState<S>) -> Vec<u32> {
+        // All connections have ended since this process left.
+        again.lost.clone().unwrap_or_else(|| self.ranks.peers().lost())
+    }
+
+    /// Joins the run again after another process was lost, when that one has been started again with its
+    /// number. All processes that are left do this. They stop their ranks, connect again at the same address,
+    /// and build their stages anew. Then all take back the newest weights and optimizer state that all of
+    /// them had at one step: each process keeps its own in memory, and the ones of the process before it. The
+    /// training goes on with that step, with the same bits.
+    ///
+    /// It needs a [`World`] that was joined with
+    /// [`Membership::replaces`](crate::fabric::Membership::replaces), and
+    /// [`PipelineBuilder::restarts`](crate::pipeline::PipelineBuilder::restarts).
+    ///
+    /// ```no_run
+    /// # use pipewright::{Pipeline, Result, stages::Sequential};
+    /// # fn train(pipeline: &mut Pipeline<Sequential>) -> Result<()> {
+    /// while pipeline.next_step() < 1000 {
+    ///     match pipeline.step() {
+    ///         Ok(report) => println!("step {}: {}", report.step, report.loss),
+    ///         Err(failure) if pipeline.may_rejoin(&failure) => {
+    ///             if pipeline.rejoin()?.step.is_none() {
+    ///                 pipeline.load("a checkpoint")?;
+    ///             }
+    ///         }
+    ///         Err(failure) => return Err(failure),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`RestartError`] if this pipeline cannot, or if no process was lost; otherwise as for [`World::join`]
+    /// and [`PipelineBuilder::launch`](crate::pipeline::PipelineBuilder::launch). It may be called again if
+    /// another process was lost meanwhile: see [`Pipeline::may_rejoin`].
+    pub fn rejoin(&mut self) -> Result<Rejoined> {
+        let mut again = self.again.take().ok_or_else(RestartError::cannot_rejoin)?;
+        let lost = self.lost(&again);
+        if again.lost.is_none() {
+            let Some(first) = lost.first() else {
+                self.again = Some(again);
+                return Err(RestartError::new(
+                    "no other process of this run was lost, so there is nothing to join again: go on with it",
+                )
+                .into());
+            };
+            self.end_writing();
+            self.ranks.leave(*first);
+            self.loaders.clear();
+        }
+        let launched = (again.join)(&lost, &again.interrupt).and_then(|world| again.launch_in(world, lost));
+        match launched {
+            Ok(mut pipeline) => {
+                again.lost = None;
+                pipeline.again = Some(again);
+                pipeline.known_steps = self.known_steps;
+                metrics::rejoined();
+                *self = pipeline;
+                Ok(self.rejoined.clone().unwrap_or_default())
+            }
+            Err(error) => {
+                again.lost = Some(error.lost_process().into_iter().collect());
+                self.again = Some(again);
+                Err(error)
+            }
+        }
+    }
+
+    /// The oldest step to which the processes can return from memory.
+    pub(crate) fn oldest_kept(&self) -> u64 {
+        let again = self.again.as_ref();
+        again.map_or(u64::MAX, |again| again.snapshots.oldest())
+    }
+
+    /// How often processes may be replaced.
+    pub(crate) fn most_rejoins(&self) -> u32 {
+        self.again.as_ref().map_or(0, |again| again.spec.restarts.most)
+    }
+
+    /// How long a run waits for a process that takes the place of a lost one.
+    pub(crate) fn waits(&self) -> Duration {
+        self.again.as_ref().map_or(Duration::ZERO, |again| again.waits)
+    }
+
+    /// What process 0 brings. Every process receives it.
+    ///
+    /// # Errors
+    /// If any process brings an error: the first cause, on every process.
+    pub(crate) fn of_first<T: Serialize + DeserializeOwned>(
+        &mut self,
+        what: &str,
+        own: Result<T>,
+    ) -> Result<T> {
+        self.begin(format_args!("{what}"))?;
+        let all = self.ranks.spread(what, own.map(|own| vec![own]));
+        Ok(self.note(all)?.swap_remove(0))
+    }
+
+    /// How this process came into its run, if that had begun to train before.
+    pub fn rejoined(&self) -> Option<&Rejoined> {
+        self.rejoined.as_ref()
+    }
+}

@@ -1,0 +1,57 @@
+//! What a pipeline needs to join its run again.
+
+use std::time::Duration;
+
+use pipewright_stages::Stage;
+
+use super::snapshots::Snapshots;
+use crate::actor::OnStall;
+use crate::fabric::JoinAgain;
+use crate::interrupt::Interrupt;
+use crate::pipeline::spec::Spec;
+
+/// What a pipeline needs to join its run again.
+pub(in crate::pipeline) struct RejoinState<S: Stage> {
+    pub(super) join: JoinAgain,
+    pub(super) spec: Spec<S>,
+    pub(super) snapshots: Snapshots,
+    pub(super) interrupt: Interrupt,
+    /// The processes that were lost when this one tried to join again, and could not. `None`: it has not left
+    /// its run.
+    pub(super) lost: Option<Vec<u32>>,
+    /// How long to wait for one that takes the place of another.
+    pub(super) waits: Duration,
+}
+
+/// How a process came into a run that had begun before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Rejoined {
+    /// The processes that were lost, as far as this one knows. Empty in one that takes the place of another.
+    pub lost: Vec<u32>,
+    /// The step with which the run goes on, with the weights that the processes kept for each other in
+    /// memory. `None`: they had none that are of one step. The pipeline has its initial weights then, and a
+    /// checkpoint has to be loaded.
+    pub step: Option<u64>,
+}
+
+impl<S: Stage> RejoinState<S> {
+    pub(super) fn new(join: JoinAgain, waits: Duration, spec: Spec<S>) -> Box<Self> {
+        Box::new(Self {
+            join,
+            snapshots: Snapshots::every(spec.restarts.snapshot_every.into()),
+            interrupt: Interrupt::default(),
+            lost: None,
+            waits,
+            spec,
+        })
+    }
+
+    pub(in crate::pipeline) fn heed(&mut self, interrupt: Interrupt) {
+        self.interrupt = interrupt;
+    }
+
+    pub(in crate::pipeline) fn on_stall(&mut self, listener: OnStall) {
+        self.spec.on_stall.push(listener);
+    }
+}

@@ -1,0 +1,73 @@
+//! What a run is, once its spec is checked, and what each rank has for itself.
+
+use std::sync::Arc;
+
+use pipewright_stages::loss::Loss;
+use pipewright_stages::optimizer::Optimizer;
+use pipewright_stages::{Stage, StageBuilder};
+
+use super::progress::Progress;
+use super::recovery::Restarts;
+use crate::data::{DataSource, Feed};
+use crate::fabric::Transport;
+use crate::groups::Groups;
+use crate::id::StageId;
+use crate::mesh::{Axis, Mesh};
+use crate::schedule::{Placement, Schedule};
+
+/// What all ranks of a run share. It follows from the spec, and does not change while the run lasts.
+#[allow(missing_debug_implementations, reason = "holds a data source")]
+pub(crate) struct Plan {
+    /// The lowered schedule of each replica. All have the same placement.
+    pub(crate) schedules: Vec<Arc<Schedule>>,
+    /// The gradient groups of a batch.
+    pub(crate) groups: Groups,
+    /// Where every rank of the run is.
+    pub(crate) mesh: Mesh,
+    /// The training data.
+    pub(crate) data: Arc<dyn DataSource>,
+    /// How weights change.
+    pub(crate) optimizer: Arc<dyn Optimizer>,
+    /// The largest global gradient norm. A larger gradient is scaled down to it.
+    pub(crate) clip: Option<f64>,
+    /// Whether each replica updates only its part of the weights.
+    pub(crate) sharded: bool,
+    /// Of how many steps the updates may be missing in the weights of a step. 0 if there is one replica.
+    pub(crate) max_staleness: u32,
+    /// Whether and how ranks that fail are built again.
+    pub(crate) restarts: Restarts,
+    /// How many threads a rank has.
+    pub(crate) threads: usize,
+}
+
+impl Plan {
+    /// How many replicas there are.
+    pub(crate) fn replicas(&self) -> u32 {
+        self.mesh.size(Axis::Data)
+    }
+
+    /// Which rank holds which stage, in each replica.
+    pub(crate) fn placement(&self) -> &Placement {
+        self.schedules[0].placement()
+    }
+}
+
+/// Makes the loss of a rank.
+pub(crate) type MakeLoss<W> = Box<dyn Fn() -> Box<dyn Loss<W>> + Send>;
+
+/// What one rank has for itself. Its own thread builds the stages, since they need not be `Send`.
+#[allow(missing_debug_implementations, reason = "holds builders, which are closures")]
+pub(crate) struct Seat<S: Stage> {
+    /// Its end of the fabric.
+    pub(crate) transport: Box<dyn Transport<S::Wire> + Send>,
+    /// Its stages.
+    pub(crate) stages: Vec<(StageId, StageBuilder<S>)>,
+    /// The loss, on the rank of the last stage.
+    pub(crate) loss: Option<MakeLoss<S::Wire>>,
+    /// Inputs, on the rank of the first stage.
+    pub(crate) inputs: Option<Feed>,
+    /// Targets, on the rank of the last stage.
+    pub(crate) targets: Option<Feed>,
+    /// Where it writes its progress for other threads.
+    pub(crate) progress: Arc<Progress>,
+}
