@@ -3,9 +3,10 @@
 use crate::cpu::bf16_kernels::Way;
 
 pub use crate::cuda::{
-    FUSED_HEADS, FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory,
-    host_speed, name_and_memory, pairs, probe,
+    FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,
+    name_and_memory, pairs, probe,
 };
+pub use crate::layers::attention::fused::FUSED_HEADS;
 
 /// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of
 /// a product depend on it.

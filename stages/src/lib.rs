@@ -87,50 +87,26 @@
 //!   [`loss::Score`] implement `Serialize` and `Deserialize`.
 
 mod batched_launch;
-mod chain;
-mod clock;
-mod copy;
 mod cpu;
 #[allow(unsafe_code, reason = "CUDA is called through its C interface")]
 mod cuda;
-mod current;
 mod device;
 pub mod devices;
 pub mod error;
-mod fused;
-mod gradient;
-mod gradient_buffer;
-mod grouped;
-mod half_weights;
-mod identity;
-mod init;
-mod kept;
-mod layer;
 pub mod layers;
-mod lora;
 pub mod loss;
 pub mod models;
 #[doc(hidden)]
+#[allow(unsafe_code, reason = "NCCL is called through its C interface")]
 pub mod nccl;
-mod next;
-mod numbers;
-#[doc(hidden)]
-pub mod nvtx;
 pub mod optimizer;
-mod packed;
 mod parameter;
 mod pool;
-mod recompute;
 pub mod rng;
-mod sequential;
-mod shape;
-mod squares;
 mod stage;
-mod sums;
 mod tensor;
 pub mod testing;
 pub mod threads;
-mod training;
 pub mod units;
 
 /// Whether the compiler optimised this package. Without optimisation, training takes hundreds of times as
@@ -138,24 +114,26 @@ pub mod units;
 pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes(), b"0");
 
 pub use batched_launch::Together;
-pub use clock::{Clock, clock};
-pub use copy::copy;
-pub use cuda::Offloaded;
-pub use current::CurrentLayer;
+pub use cpu::copy::copy;
+pub use cuda::memory::offload::Offloaded;
+#[doc(hidden)]
+pub use cuda::nvtx;
 pub use device::{DType, Device, Place};
 pub use error::{Error, ErrorKind, Result};
-pub use gradient::Gradient;
-pub use identity::Shard;
-pub use init::{Init, starting_at_zero};
-pub use kept::Kept;
-pub use layer::Layer;
-pub use lora::{ChooseLora, Lora};
-pub use numbers::Numbers;
-pub use packed::Packed;
+pub use parameter::gradient::Gradient;
+pub use parameter::init::{Init, starting_at_zero};
+pub use parameter::packed::Packed;
+pub use parameter::shard::Shard;
+pub use parameter::training::Training;
 pub use parameter::{Parameter, Part};
-pub use recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
-pub use sequential::Sequential;
-pub use shape::{Kind, MAX_DIMS, Shape};
+pub use stage::clock::{Clock, clock};
+pub use stage::current::CurrentLayer;
+pub use stage::kept::Kept;
+pub use stage::layer::Layer;
+pub use stage::lora::{ChooseLora, Lora};
+pub use stage::recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
+pub use stage::sequential::Sequential;
 pub use stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
 pub use tensor::Tensor;
-pub use training::Training;
+pub use tensor::numbers::Numbers;
+pub use tensor::shape::{Kind, MAX_DIMS, Shape};

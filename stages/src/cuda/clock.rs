@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use super::Gpu;
 use super::driver::Event;
-use crate::clock::Clock;
 use crate::error::Result;
+use crate::stage::clock::Clock;
 
 /// Marks on a thread's compute stream.
 #[derive(Debug)]

@@ -51,17 +51,17 @@ impl Gpu {
         self.pairs(kernel!(dtype, "relu_backward"), grad, output, count)
     }
 
-    /// Like [`crate::cpu::sigmoid::forward`].
+    /// Like [`crate::layers::pointwise::cpu_sigmoid::forward`].
     pub(crate) fn sigmoid(&self, dtype: DType, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         self.pairs(kernel!(dtype, "sigmoid_forward"), out, input, count)
     }
 
-    /// Like [`crate::cpu::sigmoid::backward`].
+    /// Like [`crate::layers::pointwise::cpu_sigmoid::backward`].
     pub(crate) fn sigmoid_backward(&self, dtype: DType, grad: Ptr, input: Ptr, count: usize) -> Result<()> {
         self.pairs(kernel!(dtype, "sigmoid_backward"), grad, input, count)
     }
 
-    /// Like [`crate::cpu::gelu::forward`].
+    /// Like [`crate::layers::pointwise::cpu_gelu::forward`].
     pub(crate) fn gelu(&self, dtype: DType, exact: bool, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         let name = match exact {
             true => kernel!(dtype, "gelu_exact_forward"),
@@ -70,7 +70,7 @@ impl Gpu {
         self.pairs(name, out, input, count)
     }
 
-    /// Like [`crate::cpu::gelu::backward`].
+    /// Like [`crate::layers::pointwise::cpu_gelu::backward`].
     pub(crate) fn gelu_backward(
         &self,
         dtype: DType,
@@ -86,7 +86,7 @@ impl Gpu {
         self.pairs(name, grad, input, count)
     }
 
-    /// Like [`crate::cpu::gelu::backward_and_forward`].
+    /// Like [`crate::layers::pointwise::cpu_gelu::backward_and_forward`].
     pub(crate) fn gelu_backward_and_forward(
         &self,
         dtype: DType,

@@ -9,13 +9,13 @@ use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
-use super::blas::Blas;
-use super::block_cache::Shelf;
 use super::driver::{self, Copy, Stream, failed};
 use super::library::Library;
 use super::module::Kernels;
-use super::offload::Offloads;
-use super::staging::Staging;
+use crate::cuda::memory::block_cache::Shelf;
+use crate::cuda::memory::offload::Offloads;
+use crate::cuda::memory::staging::Staging;
+use crate::cuda::products::blas::Blas;
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Left, Result};
 
@@ -97,7 +97,7 @@ impl Gpu {
     }
 
     /// The GPU with this index, if this thread already uses it.
-    pub(super) fn known(index: u32) -> Option<Rc<Self>> {
+    pub(crate) fn known(index: u32) -> Option<Rc<Self>> {
         // While a thread ends, this list may be gone already.
         GPUS.try_with(|gpus| gpus.try_borrow().ok()?.get(&index).cloned())
             .ok()
@@ -110,42 +110,42 @@ impl Gpu {
     }
 
     /// The compute stream.
-    pub(super) fn stream(&self) -> &Stream {
+    pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// The stream for transfers between processes.
-    pub(super) fn transfers(&self) -> &Stream {
+    pub(crate) fn transfers(&self) -> &Stream {
         &self.transfers
     }
 
     /// The stream for copies from other devices of this process.
-    pub(super) fn copies(&self) -> &Stream {
+    pub(crate) fn copies(&self) -> &Stream {
         &self.copies
     }
 
     /// The stream for exchanges between processes.
-    pub(super) fn exchanges(&self) -> &Stream {
+    pub(crate) fn exchanges(&self) -> &Stream {
         &self.exchanges
     }
 
     /// The kernels.
-    pub(super) fn kernels(&self) -> &Kernels {
+    pub(crate) fn kernels(&self) -> &Kernels {
         &self.kernels
     }
 
     /// The unused memory.
-    pub(super) fn shelf(&self) -> &Shelf {
+    pub(crate) fn shelf(&self) -> &Shelf {
         &self.shelf
     }
 
     /// The most bytes of shared memory that a block may have.
-    pub(super) fn most_shared(&self) -> usize {
+    pub(crate) fn most_shared(&self) -> usize {
         self.most_shared
     }
 
     /// Host memory for copies to and from the GPU.
-    pub(super) fn staging(&self) -> &Staging {
+    pub(crate) fn staging(&self) -> &Staging {
         &self.staging
     }
 
@@ -153,7 +153,7 @@ impl Gpu {
     ///
     /// # Errors
     /// Whatever the device reports.
-    pub(super) fn offloads(&self) -> Result<&Offloads> {
+    pub(crate) fn offloads(&self) -> Result<&Offloads> {
         if let Some(offloads) = self.offloads.get() {
             return Ok(offloads);
         }
@@ -165,7 +165,7 @@ impl Gpu {
     ///
     /// # Errors
     /// When there is no cuBLASLt, or no memory for its workspace.
-    pub(super) fn blas(&self) -> Result<&Blas> {
+    pub(crate) fn blas(&self) -> Result<&Blas> {
         if let Some(blas) = self.blas.get() {
             return Ok(blas);
         }
@@ -175,7 +175,7 @@ impl Gpu {
 
     /// How memory of another device is copied to this one. At the first call it opens direct access. If that
     /// fails, copies are correct too; `pairs` says so.
-    pub(super) fn reach(&self, other: u32) -> Copy {
+    pub(crate) fn reach(&self, other: u32) -> Copy {
         let mut reached = self.reached.borrow_mut();
         *reached
             .entry(other)
@@ -193,7 +193,7 @@ impl Gpu {
     }
 
     /// The free and the total memory of the device, in bytes.
-    pub(super) fn memory(&self) -> Result<Left> {
+    pub(crate) fn memory(&self) -> Result<Left> {
         let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
         let (free, total) = (free as u64, total as u64);
         Ok(Left { free, total })
@@ -215,7 +215,7 @@ pub(crate) fn check(place: Place) -> Result<()> {
 }
 
 /// Makes the device's context the current one of this thread.
-pub(super) fn enter(index: u32) -> Result<()> {
+pub(crate) fn enter(index: u32) -> Result<()> {
     if CURRENT.get() == Some(index) {
         return Ok(());
     }
@@ -227,7 +227,7 @@ pub(super) fn enter(index: u32) -> Result<()> {
 }
 
 /// The context of a device.
-pub(super) fn context_of(index: u32) -> Result<CUcontext> {
+pub(crate) fn context_of(index: u32) -> Result<CUcontext> {
     context(index).map(|context| context.0)
 }
 
@@ -268,7 +268,7 @@ fn start() -> Result<()> {
 }
 
 /// The error for a device that does not exist.
-pub(super) fn missing(index: u32, count: u32) -> Error {
+pub(crate) fn missing(index: u32, count: u32) -> Error {
     let device = Device::Cuda(index);
     DeviceError::Missing { device, count }.into()
 }
@@ -280,7 +280,7 @@ fn ask(index: u32, attribute: CUdevice_attribute, what: &'static str) -> Result<
 }
 
 /// The device's compute capability.
-pub(super) fn capability(index: u32) -> Result<(i32, i32)> {
+pub(crate) fn capability(index: u32) -> Result<(i32, i32)> {
     let ask = |attribute| ask(index, attribute, "asking for the compute capability");
     Ok((
         ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
@@ -296,7 +296,7 @@ fn most_shared(index: u32) -> Result<usize> {
 
 /// Fails for a device that cannot run the kernels. They need the matrix instructions of compute capability
 /// 8.0.
-pub(super) fn check_capability(index: u32, capability: (i32, i32)) -> Result<(), DeviceError> {
+pub(crate) fn check_capability(index: u32, capability: (i32, i32)) -> Result<(), DeviceError> {
     if capability.0 >= 8 {
         return Ok(());
     }

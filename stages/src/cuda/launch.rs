@@ -87,7 +87,7 @@ macro_rules! kernel {
         }
     };
 }
-pub(super) use kernel;
+pub(crate) use kernel;
 
 impl Gpu {
     /// Queues a kernel on the compute stream. Does nothing if there are no blocks.
@@ -102,7 +102,7 @@ impl Gpu {
     }
 
     /// As [`Gpu::launch`], of a kernel whose first argument is these words.
-    pub(super) fn launch_with(
+    pub(crate) fn launch_with(
         &self,
         name: &'static str,
         grid: Grid,

@@ -1,15 +1,15 @@
 //! What can go wrong inside a stage: the struct says where it happened, the kind says what happened. Each
 //! part has a file.
 
-mod cause;
-mod cuda;
-mod device;
-mod memory;
-mod nccl;
-mod partition;
-mod setting;
-mod shape;
-mod value;
+pub(crate) mod cause;
+pub(crate) mod cuda;
+pub(crate) mod device;
+pub(crate) mod memory;
+pub(crate) mod nccl;
+pub(crate) mod partition;
+pub(crate) mod setting;
+pub(crate) mod shape;
+pub(crate) mod value;
 
 pub use cause::Cause;
 pub use cuda::{CudaError, CudaRemedy, LibraryError};
@@ -24,7 +24,7 @@ pub use value::ValueError;
 
 use std::fmt;
 
-use crate::shape::Shape;
+use crate::tensor::shape::Shape;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

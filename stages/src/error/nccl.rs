@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::cuda::nccl::Member;
 use crate::device::Device;
+use crate::nccl::Member;
 
 /// Transfers between GPUs that NCCL cannot do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,6 @@
 //! Tensors whose shapes do not fit.
 
-use crate::shape::Shape;
+use crate::tensor::shape::Shape;
 
 /// Tensors whose shapes do not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,11 +3,11 @@
 use super::check_numbers;
 use super::reshape::{reshaped, restored};
 use crate::error::{Error, Result};
-use crate::kept::Kept;
-use crate::layer::Layer;
-use crate::shape::Shape;
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
+use crate::tensor::shape::Shape;
 
 /// `[batch, ..]` to `[batch, n]`. It copies nothing and keeps only the input's shape.
 #[derive(Debug)]

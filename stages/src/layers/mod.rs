@@ -2,77 +2,65 @@
 //!
 //! Each file holds one layer, with its forward, backward-input and backward-weight.
 
-mod adapter;
-mod attention;
-mod batch_norm;
-mod block;
-mod conv1d;
-mod conv2d;
-mod conv_sizes;
-mod dropout;
-mod embedding;
-mod experts;
-mod flatten;
-mod gated;
-mod gelu;
-mod global_average;
-mod group_norm;
-mod head_norm;
-mod heads;
-mod images;
-mod layer_norm;
-mod linear;
-mod max_pool;
-mod operands;
-mod recomputed;
-mod relu;
-mod reshape;
-mod rms_norm;
-mod rope;
-mod rotary;
-mod row_norm;
-mod sigmoid;
-mod softmax;
-mod tanh;
-mod weight_matrix;
+pub(crate) mod attention;
+pub(crate) mod block;
+pub(crate) mod channel_norm;
+pub(crate) mod conv;
+pub(crate) mod dropout;
+pub(crate) mod embedding;
+pub(crate) mod experts;
+pub(crate) mod flatten;
+pub(crate) mod gated;
+pub(crate) mod head_norm;
+pub(crate) mod heads;
+pub(crate) mod linear;
+pub(crate) mod norm;
+pub(crate) mod pointwise;
+pub(crate) mod pooling;
+pub(crate) mod recomputed;
+pub(crate) mod reshape;
+pub(crate) mod rotary;
+pub(crate) mod softmax;
 
-pub use crate::cpu::gated::GateForm;
 pub use attention::Attention;
-pub use batch_norm::BatchNorm;
 pub use block::Block;
-pub(crate) use conv_sizes::ConvSizes;
-pub use conv1d::Conv1d;
-pub use conv2d::Conv2d;
+pub use channel_norm::batch_norm::BatchNorm;
+pub use channel_norm::group_norm::GroupNorm;
+pub use conv::conv1d::Conv1d;
+pub use conv::conv2d::Conv2d;
+pub(crate) use conv::sizes::ConvSizes;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
 pub use experts::{Experts, Routing};
 pub use flatten::Flatten;
 pub use gated::Gated;
-pub use gelu::{Gelu, GeluForm};
-pub use global_average::GlobalAverage;
-pub use group_norm::GroupNorm;
+pub use gated::cpu::GateForm;
 pub use head_norm::HeadNorm;
 pub use heads::Heads;
-pub use layer_norm::LayerNorm;
 pub use linear::Linear;
-pub use max_pool::MaxPool;
-pub use operands::Layout;
-pub(crate) use operands::{adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch};
+pub use linear::operands::Layout;
+pub(crate) use linear::operands::{
+    adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch,
+};
+pub use norm::layer_norm::LayerNorm;
+pub use norm::rms_norm::RmsNorm;
+pub use pointwise::gelu::{Gelu, GeluForm};
+pub use pointwise::relu::Relu;
+pub use pointwise::sigmoid::Sigmoid;
+pub use pointwise::tanh::Tanh;
+pub use pooling::global_average::GlobalAverage;
+pub use pooling::max_pool::MaxPool;
 pub use recomputed::{Cheap, Recomputed};
-pub use relu::Relu;
 pub use reshape::Reshape;
-pub use rms_norm::RmsNorm;
-pub use rope::{Rope, RopeLayout, RopeScaling};
 pub use rotary::Rotary;
-pub use sigmoid::Sigmoid;
+pub use rotary::rope::{Rope, RopeLayout, RopeScaling};
 pub use softmax::Softmax;
-pub use tanh::Tanh;
 
 use crate::error::{Error, Result};
-use crate::shape::{Kind, Shape};
+use crate::tensor::shape::{Kind, Shape};
 
 /// Fails unless the input is of numbers and `width` is its innermost dimension.
-fn check_rows(input: &Shape, width: usize) -> Result<()> {
+pub(crate) fn check_rows(input: &Shape, width: usize) -> Result<()> {
     if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width && width > 0 {
         return Ok(());
     }
@@ -80,7 +68,7 @@ fn check_rows(input: &Shape, width: usize) -> Result<()> {
 }
 
 /// Fails unless the input is of numbers.
-fn check_numbers(input: &Shape) -> Result<()> {
+pub(crate) fn check_numbers(input: &Shape) -> Result<()> {
     if input.kind() == Kind::F32 {
         return Ok(());
     }

@@ -2,13 +2,13 @@
 
 use super::Linear;
 use crate::error::Result;
-use crate::kept::Kept;
-use crate::layer::{Layer, input_grad_onto};
-use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
-use crate::shape::Shape;
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::{Layer, input_grad_onto};
+use crate::stage::lora::ChooseLora;
 use crate::tensor::Tensor;
+use crate::tensor::shape::Shape;
 
 /// A layer whose output is cheaper to compute again than to keep.
 pub trait Cheap: Layer {

@@ -2,11 +2,11 @@
 
 use super::check_numbers;
 use crate::error::{Error, Result};
-use crate::kept::Kept;
-use crate::layer::Layer;
-use crate::shape::{MAX_DIMS, Shape};
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
+use crate::tensor::shape::{MAX_DIMS, Shape};
 
 /// `[batch, ..]` to `[batch, dims..]`, with the same numbers in the same order: the opposite of
 /// [`Flatten`](super::Flatten). It copies nothing and keeps only the input's shape.

@@ -6,11 +6,13 @@ use super::{Loss, Metric, Score, refused};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
-use crate::cuda::{Gpu, Logits, Scores};
+use crate::cuda::Gpu;
 use crate::error::{Result, SettingError, ShapeError, ValueError};
+use crate::loss::cuda::Logits;
+use crate::loss::scores::Scores;
 use crate::pool::Buffer;
-use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
+use crate::tensor::shape::{Kind, Shape};
 
 /// The negative log-likelihood of the target class under the softmax of the output, in nats. The output is
 /// logits `[.., classes]`, the target is ids `[..]`.

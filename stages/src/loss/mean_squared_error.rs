@@ -5,11 +5,12 @@ use std::fmt;
 use super::numbers::check_numbers;
 use super::{Loss, Score};
 use crate::cpu::real::in_format;
-use crate::cpu::squared_error::differences;
-use crate::cuda::{Gpu, Scores};
+use crate::cuda::Gpu;
 use crate::error::Result;
-use crate::shape::Shape;
+use crate::loss::scores::Scores;
+use crate::loss::squared_error::differences;
 use crate::tensor::Tensor;
+use crate::tensor::shape::Shape;
 
 /// The squared difference of output and target, summed over all numbers. The weight is how many numbers there
 /// are.

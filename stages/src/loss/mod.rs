@@ -1,13 +1,16 @@
 //! Losses: what training minimises.
 
-mod absolute_error;
-mod binary_cross_entropy;
-mod cross_entropy;
-mod huber;
-mod mean_squared_error;
-mod metric;
-mod numbers;
-mod score;
+pub(crate) mod absolute_error;
+pub(crate) mod binary_cross_entropy;
+pub(crate) mod cross_entropy;
+pub(crate) mod cuda;
+pub(crate) mod huber;
+pub(crate) mod mean_squared_error;
+pub(crate) mod metric;
+pub(crate) mod numbers;
+pub(crate) mod score;
+pub(crate) mod scores;
+pub(crate) mod squared_error;
 
 pub use absolute_error::AbsoluteError;
 pub use binary_cross_entropy::BinaryCrossEntropy;
@@ -18,8 +21,8 @@ pub use metric::{Measured, Metric};
 pub use score::{Metrics, Score};
 
 use crate::error::{Error, Result};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::shape::Shape;
 
 /// The loss of a micro-batch: a function of the last stage's output and the target.
 ///

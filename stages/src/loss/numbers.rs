@@ -2,8 +2,8 @@
 
 use super::refused;
 use crate::error::{Result, ShapeError};
-use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
+use crate::tensor::shape::{Kind, Shape};
 
 /// Fails unless output and target are numbers of one shape.
 pub(super) fn check_numbers(output: &Shape, target: &Shape) -> Result<()> {

@@ -1,13 +1,13 @@
 //! Models: lists of named layers that split into stages.
 
-mod cnn;
-mod gpt;
-mod llama;
-mod mlp;
-mod partition;
-mod resnet;
-mod rules;
-mod sizes;
+pub(crate) mod cnn;
+pub(crate) mod gpt;
+pub(crate) mod llama;
+pub(crate) mod mlp;
+pub(crate) mod partition;
+pub(crate) mod resnet;
+pub(crate) mod rules;
+pub(crate) mod sizes;
 
 pub use cnn::Cnn;
 pub use gpt::Gpt;
@@ -18,9 +18,9 @@ pub use rules::Rules;
 pub use sizes::UnitSizes;
 
 use crate::error::{PartitionError, Result};
-use crate::init::starting_at_zero;
-use crate::layer::Layer;
-use crate::sequential::Sequential;
+use crate::parameter::init::starting_at_zero;
+use crate::stage::layer::Layer;
+use crate::stage::sequential::Sequential;
 use crate::stage::{BuildStage, Stage, StageBuilder};
 
 type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;

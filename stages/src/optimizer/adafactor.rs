@@ -4,9 +4,9 @@ use smallvec::SmallVec;
 
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::batched_launch::Together;
-use crate::cpu::adafactor::{Scalars, Squares, sum_of_update, update};
 use crate::cpu::sum_of_squares::sum_of_squares;
 use crate::error::Result;
+use crate::optimizer::cpu_adafactor::{Scalars, Squares, sum_of_update, update};
 use crate::parameter::Parameter;
 
 /// Adafactor, which keeps a mean square for each row and each column of a matrix, instead of one for each

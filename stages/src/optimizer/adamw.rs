@@ -2,8 +2,8 @@
 
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::batched_launch::Together;
-use crate::cpu::adamw::{Scalars, update};
 use crate::error::Result;
+use crate::optimizer::cpu_adamw::{Scalars, update};
 use crate::parameter::Parameter;
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay

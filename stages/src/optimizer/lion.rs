@@ -2,8 +2,8 @@
 
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::batched_launch::Together;
-use crate::cpu::lion::{Scalars, update};
 use crate::error::Result;
+use crate::optimizer::cpu_lion::{Scalars, update};
 use crate::parameter::Parameter;
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean

@@ -1,12 +1,18 @@
 //! Optimizers: how gradients change weights.
 
-mod adafactor;
-mod adamw;
-mod learning_rate;
-mod lion;
-mod muon;
-mod running;
-mod sgd;
+pub(crate) mod adafactor;
+pub(crate) mod adamw;
+pub(crate) mod cpu_adafactor;
+pub(crate) mod cpu_adamw;
+pub(crate) mod cpu_lion;
+pub(crate) mod cpu_muon;
+pub(crate) mod cpu_sgd;
+pub(crate) mod cuda;
+pub(crate) mod learning_rate;
+pub(crate) mod lion;
+pub(crate) mod muon;
+pub(crate) mod running;
+pub(crate) mod sgd;
 
 pub use adafactor::Adafactor;
 pub use adamw::AdamW;

@@ -2,8 +2,8 @@
 
 use super::{AdamW, Optimizer, StateTensor, Update, fill_state};
 use crate::batched_launch::Together;
-use crate::cpu::muon::{Scalars, update};
 use crate::error::Result;
+use crate::optimizer::cpu_muon::{Scalars, update};
 use crate::parameter::Parameter;
 
 /// Muon: each step moves a matrix by the orthogonal matrix that is nearest to its momentum. It keeps half the

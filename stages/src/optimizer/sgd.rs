@@ -2,8 +2,8 @@
 
 use super::{Decay, Optimizer, StateTensor, Update, fill_state};
 use crate::batched_launch::Together;
-use crate::cpu::sgd;
 use crate::error::Result;
+use crate::optimizer::cpu_sgd as sgd;
 use crate::parameter::Parameter;
 
 /// Gradient descent with momentum, by PyTorch's formula, without dampening and without Nesterov momentum.

@@ -1,7 +1,10 @@
 //! Dense row-major tensors: numbers on the host or on a GPU, or ids (tokens, classes) on the host.
 
-mod add;
-mod numbers;
+pub(crate) mod access;
+pub(crate) mod add;
+pub(crate) mod moved;
+pub(crate) mod numbers;
+pub(crate) mod shape;
 
 use std::fmt;
 use std::rc::Rc;
@@ -9,12 +12,12 @@ use std::rc::Rc;
 use half::bf16;
 
 use crate::cpu::real::{convert, in_format};
-use crate::cuda::{self, Gpu, Memory, Ptr};
+use crate::cuda::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
 use crate::error::{OutOfMemory, Result, ShapeError};
 use crate::pool::Buffer;
-use crate::shape::{Kind, Shape};
 use crate::stage::Bytes;
+use crate::tensor::shape::{Kind, Shape};
 
 /// A dense row-major tensor. Clones share the memory, and writing to a shared tensor copies it first.
 #[derive(Clone)]
@@ -243,7 +246,7 @@ impl Tensor {
         }
         match (self.place().device, place.device) {
             (Device::Cpu, Device::Cpu) => self.converted(place.dtype),
-            _ => cuda::arrived(self, place),
+            _ => moved::arrived(self, place),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{TILE, Tile};
 use crate::cpu::tile::{FEW_ROWS, ROWS, is_tall};
 
 /// As [`super::Way::add`].
-pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+pub(crate) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     Arch::new().dispatch(Add { sums, left, panel });
 }
 

@@ -1,18 +1,18 @@
 //! Layers that are composed of others.
 
-mod arithmetic;
-mod branches;
+pub(crate) mod arithmetic;
+pub(crate) mod branches;
 
 use self::branches::{Branches, Join};
-use crate::chain::Chain;
 use crate::error::{ErrorKind, Result};
-use crate::kept::{Kept, List};
-use crate::layer::Layer;
-use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
-use crate::shape::Shape;
+use crate::stage::chain::Chain;
+use crate::stage::kept::{Kept, List};
+use crate::stage::layer::Layer;
+use crate::stage::lora::ChooseLora;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
+use crate::tensor::shape::Shape;
 
 /// Layers composed into one: a chain, or branches whose outputs are added, multiplied or put side by side.
 ///

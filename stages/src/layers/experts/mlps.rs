@@ -4,14 +4,14 @@ use std::ops::Range;
 
 use super::placed::Placed;
 use super::routing::Routing;
-use crate::cpu::gated;
 use crate::cpu::real::in_format;
-use crate::cuda::Rows;
 use crate::error::Result;
-use crate::init::Init;
 use crate::layers::GateForm;
-use crate::layers::weight_matrix::WeightMatrix;
+use crate::layers::gated::cpu as gated;
+use crate::layers::linear::weight_matrix::WeightMatrix;
+use crate::layers::norm::cuda::Rows;
 use crate::parameter::Parameter;
+use crate::parameter::init::Init;
 use crate::tensor::Tensor;
 
 /// The activation of an expert.

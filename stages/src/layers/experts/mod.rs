@@ -1,9 +1,11 @@
 //! A mixture of experts.
 
-mod choice;
-mod mlps;
-mod placed;
-mod routing;
+pub(crate) mod choice;
+pub(crate) mod cpu;
+pub(crate) mod cuda;
+pub(crate) mod mlps;
+pub(crate) mod placed;
+pub(crate) mod routing;
 
 use self::choice::Choice;
 use self::mlps::Mlps;
@@ -12,13 +14,13 @@ use super::{Linear, check_rows};
 use crate::cpu::real::in_format;
 use crate::device::{Device, Place};
 use crate::error::{Result, check_positive};
-use crate::init::Init;
-use crate::kept::Kept;
-use crate::layer::Layer;
 use crate::parameter::Parameter;
-use crate::shape::Shape;
+use crate::parameter::init::Init;
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
+use crate::tensor::shape::Shape;
 
 pub use self::routing::Routing;
 

@@ -1,0 +1,132 @@
+//! Tiles of sums of a head, and their use as operands.
+
+use half::bf16;
+use multiversion::multiversion;
+
+use crate::cpu::bf16_kernels::left::{Left, Order, turn};
+use crate::cpu::bf16_kernels::panels::pack;
+use crate::cpu::bf16_kernels::{TILE, Tile};
+use crate::cpu::matrix::Matrix;
+use crate::cpu::real::{Real, convert};
+use crate::pool::Buffer;
+
+/// Rows of tiles, in a buffer of the pool.
+pub(crate) struct Tiles {
+    numbers: Buffer,
+    /// How many tiles are in a row.
+    columns: usize,
+}
+
+impl Tiles {
+    /// `rows` rows of `columns` tiles, all zeros.
+    pub(crate) fn zeros([rows, columns]: [usize; 2]) -> Self {
+        let mut numbers = Buffer::pooled(rows * columns * TILE * TILE);
+        numbers.fill(0.0);
+        Self { numbers, columns }
+    }
+
+    /// All tiles.
+    pub(crate) fn all(&mut self) -> &mut [Tile] {
+        self.numbers.as_chunks_mut().0.as_chunks_mut().0
+    }
+
+    /// The tiles of a row.
+    pub(crate) fn row(&mut self, row: usize) -> &mut [Tile] {
+        let columns = self.columns;
+        &mut self.all()[row * columns..][..columns]
+    }
+}
+
+/// Room for the transpose of a block, as a left operand.
+pub(crate) struct Turned {
+    pairs: Buffer<bf16>,
+    /// If the way needs rows.
+    rows: Option<Buffer<bf16>>,
+}
+
+impl Turned {
+    /// Room for `tiles` tiles.
+    pub(crate) fn new(needs_rows: bool, tiles: usize) -> Self {
+        let room = || Buffer::pooled(tiles * TILE * TILE);
+        Self {
+            pairs: room(),
+            rows: needs_rows.then(room),
+        }
+    }
+
+    /// The columns of these tiles as rows, rounded.
+    pub(crate) fn of(&mut self, tiles: &[Tile]) -> Left<'_> {
+        let numbers = tiles.as_flattened().as_flattened();
+        let pairs = &mut self.pairs[..numbers.len()];
+        pack(pairs, Matrix::new(numbers, TILE), 0);
+        let depth = tiles.len() * TILE;
+        let (numbers, order) = match &mut self.rows {
+            None => (&*pairs, Order::Pairs),
+            Some(rows) => {
+                let rows = &mut rows[..numbers.len()];
+                turn(rows, pairs);
+                (&*rows, Order::Rows(depth))
+            }
+        };
+        Left {
+            numbers,
+            depth,
+            rows: TILE,
+            order,
+        }
+    }
+}
+
+/// The rows of a tile, rounded, as a left operand.
+pub(crate) fn rounded<'a>(room: &'a mut [bf16; TILE * TILE], tile: &Tile) -> Left<'a> {
+    convert(&mut room[..], tile.as_flattened());
+    Left {
+        numbers: room,
+        depth: TILE,
+        rows: TILE,
+        order: Order::Rows(TILE),
+    }
+}
+
+/// Writes the rows of tiles into rows of `stride` numbers, from column `offset` on.
+#[multiversion(targets = "simd")]
+pub(crate) fn scatter(from: &Tiles, to: &mut [bf16], [stride, offset, width]: [usize; 3]) {
+    let tiles: &[Tile] = from.numbers.as_chunks().0.as_chunks().0;
+    for (row, to) in to.chunks_exact_mut(stride).enumerate() {
+        let tiles = &tiles[row / TILE * from.columns..][..from.columns];
+        for (to, tile) in to[offset..offset + width].chunks_mut(TILE).zip(tiles) {
+            for (to, &number) in to.iter_mut().zip(&tile[row % TILE]) {
+                *to = bf16::narrow(number);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transpose_of_a_block_is_the_same_in_both_orders() {
+        let mut tiles = Tiles::zeros([3, 1]);
+        let numbers = tiles.all().as_flattened_mut().as_flattened_mut();
+        // Each can be represented, and all are different.
+        (0..)
+            .zip(numbers)
+            .for_each(|(at, number)| *number = f32::from_bits(at << 16));
+        let mut read = |needs_rows: bool| -> Vec<u16> {
+            let mut turned = Turned::new(needs_rows, 3);
+            let left = turned.of(tiles.all());
+            let at = |row: usize, depth: usize| match left.order {
+                Order::Rows(stride) => left.numbers[row * stride + depth],
+                Order::Pairs => left.numbers[depth / 2 * 2 * TILE + 2 * row + depth % 2],
+            };
+            let all = (0..TILE).flat_map(|row| (0..left.depth).map(move |depth| (row, depth)));
+            all.map(|(row, depth)| at(row, depth).to_bits()).collect()
+        };
+        let expected = (0..TILE).flat_map(|row| (0..3 * TILE).map(move |depth| (depth * TILE + row) as u16));
+        let expected: Vec<u16> = expected.collect();
+        assert_eq!(read(false), expected);
+        assert_eq!(read(true), expected);
+    }
+}
