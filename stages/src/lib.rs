@@ -86,7 +86,6 @@
 //! * `serde`: [`Device`], [`DType`], [`Place`], [`Recompute`], [`Shape`], [`Shard`], [`optimizer::Decay`] and
 //!   [`loss::Score`] implement `Serialize` and `Deserialize`.
 
-mod batched_launch;
 mod cpu;
 #[allow(unsafe_code, reason = "CUDA is called through its C interface")]
 mod cuda;
@@ -113,27 +112,26 @@ pub mod units;
 /// long.
 pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes(), b"0");
 
-pub use batched_launch::Together;
 pub use cpu::copy::copy;
-pub use cuda::memory::offload::Offloaded;
+pub use cuda::Together;
 #[doc(hidden)]
 pub use cuda::nvtx;
 pub use device::{DType, Device, Place};
 pub use error::{Error, ErrorKind, Result};
+pub use parameter::Parameter;
+pub use parameter::description::{Part, Shard, Training};
 pub use parameter::gradient::Gradient;
 pub use parameter::init::{Init, starting_at_zero};
 pub use parameter::packed::Packed;
-pub use parameter::shard::Shard;
-pub use parameter::training::Training;
-pub use parameter::{Parameter, Part};
 pub use stage::clock::{Clock, clock};
 pub use stage::current::CurrentLayer;
 pub use stage::kept::Kept;
 pub use stage::layer::Layer;
 pub use stage::lora::{ChooseLora, Lora};
+pub use stage::offloaded::Offloaded;
 pub use stage::recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
 pub use stage::sequential::Sequential;
-pub use stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
-pub use tensor::Tensor;
+pub use stage::{BuildStage, ForwardContext, Mode, Stage, StageBuilder};
 pub use tensor::numbers::Numbers;
 pub use tensor::shape::{Kind, MAX_DIMS, Shape};
+pub use tensor::{Bytes, Tensor};

@@ -1,6 +1,5 @@
 //! CUDA's streams, events and memory. Each has one owner, and is freed when the owner is dropped.
 
-use std::borrow::Cow;
 use std::ffi::c_void;
 
 use cudarc::driver::result::{self, DriverError};
@@ -9,61 +8,21 @@ use cudarc::driver::sys::{
     CUresult, CUstream, CUstream_flags,
 };
 
-use super::Ptr;
-use super::gpu::context_of;
-use super::library::Library;
-use crate::device::Device;
-use crate::error::{CudaError, CudaRemedy, Error, Left, OutOfMemory, Purpose, Result, Wanted};
+use super::context::context_of;
+use super::failure::failed;
+use crate::error::Result;
 
-/// The error for a failed CUDA call. `call` names the operation.
-pub(crate) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
-    move |error| match error {
-        DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => no_memory_for(call),
-        error => refused(call, error).into(),
-    }
-}
+/// An address on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ptr(pub(crate) u64);
 
-/// The error when the thread's current device has too little memory for a call that does not say how much it
-/// needs.
-pub(crate) fn no_memory_for(call: &str) -> Error {
-    let left = result::mem_get_info().ok();
-    let mut index = 0;
-    // SAFETY: the pointer is to a local that outlives the call. Without a current context it stays 0.
-    let _ = unsafe { sys::cuCtxGetDevice(&mut index) };
-    let error = OutOfMemory {
-        device: Device::Cuda(index as u32),
-        wanted: Wanted::For(call.to_owned()),
-        left: left.map(|(free, total)| Left {
-            free: free as u64,
-            total: total as u64,
-        }),
-        purpose: Purpose::Stage,
-    };
-    error.into()
-}
+impl Ptr {
+    /// No address, for an argument that a kernel does not need.
+    pub(crate) const NONE: Self = Self(0);
 
-/// As [`failed`], but as the driver's error type.
-pub(crate) fn refused(call: &str, error: DriverError) -> CudaError {
-    let name = error.error_name().map(|name| name.to_string_lossy());
-    let meaning = error.error_string().map(|text| text.to_string_lossy());
-    CudaError {
-        library: Library::Driver,
-        call: call.to_owned(),
-        code: error.0 as u32,
-        name: name.map_or_else(|_| format!("{:?}", error.0), Cow::into_owned),
-        meaning: meaning.ok().map(Cow::into_owned),
-        remedy: remedy(error.0),
-    }
-}
-
-fn remedy(code: CUresult) -> Option<CudaRemedy> {
-    match code {
-        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-        | CUresult::CUDA_ERROR_LAUNCH_FAILED
-        | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
-        | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION => Some(CudaRemedy::FindCall),
-        CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => Some(CudaRemedy::EndOthers),
-        _ => None,
+    /// The address this many bytes further.
+    pub(crate) fn offset(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
     }
 }
 

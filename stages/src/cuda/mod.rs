@@ -5,10 +5,12 @@
 
 pub(crate) mod batched_launch;
 pub(crate) mod cache;
-pub(crate) mod clock;
 pub(crate) mod columns;
+pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod elementwise;
+pub(crate) mod failure;
+pub(crate) mod found;
 pub(crate) mod gpu;
 pub(crate) mod launch;
 pub(crate) mod library;
@@ -20,30 +22,18 @@ pub(crate) mod probe;
 pub(crate) mod products;
 pub(crate) mod reduce;
 pub(crate) mod source;
+pub(crate) mod streams;
 
-pub(crate) use batched_launch::Together;
+pub use batched_launch::Together;
 pub use cache::cache_folder;
-pub(crate) use clock::GpuClock;
 pub(crate) use columns::Columns;
+pub(crate) use driver::Ptr;
+pub use found::FoundLibrary;
 pub(crate) use gpu::{Gpu, check};
 pub(crate) use launch::Grid;
-pub use library::{FoundLibrary, Library, Version};
+pub use library::{Library, Version};
 pub(crate) use memory::device::Memory;
-pub(crate) use memory::staging::Pinned;
+pub(crate) use memory::pinned::Pinned;
 pub use pairs::{Pair, host_speed, pairs};
 pub use probe::{GpuReport, Report, free_memory, name_and_memory, probe};
-pub(crate) use products::blas::{Added, Product, Start};
-
-/// An address on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ptr(pub(crate) u64);
-
-impl Ptr {
-    /// No address, for an argument that a kernel does not need.
-    pub(crate) const NONE: Self = Self(0);
-
-    /// The address this many bytes further.
-    pub(crate) fn offset(self, bytes: usize) -> Self {
-        Self(self.0 + bytes as u64)
-    }
-}
+pub(crate) use products::product::{Added, Product, Start};

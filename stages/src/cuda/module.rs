@@ -15,7 +15,7 @@ use cudarc::nvrtc::sys as nvrtc_sys;
 use parking_lot::Mutex;
 
 use super::cache::{cache_folder, keep};
-use super::driver::failed;
+use super::failure::failed;
 use super::library::Library;
 use super::source::{OPTIONS, SOURCE};
 use crate::error::{CudaError, Result};

@@ -18,13 +18,12 @@ pub use memory::{Left, OutOfMemory, Purpose, Wanted};
 pub use nccl::{NcclError, NcclRemedy};
 pub use partition::PartitionError;
 pub use setting::SettingError;
-pub(crate) use setting::check_positive;
 pub use shape::ShapeError;
 pub use value::ValueError;
 
 use std::fmt;
 
-use crate::tensor::shape::Shape;
+use crate::tensor::shape::{Kind, Shape};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -233,4 +232,28 @@ parts! {
     Cuda(CudaError),
     Nccl(NcclError),
     OutOfMemory(OutOfMemory),
+}
+
+/// Refuses sizes that must not be zero.
+pub(crate) fn check_positive(sizes: &[(&'static str, usize)]) -> Result<()> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some(&(what, _)) => Err(SettingError::Zero { what }.into()),
+        None => Ok(()),
+    }
+}
+
+/// Fails unless the input is of numbers and `width` is its innermost dimension.
+pub(crate) fn check_rows(input: &Shape, width: usize) -> Result<()> {
+    if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width && width > 0 {
+        return Ok(());
+    }
+    Err(Error::shape(format!("f32[.., {width}]"), input))
+}
+
+/// Fails unless the input is of numbers.
+pub(crate) fn check_numbers(input: &Shape) -> Result<()> {
+    if input.kind() == Kind::F32 {
+        return Ok(());
+    }
+    Err(Error::shape("f32 numbers", input))
 }

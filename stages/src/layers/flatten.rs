@@ -1,8 +1,7 @@
 //! Flattening: all dimensions but the outermost become one.
 
-use super::check_numbers;
 use super::reshape::{reshaped, restored};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_numbers};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;

@@ -55,22 +55,3 @@ pub use reshape::Reshape;
 pub use rotary::Rotary;
 pub use rotary::rope::{Rope, RopeLayout, RopeScaling};
 pub use softmax::Softmax;
-
-use crate::error::{Error, Result};
-use crate::tensor::shape::{Kind, Shape};
-
-/// Fails unless the input is of numbers and `width` is its innermost dimension.
-pub(crate) fn check_rows(input: &Shape, width: usize) -> Result<()> {
-    if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width && width > 0 {
-        return Ok(());
-    }
-    Err(Error::shape(format!("f32[.., {width}]"), input))
-}
-
-/// Fails unless the input is of numbers.
-pub(crate) fn check_numbers(input: &Shape) -> Result<()> {
-    if input.kind() == Kind::F32 {
-        return Ok(());
-    }
-    Err(Error::shape("f32 numbers", input))
-}

@@ -1,7 +1,6 @@
 //! Other dimensions for the same numbers.
 
-use super::check_numbers;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_numbers};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;

@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::{Loss, Metric, Score, refused};
+use super::base::{Loss, refused};
+use super::{Metric, Score};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
 use crate::cuda::Gpu;
 use crate::error::{Result, SettingError, ShapeError, ValueError};
-use crate::loss::cuda::Logits;
-use crate::loss::scores::Scores;
+use crate::loss::cuda::{Logits, Scores};
 use crate::pool::Buffer;
 use crate::tensor::Tensor;
 use crate::tensor::shape::{Kind, Shape};

@@ -1,6 +1,6 @@
 //! A small network of convolutions.
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
 use crate::layers::{Conv2d, Flatten, Linear, MaxPool, Relu, Reshape};
 use crate::parameter::init::Init;

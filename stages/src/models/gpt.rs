@@ -1,6 +1,6 @@
 //! GPT-2. Radford et al., "Language models are unsupervised multitask learners" (2019).
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::layers::{

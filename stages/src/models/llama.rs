@@ -1,6 +1,6 @@
 //! Llama and its kin. Touvron et al., "LLaMA: open and efficient foundation language models" (2023).
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::layers::{

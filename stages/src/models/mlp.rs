@@ -1,6 +1,6 @@
 //! The multi-layer perceptron.
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
 use crate::layers::{Dropout, Flatten, Linear, Relu};
 use crate::parameter::init::Init;

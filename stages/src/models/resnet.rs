@@ -1,6 +1,6 @@
 //! Residual networks of convolutions.
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
 use crate::layers::{self, BatchNorm, Conv2d, GlobalAverage, Linear, Relu, Reshape};
 use crate::parameter::init::Init;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::parameter::training::Training;
+use crate::parameter::description::Training;
 use crate::stage::Stage;
 use crate::stage::lora::Lora;
 use crate::stage::sequential::Sequential;

@@ -7,8 +7,7 @@ use crate::cuda::Memory;
 use crate::cuda::driver::Event;
 use crate::device::DType;
 use crate::error::Result;
-use crate::stage::Bytes;
-use crate::tensor::Tensor;
+use crate::tensor::{Bytes, Tensor};
 
 impl Communicator {
     /// Queues tensors of this member's GPU, marked as ready, for sending to other members, and the receipt of

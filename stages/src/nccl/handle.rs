@@ -14,8 +14,8 @@ use std::time::Duration;
 use cudarc::nccl::sys::{self, ncclComm_t, ncclConfig_t, ncclResult_t, ncclUniqueId};
 use parking_lot::Mutex;
 
-use super::Member;
-use crate::cuda::{driver, gpu};
+use crate::cuda::{context, failure};
+use crate::error::nccl::Member;
 use crate::error::{Error, NcclError, NcclRemedy, Result};
 
 /// The time limit for an abort, because NCCL's abort can hang.
@@ -129,7 +129,7 @@ impl Handle {
         let raw = self.raw.lock().map_or(ptr::null_mut(), |raw| raw.0);
         let meaning = describe(raw, code);
         if code == ncclResult_t::ncclUnhandledCudaError && meaning.contains("out of memory") {
-            return driver::no_memory_for(call);
+            return failure::no_memory_for(call);
         }
         let error = NcclError::Refused {
             call: call.to_owned(),
@@ -237,7 +237,7 @@ pub(crate) fn aside<T: Send + 'static>(
     let (done, result) = mpsc::channel();
     let task = move || {
         // If the caller has given up, nobody receives this.
-        let _ = done.send(gpu::enter(gpu).map(|()| call()));
+        let _ = done.send(context::enter(gpu).map(|()| call()));
     };
     thread::Builder::new()
         .name(format!("nccl of cuda:{gpu}"))

@@ -8,7 +8,6 @@ pub(crate) mod exchange;
 pub(crate) mod handle;
 
 use std::env;
-use std::fmt;
 use std::mem::{self, ManuallyDrop};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -21,9 +20,10 @@ use crate::cuda::driver::Stream;
 use crate::cuda::{Gpu, Library, Memory};
 use crate::device::{DType, Device};
 use crate::error::{DeviceError, Error, NcclError, Result};
-use crate::stage::Bytes;
-use crate::tensor::Tensor;
+use crate::tensor::{Bytes, Tensor};
 use handle::Handle;
+
+pub use crate::error::nccl::Member;
 
 /// The pause between two polls.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -59,24 +59,6 @@ impl UniqueId {
     pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         let internal = bytes.map(|byte| byte as _);
         Self(ncclUniqueId { internal })
-    }
-}
-
-/// One member of a communicator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// This member's number, from 0.
-    pub number: u32,
-    /// The number of members. Each must have a GPU of its own.
-    pub of: u32,
-    /// This member's GPU.
-    pub device: Device,
-}
-
-impl fmt::Display for Member {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { number, of, device } = self;
-        write!(f, "{device} (member {number} of {of})")
     }
 }
 

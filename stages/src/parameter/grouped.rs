@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::batched_launch::Together;
 use crate::cpu::elementwise::add_in_turn;
+use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::gradient_buffer::GradientBuffer;
@@ -47,7 +47,7 @@ impl Parameter {
             }
             (false, None) => self.zero_grad(),
             (false, Some(weights)) => {
-                weights.clear_grad(&mut together.0)?;
+                weights.clear_grad(together)?;
                 self.sums.found = Found::Sum;
                 Ok(())
             }

@@ -5,7 +5,7 @@ use half::bf16;
 use crate::cpu::real::convert;
 use crate::error::OutOfMemory;
 use crate::parameter::Parameter;
-use crate::parameter::training::Training;
+use crate::parameter::description::Training;
 use crate::pool;
 use crate::tensor::numbers::Numbers;
 

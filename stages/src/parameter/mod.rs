@@ -1,5 +1,6 @@
 //! Named weights with their gradient and optimizer state.
 
+pub(crate) mod description;
 pub(crate) mod fused;
 pub(crate) mod gradient;
 pub(crate) mod gradient_buffer;
@@ -7,10 +8,8 @@ pub(crate) mod grouped;
 pub(crate) mod half_weights;
 pub(crate) mod init;
 pub(crate) mod packed;
-pub(crate) mod shard;
 pub(crate) mod squares;
 pub(crate) mod sums;
-pub(crate) mod training;
 pub(crate) mod weights;
 
 use std::ops::Range;
@@ -21,24 +20,11 @@ use half::bf16;
 use crate::cuda::Gpu;
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
-use crate::optimizer::StateTensor;
+use crate::parameter::description::{Part, Shard, StateTensor, Training};
 use crate::parameter::init::{Init, starts_at_zero};
-use crate::parameter::shard::Shard;
 use crate::parameter::sums::{Found, Sums};
-use crate::parameter::training::Training;
 use crate::parameter::weights::Weights;
 use crate::tensor::numbers::Numbers;
-
-/// Which numbers of a parameter are meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// [`Parameter::value`].
-    Value,
-    /// [`Parameter::grad`].
-    Gradient,
-    /// [`Parameter::state`].
-    State,
-}
 
 /// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
 ///

@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
-use crate::batched_launch::Together;
 use crate::cpu::sum_of_squares::sum_of_squares;
+use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::parameter::description::PIECE;
 
 impl Parameter {
     /// The length of a piece: this number of consecutive numbers, or what is left at the end. The norm of a
     /// gradient is added up piece by piece, and replicas share the update of a parameter by whole pieces.
-    pub const PIECE: usize = 1 << 16;
+    pub const PIECE: usize = PIECE;
 
     /// How many pieces its gradient has.
     pub fn pieces(&self) -> usize {
@@ -30,7 +31,7 @@ impl Parameter {
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn start_grad_squares(&self, together: &mut Together) -> Result<()> {
         self.on_gpu()
-            .map_or(Ok(()), |weights| weights.start_squares(&mut together.0))
+            .map_or(Ok(()), |weights| weights.start_squares(together))
     }
 
     /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same

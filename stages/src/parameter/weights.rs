@@ -4,14 +4,21 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::cuda::batched_launch::Used;
+use crate::cuda::batched_launch::{Entry, Used};
+use crate::cuda::launch::Arg;
 use crate::cuda::{Gpu, Memory, Pinned, Ptr, Together};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
-use crate::optimizer::cuda::Flat;
-use crate::optimizer::{cpu_adamw as adamw, cpu_lion as lion, cpu_sgd as sgd};
-use crate::parameter::{Parameter, Part};
+use crate::parameter::description::{PIECE, Part};
 use crate::tensor::numbers::Numbers;
+
+/// The threads of a block. Each has four numbers.
+const THREADS: u32 = 256;
+
+/// How many blocks `count` numbers take.
+fn blocks(count: usize) -> usize {
+    count.div_ceil(4 * THREADS as usize)
+}
 
 /// A parameter's numbers on a GPU: weights, gradient and the optimizer's tensors in `f32`. If products use
 /// another number format, also a copy of the weights in that format.
@@ -49,9 +56,7 @@ impl Weights {
             state: Vec::new(),
             owned: 0..trained,
             copy,
-            squares: Arc::new(Pinned::new(
-                trained.div_ceil(Parameter::PIECE) * size_of::<f64>(),
-            )?),
+            squares: Arc::new(Pinned::new(trained.div_ceil(PIECE) * size_of::<f64>())?),
         };
         weights.store_value(value)?;
         Ok(weights)
@@ -85,30 +90,6 @@ impl Weights {
     /// As [`Parameter::own`].
     pub(crate) fn own(&mut self, numbers: Range<usize>) {
         self.owned = numbers;
-    }
-
-    /// The owned weights, their gradient and copy, and `N` tensors of the optimizer, for an update. Before
-    /// the first one the tensors are zeros.
-    fn flat<const N: usize>(&mut self) -> Result<Flat> {
-        if self.state.len() != N {
-            self.make_state(N)?;
-        }
-        let (start, full, half) = (self.owned.start, size_of::<f32>(), DType::Bf16.bytes());
-        let copy = self.copy.as_ref();
-        let state = |index| self.state.get(index).map_or(Ptr::NONE, Memory::at);
-        let memory = [&self.value, &self.grad]
-            .into_iter()
-            .chain(copy)
-            .chain(&self.state);
-        Ok(Flat {
-            of: self.grad(),
-            value: self.value().offset(full * start),
-            grad: self.grad().offset(full * start),
-            state: [state(0), state(1)],
-            half: copy.map_or(Ptr::NONE, |copy| copy.at().offset(half * start)),
-            count: self.owned.len(),
-            memory: memory.map(Used::from).collect(),
-        })
     }
 
     /// The gradient, `f32`.
@@ -190,53 +171,66 @@ impl Weights {
         gpu.add(DType::F32, self.grad(), self.grad(), more, self.trained)
     }
 
-    /// Updates the weights by AdamW, together with others.
-    pub(crate) fn adamw(&mut self, by: adamw::Scalars, together: &mut Together) -> Result<()> {
-        self.gpu()?.adamw(self.flat::<2>()?, by, together)
-    }
-
-    /// Updates the weights by Lion, together with others.
-    pub(crate) fn lion(&mut self, by: lion::Scalars, together: &mut Together) -> Result<()> {
-        self.gpu()?.lion(self.flat::<1>()?, by, together)
-    }
-
-    /// Updates the weights by gradient descent, together with others.
-    pub(crate) fn sgd(
+    /// Queues an optimizer's kernel, together with other parameters of the same `args`. It updates the weights
+    /// that are owned here, and keeps this many tensors. `own` are the two numbers that are the parameter's
+    /// own.
+    pub(crate) fn update(
         &mut self,
-        with_momentum: bool,
-        by: sgd::Scalars,
+        kernel: &'static str,
+        args: &[Arg],
+        states: usize,
+        own: [f32; 2],
         together: &mut Together,
     ) -> Result<()> {
-        let flat = match with_momentum {
-            true => self.flat::<1>()?,
-            false => self.flat::<0>()?,
+        if self.state.len() != states {
+            self.make_state(states)?;
+        }
+        let (start, count) = (self.owned.start, self.owned.len());
+        let full = |memory: &Memory| memory.at().offset(size_of::<f32>() * start).0;
+        let half = |memory: &Memory| memory.at().offset(DType::Bf16.bytes() * start).0;
+        let state = |index| self.state.get(index).map_or(Ptr::NONE, Memory::at).0;
+        let words = [
+            full(&self.value),
+            full(&self.grad),
+            state(0),
+            state(1),
+            self.copy.as_ref().map_or(Ptr::NONE.0, half),
+            count as u64,
+            bytemuck::cast(own),
+        ];
+        let memory = [&self.value, &self.grad].into_iter().chain(&self.copy);
+        let entry = Entry {
+            words: &words,
+            of: self.grad(),
+            blocks: blocks(count),
+            memory: memory.chain(&self.state).map(Used::from).collect(),
         };
-        self.gpu()?.sgd(flat, by, together)
+        together.add(&*self.gpu()?, (kernel, THREADS), args, entry)
     }
 
-    /// Updates running means, together with others.
-    pub(crate) fn running_mean(
-        &mut self,
-        share: f32,
-        micro_batches: u32,
-        together: &mut Together,
-    ) -> Result<()> {
-        let flat = self.flat::<0>()?;
-        self.gpu()?
-            .running_mean(flat, share, micro_batches as f32, together)
-    }
-
-    /// Queues the sums of the squares of the gradient, together with others.
+    /// Queues the sums of the squares of the gradient, one for each piece, together with other parameters.
     pub(crate) fn start_squares(&self, together: &mut Together) -> Result<()> {
-        let memory = [Used::from(&self.squares), Used::from(&self.grad)];
-        let between = (self.squares.at(), self.grad.at());
-        self.gpu()?.sum_squares(between, self.trained, memory, together)
+        let entry = Entry {
+            words: &[self.squares.at().0, self.grad.at().0, self.trained as u64],
+            of: self.grad(),
+            blocks: self.trained.div_ceil(PIECE),
+            memory: [Used::from(&self.squares), Used::from(&self.grad)]
+                .into_iter()
+                .collect(),
+        };
+        let args = [(PIECE as u64).into()];
+        together.add(&*self.gpu()?, ("sum_squares", THREADS), &args, entry)
     }
 
-    /// Sets the gradient to zero, together with others.
+    /// Sets the gradient to zero, together with other parameters.
     pub(crate) fn clear_grad(&self, together: &mut Together) -> Result<()> {
-        let grad = (self.grad.at(), Used::from(&self.grad));
-        self.gpu()?.clear_gradient(grad, self.trained, together)
+        let entry = Entry {
+            words: &[self.grad.at().0, self.trained as u64],
+            of: self.grad(),
+            blocks: blocks(self.trained),
+            memory: [Used::from(&self.grad)].into_iter().collect(),
+        };
+        together.add(&*self.gpu()?, ("clear_gradients", THREADS), &[], entry)
     }
 
     /// The sums that were queued last, one for each piece. All work queued before must be done.

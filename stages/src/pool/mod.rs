@@ -6,16 +6,16 @@
 
 pub(crate) mod home;
 pub(crate) mod shelves;
+mod sync;
 
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Weak};
 use std::thread::LocalKey;
 
 use aligned_vec::AVec;
-use crossbeam_queue::ArrayQueue;
 use half::bf16;
 use home::drop_block;
 pub(crate) use shelves::Shelves;
+use sync::Arc;
 
 use crate::error::OutOfMemory;
 

@@ -2,12 +2,12 @@
 
 use crate::device::Place;
 use crate::error::{Result, ShapeError, ValueError};
-use crate::parameter::{Parameter, Part};
-use crate::stage::current;
+use crate::parameter::Parameter;
+use crate::parameter::description::Part;
 use crate::stage::kept::{Entry, Kept, List};
 use crate::stage::layer::{Layer, input_grad_onto, output_onto};
 use crate::stage::lora::ChooseLora;
-use crate::stage::{ForwardContext, Mode};
+use crate::stage::{ForwardContext, Mode, current};
 use crate::tensor::Tensor;
 use crate::tensor::shape::{Kind, Shape};
 

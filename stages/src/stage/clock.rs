@@ -1,6 +1,9 @@
 //! Timing of work that a device does while the host goes on.
 
-use crate::cuda::{Gpu, GpuClock};
+use std::rc::Rc;
+
+use crate::cuda::Gpu;
+use crate::cuda::driver::Event;
 use crate::device::Device;
 use crate::error::Result;
 
@@ -39,5 +42,51 @@ pub fn clock(device: Device) -> Result<Option<Box<dyn Clock>>> {
     match device {
         Device::Cpu => Ok(None),
         Device::Cuda(index) => Ok(Some(Box::new(GpuClock::new(Gpu::of(index)?)))),
+    }
+}
+
+/// Marks on a thread's compute stream.
+#[derive(Debug)]
+struct GpuClock {
+    gpu: Rc<Gpu>,
+    events: Vec<Event>,
+    /// How many of the events are marks.
+    marks: usize,
+}
+
+impl GpuClock {
+    /// A clock without marks.
+    fn new(gpu: Rc<Gpu>) -> Self {
+        Self {
+            gpu,
+            events: Vec::new(),
+            marks: 0,
+        }
+    }
+}
+
+impl Clock for GpuClock {
+    fn reset(&mut self) {
+        self.marks = 0;
+    }
+
+    fn mark(&mut self) -> Result<usize> {
+        if self.marks == self.events.len() {
+            self.events.push(Event::new(true)?);
+        }
+        self.events[self.marks].record(self.gpu.stream())?;
+        self.marks += 1;
+        Ok(self.marks - 1)
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.events[..self.marks]
+            .last()
+            .map_or(Ok(()), Event::synchronize)
+    }
+
+    fn seconds(&self, from: usize, to: usize) -> Result<f64> {
+        let milliseconds = self.events[to].since(&self.events[from])?;
+        Ok(f64::from(milliseconds) / 1000.0)
     }
 }

@@ -8,9 +8,9 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::pool::Shelves;
-use crate::stage::{Bytes, ForwardContext};
-use crate::tensor::Tensor;
+use crate::stage::ForwardContext;
 use crate::tensor::shape::Shape;
+use crate::tensor::{Bytes, Tensor};
 
 /// How many tensors a [`Kept`] holds without an allocation of its own. Attention keeps this many. More room
 /// would cost time, because a `Kept` is moved from layer to layer (`benches/RESULTS.md`).

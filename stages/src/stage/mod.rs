@@ -7,32 +7,18 @@ pub(crate) mod kept;
 pub(crate) mod layer;
 pub(crate) mod lora;
 pub(crate) mod next;
+pub(crate) mod offloaded;
 pub(crate) mod recompute;
 pub(crate) mod sequential;
 
+use crate::cuda::Together;
 use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, ErrorKind, Result};
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::stage::clock::Clock;
-use crate::tensor::Tensor;
 use crate::tensor::shape::Shape;
-
-/// Memory that a value holds.
-pub trait Bytes {
-    /// The size in bytes.
-    fn bytes(&self) -> u64;
-
-    /// Calls `visit` with every tensor that it holds, in an order that stays the same. A tensor that is on a
-    /// GPU can then be [offloaded](crate::Offloaded). The default shows none, so that nothing leaves.
-    fn visit_tensors(&mut self, _visit: &mut dyn FnMut(&mut Tensor)) {}
-}
-
-impl Bytes for () {
-    fn bytes(&self) -> u64 {
-        0
-    }
-}
+use crate::tensor::{Bytes, Tensor};
 
 /// Whether a forward pass belongs to training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,3 +308,24 @@ impl<S, F: Fn() -> Result<S> + Send> BuildStage<S> for F {
 
 /// Makes a stage on the thread that will run it.
 pub type StageBuilder<S> = Box<dyn BuildStage<S>>;
+
+impl Together {
+    /// Does something with each parameter of a stage, in the order of [`Stage::visit_parameters`], and
+    /// launches what it leaves waiting. If it fails, that is forgotten.
+    ///
+    /// # Errors
+    /// The first error of `act`; or when the GPU reports an error, of this call or of earlier work.
+    pub fn visit<S: Stage + ?Sized>(
+        &mut self,
+        stage: &mut S,
+        mut act: impl FnMut(&mut Parameter, &mut Self) -> Result<()>,
+    ) -> Result<()> {
+        match stage.try_visit_parameters(&mut |parameter| act(parameter, self)) {
+            Ok(()) => self.launch(),
+            Err(error) => {
+                self.forget();
+                Err(error)
+            }
+        }
+    }
+}

@@ -2,8 +2,7 @@
 
 use crate::cpu::real::in_format;
 use crate::error::Result;
-use crate::stage::Bytes;
-use crate::tensor::Tensor;
+use crate::tensor::{Bytes, Tensor};
 
 /// The last row of numbers, `[1, 1, width]`.
 pub(crate) fn last_row(rows: Tensor) -> Result<Tensor> {

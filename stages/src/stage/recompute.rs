@@ -7,9 +7,9 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::stage::clock::Clock;
-use crate::stage::{BuildStage, Bytes, ForwardContext, Mode, Stage, StageBuilder};
-use crate::tensor::Tensor;
+use crate::stage::{BuildStage, ForwardContext, Mode, Stage, StageBuilder};
 use crate::tensor::shape::Shape;
+use crate::tensor::{Bytes, Tensor};
 
 /// What a stage computes again in backward instead of keeping it from forward. The results are the same, bit
 /// for bit.

@@ -4,6 +4,7 @@ use half::bf16;
 
 use super::{Data, Tensor};
 use crate::cpu::real::Real;
+use crate::device::DType;
 
 impl Tensor {
     /// The numbers, row-major.
@@ -90,13 +91,19 @@ impl Tensor {
     /// The numbers on the host, in a format that was asked for first ([`in_format`]).
     #[inline]
     pub(crate) fn numbers<N: Real>(&self) -> &[N] {
-        N::of(self)
+        match N::DTYPE {
+            DType::F32 => bytemuck::cast_slice(self.f32()),
+            DType::Bf16 => bytemuck::cast_slice(self.bf16()),
+        }
     }
 
     /// As [`Tensor::numbers`], for writing.
     #[inline]
     pub(crate) fn numbers_mut<N: Real>(&mut self) -> &mut [N] {
-        N::of_mut(self)
+        match N::DTYPE {
+            DType::F32 => bytemuck::cast_slice_mut(self.f32_mut()),
+            DType::Bf16 => bytemuck::cast_slice_mut(self.bf16_mut()),
+        }
     }
 
     /// The ids, row-major.

@@ -1,13 +1,74 @@
 //! Moving tensors from another thread or device.
 
+use crate::cpu::real::{convert, in_format};
 use crate::cuda::Gpu;
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
 use crate::tensor::Tensor;
+use crate::tensor::shape::Kind;
+
+impl Tensor {
+    /// The same numbers in another place. Ids stay on the host. A copy to the host waits until the numbers
+    /// are there.
+    ///
+    /// # Errors
+    /// When there is no such device, it has too little memory, or it does not support the number format.
+    #[inline]
+    pub fn to(self, place: Place) -> Result<Self> {
+        if self.shape.kind() == Kind::Ids || self.place() == place {
+            return Ok(self);
+        }
+        if let Some(gpu) = self.gpu()? {
+            // A transfer that still fills the memory has marked it. The mark below replaces that mark, so
+            // this stream must wait for the transfer first.
+            gpu.wait_ready(self.device_memory())?;
+        }
+        self.mark_ready()?;
+        let there = self.arrive(place)?;
+        there.mark_ready()?;
+        Ok(there)
+    }
+
+    /// Lets another thread use the tensor from here on: that thread's work will wait for the work that this
+    /// thread has queued so far.
+    #[inline]
+    pub(crate) fn mark_ready(&self) -> Result<()> {
+        match self.gpu()? {
+            Some(gpu) => gpu.mark_ready(self.device_memory()),
+            None => Ok(()),
+        }
+    }
+
+    /// A tensor that another thread gave and [marked](Self::mark_ready), moved to this place. A copy to the
+    /// host waits until the numbers are there.
+    #[inline]
+    pub(crate) fn arrive(self, place: Place) -> Result<Self> {
+        if self.shape.kind() == Kind::Ids {
+            return Ok(self);
+        }
+        match (self.place().device, place.device) {
+            (Device::Cpu, Device::Cpu) => self.converted(place.dtype),
+            _ => arrived(self, place),
+        }
+    }
+
+    /// Numbers on the host, in this format.
+    #[inline]
+    pub(crate) fn converted(self, dtype: DType) -> Result<Self> {
+        if self.dtype() == dtype {
+            return Ok(self);
+        }
+        let mut copy = Self::on_host_in(dtype, self.dims())?;
+        in_format!(dtype, N => in_format!(self.dtype(), M => {
+            convert(copy.numbers_mut::<N>(), self.numbers::<M>());
+        }));
+        Ok(copy)
+    }
+}
 
 /// A tensor that is marked as ready, moved to this place and number format. A copy to the host waits until
 /// the numbers are there; otherwise only streams wait.
-pub(crate) fn arrived(tensor: Tensor, place: Place) -> Result<Tensor> {
+fn arrived(tensor: Tensor, place: Place) -> Result<Tensor> {
     match (tensor.place().device, place.device) {
         (Device::Cpu, Device::Cpu) => tensor.converted(place.dtype),
         (Device::Cpu, Device::Cuda(index)) => {

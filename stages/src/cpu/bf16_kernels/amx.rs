@@ -11,7 +11,7 @@ use std::cell::Cell;
 use half::bf16;
 
 use super::left::{Left, Order};
-use super::{TILE, Tile};
+use super::panels::{TILE, Tile};
 
 /// The depth of a tile of operands: 64 bytes.
 const DEPTH: usize = 32;

@@ -9,7 +9,7 @@ use std::mem::transmute;
 use half::bf16;
 
 use super::left::{Left, Order};
-use super::{TILE, Tile};
+use super::panels::{TILE, Tile};
 
 /// The rows whose sums are in registers at once.
 const ROWS: usize = 8;

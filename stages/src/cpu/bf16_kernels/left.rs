@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::TILE;
-use super::panels::{pack, padded, room};
+use super::panels::{TILE, pack, padded, room};
 use super::square::{self, SIDE};
 use crate::cpu::matrix::Matrix;
 use crate::pool::Buffer;

@@ -17,11 +17,11 @@ pub(crate) mod amx;
 #[allow(unsafe_code, reason = "the instructions take pointers")]
 pub(crate) mod avx512;
 
+use self::panels::{TILE, Tile, padded, room};
 use half::bf16;
 use multiversion::multiversion;
 
 use self::left::Groups;
-use self::panels::{padded, room};
 use super::matmul::Start;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
@@ -31,15 +31,9 @@ use super::real::Real;
 pub(crate) use self::panels::{Panels, Right};
 pub(crate) use self::way::Way;
 
-/// The rows and the columns of a tile.
-pub(crate) const TILE: usize = 32;
-
 /// How many numbers of the right operand are in a block: half a megabyte, so that it fits in the second-level
 /// cache.
 const BLOCK: usize = 256 * 1024;
-
-/// The sums of a tile, row by row.
-pub(crate) type Tile = [[f32; TILE]; TILE];
 
 /// A tile that starts at a cache line.
 #[repr(align(64))]

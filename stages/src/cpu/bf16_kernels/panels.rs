@@ -5,13 +5,18 @@ use std::ops::Range;
 use half::bf16;
 use multiversion::multiversion;
 
-use super::TILE;
 use super::square::{self, SIDE};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::prefetch;
 use crate::cpu::real::Real;
 use crate::pool::Buffer;
+
+/// The rows and the columns of a tile.
+pub(crate) const TILE: usize = 32;
+
+/// The sums of a tile, row by row.
+pub(crate) type Tile = [[f32; TILE]; TILE];
 
 /// The depth of an operand in memory is a multiple of this: what an AMX tile holds. The rest is zeros.
 const UNIT: usize = 32;

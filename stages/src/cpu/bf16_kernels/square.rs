@@ -30,7 +30,7 @@ mod wide {
         __m512i, _mm512_loadu_si512, _mm512_permutex2var_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
     };
 
-    use super::SIDE;
+    use crate::cpu::bf16_kernels::square::SIDE;
 
     /// For each step, which numbers of a pair of rows make the first new row, and which the second. A number
     /// from 16 on is of the second row. A step exchanges the halves of rows that are `1 << step` apart.

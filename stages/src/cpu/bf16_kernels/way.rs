@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::left::Left;
-use super::{TILE, Tile, widen};
+use super::panels::{TILE, Tile};
+use super::widen;
 
 /// How this CPU multiplies numbers of `bf16`. A closed set, in order of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::left::{Left, Order};
-use super::{TILE, Tile};
+use super::panels::{TILE, Tile};
 use crate::cpu::tile::{FEW_ROWS, ROWS, is_tall};
 
 /// As [`super::Way::add`].

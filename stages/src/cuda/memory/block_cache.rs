@@ -1,5 +1,12 @@
-//! A thread's unused memory on a device, and which of it is used next.
+//! Blocks of device memory, a thread's unused ones, and which of them is used next.
+//!
+//! A block belongs to the thread that allocated it, and returns there from wherever it is dropped. If only
+//! that thread used the block, the next use needs no wait: the device does the thread's work in order. If
+//! another stream used the block, an event marks the end of that use, and the stream of the next user waits
+//! for the event. Blocks without such a wait are used first, so that computing does not wait for a transfer
+//! as long as there is other memory.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -11,8 +18,8 @@ use cudarc::driver::sys::CUmemPool_attribute;
 use parking_lot::Mutex;
 
 use crate::cuda::driver;
-use crate::cuda::driver::{Event, Stream, failed};
-use crate::cuda::memory::device::{Block, Filler};
+use crate::cuda::driver::{Event, Ptr, Stream};
+use crate::cuda::failure::failed;
 use crate::error::Result;
 
 /// How many blocks can wait in a thread's queue of returned blocks. One more is freed.
@@ -24,11 +31,38 @@ const ON_THE_WAY: usize = 4096;
 /// activations and two gradients on their way, which is what the planner counts.
 const MOST_AWAITED: usize = 4;
 
+/// The stream that fills a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Filler {
+    /// The compute stream.
+    Compute,
+    /// The stream for transfers between processes.
+    Transfers,
+    /// The stream for copies from other devices.
+    Copies,
+}
+
 /// Who fills a block, and its size in bytes.
 pub(crate) type Kind = (Filler, usize);
 
 /// The queue through which blocks return to their thread.
 pub(crate) type Home = ArrayQueue<Arc<Block>>;
+
+/// Some device memory.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) at: Ptr,
+    pub(crate) bytes: usize,
+    pub(crate) device: u32,
+    pub(crate) filler: Filler,
+    /// The last work that other streams must wait for.
+    pub(crate) event: Arc<Event>,
+    /// Whether the next user must wait for the event. Locked while the event is recorded.
+    used_elsewhere: Mutex<bool>,
+    /// The ends of copies to other devices, for which nobody on this device has waited.
+    copied: Mutex<Vec<Arc<Event>>>,
+    pub(crate) home: Weak<Home>,
+}
 
 /// How long a thread without memory waits for work of another one that used its unused blocks. That work may
 /// wait for this thread, so not for ever.
@@ -39,9 +73,13 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// The shelves of all threads.
 static ALL: Mutex<Vec<Weak<Blocks>>> = Mutex::new(Vec::new());
 
+thread_local! {
+    static OWN: RefCell<BTreeMap<u32, Shelf>> = const { RefCell::new(BTreeMap::new()) };
+}
+
 /// A thread's unused blocks on a device. Those that transfers or copies fill are kept apart, so that these do
 /// not wait for computing, nor computing for them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Shelf(Arc<Blocks>);
 
 #[derive(Debug)]
@@ -71,7 +109,7 @@ struct Row {
 }
 
 impl Shelf {
-    /// An empty shelf of the thread with this compute stream. It tells CUDA's own pool to keep all freed
+    /// An empty shelf of this thread, with its compute stream. It tells CUDA's own pool to keep all freed
     /// memory, so that steps do not allocate from the system.
     pub(crate) fn new(device: u32, stream: Arc<Stream>) -> Result<Self> {
         let pool = driver::pool(device)?;
@@ -89,7 +127,22 @@ impl Shelf {
         let mut all = ALL.lock();
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&blocks));
-        Ok(Self(blocks))
+        let shelf = Self(blocks);
+        OWN.with_borrow_mut(|own| own.insert(device, shelf.clone()));
+        Ok(shelf)
+    }
+
+    /// This thread's shelf of a device, if the thread already uses that.
+    pub(crate) fn known(device: u32) -> Option<Self> {
+        // While a thread ends, this list may be gone already.
+        OWN.try_with(|own| own.try_borrow().ok()?.get(&device).cloned())
+            .ok()
+            .flatten()
+    }
+
+    /// The thread's compute stream.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.0.stream
     }
 
     /// The queue through which other threads return blocks.
@@ -221,5 +274,129 @@ impl Blocks {
             thread::sleep(PAUSE);
         }
         Ok(true)
+    }
+}
+
+impl Block {
+    /// A block of this memory, which was just allocated.
+    pub(crate) fn new(at: Ptr, (filler, bytes): Kind, shelf: &Shelf) -> Result<Arc<Self>> {
+        let device = shelf.0.device;
+        let event = Event::new(false).inspect_err(|_| {
+            // SAFETY: the memory was just allocated, and nobody has used it.
+            unsafe { driver::free(at, device) };
+        })?;
+        Ok(Arc::new(Self {
+            at,
+            bytes,
+            device,
+            filler,
+            event: Arc::new(event),
+            used_elsewhere: Mutex::new(false),
+            copied: Mutex::default(),
+            home: shelf.home(),
+        }))
+    }
+
+    /// Who fills it, and its size.
+    pub(crate) fn kind(&self) -> Kind {
+        (self.filler, self.bytes)
+    }
+
+    /// It is copied to another device until this event. Only its own thread may forget that again.
+    pub(crate) fn copied_until(&self, event: &Arc<Event>) {
+        let mut copied = self.copied.lock();
+        if !copied.iter().any(|known| Arc::ptr_eq(known, event)) {
+            copied.push(Arc::clone(event));
+        }
+    }
+
+    /// Whether its next user may have to wait for another stream.
+    pub(crate) fn is_used_elsewhere(&self) -> bool {
+        *self.used_elsewhere.lock() || !self.copied.lock().is_empty()
+    }
+
+    /// Whether no other stream uses it any more.
+    pub(crate) fn is_done(&self) -> Result<bool> {
+        let mut copied = self.copied.lock();
+        forget_done(&mut copied)?;
+        if !copied.is_empty() {
+            return Ok(false);
+        }
+        let mut used_elsewhere = self.used_elsewhere.lock();
+        *used_elsewhere = *used_elsewhere && !self.event.is_done()?;
+        Ok(!*used_elsewhere)
+    }
+
+    /// Makes later work on the stream wait until no other stream uses it.
+    pub(crate) fn make_wait(&self, stream: &Stream) -> Result<()> {
+        for event in self.copied.lock().drain(..) {
+            stream.wait(&event)?;
+        }
+        match std::mem::take(&mut *self.used_elsewhere.lock()) {
+            true => stream.wait(&self.event),
+            false => Ok(()),
+        }
+    }
+
+    /// Frees it, in the order of the compute stream of this thread, to which this queue belongs. The work of
+    /// its own thread must be done, and nobody may use it.
+    pub(crate) fn free_by(self: Arc<Self>, home: Weak<Home>) {
+        if let Some(mut block) = Arc::into_inner(self) {
+            block.home = home;
+        }
+    }
+
+    /// Whether it belongs to this shelf's thread.
+    pub(crate) fn is_of(&self, shelf: &Shelf) -> bool {
+        self.home.ptr_eq(&shelf.home())
+    }
+
+    /// Records the event after all work on the stream so far. The event still covers the earlier use
+    /// elsewhere, or the transfer, that it stood for.
+    pub(crate) fn record(&self, stream: &Stream, use_elsewhere: bool) -> Result<()> {
+        let mut used_elsewhere = self.used_elsewhere.lock();
+        if *used_elsewhere || self.filler != Filler::Compute {
+            stream.wait(&self.event)?;
+        }
+        self.event.record(stream)?;
+        *used_elsewhere |= use_elsewhere;
+        Ok(())
+    }
+}
+
+/// Leaves out the events that the device has reached.
+fn forget_done(events: &mut Vec<Arc<Event>>) -> Result<()> {
+    let mut failed = Ok(());
+    events.retain(|event| match event.is_done() {
+        Ok(is_done) => !is_done,
+        Err(error) => {
+            failed = Err(error);
+            true
+        }
+    });
+    failed
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        let shelf = Shelf::known(self.device).filter(|shelf| self.is_of(shelf));
+        let copied = std::mem::take(self.copied.get_mut());
+        let in_order = shelf.and_then(|shelf| {
+            let stream = shelf.stream();
+            stream.wait(&self.event).ok()?;
+            for event in &copied {
+                stream.wait(event).ok()?;
+            }
+            // SAFETY: the memory was allocated for this block, which has no other owner any more.
+            unsafe { driver::free_in_order(self.at, stream) }.ok()
+        });
+        if in_order.is_none() {
+            // Freeing waits for this device only. If the wait fails, the other device has failed.
+            for event in copied {
+                let _ = event.synchronize();
+            }
+            // SAFETY: as above.
+            unsafe { driver::free(self.at, self.device) };
+        }
     }
 }

@@ -1,24 +1,23 @@
-//! Activations in host memory, between a forward and its backward.
-//!
-//! Numbers leave and come back on streams of their own, one for each direction, beside computing. Device
-//! memory is taken and freed in the order of the compute stream, as all other memory is: a copy begins after
-//! the work before it, and the compute stream waits for it where the caller says. So how much memory is in
-//! use depends on the order of the calls alone, and not on how fast copies are.
+//! What a GPU needs to keep activations in host memory: see `Offloaded`.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::rc::Rc;
 
-use crate::cuda::driver;
-use crate::cuda::driver::{Event, Stream};
-use crate::cuda::{Gpu, Memory, Pinned};
-use crate::device::Device;
-use crate::error::{Purpose, Result};
+use crate::cuda::driver::{self, Event, Stream};
+use crate::cuda::memory::device::Memory;
+use crate::cuda::memory::pinned::Pinned;
+use crate::error::Result;
 use crate::pool::Shelves;
-use crate::stage::Bytes;
 
 /// Where a tensor begins in host memory: at a multiple of this number of bytes.
-const GRAIN: usize = 256;
+pub(crate) const GRAIN: usize = 256;
+
+/// From the device to the host, or from there to the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Direction {
+    Out,
+    Back,
+}
 
 /// What a thread's GPU needs to offload.
 pub(crate) struct Offloads {
@@ -27,25 +26,26 @@ pub(crate) struct Offloads {
     /// The work that a copy begins after.
     before: Event,
     /// Host memory that is free, by its size.
-    rooms: Shelves<Room>,
-    lists: RefCell<Vec<Vec<Block>>>,
+    pub(crate) rooms: Shelves<Room>,
+    /// Lists that are used again.
+    pub(crate) lists: RefCell<Vec<Vec<Block>>>,
 }
 
 /// Page-locked memory for what is kept of one micro-batch.
 #[derive(Debug)]
-struct Room {
-    host: Pinned,
-    copied: Event,
+pub(crate) struct Room {
+    pub(crate) host: Pinned,
+    pub(crate) copied: Event,
 }
 
 /// Memory that tensors share.
 #[derive(Debug)]
-struct Block {
+pub(crate) struct Block {
     /// While it is on the device.
-    memory: Option<Memory>,
+    pub(crate) memory: Option<Memory>,
     /// Where it is in the room.
-    start: usize,
-    bytes: usize,
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
 }
 
 impl std::fmt::Debug for Offloads {
@@ -65,202 +65,31 @@ impl Offloads {
         })
     }
 
-    /// Makes a copy's stream wait for all work on the compute stream so far.
-    fn begin(&self, copies: &Stream, compute: &Stream) -> Result<()> {
+    /// The stream of the copies in this direction.
+    pub(crate) fn stream(&self, direction: Direction) -> &Stream {
+        match direction {
+            Direction::Out => &self.out,
+            Direction::Back => &self.back,
+        }
+    }
+
+    /// Makes later copies in this direction wait for all work on the compute stream so far.
+    pub(crate) fn begin(&self, direction: Direction, compute: &Stream) -> Result<()> {
         self.before.record(compute)?;
-        copies.wait(&self.before)
+        self.stream(direction).wait(&self.before)
     }
-}
 
-/// The numbers of a value that was kept on a GPU, while they are not there: on their way to the host, there,
-/// or on their way back. What is kept on the host is left as it is.
-///
-/// The memory of the host is used again for later values of the same size. A value that is dropped before it
-/// [came back](Offloaded::finish) gives back all that it has.
-#[derive(Debug)]
-pub struct Offloaded {
-    gpu: Rc<Gpu>,
-    blocks: Vec<Block>,
-    room: Option<Room>,
-    copying: Option<Direction>,
-    bytes: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Direction {
-    Out,
-    Back,
-}
-
-impl Offloaded {
-    /// Starts to copy what the value holds on a GPU to the host, after all work so far. `None` if it holds
-    /// nothing there. The value cannot be used until [`Offloaded::finish`].
-    ///
-    /// # Errors
-    /// [`OutOfMemory`](crate::error::OutOfMemory) if the host has too little memory that a GPU can read and
-    /// write by itself, and whatever the GPU reports.
-    pub fn start(value: &mut impl Bytes) -> Result<Option<Self>> {
-        let mut device = None;
-        value.visit_tensors(&mut |tensor| {
-            if let Device::Cuda(index) = tensor.place().device {
-                device = Some(index);
+    /// Copies a block to its place in the room, or back.
+    pub(crate) fn copy(&self, direction: Direction, block: &Block, room: &Room) -> Result<()> {
+        let device = block.memory.as_ref().expect("it is on the device").at();
+        let host = room.host.at().offset(block.start).0 as *mut c_void;
+        // SAFETY: both are as large as the copy. Nobody else has the room. Device memory stays, and the room
+        // is not used again, until the compute stream has waited for the copy. Out comes before back.
+        unsafe {
+            match direction {
+                Direction::Out => driver::download(host, device, block.bytes, &self.out),
+                Direction::Back => driver::upload(device, host, block.bytes, &self.back),
             }
-        });
-        let Some(index) = device else {
-            return Ok(None);
-        };
-        let mut offloaded = Self::of(Gpu::of(index)?, value)?;
-        offloaded.copy_out()?;
-        Ok(Some(offloaded))
-    }
-
-    /// Takes the device memory out of the value.
-    fn of(gpu: Rc<Gpu>, value: &mut impl Bytes) -> Result<Self> {
-        let mut blocks = gpu.offloads()?.lists.borrow_mut().pop().unwrap_or_default();
-        let (before, mut room) = (value.bytes(), 0);
-        value.visit_tensors(&mut |tensor| {
-            let (at, bytes) = (tensor.memory(), tensor.bytes() as usize);
-            let shared = |block: &Block| block.memory.as_ref().is_some_and(|memory| memory.address() == at);
-            let known = blocks.iter().position(shared);
-            let memory = tensor.vacate(known.unwrap_or(blocks.len()));
-            if let (Some(memory), None) = (memory, known) {
-                blocks.push(Block {
-                    memory: Some(memory),
-                    start: room,
-                    bytes,
-                });
-                room += bytes.next_multiple_of(GRAIN);
-            }
-        });
-        let mut offloaded = Self {
-            gpu,
-            blocks,
-            room: None,
-            copying: None,
-            bytes: before - value.bytes(),
-        };
-        offloaded.room = Some(offloaded.room_of(room)?);
-        Ok(offloaded)
-    }
-
-    fn room_of(&self, bytes: usize) -> Result<Room> {
-        if let Some(room) = self.gpu.offloads()?.rooms.take(bytes) {
-            return Ok(room);
-        }
-        Ok(Room {
-            host: Pinned::new(bytes).map_err(|error| error.wanted_for(Purpose::Offload))?,
-            copied: Event::new(false)?,
-        })
-    }
-
-    /// How many bytes left the device.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn room(&self) -> &Room {
-        self.room.as_ref().expect("there until it is dropped")
-    }
-
-    fn copy_out(&mut self) -> Result<()> {
-        let offloads = self.gpu.offloads()?;
-        offloads.begin(&offloads.out, self.gpu.stream())?;
-        self.copying = Some(Direction::Out);
-        for block in &self.blocks {
-            let to = self.room().host.at().offset(block.start).0 as *mut c_void;
-            let from = block.memory.as_ref().expect("taken from a tensor").at();
-            // SAFETY: both are as large as the copy. Nobody else has the room, and the memory stays until the
-            // compute stream has waited for the copy.
-            unsafe { driver::download(to, from, block.bytes, &offloads.out) }?;
-        }
-        self.room().copied.record(&offloads.out)
-    }
-
-    /// Frees the device memory: later work on the device waits until all is copied.
-    ///
-    /// # Errors
-    /// Whatever the GPU reports.
-    pub fn free(&mut self) -> Result<()> {
-        self.await_copies()?;
-        self.blocks.iter_mut().for_each(|block| block.memory = None);
-        Ok(())
-    }
-
-    /// Takes device memory again, and starts to copy back, after all work so far. What is copied must have
-    /// been [freed](Offloaded::free).
-    ///
-    /// # Errors
-    /// [`OutOfMemory`](crate::error::OutOfMemory), and whatever the GPU reports.
-    pub fn fetch(&mut self) -> Result<()> {
-        for block in &mut self.blocks {
-            block.memory = Some(self.gpu.memory_of(block.bytes)?);
-        }
-        let offloads = self.gpu.offloads()?;
-        offloads.begin(&offloads.back, self.gpu.stream())?;
-        self.copying = Some(Direction::Back);
-        for block in &self.blocks {
-            let to = block.memory.as_ref().expect("taken above").at();
-            let from = self.room().host.at().offset(block.start).0 as *const c_void;
-            // SAFETY: both are as large as the copy. The room was written before the compute stream came
-            // here, and is not used again before that stream has waited for this copy.
-            unsafe { driver::upload(to, from, block.bytes, &offloads.back) }?;
-        }
-        self.room().copied.record(&offloads.back)
-    }
-
-    /// Gives the value its numbers back, which are on their way: later work on the device waits for them.
-    ///
-    /// # Errors
-    /// Whatever the GPU reports.
-    pub fn finish(mut self, value: &mut impl Bytes) -> Result<()> {
-        self.await_copies()?;
-        value.visit_tensors(&mut |tensor| {
-            if let Some(number) = tensor.vacant() {
-                let memory = self.blocks[number].memory.clone();
-                tensor.occupy(memory.expect("it is fetched before it is finished"));
-            }
-        });
-        Ok(())
-    }
-
-    /// Makes the compute stream wait for what is copied.
-    fn await_copies(&mut self) -> Result<()> {
-        self.gpu.stream().wait(&self.room().copied)?;
-        self.copying = None;
-        Ok(())
-    }
-
-    /// Makes the compute stream wait for copies that nobody has waited for, so that their memory can be used
-    /// again.
-    fn settle(&mut self) -> Result<()> {
-        let (Some(direction), Some(room)) = (self.copying.take(), &self.room) else {
-            return Ok(());
-        };
-        let offloads = self.gpu.offloads()?;
-        let stream = match direction {
-            Direction::Out => &offloads.out,
-            Direction::Back => &offloads.back,
-        };
-        let marked = room.copied.record(stream);
-        marked
-            .and_then(|()| self.gpu.stream().wait(&room.copied))
-            .or_else(|_| stream.synchronize())
-    }
-}
-
-impl Drop for Offloaded {
-    fn drop(&mut self) {
-        // If the wait fails, the device has failed, and the next call reports it.
-        let _ = self.settle();
-        let Ok(offloads) = self.gpu.offloads() else { return };
-        let mut blocks = std::mem::take(&mut self.blocks);
-        let bytes = blocks
-            .last()
-            .map_or(0, |last| last.start + last.bytes.next_multiple_of(GRAIN));
-        blocks.clear();
-        offloads.lists.borrow_mut().push(blocks);
-        if let Some(room) = self.room.take() {
-            offloads.rooms.put(bytes, room);
         }
     }
 }

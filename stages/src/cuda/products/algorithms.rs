@@ -12,7 +12,7 @@ use cudarc::cublaslt::sys::{
     cublasStatus_t,
 };
 
-use super::blas::WORKSPACE;
+use super::product::WORKSPACE;
 
 type Result<T> = std::result::Result<T, CublasError>;
 

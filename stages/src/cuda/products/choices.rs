@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use super::blas::Product;
+use super::product::Product;
 use crate::cuda::cache::{cache_folder, keep};
 use crate::cuda::library::Library;
 use crate::cuda::probe;

@@ -11,7 +11,7 @@ use cudarc::cublaslt::sys::{
 };
 
 use super::algorithms;
-use super::blas::{ALIGNMENT, Product, Start, WORKSPACE};
+use super::product::{ALIGNMENT, Product, Start, WORKSPACE};
 use crate::cuda::Ptr;
 use crate::cuda::driver::Stream;
 use crate::device::DType;

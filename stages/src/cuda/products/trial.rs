@@ -5,12 +5,12 @@
 //! process that has ended, and a host that waits does not see that. All algorithms of a choice give the same
 //! bits, so it does not matter at which use the choice is known, nor that ranks may choose differently.
 
-use super::blas::{ALIGNMENT, Product, Start};
 use super::plan::Operands;
-use crate::cuda::driver;
+use super::product::{ALIGNMENT, Product, Start};
 use crate::cuda::driver::Event;
 use crate::cuda::launch::kernel;
-use crate::cuda::{Gpu, Grid, Pinned, Ptr};
+use crate::cuda::streams::Streams;
+use crate::cuda::{Grid, Pinned, Ptr, driver};
 use crate::device::DType;
 use crate::error::Result;
 
@@ -47,7 +47,7 @@ impl Trial {
     /// # Errors
     /// When the driver reports an error, of the trial or of earlier work.
     pub(crate) fn queue(
-        gpu: &Gpu,
+        streams: &Streams,
         what: Product,
         algorithms: usize,
         run: impl Fn(usize, Operands) -> bool,
@@ -56,19 +56,19 @@ impl Trial {
             return Ok(None);
         }
         let bytes = Scratch::lay_out(what, Ptr::NONE).end.0;
-        if gpu.memory()?.free / SHARE_OF_MEMORY < bytes {
+        if streams.memory()?.free / SHARE_OF_MEMORY < bytes {
             return Ok(None);
         }
         // Not memory of the shelf, which would keep it.
-        let Some(at) = driver::allocate(bytes as usize, gpu.stream())? else {
+        let Some(at) = driver::allocate(bytes as usize, streams.stream())? else {
             return Ok(None);
         };
         let trial = Self::new(algorithms).and_then(|trial| {
-            trial.fill(gpu, what, &Scratch::lay_out(what, at), run)?;
+            trial.fill(streams, what, &Scratch::lay_out(what, at), run)?;
             Ok(trial)
         });
         // SAFETY: the memory was allocated above, and only the work queued above uses it.
-        unsafe { driver::free_in_order(at, gpu.stream()) }?;
+        unsafe { driver::free_in_order(at, streams.stream()) }?;
         trial.map(Some)
     }
 
@@ -88,12 +88,12 @@ impl Trial {
     /// nothing.
     fn fill(
         &self,
-        gpu: &Gpu,
+        streams: &Streams,
         what: Product,
         scratch: &Scratch,
         run: impl Fn(usize, Operands) -> bool,
     ) -> Result<()> {
-        scratch.draw(gpu, what)?;
+        scratch.draw(streams, what)?;
         for algorithm in 0..self.algorithms {
             let out = if algorithm == 0 {
                 scratch.first
@@ -101,22 +101,22 @@ impl Trial {
                 scratch.other
             };
             // If an algorithm cannot run, its result is zero, and not the result of the one before it.
-            gpu.clear(out, what.rows * what.columns * what.out.bytes())?;
+            streams.clear(out, what.rows * what.columns * what.out.bytes())?;
             run(algorithm, scratch.operands(what, out));
             if algorithm > 0 {
-                self.compare(gpu, what, scratch, algorithm)?;
+                self.compare(streams, what, scratch, algorithm)?;
             }
         }
-        self.marks[0].record(gpu.stream())?;
+        self.marks[0].record(streams.stream())?;
         for (index, mark) in self.marks[1..].iter().enumerate() {
             run(index % self.algorithms, scratch.operands(what, scratch.other));
-            mark.record(gpu.stream())?;
+            mark.record(streams.stream())?;
         }
         Ok(())
     }
 
     /// Queues the comparison of an algorithm's result with the first one's.
-    fn compare(&self, gpu: &Gpu, what: Product, scratch: &Scratch, algorithm: usize) -> Result<()> {
+    fn compare(&self, streams: &Streams, what: Product, scratch: &Scratch, algorithm: usize) -> Result<()> {
         let halves = what.rows * what.columns * what.out.bytes() / 2;
         let args = [
             self.differ.at().offset(8 * algorithm).into(),
@@ -124,7 +124,7 @@ impl Trial {
             scratch.other.into(),
             (halves as u64).into(),
         ];
-        gpu.launch("find_difference", grid(halves.div_ceil(8)), &args)
+        streams.launch("find_difference", grid(halves.div_ceil(8)), &args)
     }
 
     /// The fastest algorithm that gives the bits of the first. `None` as long as the device is not done.
@@ -203,7 +203,7 @@ impl Scratch {
     }
 
     /// Queues writing of the operands.
-    fn draw(&self, gpu: &Gpu, what: Product) -> Result<()> {
+    fn draw(&self, streams: &Streams, what: Product) -> Result<()> {
         let parts = [
             (self.left, what.dtype),
             (self.right, what.dtype),
@@ -212,7 +212,7 @@ impl Scratch {
         ];
         for (seed, ((at, dtype), count)) in parts.into_iter().zip(counts(what)).enumerate() {
             let args = [at.into(), (count as u64).into(), (seed as u32).into()];
-            gpu.launch(kernel!(dtype, "trial_numbers"), grid(count), &args)?;
+            streams.launch(kernel!(dtype, "trial_numbers"), grid(count), &args)?;
         }
         Ok(())
     }

@@ -6,8 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::arithmetic::{multiply, put, take};
-use crate::error::{Error, Result, ShapeError};
-use crate::layers::check_numbers;
+use crate::error::{Error, Result, ShapeError, check_numbers};
 use crate::stage::ForwardContext;
 use crate::stage::chain::Chain;
 use crate::stage::kept::{Kept, List};

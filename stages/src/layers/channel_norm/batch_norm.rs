@@ -3,10 +3,9 @@
 use crate::cpu::elementwise;
 use crate::cuda::Gpu;
 use crate::device::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_rows};
 use crate::layers::channel_norm::cpu::{apply, input_grad, moments, slopes};
 use crate::layers::channel_norm::cuda::Channels;
-use crate::layers::check_rows;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::pool::Buffer;

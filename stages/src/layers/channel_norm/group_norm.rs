@@ -7,7 +7,7 @@ use crate::device::DType;
 use crate::error::{Result, SettingError, check_positive};
 use crate::layers::channel_norm::cpu::{apply, input_grad, moments, slopes};
 use crate::layers::channel_norm::cuda::{Channels, Groups};
-use crate::layers::conv::cpu::Image;
+use crate::layers::conv::cpu::window::Image;
 use crate::layers::conv::images::images;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;

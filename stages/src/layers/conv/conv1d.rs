@@ -1,7 +1,7 @@
 //! The 1-D convolution.
 
 use crate::error::{Error, ErrorKind, Result, SettingError, check_positive};
-use crate::layers::conv::cpu::Window;
+use crate::layers::conv::cpu::window::Window;
 use crate::layers::conv::unfold::{Sequence, fold, unfold};
 use crate::layers::linear::Linear;
 use crate::layers::linear::operands::Layout;

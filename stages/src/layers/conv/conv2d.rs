@@ -9,7 +9,7 @@ use crate::device::DType;
 use crate::error::Result;
 use crate::layers::conv::cpu as conv;
 use crate::layers::conv::cpu::filters::Filters;
-use crate::layers::conv::cpu::{Image, Window};
+use crate::layers::conv::cpu::window::{Image, Window};
 use crate::layers::conv::cuda::Windows;
 use crate::layers::linear::add_bias_grad;
 use crate::parameter::Parameter;

@@ -4,7 +4,7 @@ use crate::cuda::launch::{Arg, kernel};
 use crate::cuda::{Gpu, Grid, Memory, Product, Ptr, Start};
 use crate::device::DType;
 use crate::error::Result;
-use crate::layers::conv::cpu::{Image, Window};
+use crate::layers::conv::cpu::window::{Image, Window};
 
 /// The most bytes of rows that are in memory at a time, unless the rows of one image are more. It is a power
 /// of two.

@@ -1,7 +1,7 @@
 //! What the layers share that work on images.
 
 use crate::error::{Error, Result, SettingError, check_positive};
-use crate::layers::conv::cpu::{Image, Window};
+use crate::layers::conv::cpu::window::{Image, Window};
 use crate::tensor::shape::{Kind, Shape};
 
 /// The number of images of at least one pixel, and their size. Without `channels`, any number of these is

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::cpu::parts::{By, cut};
-use crate::layers::conv::cpu::Window;
+use crate::layers::conv::cpu::window::Window;
 
 /// The length and the channels of a sequence.
 #[derive(Clone, Copy, Debug)]

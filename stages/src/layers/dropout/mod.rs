@@ -3,9 +3,8 @@
 pub(crate) mod cpu;
 pub(crate) mod cuda;
 
-use super::check_numbers;
 use crate::cpu::real::in_format;
-use crate::error::{Error, Result, SettingError};
+use crate::error::{Error, Result, SettingError, check_numbers};
 use crate::layers::dropout::cpu::dropout;
 use crate::rng;
 use crate::stage::kept::Kept;

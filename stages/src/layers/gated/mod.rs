@@ -3,9 +3,9 @@
 pub(crate) mod cpu;
 pub(crate) mod cuda;
 
-use super::{Cheap, check_numbers};
+use super::Cheap;
 use crate::cpu::real::in_format;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, check_numbers};
 use crate::layers::gated::cpu as gated;
 use crate::layers::gated::cpu::GateForm;
 use crate::layers::norm::cuda::Rows;

@@ -3,12 +3,12 @@
 pub(crate) mod cpu;
 pub(crate) mod cuda;
 
-use super::{Heads, check_rows};
+use super::Heads;
 use crate::cpu::elementwise;
 use crate::cpu::real::in_format;
 use crate::cuda::{Gpu, Ptr};
 use crate::device::DType;
-use crate::error::Result;
+use crate::error::{Result, check_rows};
 use crate::layers::head_norm::cpu as head_norm;
 use crate::layers::head_norm::cpu::Tokens;
 use crate::layers::head_norm::cuda::HeadRows;

@@ -6,11 +6,10 @@ pub(crate) mod weight_matrix;
 
 use std::ops::Range;
 
-use super::check_rows;
 use crate::cpu::elementwise::add_rows;
 use crate::cpu::real::in_format;
 use crate::cuda::Gpu;
-use crate::error::{Error, Result, ShapeError, check_positive};
+use crate::error::{Error, Result, ShapeError, check_positive, check_rows};
 use crate::layers::linear::adapter::Adapter;
 use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;

@@ -5,12 +5,12 @@ pub(crate) mod cuda;
 pub(crate) mod layer_norm;
 pub(crate) mod rms_norm;
 
-use super::{Cheap, check_rows};
+use super::Cheap;
 use crate::cpu::elementwise;
 use crate::cpu::real::in_format;
 use crate::cuda::{Gpu, Ptr};
 use crate::device::DType;
-use crate::error::Result;
+use crate::error::{Result, check_rows};
 use crate::layers::norm::cpu as norm;
 use crate::layers::norm::cuda::Rows;
 use crate::parameter::Parameter;

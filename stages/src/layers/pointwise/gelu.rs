@@ -1,9 +1,9 @@
 //! The Gaussian error linear unit.
 
 use crate::cpu::real::in_format;
-use crate::error::Result;
+use crate::error::{Result, check_numbers};
+use crate::layers::Cheap;
 use crate::layers::pointwise::cpu_gelu as gelu;
-use crate::layers::{Cheap, check_numbers};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;

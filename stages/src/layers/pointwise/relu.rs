@@ -2,8 +2,7 @@
 
 use crate::cpu::elementwise::{relu, relu_grad};
 use crate::cpu::real::in_format;
-use crate::error::Result;
-use crate::layers::check_numbers;
+use crate::error::{Result, check_numbers};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;

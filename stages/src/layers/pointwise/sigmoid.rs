@@ -1,8 +1,7 @@
 //! The logistic sigmoid, for gates.
 
 use crate::cpu::real::in_format;
-use crate::error::Result;
-use crate::layers::check_numbers;
+use crate::error::{Result, check_numbers};
 use crate::layers::pointwise::cpu_sigmoid as sigmoid;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;

@@ -1,7 +1,6 @@
 //! The hyperbolic tangent.
 
-use crate::error::Result;
-use crate::layers::check_numbers;
+use crate::error::{Result, check_numbers};
 use crate::layers::pointwise::cpu_tanh as tanh;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;

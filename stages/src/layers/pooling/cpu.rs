@@ -3,7 +3,7 @@
 use multiversion::multiversion;
 
 use crate::cpu::parts::{By, cut};
-use crate::layers::conv::cpu::{Image, Window};
+use crate::layers::conv::cpu::window::{Image, Window};
 
 /// Writes the largest number of each channel at each place of the window, and where in the window it is. Of
 /// several it is the first. NaN counts as the largest.

@@ -4,7 +4,7 @@ use crate::cuda::launch::kernel;
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
-use crate::layers::conv::cpu::Image;
+use crate::layers::conv::cpu::window::Image;
 use crate::layers::conv::cuda::{Windows, threads};
 
 impl Gpu {

@@ -2,7 +2,7 @@
 
 use crate::device::DType;
 use crate::error::{Result, SettingError};
-use crate::layers::conv::cpu::{Image, Window};
+use crate::layers::conv::cpu::window::{Image, Window};
 use crate::layers::conv::cuda::Windows;
 use crate::layers::conv::images::{shape, windows};
 use crate::layers::pooling::cpu as max_pool;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::Arc;
+use super::sync::Arc;
 use super::home::{Block, Pool, drop_block};
 
 /// Memory that counts itself.

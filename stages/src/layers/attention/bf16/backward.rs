@@ -4,12 +4,10 @@ use half::bf16;
 use multiversion::multiversion;
 use parking_lot::Mutex;
 
-use super::tiles::{Tiles, Turned, rounded, scatter};
-use super::{hide, part, tiles_of};
+use super::tiles::{Tiles, Turned, hide, part, rounded, scatter, tiles_of};
 use crate::cpu::bf16_kernels::left::Groups;
-use crate::cpu::bf16_kernels::panels::Panels;
+use crate::cpu::bf16_kernels::panels::{Panels, TILE, Tile};
 use crate::cpu::bf16_kernels::way::Way;
-use crate::cpu::bf16_kernels::{TILE, Tile};
 use crate::cpu::lanes::dot;
 use crate::cpu::math::exp;
 use crate::cpu::matrix::Matrix;

@@ -7,40 +7,20 @@
 pub(crate) mod backward;
 pub(crate) mod tiles;
 
-use std::ops::Range;
-
+use self::tiles::{Tiles, Turned, hide, part, scatter, tiles_of};
 use half::bf16;
 use multiversion::multiversion;
 use parking_lot::Mutex;
 
-use self::tiles::{Tiles, Turned, scatter};
 use crate::cpu::bf16_kernels::left::Groups;
-use crate::cpu::bf16_kernels::panels::Panels;
+use crate::cpu::bf16_kernels::panels::{Panels, TILE, Tile};
 use crate::cpu::bf16_kernels::way::Way;
-use crate::cpu::bf16_kernels::{TILE, Tile};
 use crate::cpu::math::exp;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::layers::attention::cpu::sizes::Sizes;
 
 pub(crate) use self::backward::backward;
-
-/// A vector of each of the rows, which have this many vectors.
-fn part(sizes: Sizes, numbers: &[bf16], vectors: usize, vector: usize) -> Matrix<'_, bf16> {
-    let [stride, offset, width] = sizes.columns(vectors, vector);
-    Matrix {
-        numbers: &numbers[offset..],
-        rows: sizes.time,
-        columns: width,
-        stride,
-        turned: false,
-    }
-}
-
-/// The tiles of keys that a block of queries sees. Tiles outside of the window are not among them.
-fn tiles_of(sizes: Sizes, block: usize) -> Range<usize> {
-    sizes.first_key(block * TILE) / TILE..block + 1
-}
 
 /// As [`crate::layers::attention::cpu::forward`].
 pub(crate) fn forward(out: &mut [bf16], lse: &mut [f32], qkv: &[bf16], sizes: Sizes) {
@@ -123,26 +103,6 @@ impl<'a> Shared<'a> {
 fn multiply_rows(tile: &mut Tile, factors: &[f32; TILE]) {
     for (row, factor) in tile.iter_mut().zip(factors) {
         row.iter_mut().for_each(|number| *number *= factor);
-    }
-}
-
-/// Sets the scores of keys after a query and before its window to negative infinity. The last tile has the
-/// keys of the block's own queries.
-#[inline(always)]
-fn hide(scores: &mut [Tile], window: usize) {
-    let last = scores.last_mut().into_iter().flatten();
-    for (key, row) in last.enumerate() {
-        for (query, score) in row.iter_mut().enumerate() {
-            *score = if key > query { f32::NEG_INFINITY } else { *score };
-        }
-    }
-    let ahead = (scores.len() - 1) * TILE;
-    let hidden = (ahead + TILE).saturating_sub(window);
-    for (key, row) in scores.as_flattened_mut()[..hidden].iter_mut().enumerate() {
-        for (query, score) in row.iter_mut().enumerate() {
-            let is_hidden = key + window <= ahead + query;
-            *score = if is_hidden { f32::NEG_INFINITY } else { *score };
-        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! Tiles of sums of a head, and their use as operands.
 
+use crate::layers::attention::cpu::sizes::Sizes;
 use half::bf16;
 use multiversion::multiversion;
+use std::ops::Range;
 
 use crate::cpu::bf16_kernels::left::{Left, Order, turn};
-use crate::cpu::bf16_kernels::panels::pack;
-use crate::cpu::bf16_kernels::{TILE, Tile};
+use crate::cpu::bf16_kernels::panels::{TILE, Tile, pack};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::{Real, convert};
 use crate::pool::Buffer;
@@ -98,6 +99,43 @@ pub(crate) fn scatter(from: &Tiles, to: &mut [bf16], [stride, offset, width]: [u
             for (to, &number) in to.iter_mut().zip(&tile[row % TILE]) {
                 *to = bf16::narrow(number);
             }
+        }
+    }
+}
+
+/// A vector of each of the rows, which have this many vectors.
+pub(crate) fn part(sizes: Sizes, numbers: &[bf16], vectors: usize, vector: usize) -> Matrix<'_, bf16> {
+    let [stride, offset, width] = sizes.columns(vectors, vector);
+    Matrix {
+        numbers: &numbers[offset..],
+        rows: sizes.time,
+        columns: width,
+        stride,
+        turned: false,
+    }
+}
+
+/// The tiles of keys that a block of queries sees. Tiles outside of the window are not among them.
+pub(crate) fn tiles_of(sizes: Sizes, block: usize) -> Range<usize> {
+    sizes.first_key(block * TILE) / TILE..block + 1
+}
+
+/// Sets the scores of keys after a query and before its window to negative infinity. The last tile has the
+/// keys of the block's own queries.
+#[inline(always)]
+pub(crate) fn hide(scores: &mut [Tile], window: usize) {
+    let last = scores.last_mut().into_iter().flatten();
+    for (key, row) in last.enumerate() {
+        for (query, score) in row.iter_mut().enumerate() {
+            *score = if key > query { f32::NEG_INFINITY } else { *score };
+        }
+    }
+    let ahead = (scores.len() - 1) * TILE;
+    let hidden = (ahead + TILE).saturating_sub(window);
+    for (key, row) in scores.as_flattened_mut()[..hidden].iter_mut().enumerate() {
+        for (query, score) in row.iter_mut().enumerate() {
+            let is_hidden = key + window <= ahead + query;
+            *score = if is_hidden { f32::NEG_INFINITY } else { *score };
         }
     }
 }

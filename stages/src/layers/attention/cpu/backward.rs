@@ -4,8 +4,7 @@ use multiversion::multiversion;
 use parking_lot::Mutex;
 
 use super::gathered::{Gathered, dots};
-use super::sizes::Sizes;
-use super::{BLOCK, keys_of, padded};
+use super::sizes::{BLOCK, Sizes, keys_of, padded};
 use crate::cpu::lanes::LANES;
 use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};

@@ -8,13 +8,11 @@ pub(crate) mod gathered;
 pub(crate) mod next;
 pub(crate) mod sizes;
 
-use std::ops::Range;
-
+use self::sizes::{BLOCK, keys_of, padded};
 use multiversion::multiversion;
 use parking_lot::Mutex;
 
 use self::gathered::Gathered;
-use crate::cpu::lanes::LANES;
 use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::small::{Size, product, turned_product};
@@ -22,9 +20,6 @@ use crate::pool::Buffer;
 
 pub(crate) use self::backward::backward;
 pub(crate) use self::sizes::Sizes;
-
-/// Query rows in a block.
-const BLOCK: usize = 16;
 
 /// Computes attention for every query head of every sequence. Writes the logarithm of every row's sum of
 /// exponentials to `lse`, `[sequences, query heads, time]`.
@@ -110,19 +105,6 @@ impl Head {
             self.values.view(keys.start),
         );
     }
-}
-
-/// The rows of a sequence and the width of a head, rounded up to whole blocks and registers.
-fn padded(sizes: Sizes) -> [usize; 2] {
-    [
-        sizes.time.next_multiple_of(BLOCK),
-        sizes.width.next_multiple_of(LANES),
-    ]
-}
-
-/// The keys that a block of queries sees, in whole blocks. Blocks outside of the window are not among them.
-fn keys_of(sizes: Sizes, start: usize) -> Range<usize> {
-    sizes.first_key(start) / BLOCK * BLOCK..start + BLOCK
 }
 
 /// Turns a block of scores, `[keys, queries]`, into probabilities. Its last keys and its queries belong to

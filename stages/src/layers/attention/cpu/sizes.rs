@@ -1,6 +1,9 @@
 //! The sizes of attention.
 
+use std::ops::Range;
+
 use super::gathered::Part;
+use crate::cpu::lanes::LANES;
 use crate::cpu::parts::{EXP, PRODUCTS};
 
 /// The sizes of attention. A row of the input has the vectors of all heads side by side: queries, keys,
@@ -77,4 +80,20 @@ impl Sizes {
             width,
         }
     }
+}
+
+/// Query rows in a block.
+pub(crate) const BLOCK: usize = 16;
+
+/// The keys that a block of queries sees, in whole blocks. Blocks outside of the window are not among them.
+pub(crate) fn keys_of(sizes: Sizes, start: usize) -> Range<usize> {
+    sizes.first_key(start) / BLOCK * BLOCK..start + BLOCK
+}
+
+/// The rows of a sequence and the width of a head, rounded up to whole blocks and registers.
+pub(crate) fn padded(sizes: Sizes) -> [usize; 2] {
+    [
+        sizes.time.next_multiple_of(BLOCK),
+        sizes.width.next_multiple_of(LANES),
+    ]
 }

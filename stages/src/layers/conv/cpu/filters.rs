@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::Window;
 use crate::cpu::matmul::{PANEL, pack};
 use crate::cpu::matrix::Matrix;
+use crate::layers::conv::cpu::window::Window;
 use crate::pool::Buffer;
 
 /// The most numbers over which a tile is summed at once, if a line of a window is not longer. Three lines of

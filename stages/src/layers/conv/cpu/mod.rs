@@ -12,7 +12,9 @@ pub(crate) mod filters;
 pub(crate) mod padded;
 pub(crate) mod slide;
 pub(crate) mod weights;
+pub(crate) mod window;
 
+use self::window::{Image, places};
 use crate::cpu::parts::{By, PRODUCTS, cut};
 use crate::pool::Buffer;
 
@@ -25,53 +27,6 @@ use slide::{Pixels, slide};
 /// How many numbers of padded images are in memory at a time, if that is not less than one image: half of the
 /// second-level cache of most CPUs.
 const PADDED: usize = 128 * 1024;
-
-/// A window that moves over images, where it is a square, or over sequences.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Window {
-    /// The length of its sides.
-    pub(crate) kernel: usize,
-    /// How far it moves.
-    pub(crate) stride: usize,
-    /// The width of the border around an image, or before and after a sequence.
-    pub(crate) padding: usize,
-}
-
-impl Window {
-    /// How many places it has along a side of this length.
-    pub(crate) fn places(self, side: usize) -> Option<usize> {
-        let rest = (side + 2 * self.padding).checked_sub(self.kernel)?;
-        Some(rest / self.stride + 1)
-    }
-}
-
-/// The size of an image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Image {
-    pub(crate) height: usize,
-    pub(crate) width: usize,
-    pub(crate) channels: usize,
-}
-
-impl Image {
-    /// How many numbers it has.
-    pub(crate) fn count(self) -> usize {
-        self.height * self.width * self.channels
-    }
-
-    /// The image of what a window sees at each of its places.
-    ///
-    /// # Panics
-    /// When the window is larger than the image and its border.
-    pub(crate) fn seen_by(self, window: Window, channels: usize) -> Self {
-        let places = |side| window.places(side).expect("checked: the window fits");
-        Self {
-            height: places(self.height),
-            width: places(self.width),
-            channels,
-        }
-    }
-}
 
 /// `out = bias + convolution of the images`. `out` are images of the filters' outputs.
 pub(crate) fn forward(
@@ -128,26 +83,6 @@ pub(crate) fn scratch(sides: [usize; 2], [inputs, outputs]: [usize; 2], kernel: 
     let channels = inputs.max(outputs);
     let few = (PADDED / (sides.iter().product::<usize>() * channels).max(1)).max(1);
     (few * padded * channels).max(weights::scratch(sides, outputs, kernel))
-}
-
-/// Where pixels lie: the first one, and the distances of pixels, lines and images.
-#[derive(Clone, Copy)]
-pub(crate) struct Places {
-    first: usize,
-    across: usize,
-    down: usize,
-    image: usize,
-}
-
-/// Every `step`-th pixel of both directions, from this line and column on.
-fn places(image: Image, [line, column]: [usize; 2], step: usize) -> Places {
-    let down = image.width * image.channels;
-    Places {
-        first: line * down + column * image.channels,
-        across: step * image.channels,
-        down: step * down,
-        image: image.count(),
-    }
 }
 
 /// Lets the threads share the images, and gives each a few at a time, with room to pad them.

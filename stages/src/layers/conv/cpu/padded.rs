@@ -1,6 +1,6 @@
 //! Images between zeros.
 
-use super::{Image, Places};
+use crate::layers::conv::cpu::window::{Image, Places};
 use crate::pool::Buffer;
 
 /// Images with a border of zeros, or as they are if they need none.

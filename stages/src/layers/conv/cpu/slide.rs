@@ -2,11 +2,11 @@
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::Places;
 use super::filters::{Block, Phase, blocks};
 use super::padded::Padded;
 use crate::cpu::matmul::PANEL;
 use crate::cpu::tile::{FEW_ROWS, ROWS, Right, RowStarts, add_to_tile, is_tall};
+use crate::layers::conv::cpu::window::Places;
 
 /// The columns of a block of weights: with its depth, about half a megabyte.
 const BLOCK: usize = 256;
@@ -195,7 +195,7 @@ mod tests {
     use pulp::x86::{V3, V4};
 
     use super::super::filters::Filters;
-    use super::super::{Image, Window, places};
+    use super::super::window::{Image, Window, places};
     use super::*;
     use crate::pool::Buffer;
     use crate::rng;

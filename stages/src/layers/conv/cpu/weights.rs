@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
 
-use super::{Image, Window};
 use crate::cpu::matmul::{PANEL, pack};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, PRODUCTS, cut};
 use crate::cpu::tile::{FEW_ROWS, ROWS, Right, RowStarts, add_to_tile, is_tall};
+use crate::layers::conv::cpu::window::{Image, Window};
 use crate::pool::Buffer;
 
 /// The most pixels over which a tile is summed at once, if a line is not longer.

@@ -6,9 +6,8 @@ use std::ffi::c_void;
 use cudarc::driver::result::{DriverError, free_host, malloc_host};
 use cudarc::driver::sys::{CU_MEMHOSTALLOC_PORTABLE, CUresult};
 
-use crate::cuda::driver;
-use crate::cuda::driver::{Event, failed};
-use crate::cuda::{Gpu, Memory, Ptr};
+use crate::cuda::driver::{Event, Ptr};
+use crate::cuda::failure::failed;
 use crate::error::{OutOfMemory, Result};
 
 /// The size of the smallest slot, in bytes.
@@ -16,9 +15,6 @@ const SMALLEST: usize = 256;
 
 /// The most slots of one size.
 const MOST: usize = 16;
-
-/// Longer copies are split into pieces of this many bytes, so that little host memory is pinned.
-const PIECE: usize = 32 << 20;
 
 /// Pinned host memory that every device can access.
 #[derive(Debug)]
@@ -58,7 +54,7 @@ impl Pinned {
     }
 
     /// Writes its bytes. No device may read them meanwhile.
-    fn write(&mut self, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
         assert!(
             bytes.len() <= self.bytes,
             "a slot is as large as what is put there"
@@ -72,7 +68,7 @@ impl Pinned {
     }
 
     /// Reads its bytes. No device may write them meanwhile.
-    fn read(&self, bytes: &mut [u8]) {
+    pub(crate) fn read(&self, bytes: &mut [u8]) {
         assert!(
             bytes.len() <= self.bytes,
             "a slot is as large as what is taken from there"
@@ -100,14 +96,14 @@ pub(crate) struct Staging {
 }
 
 #[derive(Debug)]
-struct Slot {
-    memory: Pinned,
-    copied: Event,
+pub(crate) struct Slot {
+    pub(crate) memory: Pinned,
+    pub(crate) copied: Event,
 }
 
 impl Staging {
     /// A free slot for this many bytes. There are few sizes, so that slots are used again soon.
-    fn take(&self, bytes: usize) -> Result<Slot> {
+    pub(crate) fn take(&self, bytes: usize) -> Result<Slot> {
         let bytes = bytes.max(SMALLEST).next_power_of_two();
         let mut slots = self.slots.borrow_mut();
         // The oldest slot is done first. If there are many slots of this size, waits for it.
@@ -127,62 +123,7 @@ impl Staging {
         })
     }
 
-    fn put(&self, slot: Slot) {
+    pub(crate) fn put(&self, slot: Slot) {
         self.slots.borrow_mut().push(slot);
-    }
-}
-
-impl Gpu {
-    /// Copies these bytes to new memory on the device, which has one of few sizes. Does not wait for the
-    /// copy.
-    ///
-    /// # Errors
-    /// As [`Gpu::memory_of`].
-    pub(crate) fn upload(&self, bytes: &[u8]) -> Result<Memory> {
-        let memory = self.memory_of(bytes.len().next_power_of_two())?;
-        self.upload_to(memory.at(), bytes)?;
-        Ok(memory)
-    }
-
-    /// Copies bytes to an address on the device. Does not wait for the copy.
-    pub(crate) fn upload_to(&self, at: Ptr, bytes: &[u8]) -> Result<()> {
-        for (index, bytes) in bytes.chunks(PIECE).enumerate() {
-            let mut slot = self.staging().take(bytes.len())?;
-            slot.memory.write(bytes);
-            let at = at.offset(index * PIECE);
-            // SAFETY: the caller's memory is large enough, and the slot does not change until its event is
-            // reached.
-            unsafe { driver::upload(at, slot.memory.at, bytes.len(), self.stream()) }?;
-            slot.copied.record(self.stream())?;
-            self.staging().put(slot);
-        }
-        Ok(())
-    }
-
-    /// Copies bytes from the device, after all work queued so far. Waits for the copy.
-    pub(crate) fn download(&self, from: Ptr, bytes: &mut [u8]) -> Result<()> {
-        for (index, bytes) in bytes.chunks_mut(PIECE).enumerate() {
-            let slot = self.staging().take(bytes.len())?;
-            let from = from.offset(index * PIECE);
-            // SAFETY: the caller's memory is large enough, and nobody else has the slot.
-            unsafe { driver::download(slot.memory.at, from, bytes.len(), self.stream()) }?;
-            slot.copied.record(self.stream())?;
-            self.synchronize()?;
-            slot.memory.read(bytes);
-            self.staging().put(slot);
-        }
-        Ok(())
-    }
-
-    /// Copies bytes from one address on the device to another.
-    pub(crate) fn copy(&self, to: Ptr, from: Ptr, bytes: usize) -> Result<()> {
-        // SAFETY: the callers' memory is large enough, and is used in the stream's order.
-        unsafe { driver::copy(to, from, bytes, self.stream()) }
-    }
-
-    /// Sets bytes on the device to zero.
-    pub(crate) fn clear(&self, at: Ptr, bytes: usize) -> Result<()> {
-        // SAFETY: the caller's memory is large enough, and is used in the stream's order.
-        unsafe { driver::clear(at, bytes, self.stream()) }
     }
 }
