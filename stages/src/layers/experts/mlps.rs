@@ -1,5 +1,6 @@
 //! The experts themselves: all their products, on rows that are sorted by expert.
 
+use crate::layers::gated::cuda::Pass;
 use std::ops::Range;
 
 use super::placed::Placed;
@@ -110,7 +111,12 @@ impl Mlps {
         match gate_up.gpu()? {
             Some(gpu) => {
                 let of_output = shape_of(&values);
-                gpu.gated(gate_up.dtype(), FORM, values.at(), gate_up.at(), of_output)?;
+                gpu.gated(
+                    (Pass::Forward, FORM, gate_up.dtype()),
+                    values.at(),
+                    gate_up.at(),
+                    of_output,
+                )?;
             }
             None => in_format!(gate_up.dtype(), N => {
                 gated::forward::<N>(FORM, values.numbers_mut(), gate_up.numbers(), self.ffn);
@@ -159,7 +165,7 @@ impl Mlps {
         match grad.gpu()? {
             Some(gpu) => {
                 let (at, of_output) = (gate_up.at_mut(&gpu)?, shape_of(&inner));
-                gpu.gated_backward(grad.dtype(), FORM, inner.at(), at, of_output)?;
+                gpu.gated((Pass::Backward, FORM, grad.dtype()), inner.at(), at, of_output)?;
             }
             None => in_format!(grad.dtype(), N => {
                 gated::backward::<N>(FORM, inner.numbers(), gate_up.numbers_mut(), self.ffn);

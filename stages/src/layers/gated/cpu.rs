@@ -4,10 +4,12 @@
 
 use multiversion::multiversion;
 
+use crate::cpu::math::{bounded_exp, sigmoid};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::prefetch::prefetch_ahead;
 use crate::cpu::real::Real;
-use crate::layers::pointwise::formulas::{Activation, BLOCK, GeluExact, GeluTanh, Silu, first_halves};
+use crate::layers::pointwise::cpu::{Activation, BLOCK, first_halves};
+use crate::layers::pointwise::gelu::{GeluExact, GeluTanh};
 
 /// The activation of a gated layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,5 +122,23 @@ fn backward_and_forward_part<N: Real, A: Activation>(grad: &mut [N], input: &mut
                 *other = N::narrow(slope * value);
             }
         }
+    }
+}
+
+/// `x / (1 + exp(-x))`, which is `x sigmoid(x)`. Hendrycks and Gimpel name it in the same paper; Elfwing,
+/// Uchibe and Doya, "Sigmoid-weighted linear units" (2017).
+pub(crate) struct Silu;
+
+impl Activation for Silu {
+    #[inline(always)]
+    fn first_half(x: f32) -> f32 {
+        bounded_exp(-x)
+    }
+
+    #[inline(always)]
+    fn second_half(x: f32, first: f32) -> [f32; 2] {
+        let [gate, rest] = sigmoid(first);
+        let value = x * gate;
+        [value, value.mul_add(rest, gate)]
     }
 }

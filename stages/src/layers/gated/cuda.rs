@@ -1,4 +1,4 @@
-//! Gated activations.
+//! Gated activations on GPUs.
 
 use crate::cuda::launch::kernel;
 use crate::cuda::{Gpu, Grid, Ptr};
@@ -10,8 +10,37 @@ use crate::layers::norm::cuda::Rows;
 /// The threads of a block.
 const THREADS: u32 = 256;
 
+/// What a kernel does, as the functions of the same names in [`crate::layers::gated::cpu`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pass {
+    Forward,
+    Backward,
+    BackwardAndForward,
+}
+
 impl Gpu {
-    fn halves(&self, name: &'static str, single: Ptr, double: Ptr, rows: Rows) -> Result<()> {
+    /// Works on `rows` of `single` numbers, the output or its gradient, and the input, whose rows have twice
+    /// that width.
+    pub(crate) fn gated(
+        &self,
+        (pass, form, dtype): (Pass, GateForm, DType),
+        single: Ptr,
+        double: Ptr,
+        rows: Rows,
+    ) -> Result<()> {
+        let name = match (pass, form) {
+            (Pass::Forward, GateForm::Silu) => kernel!(dtype, "gated_silu_forward"),
+            (Pass::Forward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_forward"),
+            (Pass::Forward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_forward"),
+            (Pass::Backward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward"),
+            (Pass::Backward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_backward"),
+            (Pass::Backward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward"),
+            (Pass::BackwardAndForward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward_and_forward"),
+            (Pass::BackwardAndForward, GateForm::GeluTanh) => {
+                kernel!(dtype, "gated_gelu_tanh_backward_and_forward")
+            }
+            (Pass::BackwardAndForward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward_and_forward"),
+        };
         let args = [
             single.into(),
             double.into(),
@@ -20,49 +49,5 @@ impl Gpu {
         ];
         let grid = Grid::each(rows.count * rows.width.div_ceil(8), THREADS);
         self.launch(name, grid, &args)
-    }
-
-    /// Like [`crate::layers::gated::cpu::forward`]. `rows` are the rows of `out`.
-    pub(crate) fn gated(&self, dtype: DType, form: GateForm, out: Ptr, input: Ptr, rows: Rows) -> Result<()> {
-        let name = match form {
-            GateForm::Silu => kernel!(dtype, "gated_silu_forward"),
-            GateForm::GeluTanh => kernel!(dtype, "gated_gelu_tanh_forward"),
-            GateForm::Gelu => kernel!(dtype, "gated_gelu_forward"),
-        };
-        self.halves(name, out, input, rows)
-    }
-
-    /// Like [`crate::layers::gated::cpu::backward`]. `rows` are the rows of `grad`.
-    pub(crate) fn gated_backward(
-        &self,
-        dtype: DType,
-        form: GateForm,
-        grad: Ptr,
-        input: Ptr,
-        rows: Rows,
-    ) -> Result<()> {
-        let name = match form {
-            GateForm::Silu => kernel!(dtype, "gated_silu_backward"),
-            GateForm::GeluTanh => kernel!(dtype, "gated_gelu_tanh_backward"),
-            GateForm::Gelu => kernel!(dtype, "gated_gelu_backward"),
-        };
-        self.halves(name, grad, input, rows)
-    }
-
-    /// Like [`crate::layers::gated::cpu::backward_and_forward`]. `rows` are the rows of `grad`.
-    pub(crate) fn gated_backward_and_forward(
-        &self,
-        dtype: DType,
-        form: GateForm,
-        grad: Ptr,
-        input: Ptr,
-        rows: Rows,
-    ) -> Result<()> {
-        let name = match form {
-            GateForm::Silu => kernel!(dtype, "gated_silu_backward_and_forward"),
-            GateForm::GeluTanh => kernel!(dtype, "gated_gelu_tanh_backward_and_forward"),
-            GateForm::Gelu => kernel!(dtype, "gated_gelu_backward_and_forward"),
-        };
-        self.halves(name, grad, input, rows)
     }
 }

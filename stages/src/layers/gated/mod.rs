@@ -8,6 +8,7 @@ use crate::cpu::real::in_format;
 use crate::error::{Error, Result, check_numbers};
 use crate::layers::gated::cpu as gated;
 use crate::layers::gated::cpu::GateForm;
+use crate::layers::gated::cuda::Pass;
 use crate::layers::norm::cuda::Rows;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
@@ -64,7 +65,12 @@ impl Layer for Gated {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         match input.gpu()? {
-            Some(gpu) => gpu.gated(input.dtype(), self.form, output.at(), input.at(), rows(&shape))?,
+            Some(gpu) => gpu.gated(
+                (Pass::Forward, self.form, input.dtype()),
+                output.at(),
+                input.at(),
+                rows(&shape),
+            )?,
             None => in_format!(input.dtype(), N => {
                 gated::forward::<N>(self.form, output.numbers_mut(), input.numbers(), shape.last());
             }),
@@ -82,7 +88,12 @@ impl Layer for Gated {
         match grad.gpu()? {
             Some(gpu) => {
                 let (dtype, rows) = (grad.dtype(), rows(grad.shape()));
-                gpu.gated_backward(dtype, self.form, grad.at(), input.at_mut(&gpu)?, rows)?;
+                gpu.gated(
+                    (Pass::Backward, self.form, dtype),
+                    grad.at(),
+                    input.at_mut(&gpu)?,
+                    rows,
+                )?;
             }
             None => in_format!(grad.dtype(), N => {
                 gated::backward::<N>(self.form, grad.numbers(), input.numbers_mut(), grad.shape().last());
@@ -101,7 +112,7 @@ impl Cheap for Gated {
             Some(gpu) => {
                 let (dtype, rows) = (grad.dtype(), rows(grad.shape()));
                 let at = (grad.at_mut(&gpu)?, input.at_mut(&gpu)?);
-                gpu.gated_backward_and_forward(dtype, self.form, at.0, at.1, rows)?;
+                gpu.gated((Pass::BackwardAndForward, self.form, dtype), at.0, at.1, rows)?;
             }
             None => in_format!(grad.dtype(), N => {
                 gated::backward_and_forward::<N>(self.form, grad.numbers_mut(), input.numbers_mut(), width);

@@ -1,14 +1,15 @@
 //! The Gaussian error linear unit.
 
-use crate::cpu::real::in_format;
-use crate::error::{Result, check_numbers};
+use super::Pointwise;
+use super::cpu::{Activation, Loops, backward_and_forward};
+use crate::cpu::math::{bounded_exp, erfc, exp, sigmoid};
+use crate::cpu::real::{Real, in_format};
+use crate::cuda::launch::kernel;
+use crate::device::DType;
+use crate::error::Result;
 use crate::layers::Cheap;
-use crate::layers::pointwise::cpu_gelu as gelu;
-use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
-use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// The formula of a GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,61 +36,31 @@ impl Gelu {
             form,
         }
     }
-
-    fn is_exact(&self) -> bool {
-        self.form == GeluForm::Exact
-    }
 }
 
-impl Layer for Gelu {
+impl Pointwise for Gelu {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn runs_on_gpus(&self) -> bool {
-        true
-    }
-
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_numbers(input)?;
-        Ok(*input)
-    }
-
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let shape = self.output_shape(input.shape())?;
-        let mut output = input.beside(shape.dims())?;
-        match input.gpu()? {
-            Some(gpu) => gpu.gelu(
-                input.dtype(),
-                self.is_exact(),
-                output.at(),
-                input.at(),
-                shape.count(),
-            )?,
-            None => in_format!(input.dtype(), N => {
-                gelu::forward(self.is_exact(), output.numbers_mut::<N>(), input.numbers());
-            }),
+    fn on_cpu<N: Real>(&self) -> Loops<N> {
+        match self.form {
+            GeluForm::Tanh => Loops::of_input::<GeluTanh>(),
+            GeluForm::Exact => Loops::of_input::<GeluExact>(),
         }
-        Ok((output, Kept::new(ctx, [input])))
     }
 
-    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        Ok(Kept::new(ctx, [input]))
-    }
-
-    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let ctx = saved.ctx;
-        let [input] = saved.into_tensors();
-        match grad.gpu()? {
-            Some(gpu) => {
-                let (dtype, count) = (grad.dtype(), grad.shape().count());
-                gpu.gelu_backward(dtype, self.is_exact(), grad.at_mut(&gpu)?, input.at(), count)?;
-            }
-            None => in_format!(grad.dtype(), N => {
-                gelu::backward(self.is_exact(), grad.numbers_mut::<N>(), input.numbers());
-            }),
-        }
-        Ok((Some(grad), Kept::new(ctx, [])))
+    fn on_gpu(&self, dtype: DType) -> Option<[&'static str; 2]> {
+        Some(match self.form {
+            GeluForm::Tanh => [
+                kernel!(dtype, "gelu_tanh_forward"),
+                kernel!(dtype, "gelu_tanh_backward"),
+            ],
+            GeluForm::Exact => [
+                kernel!(dtype, "gelu_exact_forward"),
+                kernel!(dtype, "gelu_exact_backward"),
+            ],
+        })
     }
 }
 
@@ -100,14 +71,65 @@ impl Cheap for Gelu {
         match grad.gpu()? {
             Some(gpu) => {
                 let (dtype, count) = (grad.dtype(), grad.shape().count());
-                let at = (grad.at_mut(&gpu)?, tensor.at_mut(&gpu)?);
-                gpu.gelu_backward_and_forward(dtype, self.is_exact(), at.0, at.1, count)?;
+                let kernel = match self.form {
+                    GeluForm::Tanh => kernel!(dtype, "gelu_tanh_backward_and_forward"),
+                    GeluForm::Exact => kernel!(dtype, "gelu_exact_backward_and_forward"),
+                };
+                gpu.each(kernel, [grad.at_mut(&gpu)?, tensor.at_mut(&gpu)?], count)?;
             }
             None => in_format!(grad.dtype(), N => {
-                let (grad, input) = (grad.numbers_mut::<N>(), tensor.numbers_mut());
-                gelu::backward_and_forward(self.is_exact(), grad, input);
+                let backward_and_forward = match self.form {
+                    GeluForm::Tanh => backward_and_forward::<N, GeluTanh>,
+                    GeluForm::Exact => backward_and_forward::<N, GeluExact>,
+                };
+                backward_and_forward(grad.numbers_mut(), tensor.numbers_mut());
             }),
         }
         Ok((grad, Kept::new(ctx, []), tensor))
+    }
+}
+
+/// `x/2 (1 + tanh(u))`, which is `x sigmoid(2 u)`, with `u = sqrt(2 / pi) (x + 0.044715 x^3)`. Hendrycks and
+/// Gimpel, "Gaussian error linear units" (2016).
+pub(crate) struct GeluTanh;
+
+impl GeluTanh {
+    /// `2 sqrt(2 / pi)`.
+    const SLOPE: f32 = 1.595_769;
+    const CUBIC: f32 = 0.044_715;
+}
+
+impl Activation for GeluTanh {
+    #[inline(always)]
+    fn first_half(x: f32) -> f32 {
+        bounded_exp(-(Self::SLOPE * x * (Self::CUBIC * x).mul_add(x, 1.0)))
+    }
+
+    #[inline(always)]
+    fn second_half(x: f32, first: f32) -> [f32; 2] {
+        let [gate, rest] = sigmoid(first);
+        let inner = Self::SLOPE * (3.0 * Self::CUBIC * x).mul_add(x, 1.0);
+        [x * gate, (x * inner * gate).mul_add(rest, gate)]
+    }
+}
+
+/// `x/2 (1 + erf(x / sqrt(2)))`, of the same paper.
+pub(crate) struct GeluExact;
+
+impl GeluExact {
+    /// `1 / sqrt(2 pi)`, the normal density at 0.
+    const DENSITY: f32 = 0.398_942_3;
+}
+
+impl Activation for GeluExact {
+    #[inline(always)]
+    fn first_half(x: f32) -> f32 {
+        0.5 * erfc(x.abs() * std::f32::consts::FRAC_1_SQRT_2)
+    }
+
+    #[inline(always)]
+    fn second_half(x: f32, first: f32) -> [f32; 2] {
+        let normal = if x < 0.0 { first } else { 1.0 - first };
+        [x * normal, (x * Self::DENSITY).mul_add(exp(-0.5 * x * x), normal)]
     }
 }

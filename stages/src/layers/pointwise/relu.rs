@@ -1,13 +1,10 @@
 //! The rectified linear unit.
 
-use crate::cpu::elementwise::{relu, relu_grad};
-use crate::cpu::real::in_format;
-use crate::error::{Result, check_numbers};
-use crate::stage::ForwardContext;
-use crate::stage::kept::Kept;
-use crate::stage::layer::Layer;
-use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
+use super::Pointwise;
+use super::cpu::{Loops, OfOutput};
+use crate::cpu::real::Real;
+use crate::cuda::launch::kernel;
+use crate::device::DType;
 
 /// `max(x, 0)`, on any shape. It keeps its output, and shares that memory with the next layer.
 #[derive(Debug)]
@@ -24,42 +21,31 @@ impl Relu {
     }
 }
 
-impl Layer for Relu {
+impl Pointwise for Relu {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn runs_on_gpus(&self) -> bool {
-        true
+    fn on_cpu<N: Real>(&self) -> Loops<N> {
+        Loops::of_output::<Self>()
     }
 
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_numbers(input)?;
-        Ok(*input)
+    fn on_gpu(&self, dtype: DType) -> Option<[&'static str; 2]> {
+        Some([kernel!(dtype, "relu_forward"), kernel!(dtype, "relu_backward")])
+    }
+}
+
+impl OfOutput for Relu {
+    const WORK: usize = 1;
+
+    #[inline(always)]
+    fn value(x: f32) -> f32 {
+        // NaN stays.
+        if x < 0.0 { 0.0 } else { x }
     }
 
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        self.output_shape(input.shape())?;
-        let mut output = input;
-        match output.gpu()? {
-            Some(gpu) => gpu.relu(output.dtype(), output.at_mut(&gpu)?, output.shape().count())?,
-            None => in_format!(output.dtype(), N => relu(output.numbers_mut::<N>())),
-        }
-        Ok((output.clone(), Kept::new(ctx, [output])))
-    }
-
-    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let ctx = saved.ctx;
-        let [output] = saved.into_tensors();
-        match grad.gpu()? {
-            Some(gpu) => {
-                let count = grad.shape().count();
-                gpu.relu_grad(grad.dtype(), grad.at_mut(&gpu)?, output.at(), count)?;
-            }
-            None => in_format!(grad.dtype(), N => {
-                relu_grad(grad.numbers_mut::<N>(), output.numbers());
-            }),
-        }
-        Ok((Some(grad), Kept::new(ctx, [])))
+    #[inline(always)]
+    fn gradient(grad: f32, y: f32) -> f32 {
+        if y > 0.0 { grad } else { 0.0 }
     }
 }

@@ -1,13 +1,11 @@
 //! The logistic sigmoid, for gates.
 
-use crate::cpu::real::in_format;
-use crate::error::{Result, check_numbers};
-use crate::layers::pointwise::cpu_sigmoid as sigmoid;
-use crate::stage::ForwardContext;
-use crate::stage::kept::Kept;
-use crate::stage::layer::Layer;
-use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
+use super::Pointwise;
+use super::cpu::{Activation, Loops};
+use crate::cpu::math::{bounded_exp, sigmoid};
+use crate::cpu::real::Real;
+use crate::cuda::launch::kernel;
+use crate::device::DType;
 
 /// `1 / (1 + exp(-x))`, on any shape: a number between 0 and 1, for a gate. It keeps its input.
 #[derive(Debug)]
@@ -24,48 +22,32 @@ impl Sigmoid {
     }
 }
 
-impl Layer for Sigmoid {
+impl Pointwise for Sigmoid {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn runs_on_gpus(&self) -> bool {
-        true
+    fn on_cpu<N: Real>(&self) -> Loops<N> {
+        Loops::of_input::<Self>()
     }
 
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_numbers(input)?;
-        Ok(*input)
+    fn on_gpu(&self, dtype: DType) -> Option<[&'static str; 2]> {
+        Some([
+            kernel!(dtype, "sigmoid_forward"),
+            kernel!(dtype, "sigmoid_backward"),
+        ])
+    }
+}
+
+impl Activation for Sigmoid {
+    #[inline(always)]
+    fn first_half(x: f32) -> f32 {
+        bounded_exp(-x)
     }
 
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let shape = self.output_shape(input.shape())?;
-        let mut output = input.beside(shape.dims())?;
-        match input.gpu()? {
-            Some(gpu) => gpu.sigmoid(input.dtype(), output.at(), input.at(), shape.count())?,
-            None => in_format!(input.dtype(), N => {
-                sigmoid::forward::<N>(output.numbers_mut(), input.numbers());
-            }),
-        }
-        Ok((output, Kept::new(ctx, [input])))
-    }
-
-    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        Ok(Kept::new(ctx, [input]))
-    }
-
-    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let ctx = saved.ctx;
-        let [input] = saved.into_tensors();
-        match grad.gpu()? {
-            Some(gpu) => {
-                let count = grad.shape().count();
-                gpu.sigmoid_backward(grad.dtype(), grad.at_mut(&gpu)?, input.at(), count)?;
-            }
-            None => in_format!(grad.dtype(), N => {
-                sigmoid::backward::<N>(grad.numbers_mut(), input.numbers());
-            }),
-        }
-        Ok((Some(grad), Kept::new(ctx, [])))
+    #[inline(always)]
+    fn second_half(_: f32, first: f32) -> [f32; 2] {
+        let [value, rest] = sigmoid(first);
+        [value, value * rest]
     }
 }

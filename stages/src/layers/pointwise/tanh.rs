@@ -1,12 +1,10 @@
 //! The hyperbolic tangent.
 
-use crate::error::{Result, check_numbers};
-use crate::layers::pointwise::cpu_tanh as tanh;
-use crate::stage::ForwardContext;
-use crate::stage::kept::Kept;
-use crate::stage::layer::Layer;
-use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
+use super::Pointwise;
+use super::cpu::{Loops, OfOutput};
+use crate::cpu::math::tanh;
+use crate::cpu::parts::EXP;
+use crate::cpu::real::Real;
 
 /// `tanh(x)`, on any shape: a number between -1 and 1. It keeps its output, and shares that memory with the
 /// next layer. It runs on the CPU, in `f32`.
@@ -33,27 +31,26 @@ impl Tanh {
     }
 }
 
-impl Layer for Tanh {
+impl Pointwise for Tanh {
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_numbers(input)?;
-        Ok(*input)
+    fn on_cpu<N: Real>(&self) -> Loops<N> {
+        Loops::of_output::<Self>()
+    }
+}
+
+impl OfOutput for Tanh {
+    const WORK: usize = EXP;
+
+    #[inline(always)]
+    fn value(x: f32) -> f32 {
+        tanh(x)
     }
 
-    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        self.output_shape(input.shape())?;
-        let mut output = input;
-        tanh::forward(output.f32_mut());
-        Ok((output.clone(), Kept::new(ctx, [output])))
-    }
-
-    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
-        let ctx = saved.ctx;
-        let [output] = saved.into_tensors();
-        tanh::backward(grad.f32_mut(), output.f32());
-        Ok((Some(grad), Kept::new(ctx, [])))
+    #[inline(always)]
+    fn gradient(grad: f32, y: f32) -> f32 {
+        grad * ((1.0 - y) * (1.0 + y))
     }
 }
