@@ -42,8 +42,7 @@ pub use linear::operands::Layout;
 pub(crate) use linear::operands::{
     adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch,
 };
-pub use norm::layer_norm::LayerNorm;
-pub use norm::rms_norm::RmsNorm;
+pub use norm::{LayerNorm, RmsNorm};
 pub use pointwise::gelu::{Gelu, GeluForm};
 pub use pointwise::relu::Relu;
 pub use pointwise::sigmoid::Sigmoid;

@@ -1,11 +1,11 @@
 //! Batch norm.
 
-use crate::cpu::elementwise;
 use crate::cuda::Gpu;
 use crate::device::DType;
 use crate::error::{Error, Result, check_rows};
 use crate::layers::channel_norm::cpu::{apply, input_grad, moments, slopes};
 use crate::layers::channel_norm::cuda::Channels;
+use crate::layers::norm::add_grads;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::pool::Buffer;
@@ -218,32 +218,10 @@ impl Layer for BatchNorm {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        if self.is_frozen() {
-            return Ok(());
-        }
-        let [adds] = pending.into_tensors();
-        for (which, parameter) in self.parameters.iter_mut().enumerate() {
-            if !parameter.is_frozen() {
-                add_part(parameter, &adds, which)?;
-            }
-        }
-        Ok(())
+        add_grads(self.parameters.each_mut().map(Some), pending)
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.parameters.iter_mut().for_each(visit);
-    }
-}
-
-/// Adds to the parameter's gradient one of the rows of `f32` that backward-input has made.
-pub(crate) fn add_part(parameter: &mut Parameter, adds: &Tensor, which: usize) -> Result<()> {
-    let width = adds.shape().last();
-    let start = which * width;
-    match adds.gpu()? {
-        Some(gpu) => parameter.weights().add_grad(&gpu, adds.at().offset(4 * start)),
-        None => {
-            elementwise::add(&mut parameter.grad, &adds.f32()[start..][..width]);
-            Ok(())
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! Group norm.
 
-use super::batch_norm::add_part;
 use crate::cpu::parts::{By, cut};
 use crate::cuda::Gpu;
 use crate::device::DType;
@@ -9,6 +8,7 @@ use crate::layers::channel_norm::cpu::{apply, input_grad, moments, slopes};
 use crate::layers::channel_norm::cuda::{Channels, Groups};
 use crate::layers::conv::cpu::window::Image;
 use crate::layers::conv::images::images;
+use crate::layers::norm::add_grads;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::pool::Buffer;
@@ -253,18 +253,7 @@ impl Layer for GroupNorm {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        if self.is_frozen() {
-            return Ok(());
-        }
-        let [adds] = pending.into_tensors();
-        for image in 0..adds.shape().rows() / 2 {
-            for (which, parameter) in [&mut self.weight, &mut self.bias].into_iter().enumerate() {
-                if !parameter.is_frozen() {
-                    add_part(parameter, &adds, 2 * image + which)?;
-                }
-            }
-        }
-        Ok(())
+        add_grads([Some(&mut self.weight), Some(&mut self.bias)], pending)
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

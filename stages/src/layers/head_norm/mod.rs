@@ -4,7 +4,6 @@ pub(crate) mod cpu;
 pub(crate) mod cuda;
 
 use super::Heads;
-use crate::cpu::elementwise;
 use crate::cpu::real::in_format;
 use crate::cuda::{Gpu, Ptr};
 use crate::device::DType;
@@ -12,6 +11,7 @@ use crate::error::{Result, check_rows};
 use crate::layers::head_norm::cpu as head_norm;
 use crate::layers::head_norm::cpu::Tokens;
 use crate::layers::head_norm::cuda::HeadRows;
+use crate::layers::norm::add_grads;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::stage::ForwardContext;
@@ -149,24 +149,7 @@ impl Layer for HeadNorm {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        if self.is_frozen() {
-            return Ok(());
-        }
-        let [weight_grads] = pending.into_tensors();
-        let width = self.heads.width;
-        for (which, parameter) in [&mut self.query, &mut self.key].into_iter().enumerate() {
-            if parameter.is_frozen() {
-                continue;
-            }
-            let start = which * width;
-            match weight_grads.gpu()? {
-                Some(gpu) => parameter
-                    .weights()
-                    .add_grad(&gpu, weight_grads.at().offset(4 * start))?,
-                None => elementwise::add(&mut parameter.grad, &weight_grads.f32()[start..][..width]),
-            }
-        }
-        Ok(())
+        add_grads([Some(&mut self.query), Some(&mut self.key)], pending)
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {

@@ -1,9 +1,7 @@
-//! What the layers share that normalise rows.
+//! Layer normalisation and root mean square normalisation of rows, and what other norms share with them.
 
 pub(crate) mod cpu;
 pub(crate) mod cuda;
-pub(crate) mod layer_norm;
-pub(crate) mod rms_norm;
 
 use super::Cheap;
 use crate::cpu::elementwise;
@@ -21,10 +19,27 @@ use crate::stage::layer::{Layer, check_added};
 use crate::tensor::Tensor;
 use crate::tensor::shape::Shape;
 
-/// Normalises rows, then scales them, and shifts them if it has a bias. Without a bias it does not subtract
-/// the mean. Keeps its input and two numbers for each row.
+/// Added to the variance, as in PyTorch.
+const EPSILON: f32 = 1e-5;
+
+/// Normalises the innermost dimension to mean 0 and standard deviation 1, then scales and shifts it. Ba,
+/// Kiros and Hinton, "Layer normalization" (2016).
+///
+/// Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (starts at 0). It keeps its input and two
+/// numbers for each row.
+pub type LayerNorm = RowNorm<true>;
+
+/// Divides the innermost dimension by its root mean square, then scales it: `f32[.., width]` to the same.
+/// `y = g x / sqrt(mean(x^2) + epsilon)`. Zhang and Sennrich, "Root mean square layer normalization" (2019).
+///
+/// Parameter: the gain `{name}.weight` `[width]`, which starts at 1. It keeps its input and two numbers for
+/// each row.
+pub type RmsNorm = RowNorm<false>;
+
+/// Normalises rows, then scales them. If it is centred, it also subtracts the mean, and adds a bias. It keeps
+/// its input and two numbers for each row.
 #[derive(Debug)]
-pub(crate) struct RowNorm {
+pub struct RowNorm<const CENTRED: bool> {
     name: String,
     width: usize,
     epsilon: f32,
@@ -32,21 +47,32 @@ pub(crate) struct RowNorm {
     bias: Option<Parameter>,
 }
 
-impl RowNorm {
-    /// A layer for rows of `width` numbers. The weight starts at 1, the bias at 0.
-    pub(crate) fn new(name: &str, width: usize, epsilon: f32, has_bias: bool) -> Self {
+impl LayerNorm {
+    /// A layer for rows of `width` numbers.
+    pub fn new(name: &str, width: usize) -> Self {
+        Self::of_rows(name, width, EPSILON)
+    }
+}
+
+impl RmsNorm {
+    /// A layer for rows of `width` numbers. `epsilon` is added to the mean square.
+    pub fn new(name: &str, width: usize, epsilon: f32) -> Self {
+        Self::of_rows(name, width, epsilon)
+    }
+}
+
+impl<const CENTRED: bool> RowNorm<CENTRED> {
+    fn of_rows(name: &str, width: usize, epsilon: f32) -> Self {
         let parameter = |which, init| Parameter::new(format!("{name}.{which}"), &[width], init, 0);
         Self {
             name: name.to_owned(),
             width,
             epsilon,
             weight: parameter("weight", Init::Ones),
-            bias: has_bias.then(|| parameter("bias", Init::Zeros)),
+            bias: CENTRED.then(|| parameter("bias", Init::Zeros)),
         }
     }
-}
 
-impl RowNorm {
     fn is_frozen(&self) -> bool {
         self.weight.is_frozen() && self.bias.as_ref().is_none_or(Parameter::is_frozen)
     }
@@ -79,7 +105,7 @@ impl RowNorm {
                 input.at(),
                 stats.at(),
                 gain,
-                self.bias.is_some(),
+                CENTRED,
                 rows,
                 scratch.at(),
             )?;
@@ -87,7 +113,7 @@ impl RowNorm {
         }
         let mut weight_grads = Tensor::zeros(&[2, self.width]);
         let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
-        let shift_grad = self.bias.is_some().then_some(shift_grad);
+        let shift_grad = CENTRED.then_some(shift_grad);
         let gain = &self.weight.value;
         in_format!(grad.dtype(), N => {
             let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
@@ -149,7 +175,7 @@ impl RowNorm {
     }
 }
 
-impl Cheap for RowNorm {
+impl<const CENTRED: bool> Cheap for RowNorm<CENTRED> {
     fn backward_with_output(&mut self, saved: Kept, grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
         self.backward_and_output(saved, grad, None)
     }
@@ -164,7 +190,7 @@ impl Cheap for RowNorm {
     }
 }
 
-impl Layer for RowNorm {
+impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
     fn name(&self) -> &str {
         &self.name
     }
@@ -216,28 +242,39 @@ impl Layer for RowNorm {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
-        if self.is_frozen() {
-            return Ok(());
-        }
-        let [weight_grads] = pending.into_tensors();
         let parameters = [Some(&mut self.weight), self.bias.as_mut()];
-        for (which, parameter) in parameters.into_iter().flatten().enumerate() {
-            if parameter.is_frozen() {
-                continue;
-            }
-            let start = which * self.width;
-            match weight_grads.gpu()? {
-                Some(gpu) => parameter
-                    .weights()
-                    .add_grad(&gpu, weight_grads.at().offset(4 * start))?,
-                None => elementwise::add(&mut parameter.grad, &weight_grads.f32()[start..][..self.width]),
-            }
-        }
-        Ok(())
+        add_grads(parameters, pending)
     }
 
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         visit(&mut self.weight);
         self.bias.iter_mut().for_each(visit);
     }
+}
+
+/// Adds to the gradients of a norm's parameters the rows of `f32` that backward-input has made: in turn one
+/// for each, or for nobody. If all are frozen, it has made none.
+pub(crate) fn add_grads<const N: usize>(
+    mut parameters: [Option<&mut Parameter>; N],
+    pending: Kept,
+) -> Result<()> {
+    if parameters.iter().flatten().all(|parameter| parameter.is_frozen()) {
+        return Ok(());
+    }
+    let [adds] = pending.into_tensors();
+    let width = adds.shape().last();
+    for row in 0..adds.shape().rows() {
+        let Some(parameter) = &mut parameters[row % N] else {
+            continue;
+        };
+        if parameter.is_frozen() {
+            continue;
+        }
+        let start = row * width;
+        match adds.gpu()? {
+            Some(gpu) => parameter.weights().add_grad(&gpu, adds.at().offset(4 * start))?,
+            None => elementwise::add(&mut parameter.grad, &adds.f32()[start..][..width]),
+        }
+    }
+    Ok(())
 }
