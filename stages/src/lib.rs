@@ -112,7 +112,7 @@ pub mod units;
 /// long.
 pub const IS_OPTIMIZED: bool = !matches!(env!("PIPEWRIGHT_OPT_LEVEL").as_bytes(), b"0");
 
-pub use cpu::copy::copy;
+pub use cpu::parts::copy;
 pub use cuda::Together;
 #[doc(hidden)]
 pub use cuda::nvtx;
@@ -126,8 +126,7 @@ pub use parameter::packed::Packed;
 pub use stage::clock::{Clock, clock};
 pub use stage::current::CurrentLayer;
 pub use stage::kept::Kept;
-pub use stage::layer::Layer;
-pub use stage::lora::{ChooseLora, Lora};
+pub use stage::layer::{ChooseLora, Layer, Lora};
 pub use stage::offloaded::Offloaded;
 pub use stage::recompute::{Recompute, RecomputedSaved, RecomputedStage, recompute};
 pub use stage::sequential::Sequential;

@@ -6,7 +6,6 @@
 
 pub(crate) mod bf16_kernels;
 pub(crate) mod columns;
-pub(crate) mod copy;
 pub(crate) mod elementwise;
 pub(crate) mod lanes;
 pub(crate) mod math;
@@ -18,6 +17,5 @@ pub(crate) mod real;
 pub(crate) mod row_sums;
 pub(crate) mod small;
 pub(crate) mod softmax;
-pub(crate) mod sum_of_squares;
 pub(crate) mod tile;
 pub(crate) mod vector;

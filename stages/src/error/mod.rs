@@ -11,6 +11,10 @@ pub(crate) mod setting;
 pub(crate) mod shape;
 pub(crate) mod value;
 
+use std::fmt;
+
+use crate::tensor::shape::{Kind, Shape};
+
 pub use cause::Cause;
 pub use cuda::{CudaError, CudaRemedy, LibraryError};
 pub use device::DeviceError;
@@ -20,10 +24,6 @@ pub use partition::PartitionError;
 pub use setting::SettingError;
 pub use shape::ShapeError;
 pub use value::ValueError;
-
-use std::fmt;
-
-use crate::tensor::shape::{Kind, Shape};
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

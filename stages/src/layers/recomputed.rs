@@ -5,8 +5,7 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
-use crate::stage::layer::{Layer, input_grad_onto};
-use crate::stage::lora::ChooseLora;
+use crate::stage::layer::{ChooseLora, Layer, input_grad_onto};
 use crate::tensor::Tensor;
 use crate::tensor::shape::Shape;
 

@@ -1,12 +1,13 @@
 //! Mean squared error.
 
-use crate::cpu::lanes::LANES;
-use crate::cpu::real::{Real, in_format};
-use multiversion::multiversion;
 use std::fmt;
+
+use multiversion::multiversion;
 
 use super::Score;
 use super::base::{Loss, check_numbers};
+use crate::cpu::lanes::LANES;
+use crate::cpu::real::{Real, in_format};
 use crate::cuda::Gpu;
 use crate::error::Result;
 use crate::loss::cuda::Scores;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::parameter::description::Training;
 use crate::stage::Stage;
-use crate::stage::lora::Lora;
+use crate::stage::layer::Lora;
 use crate::stage::sequential::Sequential;
 
 /// What is chosen for each name.

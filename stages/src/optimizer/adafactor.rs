@@ -1,16 +1,16 @@
 //! Adafactor.
 
-use crate::cpu::parts::{By, cut};
-use crate::cpu::prefetch::LINE;
-use crate::cpu::sum_of_squares::sum_of_squares;
-use crate::pool::Buffer;
 use smallvec::SmallVec;
 
 use super::base::{Decay, Optimizer, Update, fill_state};
+use crate::cpu::lanes::sum_of_squares;
+use crate::cpu::parts::{By, cut};
+use crate::cpu::prefetch::LINE;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::description::StateTensor;
+use crate::pool::Buffer;
 
 /// Adafactor, which keeps a mean square for each row and each column of a matrix, instead of one for each
 /// number: next to no memory. Shazeer and Stern, "Adafactor: adaptive learning rates with sublinear memory

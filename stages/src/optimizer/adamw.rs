@@ -1,5 +1,7 @@
 //! AdamW.
 
+use multiversion::multiversion;
+
 use super::base::{Decay, Optimizer, Update, fill_state};
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::LINE;
@@ -7,7 +9,6 @@ use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::description::StateTensor;
-use multiversion::multiversion;
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (ICLR 2019).

@@ -1,5 +1,7 @@
 //! Lion.
 
+use multiversion::multiversion;
+
 use super::base::{Decay, Optimizer, Update, fill_state};
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::LINE;
@@ -7,7 +9,6 @@ use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::description::StateTensor;
-use multiversion::multiversion;
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean
 /// agree on. It keeps half the state of AdamW. Chen et al., "Symbolic discovery of optimization algorithms"

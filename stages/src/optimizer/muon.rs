@@ -2,11 +2,11 @@
 
 use super::adamw::AdamW;
 use super::base::{Optimizer, Update, fill_state};
+use crate::cpu::lanes::sum_of_squares;
 use crate::cpu::matmul::{Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::LINE;
-use crate::cpu::sum_of_squares::sum_of_squares;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;

@@ -15,8 +15,7 @@ use crate::cpu::elementwise::add_in_turn;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::gradient_buffer::GradientBuffer;
-use crate::parameter::sums::Found;
+use crate::parameter::gradient_buffer::{Found, GradientBuffer};
 use crate::tensor::numbers::Numbers;
 
 const ON_ITS_DEVICE: &str = "a sum is on its parameter's device";

@@ -1,15 +1,12 @@
 //! Named weights with their gradient and optimizer state.
 
 pub(crate) mod description;
-pub(crate) mod fused;
 pub(crate) mod gradient;
 pub(crate) mod gradient_buffer;
 pub(crate) mod grouped;
-pub(crate) mod half_weights;
 pub(crate) mod init;
 pub(crate) mod packed;
 pub(crate) mod squares;
-pub(crate) mod sums;
 pub(crate) mod weights;
 
 use std::ops::Range;
@@ -17,13 +14,15 @@ use std::ops::Range;
 use aligned_vec::AVec;
 use half::bf16;
 
+use crate::cpu::real::convert;
 use crate::cuda::Gpu;
 use crate::device::{DType, Device, Place};
-use crate::error::Result;
+use crate::error::{OutOfMemory, Result};
 use crate::parameter::description::{Part, Shard, StateTensor, Training};
+use crate::parameter::gradient_buffer::{Found, Sums};
 use crate::parameter::init::{Init, starts_at_zero};
-use crate::parameter::sums::{Found, Sums};
 use crate::parameter::weights::Weights;
+use crate::pool;
 use crate::tensor::numbers::Numbers;
 
 /// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
@@ -383,5 +382,71 @@ impl PartialEq for Parameter {
             && self.value == other.value
             && self.grad == other.grad
             && self.state == other.state
+    }
+}
+
+impl Parameter {
+    /// Holds the weights in 16 bits from now on, rounded to nearest, and frees [`Parameter::value`] and
+    /// [`Parameter::grad`]. For a layer that will only be asked for outputs.
+    pub(crate) fn hold_in_bf16(&mut self) {
+        let mut halves = pool::allocate(self.value.len())
+            .unwrap_or_else(|| panic!("{}", OutOfMemory::on_host::<bf16>(self.value.len())));
+        convert::<bf16, f32>(&mut halves, &self.value);
+        self.train_by(Training {
+            frozen: true,
+            ..self.training()
+        });
+        self.halves = Some(halves);
+        self.value = Numbers::none();
+    }
+
+    /// The weights, if they are held in 16 bits.
+    pub(crate) fn halves(&self) -> Option<&[bf16]> {
+        self.halves.as_deref()
+    }
+}
+
+impl Parameter {
+    /// Says that it is several tensors of the model's family, one behind the other along the first dimension,
+    /// such as queries, keys and values: these are their sizes there. An optimizer whose update of a number
+    /// depends on other numbers treats each tensor by itself, as it would if they were apart.
+    ///
+    /// ```
+    /// use pipewright_stages::{Init, Parameter};
+    ///
+    /// let mut qkv = Parameter::new("attn.qkv.weight", &[8, 3], Init::Zeros, 1);
+    /// assert_eq!(qkv.tensors(), [24]);
+    /// qkv.fuse(&[4, 2, 2]);
+    /// assert_eq!(qkv.tensors(), [12, 6, 6]);
+    /// ```
+    ///
+    /// # Panics
+    /// When the sizes do not add up to the first dimension.
+    pub fn fuse(&mut self, sizes: &[usize]) {
+        assert_eq!(
+            Some(&sizes.iter().sum()),
+            self.dims().first(),
+            "{}: the sizes of its tensors",
+            self.name()
+        );
+        self.fused = sizes.to_vec();
+    }
+
+    /// The sizes of its tensors along the first dimension: see [`Parameter::fuse`]. Empty if it is one
+    /// tensor.
+    pub fn fused(&self) -> &[usize] {
+        &self.fused
+    }
+
+    /// How many numbers each of its tensors has: see [`Parameter::fuse`].
+    pub fn tensors(&self) -> Vec<usize> {
+        match (&self.fused[..], self.dims()) {
+            ([], dims) => vec![dims.iter().product()],
+            (sizes, [_, rest @ ..]) => {
+                let each = rest.iter().product::<usize>();
+                sizes.iter().map(|size| size * each).collect()
+            }
+            (_, []) => unreachable!("`fuse`: the sizes add up to the first dimension"),
+        }
     }
 }

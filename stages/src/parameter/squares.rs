@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::cpu::sum_of_squares::sum_of_squares;
+use crate::cpu::lanes::sum_of_squares;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;

@@ -13,11 +13,12 @@ use std::thread::LocalKey;
 
 use aligned_vec::AVec;
 use half::bf16;
-use home::drop_block;
-pub(crate) use shelves::Shelves;
-use sync::Arc;
 
 use crate::error::OutOfMemory;
+use home::drop_block;
+use sync::Arc;
+
+pub(crate) use shelves::Shelves;
 
 /// Memory for numbers. They start at a cache line, so that reads and writes of whole registers never touch
 /// two lines.

@@ -5,8 +5,6 @@ pub(crate) mod clock;
 pub(crate) mod current;
 pub(crate) mod kept;
 pub(crate) mod layer;
-pub(crate) mod lora;
-pub(crate) mod next;
 pub(crate) mod offloaded;
 pub(crate) mod recompute;
 pub(crate) mod sequential;

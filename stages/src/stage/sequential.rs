@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
 use crate::device::{Device, Place};
 use crate::error::Result;
@@ -10,12 +11,10 @@ use crate::parameter::packed::Packed;
 use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
 use crate::stage::kept::Kept;
-use crate::stage::layer::{Layer, check_place};
-use crate::stage::lora::ChooseLora;
-use crate::stage::next::last_row;
+use crate::stage::layer::{ChooseLora, Layer, check_place};
 use crate::stage::{ForwardContext, Stage};
-use crate::tensor::Tensor;
 use crate::tensor::shape::Shape;
+use crate::tensor::{Bytes, Tensor};
 
 /// A [`Stage`] that runs layers one after the other.
 #[derive(Debug)]
@@ -196,4 +195,23 @@ impl Stage for Sequential {
     fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         self.chain.visit_gradients(visit);
     }
+}
+
+/// The last row of numbers, `[1, 1, width]`.
+fn last_row(rows: Tensor) -> Result<Tensor> {
+    if rows.shape().rows() == 1 {
+        return Ok(rows);
+    }
+    let width = rows.shape().last();
+    let mut last = rows.beside(&[1, 1, width])?;
+    if let Some(gpu) = rows.gpu()? {
+        let bytes = last.bytes() as usize;
+        gpu.copy(last.at(), rows.at().offset(rows.bytes() as usize - bytes), bytes)?;
+        return Ok(last);
+    }
+    in_format!(rows.dtype(), N => {
+        let numbers = rows.numbers::<N>();
+        last.numbers_mut::<N>().copy_from_slice(&numbers[numbers.len() - width..]);
+    });
+    Ok(last)
 }

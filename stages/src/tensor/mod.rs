@@ -1,7 +1,6 @@
 //! Dense row-major tensors: numbers on the host or on a GPU, or ids (tokens, classes) on the host.
 
 pub(crate) mod access;
-pub(crate) mod add;
 pub(crate) mod moved;
 pub(crate) mod numbers;
 pub(crate) mod shape;

@@ -13,14 +13,14 @@
 pub(crate) mod error;
 pub(crate) mod passes;
 
-pub use error::{CheckError, Problem, Way};
-
 use crate::stage::Stage;
 use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
 use crate::tensor::Tensor;
 use crate::tensor::shape::Kind;
 use passes::{Numbers, Order, Passes, Record};
+
+pub use error::{CheckError, Problem, Way};
 
 /// Checks a layer with the default [`GradientCheck`]. [`GradientCheck::stage`] lists all that is checked.
 ///

@@ -17,11 +17,11 @@ pub(crate) mod amx;
 #[allow(unsafe_code, reason = "the instructions take pointers")]
 pub(crate) mod avx512;
 
-use self::panels::{TILE, Tile, padded, room};
 use half::bf16;
 use multiversion::multiversion;
 
 use self::left::Groups;
+use self::panels::{TILE, Tile, padded, room};
 use super::matmul::Start;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};

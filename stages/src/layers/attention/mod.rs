@@ -3,7 +3,6 @@
 pub(crate) mod bf16;
 pub(crate) mod cpu;
 pub(crate) mod cuda;
-pub(crate) mod cuda_next;
 pub(crate) mod fused;
 
 use super::Heads;
@@ -15,7 +14,7 @@ use crate::layers::attention::cpu as attention;
 use crate::layers::attention::cpu::backward::Saved;
 use crate::layers::attention::cpu::next::Past;
 use crate::layers::attention::cpu::sizes::Sizes;
-use crate::layers::attention::cuda_next::PastOnGpu;
+use crate::layers::attention::cuda::PastOnGpu;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, WRITING};

@@ -1,6 +1,5 @@
 //! The experts themselves: all their products, on rows that are sorted by expert.
 
-use crate::layers::gated::cuda::Pass;
 use std::ops::Range;
 
 use super::placed::Placed;
@@ -8,6 +7,7 @@ use super::routing::Routing;
 use crate::cpu::real::in_format;
 use crate::error::Result;
 use crate::layers::GateForm;
+use crate::layers::gated::Pass;
 use crate::layers::gated::cpu as gated;
 use crate::layers::linear::weight_matrix::WeightMatrix;
 use crate::layers::norm::cuda::Rows;

@@ -1,14 +1,15 @@
 //! Gated activations, such as SwiGLU.
 
 pub(crate) mod cpu;
-pub(crate) mod cuda;
 
 use super::Cheap;
 use crate::cpu::real::in_format;
+use crate::cuda::launch::kernel;
+use crate::cuda::{Gpu, Grid, Ptr};
+use crate::device::DType;
 use crate::error::{Error, Result, check_numbers};
 use crate::layers::gated::cpu as gated;
 use crate::layers::gated::cpu::GateForm;
-use crate::layers::gated::cuda::Pass;
 use crate::layers::norm::cuda::Rows;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
@@ -119,5 +120,50 @@ impl Cheap for Gated {
             }),
         }
         Ok((input, Kept::new(ctx, []), grad))
+    }
+}
+
+/// The threads of a block.
+const THREADS: u32 = 256;
+
+/// What a kernel does, as the functions of the same names in [`crate::layers::gated::cpu`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Pass {
+    Forward,
+    Backward,
+    BackwardAndForward,
+}
+
+impl Gpu {
+    /// Works on `rows` of `single` numbers, the output or its gradient, and the input, whose rows have twice
+    /// that width.
+    pub(crate) fn gated(
+        &self,
+        (pass, form, dtype): (Pass, GateForm, DType),
+        single: Ptr,
+        double: Ptr,
+        rows: Rows,
+    ) -> Result<()> {
+        let name = match (pass, form) {
+            (Pass::Forward, GateForm::Silu) => kernel!(dtype, "gated_silu_forward"),
+            (Pass::Forward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_forward"),
+            (Pass::Forward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_forward"),
+            (Pass::Backward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward"),
+            (Pass::Backward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_backward"),
+            (Pass::Backward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward"),
+            (Pass::BackwardAndForward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward_and_forward"),
+            (Pass::BackwardAndForward, GateForm::GeluTanh) => {
+                kernel!(dtype, "gated_gelu_tanh_backward_and_forward")
+            }
+            (Pass::BackwardAndForward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward_and_forward"),
+        };
+        let args = [
+            single.into(),
+            double.into(),
+            (rows.count as u64).into(),
+            (rows.width as u32).into(),
+        ];
+        let grid = Grid::each(rows.count * rows.width.div_ceil(8), THREADS);
+        self.launch(name, grid, &args)
     }
 }

@@ -10,8 +10,7 @@ use crate::error::Result;
 use crate::layers::Dropout;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
-use crate::stage::layer::Layer;
-use crate::stage::lora::Lora;
+use crate::stage::layer::{Layer, Lora};
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 

@@ -17,8 +17,7 @@ use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
-use crate::stage::layer::{Layer, check_added, output_onto};
-use crate::stage::lora::ChooseLora;
+use crate::stage::layer::{ChooseLora, Layer, check_added, output_onto};
 use crate::tensor::Tensor;
 use crate::tensor::shape::Shape;
 

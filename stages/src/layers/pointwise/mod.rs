@@ -6,8 +6,6 @@ pub(crate) mod relu;
 pub(crate) mod sigmoid;
 pub(crate) mod tanh;
 
-use cpu::Loops;
-
 use crate::cpu::real::{Real, in_format};
 use crate::device::DType;
 use crate::error::{Result, check_numbers};
@@ -16,6 +14,7 @@ use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
 use crate::tensor::shape::Shape;
+use cpu::Loops;
 
 /// A layer that computes each number of its output from one number of its input, on any shape.
 pub(crate) trait Pointwise: std::fmt::Debug + 'static {

@@ -1,11 +1,12 @@
 //! Rotary position embedding.
 
 pub(crate) mod cpu;
-pub(crate) mod cuda;
 pub(crate) mod rope;
 
 use super::Heads;
 use crate::cpu::real::in_format;
+use crate::cuda::launch::kernel;
+use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::{DType, Device, Place};
 use crate::error::{Error, Result, SettingError};
 use crate::layers::rotary::cpu::{Turn, turn};
@@ -148,5 +149,37 @@ impl Layer for Rotary {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         Ok((Some(self.turned(grad, 0, true)?), Kept::new(saved.ctx, [])))
+    }
+}
+
+/// The threads of a block.
+const THREADS: u32 = 256;
+
+impl Gpu {
+    /// Like [`crate::layers::rotary::cpu::turn`], for `count` numbers. The table is f32.
+    pub(crate) fn rotary(
+        &self,
+        dtype: DType,
+        [numbers, table]: [Ptr; 2],
+        count: usize,
+        turn: Turn,
+    ) -> Result<()> {
+        let pairs = count / turn.row * (turn.turned / 2);
+        let sizes = [turn.time, turn.row, turn.turned, turn.width];
+        let [time, row, turned, width] = sizes.map(|size| (size as u32).into());
+        let in_pairs = u32::from(turn.in_pairs).into();
+        let sign = if turn.is_back { -1.0 } else { 1.0_f32 };
+        let args = [
+            numbers.into(),
+            table.into(),
+            (pairs as u64).into(),
+            time,
+            row,
+            turned,
+            width,
+            in_pairs,
+            sign.into(),
+        ];
+        self.launch(kernel!(dtype, "rotary"), Grid::each(pairs, THREADS), &args)
     }
 }

@@ -7,11 +7,11 @@
 pub(crate) mod backward;
 pub(crate) mod tiles;
 
-use self::tiles::{Tiles, Turned, hide, part, scatter, tiles_of};
 use half::bf16;
 use multiversion::multiversion;
 use parking_lot::Mutex;
 
+use self::tiles::{Tiles, Turned, hide, part, scatter, tiles_of};
 use crate::cpu::bf16_kernels::left::Groups;
 use crate::cpu::bf16_kernels::panels::{Panels, TILE, Tile};
 use crate::cpu::bf16_kernels::way::Way;

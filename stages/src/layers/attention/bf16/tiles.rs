@@ -1,14 +1,15 @@
 //! Tiles of sums of a head, and their use as operands.
 
-use crate::layers::attention::cpu::sizes::Sizes;
+use std::ops::Range;
+
 use half::bf16;
 use multiversion::multiversion;
-use std::ops::Range;
 
 use crate::cpu::bf16_kernels::left::{Left, Order, turn};
 use crate::cpu::bf16_kernels::panels::{TILE, Tile, pack};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::{Real, convert};
+use crate::layers::attention::cpu::sizes::Sizes;
 use crate::pool::Buffer;
 
 /// Rows of tiles, in a buffer of the pool.

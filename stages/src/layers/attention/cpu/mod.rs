@@ -8,11 +8,11 @@ pub(crate) mod gathered;
 pub(crate) mod next;
 pub(crate) mod sizes;
 
-use self::sizes::{BLOCK, keys_of, padded};
 use multiversion::multiversion;
 use parking_lot::Mutex;
 
 use self::gathered::Gathered;
+use self::sizes::{BLOCK, keys_of, padded};
 use crate::cpu::math::exp;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::small::{Size, product, turned_product};

@@ -17,12 +17,11 @@ pub(crate) mod window;
 use self::window::{Image, places};
 use crate::cpu::parts::{By, PRODUCTS, cut};
 use crate::pool::Buffer;
+use padded::Padded;
+use slide::{Pixels, slide};
 
 pub(crate) use filters::Filters;
 pub(crate) use weights::{add_weight_grad, is_added_up_first};
-
-use padded::Padded;
-use slide::{Pixels, slide};
 
 /// How many numbers of padded images are in memory at a time, if that is not less than one image: half of the
 /// second-level cache of most CPUs.
