@@ -7,9 +7,10 @@ use crate::device::Device;
 use crate::error::{Error, SettingError};
 
 pub use crate::cuda::{
-    FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,
-    name_and_memory, pairs, probe,
+    FoundLibrary, GpuReport, Pair, Report, cache_folder, free_memory, host_speed, name_and_memory, pairs,
+    probe,
 };
+pub use crate::error::library::{Library, Version};
 pub use crate::layers::attention::fused::FUSED_HEADS;
 
 /// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of

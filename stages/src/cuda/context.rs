@@ -9,8 +9,8 @@ use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
 use crate::cuda::failure::failed;
-use crate::cuda::library::Library;
 use crate::device::Device;
+use crate::error::library::Library;
 use crate::error::{DeviceError, Error, Result};
 
 thread_local! {

@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUresult};
 
-use crate::cuda::library::Library;
 use crate::device::Device;
+use crate::error::library::Library;
 use crate::error::{CudaError, CudaRemedy, Error, Left, OutOfMemory, Purpose, Wanted};
 
 /// The error for a failed CUDA call. `call` names the operation.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cudarc::{cublaslt, driver, nccl, nvrtc};
 
-use crate::cuda::library::{Library, Version};
+use crate::error::library::{Library, Version};
 use crate::error::{LibraryError, Result};
 
 /// What the loader finds of a library.

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use super::cache::{cache_folder, keep};
 use super::failure::failed;
-use super::library::Library;
 use super::source::{OPTIONS, SOURCE};
+use crate::error::library::Library;
 use crate::error::{CudaError, Result};
 
 /// From this many bytes of dynamic shared memory on, a kernel needs permission.

@@ -1,6 +1,6 @@
 //! Ranges of time for NVIDIA's profilers, by NVTX 3.
 //!
-//! NVTX has no library: a program looks for the tool that profiles it. The variable [`PATH`] names the tool's
+//! NVTX has no library: a program looks for the tool that profiles it. The variable `PATH` names the tool's
 //! library, which is given the addresses of tables of functions, and fills in those that it has. Source: the
 //! headers `nvtx3/nvtxDetail/nvtxInit.h` and `nvtxTypes.h` of CUDA 13. Without a tool a range costs one look
 //! at a variable.

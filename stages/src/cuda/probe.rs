@@ -6,9 +6,9 @@ use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::CUdevice;
 
 use super::context::{capability, check_capability, count, missing};
-use super::library::Library;
 use crate::cuda::found::FoundLibrary;
 use crate::device::Device;
+use crate::error::library::Library;
 use crate::error::{DeviceError, Result};
 
 /// What this machine has for CUDA.

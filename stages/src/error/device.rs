@@ -1,7 +1,7 @@
 //! Devices that do not exist, and what does not run on a device.
 
 use crate::device::Device;
-use crate::tensor::shape::Shape;
+use crate::shape::Shape;
 
 /// A device does not exist, or something does not run on it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,6 +4,7 @@
 pub(crate) mod cause;
 pub(crate) mod cuda;
 pub(crate) mod device;
+pub(crate) mod library;
 pub(crate) mod memory;
 pub(crate) mod nccl;
 pub(crate) mod partition;
@@ -13,7 +14,7 @@ pub(crate) mod value;
 
 use std::fmt;
 
-use crate::tensor::shape::{Kind, Shape};
+use crate::shape::{Kind, Shape};
 
 pub use cause::Cause;
 pub use cuda::{CudaError, CudaRemedy, LibraryError};

@@ -1,6 +1,6 @@
 //! Tensors whose shapes do not fit.
 
-use crate::tensor::shape::Shape;
+use crate::shape::Shape;
 
 /// Tensors whose shapes do not fit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,42 @@
-//! Ready-made layers. The [front page](crate) lists them with their shapes.
+//! Ready-made layers.
 //!
-//! Each file holds one layer, with its forward, backward-input and backward-weight.
+//! All run on CPUs and GPUs, in `f32` and `bf16`, but the last three, which run on CPUs only, in `f32`. `..`
+//! stands for any dimensions, and images are `f32[batch, height, width, channels]`.
+//!
+//! | layer | what it computes | input | output |
+//! | --- | --- | --- | --- |
+//! | [`Linear`] | `x W + b` | `f32[.., inputs]` | `f32[.., outputs]` |
+//! | [`Embedding`] | token vectors; also of positions | `ids[batch, time]` | `f32[batch, time, dim]` |
+//! | [`Attention`] | causal multi-head attention | `f32[batch, time, 3 * dim]` | `f32[batch, time, dim]` |
+//! | [`Attention::grouped`] | the same with shared keys | `f32[batch, time, row]` | `f32[batch, time, n]` |
+//! | [`Rotary`] | turns queries and keys by their positions | `f32[batch, time, row]` | the same |
+//! | [`LayerNorm`] | rows of mean 0, deviation 1; scaled, shifted | `f32[.., width]` | the same |
+//! | [`RmsNorm`] | rows of root mean square 1; scaled | `f32[.., width]` | the same |
+//! | [`HeadNorm`] | RMSNorm of query and key heads | `f32[.., (query + 2 key_value) width]` | the same |
+//! | [`Relu`] | `max(x, 0)` | `f32[..]` | the same |
+//! | [`Gelu`] | GELU, exact or by tanh | `f32[..]` | the same |
+//! | [`Sigmoid`] | `1 / (1 + exp(-x))` | `f32[..]` | the same |
+//! | [`Gated`] | SwiGLU, GeGLU: `act(a) b` for a row `[a, b]` | `f32[.., 2 * width]` | `f32[.., width]` |
+//! | [`Experts`] | a mixture of experts | `f32[.., dim]` | the same |
+//! | [`Dropout`] | zeros at random places, in training only | `f32[..]` | the same |
+//! | [`Flatten`] | all dimensions but the first become one | `f32[batch, ..]` | `f32[batch, n]` |
+//! | [`Reshape`] | the same numbers in other dimensions | `f32[batch, ..]` | `f32[batch, dims..]` |
+//! | [`Block`] | layers composed: a chain, a residual, branches (see there) | the first's | the last's |
+//! | [`Recomputed`] | a cheap layer, then a linear one (see there) | the first's | the second's |
+//! | [`Conv2d`] | a convolution with stride and padding | images | images |
+//! | [`MaxPool`] | the largest number in a window | images | images |
+//! | [`GlobalAverage`] | the mean over all pixels | images | `f32[batch, channels]` |
+//! | [`BatchNorm`] | each channel normal over a micro-batch | `f32[.., channels]` | the same |
+//! | [`GroupNorm`] | groups of channels normal over an image | images | the same |
+//! | [`Conv1d`] | a convolution along time | `f32[batch, time, inputs]` | `f32[batch, places, outputs]` |
+//! | [`Softmax`] | `exp(x) / sum(exp(x))` over a row | `f32[.., width]` | the same |
+//! | [`Tanh`] | `tanh(x)` | `f32[..]` | the same |
+//!
+//! `row` is the length of a row of queries, keys and values, and `n` is the length of the queries alone: see
+//! [`Heads`].
+//!
+//! A layer is a folder: the layer is in `mod.rs`, its loops for the CPU in `cpu.rs`, its launches in
+//! `cuda.rs`, and its CUDA kernels in `kernel.cu`, which `cuda/source.rs` lists. Small ones have fewer files.
 
 pub(crate) mod attention;
 pub(crate) mod block;

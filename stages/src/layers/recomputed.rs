@@ -3,11 +3,11 @@
 use super::Linear;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, input_grad_onto};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// A layer whose output is cheaper to compute again than to keep.
 pub trait Cheap: Layer {

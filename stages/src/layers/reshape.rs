@@ -1,11 +1,11 @@
 //! Other dimensions for the same numbers: any, or two.
 
 use crate::error::{Error, Result, check_numbers};
+use crate::shape::{MAX_DIMS, Shape};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::{MAX_DIMS, Shape};
 
 /// `[batch, ..]` to `[batch, dims..]`, with the same numbers in the same order: the opposite of
 /// [`Flatten`](super::Flatten). It copies nothing and keeps only the input's shape.

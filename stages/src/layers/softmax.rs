@@ -3,11 +3,11 @@
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::softmax;
 use crate::error::{Error, Result};
+use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// `exp(x) / sum(exp(x))` over the innermost dimension: numbers `[.., width]` to shares of 1 in the same
 /// shape, for gates and mixtures. It keeps its output, and shares that memory with the next layer. It runs on

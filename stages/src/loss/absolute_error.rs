@@ -3,8 +3,8 @@
 use super::Score;
 use super::base::{Loss, check_numbers, of_numbers};
 use crate::error::Result;
+use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// The distance of output and target, `|x - y|`, summed over all numbers. The weight is how many numbers
 /// there are. PyTorch calls it `L1Loss`. Where output and target are equal, the gradient is 0.

@@ -2,8 +2,8 @@
 
 use super::score::Score;
 use crate::error::{Error, Result, ShapeError};
+use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// The loss of a micro-batch: a function of the last stage's output and the target.
 ///

@@ -4,8 +4,8 @@ use super::base::{Loss, check_numbers, of_numbers, refused};
 use super::{Metric, Score};
 use crate::cpu::math::{exp, sigmoid};
 use crate::error::{Result, ValueError};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// The negative log-likelihood of yes or no, in nats, summed over all numbers: `-y ln(p) - (1 - y) ln(1 - p)`
 /// with `p = sigmoid(x)`. The output `x` are logits, and the target `y` is 1 for yes, 0 for no, or a

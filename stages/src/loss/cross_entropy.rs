@@ -11,8 +11,8 @@ use crate::cuda::Gpu;
 use crate::error::{Result, SettingError, ShapeError, ValueError};
 use crate::loss::cuda::{Logits, Scores};
 use crate::pool::Buffer;
+use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// The negative log-likelihood of the target class under the softmax of the output, in nats. The output is
 /// logits `[.., classes]`, the target is ids `[..]`.

@@ -3,8 +3,8 @@
 use super::Score;
 use super::base::{Loss, check_numbers, of_numbers};
 use crate::error::{Result, SettingError};
+use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// Half of the squared distance `d` of output and target up to `delta`, and `delta (d - delta / 2)` beyond
 /// it, summed over all numbers: few numbers far away count less than in a squared error. The weight is how

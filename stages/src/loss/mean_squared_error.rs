@@ -11,8 +11,8 @@ use crate::cpu::real::{Real, in_format};
 use crate::cuda::Gpu;
 use crate::error::Result;
 use crate::loss::cuda::Scores;
+use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// The squared difference of output and target, summed over all numbers. The weight is how many numbers there
 /// are.

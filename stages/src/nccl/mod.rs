@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 use cudarc::nccl::sys::{self, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
 use crate::cuda::driver::Stream;
-use crate::cuda::{Gpu, Library, Memory};
+use crate::cuda::{Gpu, Memory};
 use crate::device::{DType, Device};
+use crate::error::library::Library;
 use crate::error::{DeviceError, Error, NcclError, Result};
 use crate::tensor::{Bytes, Tensor};
 use handle::Handle;

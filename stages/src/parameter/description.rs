@@ -5,11 +5,11 @@ use std::fmt;
 /// Which numbers of a parameter are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// [`Parameter::value`].
+    /// [`Parameter::value`](crate::Parameter::value).
     Value,
-    /// [`Parameter::grad`].
+    /// [`Parameter::grad`](crate::Parameter::grad).
     Gradient,
-    /// [`Parameter::state`].
+    /// [`Parameter::state`](crate::Parameter::state).
     State,
 }
 

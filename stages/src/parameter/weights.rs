@@ -171,9 +171,8 @@ impl Weights {
         gpu.add(DType::F32, self.grad(), self.grad(), more, self.trained)
     }
 
-    /// Queues an optimizer's kernel, together with other parameters of the same `args`. It updates the weights
-    /// that are owned here, and keeps this many tensors. `own` are the two numbers that are the parameter's
-    /// own.
+    /// Queues an optimizer's kernel, together with other parameters of the same `args`. It updates the
+    /// weights that are owned here, and keeps `states` tensors. `own` are two numbers for this parameter.
     pub(crate) fn update(
         &mut self,
         kernel: &'static str,

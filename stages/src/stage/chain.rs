@@ -4,11 +4,11 @@ use crate::device::Place;
 use crate::error::{Result, ShapeError, ValueError};
 use crate::parameter::Parameter;
 use crate::parameter::description::Part;
+use crate::shape::{Kind, Shape};
 use crate::stage::kept::{Entry, Kept, List};
 use crate::stage::layer::{ChooseLora, Layer, input_grad_onto, output_onto};
 use crate::stage::{ForwardContext, Mode, current};
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// A chain of layers. Without layers it gives its input.
 #[derive(Debug)]

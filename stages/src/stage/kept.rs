@@ -8,8 +8,8 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::pool::Shelves;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
-use crate::tensor::shape::Shape;
 use crate::tensor::{Bytes, Tensor};
 
 /// How many tensors a [`Kept`] holds without an allocation of its own. Attention keeps this many. More room

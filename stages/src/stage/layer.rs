@@ -3,10 +3,10 @@
 use crate::device::{Device, Place};
 use crate::error::{DeviceError, Error, Result, ShapeError};
 use crate::parameter::Parameter;
+use crate::shape::Shape;
 use crate::stage::kept::Kept;
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// One layer of a [`Sequential`](crate::Sequential) stage: forward, backward-input and backward-weight as
 /// three functions.

@@ -14,8 +14,8 @@ use crate::device::{DType, Device, Place};
 use crate::error::{DeviceError, ErrorKind, Result};
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
+use crate::shape::Shape;
 use crate::stage::clock::Clock;
-use crate::tensor::shape::Shape;
 use crate::tensor::{Bytes, Tensor};
 
 /// Whether a forward pass belongs to training.

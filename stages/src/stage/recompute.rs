@@ -6,9 +6,9 @@ use crate::device::Place;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
+use crate::shape::Shape;
 use crate::stage::clock::Clock;
 use crate::stage::{BuildStage, ForwardContext, Mode, Stage, StageBuilder};
-use crate::tensor::shape::Shape;
 use crate::tensor::{Bytes, Tensor};
 
 /// What a stage computes again in backward instead of keeping it from forward. The results are the same, bit

@@ -8,12 +8,12 @@ use crate::device::{Device, Place};
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
+use crate::shape::Shape;
 use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, check_place};
 use crate::stage::{ForwardContext, Stage};
-use crate::tensor::shape::Shape;
 use crate::tensor::{Bytes, Tensor};
 
 /// A [`Stage`] that runs layers one after the other.

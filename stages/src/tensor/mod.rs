@@ -3,7 +3,6 @@
 pub(crate) mod access;
 pub(crate) mod moved;
 pub(crate) mod numbers;
-pub(crate) mod shape;
 
 use std::fmt;
 use std::rc::Rc;
@@ -14,7 +13,7 @@ use crate::cuda::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
 use crate::error::{OutOfMemory, Result, ShapeError};
 use crate::pool::Buffer;
-use crate::tensor::shape::Shape;
+use crate::shape::Shape;
 
 /// A dense row-major tensor. Clones share the memory, and writing to a shared tensor copies it first.
 #[derive(Clone)]

@@ -4,8 +4,8 @@ use crate::cpu::real::{convert, in_format};
 use crate::cuda::Gpu;
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
+use crate::shape::Kind;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Kind;
 
 impl Tensor {
     /// The same numbers in another place. Ids stay on the host. A copy to the host waits until the numbers

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::Error;
-use crate::tensor::shape::Shape;
+use crate::shape::Shape;
 
 /// What is wrong with a layer or stage. `Debug` writes the message too, for a `main` that returns it.
 #[derive(Clone, PartialEq, thiserror::Error)]

@@ -13,11 +13,11 @@
 pub(crate) mod error;
 pub(crate) mod passes;
 
+use crate::shape::Kind;
 use crate::stage::Stage;
 use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Kind;
 use passes::{Numbers, Order, Passes, Record};
 
 pub use error::{CheckError, Problem, Way};

@@ -4,9 +4,9 @@ use super::error::{CheckError, Problem, Way};
 use crate::error::Result as StageResult;
 use crate::parameter::Parameter;
 use crate::rng;
+use crate::shape::{Kind, Shape};
 use crate::stage::{ForwardContext, Mode, Stage};
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// The seed of all random numbers.
 const SEED: u64 = 1;

@@ -13,10 +13,10 @@ use super::plan::Plan;
 use super::product::{ALIGNMENT, Product, WORKSPACE};
 use super::trial::Trial;
 use crate::cuda::failure::no_memory_for;
-use crate::cuda::library::Library;
 use crate::cuda::memory::device::Memory;
 use crate::cuda::streams::Streams;
 use crate::device::Device;
+use crate::error::library::Library;
 use crate::error::{CudaError, Error, Result};
 
 /// How many plans of [products of some rows](Gpu::product_of_rows) are kept. Then all are dropped, so that

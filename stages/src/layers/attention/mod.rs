@@ -15,11 +15,11 @@ use crate::layers::attention::cpu::backward::Saved;
 use crate::layers::attention::cpu::next::Past;
 use crate::layers::attention::cpu::sizes::Sizes;
 use crate::layers::attention::cuda::PastOnGpu;
+use crate::shape::{Kind, Shape};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// Causal self-attention with several heads. Its input is `[batch, time, (query + 2 key_value) * width]`:
 /// queries, keys and values of all [`Heads`] side by side. Its output is `[batch, time, query * width]`:

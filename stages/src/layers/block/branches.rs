@@ -7,11 +7,11 @@ use smallvec::SmallVec;
 
 use super::arithmetic::{multiply, put, take};
 use crate::error::{Error, Result, ShapeError, check_numbers};
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::chain::Chain;
 use crate::stage::kept::{Kept, List};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// What becomes of the outputs of branches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

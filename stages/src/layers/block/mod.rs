@@ -6,12 +6,12 @@ pub(crate) mod branches;
 use self::branches::{Branches, Join};
 use crate::error::{ErrorKind, Result};
 use crate::parameter::Parameter;
+use crate::shape::Shape;
 use crate::stage::chain::Chain;
 use crate::stage::kept::{Kept, List};
 use crate::stage::layer::{ChooseLora, Layer};
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// Layers composed into one: a chain, or branches whose outputs are added, multiplied or put side by side.
 ///

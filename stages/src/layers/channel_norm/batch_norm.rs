@@ -9,11 +9,11 @@ use crate::layers::norm::add_grads;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::pool::Buffer;
+use crate::shape::Shape;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, for each channel (the innermost dimension):
 /// numbers `[.., channels]` to the same. Ioffe and Szegedy, "Batch normalization" (2015).

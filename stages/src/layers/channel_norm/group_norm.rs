@@ -12,11 +12,11 @@ use crate::layers::norm::add_grads;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::pool::Buffer;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, where mean and variance are taken over a group of
 /// channels and all pixels of one image: numbers `[batch, height, width, channels]` to the same. Wu and He,

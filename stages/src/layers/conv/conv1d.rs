@@ -7,11 +7,11 @@ use crate::layers::linear::Linear;
 use crate::layers::linear::operands::Layout;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// A convolution along time: numbers `[batch, time, inputs]` to `[batch, places, outputs]`, with
 /// `(time + 2 padding - kernel) / stride + 1` places, rounded down.

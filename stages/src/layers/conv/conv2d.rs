@@ -15,11 +15,11 @@ use crate::layers::linear::add_bias_grad;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::pool::Buffer;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// A 2-D convolution: numbers `[batch, height, width, inputs]` to `[batch, places, places, outputs]`, where a
 /// side has `(side + 2 padding - kernel) / stride + 1` places, rounded down.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, SettingError, check_positive};
 use crate::layers::conv::cpu::window::{Image, Window};
-use crate::tensor::shape::{Kind, Shape};
+use crate::shape::{Kind, Shape};
 
 /// The number of images of at least one pixel, and their size. Without `channels`, any number of these is
 /// right.

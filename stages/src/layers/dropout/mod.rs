@@ -10,11 +10,11 @@ use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::{Error, Result, SettingError, check_numbers};
 use crate::rng;
+use crate::shape::Shape;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// Zeroes each number with probability `rate` and divides the others by `1 - rate`, in training only.
 /// Srivastava et al., "Dropout" (2014).

@@ -10,11 +10,11 @@ use crate::error::{Error, Result, ValueError};
 use crate::layers::embedding::cuda::ByToken;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// The sum of a token's vector and, unless it is [of tokens only](Embedding::of_tokens), a position's vector:
 /// ids `[batch, time]` to numbers `[batch, time, dim]`.

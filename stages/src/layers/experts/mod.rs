@@ -16,11 +16,11 @@ use crate::device::{Device, Place};
 use crate::error::{Result, check_positive, check_rows};
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 pub use self::routing::Routing;
 

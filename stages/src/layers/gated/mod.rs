@@ -11,11 +11,11 @@ use crate::error::{Error, Result, check_numbers};
 use crate::layers::gated::cpu as gated;
 use crate::layers::gated::cpu::GateForm;
 use crate::layers::norm::cuda::Rows;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// An activation that is a gate: `f32[.., 2 width]` to `f32[.., width]`. The first half of the innermost
 /// dimension goes through the activation, and multiplies the second half: `y = act(a) b` for an input `[a,

@@ -14,11 +14,11 @@ use crate::layers::head_norm::cuda::HeadRows;
 use crate::layers::norm::add_grads;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// Normalises each head of queries and keys, as [`RmsNorm`](super::RmsNorm) does rows, before attention.
 /// Values pass. `f32[.., (query + 2 key_value) width]` to the same: queries, keys and values side by side.

@@ -15,11 +15,11 @@ use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, check_added, output_onto};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
 ///

@@ -13,11 +13,11 @@ use crate::layers::norm::cpu as norm;
 use crate::layers::norm::cuda::Rows;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{Layer, check_added};
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// Added to the variance, as in PyTorch.
 const EPSILON: f32 = 1e-5;

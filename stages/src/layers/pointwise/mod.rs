@@ -9,11 +9,11 @@ pub(crate) mod tanh;
 use crate::cpu::real::{Real, in_format};
 use crate::device::DType;
 use crate::error::{Result, check_numbers};
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 use cpu::Loops;
 
 /// A layer that computes each number of its output from one number of its input, on any shape.

@@ -5,11 +5,11 @@ use crate::device::DType;
 use crate::error::Result;
 use crate::layers::channel_norm::cpu::{average, spread};
 use crate::layers::conv::images::images;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// The mean of each channel over all pixels of an image: numbers `[batch, height, width, channels]` to
 /// `[batch, channels]`. It keeps only the input's shape.

@@ -6,11 +6,11 @@ use crate::layers::conv::cpu::window::{Image, Window};
 use crate::layers::conv::cuda::Windows;
 use crate::layers::conv::images::{shape, windows};
 use crate::layers::pooling::cpu as max_pool;
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::Shape;
 
 /// The largest number of each channel in a square window: numbers `[batch, height, width, channels]` to
 /// `[batch, places, places, channels]`, where a side has `(side + 2 padding - kernel) / stride + 1` places,

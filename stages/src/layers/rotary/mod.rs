@@ -11,11 +11,11 @@ use crate::device::{DType, Device, Place};
 use crate::error::{Error, Result, SettingError};
 use crate::layers::rotary::cpu::{Turn, turn};
 use crate::layers::rotary::rope::{Rope, RopeLayout};
+use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
-use crate::tensor::shape::{Kind, Shape};
 
 /// Turns queries and keys by angles that grow with their position, so that their products depend on
 /// distances. Input and output are `[batch, time, (query + 2 key_value) * width]`: queries, keys and

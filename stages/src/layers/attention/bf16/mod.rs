@@ -1,8 +1,8 @@
 //! Causal self-attention in `bf16`, in tiles of 32 queries and 32 keys.
 //!
-//! As in `f32` ([`crate::layers::attention::cpu`]), the scores of a block of queries are computed, used and dropped,
-//! and backward computes them again. Scores and probabilities are `f32`, and are rounded where they are
-//! operands of a product.
+//! As in `f32` ([`super::cpu`]), the scores of a block of queries are computed, used and dropped, and
+//! backward computes them again. Scores and probabilities are `f32`, and are rounded where they are operands
+//! of a product.
 
 pub(crate) mod backward;
 pub(crate) mod tiles;
