@@ -51,11 +51,11 @@ fn every_ready_layer_is_in_both_tables_with_its_formula() {
     for path in sources(&root().join("stages/src/layers")) {
         let text = fs::read_to_string(&path).expect("a source is text");
         let implemented = text.lines().filter(|line| line.starts_with("impl"));
-        let layers = implemented.filter_map(|line| {
+        let implementing = implemented.filter_map(|line| {
             let of = [" Layer for ", " Pointwise for "].map(|of| line.split_once(of));
             of.into_iter().flatten().next().map(|(_, name)| name)
         });
-        let names = layers.chain(text.lines().filter_map(|line| line.strip_prefix("pub type ")));
+        let names = implementing.chain(text.lines().filter_map(|line| line.strip_prefix("pub type ")));
         let name = |name: &str| name.split(['<', ' ']).next().unwrap_or(name).to_owned();
         let file = path
             .strip_prefix(root())
