@@ -31,15 +31,14 @@ RATE = 997
 # The colour of each kind of work, and the sources that do it. Helpers that several kinds share are not
 # listed: their callers count.
 GROUPS = {
-    "matrix products": ("#1f5fa8", ["stages/src/cpu/matmul/", "stages/src/cpu/matrix.rs", "stages/src/layers/linear.rs"]),
-    "attention": ("#5b93cf", ["stages/src/cpu/attention/", "stages/src/cpu/small.rs", "stages/src/layers/attention.rs"]),
-    "GELU": ("#2d8a57", ["stages/src/cpu/gelu.rs", "stages/src/layers/gelu.rs"]),
-    "LayerNorm": ("#8a6d00", ["stages/src/cpu/norm.rs", "stages/src/layers/layer_norm.rs"]),
+    "matrix products": ("#1f5fa8", ["stages/src/cpu/matmul/", "stages/src/cpu/matrix.rs", "stages/src/layers/linear/"]),
+    "attention": ("#5b93cf", ["stages/src/layers/attention/", "stages/src/cpu/small.rs"]),
+    "GELU": ("#2d8a57", ["stages/src/layers/pointwise/"]),
+    "LayerNorm": ("#8a6d00", ["stages/src/layers/norm/"]),
     "residuals, bias gradients": ("#b5559c", ["stages/src/cpu/elementwise.rs"]),
     "loss": ("#8250df", ["stages/src/loss/", "stages/src/cpu/softmax.rs"]),
-    "embedding": ("#1b7c83", ["stages/src/layers/embedding.rs"]),
-    "optimizer": ("#c4571b", ["stages/src/optimizer/", "stages/src/cpu/adamw.rs", "stages/src/parameter.rs",
-                              "src/worker/finish.rs"]),
+    "embedding": ("#1b7c83", ["stages/src/layers/embedding/"]),
+    "optimizer": ("#c4571b", ["stages/src/optimizer/", "stages/src/parameter/", "src/worker/finish.rs"]),
     "waiting": ("", ["src/fabric/"]),
     "engine": ("#24292f", ["src/"]),
     "system, C library": ("#8b949e", []),

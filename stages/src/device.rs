@@ -1,9 +1,6 @@
 //! Where a stage runs, and in which number format.
 
 use std::fmt;
-use std::str::FromStr;
-
-use crate::error::{Error, SettingError};
 
 /// What a stage runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,23 +17,6 @@ impl fmt::Display for Device {
         match self {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(index) => write!(f, "cuda:{index}"),
-        }
-    }
-}
-
-impl FromStr for Device {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        let index = text.strip_prefix("cuda:").map(str::parse);
-        match (text, index) {
-            ("cpu", _) => Ok(Self::Cpu),
-            ("cuda", _) => Ok(Self::Cuda(0)),
-            (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
-            _ => {
-                let name = text.to_owned();
-                Err(SettingError::NoDevice { name }.into())
-            }
         }
     }
 }

@@ -1,11 +1,17 @@
 //! What this machine has for CUDA: libraries, GPUs, and what each GPU can run. And how its CPU multiplies.
 
-use crate::cpu::bf16_kernels::Way;
+use std::str::FromStr;
+
+use crate::cpu::bf16_kernels::way::Way;
+use crate::device::Device;
+use crate::error::{Error, SettingError};
 
 pub use crate::cuda::{
-    FUSED_HEADS, FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory,
-    host_speed, name_and_memory, pairs, probe,
+    FoundLibrary, GpuReport, Pair, Report, cache_folder, free_memory, host_speed, name_and_memory, pairs,
+    probe,
 };
+pub use crate::error::library::{Library, Version};
+pub use crate::layers::attention::fused::FUSED_HEADS;
 
 /// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of
 /// a product depend on it.
@@ -13,5 +19,22 @@ pub fn bf16_products() -> String {
     match Way::here() {
         Way::Widened => "in f32, which is slow: it has neither AMX nor AVX-512-BF16".to_owned(),
         way => format!("by {way}"),
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let index = text.strip_prefix("cuda:").map(str::parse);
+        match (text, index) {
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda(0)),
+            (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
+            _ => {
+                let name = text.to_owned();
+                Err(SettingError::NoDevice { name }.into())
+            }
+        }
     }
 }

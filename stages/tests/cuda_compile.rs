@@ -4,7 +4,7 @@
 
 #![allow(unsafe_code)]
 
-#[path = "../src/cuda/fused.rs"]
+#[path = "../src/layers/attention/fused.rs"]
 #[expect(dead_code, unreachable_pub, reason = "the engine uses the rest")]
 mod fused;
 #[path = "../src/cuda/source.rs"]

@@ -12,13 +12,14 @@ struct Import {
     public: bool,
 }
 
-/// The files of `src/`, by module, with what each imports.
-pub(super) struct Files {
-    imports: BTreeMap<Module, Vec<Import>>,
-}
+/// Which modules import which.
+type Graph = BTreeMap<Module, BTreeSet<Module>>;
+
+/// The files of a package, each with those that it imports.
+pub(super) struct Files(Graph);
 
 impl Files {
-    /// Reads files, each given by its path in `src/` and its text.
+    /// Reads files, each given by its path in the sources and its text.
     pub(super) fn new<'a>(files: impl IntoIterator<Item = (&'a Path, &'a str)>) -> Self {
         let files: BTreeMap<Module, &str> = files
             .into_iter()
@@ -27,56 +28,83 @@ impl Files {
         let imports = files
             .iter()
             .map(|(module, text)| (module.clone(), imports(module, text)));
-        Self {
-            imports: imports.collect(),
-        }
+        let names = Names(imports.collect());
+        let imported = |imports: &Vec<Import>| {
+            let homes = imports.iter().filter_map(|import| names.home(&import.path, 0));
+            homes.cloned().collect()
+        };
+        Self(
+            names
+                .0
+                .iter()
+                .map(|(file, all)| (file.clone(), imported(all)))
+                .collect(),
+        )
     }
 
     /// The groups of files that import each other, all in one top-level module.
+    pub(super) fn cycles_in_modules(&self) -> Vec<Vec<String>> {
+        cycles(&self.changed(|file| file.clone(), |file, other| file.first() == other.first()))
+    }
+
+    /// The groups of files that import each other.
     pub(super) fn cycles(&self) -> Vec<Vec<String>> {
-        let reach: BTreeMap<&Module, BTreeSet<Module>> = self
-            .imports
-            .keys()
-            .map(|file| (file, self.reached(file)))
-            .collect();
-        let mut groups = BTreeSet::new();
-        for (file, reached) in &reach {
-            if reached.contains(*file) {
-                let together = |other: &&Module| reach[*other].contains(*file);
-                let group: Vec<String> = reached
-                    .iter()
-                    .filter(together)
-                    .map(|file| file.join("/"))
-                    .collect();
-                groups.insert(group);
-            }
-        }
-        groups.into_iter().collect()
+        cycles(&self.0)
     }
 
-    /// The files that a file imports, directly or through others.
-    fn reached(&self, file: &Module) -> BTreeSet<Module> {
-        let (mut reached, mut open) = (BTreeSet::new(), vec![file.clone()]);
-        while let Some(file) = open.pop() {
-            for import in &self.imports[&file] {
-                let target = self.home(&import.path, 0);
-                if target.is_some_and(|target| {
-                    target.first() == file.first() && *target != file && reached.insert(target.clone())
-                }) {
-                    open.extend(target.cloned());
-                }
-            }
-        }
-        reached
+    /// The groups of top-level modules that import each other.
+    pub(super) fn cycles_of_modules(&self) -> Vec<Vec<String>> {
+        cycles(&self.changed(|file| file.iter().take(1).cloned().collect(), |_, _| true))
     }
 
+    /// The same graph with other nodes, and only those edges between files.
+    fn changed(&self, node: impl Fn(&Module) -> Module, edge: impl Fn(&Module, &Module) -> bool) -> Graph {
+        let mut graph = Graph::new();
+        for (file, others) in &self.0 {
+            let others = others.iter().filter(|other| edge(file, other)).map(&node);
+            graph.entry(node(file)).or_default().extend(others);
+        }
+        graph
+    }
+}
+
+fn cycles(graph: &Graph) -> Vec<Vec<String>> {
+    let reach: BTreeMap<&Module, BTreeSet<&Module>> =
+        graph.keys().map(|node| (node, reached(graph, node))).collect();
+    let mut groups = BTreeSet::new();
+    for (node, reached) in &reach {
+        let mutual = reached
+            .iter()
+            .filter(|other| **other != *node && reach[**other].contains(node));
+        let mut group: Vec<String> = mutual.chain([node]).map(|node| node.join("/")).collect();
+        group.sort();
+        if group.len() > 1 {
+            groups.insert(group);
+        }
+    }
+    groups.into_iter().collect()
+}
+
+/// The nodes that a node imports, directly or through others.
+fn reached<'a>(graph: &'a Graph, node: &'a Module) -> BTreeSet<&'a Module> {
+    let (mut reached, mut open) = (BTreeSet::new(), vec![node]);
+    while let Some(node) = open.pop() {
+        open.extend(graph[node].iter().filter(|other| reached.insert(*other)));
+    }
+    reached
+}
+
+/// What each file imports.
+struct Names(BTreeMap<Module, Vec<Import>>);
+
+impl Names {
     /// The file that defines the name at a path. If a file only re-exports the name, the search goes on at
     /// its source.
     fn home(&self, path: &[String], hops: usize) -> Option<&Module> {
         let deepest = (0..=path.len())
             .rev()
-            .find(|&length| self.imports.contains_key(&path[..length]))?;
-        let (file, imports) = self.imports.get_key_value(&path[..deepest])?;
+            .find(|&length| self.0.contains_key(&path[..length]))?;
+        let (file, imports) = self.0.get_key_value(&path[..deepest])?;
         let name = path.get(deepest);
         let handed_on = imports
             .iter()
@@ -100,9 +128,11 @@ fn module(path: &Path) -> Module {
     names
 }
 
-/// What a file imports: by its `use` items, and by its paths that begin with `crate::` or `super::`.
+/// What a file imports: by its `use` items, and by its paths that begin with `crate::` or `super::`. Its own
+/// tests may use what imports it.
 fn imports(module: &Module, text: &str) -> Vec<Import> {
-    let code: String = text
+    let code = text.split("\nmod tests {").next().unwrap_or(text);
+    let code: String = code
         .lines()
         .map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n")
         .collect();

@@ -116,30 +116,41 @@ fn the_drawing_shows_these_layers() {
 
 #[test]
 fn no_files_of_a_module_import_each_other() {
-    let cycles = |sources: &str| {
-        let sources = root().join(sources);
-        let text = |file: PathBuf| {
-            let path = file.strip_prefix(&sources).expect("under it").to_owned();
-            (path, read(&file))
-        };
-        let texts: Vec<(PathBuf, String)> = rust_files(&sources).into_iter().map(text).collect();
-        cycles::Files::new(texts.iter().map(|(path, text)| (path.as_path(), text.as_str()))).cycles()
-    };
-    assert!(cycles("schedule/src").is_empty(), "{:?}", cycles("schedule/src"));
     for (sources, known) in [("src", CYCLIC), ("cli/src", CYCLIC_OF_COMMAND)] {
         let known: Vec<&[&str]> = known.iter().map(|(group, _)| *group).collect();
-        let found = cycles(sources);
         assert_eq!(
-            found, known,
+            files(sources).cycles_in_modules(),
+            known,
             "the files of {sources} that import each other, and those that may"
         );
     }
 }
 
 #[test]
+fn in_packages_below_no_files_and_no_modules_import_each_other() {
+    for sources in ["schedule/src", "stages/src"] {
+        let files = files(sources);
+        assert!(files.cycles().is_empty(), "{sources}: {:?}", files.cycles());
+        let modules = files.cycles_of_modules();
+        assert!(modules.is_empty(), "{sources}: {modules:?}");
+    }
+}
+
+/// The files of a package.
+fn files(sources: &str) -> cycles::Files {
+    let sources = root().join(sources);
+    let text = |file: PathBuf| {
+        let path = file.strip_prefix(&sources).expect("under it").to_owned();
+        (path, read(&file))
+    };
+    let texts: Vec<(PathBuf, String)> = rust_files(&sources).into_iter().map(text).collect();
+    cycles::Files::new(texts.iter().map(|(path, text)| (path.as_path(), text.as_str())))
+}
+
+#[test]
 fn a_cycle_of_files_is_found_through_what_a_module_hands_on() {
     let found = |texts: &[(&str, &str)]| {
-        cycles::Files::new(texts.iter().map(|&(path, text)| (Path::new(path), text))).cycles()
+        cycles::Files::new(texts.iter().map(|&(path, text)| (Path::new(path), text))).cycles_in_modules()
     };
     let root = (
         "a/mod.rs",

@@ -37,22 +37,26 @@ fn pages_have_the_files_that_they_show_as_these_are() {
     }
 }
 
-/// A layer is a type of `stages/src/layers` that implements `Layer`.
+/// A layer is a type of `stages/src/layers` that implements `Layer` or `Pointwise`, or another name of such a
+/// type.
 #[test]
 fn every_ready_layer_is_in_both_tables_with_its_formula() {
     let page = fs::read_to_string(root().join("book/src/layers.md")).expect("the page is there");
-    let front = fs::read_to_string(root().join("stages/src/lib.rs")).expect("the crate's front page");
-    let public = fs::read_to_string(root().join("stages/src/layers/mod.rs")).expect("the list of layers");
-    let public: String = public
-        .lines()
-        .filter(|line| line.starts_with("pub use"))
+    let front = fs::read_to_string(root().join("stages/src/layers/mod.rs")).expect("the list of layers");
+    let lines = front.lines().filter(|line| line.starts_with("pub use"));
+    let public: Vec<&str> = lines
+        .flat_map(|line| line.split(|letter: char| !letter.is_alphanumeric()))
         .collect();
     let mut layers = Vec::new();
     for path in sources(&root().join("stages/src/layers")) {
         let text = fs::read_to_string(&path).expect("a source is text");
         let implemented = text.lines().filter(|line| line.starts_with("impl"));
-        let names = implemented.filter_map(|line| line.split_once(" Layer for "));
-        let name = |(_, rest): (&str, &str)| rest.split(['<', ' ']).next().unwrap_or(rest).to_owned();
+        let implementing = implemented.filter_map(|line| {
+            let of = [" Layer for ", " Pointwise for "].map(|of| line.split_once(of));
+            of.into_iter().flatten().next().map(|(_, name)| name)
+        });
+        let names = implementing.chain(text.lines().filter_map(|line| line.strip_prefix("pub type ")));
+        let name = |name: &str| name.split(['<', ' ']).next().unwrap_or(name).to_owned();
         let file = path
             .strip_prefix(root())
             .expect("under the root")
@@ -60,7 +64,7 @@ fn every_ready_layer_is_in_both_tables_with_its_formula() {
             .to_string();
         layers.extend(names.map(name).map(|name| (name, file.clone())));
     }
-    layers.retain(|(name, _)| public.contains(name.as_str()));
+    layers.retain(|(name, _)| public.contains(&name.as_str()));
     assert!(layers.len() > 20, "{layers:?}");
     for (name, file) in layers {
         let row = format!("| [`{name}`](../../{file}) |");
@@ -71,7 +75,7 @@ fn every_ready_layer_is_in_both_tables_with_its_formula() {
         assert!(formula.len() > 3, "{name}: {row}");
         assert!(
             front.contains(&format!("//! | [`{name}`] | ")),
-            "stages/src/lib.rs lacks {name}"
+            "stages/src/layers/mod.rs lacks {name}"
         );
     }
 }

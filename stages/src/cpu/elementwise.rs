@@ -96,34 +96,6 @@ pub(crate) fn add_into<N: Real, M: Real>(out: &mut [N], a: &[M], b: &[M]) {
     }
 }
 
-/// Sets negative numbers to zero. NaN stays.
-pub(crate) fn relu<N: Real>(numbers: &mut [N]) {
-    cut(By(numbers, LINE), LINE, |_, numbers| relu_part(numbers));
-}
-
-#[multiversion(targets = "simd")]
-fn relu_part<N: Real>(numbers: &mut [N]) {
-    for number in numbers {
-        let wide = number.wide();
-        *number = N::narrow(if wide < 0.0 { 0.0 } else { wide });
-    }
-}
-
-/// Sets the gradient to zero where the output of ReLU is not positive.
-pub(crate) fn relu_grad<N: Real>(grad: &mut [N], output: &[N]) {
-    cut((By(grad, LINE), By(output, LINE)), LINE, |_, (grad, output)| {
-        relu_grad_part(grad, output);
-    });
-}
-
-#[multiversion(targets = "simd")]
-fn relu_grad_part<N: Real>(grad: &mut [N], output: &[N]) {
-    for (grad, output) in grad.iter_mut().zip(output) {
-        let wide = grad.wide();
-        *grad = N::narrow(if output.wide() > 0.0 { wide } else { 0.0 });
-    }
-}
-
 /// Adds all rows to `sum`, in order. The threads share the columns.
 pub(crate) fn add_rows<N: Real>(sum: &mut [f32], rows: &[N]) {
     let width = sum.len();

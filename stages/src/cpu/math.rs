@@ -83,7 +83,7 @@ pub(crate) fn erfc(z: f32) -> f32 {
 
 #[cfg(test)]
 #[path = "../../tests/common/erfc.rs"]
-mod reference;
+pub(crate) mod reference;
 
 #[cfg(test)]
 mod tests {

@@ -7,13 +7,13 @@ use super::prefetch::{LINE, Lines};
 /// A view of a slice as a matrix. Its rows or its columns are contiguous.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a, N = f32> {
-    pub(super) numbers: &'a [N],
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+    pub(crate) numbers: &'a [N],
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
     /// The distance from one row to the next; if `turned`, from one column to the next.
-    pub(super) stride: usize,
+    pub(crate) stride: usize,
     /// Whether the columns are contiguous instead of the rows (a transposed matrix).
-    pub(super) turned: bool,
+    pub(crate) turned: bool,
 }
 
 impl<'a, N: Copy> Matrix<'a, N> {
@@ -29,7 +29,7 @@ impl<'a, N: Copy> Matrix<'a, N> {
     }
 
     /// The slice as rows of `columns` numbers that begin `stride` apart.
-    pub(super) fn strided(numbers: &'a [N], [rows, columns]: [usize; 2], stride: usize) -> Self {
+    pub(crate) fn strided(numbers: &'a [N], [rows, columns]: [usize; 2], stride: usize) -> Self {
         Self {
             numbers,
             rows,
@@ -74,7 +74,7 @@ impl<'a, N: Copy> Matrix<'a, N> {
     }
 
     /// Some rows of the matrix.
-    pub(super) fn part(self, rows: Range<usize>) -> Self {
+    pub(crate) fn part(self, rows: Range<usize>) -> Self {
         let step = if self.turned { 1 } else { self.stride };
         Self {
             numbers: &self.numbers[rows.start * step..],
@@ -95,7 +95,7 @@ impl<'a, N: Copy> Matrix<'a, N> {
 
     /// A contiguous row; of a transposed matrix, a contiguous column.
     #[inline(always)]
-    pub(super) fn row(self, row: usize) -> &'a [N] {
+    pub(crate) fn row(self, row: usize) -> &'a [N] {
         &self.numbers[row * self.stride..]
     }
 }
@@ -103,7 +103,7 @@ impl<'a, N: Copy> Matrix<'a, N> {
 impl<'a> Matrix<'a> {
     /// The memory of these rows and columns. For a matrix whose rows are contiguous.
     #[inline(always)]
-    pub(super) fn lines(self, rows: Range<usize>, columns: &Range<usize>) -> Lines<'a> {
+    pub(crate) fn lines(self, rows: Range<usize>, columns: &Range<usize>) -> Lines<'a> {
         Lines {
             numbers: self.numbers,
             start: rows.start * self.stride + columns.start,

@@ -6,7 +6,7 @@ pub(crate) const LINE: usize = 16;
 /// Prefetches the cache line of the number at index `at`, for reading or writing. Any `at` is allowed.
 #[inline(always)]
 #[allow(unsafe_code, reason = "there is no safe prefetch")]
-pub(super) fn prefetch<N>(numbers: &[N], at: usize) {
+pub(crate) fn prefetch<N>(numbers: &[N], at: usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -20,7 +20,7 @@ pub(super) fn prefetch<N>(numbers: &[N], at: usize) {
 
 /// Prefetches what lies `ahead` numbers further on than these numbers.
 #[inline(always)]
-pub(super) fn prefetch_ahead<N>(numbers: &[N], ahead: usize) {
+pub(crate) fn prefetch_ahead<N>(numbers: &[N], ahead: usize) {
     for at in (0..numbers.len()).step_by(LINE * size_of::<f32>() / size_of::<N>()) {
         prefetch(numbers, ahead + at);
     }
@@ -28,20 +28,20 @@ pub(super) fn prefetch_ahead<N>(numbers: &[N], ahead: usize) {
 
 /// Cache lines in rows, to be prefetched little by little.
 #[derive(Clone, Copy)]
-pub(super) struct Lines<'a> {
-    pub(super) numbers: &'a [f32],
+pub(crate) struct Lines<'a> {
+    pub(crate) numbers: &'a [f32],
     /// The first number.
-    pub(super) start: usize,
+    pub(crate) start: usize,
     /// The distance from one row to the next.
-    pub(super) stride: usize,
-    pub(super) rows: usize,
+    pub(crate) stride: usize,
+    pub(crate) rows: usize,
     /// The number of lines in a row.
-    pub(super) lines: usize,
+    pub(crate) lines: usize,
 }
 
 impl<'a> Lines<'a> {
     /// Nothing to prefetch.
-    pub(super) const NONE: Self = Lines {
+    pub(crate) const NONE: Self = Lines {
         numbers: &[],
         start: 0,
         stride: 0,
@@ -50,7 +50,7 @@ impl<'a> Lines<'a> {
     };
 
     /// All these numbers but the first two kilobytes, which are read before they could arrive.
-    pub(super) fn all(numbers: &'a [f32]) -> Self {
+    pub(crate) fn all(numbers: &'a [f32]) -> Self {
         const SOON: usize = 32;
         Lines {
             numbers,
@@ -63,7 +63,7 @@ impl<'a> Lines<'a> {
 
     /// Prefetches the lines in this many turns.
     #[inline(always)]
-    pub(super) fn in_turns(self, turns: usize) -> Ahead<'a> {
+    pub(crate) fn in_turns(self, turns: usize) -> Ahead<'a> {
         let rest = self.rows * self.lines;
         Ahead {
             numbers: self.numbers,
@@ -97,7 +97,7 @@ pub(crate) struct Ahead<'a> {
 impl Ahead<'_> {
     /// Takes a turn.
     #[inline(always)]
-    pub(super) fn ask(&mut self) {
+    pub(crate) fn ask(&mut self) {
         for _ in 0..self.each.min(self.rest) {
             prefetch(self.numbers, self.at);
             self.at = self.at.wrapping_add(LINE);

@@ -3,11 +3,14 @@
 use half::bf16;
 use multiversion::multiversion;
 
+use crate::device::DType;
 use crate::pool::Number;
-use crate::tensor::Tensor;
 
 /// A number format of activations.
-pub(crate) trait Real: Number + Send + Sync {
+pub(crate) trait Real: Number + bytemuck::Pod + Send + Sync {
+    /// Its name.
+    const DTYPE: DType;
+
     /// The number in `f32`.
     fn wide(self) -> f32;
 
@@ -22,21 +25,11 @@ pub(crate) trait Real: Number + Send + Sync {
 
     /// Works on a row in `f32`. There is room for it, if it must be copied.
     fn widened<T>(row: &mut [Self], room: &mut [f32], work: impl FnOnce(&mut [f32]) -> T) -> T;
-
-    /// The numbers of a tensor on the host.
-    ///
-    /// # Panics
-    /// When it holds something else.
-    fn of(tensor: &Tensor) -> &[Self];
-
-    /// The numbers of a tensor on the host, for writing.
-    ///
-    /// # Panics
-    /// When it holds something else.
-    fn of_mut(tensor: &mut Tensor) -> &mut [Self];
 }
 
 impl Real for f32 {
+    const DTYPE: DType = DType::F32;
+
     #[inline(always)]
     fn wide(self) -> f32 {
         self
@@ -50,18 +43,12 @@ impl Real for f32 {
     fn widened<T>(row: &mut [Self], _room: &mut [f32], work: impl FnOnce(&mut [f32]) -> T) -> T {
         work(row)
     }
-
-    fn of(tensor: &Tensor) -> &[Self] {
-        tensor.f32()
-    }
-
-    fn of_mut(tensor: &mut Tensor) -> &mut [Self] {
-        tensor.f32_mut()
-    }
 }
 
 // The conversions of `half` have branches, so loops over them do not vectorise.
 impl Real for bf16 {
+    const DTYPE: DType = DType::Bf16;
+
     #[inline(always)]
     fn wide(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
@@ -87,14 +74,6 @@ impl Real for bf16 {
         let result = work(room);
         convert(row, room);
         result
-    }
-
-    fn of(tensor: &Tensor) -> &[Self] {
-        tensor.bf16()
-    }
-
-    fn of_mut(tensor: &mut Tensor) -> &mut [Self] {
-        tensor.bf16_mut()
     }
 }
 

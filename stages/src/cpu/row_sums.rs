@@ -143,7 +143,7 @@ fn total<S: Simd, N: Real>(simd: S, row: &[N]) -> f32 {
 
 /// The sum of the squared distances from the mean. Prefetches the row that lies `ahead` numbers further on.
 #[inline(always)]
-pub(super) fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32 {
+pub(crate) fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: usize) -> f32 {
     let mut sums = [0.0; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
     for (index, chunk) in chunks.iter().enumerate() {
@@ -164,7 +164,7 @@ pub(super) fn squares<S: Simd, N: Real>(simd: S, row: &[N], mean: f32, ahead: us
 
 /// The sums of a row whose means [`slopes`] writes. Prefetches the rows that lie `ahead` numbers further on.
 #[inline(always)]
-pub(super) fn totals<S: Simd, N: Real>(
+pub(crate) fn totals<S: Simd, N: Real>(
     simd: S,
     grad: &[N],
     row: &[N],

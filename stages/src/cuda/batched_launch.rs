@@ -11,9 +11,14 @@ use crate::error::Result;
 /// The most parameters of a launch. `MOST` in kernels/prelude.cu is the same.
 const MOST: usize = 64;
 
-/// Launches that wait for more parameters.
+/// Work on several parameters of a GPU that waits, so that a launch does it for many of them. A model has
+/// many small parameters, and a launch for each would take longer than their work.
+///
+/// At most one piece of work waits for each parameter: before a second one, all that waits is launched. What
+/// is never [launched](Together::launch) is never done. On the CPU nothing waits. What is used for every step
+/// allocates in the first steps only.
 #[derive(Debug, Default)]
-pub(crate) struct Together {
+pub struct Together {
     waiting: Vec<Launch>,
     /// Launches that were made. Their lists are used again.
     made: Vec<Launch>,
@@ -74,6 +79,16 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Together {
+    /// Does something, and launches what it leaves waiting.
+    ///
+    /// # Errors
+    /// The error of `act`; or when the GPU reports an error, of this call or of earlier work.
+    pub fn now(act: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let mut together = Self::default();
+        act(&mut together)?;
+        together.launch()
+    }
+
     /// Adds an entry to the launch of this kernel with these arguments, which waits until it is full. If
     /// other work on the parameter waits, all that waits is launched first.
     ///
@@ -126,8 +141,8 @@ impl Together {
     /// Launches all that waits.
     ///
     /// # Errors
-    /// When the driver reports an error, of a launch or of earlier work.
-    pub(crate) fn launch(&mut self) -> Result<()> {
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn launch(&mut self) -> Result<()> {
         let launched = self.waiting.iter_mut().try_for_each(Launch::launch);
         self.forget();
         launched

@@ -16,7 +16,7 @@ pub fn cache_folder() -> Option<PathBuf> {
 
 /// Writes a file of that folder: first a temporary one, which is then renamed, so that no other run reads
 /// half a file. Runs of several hosts may share the folder.
-pub(super) fn keep(file: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn keep(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().expect("a file in a folder");
     fs::create_dir_all(folder)?;
     let random = RandomState::new().hash_one(process::id());

@@ -1,6 +1,5 @@
 //! CUDA's streams, events and memory. Each has one owner, and is freed when the owner is dropped.
 
-use std::borrow::Cow;
 use std::ffi::c_void;
 
 use cudarc::driver::result::{self, DriverError};
@@ -9,67 +8,27 @@ use cudarc::driver::sys::{
     CUresult, CUstream, CUstream_flags,
 };
 
-use super::Ptr;
-use super::gpu::context_of;
-use super::library::Library;
-use crate::device::Device;
-use crate::error::{CudaError, CudaRemedy, Error, Left, OutOfMemory, Purpose, Result, Wanted};
+use super::context::context_of;
+use super::failure::failed;
+use crate::error::Result;
 
-/// The error for a failed CUDA call. `call` names the operation.
-pub(super) fn failed(call: &str) -> impl FnOnce(DriverError) -> Error {
-    move |error| match error {
-        DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => no_memory_for(call),
-        error => refused(call, error).into(),
-    }
-}
+/// An address on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ptr(pub(crate) u64);
 
-/// The error when the thread's current device has too little memory for a call that does not say how much it
-/// needs.
-pub(super) fn no_memory_for(call: &str) -> Error {
-    let left = result::mem_get_info().ok();
-    let mut index = 0;
-    // SAFETY: the pointer is to a local that outlives the call. Without a current context it stays 0.
-    let _ = unsafe { sys::cuCtxGetDevice(&mut index) };
-    let error = OutOfMemory {
-        device: Device::Cuda(index as u32),
-        wanted: Wanted::For(call.to_owned()),
-        left: left.map(|(free, total)| Left {
-            free: free as u64,
-            total: total as u64,
-        }),
-        purpose: Purpose::Stage,
-    };
-    error.into()
-}
+impl Ptr {
+    /// No address, for an argument that a kernel does not need.
+    pub(crate) const NONE: Self = Self(0);
 
-/// As [`failed`], but as the driver's error type.
-pub(super) fn refused(call: &str, error: DriverError) -> CudaError {
-    let name = error.error_name().map(|name| name.to_string_lossy());
-    let meaning = error.error_string().map(|text| text.to_string_lossy());
-    CudaError {
-        library: Library::Driver,
-        call: call.to_owned(),
-        code: error.0 as u32,
-        name: name.map_or_else(|_| format!("{:?}", error.0), Cow::into_owned),
-        meaning: meaning.ok().map(Cow::into_owned),
-        remedy: remedy(error.0),
-    }
-}
-
-fn remedy(code: CUresult) -> Option<CudaRemedy> {
-    match code {
-        CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
-        | CUresult::CUDA_ERROR_LAUNCH_FAILED
-        | CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
-        | CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION => Some(CudaRemedy::FindCall),
-        CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE => Some(CudaRemedy::EndOthers),
-        _ => None,
+    /// The address this many bytes further.
+    pub(crate) fn offset(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
     }
 }
 
 /// A queue of work, which a device does in order.
 #[derive(Debug)]
-pub(super) struct Stream(CUstream);
+pub(crate) struct Stream(CUstream);
 
 // SAFETY: any thread may use CUDA's streams, several at the same time.
 unsafe impl Send for Stream {}
@@ -78,13 +37,13 @@ unsafe impl Sync for Stream {}
 
 impl Stream {
     /// A stream in the thread's current context. It does not wait for the default stream.
-    pub(super) fn new() -> Result<Self> {
+    pub(crate) fn new() -> Result<Self> {
         Self::of_priority(0)
     }
 
     /// Like [`Stream::new`], for transfers: its kernels begin before waiting kernels of other streams.
     /// Transfers need few of the device's processors, and other ranks wait for them.
-    pub(super) fn urgent() -> Result<Self> {
+    pub(crate) fn urgent() -> Result<Self> {
         let (mut least, mut greatest) = (0, 0);
         // SAFETY: the pointers are to locals that outlive the call.
         unsafe { sys::cuCtxGetStreamPriorityRange(&mut least, &mut greatest) }
@@ -106,12 +65,12 @@ impl Stream {
     }
 
     /// CUDA's handle.
-    pub(super) fn raw(&self) -> CUstream {
+    pub(crate) fn raw(&self) -> CUstream {
         self.0
     }
 
     /// Makes later work on this stream wait for the event's latest record.
-    pub(super) fn wait(&self, event: &Event) -> Result<()> {
+    pub(crate) fn wait(&self, event: &Event) -> Result<()> {
         // SAFETY: both are alive, because their owners are.
         unsafe { sys::cuStreamWaitEvent(self.0, event.0, 0) }
             .result()
@@ -119,13 +78,13 @@ impl Stream {
     }
 
     /// Blocks until all queued work is done.
-    pub(super) fn synchronize(&self) -> Result<()> {
+    pub(crate) fn synchronize(&self) -> Result<()> {
         // SAFETY: the stream is alive, because its owner is.
         unsafe { result::stream::synchronize(self.0) }.map_err(failed("waiting for a device"))
     }
 
     /// Whether all queued work is done.
-    pub(super) fn is_idle(&self) -> Result<bool> {
+    pub(crate) fn is_idle(&self) -> Result<bool> {
         // SAFETY: the stream is alive, because its owner is.
         is_done(unsafe { sys::cuStreamQuery(self.0) })
     }
@@ -141,7 +100,7 @@ impl Drop for Stream {
 
 /// A point in a stream's work.
 #[derive(Debug)]
-pub(super) struct Event(sys::CUevent);
+pub(crate) struct Event(sys::CUevent);
 
 // SAFETY: any thread may record CUDA's events and wait for them.
 unsafe impl Send for Event {}
@@ -150,7 +109,7 @@ unsafe impl Sync for Event {}
 
 impl Event {
     /// An event in the thread's current context. If `timed`, it also records when it was reached.
-    pub(super) fn new(timed: bool) -> Result<Self> {
+    pub(crate) fn new(timed: bool) -> Result<Self> {
         let flags = if timed {
             CUevent_flags::CU_EVENT_DEFAULT
         } else {
@@ -162,25 +121,25 @@ impl Event {
     }
 
     /// Makes the event stand for all work that is queued on the stream now.
-    pub(super) fn record(&self, stream: &Stream) -> Result<()> {
+    pub(crate) fn record(&self, stream: &Stream) -> Result<()> {
         // SAFETY: both are alive, because their owners are.
         unsafe { result::event::record(self.0, stream.0) }.map_err(failed("recording an event"))
     }
 
     /// Whether the device has reached it.
-    pub(super) fn is_done(&self) -> Result<bool> {
+    pub(crate) fn is_done(&self) -> Result<bool> {
         // SAFETY: the event is alive, because its owner is.
         is_done(unsafe { sys::cuEventQuery(self.0) })
     }
 
     /// Blocks until the device has reached it.
-    pub(super) fn synchronize(&self) -> Result<()> {
+    pub(crate) fn synchronize(&self) -> Result<()> {
         // SAFETY: the event is alive, because its owner is.
         unsafe { result::event::synchronize(self.0) }.map_err(failed("waiting for a device"))
     }
 
     /// Milliseconds from an earlier event to this one. Both must be timed and reached.
-    pub(super) fn since(&self, earlier: &Event) -> Result<f32> {
+    pub(crate) fn since(&self, earlier: &Event) -> Result<f32> {
         // SAFETY: both are alive, because their owners are.
         unsafe { result::event::elapsed(earlier.0, self.0) }.map_err(failed("reading an event's time"))
     }
@@ -204,7 +163,7 @@ fn is_done(code: CUresult) -> Result<bool> {
 }
 
 /// Device memory with unspecified contents. `None` if there is not enough.
-pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
+pub(crate) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
     // SAFETY: the stream is alive, because its owner is.
     match unsafe { result::malloc_async(stream.0, bytes) } {
         Ok(address) => Ok(Some(Ptr(address))),
@@ -217,20 +176,20 @@ pub(super) fn allocate(bytes: usize, stream: &Stream) -> Result<Option<Ptr>> {
 ///
 /// # Safety
 /// The memory came from [`allocate`] on the stream's device, and no later work uses it.
-pub(super) unsafe fn free_in_order(address: Ptr, stream: &Stream) -> Result<()> {
+pub(crate) unsafe fn free_in_order(address: Ptr, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { result::free_async(address.0, stream.0) }.map_err(failed("giving memory back"))
 }
 
 /// Makes CUDA release freed memory, so that it can serve allocations of other sizes.
-pub(super) fn trim(device: u32) -> Result<()> {
+pub(crate) fn trim(device: u32) -> Result<()> {
     let pool = pool(device)?;
     // SAFETY: the pool is the device's own, which is never destroyed.
     unsafe { result::mem_pool::trim_to(pool, 0) }.map_err(failed("trimming the memory pool"))
 }
 
 /// The pool that a device's memory comes from.
-pub(super) fn pool(device: u32) -> Result<CUmemoryPool> {
+pub(crate) fn pool(device: u32) -> Result<CUmemoryPool> {
     let handle = result::device::get(device as i32).map_err(failed("finding a device"))?;
     // SAFETY: the device is there; it was found just above.
     unsafe { result::device::get_default_mem_pool(handle) }.map_err(failed("finding the memory pool"))
@@ -238,7 +197,7 @@ pub(super) fn pool(device: u32) -> Result<CUmemoryPool> {
 
 /// How a copy between two devices is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copy {
+pub(crate) enum Copy {
     /// As within a device: the memory of one is mapped on the other.
     Direct,
     /// As the driver can, which may be through the host.
@@ -256,7 +215,7 @@ impl From<Result<bool>> for Copy {
 }
 
 /// Maps one device's memory, `to`, on another, if they have a link. Returns whether they have.
-pub(super) fn reach(from: u32, to: u32) -> Result<bool> {
+pub(crate) fn reach(from: u32, to: u32) -> Result<bool> {
     let mut can = 0;
     // SAFETY: the pointer is to a local that outlives the call; both devices are there.
     unsafe { sys::cuDeviceCanAccessPeer(&mut can, from as i32, to as i32) }
@@ -283,7 +242,7 @@ pub(super) fn reach(from: u32, to: u32) -> Result<bool> {
 ///
 /// # Safety
 /// The memory came from [`allocate`] on this device, and no later work uses it.
-pub(super) unsafe fn free(address: Ptr, device: u32) {
+pub(crate) unsafe fn free(address: Ptr, device: u32) {
     let (Ok(context), Ok(before)) = (context_of(device), result::ctx::get_current()) else {
         return;
     };
@@ -300,7 +259,7 @@ pub(super) unsafe fn free(address: Ptr, device: u32) {
 ///
 /// # Safety
 /// Both ranges lie in live allocations, and using them in the order of the stream is correct.
-pub(super) unsafe fn copy(to: Ptr, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
+pub(crate) unsafe fn copy(to: Ptr, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { result::memcpy_dtod_async(to.0, from.0, bytes, stream.0) }.map_err(failed("copying on a device"))
 }
@@ -309,7 +268,7 @@ pub(super) unsafe fn copy(to: Ptr, from: Ptr, bytes: usize, stream: &Stream) -> 
 ///
 /// # Safety
 /// As [`copy`]. A direct copy needs memory that is [mapped](reach) on the stream's device.
-pub(super) unsafe fn copy_across(
+pub(crate) unsafe fn copy_across(
     to: (Ptr, u32),
     from: (Ptr, u32),
     bytes: usize,
@@ -330,7 +289,7 @@ pub(super) unsafe fn copy_across(
 ///
 /// # Safety
 /// As [`copy`], and the host memory must not change until the copy is done.
-pub(super) unsafe fn upload(to: Ptr, from: *const c_void, bytes: usize, stream: &Stream) -> Result<()> {
+pub(crate) unsafe fn upload(to: Ptr, from: *const c_void, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { sys::cuMemcpyHtoDAsync_v2(to.0, from, bytes, stream.0) }
         .result()
@@ -341,7 +300,7 @@ pub(super) unsafe fn upload(to: Ptr, from: *const c_void, bytes: usize, stream: 
 ///
 /// # Safety
 /// As [`copy`], and nobody else may use the host memory until the copy is done.
-pub(super) unsafe fn download(to: *mut c_void, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
+pub(crate) unsafe fn download(to: *mut c_void, from: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { sys::cuMemcpyDtoHAsync_v2(to, from.0, bytes, stream.0) }
         .result()
@@ -352,7 +311,7 @@ pub(super) unsafe fn download(to: *mut c_void, from: Ptr, bytes: usize, stream: 
 ///
 /// # Safety
 /// As [`copy`].
-pub(super) unsafe fn clear(at: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
+pub(crate) unsafe fn clear(at: Ptr, bytes: usize, stream: &Stream) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { result::memset_d8_async(at.0, 0, bytes, stream.0) }.map_err(failed("clearing memory"))
 }

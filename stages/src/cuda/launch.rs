@@ -5,8 +5,9 @@ use std::ffi::c_void;
 use cudarc::driver::result::launch_kernel;
 use smallvec::SmallVec;
 
-use super::driver::failed;
-use super::{Gpu, Ptr};
+use super::driver::Ptr;
+use super::failure::failed;
+use super::streams::Streams;
 use crate::error::Result;
 
 /// Most kernels have no more arguments.
@@ -87,9 +88,9 @@ macro_rules! kernel {
         }
     };
 }
-pub(super) use kernel;
+pub(crate) use kernel;
 
-impl Gpu {
+impl Streams {
     /// Queues a kernel on the compute stream. Does nothing if there are no blocks.
     ///
     /// The caller's addresses must point at as much memory as the kernel uses, and the arguments must match
@@ -101,8 +102,8 @@ impl Gpu {
         self.launch_at(name, grid, args.iter().map(Arg::at))
     }
 
-    /// As [`Gpu::launch`], of a kernel whose first argument is these words.
-    pub(super) fn launch_with(
+    /// As [`Streams::launch`], of a kernel whose first argument is these words.
+    pub(crate) fn launch_with(
         &self,
         name: &'static str,
         grid: Grid,
@@ -113,7 +114,7 @@ impl Gpu {
         self.launch_at(name, grid, first.chain(args.iter().map(Arg::at)))
     }
 
-    /// As [`Gpu::launch`]. Here the arguments are.
+    /// As [`Streams::launch`]. Here the arguments are.
     fn launch_at(
         &self,
         name: &'static str,

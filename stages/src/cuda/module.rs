@@ -15,9 +15,9 @@ use cudarc::nvrtc::sys as nvrtc_sys;
 use parking_lot::Mutex;
 
 use super::cache::{cache_folder, keep};
-use super::driver::failed;
-use super::library::Library;
+use super::failure::failed;
 use super::source::{OPTIONS, SOURCE};
+use crate::error::library::Library;
 use crate::error::{CudaError, Result};
 
 /// From this many bytes of dynamic shared memory on, a kernel needs permission.
@@ -39,7 +39,7 @@ struct Code {
 
 /// The kernels on a device, for one thread.
 #[derive(Debug)]
-pub(super) struct Kernels {
+pub(crate) struct Kernels {
     module: CUmodule,
     /// Each with the bytes of dynamic shared memory that it may use.
     functions: RefCell<HashMap<&'static str, (CUfunction, u32)>>,
@@ -50,7 +50,7 @@ impl Kernels {
     /// them first if no earlier run has, or if the device refuses what an earlier run compiled.
     ///
     /// All of them are loaded now, and not at their first launches, when there may be no memory left.
-    pub(super) fn load(capability: (i32, i32)) -> Result<Self> {
+    pub(crate) fn load(capability: (i32, i32)) -> Result<Self> {
         Library::Nvrtc.require()?;
         let architecture = architecture(capability);
         let code = compiled(&architecture, |_| true)?;
@@ -83,7 +83,7 @@ impl Kernels {
     }
 
     /// A kernel. It may use this many bytes of dynamic shared memory.
-    pub(super) fn function(&self, name: &'static str, shared: u32) -> Result<CUfunction> {
+    pub(crate) fn function(&self, name: &'static str, shared: u32) -> Result<CUfunction> {
         let known = self.functions.borrow().get(name).copied();
         if let Some((function, _)) = known.filter(|(_, most)| shared <= *most) {
             return Ok(function);

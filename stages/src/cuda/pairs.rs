@@ -5,8 +5,9 @@ use std::thread;
 
 use cudarc::driver::result::ctx;
 
-use super::driver::{self, Copy, Event, Stream, failed};
-use super::gpu::{context_of, count};
+use super::context::{context_of, count};
+use super::driver::{self, Copy, Event, Stream};
+use super::failure::{failed, no_memory_for};
 use super::{Pinned, Ptr};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -132,7 +133,7 @@ impl Lent {
     fn of(device: u32) -> Result<Self> {
         enter(device)?;
         let stream = Stream::new()?;
-        let at = driver::allocate(BYTES, &stream)?.ok_or_else(|| driver::no_memory_for("timing a copy"))?;
+        let at = driver::allocate(BYTES, &stream)?.ok_or_else(|| no_memory_for("timing a copy"))?;
         stream.synchronize()?;
         Ok(Self { at, device })
     }

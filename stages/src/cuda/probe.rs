@@ -5,9 +5,10 @@ use std::thread;
 use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::CUdevice;
 
-use super::gpu::{capability, check_capability, count, missing};
-use super::library::{FoundLibrary, Library};
+use super::context::{capability, check_capability, count, missing};
+use crate::cuda::found::FoundLibrary;
 use crate::device::Device;
+use crate::error::library::Library;
 use crate::error::{DeviceError, Result};
 
 /// What this machine has for CUDA.
@@ -50,7 +51,7 @@ pub fn probe() -> Report {
 /// # Errors
 /// When there is no such GPU, or no CUDA. The error says what to do.
 pub fn name_and_memory(index: u32) -> Result<(String, u64)> {
-    let failed = super::driver::failed;
+    let failed = super::failure::failed;
     let count = count()?;
     if index >= count {
         return Err(missing(index, count));
@@ -71,7 +72,7 @@ pub fn free_memory(index: u32) -> Option<u64> {
 
 fn ask(index: u32) -> Result<GpuReport> {
     let (name, total) = name_and_memory(index)?;
-    let handle = device::get(index as i32).map_err(super::driver::failed("finding a device"))?;
+    let handle = device::get(index as i32).map_err(super::failure::failed("finding a device"))?;
     let capability = capability(index)?;
     Ok(GpuReport {
         device: Device::Cuda(index),

@@ -21,7 +21,7 @@ fn slice(rows: usize, columns: usize) -> usize {
 
 impl Gpu {
     /// `f32` `out[columns] = ` the sum of `input[rows, columns]` over rows.
-    pub(super) fn sum_rows(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
+    pub(crate) fn sum_rows(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
         let args = [
             out.into(),
             input.into(),
@@ -67,7 +67,7 @@ impl Gpu {
     }
 
     /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned host memory.
-    pub(super) fn sum_doubles(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
+    pub(crate) fn sum_doubles(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
         let args = [out.into(), input.into(), (rows as u64).into()];
         self.launch("sum_doubles", Grid::row(columns, 1024), &args)
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::cuda::{Library, Version};
+use super::library::{Library, Version};
 
 /// One of CUDA's libraries is missing or too old.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,15 +1,20 @@
 //! What can go wrong inside a stage: the struct says where it happened, the kind says what happened. Each
 //! part has a file.
 
-mod cause;
-mod cuda;
-mod device;
-mod memory;
-mod nccl;
-mod partition;
-mod setting;
-mod shape;
-mod value;
+pub(crate) mod cause;
+pub(crate) mod cuda;
+pub(crate) mod device;
+pub(crate) mod library;
+pub(crate) mod memory;
+pub(crate) mod nccl;
+pub(crate) mod partition;
+pub(crate) mod setting;
+pub(crate) mod shape;
+pub(crate) mod value;
+
+use std::fmt;
+
+use crate::shape::{Kind, Shape};
 
 pub use cause::Cause;
 pub use cuda::{CudaError, CudaRemedy, LibraryError};
@@ -18,13 +23,8 @@ pub use memory::{Left, OutOfMemory, Purpose, Wanted};
 pub use nccl::{NcclError, NcclRemedy};
 pub use partition::PartitionError;
 pub use setting::SettingError;
-pub(crate) use setting::check_positive;
 pub use shape::ShapeError;
 pub use value::ValueError;
-
-use std::fmt;
-
-use crate::shape::Shape;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -233,4 +233,28 @@ parts! {
     Cuda(CudaError),
     Nccl(NcclError),
     OutOfMemory(OutOfMemory),
+}
+
+/// Refuses sizes that must not be zero.
+pub(crate) fn check_positive(sizes: &[(&'static str, usize)]) -> Result<()> {
+    match sizes.iter().find(|(_, size)| *size == 0) {
+        Some(&(what, _)) => Err(SettingError::Zero { what }.into()),
+        None => Ok(()),
+    }
+}
+
+/// Fails unless the input is of numbers and `width` is its innermost dimension.
+pub(crate) fn check_rows(input: &Shape, width: usize) -> Result<()> {
+    if input.kind() == Kind::F32 && !input.dims().is_empty() && input.last() == width && width > 0 {
+        return Ok(());
+    }
+    Err(Error::shape(format!("f32[.., {width}]"), input))
+}
+
+/// Fails unless the input is of numbers.
+pub(crate) fn check_numbers(input: &Shape) -> Result<()> {
+    if input.kind() == Kind::F32 {
+        return Ok(());
+    }
+    Err(Error::shape("f32 numbers", input))
 }

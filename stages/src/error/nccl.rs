@@ -1,8 +1,8 @@
 //! Transfers between GPUs that NCCL cannot do.
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::cuda::nccl::Member;
 use crate::device::Device;
 
 /// Transfers between GPUs that NCCL cannot do.
@@ -90,4 +90,22 @@ pub enum NcclRemedy {
     /// Let NCCL print more.
     #[error("NCCL_DEBUG=WARN tells more")]
     Debug,
+}
+
+/// One member of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// This member's number, from 0.
+    pub number: u32,
+    /// The number of members. Each must have a GPU of its own.
+    pub of: u32,
+    /// This member's GPU.
+    pub device: Device,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, of, device } = self;
+        write!(f, "{device} (member {number} of {of})")
+    }
 }

@@ -1,6 +1,6 @@
 //! Settings that make no sense.
 
-use super::{Cause, Result};
+use super::Cause;
 
 /// A setting that makes no sense.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -172,12 +172,4 @@ pub enum SettingError {
         /// The system's reason.
         source: Cause,
     },
-}
-
-/// Refuses sizes that must not be zero.
-pub(crate) fn check_positive(sizes: &[(&'static str, usize)]) -> Result<()> {
-    match sizes.iter().find(|(_, size)| *size == 0) {
-        Some(&(what, _)) => Err(SettingError::Zero { what }.into()),
-        None => Ok(()),
-    }
 }

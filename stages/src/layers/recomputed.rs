@@ -2,12 +2,11 @@
 
 use super::Linear;
 use crate::error::Result;
-use crate::kept::Kept;
-use crate::layer::{Layer, input_grad_onto};
-use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::{ChooseLora, Layer, input_grad_onto};
 use crate::tensor::Tensor;
 
 /// A layer whose output is cheaper to compute again than to keep.

@@ -1,11 +1,10 @@
-//! Other dimensions for the same numbers.
+//! Other dimensions for the same numbers: any, or two.
 
-use super::check_numbers;
-use crate::error::{Error, Result};
-use crate::kept::Kept;
-use crate::layer::Layer;
+use crate::error::{Error, Result, check_numbers};
 use crate::shape::{MAX_DIMS, Shape};
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
 
 /// `[batch, ..]` to `[batch, dims..]`, with the same numbers in the same order: the opposite of
@@ -66,16 +65,58 @@ impl Layer for Reshape {
 }
 
 /// The same numbers in another shape, of the same batch; and the shape that they had.
-pub(super) fn reshaped(ctx: ForwardContext, input: Tensor, shape: &Shape) -> Result<(Tensor, Kept)> {
+fn reshaped(ctx: ForwardContext, input: Tensor, shape: &Shape) -> Result<(Tensor, Kept)> {
     // An empty tensor carries the inner dimensions to backward.
     let inner = Tensor::scratch(input.shape().with_first(0).dims());
     Ok((input.reshape(shape.dims())?, Kept::new(ctx, [inner])))
 }
 
 /// The gradient in the shape that the input had.
-pub(super) fn restored(saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+fn restored(saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
     let ctx = saved.ctx;
     let [inner] = saved.into_tensors();
     let shape = inner.shape().with_first(grad.dims()[0]);
     Ok((Some(grad.reshape(shape.dims())?), Kept::new(ctx, [])))
+}
+
+/// `[batch, ..]` to `[batch, n]`. It copies nothing and keeps only the input's shape.
+#[derive(Debug)]
+pub struct Flatten {
+    name: String,
+}
+
+impl Flatten {
+    /// A layer of this name.
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Layer for Flatten {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_numbers(input)?;
+        match input.dims() {
+            [] => Err(Error::shape("f32[batch, ..]", input)),
+            [batch, inner @ ..] => Ok(Shape::f32(&[*batch, inner.iter().product()])),
+        }
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        reshaped(ctx, input, &shape)
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        restored(saved, grad)
+    }
 }

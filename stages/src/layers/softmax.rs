@@ -3,10 +3,10 @@
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::softmax;
 use crate::error::{Error, Result};
-use crate::kept::Kept;
-use crate::layer::Layer;
 use crate::shape::{Kind, Shape};
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
 
 /// `exp(x) / sum(exp(x))` over the innermost dimension: numbers `[.., width]` to shares of 1 in the same

@@ -1,7 +1,7 @@
 //! The mean absolute error.
 
-use super::numbers::{check_numbers, of_numbers};
-use super::{Loss, Score};
+use super::Score;
+use super::base::{Loss, check_numbers, of_numbers};
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;

@@ -1,7 +1,7 @@
 //! Cross-entropy of yes and no.
 
-use super::numbers::{check_numbers, of_numbers};
-use super::{Loss, Metric, Score, refused};
+use super::base::{Loss, check_numbers, of_numbers, refused};
+use super::{Metric, Score};
 use crate::cpu::math::{exp, sigmoid};
 use crate::error::{Result, ValueError};
 use crate::shape::Shape;

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use super::{Loss, Metric, Score, refused};
+use super::base::{Loss, refused};
+use super::{Metric, Score};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
-use crate::cuda::{Gpu, Logits, Scores};
+use crate::cuda::Gpu;
 use crate::error::{Result, SettingError, ShapeError, ValueError};
+use crate::loss::cuda::{Logits, Scores};
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;

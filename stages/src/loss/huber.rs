@@ -1,7 +1,7 @@
 //! Huber's loss.
 
-use super::numbers::{check_numbers, of_numbers};
-use super::{Loss, Score};
+use super::Score;
+use super::base::{Loss, check_numbers, of_numbers};
 use crate::error::{Result, SettingError};
 use crate::shape::Shape;
 use crate::tensor::Tensor;

@@ -2,12 +2,15 @@
 
 use std::fmt;
 
-use super::numbers::check_numbers;
-use super::{Loss, Score};
-use crate::cpu::real::in_format;
-use crate::cpu::squared_error::differences;
-use crate::cuda::{Gpu, Scores};
+use multiversion::multiversion;
+
+use super::Score;
+use super::base::{Loss, check_numbers};
+use crate::cpu::lanes::LANES;
+use crate::cpu::real::{Real, in_format};
+use crate::cuda::Gpu;
 use crate::error::Result;
+use crate::loss::cuda::Scores;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -93,4 +96,30 @@ impl Loss<Tensor> for MeanSquaredError {
     fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
         Ok(self.forward(output, target)?.0)
     }
+}
+
+/// Turns the output into twice its difference from the target, and returns the sum of the squared
+/// differences. It is added up in each of [`LANES`] lanes first.
+#[multiversion(targets = "simd")]
+fn differences<N: Real>(output: &mut [N], target: &[f32]) -> f64 {
+    let mut sums = [0.0; LANES];
+    let (chunks, rest) = output.as_chunks_mut::<LANES>();
+    let (targets, rest_of_targets) = target.as_chunks::<LANES>();
+    for (chunk, target) in chunks.iter_mut().zip(targets) {
+        for lane in 0..LANES {
+            sums[lane] += difference(&mut chunk[lane], target[lane]);
+        }
+    }
+    for ((sum, number), &target) in sums.iter_mut().zip(rest).zip(rest_of_targets) {
+        *sum += difference(number, target);
+    }
+    sums.iter().sum()
+}
+
+/// Turns a number into twice its difference from the target, and returns the square of the difference.
+#[inline(always)]
+fn difference<N: Real>(number: &mut N, target: f32) -> f64 {
+    let difference = number.wide() - target;
+    *number = N::narrow(2.0 * difference);
+    f64::from(difference) * f64::from(difference)
 }

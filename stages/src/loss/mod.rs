@@ -1,115 +1,20 @@
 //! Losses: what training minimises.
 
-mod absolute_error;
-mod binary_cross_entropy;
-mod cross_entropy;
-mod huber;
-mod mean_squared_error;
-mod metric;
-mod numbers;
-mod score;
+pub(crate) mod absolute_error;
+pub(crate) mod base;
+pub(crate) mod binary_cross_entropy;
+pub(crate) mod cross_entropy;
+pub(crate) mod cuda;
+pub(crate) mod huber;
+pub(crate) mod mean_squared_error;
+pub(crate) mod metric;
+pub(crate) mod score;
 
 pub use absolute_error::AbsoluteError;
+pub use base::Loss;
 pub use binary_cross_entropy::BinaryCrossEntropy;
 pub use cross_entropy::CrossEntropy;
 pub use huber::Huber;
 pub use mean_squared_error::MeanSquaredError;
 pub use metric::{Measured, Metric};
 pub use score::{Metrics, Score};
-
-use crate::error::{Error, Result};
-use crate::shape::Shape;
-use crate::tensor::Tensor;
-
-/// The loss of a micro-batch: a function of the last stage's output and the target.
-///
-/// A loss is a sum with a weight, never a mean. So micro-batches of unequal weight give the gradient of one
-/// big batch, and the step divides once.
-///
-/// The processes of a run compare the text that `Debug` gives before the first step. So it should have all
-/// settings of the loss, and nothing that differs between processes.
-///
-/// ```
-/// use pipewright_stages::loss::{Loss, Score};
-/// use pipewright_stages::{Error, Result, Shape, Tensor};
-///
-/// /// Learns the quantile `share` of the targets.
-/// #[derive(Clone, Copy, Debug)]
-/// struct Quantile {
-///     share: f32,
-/// }
-///
-/// impl Loss<Tensor> for Quantile {
-///     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
-///         let fits = output == target;
-///         fits.then_some(()).ok_or_else(|| Error::other(format!("{target} for {output}")))
-///     }
-///
-///     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
-///         let mut sum = 0.0;
-///         for (x, y) in output.f32_mut().iter_mut().zip(target.f32()) {
-///             let slope = if *x < *y { -self.share } else { 1.0 - self.share };
-///             sum += f64::from(slope * (*x - y));
-///             *x = slope;
-///         }
-///         Ok((Score::new(sum, target.shape().count() as f64), output))
-///     }
-///
-///     fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
-///         Ok(self.forward(output, target)?.0)
-///     }
-/// }
-///
-/// let targets = Tensor::from_vec(&[2], vec![1.0, -2.0])?;
-/// let score = Quantile { share: 0.75 }.score(Tensor::zeros(&[2]), targets)?;
-/// assert_eq!(score.mean(), 0.625);
-/// # Ok::<(), Error>(())
-/// ```
-pub trait Loss<W>: std::fmt::Debug + Send + 'static {
-    /// Checks, before the first step, that the shapes of output and target fit each other.
-    ///
-    /// # Errors
-    /// When the target does not fit the output. The error says what would fit.
-    fn check(&self, output: &Shape, target: &Shape) -> Result<()>;
-
-    /// Training: the score, and the gradient of the summed loss with respect to the output.
-    ///
-    /// # Errors
-    /// When a target is out of range, such as a class that the output does not have.
-    fn forward(&mut self, output: W, target: Tensor) -> Result<(Score, W)>;
-
-    /// Like [`Loss::forward`], for the engine. If the loss runs on a device that works while the host goes
-    /// on, it gives no score here; [`Loss::finish`] gives it later.
-    ///
-    /// # Errors
-    /// As [`Loss::forward`].
-    fn start(&mut self, _micro_batch: u32, output: W, target: Tensor) -> Result<(Option<Score>, W)> {
-        self.forward(output, target)
-            .map(|(score, grad)| (Some(score), grad))
-    }
-
-    /// The score of a micro-batch for which [`Loss::start`] gave none. Called once the device is done.
-    ///
-    /// # Panics
-    /// In the default, which is for losses whose [`Loss::start`] always gives the score: then nobody calls
-    /// this.
-    fn finish(&mut self, micro_batch: u32) -> Score {
-        unreachable!("the score of micro-batch {micro_batch} was given when it started")
-    }
-
-    /// Whether it also takes the output of a stage on a GPU, and of one in `bf16`.
-    fn runs_on_gpus(&self) -> bool {
-        false
-    }
-
-    /// Evaluation: the score only.
-    ///
-    /// # Errors
-    /// As [`Loss::forward`].
-    fn score(&mut self, output: W, target: Tensor) -> Result<Score>;
-}
-
-/// The error for an output or target whose shape does not fit.
-fn refused(error: impl Into<Error>) -> Error {
-    error.into().at("loss")
-}

@@ -1,10 +1,10 @@
 //! A small network of convolutions.
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
-use crate::init::Init;
-use crate::layer::Layer;
 use crate::layers::{Conv2d, Flatten, Linear, MaxPool, Relu, Reshape};
+use crate::parameter::init::Init;
+use crate::stage::layer::Layer;
 
 /// The side of the windows.
 pub(super) const KERNEL: usize = 3;

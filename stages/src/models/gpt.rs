@@ -1,14 +1,14 @@
 //! GPT-2. Radford et al., "Language models are unsupervised multitask learners" (2019).
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::chain;
 use crate::error::{Result, check_positive};
-use crate::init::Init;
-use crate::layer::Layer;
 use crate::layers::{
     Attention, Block, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
 };
 use crate::parameter::Parameter;
+use crate::parameter::init::Init;
+use crate::stage::layer::Layer;
 
 /// The standard deviation of the starting weights.
 const DEVIATION: f32 = 0.02;

@@ -1,15 +1,15 @@
 //! Llama and its kin. Touvron et al., "LLaMA: open and efficient foundation language models" (2023).
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::chain;
 use crate::error::{Result, check_positive};
-use crate::init::Init;
-use crate::layer::Layer;
 use crate::layers::{
     Attention, Block, Embedding, Experts, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, RmsNorm,
     Rope, Rotary, Routing,
 };
 use crate::parameter::Parameter;
+use crate::parameter::init::Init;
+use crate::stage::layer::Layer;
 
 /// How weights start.
 const INIT: Init = Init::Normal(0.02);

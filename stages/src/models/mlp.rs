@@ -1,10 +1,10 @@
 //! The multi-layer perceptron.
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
-use crate::init::Init;
-use crate::layer::Layer;
 use crate::layers::{Dropout, Flatten, Linear, Relu};
+use crate::parameter::init::Init;
+use crate::stage::layer::Layer;
 
 /// Linear layers with ReLU (and dropout) between them: `[batch, ..]` to `[batch, last size]`.
 ///

@@ -1,10 +1,10 @@
 //! Residual networks of convolutions.
 
-use super::{LayerSpec, Model};
+use super::model::{LayerSpec, Model};
 use crate::error::{Result, SettingError, check_positive};
-use crate::init::Init;
-use crate::layer::Layer;
 use crate::layers::{self, BatchNorm, Conv2d, GlobalAverage, Linear, Relu, Reshape};
+use crate::parameter::init::Init;
+use crate::stage::layer::Layer;
 
 /// What batch norm adds to variances, as in PyTorch.
 const EPSILON: f32 = 1e-5;

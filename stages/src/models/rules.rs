@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::lora::Lora;
-use crate::sequential::Sequential;
+use crate::parameter::description::Training;
 use crate::stage::Stage;
-use crate::training::Training;
+use crate::stage::layer::Lora;
+use crate::stage::sequential::Sequential;
 
 /// What is chosen for each name.
 type Choice<T> = Arc<dyn Fn(&str) -> T + Send + Sync>;

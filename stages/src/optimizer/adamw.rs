@@ -1,10 +1,14 @@
 //! AdamW.
 
-use super::{Decay, Optimizer, StateTensor, Update, fill_state};
-use crate::batched_launch::Together;
-use crate::cpu::adamw::{Scalars, update};
+use multiversion::multiversion;
+
+use super::base::{Decay, Optimizer, Update, fill_state};
+use crate::cpu::parts::{By, cut};
+use crate::cpu::prefetch::LINE;
+use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::parameter::description::StateTensor;
 
 /// Adam with decoupled weight decay, by PyTorch's formula. Loshchilov and Hutter, "Decoupled weight decay
 /// regularization" (ICLR 2019).
@@ -58,7 +62,18 @@ impl Optimizer for AdamW {
             step_size: (learning_rate / (1.0 - mean_keep.powf(step))) as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
-            return weights.adamw(scalars, &mut together.0);
+            let Scalars {
+                scale,
+                mean_step,
+                square_keep,
+                square_step,
+                root_scale,
+                epsilon,
+                ..
+            } = scalars;
+            let args = [scale, mean_step, square_keep, square_step, root_scale, epsilon].map(Into::into);
+            let own = [scalars.shrink, scalars.step_size];
+            return weights.update("adamw", &args, 2, own, together);
         }
         fill_state(parameter, self);
         let (value, grad, [mean, square]) = parameter.owned_parts() else {
@@ -74,5 +89,48 @@ impl Optimizer for AdamW {
 
     fn updates_parts(&self) -> bool {
         true
+    }
+}
+
+/// The scalars of one AdamW update.
+#[derive(Clone, Copy)]
+struct Scalars {
+    /// The factor that the gradient is multiplied by first.
+    scale: f32,
+    /// `1 - learning_rate * weight_decay`.
+    shrink: f32,
+    /// `1 - beta1`.
+    mean_step: f32,
+    /// `beta2`.
+    square_keep: f32,
+    /// `1 - beta2`.
+    square_step: f32,
+    /// `1 / sqrt(1 - beta2^step)`.
+    root_scale: f32,
+    /// Added to the square root.
+    epsilon: f32,
+    /// `learning_rate / (1 - beta1^step)`.
+    step_size: f32,
+}
+
+/// One update of the weights, the mean of the gradient and the mean of its square.
+fn update(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
+    let rows = (
+        (By(value, LINE), By(grad, LINE)),
+        (By(mean, LINE), By(square, LINE)),
+    );
+    cut(rows, 2 * LINE, |_, ((value, grad), (mean, square))| {
+        update_part(value, grad, mean, square, by);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn update_part(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
+    for (((value, &grad), mean), square) in value.iter_mut().zip(grad).zip(mean).zip(square) {
+        let grad = grad * by.scale;
+        *mean = (grad - *mean).mul_add(by.mean_step, *mean);
+        *square = (grad * by.square_step).mul_add(grad, *square * by.square_keep);
+        let root = square.sqrt().mul_add(by.root_scale, by.epsilon);
+        *value = (-by.step_size).mul_add(*mean / root, *value * by.shrink);
     }
 }

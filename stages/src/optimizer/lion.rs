@@ -1,10 +1,14 @@
 //! Lion.
 
-use super::{Decay, Optimizer, StateTensor, Update, fill_state};
-use crate::batched_launch::Together;
-use crate::cpu::lion::{Scalars, update};
+use multiversion::multiversion;
+
+use super::base::{Decay, Optimizer, Update, fill_state};
+use crate::cpu::parts::{By, cut};
+use crate::cpu::prefetch::LINE;
+use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::parameter::description::StateTensor;
 
 /// Lion: each step moves every weight by the learning rate, in the direction that the gradient and its mean
 /// agree on. It keeps half the state of AdamW. Chen et al., "Symbolic discovery of optimization algorithms"
@@ -50,7 +54,9 @@ impl Optimizer for Lion {
             learning_rate: learning_rate as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
-            return weights.lion(scalars, &mut together.0);
+            let args = [scalars.scale, scalars.direction_step, scalars.mean_step].map(Into::into);
+            let own = [scalars.shrink, scalars.learning_rate];
+            return weights.update("lion", &args, 1, own, together);
         }
         fill_state(parameter, self);
         let (value, grad, [mean]) = parameter.owned_parts() else {
@@ -66,5 +72,43 @@ impl Optimizer for Lion {
 
     fn updates_parts(&self) -> bool {
         true
+    }
+}
+
+/// The scalars of one Lion update.
+#[derive(Clone, Copy)]
+struct Scalars {
+    /// The factor that the gradient is multiplied by first.
+    scale: f32,
+    /// `1 - learning_rate * weight_decay`.
+    shrink: f32,
+    /// `1 - beta1`.
+    direction_step: f32,
+    /// `1 - beta2`.
+    mean_step: f32,
+    /// How far a weight moves.
+    learning_rate: f32,
+}
+
+/// One update of the weights and the mean of the gradient.
+fn update(value: &mut [f32], grad: &[f32], mean: &mut [f32], by: Scalars) {
+    let rows = ((By(value, LINE), By(grad, LINE)), By(mean, LINE));
+    cut(rows, LINE, |_, ((value, grad), mean)| {
+        update_part(value, grad, mean, by);
+    });
+}
+
+#[multiversion(targets = "simd")]
+fn update_part(value: &mut [f32], grad: &[f32], mean: &mut [f32], by: Scalars) {
+    for ((value, &grad), mean) in value.iter_mut().zip(grad).zip(mean) {
+        let more = grad * by.scale - *mean;
+        let direction = more.mul_add(by.direction_step, *mean);
+        *mean = more.mul_add(by.mean_step, *mean);
+        // NaN stays NaN.
+        let sign = match direction == 0.0 || direction.is_nan() {
+            true => direction,
+            false => 1.0_f32.copysign(direction),
+        };
+        *value = (-by.learning_rate).mul_add(sign, *value * by.shrink);
     }
 }

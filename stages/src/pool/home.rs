@@ -5,7 +5,7 @@
 use std::cell::OnceCell;
 
 use super::shelves::Shelves;
-use super::{Arc, ArrayQueue, Weak};
+use super::sync::{Arc, ArrayQueue, Weak};
 
 /// How many blocks can wait in a thread's queue of returned blocks. One more is freed. A step returns a few
 /// for each micro-batch.

@@ -1,20 +1,19 @@
 //! Dense row-major tensors: numbers on the host or on a GPU, or ids (tokens, classes) on the host.
 
-mod add;
-mod numbers;
+pub(crate) mod access;
+pub(crate) mod moved;
+pub(crate) mod numbers;
 
 use std::fmt;
 use std::rc::Rc;
 
 use half::bf16;
 
-use crate::cpu::real::{convert, in_format};
-use crate::cuda::{self, Gpu, Memory, Ptr};
+use crate::cuda::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
 use crate::error::{OutOfMemory, Result, ShapeError};
 use crate::pool::Buffer;
-use crate::shape::{Kind, Shape};
-use crate::stage::Bytes;
+use crate::shape::Shape;
 
 /// A dense row-major tensor. Clones share the memory, and writing to a shared tensor copies it first.
 #[derive(Clone)]
@@ -203,63 +202,6 @@ impl Tensor {
         Ok(self.at())
     }
 
-    /// The same numbers in another place. Ids stay on the host. A copy to the host waits until the numbers
-    /// are there.
-    ///
-    /// # Errors
-    /// When there is no such device, it has too little memory, or it does not support the number format.
-    #[inline]
-    pub fn to(self, place: Place) -> Result<Self> {
-        if self.shape.kind() == Kind::Ids || self.place() == place {
-            return Ok(self);
-        }
-        if let Some(gpu) = self.gpu()? {
-            // A transfer that still fills the memory has marked it. The mark below replaces that mark, so
-            // this stream must wait for the transfer first.
-            gpu.wait_ready(self.device_memory())?;
-        }
-        self.mark_ready()?;
-        let there = self.arrive(place)?;
-        there.mark_ready()?;
-        Ok(there)
-    }
-
-    /// Lets another thread use the tensor from here on: that thread's work will wait for the work that this
-    /// thread has queued so far.
-    #[inline]
-    pub(crate) fn mark_ready(&self) -> Result<()> {
-        match self.gpu()? {
-            Some(gpu) => gpu.mark_ready(self.device_memory()),
-            None => Ok(()),
-        }
-    }
-
-    /// A tensor that another thread gave and [marked](Self::mark_ready), moved to this place. A copy to the
-    /// host waits until the numbers are there.
-    #[inline]
-    pub(crate) fn arrive(self, place: Place) -> Result<Self> {
-        if self.shape.kind() == Kind::Ids {
-            return Ok(self);
-        }
-        match (self.place().device, place.device) {
-            (Device::Cpu, Device::Cpu) => self.converted(place.dtype),
-            _ => cuda::arrived(self, place),
-        }
-    }
-
-    /// Numbers on the host, in this format.
-    #[inline]
-    pub(crate) fn converted(self, dtype: DType) -> Result<Self> {
-        if self.dtype() == dtype {
-            return Ok(self);
-        }
-        let mut copy = Self::on_host_in(dtype, self.dims())?;
-        in_format!(dtype, N => in_format!(self.dtype(), M => {
-            convert(copy.numbers_mut::<N>(), self.numbers::<M>());
-        }));
-        Ok(copy)
-    }
-
     /// A tensor of the numbers in this memory.
     pub(crate) fn in_memory(memory: Memory, dtype: DType, dims: &[usize]) -> Self {
         Self {
@@ -380,5 +322,21 @@ impl fmt::Debug for Tensor {
             Device::Cpu => write!(f, "Tensor({})", self.shape),
             device => write!(f, "Tensor({} on {device})", self.shape),
         }
+    }
+}
+
+/// Memory that a value holds.
+pub trait Bytes {
+    /// The size in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Calls `visit` with every tensor that it holds, in an order that stays the same. A tensor that is on a
+    /// GPU can then be [offloaded](crate::Offloaded). The default shows none, so that nothing leaves.
+    fn visit_tensors(&mut self, _visit: &mut dyn FnMut(&mut Tensor)) {}
+}
+
+impl Bytes for () {
+    fn bytes(&self) -> u64 {
+        0
     }
 }

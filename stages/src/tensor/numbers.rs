@@ -1,123 +1,176 @@
-//! The numbers and ids of tensors on the host.
+//! The numbers of a parameter.
 
-use half::bf16;
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::slice::{Iter, IterMut};
+use std::sync::Arc;
 
-use super::{Data, Tensor};
-use crate::cpu::real::Real;
+use bytemuck::allocation::try_zeroed_slice_box;
 
-impl Tensor {
-    /// The numbers, row-major.
+use crate::error::{OutOfMemory, Purpose};
+
+/// The numbers in a line of the cache.
+const LINE: usize = 16;
+
+/// The numbers of a [`Parameter`](crate::Parameter), row-major: a slice of `f32` to read and to write.
+///
+/// ```
+/// use pipewright_stages::{Init, Parameter};
+///
+/// let mut slopes = Parameter::new("slopes", &[3], Init::Ones, 0);
+/// for (grad, slope) in slopes.grad.iter_mut().zip(&slopes.value) {
+///     *grad += 2.0 * slope;
+/// }
+/// assert_eq!(slopes.grad[..], [2.0, 2.0, 2.0]);
+/// ```
+// They begin with a line of the cache, as everything that is multiplied. The system gives pages of zeros when
+// they are first written, so a gradient that nobody adds to needs no memory.
+pub struct Numbers {
+    memory: Memory,
+    start: usize,
+    count: usize,
+}
+
+enum Memory {
+    Own(Box<[f32]>),
+    Lent(Arc<dyn AsRef<[f32]> + Send + Sync>),
+}
+
+impl Numbers {
+    /// Some of the numbers that somebody else holds, such as a file in memory. They are not copied before
+    /// they are changed.
     ///
     /// # Panics
-    /// On a tensor of ids, of numbers in `bf16`, and on a tensor on a GPU. Shapes are checked before a stage
-    /// runs ([`Stage::output_shape`](crate::Stage::output_shape)), and layers say where they run
-    /// ([`Layer::runs_on_gpus`](crate::Layer::runs_on_gpus)).
-    pub fn f32(&self) -> &[f32] {
-        match &self.data {
-            Data::F32(buffer) => buffer,
-            _ => panic!("numbers of f32 on the host were expected, got {self:?}"),
+    /// When the holder does not have them.
+    pub fn lent(holder: Arc<dyn AsRef<[f32]> + Send + Sync>, range: Range<usize>) -> Self {
+        let count = holder.as_ref().as_ref()[range.clone()].len();
+        Self {
+            memory: Memory::Lent(holder),
+            start: range.start,
+            count,
         }
     }
 
-    /// The numbers, for writing. If another tensor shares them, copies them first.
-    ///
-    /// # Panics
-    /// As for [`Tensor::f32`].
-    pub fn f32_mut(&mut self) -> &mut [f32] {
-        match &mut self.data {
-            Data::F32(buffer) => buffer,
-            _ => panic!(
-                "numbers of f32 on the host were expected, got another tensor of {}",
-                self.shape
-            ),
-        }
+    /// None.
+    pub(crate) fn none() -> Self {
+        Self::zeros(0)
     }
 
-    /// The numbers of a tensor in `bf16` on the host, row-major.
+    /// `count` zeros.
     ///
     /// # Panics
-    /// On any other tensor.
-    pub fn bf16(&self) -> &[bf16] {
-        match &self.data {
-            Data::Bf16(buffer) => buffer,
-            _ => panic!("numbers of bf16 on the host were expected, got {self:?}"),
-        }
+    /// When there is too little memory.
+    pub(crate) fn zeros(count: usize) -> Self {
+        let room = if count == 0 { 0 } else { count + LINE - 1 };
+        let memory = try_zeroed_slice_box::<f32>(room).unwrap_or_else(|()| {
+            let purpose = Purpose::Stage;
+            let error = OutOfMemory::on_host::<f32>(count);
+            panic!("{}", OutOfMemory { purpose, ..error })
+        });
+        let start = memory.as_ptr().align_offset(LINE * size_of::<f32>());
+        let start = start.min(room - count);
+        let memory = Memory::Own(memory);
+        Self { memory, start, count }
     }
+}
 
-    /// The numbers of a tensor in `bf16` on the host, for writing. If another tensor shares them, copies them
-    /// first.
-    ///
-    /// # Panics
-    /// On any other tensor.
-    pub fn bf16_mut(&mut self) -> &mut [bf16] {
-        match &mut self.data {
-            Data::Bf16(buffer) => buffer,
-            _ => panic!(
-                "numbers of bf16 on the host were expected, got another tensor of {}",
-                self.shape
-            ),
-        }
+impl Default for Numbers {
+    fn default() -> Self {
+        Self::none()
     }
+}
 
-    /// The bytes of the numbers or ids, as they lie in memory.
-    ///
-    /// # Panics
-    /// On a tensor on a GPU.
-    pub fn as_bytes(&self) -> &[u8] {
-        match &self.data {
-            Data::F32(buffer) => bytemuck::cast_slice(buffer),
-            Data::Bf16(buffer) => bytemuck::cast_slice(buffer),
-            Data::Ids(ids) => bytemuck::cast_slice(ids),
-            Data::Gpu(..) | Data::Away(..) => panic!("a tensor on the host was expected, got {self:?}"),
-        }
+impl Clone for Numbers {
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeros(self.count);
+        copy.copy_from_slice(self);
+        copy
     }
+}
 
-    /// The bytes of the numbers or ids, for writing. If another tensor shares them, copies them first.
-    ///
-    /// # Panics
-    /// On a tensor on a GPU.
-    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.data {
-            Data::F32(buffer) => bytemuck::cast_slice_mut(buffer),
-            Data::Bf16(buffer) => bytemuck::cast_slice_mut(buffer),
-            Data::Ids(ids) => bytemuck::cast_slice_mut(ids),
-            Data::Gpu(..) | Data::Away(..) => {
-                panic!("a tensor on the host was expected, got one of {}", self.shape)
-            }
-        }
+impl PartialEq for Numbers {
+    fn eq(&self, other: &Self) -> bool {
+        self[..] == other[..]
     }
+}
 
-    /// The numbers on the host, in a format that was asked for first ([`in_format`]).
+impl Deref for Numbers {
+    type Target = [f32];
+
     #[inline]
-    pub(crate) fn numbers<N: Real>(&self) -> &[N] {
-        N::of(self)
+    fn deref(&self) -> &[f32] {
+        let memory = match &self.memory {
+            Memory::Own(memory) => memory,
+            Memory::Lent(holder) => holder.as_ref().as_ref(),
+        };
+        &memory[self.start..][..self.count]
     }
+}
 
-    /// As [`Tensor::numbers`], for writing.
+impl DerefMut for Numbers {
     #[inline]
-    pub(crate) fn numbers_mut<N: Real>(&mut self) -> &mut [N] {
-        N::of_mut(self)
-    }
-
-    /// The ids, row-major.
-    ///
-    /// # Panics
-    /// On a tensor of numbers.
-    pub fn ids(&self) -> &[u32] {
-        match &self.data {
-            Data::Ids(ids) => ids,
-            _ => panic!("a tensor of ids was expected, got {self:?}"),
+    fn deref_mut(&mut self) -> &mut [f32] {
+        if matches!(self.memory, Memory::Lent(_)) {
+            *self = self.clone();
+        }
+        match &mut self.memory {
+            Memory::Own(memory) => &mut memory[self.start..][..self.count],
+            Memory::Lent(_) => unreachable!("they are our own now"),
         }
     }
+}
 
-    /// The ids, for writing. If another tensor shares them, copies them first.
-    ///
-    /// # Panics
-    /// On a tensor of numbers.
-    pub fn ids_mut(&mut self) -> &mut [u32] {
-        match &mut self.data {
-            Data::Ids(ids) => ids,
-            _ => panic!("a tensor of ids was expected, got {}", self.shape),
-        }
+impl AsRef<[f32]> for Numbers {
+    fn as_ref(&self) -> &[f32] {
+        self
+    }
+}
+
+impl AsMut<[f32]> for Numbers {
+    fn as_mut(&mut self) -> &mut [f32] {
+        self
+    }
+}
+
+impl<'a> IntoIterator for &'a Numbers {
+    type Item = &'a f32;
+    type IntoIter = Iter<'a, f32>;
+
+    #[inline]
+    fn into_iter(self) -> Iter<'a, f32> {
+        self.iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Numbers {
+    type Item = &'a mut f32;
+    type IntoIter = IterMut<'a, f32>;
+
+    #[inline]
+    fn into_iter(self) -> IterMut<'a, f32> {
+        self.iter_mut()
+    }
+}
+
+impl fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self[..].fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lent_numbers_are_copied_before_they_are_changed() {
+        let holder = Arc::new(vec![1.0, 2.0, 3.0, 4.0]);
+        let mut numbers = Numbers::lent(Arc::clone(&holder) as _, 1..3);
+        assert_eq!(numbers.as_ptr(), holder[1..].as_ptr());
+        numbers[0] = 5.0;
+        assert_eq!(
+            (&numbers[..], &holder[..]),
+            (&[5.0, 3.0][..], &[1.0, 2.0, 3.0, 4.0][..])
+        );
     }
 }

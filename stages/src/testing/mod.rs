@@ -10,17 +10,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod error;
-mod passes;
+pub(crate) mod error;
+pub(crate) mod passes;
 
-pub use error::{CheckError, Problem, Way};
-
-use crate::layer::Layer;
-use crate::sequential::Sequential;
 use crate::shape::Kind;
 use crate::stage::Stage;
+use crate::stage::layer::Layer;
+use crate::stage::sequential::Sequential;
 use crate::tensor::Tensor;
 use passes::{Numbers, Order, Passes, Record};
+
+pub use error::{CheckError, Problem, Way};
 
 /// Checks a layer with the default [`GradientCheck`]. [`GradientCheck::stage`] lists all that is checked.
 ///

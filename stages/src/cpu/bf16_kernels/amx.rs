@@ -11,7 +11,7 @@ use std::cell::Cell;
 use half::bf16;
 
 use super::left::{Left, Order};
-use super::{TILE, Tile};
+use super::panels::{TILE, Tile};
 
 /// The depth of a tile of operands: 64 bytes.
 const DEPTH: usize = 32;
@@ -41,7 +41,7 @@ thread_local! {
 }
 
 /// Whether this CPU has the instructions, and the system lets this process use them.
-pub(super) fn is_here() -> bool {
+pub(crate) fn is_here() -> bool {
     has_instructions() && is_allowed()
 }
 
@@ -161,7 +161,7 @@ macro_rules! multiply {
 }
 
 /// As [`super::Way::set`]. Only where [`is_here`].
-pub(super) fn set(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+pub(crate) fn set(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     multiply!(
         sums,
         left,
@@ -174,7 +174,7 @@ pub(super) fn set(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
 }
 
 /// As [`super::Way::add`]. Only where [`is_here`].
-pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+pub(crate) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     multiply!(
         sums,
         left,

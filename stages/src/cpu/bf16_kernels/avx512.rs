@@ -9,7 +9,7 @@ use std::mem::transmute;
 use half::bf16;
 
 use super::left::{Left, Order};
-use super::{TILE, Tile};
+use super::panels::{TILE, Tile};
 
 /// The rows whose sums are in registers at once.
 const ROWS: usize = 8;
@@ -18,12 +18,12 @@ const ROWS: usize = 8;
 const LANES: usize = 16;
 
 /// Whether this CPU has the instructions.
-pub(super) fn is_here() -> bool {
+pub(crate) fn is_here() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16")
 }
 
 /// As [`super::Way::add`]. Only where [`is_here`].
-pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+pub(crate) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     let pairs = left.depth / 2;
     assert_eq!(panel.len(), TILE * left.depth, "a panel is as deep as the rows");
     for (index, sums) in sums.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {

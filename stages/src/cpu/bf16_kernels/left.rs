@@ -4,26 +4,25 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::TILE;
-use super::panels::{pack, padded, room};
+use super::panels::{TILE, pack, padded, room};
 use super::square::{self, SIDE};
 use crate::cpu::matrix::Matrix;
 use crate::pool::Buffer;
 
 /// The rows of a tile.
 #[derive(Clone, Copy)]
-pub(super) struct Left<'a> {
+pub(crate) struct Left<'a> {
     /// From the first row on.
-    pub(super) numbers: &'a [bf16],
-    pub(super) depth: usize,
+    pub(crate) numbers: &'a [bf16],
+    pub(crate) depth: usize,
     /// How many of the 32 rows count.
-    pub(super) rows: usize,
-    pub(super) order: Order,
+    pub(crate) rows: usize,
+    pub(crate) order: Order,
 }
 
 /// How rows lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// One after the other, with this distance.
     Rows(usize),
     /// As the columns of a panel: pair by pair.
@@ -32,7 +31,7 @@ pub(super) enum Order {
 
 impl Left<'_> {
     /// A part of the depth, from an even place on.
-    pub(super) fn part(self, depth: Range<usize>) -> Self {
+    pub(crate) fn part(self, depth: Range<usize>) -> Self {
         let start = match self.order {
             Order::Rows(_) => depth.start,
             Order::Pairs => TILE * depth.start,
@@ -46,13 +45,13 @@ impl Left<'_> {
 }
 
 /// How many numbers there is room for if a left operand of this size is packed.
-pub(super) fn numbers(rows: usize, depth: usize) -> usize {
+pub(crate) fn numbers(rows: usize, depth: usize) -> usize {
     room(rows.next_multiple_of(TILE) * padded(depth))
 }
 
 /// The left operand, group by group. A group is packed when it is first reached, unless its rows can be read
 /// where they are.
-pub(super) struct Groups<'a> {
+pub(crate) struct Groups<'a> {
     from: Matrix<'a, bf16>,
     /// The depth in memory.
     depth: usize,
@@ -64,7 +63,7 @@ pub(super) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    pub(super) fn new(needs_rows: bool, from: Matrix<'a, bf16>) -> Self {
+    pub(crate) fn new(needs_rows: bool, from: Matrix<'a, bf16>) -> Self {
         let depth = padded(from.columns);
         let in_place = !from.turned && depth == from.columns && from.rows.is_multiple_of(TILE);
         let order = match (from.turned && !needs_rows, in_place) {
@@ -83,7 +82,7 @@ impl<'a> Groups<'a> {
     }
 
     /// The group that starts with this row. It is packed if this is the `first` block of columns.
-    pub(super) fn reach(&mut self, row: usize, first: bool) -> Left<'_> {
+    pub(crate) fn reach(&mut self, row: usize, first: bool) -> Left<'_> {
         let rows = TILE.min(self.from.rows - row);
         let numbers = match &mut self.numbers {
             None => &self.from.numbers[row * self.from.stride..],
@@ -123,7 +122,7 @@ fn copy(to: &mut [bf16], from: Matrix<'_, bf16>, depth: usize) {
 }
 
 /// Makes rows of the columns of a panel.
-pub(super) fn turn(to: &mut [bf16], panel: &[bf16]) {
+pub(crate) fn turn(to: &mut [bf16], panel: &[bf16]) {
     let pairs: &[u32] = bytemuck::cast_slice(panel);
     let to: &mut [u32] = bytemuck::cast_slice_mut(to);
     let depth = pairs.len() / TILE;

@@ -4,25 +4,24 @@
 //! from first to last, before it is added to anything or rounded. So the bits of a number depend only on its
 //! own row and column, and on the [`Way`] in which this CPU multiplies.
 
-pub(crate) mod attention;
-mod left;
-mod panels;
-mod square;
-mod way;
-mod widen;
+pub(crate) mod left;
+pub(crate) mod panels;
+pub(crate) mod square;
+pub(crate) mod way;
+pub(crate) mod widen;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 #[allow(unsafe_code, reason = "the instructions are written in assembly")]
-mod amx;
+pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "the instructions take pointers")]
-mod avx512;
+pub(crate) mod avx512;
 
 use half::bf16;
 use multiversion::multiversion;
 
 use self::left::Groups;
-use self::panels::{padded, room};
+use self::panels::{TILE, Tile, padded, room};
 use super::matmul::Start;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
@@ -32,15 +31,9 @@ use super::real::Real;
 pub(crate) use self::panels::{Panels, Right};
 pub(crate) use self::way::Way;
 
-/// The rows and the columns of a tile.
-const TILE: usize = 32;
-
 /// How many numbers of the right operand are in a block: half a megabyte, so that it fits in the second-level
 /// cache.
 const BLOCK: usize = 256 * 1024;
-
-/// The sums of a tile, row by row.
-type Tile = [[f32; TILE]; TILE];
 
 /// A tile that starts at a cache line.
 #[repr(align(64))]

@@ -5,7 +5,6 @@ use std::ops::Range;
 use half::bf16;
 use multiversion::multiversion;
 
-use super::TILE;
 use super::square::{self, SIDE};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
@@ -13,17 +12,23 @@ use crate::cpu::prefetch::prefetch;
 use crate::cpu::real::Real;
 use crate::pool::Buffer;
 
+/// The rows and the columns of a tile.
+pub(crate) const TILE: usize = 32;
+
+/// The sums of a tile, row by row.
+pub(crate) type Tile = [[f32; TILE]; TILE];
+
 /// The depth of an operand in memory is a multiple of this: what an AMX tile holds. The rest is zeros.
 const UNIT: usize = 32;
 
 /// The depth in memory.
-pub(super) fn padded(depth: usize) -> usize {
+pub(crate) fn padded(depth: usize) -> usize {
     depth.next_multiple_of(UNIT)
 }
 
 /// How many numbers memory has that a product needs for this many while it runs. It has few sizes, so that it
 /// is used again for operands with other numbers of rows, as experts have them.
-pub(super) fn room(count: usize) -> usize {
+pub(crate) fn room(count: usize) -> usize {
     count.next_power_of_two()
 }
 
@@ -48,7 +53,7 @@ impl Panels {
 
     /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
     /// matrices with other numbers of rows.
-    pub(super) fn once<N: Real>(from: Matrix<'_, N>) -> Self {
+    pub(crate) fn once<N: Real>(from: Matrix<'_, N>) -> Self {
         Self::in_room(from, Self::count(from.rows.next_power_of_two(), from.columns))
     }
 
@@ -67,7 +72,7 @@ impl Panels {
     }
 
     /// As [`Panels::new`], by this thread alone.
-    pub(super) fn alone<N: Real>(from: Matrix<'_, N>) -> Self {
+    pub(crate) fn alone<N: Real>(from: Matrix<'_, N>) -> Self {
         let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
         pack(&mut numbers, from, 0);
         Self {
@@ -78,7 +83,7 @@ impl Panels {
     }
 
     /// The panel with this number.
-    pub(super) fn panel(&self, index: usize) -> &[bf16] {
+    pub(crate) fn panel(&self, index: usize) -> &[bf16] {
         let length = TILE * padded(self.depth);
         &self.numbers[index * length..][..length]
     }
@@ -101,7 +106,7 @@ pub(crate) enum Right<'a> {
 
 impl<'a> Right<'a> {
     /// The number of rows.
-    pub(super) fn depth(self) -> usize {
+    pub(crate) fn depth(self) -> usize {
         match self {
             Self::Panels(panels) => panels.depth,
             Self::Matrix(matrix) => matrix.rows,
@@ -109,7 +114,7 @@ impl<'a> Right<'a> {
     }
 
     /// The number of columns.
-    pub(super) fn columns(self) -> usize {
+    pub(crate) fn columns(self) -> usize {
         match self {
             Self::Panels(panels) => panels.columns,
             Self::Matrix(matrix) => matrix.columns,
@@ -117,7 +122,7 @@ impl<'a> Right<'a> {
     }
 
     /// Room for a block of this many columns, if blocks are packed for this product.
-    pub(super) fn room(self, columns: usize) -> Option<Buffer<bf16>> {
+    pub(crate) fn room(self, columns: usize) -> Option<Buffer<bf16>> {
         match self {
             Self::Panels(_) => None,
             Self::Matrix(matrix) => Some(Buffer::pooled(room(Panels::count(matrix.rows, columns)))),
@@ -126,7 +131,7 @@ impl<'a> Right<'a> {
 
     /// The panels of some columns, whose first one starts a panel. Packs them into the room if they are not
     /// packed yet.
-    pub(super) fn panels(self, columns: Range<usize>, room: &'a mut Option<Buffer<bf16>>) -> &'a [bf16] {
+    pub(crate) fn panels(self, columns: Range<usize>, room: &'a mut Option<Buffer<bf16>>) -> &'a [bf16] {
         let depth = padded(self.depth());
         let count = columns.len().next_multiple_of(TILE) * depth;
         match (self, room) {
@@ -142,7 +147,7 @@ impl<'a> Right<'a> {
 }
 
 /// Fills whole panels with the columns of a matrix from this one on.
-pub(super) fn pack<N: Real>(to: &mut [bf16], from: Matrix<'_, N>, first: usize) {
+pub(crate) fn pack<N: Real>(to: &mut [bf16], from: Matrix<'_, N>, first: usize) {
     let pairs: &mut [[u32; TILE]] = bytemuck::cast_slice_mut(to);
     let panels = pairs.chunks_exact_mut(padded(from.rows) / 2);
     for (index, panel) in panels.enumerate() {

@@ -1,11 +1,11 @@
 //! Squares of 16 by 16 numbers of 32 bits, turned in registers where the CPU has 32 of them.
 
 /// The side of a square.
-pub(super) const SIDE: usize = 16;
+pub(crate) const SIDE: usize = 16;
 
 /// Writes the columns of a square as rows. Rows start `from.1` and `to.1` numbers apart.
 #[inline(always)]
-pub(super) fn turn(from: (&[u32], usize), to: (&mut [u32], usize)) {
+pub(crate) fn turn(from: (&[u32], usize), to: (&mut [u32], usize)) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") {
         wide::turn(from, to);
@@ -30,7 +30,7 @@ mod wide {
         __m512i, _mm512_loadu_si512, _mm512_permutex2var_epi32, _mm512_setzero_si512, _mm512_storeu_si512,
     };
 
-    use super::SIDE;
+    use crate::cpu::bf16_kernels::square::SIDE;
 
     /// For each step, which numbers of a pair of rows make the first new row, and which the second. A number
     /// from 16 on is of the second row. A step exchanges the halves of rows that are `1 << step` apart.
@@ -52,7 +52,7 @@ mod wide {
 
     /// As [`super::turn`]. Only where the CPU has AVX-512.
     #[inline(always)]
-    pub(super) fn turn((from, from_row): (&[u32], usize), (to, to_row): (&mut [u32], usize)) {
+    pub(crate) fn turn((from, from_row): (&[u32], usize), (to, to_row): (&mut [u32], usize)) {
         assert!(from.len() >= (SIDE - 1) * from_row + SIDE);
         assert!(to.len() >= (SIDE - 1) * to_row + SIDE);
         // SAFETY: the caller has asked the CPU. All rows of both squares end before their slices do.

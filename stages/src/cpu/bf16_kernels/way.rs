@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use half::bf16;
 
 use super::left::Left;
-use super::{TILE, Tile, widen};
+use super::panels::{TILE, Tile};
+use super::widen;
 
 /// How this CPU multiplies numbers of `bf16`. A closed set, in order of speed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(crate) enum Way {
 
 impl Way {
     /// All ways, the fastest first.
-    pub(super) const ALL: &[Self] = &[
+    pub(crate) const ALL: &[Self] = &[
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         Self::Amx,
         #[cfg(target_arch = "x86_64")]
@@ -41,7 +42,7 @@ impl Way {
     }
 
     /// Whether this CPU has it.
-    pub(super) fn is_here(self) -> bool {
+    pub(crate) fn is_here(self) -> bool {
         match self {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Self::Amx => super::amx::is_here(),
@@ -52,7 +53,7 @@ impl Way {
     }
 
     /// Whether the left operand must lie row by row.
-    pub(super) fn needs_rows(self) -> bool {
+    pub(crate) fn needs_rows(self) -> bool {
         match self {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Self::Amx => true,
@@ -63,7 +64,7 @@ impl Way {
     }
 
     /// Computes the product of a group of rows with a panel of the same depth.
-    pub(super) fn set(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+    pub(crate) fn set(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
         match self {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Self::Amx => super::amx::set(sums, left, panel),
@@ -75,7 +76,7 @@ impl Way {
     }
 
     /// Adds the product of a group of rows with a panel of the same depth to the sums, from first to last.
-    pub(super) fn add(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+    pub(crate) fn add(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
         match self {
             #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
             Self::Amx => super::amx::add(sums, left, panel),

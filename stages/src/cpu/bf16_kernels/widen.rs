@@ -5,11 +5,11 @@ use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 
 use super::left::{Left, Order};
-use super::{TILE, Tile};
+use super::panels::{TILE, Tile};
 use crate::cpu::tile::{FEW_ROWS, ROWS, is_tall};
 
 /// As [`super::Way::add`].
-pub(super) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
+pub(crate) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
     Arch::new().dispatch(Add { sums, left, panel });
 }
 

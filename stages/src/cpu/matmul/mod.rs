@@ -4,10 +4,10 @@
 //! Every number of the output is summed over the depth from first to last, in blocks of a fixed size. So its
 //! bits depend only on its own row and column.
 
-mod near;
-mod pack;
-mod right;
-mod strips;
+pub(crate) mod near;
+pub(crate) mod pack;
+pub(crate) mod right;
+pub(crate) mod strips;
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use super::prefetch::{Ahead, LINE, Lines, prefetch};
 use super::tile::{self, FEW_ROWS, Left, MANY_ROWS, ROWS, STEP, is_tall, tile, wants_many_rows};
 use crate::pool::Buffer;
 
-pub(super) use self::pack::{PANEL, pack};
+pub(crate) use self::pack::{PANEL, pack};
 pub(crate) use self::right::{Packed, Right};
 
 /// The columns of a block. With its depth, a block is half a megabyte, so it fits in the second-level cache.
@@ -56,7 +56,7 @@ pub(crate) enum Start<'a> {
 impl Start<'_> {
     /// The part of it from this column on.
     #[inline(always)]
-    pub(super) fn from(self, column: usize) -> Self {
+    pub(crate) fn from(self, column: usize) -> Self {
         match self {
             Self::Row(row) => Self::Row(&row[column..]),
             other => other,

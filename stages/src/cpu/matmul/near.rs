@@ -16,7 +16,7 @@ const NEAR: usize = 8192;
 
 /// `out = start + a b`, if the product is near. Returns whether it was.
 #[inline]
-pub(super) fn is_done(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) -> bool {
+pub(crate) fn is_done(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) -> bool {
     let (depth, columns) = (b.depth(), b.columns());
     let numbers = (a.rows + columns) * depth + out.len();
     if depth > DEPTH || numbers > NEAR || !b.has_rows() {

@@ -8,19 +8,19 @@ use crate::cpu::matrix::Matrix;
 use crate::cpu::prefetch::{LINE, prefetch};
 
 /// The columns of a panel: as many as the widest tile, two AVX-512 registers.
-pub(in crate::cpu) const PANEL: usize = 32;
+pub(crate) const PANEL: usize = 32;
 
 /// The depth of a block.
-pub(super) const DEPTH: usize = 512;
+pub(crate) const DEPTH: usize = 512;
 
 /// Splits the depth into blocks.
-pub(super) fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
+pub(crate) fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
     (0..depth).step_by(DEPTH).map(move |at| at..depth.min(at + DEPTH))
 }
 
 /// Copies the rows `depth` of some columns of a matrix into panels of `WIDTH` columns.
 #[multiversion(targets = "simd")]
-pub(in crate::cpu) fn pack<const WIDTH: usize>(
+pub(crate) fn pack<const WIDTH: usize>(
     to: &mut [f32],
     pitch: usize,
     from: Matrix<'_>,

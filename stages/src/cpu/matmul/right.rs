@@ -30,7 +30,7 @@ impl Packed {
 
     /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
     /// matrices with other numbers of rows.
-    pub(super) fn once(from: Matrix<'_>) -> Self {
+    pub(crate) fn once(from: Matrix<'_>) -> Self {
         Self::in_room(from, Self::count(from.rows.next_power_of_two(), from.columns))
     }
 
@@ -77,7 +77,7 @@ pub(crate) enum Right<'a> {
 
 impl<'a> Right<'a> {
     /// The number of rows.
-    pub(super) fn depth(self) -> usize {
+    pub(crate) fn depth(self) -> usize {
         match self {
             Self::Packed(packed) => packed.depth,
             Self::Matrix(matrix) => matrix.rows,
@@ -85,7 +85,7 @@ impl<'a> Right<'a> {
     }
 
     /// The number of columns.
-    pub(super) fn columns(self) -> usize {
+    pub(crate) fn columns(self) -> usize {
         match self {
             Self::Packed(packed) => packed.columns,
             Self::Matrix(matrix) => matrix.columns,
@@ -93,7 +93,7 @@ impl<'a> Right<'a> {
     }
 
     /// Whether it can be read as it is, row by row: see [`Right::panel`].
-    pub(super) fn has_rows(self) -> bool {
+    pub(crate) fn has_rows(self) -> bool {
         match self {
             Self::Packed(_) => true,
             Self::Matrix(matrix) => !matrix.turned,
@@ -103,7 +103,7 @@ impl<'a> Right<'a> {
     /// The columns from `first` on, where a panel begins. For one block of the depth that can be read as it
     /// is.
     #[inline(always)]
-    pub(super) fn panel(self, first: usize) -> View<'a> {
+    pub(crate) fn panel(self, first: usize) -> View<'a> {
         match self {
             Self::Packed(packed) => View {
                 numbers: &packed.numbers[first * packed.depth..],
@@ -120,7 +120,7 @@ impl<'a> Right<'a> {
     /// block itself, while it is read for the first time; else, a share of what the `next` columns are packed
     /// from.
     #[inline(always)]
-    pub(super) fn lines(
+    pub(crate) fn lines(
         &self,
         depth: &Range<usize>,
         [columns, next]: [&Range<usize>; 2],
@@ -138,7 +138,7 @@ impl<'a> Right<'a> {
 
     /// The panels of a block. Packs them into `to` if they are not packed yet.
     #[inline(always)]
-    pub(super) fn panels(
+    pub(crate) fn panels(
         &'a self,
         depth: &Range<usize>,
         columns: &Range<usize>,

@@ -10,7 +10,7 @@ use crate::pool::Buffer;
 
 /// A transposed left operand in the order in which tiles read it: strips of rows, each column by column. Each
 /// group of strips is packed right before it is read.
-pub(super) struct Strips<'a> {
+pub(crate) struct Strips<'a> {
     from: Matrix<'a>,
     depth: Range<usize>,
     /// The rows of a strip: as many as the highest tile.
@@ -27,7 +27,7 @@ fn rows_of_strip(many_rows: bool) -> usize {
 
 /// How many numbers the strips of a left operand of this size take. There is room for a depth that is a power
 /// of two: experts have other numbers of rows in each micro-batch, and few sizes are used again more often.
-pub(super) fn numbers(many_rows: bool, rows: usize, depth: usize) -> usize {
+pub(crate) fn numbers(many_rows: bool, rows: usize, depth: usize) -> usize {
     let of_strip = rows_of_strip(many_rows);
     rows.div_ceil(of_strip) * pitch(of_strip, depth.next_power_of_two())
 }
@@ -40,7 +40,7 @@ fn pitch(rows: usize, depth: usize) -> usize {
 
 impl<'a> Strips<'a> {
     /// Strips with room for the columns `depth` of a transposed matrix.
-    pub(super) fn new(from: Matrix<'a>, depth: &Range<usize>, many_rows: bool) -> Self {
+    pub(crate) fn new(from: Matrix<'a>, depth: &Range<usize>, many_rows: bool) -> Self {
         let rows = rows_of_strip(many_rows);
         Self {
             from,
@@ -59,7 +59,7 @@ impl<'a> Strips<'a> {
     /// Prepares a row of tiles. If it starts a group and this is the `first` block of columns, packs the
     /// group. Returns memory to prefetch meanwhile: a share of what the next group is packed from.
     #[inline(always)]
-    pub(super) fn reach(&mut self, row: usize, height: usize, first: bool) -> Lines<'a> {
+    pub(crate) fn reach(&mut self, row: usize, height: usize, first: bool) -> Lines<'a> {
         if !first {
             return Lines::NONE;
         }
@@ -82,7 +82,7 @@ impl<'a> Strips<'a> {
 
     /// The left operand of a row of tiles.
     #[inline(always)]
-    pub(super) fn of(&self, row: usize) -> Left<'_> {
+    pub(crate) fn of(&self, row: usize) -> Left<'_> {
         Left {
             numbers: &self.numbers[row / self.rows * self.pitch + row % self.rows..],
             row: 1,

@@ -52,23 +52,3 @@ extern "C" __global__ void __launch_bounds__(256)
     cast_bf16_to_f32(float* out, const bf16* in, u64 count) {
     map(out, in, count, [](float x) { return x; });
 }
-
-// ---- ReLU ----
-
-// Sets negative numbers of numbers[count] to zero. NaN stays.
-#define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void __launch_bounds__(256)                                                \
-        relu_forward##SUFFIX(T* numbers, u64 count) {                                                \
-        map(numbers, numbers, count, [](float x) { return x < 0.0f ? 0.0f : x; });                   \
-    }
-F32_AND_BF16(MAKE)
-#undef MAKE
-
-// Sets grad[count] to zero where output[count] is not positive.
-#define MAKE(T, SUFFIX)                                                                              \
-    extern "C" __global__ void __launch_bounds__(256)                                                \
-        relu_backward##SUFFIX(T* grad, const T* output, u64 count) {                                 \
-        map_two(grad, grad, output, count, [](float g, float y) { return y > 0.0f ? g : 0.0f; });    \
-    }
-F32_AND_BF16(MAKE)
-#undef MAKE

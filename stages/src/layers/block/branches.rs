@@ -6,12 +6,11 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::arithmetic::{multiply, put, take};
-use crate::chain::Chain;
-use crate::error::{Error, Result, ShapeError};
-use crate::kept::{Kept, List};
-use crate::layers::check_numbers;
+use crate::error::{Error, Result, ShapeError, check_numbers};
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
+use crate::stage::chain::Chain;
+use crate::stage::kept::{Kept, List};
 use crate::tensor::Tensor;
 
 /// What becomes of the outputs of branches.

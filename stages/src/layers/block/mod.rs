@@ -1,16 +1,15 @@
 //! Layers that are composed of others.
 
-mod arithmetic;
-mod branches;
+pub(crate) mod arithmetic;
+pub(crate) mod branches;
 
 use self::branches::{Branches, Join};
-use crate::chain::Chain;
 use crate::error::{ErrorKind, Result};
-use crate::kept::{Kept, List};
-use crate::layer::Layer;
-use crate::lora::ChooseLora;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
+use crate::stage::chain::Chain;
+use crate::stage::kept::{Kept, List};
+use crate::stage::layer::{ChooseLora, Layer};
 use crate::stage::{ForwardContext, Mode};
 use crate::tensor::Tensor;
 

@@ -4,14 +4,15 @@ use std::ops::Range;
 
 use super::placed::Placed;
 use super::routing::Routing;
-use crate::cpu::gated;
 use crate::cpu::real::in_format;
-use crate::cuda::Rows;
 use crate::error::Result;
-use crate::init::Init;
 use crate::layers::GateForm;
-use crate::layers::weight_matrix::WeightMatrix;
+use crate::layers::gated::Pass;
+use crate::layers::gated::cpu as gated;
+use crate::layers::linear::weight_matrix::WeightMatrix;
+use crate::layers::norm::cuda::Rows;
 use crate::parameter::Parameter;
+use crate::parameter::init::Init;
 use crate::tensor::Tensor;
 
 /// The activation of an expert.
@@ -110,7 +111,12 @@ impl Mlps {
         match gate_up.gpu()? {
             Some(gpu) => {
                 let of_output = shape_of(&values);
-                gpu.gated(gate_up.dtype(), FORM, values.at(), gate_up.at(), of_output)?;
+                gpu.gated(
+                    (Pass::Forward, FORM, gate_up.dtype()),
+                    values.at(),
+                    gate_up.at(),
+                    of_output,
+                )?;
             }
             None => in_format!(gate_up.dtype(), N => {
                 gated::forward::<N>(FORM, values.numbers_mut(), gate_up.numbers(), self.ffn);
@@ -159,7 +165,7 @@ impl Mlps {
         match grad.gpu()? {
             Some(gpu) => {
                 let (at, of_output) = (gate_up.at_mut(&gpu)?, shape_of(&inner));
-                gpu.gated_backward(grad.dtype(), FORM, inner.at(), at, of_output)?;
+                gpu.gated((Pass::Backward, FORM, grad.dtype()), inner.at(), at, of_output)?;
             }
             None => in_format!(grad.dtype(), N => {
                 gated::backward::<N>(FORM, inner.numbers(), gate_up.numbers_mut(), self.ffn);

@@ -1,23 +1,25 @@
 //! A mixture of experts.
 
-mod choice;
-mod mlps;
-mod placed;
-mod routing;
+pub(crate) mod choice;
+pub(crate) mod cpu;
+pub(crate) mod cuda;
+pub(crate) mod mlps;
+pub(crate) mod placed;
+pub(crate) mod routing;
 
 use self::choice::Choice;
 use self::mlps::Mlps;
 use self::placed::Placed;
-use super::{Linear, check_rows};
+use super::Linear;
 use crate::cpu::real::in_format;
 use crate::device::{Device, Place};
-use crate::error::{Result, check_positive};
-use crate::init::Init;
-use crate::kept::Kept;
-use crate::layer::Layer;
+use crate::error::{Result, check_positive, check_rows};
 use crate::parameter::Parameter;
+use crate::parameter::init::Init;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
 
 pub use self::routing::Routing;

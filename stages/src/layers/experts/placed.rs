@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use super::Routing;
 use super::choice::Choice;
-use crate::cpu::experts;
 use crate::cpu::real::{Real, in_format};
-use crate::cuda::{ChoiceOnGpu, Gpu, Memory};
+use crate::cuda::{Gpu, Memory};
 use crate::device::DType;
 use crate::error::Result;
+use crate::layers::experts::cpu as experts;
+use crate::layers::experts::cuda::ChoiceOnGpu;
 use crate::tensor::Tensor;
 
 /// A choice, and what moves rows between tokens and experts by it.

@@ -1,9 +1,9 @@
 //! How much memory the units of a model need. Known before anything is made.
 
-mod gpt;
-mod images;
-mod llama;
-mod mlp;
+pub(crate) mod gpt;
+pub(crate) mod images;
+pub(crate) mod llama;
+pub(crate) mod mlp;
 
 use crate::layers::{Layout, adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch};
 

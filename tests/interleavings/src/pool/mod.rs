@@ -7,5 +7,8 @@ mod shelves;
 
 mod threads;
 
-use crate::counted::{Arc, Weak};
-use crate::queues::ArrayQueue;
+/// The stand-ins.
+mod sync {
+    pub(super) use crate::counted::{Arc, Weak};
+    pub(super) use crate::queues::ArrayQueue;
+}

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::Arc;
 use super::home::{Block, Pool, drop_block};
+use super::sync::Arc;
 
 /// Memory that counts itself.
 struct Memory {

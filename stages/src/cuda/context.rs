@@ -1,0 +1,118 @@
+//! The GPUs that are there, and their contexts.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
+use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
+use parking_lot::Mutex;
+
+use crate::cuda::failure::failed;
+use crate::device::Device;
+use crate::error::library::Library;
+use crate::error::{DeviceError, Error, Result};
+
+thread_local! {
+    /// The device whose context is current on this thread.
+    static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// One context per device, shared by all threads and kept until the process ends.
+static CONTEXTS: Mutex<BTreeMap<u32, Context>> = Mutex::new(BTreeMap::new());
+
+#[derive(Clone, Copy, Debug)]
+struct Context(CUcontext);
+
+// SAFETY: any thread may use CUDA's contexts.
+unsafe impl Send for Context {}
+
+/// Makes the device's context the current one of this thread.
+pub(crate) fn enter(index: u32) -> Result<()> {
+    if CURRENT.get() == Some(index) {
+        return Ok(());
+    }
+    let context = context(index)?;
+    // SAFETY: contexts are never released.
+    unsafe { ctx::set_current(context.0) }.map_err(failed("entering a device's context"))?;
+    CURRENT.set(Some(index));
+    Ok(())
+}
+
+/// The context of a device.
+pub(crate) fn context_of(index: u32) -> Result<CUcontext> {
+    context(index).map(|context| context.0)
+}
+
+fn context(index: u32) -> Result<Context> {
+    let mut contexts = CONTEXTS.lock();
+    if let Some(context) = contexts.get(&index) {
+        return Ok(*context);
+    }
+    let count = count()?;
+    if index >= count {
+        return Err(missing(index, count));
+    }
+    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
+    // SAFETY: the device is there; it was found just above.
+    let raw = unsafe { primary_ctx::retain(handle) }.map_err(failed("making a device's context"))?;
+    contexts.insert(index, Context(raw));
+    Ok(Context(raw))
+}
+
+/// The number of GPUs.
+///
+/// # Errors
+/// When there is no CUDA driver, it is too old, or it has no GPU.
+pub(crate) fn count() -> Result<u32> {
+    static READY: OnceLock<Result<()>> = OnceLock::new();
+    READY.get_or_init(start).clone()?;
+    let count = device::get_count().map_err(failed("counting devices"))?;
+    Ok(count as u32)
+}
+
+/// Starts CUDA. Called once per process.
+fn start() -> Result<()> {
+    Library::Driver.require()?;
+    match result::init() {
+        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Err(DeviceError::NoGpu.into()),
+        started => started.map_err(failed("starting CUDA")),
+    }
+}
+
+/// The error for a device that does not exist.
+pub(crate) fn missing(index: u32, count: u32) -> Error {
+    let device = Device::Cuda(index);
+    DeviceError::Missing { device, count }.into()
+}
+
+fn ask(index: u32, attribute: CUdevice_attribute, what: &'static str) -> Result<i32> {
+    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
+    // SAFETY: the device is there, because it has a context.
+    unsafe { device::get_attribute(handle, attribute) }.map_err(failed(what))
+}
+
+/// The device's compute capability.
+pub(crate) fn capability(index: u32) -> Result<(i32, i32)> {
+    let ask = |attribute| ask(index, attribute, "asking for the compute capability");
+    Ok((
+        ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        ask(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    ))
+}
+
+/// The most bytes of shared memory that a block of the device may have.
+pub(crate) fn most_shared(index: u32) -> Result<usize> {
+    let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+    ask(index, attribute, "asking for the size of shared memory").map(|bytes| bytes as usize)
+}
+
+/// Fails for a device that cannot run the kernels. They need the matrix instructions of compute capability
+/// 8.0.
+pub(crate) fn check_capability(index: u32, capability: (i32, i32)) -> Result<(), DeviceError> {
+    if capability.0 >= 8 {
+        return Ok(());
+    }
+    let device = Device::Cuda(index);
+    Err(DeviceError::Capability { device, capability })
+}

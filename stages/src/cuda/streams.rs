@@ -1,0 +1,128 @@
+//! A GPU's streams, and what a thread needs to queue work on them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cudarc::driver::result;
+
+use crate::cuda::context::{capability, check_capability, most_shared};
+use crate::cuda::driver::{self, Copy, Stream};
+use crate::cuda::failure::failed;
+use crate::cuda::memory::block_cache::Shelf;
+use crate::cuda::memory::pinned::Staging;
+use crate::cuda::module::Kernels;
+use crate::error::{Left, Result};
+
+/// The streams of a GPU for one thread, with the kernels and the memory that work on them uses.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    index: u32,
+    /// The compute stream.
+    stream: Arc<Stream>,
+    /// The stream for transfers between processes.
+    transfers: Stream,
+    /// The stream for copies from other devices of this process.
+    copies: Stream,
+    /// The stream for exchanges between processes.
+    exchanges: Stream,
+    kernels: Kernels,
+    shelf: Shelf,
+    staging: Staging,
+    /// How memory of other devices is copied.
+    reached: RefCell<BTreeMap<u32, Copy>>,
+    /// The most bytes of shared memory that a block may have.
+    most_shared: usize,
+}
+
+impl Streams {
+    /// New streams in the thread's current context, which is of the GPU with this index.
+    pub(crate) fn open(index: u32) -> Result<Self> {
+        let capability = capability(index)?;
+        check_capability(index, capability)?;
+        let stream = Arc::new(Stream::new()?);
+        Ok(Self {
+            index,
+            shelf: Shelf::new(index, Arc::clone(&stream))?,
+            stream,
+            transfers: Stream::urgent()?,
+            copies: Stream::urgent()?,
+            exchanges: Stream::urgent()?,
+            kernels: Kernels::load(capability)?,
+            staging: Staging::default(),
+            reached: RefCell::default(),
+            most_shared: most_shared(index)?,
+        })
+    }
+
+    /// The index of the GPU.
+    pub(crate) fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The compute stream.
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// The stream for transfers between processes.
+    pub(crate) fn transfers(&self) -> &Stream {
+        &self.transfers
+    }
+
+    /// The stream for copies from other devices of this process.
+    pub(crate) fn copies(&self) -> &Stream {
+        &self.copies
+    }
+
+    /// The stream for exchanges between processes.
+    pub(crate) fn exchanges(&self) -> &Stream {
+        &self.exchanges
+    }
+
+    /// The kernels.
+    pub(crate) fn kernels(&self) -> &Kernels {
+        &self.kernels
+    }
+
+    /// The unused memory.
+    pub(crate) fn shelf(&self) -> &Shelf {
+        &self.shelf
+    }
+
+    /// The most bytes of shared memory that a block may have.
+    pub(crate) fn most_shared(&self) -> usize {
+        self.most_shared
+    }
+
+    /// Host memory for copies to and from the GPU.
+    pub(crate) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// How memory of another device is copied to this one. At the first call it opens direct access. If that
+    /// fails, copies are correct too; `pairs` says so.
+    pub(crate) fn reach(&self, other: u32) -> Copy {
+        let mut reached = self.reached.borrow_mut();
+        *reached
+            .entry(other)
+            .or_insert_with(|| Copy::from(driver::reach(self.index, other)))
+    }
+
+    /// Whether all work queued so far is done.
+    pub(crate) fn is_idle(&self) -> Result<bool> {
+        self.stream.is_idle()
+    }
+
+    /// Blocks until all work queued so far is done.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize()
+    }
+
+    /// The free and the total memory of the device, in bytes.
+    pub(crate) fn memory(&self) -> Result<Left> {
+        let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
+        let (free, total) = (free as u64, total as u64);
+        Ok(Left { free, total })
+    }
+}

@@ -1,0 +1,237 @@
+//! Attention. Fused kernels on tensor cores run bf16 heads of the widths in [`FUSED`]; plain kernels
+//! run all others.
+
+use super::fused::{FUSED, Fused};
+use crate::cuda::launch::{Arg, kernel};
+use crate::cuda::{Gpu, Grid, Ptr};
+use crate::device::DType;
+use crate::error::{DeviceError, Result};
+use crate::layers::attention::cpu::sizes::Sizes;
+use crate::tensor::Tensor;
+
+/// The queries of a fused kernel's block.
+const QUERIES: usize = 128;
+
+/// The threads in a block of a fused kernel and of `attention_delta`.
+const FUSED_THREADS: u32 = 128;
+
+/// The rows of a block of `attention_delta`. Eight threads share a row.
+const DELTA_ROWS: usize = FUSED_THREADS as usize / 8;
+
+/// The largest size of a grid in its third dimension.
+const MOST_DEEP: usize = 65535;
+
+/// The shared memory of a plain kernel's block in bytes, and the bytes that a warp uses for each number of a
+/// head's row. The latter is the maximum over the kernels: four rows of f32.
+const PLAIN_SHARED: usize = 48 << 10;
+const PLAIN_BYTES: usize = 16;
+
+/// The most warps in a plain kernel's block.
+const MOST_WARPS: usize = 8;
+
+/// The fused kernels for such heads, if there are any.
+fn fused(dtype: DType, sizes: Sizes) -> Option<&'static Fused> {
+    FUSED
+        .iter()
+        .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
+}
+
+/// A grid with one block for every `rows` rows of each of `heads` heads.
+fn by_rows(rows: usize, heads: usize, [batch, time]: [usize; 2], shared: u32) -> Grid {
+    let blocks = [time.div_ceil(rows), heads, batch];
+    Grid {
+        blocks: blocks.map(|blocks| blocks as u32),
+        threads: FUSED_THREADS,
+        shared,
+    }
+}
+
+/// A grid with one warp for each row of each of `heads` heads. A block has as many warps as its shared memory
+/// allows.
+fn by_warps(heads: usize, batch: usize, sizes: Sizes) -> Result<Grid> {
+    let width = sizes.width;
+    let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
+    if warps == 0 {
+        let most = PLAIN_SHARED / PLAIN_BYTES;
+        return Err(DeviceError::WideHeads { width, most }.into());
+    }
+    let blocks = (batch * heads * sizes.time).div_ceil(warps);
+    Ok(Grid {
+        shared: (warps * PLAIN_BYTES * width) as u32,
+        ..Grid::row(blocks, 32 * warps as u32)
+    })
+}
+
+/// Sizes as arguments: rows of a sequence, query heads, key and value heads, width, and the keys that a query
+/// sees at most.
+fn size_args(sizes: Sizes) -> [Arg; 5] {
+    let window = sizes.window.min(sizes.time);
+    [sizes.time, sizes.query, sizes.key_value, sizes.width, window].map(|size| (size as u32).into())
+}
+
+impl Gpu {
+    /// Like [`crate::layers::attention::cpu::forward`], for `batch` sequences. `lse` is f32.
+    ///
+    /// # Errors
+    /// When the heads are too wide for every kernel, there are too many sequences, or the driver reports an
+    /// error.
+    pub(crate) fn attention_forward(
+        &self,
+        dtype: DType,
+        [out, lse, qkv]: [Ptr; 3],
+        batch: usize,
+        sizes: Sizes,
+    ) -> Result<()> {
+        let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
+        let [time, query, key_value, width, window] = size_args(sizes);
+        if let Some(fused) = fused(dtype, sizes) {
+            if batch > MOST_DEEP {
+                let (count, most) = (batch, MOST_DEEP);
+                return Err(DeviceError::ManySequences { count, most }.into());
+            }
+            let grid = by_rows(QUERIES, sizes.query, [batch, sizes.time], fused.shared[0]);
+            return self.launch(
+                fused.forward,
+                grid,
+                &[out, lse, qkv, time, query, key_value, window],
+            );
+        }
+        let (batch_arg, scale) = ((batch as u32).into(), sizes.scale().into());
+        let args = [
+            out, lse, qkv, batch_arg, time, query, key_value, width, window, scale,
+        ];
+        let grid = by_warps(sizes.query, batch, sizes)?;
+        self.launch(kernel!(dtype, "attention_forward_any"), grid, &args)
+    }
+
+    /// Like [`super::cpu::backward`], for `batch` sequences. `lse` and `delta` are f32 and have the same
+    /// shape; `delta` is overwritten.
+    ///
+    /// # Errors
+    /// As [`Gpu::attention_forward`].
+    pub(crate) fn attention_backward(
+        &self,
+        dtype: DType,
+        [qkv_grad, delta, qkv, out, lse, grad]: [Ptr; 6],
+        batch: usize,
+        sizes: Sizes,
+    ) -> Result<()> {
+        let [qkv_grad, delta, qkv, out, lse, grad] = [qkv_grad, delta, qkv, out, lse, grad].map(Arg::from);
+        let [time, query, key_value, width, window] = size_args(sizes);
+        let batch_arg = (batch as u32).into();
+        let args = [delta, grad, out, batch_arg, time, width];
+        let shape = [batch.min(MOST_DEEP), sizes.time];
+        let rows = by_rows(DELTA_ROWS, sizes.query, shape, 0);
+        self.launch(kernel!(dtype, "attention_delta"), rows, &args)?;
+        if let Some(fused) = fused(dtype, sizes) {
+            let args = [qkv_grad, qkv, grad, lse, delta, time, query, key_value, window];
+            let ([_, kv, q], shape) = (fused.shared, [batch, sizes.time]);
+            let by_keys = by_rows(fused.keys, sizes.key_value, shape, kv);
+            self.launch(fused.backward_kv, by_keys, &args)?;
+            return self.launch(fused.backward_q, by_rows(QUERIES, sizes.query, shape, q), &args);
+        }
+        let scale = sizes.scale().into();
+        let args = [
+            qkv_grad, qkv, grad, lse, delta, batch_arg, time, query, key_value, width, window, scale,
+        ];
+        let by_keys = by_warps(sizes.key_value, batch, sizes)?;
+        self.launch(kernel!(dtype, "attention_backward_kv_any"), by_keys, &args)?;
+        let by_queries = by_warps(sizes.query, batch, sizes)?;
+        self.launch(kernel!(dtype, "attention_backward_q_any"), by_queries, &args)
+    }
+}
+
+/// The threads of a block that copies.
+const THREADS: u32 = 256;
+
+/// The warps of a block that computes a query head of a token.
+const WARPS: usize = 8;
+
+/// The shared memory of a block in bytes.
+const SHARED: usize = 48 << 10;
+
+/// The keys and values of the tokens so far, on a GPU: `[room, 2 * key_value * width]`.
+#[derive(Debug, Default)]
+pub(crate) struct PastOnGpu(Option<Tensor>);
+
+impl PastOnGpu {
+    /// Keeps the keys and values of these rows. Their tokens come after the first `past` tokens. If there is
+    /// no room, there will be twice as much.
+    pub(crate) fn add(&mut self, gpu: &Gpu, past: usize, qkv: &Tensor, sizes: Sizes) -> Result<()> {
+        let Sizes {
+            time, query, width, ..
+        } = sizes;
+        let (kept, bytes) = (2 * sizes.key_value * width, qkv.dtype().bytes());
+        let fits = |rows: &Tensor| rows.dims()[0] >= past + time && rows.place() == qkv.place();
+        let rows = match self.0.take() {
+            Some(rows) if fits(&rows) => rows,
+            old => {
+                let room = (past + time).next_power_of_two();
+                let rows = Tensor::on_gpu(gpu, qkv.dtype(), &[room, kept])?;
+                if let Some(old) = old.filter(|_| past > 0) {
+                    gpu.copy(rows.at(), old.at(), past * kept * bytes)?;
+                }
+                rows
+            }
+        };
+        let count = time * kept;
+        let args = [
+            rows.at().offset(past * kept * bytes).into(),
+            qkv.at().into(),
+            (count as u64).into(),
+            Arg::from((sizes.vectors() * width) as u32),
+            Arg::from((query * width) as u32),
+        ];
+        self.0 = Some(rows);
+        let grid = Grid::each(count, THREADS);
+        gpu.launch(kernel!(qkv.dtype(), "attention_keep"), grid, &args)
+    }
+
+    /// Attention of the queries of these rows, whose keys and values have been added.
+    ///
+    /// # Errors
+    /// When the heads are too wide, or the driver reports an error.
+    pub(crate) fn attend(
+        &self,
+        gpu: &Gpu,
+        out: &Tensor,
+        qkv: &Tensor,
+        past: usize,
+        sizes: Sizes,
+    ) -> Result<()> {
+        let Sizes {
+            time,
+            query,
+            key_value,
+            width,
+            window,
+        } = sizes;
+        let shared = 4 * width * (1 + WARPS) + 8 * WARPS;
+        if shared > SHARED {
+            let most = (SHARED - 8 * WARPS) / (4 * (1 + WARPS));
+            return Err(DeviceError::WideHeads { width, most }.into());
+        }
+        let kept = self.0.as_ref().expect("these rows have been added");
+        let window = window.min(past + time);
+        let [past, time_arg, query_arg, key_value, width, window] =
+            [past, time, query, key_value, width, window].map(|size| Arg::from(size as u32));
+        let args = [
+            out.at().into(),
+            qkv.at().into(),
+            kept.at().into(),
+            past,
+            time_arg,
+            query_arg,
+            key_value,
+            width,
+            window,
+            sizes.scale().into(),
+        ];
+        let grid = Grid {
+            blocks: [time as u32, query as u32, 1],
+            threads: 32 * WARPS as u32,
+            shared: shared as u32,
+        };
+        gpu.launch(kernel!(qkv.dtype(), "attention_next"), grid, &args)
+    }
+}

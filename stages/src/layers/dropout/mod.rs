@@ -1,0 +1,157 @@
+//! Dropout.
+
+use multiversion::multiversion;
+
+use crate::cpu::lanes::LANES;
+use crate::cpu::parts::{By, EXP, cut};
+use crate::cpu::real::{Real, in_format};
+use crate::cuda::launch::kernel;
+use crate::cuda::{Gpu, Grid, Ptr};
+use crate::device::DType;
+use crate::error::{Error, Result, SettingError, check_numbers};
+use crate::rng;
+use crate::shape::Shape;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
+use crate::stage::{ForwardContext, Mode};
+use crate::tensor::Tensor;
+
+/// Zeroes each number with probability `rate` and divides the others by `1 - rate`, in training only.
+/// Srivastava et al., "Dropout" (2014).
+///
+/// What is zeroed depends only on (seed, layer name, step, micro-batch, position). Backward draws the same
+/// random numbers again, so the layer keeps nothing.
+#[derive(Debug)]
+pub struct Dropout {
+    name: String,
+    rate: f32,
+    key: [u32; 2],
+}
+
+impl Dropout {
+    /// A layer that zeroes numbers with probability `rate`.
+    ///
+    /// # Errors
+    /// When `rate` is not in `0..1`.
+    pub fn new(name: &str, rate: f32, seed: u64) -> Result<Self> {
+        if !(0.0..1.0).contains(&rate) {
+            return Err(Error::from(SettingError::Dropout { rate }).at(name));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            rate,
+            key: rng::key(seed, name),
+        })
+    }
+
+    fn apply(&self, ctx: ForwardContext, mut tensor: Tensor) -> Result<Tensor> {
+        if ctx.mode == Mode::Evaluate || self.rate == 0.0 {
+            return Ok(tensor);
+        }
+        let moment = [ctx.micro_batch, ctx.step as u32, (ctx.step >> 32) as u32];
+        match tensor.gpu()? {
+            Some(gpu) => {
+                let (dtype, count) = (tensor.dtype(), tensor.shape().count());
+                gpu.dropout(dtype, tensor.at_mut(&gpu)?, count, self.rate, self.key, moment)?;
+            }
+            None => in_format!(tensor.dtype(), N => {
+                dropout(tensor.numbers_mut::<N>(), self.rate, self.key, moment);
+            }),
+        }
+        Ok(tensor)
+    }
+}
+
+impl Layer for Dropout {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_numbers(input)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        Ok((self.apply(ctx, input)?, Kept::new(ctx, [])))
+    }
+
+    fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {
+        Some(Kept::new(ctx, []))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        Ok((Some(self.apply(ctx, grad)?), Kept::new(ctx, [])))
+    }
+}
+
+/// How many random numbers are made at once: four words for each of [`LANES`] counters.
+const DRAWN: usize = 4 * LANES;
+
+/// Zeroes numbers with probability `rate` and divides the others by `1 - rate`. The random numbers depend
+/// only on the key, the moment (step and micro-batch) and the position.
+fn dropout<N: Real>(numbers: &mut [N], rate: f32, key: [u32; 2], moment: [u32; 3]) {
+    cut(By(numbers, DRAWN), EXP * DRAWN, |first, numbers| {
+        dropout_part(numbers, first, rate, key, moment);
+    });
+}
+
+/// The part of [`dropout`] whose random numbers start at index `first`.
+#[multiversion(targets = "simd")]
+fn dropout_part<N: Real>(numbers: &mut [N], first: usize, rate: f32, key: [u32; 2], moment: [u32; 3]) {
+    let scale = 1.0 / (1.0 - rate);
+    for (index, numbers) in (first..).zip(numbers.chunks_mut(DRAWN)) {
+        let words = draw(key, (index * LANES) as u32, moment);
+        for (number, &word) in numbers.iter_mut().zip(words.as_flattened()) {
+            let wide = number.wide();
+            *number = N::narrow(if rng::unit(word) < rate { 0.0 } else { wide * scale });
+        }
+    }
+}
+
+/// The four words of [`LANES`] counters: all first words, then all second words, and so on.
+#[inline(always)]
+fn draw(key: [u32; 2], first: u32, moment: [u32; 3]) -> [[u32; LANES]; 4] {
+    let mut words = [[0; LANES]; 4];
+    for lane in 0..LANES {
+        let drawn = rng::philox(key, [first + lane as u32, moment[0], moment[1], moment[2]]);
+        for (word, drawn) in words.iter_mut().zip(drawn) {
+            word[lane] = drawn;
+        }
+    }
+    words
+}
+
+impl Gpu {
+    /// Like [`dropout`], with the same random numbers.
+    pub(crate) fn dropout(
+        &self,
+        dtype: DType,
+        numbers: Ptr,
+        count: usize,
+        rate: f32,
+        key: [u32; 2],
+        moment: [u32; 3],
+    ) -> Result<()> {
+        let scale = 1.0 / (1.0 - rate);
+        let args = [
+            numbers.into(),
+            (count as u64).into(),
+            rate.into(),
+            scale.into(),
+            key[0].into(),
+            key[1].into(),
+            moment[0].into(),
+            moment[1].into(),
+            moment[2].into(),
+        ];
+        let grid = Grid::each(count.div_ceil(64) * 16, 256);
+        self.launch(kernel!(dtype, "dropout"), grid, &args)
+    }
+}

@@ -1,0 +1,273 @@
+//! Token and position embedding.
+
+pub(crate) mod cuda;
+
+use crate::cpu::elementwise::{add, add_into};
+use crate::cpu::parts::{By, cut};
+use crate::cpu::real::{Real, convert, in_format};
+use crate::cuda::{Gpu, Ptr};
+use crate::error::{Error, Result, ValueError};
+use crate::layers::embedding::cuda::ByToken;
+use crate::parameter::Parameter;
+use crate::parameter::init::Init;
+use crate::shape::{Kind, Shape};
+use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
+use crate::tensor::Tensor;
+
+/// The sum of a token's vector and, unless it is [of tokens only](Embedding::of_tokens), a position's vector:
+/// ids `[batch, time]` to numbers `[batch, time, dim]`.
+///
+/// Parameters: the table of tokens `[vocab, dim]`, and the table of positions `[context, dim]`. The input has
+/// no gradient. The layer keeps its ids.
+#[derive(Debug)]
+pub struct Embedding {
+    name: String,
+    tokens: Parameter,
+    positions: Option<Parameter>,
+    /// A token whose vector has no gradient.
+    padding: Option<u32>,
+    /// The rows of each token, of the last micro-batch that ran backward on a GPU.
+    by_token: ByToken,
+}
+
+impl Embedding {
+    /// A layer for token ids below `vocab`, in sequences of at most `context` tokens. Its parameters are
+    /// GPT-2's: `wte.weight`, normal with standard deviation 0.02, and `wpe.weight`, normal with standard
+    /// deviation 0.01.
+    pub fn new(name: &str, vocab: usize, context: usize, dim: usize, seed: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed),
+            positions: Some(Parameter::new(
+                "wpe.weight",
+                &[context, dim],
+                Init::Normal(0.01),
+                seed,
+            )),
+            padding: None,
+            by_token: ByToken::default(),
+        }
+    }
+
+    /// A layer for token ids below `vocab`, in sequences of any length, that knows no positions. Its
+    /// parameter is named `table`.
+    pub fn of_tokens(name: &str, table: &str, vocab: usize, dim: usize, init: Init, seed: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            tokens: Parameter::new(table, &[vocab, dim], init, seed),
+            positions: None,
+            padding: None,
+            by_token: ByToken::default(),
+        }
+    }
+
+    /// Gives the vector of a token no gradient, as `padding_idx` of PyTorch's `Embedding` does. An optimizer
+    /// with weight decay still makes the vector smaller, and an output projection that is tied to the table
+    /// still adds its gradient.
+    ///
+    /// # Errors
+    /// [`ValueError::OutOfRange`] when there is no such token.
+    pub fn with_padding(mut self, token: u32) -> Result<Self> {
+        let limit = self.tokens.dims()[0];
+        if token as usize >= limit {
+            let what = "padding token";
+            return Err(Error::from(ValueError::OutOfRange {
+                what,
+                id: token,
+                limit,
+            })
+            .at(&self.name));
+        }
+        self.padding = Some(token);
+        Ok(self)
+    }
+
+    fn dim(&self) -> usize {
+        self.tokens.dims()[1]
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.tokens.is_frozen() && self.positions.as_ref().is_none_or(Parameter::is_frozen)
+    }
+
+    /// The tables that are trained: of tokens, and of positions.
+    fn trained(&mut self) -> [Option<&mut Parameter>; 2] {
+        [Some(&mut self.tokens), self.positions.as_mut()]
+            .map(|table| table.filter(|parameter| !parameter.is_frozen()))
+    }
+
+    /// [`Layer::backward_weight`] on a GPU.
+    fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+        let (dim, dtype) = (self.dim(), grad.dtype());
+        let &[batch, time] = input.dims() else {
+            unreachable!("checked by `output_shape`")
+        };
+        if !self.tokens.is_frozen() {
+            self.by_token
+                .sort(input.ids(), self.tokens.dims()[0], self.padding);
+            let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
+            let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
+            let (tokens, at) = (self.tokens.weights().grad(), grad.at());
+            gpu.add_token_grads(dtype, tokens, at, dim, &self.by_token, table.at(), scratch.at())?;
+        }
+        match self.trained() {
+            [_, Some(positions)] => {
+                gpu.add_position_grads(dtype, positions.weights().grad(), grad.at(), [batch, time, dim])
+            }
+            [_, None] => Ok(()),
+        }
+    }
+
+    /// The vectors of tokens that follow `past` others.
+    fn vectors(&self, past: usize, input: &Tensor, shape: Shape) -> Result<Tensor> {
+        self.check_tokens(input.ids())?;
+        let dim = self.dim();
+        if let Some(weights) = self.tokens.on_gpu() {
+            let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
+            let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
+            let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
+            let positions = self.positions.as_ref();
+            let positions = positions.map_or(Ptr::NONE, |positions| {
+                let at = positions.weights().operand();
+                at.offset(dtype.bytes() * past * dim)
+            });
+            let tokens = weights.operand();
+            let sizes = [shape.rows(), shape.dims()[1], dim];
+            gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
+            return Ok(output);
+        }
+        let dtype = self.tokens.place().dtype;
+        let mut output = Tensor::on_host_in(dtype, shape.dims())?;
+        let (ids, positions) = (input.ids(), self.positions.as_ref());
+        let from = [past, shape.dims()[1]];
+        in_format!(dtype, N => {
+            let out = By(output.numbers_mut::<N>(), dim);
+            match self.tokens.halves() {
+                Some(tokens) => look_up(out, ids, tokens, positions.and_then(Parameter::halves), from),
+                None => look_up(out, ids, &self.tokens.value, positions.map(|table| &*table.value), from),
+            }
+        });
+        Ok(output)
+    }
+
+    fn check_tokens(&self, ids: &[u32]) -> Result<()> {
+        let limit = self.tokens.dims()[0];
+        match ids.iter().find(|&&id| id as usize >= limit) {
+            Some(&id) => {
+                let what = "token";
+                Err(Error::from(ValueError::OutOfRange { what, id, limit }).at(&self.name))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Fills the rows of `out` with vectors of tables in this format. The sequences have `time` tokens, which
+/// follow `past` others.
+fn look_up<N: Real, M: Real>(
+    out: By<&mut [N]>,
+    ids: &[u32],
+    tokens: &[M],
+    positions: Option<&[M]>,
+    [past, time]: [usize; 2],
+) {
+    let dim = out.1;
+    cut((out, By(ids, 1)), dim, |first, (out, ids)| {
+        for (index, (row, &id)) in (first..).zip(out.chunks_exact_mut(dim).zip(ids)) {
+            let token = &tokens[id as usize * dim..][..dim];
+            match positions {
+                Some(positions) => add_into(row, token, &positions[(past + index % time) * dim..][..dim]),
+                None => convert(row, token),
+            }
+        }
+    });
+}
+
+impl Layer for Embedding {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        let context = self.positions.as_ref().map(|positions| positions.dims()[0]);
+        let is_long = |time| context.is_some_and(|context| time > context);
+        match (input.kind(), input.dims()) {
+            (Kind::Ids, &[batch, time]) if !is_long(time) && self.dim() > 0 => {
+                Ok(Shape::f32(&[batch, time, self.dim()]))
+            }
+            _ => Err(Error::shape(
+                match context {
+                    Some(context) => format!("ids[batch, time] with time at most {context}, the context"),
+                    None => "ids[batch, time]".to_owned(),
+                },
+                input,
+            )),
+        }
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let output = self.vectors(0, &input, shape)?;
+        Ok((output, Kept::new(ctx, [input])))
+    }
+
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        let &[batch, time] = input.dims() else {
+            return Err(Error::shape("ids[batch, time]", input.shape()));
+        };
+        self.output_shape(&Shape::ids(&[batch, past + time]))?;
+        self.vectors(past, &input, Shape::f32(&[batch, time, self.dim()]))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        if self.is_frozen() {
+            return Ok((None, Kept::new(ctx, [])));
+        }
+        let [input] = saved.into_tensors();
+        Ok((None, Kept::new(ctx, [input, grad])))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        if self.is_frozen() {
+            return Ok(());
+        }
+        let [input, grad] = pending.into_tensors();
+        let (dim, time) = (self.dim(), input.dims()[1]);
+        if let Some(gpu) = grad.gpu()? {
+            return self.add_grads_on(&gpu, &input, &grad);
+        }
+        let padding = self.padding;
+        let [mut tokens, mut positions] = self.trained();
+        in_format!(grad.dtype(), N => {
+            let rows = grad.numbers::<N>().chunks_exact(dim).zip(input.ids());
+            for (index, (row, &id)) in rows.enumerate() {
+                if let Some(tokens) = &mut tokens
+                    && padding != Some(id)
+                {
+                    add(&mut tokens.grad[id as usize * dim..][..dim], row);
+                }
+                if let Some(positions) = &mut positions {
+                    add(&mut positions.grad[index % time * dim..][..dim], row);
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn hold_in_bf16(&mut self) {
+        self.tokens.hold_in_bf16();
+        self.positions.iter_mut().for_each(Parameter::hold_in_bf16);
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.tokens);
+        self.positions.iter_mut().for_each(visit);
+    }
+}

@@ -1,0 +1,159 @@
+//! Root mean square normalisation of heads.
+
+pub(crate) mod cpu;
+pub(crate) mod cuda;
+
+use super::Heads;
+use crate::cpu::real::in_format;
+use crate::cuda::{Gpu, Ptr};
+use crate::device::DType;
+use crate::error::{Result, check_rows};
+use crate::layers::head_norm::cpu as head_norm;
+use crate::layers::head_norm::cpu::Tokens;
+use crate::layers::head_norm::cuda::HeadRows;
+use crate::layers::norm::add_grads;
+use crate::parameter::Parameter;
+use crate::parameter::init::Init;
+use crate::shape::Shape;
+use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
+use crate::tensor::Tensor;
+
+/// Normalises each head of queries and keys, as [`RmsNorm`](super::RmsNorm) does rows, before attention.
+/// Values pass. `f32[.., (query + 2 key_value) width]` to the same: queries, keys and values side by side.
+/// As in Qwen-3; Henry, Dachapally, Pawar and Chen, "Query-key normalization for transformers" (2020), have
+/// another norm there.
+///
+/// Parameters: the gains `{name}.q_norm.weight` and `{name}.k_norm.weight`, each `[width]`; they start at 1.
+/// It keeps its input and two numbers for each head of queries and keys.
+#[derive(Debug)]
+pub struct HeadNorm {
+    name: String,
+    heads: Heads,
+    epsilon: f32,
+    query: Parameter,
+    key: Parameter,
+}
+
+impl HeadNorm {
+    /// A layer for these heads. `epsilon` is added to the mean square.
+    pub fn new(name: &str, heads: Heads, epsilon: f32) -> Self {
+        let gain = |which| Parameter::new(format!("{name}.{which}.weight"), &[heads.width], Init::Ones, 0);
+        Self {
+            name: name.to_owned(),
+            heads,
+            epsilon,
+            query: gain("q_norm"),
+            key: gain("k_norm"),
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.query.is_frozen() && self.key.is_frozen()
+    }
+
+    /// What backward-weight needs.
+    fn pending(&self, ctx: ForwardContext, weight_grads: Tensor) -> Kept {
+        Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
+    }
+
+    /// The numbers in the row of a token.
+    fn width(&self) -> usize {
+        (self.heads.query + 2 * self.heads.key_value) * self.heads.width
+    }
+
+    fn rows(&self, input: &Tensor) -> HeadRows {
+        HeadRows {
+            tokens: input.shape().rows(),
+            queries: self.heads.query,
+            keys: self.heads.key_value,
+            width: self.heads.width,
+        }
+    }
+
+    /// The addresses of the gains on the GPU.
+    fn at(&self) -> [Ptr; 2] {
+        [&self.query, &self.key].map(|gain| gain.weights().value())
+    }
+
+    fn tokens(&self) -> Tokens<'_> {
+        Tokens {
+            heads: [self.heads.query, self.heads.key_value],
+            gains: [&self.query.value, &self.key.value],
+            width: self.width(),
+        }
+    }
+}
+
+impl Layer for HeadNorm {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_rows(input, self.width())?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = input.beside(shape.dims())?;
+        let heads = self.heads.query + self.heads.key_value;
+        let sizes = [shape.rows(), heads, 2];
+        if let Some(gpu) = input.gpu()? {
+            let stats = Tensor::on_gpu(&gpu, DType::F32, &sizes)?;
+            let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
+            let gains = self.at();
+            gpu.head_norm(input.dtype(), out, sums, input.at(), gains, rows, self.epsilon)?;
+            return Ok((output, Kept::new(ctx, [input, stats])));
+        }
+        let mut stats = Tensor::on_host(&sizes)?;
+        in_format!(input.dtype(), N => {
+            let (output, from) = (output.numbers_mut::<N>(), input.numbers());
+            head_norm::forward(output, stats.f32_mut(), from, self.tokens(), self.epsilon);
+        });
+        Ok((output, Kept::new(ctx, [input, stats])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, mut grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        if let Some(gpu) = grad.gpu()? {
+            let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.heads.width])?;
+            let (rows, at) = (self.rows(&input), grad.at_mut(&gpu)?);
+            let scratch = gpu.memory_of(Gpu::head_norm_scratch(rows))?;
+            gpu.head_norm_backward(
+                grad.dtype(),
+                at,
+                weight_grads.at(),
+                input.at(),
+                stats.at(),
+                self.at(),
+                rows,
+                scratch.at(),
+            )?;
+            return Ok((Some(grad), self.pending(ctx, weight_grads)));
+        }
+        let mut weight_grads = Tensor::zeros(&[2, self.heads.width]);
+        let gain_grads = weight_grads.f32_mut().split_at_mut(self.heads.width).into();
+        in_format!(grad.dtype(), N => {
+            let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
+            head_norm::backward(grad, input, stats.f32(), self.tokens(), gain_grads);
+        });
+        Ok((Some(grad), self.pending(ctx, weight_grads)))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        add_grads([Some(&mut self.query), Some(&mut self.key)], pending)
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.query);
+        visit(&mut self.key);
+    }
+}

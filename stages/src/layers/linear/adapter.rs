@@ -1,0 +1,174 @@
+//! A low-rank adapter of a linear layer.
+
+use std::ops::Range;
+
+use super::weight_matrix::WeightMatrix;
+use crate::cpu::columns;
+use crate::cpu::real::in_format;
+use crate::cuda::Columns;
+use crate::error::Result;
+use crate::layers::Dropout;
+use crate::parameter::Parameter;
+use crate::parameter::init::Init;
+use crate::stage::layer::{Layer, Lora};
+use crate::stage::{ForwardContext, WRITING};
+use crate::tensor::Tensor;
+
+/// Adds `scale (dropout(x) A^T) B^T` to some columns of a linear layer's output: see [`Lora`].
+#[derive(Debug)]
+pub(crate) struct Adapter {
+    /// The columns of the output.
+    columns: Range<usize>,
+    scale: f32,
+    dropout: Option<Dropout>,
+    /// `A^T`, `[inputs, rank]`.
+    down: WeightMatrix,
+    /// `B^T`, `[rank, columns]`.
+    up: WeightMatrix,
+}
+
+impl Adapter {
+    /// The adapter of these columns, for rows of `inputs` numbers.
+    pub(crate) fn new(target: &str, inputs: usize, columns: Range<usize>, lora: Lora) -> Result<Self> {
+        let (rank, outputs) = (lora.rank, columns.len());
+        let parameter = |which: &str, dims: [usize; 2], init| {
+            let name = format!("{target}.lora_{which}.weight");
+            // Weights that are read right after belong to the layer, not to the adapter.
+            Parameter::new(name, &dims, Init::Zeros, lora.seed).started(init, lora.seed)
+        };
+        let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
+        let dropout = Dropout::new(&format!("{target}.lora_dropout"), lora.dropout, lora.seed)?;
+        Ok(Self {
+            down: WeightMatrix::new([inputs, rank], parameter("a", [rank, inputs], init)),
+            up: WeightMatrix::new([rank, outputs], parameter("b", [outputs, rank], Init::Zeros)),
+            dropout: (lora.dropout > 0.0).then_some(dropout),
+            scale: lora.scale(),
+            columns,
+        })
+    }
+
+    /// Adds the adapter's part to the output.
+    pub(crate) fn forward(&mut self, ctx: ForwardContext, output: &mut Tensor, input: &Tensor) -> Result<()> {
+        let input = self.dropped(ctx, input)?;
+        let inner = self.down.forward(&input, None)?;
+        let more = self.up.forward(&inner, None)?;
+        self.add_to(output, &more)
+    }
+
+    /// As [`Adapter::forward`], when text is written.
+    pub(crate) fn forward_next(&mut self, output: &mut Tensor, input: &Tensor) -> Result<()> {
+        let input = self.dropped(WRITING, input)?;
+        let inner = self.down.forward_next(&input, None)?;
+        let more = self.up.forward_next(&inner, None)?;
+        self.add_to(output, &more)
+    }
+
+    /// Adds the adapter's part to the input gradient.
+    pub(crate) fn backward_input(
+        &mut self,
+        ctx: ForwardContext,
+        input_grad: &mut Tensor,
+        grad: &Tensor,
+    ) -> Result<()> {
+        let grad = self.columns_of(grad)?;
+        let inner_grad = self.up.input_grad(&grad)?;
+        let mut more = self.down.input_grad(&inner_grad)?;
+        if let Some(dropout) = &mut self.dropout {
+            more = dropout.forward(ctx, more)?.0;
+        }
+        let all = 0..input_grad.shape().last();
+        add_columns(input_grad, all, &more, 1.0)
+    }
+
+    /// Adds the gradients of both matrices. What is between them is computed again: it is narrow.
+    pub(crate) fn backward_weight(
+        &mut self,
+        ctx: ForwardContext,
+        input: &Tensor,
+        grad: &Tensor,
+    ) -> Result<()> {
+        let input = self.dropped(ctx, input)?;
+        let grad = self.columns_of(grad)?;
+        let inner = self.down.forward(&input, None)?;
+        let inner_grad = self.up.input_grad(&grad)?;
+        self.up.add_grad(&inner, &grad)?;
+        self.down.add_grad(&input, &inner_grad)
+    }
+
+    /// Adds what the adapter adds to the weights `[outputs, inputs]` of its layer: `at` is the place of one.
+    pub(crate) fn merge(&self, weights: &mut [f32], at: impl Fn(usize, usize) -> usize) {
+        let [inputs, rank] = self.down.sizes();
+        let (down, up) = (&self.down.parameter().value, &self.up.parameter().value);
+        let mut sums = vec![0.0_f32; inputs];
+        for (row, column) in self.columns.clone().enumerate() {
+            sums.fill(0.0);
+            for (&b, a) in up[row * rank..][..rank].iter().zip(down.chunks_exact(inputs)) {
+                sums.iter_mut().zip(a).for_each(|(sum, a)| *sum += b * a);
+            }
+            for (input, sum) in sums.iter().enumerate() {
+                weights[at(column, input)] += self.scale * sum;
+            }
+        }
+    }
+
+    /// Both matrices.
+    pub(crate) fn matrices(&mut self) -> [&mut WeightMatrix; 2] {
+        [&mut self.down, &mut self.up]
+    }
+
+    /// The input after dropout.
+    fn dropped(&mut self, ctx: ForwardContext, input: &Tensor) -> Result<Tensor> {
+        match &mut self.dropout {
+            Some(dropout) => Ok(dropout.forward(ctx, input.clone())?.0),
+            None => Ok(input.clone()),
+        }
+    }
+
+    /// The output gradient of the adapter.
+    fn columns_of(&self, grad: &Tensor) -> Result<Tensor> {
+        let (shape, count) = (grad.shape(), self.columns.len());
+        let mut part = grad.beside(shape.with_last(count).dims())?;
+        match grad.gpu()? {
+            Some(gpu) => {
+                let of = Columns {
+                    rows: shape.rows(),
+                    width: shape.last(),
+                    range: self.columns.clone(),
+                };
+                gpu.take_columns(grad.dtype(), part.at(), grad.at(), &of, self.scale)?;
+            }
+            None => in_format!(grad.dtype(), N => {
+                let (part, grad) = (part.numbers_mut::<N>(), grad.numbers::<N>());
+                columns::take(part, grad, shape.last(), self.columns.clone(), self.scale);
+            }),
+        }
+        Ok(part)
+    }
+
+    fn add_to(&self, output: &mut Tensor, more: &Tensor) -> Result<()> {
+        add_columns(output, self.columns.clone(), more, self.scale)
+    }
+}
+
+/// `rows[range] += scale more`.
+fn add_columns(rows: &mut Tensor, range: Range<usize>, more: &Tensor, scale: f32) -> Result<()> {
+    let width = rows.shape().last();
+    match more.gpu()? {
+        Some(gpu) => {
+            let count = more.shape().rows();
+            let of = Columns {
+                rows: count,
+                width,
+                range,
+            };
+            let at = rows.at_mut(&gpu)?;
+            gpu.add_columns(more.dtype(), at, &of, more.at(), scale)
+        }
+        None => {
+            in_format!(more.dtype(), N => {
+                columns::add(rows.numbers_mut::<N>(), width, range, more.numbers::<N>(), scale);
+            });
+            Ok(())
+        }
+    }
+}

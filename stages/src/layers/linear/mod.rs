@@ -1,0 +1,310 @@
+//! The linear layer.
+
+pub(crate) mod adapter;
+pub(crate) mod operands;
+pub(crate) mod weight_matrix;
+
+use std::ops::Range;
+
+use crate::cpu::elementwise::add_rows;
+use crate::cpu::real::in_format;
+use crate::cuda::Gpu;
+use crate::error::{Error, Result, ShapeError, check_positive, check_rows};
+use crate::layers::linear::adapter::Adapter;
+use crate::layers::linear::operands::Layout;
+use crate::layers::linear::weight_matrix::WeightMatrix;
+use crate::parameter::Parameter;
+use crate::parameter::init::Init;
+use crate::shape::Shape;
+use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::{ChooseLora, Layer, check_added, output_onto};
+use crate::tensor::Tensor;
+
+/// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
+///
+/// Parameters: `{name}.weight`, `[outputs, inputs]` unless [`Linear::with_layout`] says otherwise, and
+/// `{name}.bias`, `[outputs]`, unless the layer is [without](Linear::without_bias). It keeps its input,
+/// unless its parameters are frozen and it has no adapter.
+///
+/// ```
+/// use pipewright_stages::layers::{Layout, Linear};
+/// use pipewright_stages::{Init, Layer};
+///
+/// // 3 numbers in, 2 out.
+/// let mut usual = Linear::new("fc", [3, 2], Init::Uniform(0.5), 1);
+/// let [weight, bias] = &usual.parameters()[..] else { unreachable!() };
+/// assert_eq!((weight.name(), weight.dims()), ("fc.weight", &[2, 3][..]));
+/// assert_eq!((bias.name(), bias.dims()), ("fc.bias", &[2][..]));
+///
+/// let init = Init::Normal(0.02);
+/// let mut other = Linear::new("fc", [3, 2], init, 1).with_layout(Layout::InOut).without_bias();
+/// assert_eq!(other.parameters().len(), 1);
+/// assert_eq!(other.parameters()[0].dims(), [3, 2]);
+/// ```
+#[derive(Debug)]
+pub struct Linear {
+    name: String,
+    matrix: WeightMatrix,
+    bias: Option<Parameter>,
+    input_gradient: bool,
+    seed: u64,
+    /// Columns of the output with names of their own.
+    parts: Vec<(String, Range<usize>)>,
+    adapters: Vec<Adapter>,
+}
+
+impl Linear {
+    /// A layer whose weights start as `init` says, with random numbers from `seed`, and whose bias starts at
+    /// zero. The sizes are `[inputs, outputs]`.
+    pub fn new(name: &str, [inputs, outputs]: [usize; 2], init: Init, seed: u64) -> Self {
+        let weight = Parameter::new(format!("{name}.weight"), &[outputs, inputs], init, seed);
+        let layer = Self {
+            name: name.to_owned(),
+            matrix: WeightMatrix::new([inputs, outputs], weight),
+            bias: None,
+            input_gradient: true,
+            seed,
+            parts: vec![(name.to_owned(), 0..outputs)],
+            adapters: Vec::new(),
+        };
+        layer.with_bias(Init::Zeros)
+    }
+
+    /// The same layer with its weights in another layout. `init` fills the matrix in memory order, so another
+    /// layout starts with another matrix.
+    #[must_use]
+    pub fn with_layout(mut self, layout: Layout) -> Self {
+        self.matrix.set_layout(layout);
+        self.fused()
+    }
+
+    /// The same layer without a bias.
+    #[must_use]
+    pub fn without_bias(mut self) -> Self {
+        self.bias = None;
+        self
+    }
+
+    /// The same layer with a bias that starts as `init` says, with random numbers from the layer's seed.
+    #[must_use]
+    pub fn with_bias(mut self, init: Init) -> Self {
+        let [_, outputs] = self.matrix.sizes();
+        let name = format!("{}.bias", self.name);
+        self.bias = Some(Parameter::new(name, &[outputs], init, self.seed));
+        self.fused()
+    }
+
+    /// Replaces the layer's weight with `weight`, in the layer's layout. To share the weights of another
+    /// layer, give a parameter with that weight's name and dimensions that is [`Parameter::tied`].
+    ///
+    /// # Errors
+    /// When its dimensions differ from the layer's weight.
+    pub fn with_weight(mut self, weight: Parameter) -> Result<Self> {
+        let own = self.matrix.parameter();
+        if weight.dims() != own.dims() {
+            let error = ShapeError::Weight {
+                expected: own.dims().to_vec(),
+                name: weight.name().to_owned(),
+                got: weight.dims().to_vec(),
+            };
+            return Err(Error::from(error).at(&self.name));
+        }
+        self.matrix.set(weight);
+        Ok(self.fused())
+    }
+
+    /// The same layer, whose output has several parts side by side. Each has a name and a width, and may get
+    /// an adapter of its own: see [`Layer::adapt`]. In PyTorch's layout each has a matrix of its own for
+    /// optimizers, and so has the bias: see [`Parameter::fuse`].
+    ///
+    /// # Panics
+    /// When the widths do not add up to the layer's output.
+    #[must_use]
+    pub fn with_parts<const N: usize>(mut self, parts: [(String, usize); N]) -> Self {
+        let mut start = 0;
+        let part = |(name, width): (String, usize)| {
+            let columns = start..start + width;
+            start += width;
+            (name, columns)
+        };
+        self.parts = parts.into_iter().map(part).collect();
+        let [_, outputs] = self.matrix.sizes();
+        assert_eq!(start, outputs, "{}: the parts' widths", self.name);
+        self.fused()
+    }
+
+    /// The same layer, with its weights divided into its parts.
+    fn fused(mut self) -> Self {
+        let widths: Vec<usize> = self.parts.iter().map(|(_, columns)| columns.len()).collect();
+        if widths.len() > 1 {
+            self.bias.iter_mut().for_each(|bias| bias.fuse(&widths));
+            if self.matrix.layout() == Layout::OutIn {
+                self.matrix.for_weights().fuse(&widths);
+            }
+        }
+        self
+    }
+
+    /// Whether backward-weight has anything to do.
+    pub(crate) fn is_trained(&self) -> bool {
+        let bias = self.bias.as_ref().is_some_and(|bias| !bias.is_frozen());
+        bias || !self.adapters.is_empty() || !self.matrix.parameter().is_frozen()
+    }
+
+    /// The input gradient for this output gradient.
+    pub(crate) fn input_grad(&mut self, ctx: ForwardContext, grad: &Tensor) -> Result<Tensor> {
+        let mut input_grad = self.matrix.input_grad(grad)?;
+        for adapter in &mut self.adapters {
+            adapter.backward_input(ctx, &mut input_grad, grad)?;
+        }
+        Ok(input_grad)
+    }
+
+    /// What forward keeps.
+    fn kept(&self, ctx: ForwardContext, input: Tensor) -> Kept {
+        Kept::new(ctx, self.is_trained().then_some(input))
+    }
+}
+
+impl Layer for Linear {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        let [inputs, outputs] = self.matrix.sizes();
+        check_rows(input, inputs)?;
+        check_positive(&[("outputs", outputs)])?;
+        Ok(input.with_last(outputs))
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        let mut output = self.matrix.forward(&input, self.bias.as_ref())?;
+        for adapter in &mut self.adapters {
+            adapter.forward(ctx, &mut output, &input)?;
+        }
+        Ok((output, self.kept(ctx, input)))
+    }
+
+    fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        let Some(gpu) = input.gpu()? else {
+            let (output, kept) = self.forward(ctx, input)?;
+            return Ok((output_onto(output, &onto)?, kept));
+        };
+        check_added(&self.output_shape(input.shape())?, &onto)?;
+        let mut output = self
+            .matrix
+            .forward_on_gpu(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
+        for adapter in &mut self.adapters {
+            adapter.forward(ctx, &mut output, &input)?;
+        }
+        Ok((output, self.kept(ctx, input)))
+    }
+
+    fn forward_next(&mut self, _past: usize, input: Tensor) -> Result<Tensor> {
+        self.output_shape(input.shape())?;
+        let mut output = self.matrix.forward_next(&input, self.bias.as_ref())?;
+        for adapter in &mut self.adapters {
+            adapter.forward_next(&mut output, &input)?;
+        }
+        Ok(output)
+    }
+
+    fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+        Ok(self.kept(ctx, input))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let ctx = saved.ctx;
+        let input_grad = match self.input_gradient {
+            true => Some(self.input_grad(ctx, &grad)?),
+            false => None,
+        };
+        if !self.is_trained() {
+            return Ok((input_grad, Kept::new(ctx, [])));
+        }
+        let [input] = saved.into_tensors();
+        Ok((input_grad, Kept::new(ctx, [input, grad])))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        if !self.is_trained() {
+            return Ok(());
+        }
+        let ctx = pending.ctx;
+        let [input, grad] = pending.into_tensors();
+        self.matrix.add_grad(&input, &grad)?;
+        if let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
+            add_bias_grad(bias, &grad)?;
+        }
+        let mut adapters = self.adapters.iter_mut();
+        adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(self.matrix.for_weights());
+        self.bias.iter_mut().for_each(&mut *visit);
+        let matrices = self.adapters.iter_mut().flat_map(Adapter::matrices);
+        matrices.for_each(|matrix| visit(matrix.for_weights()));
+    }
+
+    fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(self.matrix.for_gradients());
+        self.bias.iter_mut().for_each(&mut *visit);
+        let matrices = self.adapters.iter_mut().flat_map(Adapter::matrices);
+        matrices.for_each(|matrix| visit(matrix.for_gradients()));
+    }
+
+    fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
+        let [inputs, _] = self.matrix.sizes();
+        if self.matrix.parameter().is_tied() {
+            return Ok(());
+        }
+        for (target, columns) in &self.parts {
+            if let Some(lora) = choose(target) {
+                let adapter = Adapter::new(target, inputs, columns.clone(), lora)?;
+                self.adapters.push(adapter);
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_adapters(&mut self) {
+        let [inputs, outputs] = self.matrix.sizes();
+        let layout = self.matrix.layout();
+        for adapter in self.adapters.drain(..) {
+            let weights = &mut self.matrix.for_weights().value;
+            match layout {
+                Layout::OutIn => adapter.merge(weights, |output, input| output * inputs + input),
+                Layout::InOut => adapter.merge(weights, |output, input| input * outputs + output),
+            }
+        }
+    }
+
+    fn drop_input_gradient(&mut self) {
+        self.input_gradient = false;
+    }
+
+    fn hold_in_bf16(&mut self) {
+        self.merge_adapters();
+        self.matrix.for_weights().hold_in_bf16();
+    }
+}
+
+/// Adds the sum of the gradient's rows to the bias's gradient.
+pub(crate) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor) -> Result<()> {
+    if let Some(gpu) = grad.gpu()? {
+        let (rows, columns, dtype) = (grad.shape().rows(), grad.shape().last(), grad.dtype());
+        let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, columns))?;
+        let sums = bias.weights().grad();
+        return gpu.add_column_sums(dtype, sums, grad.at(), rows, columns, scratch.at());
+    }
+    in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
+    Ok(())
+}

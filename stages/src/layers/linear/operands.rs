@@ -1,0 +1,213 @@
+//! The products of a linear layer on the CPU, and their packed operands.
+
+use half::bf16;
+
+use crate::cpu::bf16_kernels::{self, Panels};
+use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
+use crate::cpu::matrix::Matrix;
+use crate::cpu::parts::{By, cut};
+use crate::cpu::real::{Real, convert, in_format};
+use crate::cpu::vector::vector_product;
+use crate::device::DType;
+use crate::parameter::Parameter;
+use crate::pool::Buffer;
+use crate::tensor::Tensor;
+
+/// From this many rows in a micro-batch, the layer keeps no packed copy of weights that lie in the product's
+/// order. There it would save almost no time (`benches/RESULTS.md`), and it would need memory.
+const MANY_ROWS: usize = 512;
+
+/// How a weight matrix lies in memory and in checkpoints. The layer computes the same function with both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `[inputs, outputs]`, as in GPT-2's Conv1D.
+    InOut,
+    /// `[outputs, inputs]`, as in PyTorch's Linear.
+    #[default]
+    OutIn,
+}
+
+/// The weights as `[inputs, outputs]`.
+pub(crate) fn matrix(weight: &Parameter, layout: Layout) -> Matrix<'_> {
+    stored(&weight.value, weight, layout)
+}
+
+/// The weights as `[inputs, outputs]`, if they are held in 16 bits.
+pub(crate) fn half_matrix(weight: &Parameter, layout: Layout) -> Option<Matrix<'_, bf16>> {
+    Some(stored(weight.halves()?, weight, layout))
+}
+
+fn stored<'a, N: Copy>(numbers: &'a [N], weight: &Parameter, layout: Layout) -> Matrix<'a, N> {
+    let stored = Matrix::new(numbers, weight.dims()[1]);
+    match layout {
+        Layout::InOut => stored,
+        Layout::OutIn => stored.t(),
+    }
+}
+
+/// `out = start + rows weight` in `f32`, when text is written. It has the bits of [`Operand::multiply`] if
+/// there are several rows. Nothing is kept.
+pub(crate) fn multiply_next(
+    out: &mut Tensor,
+    start: Start<'_>,
+    rows: &Tensor,
+    weight: &Parameter,
+    layout: Layout,
+) {
+    if let Some(weight) = half_matrix(weight, layout) {
+        return multiply_halves(out, start, rows, weight);
+    }
+    let weight = matrix(weight, layout);
+    if rows.shape().rows() == 1 {
+        return vector_product(out.f32_mut(), start, rows.f32(), weight);
+    }
+    let rows = Matrix::new(rows.f32(), weight.rows());
+    matmul(out.f32_mut(), start, rows, Right::Matrix(weight));
+}
+
+/// `out = start + rows weight` of weights that are held in 16 bits. With rows of `f32` it has the bits that
+/// the same weights in `f32` give. Nothing is kept.
+pub(crate) fn multiply_halves(out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Matrix<'_, bf16>) {
+    let width = weight.rows();
+    match rows.dtype() {
+        DType::F32 if rows.shape().rows() == 1 => {
+            vector_product(out.f32_mut(), start, rows.f32(), weight);
+        }
+        DType::F32 => {
+            let mut wide = Buffer::pooled(weight.numbers().len());
+            widen(&mut wide, weight.numbers());
+            let right = Right::Matrix(weight.with_numbers(&wide));
+            matmul(out.f32_mut(), start, Matrix::new(rows.f32(), width), right);
+        }
+        DType::Bf16 => {
+            let rows = Matrix::new(rows.bf16(), width);
+            bf16_kernels::product(out.bf16_mut(), start, rows, bf16_kernels::Right::Matrix(weight));
+        }
+    }
+}
+
+fn widen(wide: &mut [f32], numbers: &[bf16]) {
+    cut((By(wide, 1), By(numbers, 1)), 1, |_, (wide, numbers)| {
+        convert(wide, numbers)
+    });
+}
+
+/// Weights in the order of a product, kept until they change. A layer computes in one number format, so it
+/// has one of the two at most.
+#[derive(Debug, Default)]
+pub(crate) struct Operand {
+    packed: Option<Packed>,
+    panels: Option<Panels>,
+}
+
+impl Operand {
+    /// `out = start + rows weight`, in the number format of the rows.
+    pub(crate) fn multiply(&mut self, out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Matrix<'_>) {
+        in_format!(rows.dtype(), N => {
+            N::multiply(self, out.numbers_mut(), start, Matrix::new(rows.numbers(), weight.rows()), weight);
+        });
+    }
+
+    /// The weights for a product of `f32` with this many rows: packed only for this product, or packed once
+    /// and kept until the weights change.
+    fn right<'a>(&'a mut self, weight: Matrix<'a>, rows: usize) -> Right<'a> {
+        if rows >= MANY_ROWS && !weight.is_turned() {
+            Right::Matrix(weight)
+        } else {
+            Right::Packed(self.packed.get_or_insert_with(|| Packed::new(weight)))
+        }
+    }
+}
+
+/// `out = start + a^T b`, in `f32`. Both operands have the same number format and as many rows.
+pub(crate) fn add_turned_product(out: &mut [f32], start: Start<'_>, a: &Tensor, b: &Tensor) {
+    let columns = [a, b].map(|operand| operand.shape().last());
+    in_format!(a.dtype(), N => {
+        let (a, b) = (Matrix::new(a.numbers(), columns[0]), Matrix::new(b.numbers(), columns[1]));
+        N::add_turned_product(out, start, a, b);
+    });
+}
+
+/// A number format in which the products of a linear layer are computed.
+pub(crate) trait Factor: Real {
+    /// `out = start + rows weight`.
+    fn multiply(
+        operand: &mut Operand,
+        out: &mut [Self],
+        start: Start<'_>,
+        rows: Matrix<'_, Self>,
+        weight: Matrix<'_>,
+    );
+
+    /// `out = start + a^T b`.
+    fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>);
+}
+
+impl Factor for f32 {
+    fn multiply(
+        operand: &mut Operand,
+        out: &mut [Self],
+        start: Start<'_>,
+        rows: Matrix<'_, Self>,
+        weight: Matrix<'_>,
+    ) {
+        matmul(out, start, rows, operand.right(weight, rows.rows()));
+    }
+
+    fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>) {
+        matmul(out, start, a.t(), Right::Matrix(b));
+    }
+}
+
+impl Factor for bf16 {
+    fn multiply(
+        operand: &mut Operand,
+        out: &mut [Self],
+        start: Start<'_>,
+        rows: Matrix<'_, Self>,
+        weight: Matrix<'_>,
+    ) {
+        let panels = operand.panels.get_or_insert_with(|| Panels::new(weight));
+        bf16_kernels::product(out, start, rows, bf16_kernels::Right::Panels(panels));
+    }
+
+    fn add_turned_product(out: &mut [f32], start: Start<'_>, a: Matrix<'_, Self>, b: Matrix<'_, Self>) {
+        bf16_kernels::product(out, start, a.t(), bf16_kernels::Right::Matrix(b));
+    }
+}
+
+/// Whether a micro-batch of this many rows is added, on the CPU, to another gradient group's sum in place.
+pub(crate) fn adds_in_place(rows: usize) -> bool {
+    matmul::is_added_up_first(rows)
+}
+
+/// How many numbers the packed copies of a weight hold, for forward and backward of this many rows. It
+/// follows the same rule as [`Operand::right`].
+pub(crate) fn packed_weights([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
+    let few = rows < MANY_ROWS;
+    let forward = few || layout == Layout::OutIn;
+    let backward = few || layout == Layout::InOut;
+    usize::from(forward) * Packed::count(inputs, outputs)
+        + usize::from(backward) * Packed::count(outputs, inputs)
+}
+
+/// How many numbers the products of a linear layer need while they run. Backward-weight needs the most.
+pub(crate) fn product_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
+    match layout {
+        Layout::InOut => matmul::scratch(inputs, rows),
+        Layout::OutIn => matmul::scratch(outputs, rows),
+    }
+}
+
+/// As [`packed_weights`], for `bf16`.
+pub(crate) fn packed_halves([inputs, outputs]: [usize; 2]) -> usize {
+    Panels::count(inputs, outputs) + Panels::count(outputs, inputs)
+}
+
+/// As [`product_scratch`], for `bf16`.
+pub(crate) fn half_scratch([inputs, outputs]: [usize; 2], layout: Layout, rows: usize) -> usize {
+    match layout {
+        Layout::InOut => bf16_kernels::scratch(inputs, rows),
+        Layout::OutIn => bf16_kernels::scratch(outputs, rows),
+    }
+}

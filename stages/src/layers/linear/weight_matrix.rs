@@ -1,0 +1,334 @@
+//! A matrix of weights, and its three products.
+
+use std::ops::Range;
+
+use super::operands::{
+    Factor, Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves,
+    multiply_next,
+};
+use crate::cpu::matmul::Start;
+use crate::cpu::matrix::Matrix;
+use crate::cpu::real::in_format;
+use crate::cpu::vector::vector_product;
+use crate::cuda::{self, Added, Gpu, Product, Ptr};
+use crate::device::DType;
+use crate::error::Result;
+use crate::parameter::Parameter;
+use crate::tensor::Tensor;
+
+/// Weights `[inputs, outputs]`, in memory as their layout says, with copies packed for products.
+#[derive(Debug)]
+pub(crate) struct WeightMatrix {
+    sizes: [usize; 2],
+    layout: Layout,
+    weight: Parameter,
+    /// The weights packed for forward. Made by the first forward after the weights change.
+    forward: Operand,
+    /// The weights packed for backward-input.
+    backward: Operand,
+}
+
+impl WeightMatrix {
+    /// A matrix of `[inputs, outputs]` in PyTorch's layout.
+    pub(crate) fn new(sizes: [usize; 2], weight: Parameter) -> Self {
+        Self {
+            sizes,
+            layout: Layout::OutIn,
+            weight: weight.asked_by_layer(),
+            forward: Operand::default(),
+            backward: Operand::default(),
+        }
+    }
+
+    /// The weights.
+    pub(crate) fn parameter(&self) -> &Parameter {
+        &self.weight
+    }
+
+    /// The weights, for a caller that changes no weight, only gradients.
+    pub(crate) fn for_gradients(&mut self) -> &mut Parameter {
+        &mut self.weight
+    }
+
+    /// The weights, for a caller that may change them.
+    pub(crate) fn for_weights(&mut self) -> &mut Parameter {
+        self.forward = Operand::default();
+        self.backward = Operand::default();
+        &mut self.weight
+    }
+
+    /// Replaces the weights.
+    pub(crate) fn set(&mut self, weight: Parameter) {
+        *self.for_weights() = weight.asked_by_layer();
+    }
+
+    /// How the weights lie in memory.
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Changes the layout, not the numbers in memory.
+    pub(crate) fn set_layout(&mut self, layout: Layout) {
+        let [inputs, outputs] = self.sizes;
+        self.layout = layout;
+        let dims = match layout {
+            Layout::InOut => [inputs, outputs],
+            Layout::OutIn => [outputs, inputs],
+        };
+        self.weight.set_dims(&dims);
+    }
+
+    /// `[inputs, outputs]`.
+    pub(crate) fn sizes(&self) -> [usize; 2] {
+        self.sizes
+    }
+
+    /// `rows W + bias`, on a GPU. Starts with `onto`, if there is such.
+    pub(crate) fn forward_on_gpu(
+        &self,
+        gpu: &Gpu,
+        rows: &Tensor,
+        bias: Option<&Parameter>,
+        onto: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        let product = Product {
+            bias: bias.is_some(),
+            start: match onto {
+                Some(_) => cuda::Start::Old,
+                None => cuda::Start::Zero,
+            },
+            ..self.product(rows)
+        };
+        let added = Added {
+            bias: bias.map(|bias| bias.weights().operand()),
+            onto: onto.map(Tensor::at),
+        };
+        let weight = self.weight.weights().operand();
+        gpu.product(product, output.at(), rows.at(), weight, added)?;
+        Ok(output)
+    }
+
+    /// `rows W + bias`.
+    pub(crate) fn forward(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+        if let Some(gpu) = rows.gpu()? {
+            return self.forward_on_gpu(&gpu, rows, bias, None);
+        }
+        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        if let Some(weight) = half_matrix(&self.weight, self.layout) {
+            multiply_halves(&mut output, start(bias), rows, weight);
+            return Ok(output);
+        }
+        let weight = matrix(&self.weight, self.layout);
+        self.forward.multiply(&mut output, start(bias), rows, weight);
+        Ok(output)
+    }
+
+    /// As [`WeightMatrix::forward`], when text is written: nothing is packed.
+    pub(crate) fn forward_next(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+        if rows.gpu()?.is_some() || rows.dtype() != DType::F32 {
+            return self.forward(rows, bias);
+        }
+        let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
+        multiply_next(&mut output, start(bias), rows, &self.weight, self.layout);
+        Ok(output)
+    }
+
+    /// The gradient of the rows, for this gradient of the output.
+    pub(crate) fn input_grad(&mut self, grad: &Tensor) -> Result<Tensor> {
+        let [inputs, _] = self.sizes;
+        let mut input_grad = grad.beside(grad.shape().with_last(inputs).dims())?;
+        if let Some(gpu) = grad.gpu()? {
+            let product = self.turned_product(grad);
+            let weight = self.weight.weights().operand();
+            gpu.product(product, input_grad.at(), grad.at(), weight, Added::default())?;
+            return Ok(input_grad);
+        }
+        let weight = matrix(&self.weight, self.layout).t();
+        self.backward.multiply(&mut input_grad, Start::Zero, grad, weight);
+        Ok(input_grad)
+    }
+
+    /// Adds the gradient of the weights, unless they are frozen.
+    pub(crate) fn add_grad(&mut self, input: &Tensor, grad: &Tensor) -> Result<()> {
+        if self.weight.is_frozen() {
+            return Ok(());
+        }
+        let (left, right) = match self.layout {
+            Layout::InOut => (input, grad),
+            Layout::OutIn => (grad, input),
+        };
+        if let Some(gpu) = grad.gpu()? {
+            let product = grad_product(left, right, self.weight.starts_sum(false));
+            let out = self.weight.weights().grad();
+            return gpu.product(product, out, left.at(), right.at(), Added::default());
+        }
+        let start = match self.weight.starts_sum(adds_in_place(grad.shape().rows())) {
+            true => Start::Zero,
+            false => Start::Old,
+        };
+        add_turned_product(&mut self.weight.grad, start, left, right);
+        Ok(())
+    }
+
+    /// As [`WeightMatrix::forward`], from and to these rows of larger tensors.
+    pub(crate) fn forward_rows(
+        &mut self,
+        out: &mut Tensor,
+        inputs: &Tensor,
+        rows: &Range<usize>,
+    ) -> Result<()> {
+        let [width, outputs] = self.sizes;
+        if let Some(gpu) = inputs.gpu()? {
+            let product = Product {
+                rows: rows.len(),
+                ..self.product(inputs)
+            };
+            let weight = self.weight.weights().operand();
+            return gpu.product_of_rows(product, first(out, rows), first(inputs, rows), weight);
+        }
+        let weight = matrix(&self.weight, self.layout);
+        in_format!(inputs.dtype(), N => {
+            let inputs = Matrix::new(&inputs.numbers::<N>()[of(rows, width)], width);
+            let out = &mut out.numbers_mut::<N>()[of(rows, outputs)];
+            N::multiply(&mut self.forward, out, Start::Zero, inputs, weight);
+        });
+        Ok(())
+    }
+
+    /// The output of one row on the CPU. Nothing is packed.
+    pub(crate) fn forward_row(&self, out: &mut [f32], input: &[f32]) {
+        vector_product(out, Start::Zero, input, matrix(&self.weight, self.layout));
+    }
+
+    /// As [`WeightMatrix::input_grad`], from and to these rows.
+    pub(crate) fn backward_rows(
+        &mut self,
+        out: &mut Tensor,
+        grads: &Tensor,
+        rows: &Range<usize>,
+    ) -> Result<()> {
+        let [width, outputs] = self.sizes;
+        if let Some(gpu) = grads.gpu()? {
+            let product = Product {
+                rows: rows.len(),
+                ..self.turned_product(grads)
+            };
+            let weight = self.weight.weights().operand();
+            return gpu.product_of_rows(product, first(out, rows), first(grads, rows), weight);
+        }
+        let weight = matrix(&self.weight, self.layout).t();
+        in_format!(grads.dtype(), N => {
+            let grads = Matrix::new(&grads.numbers::<N>()[of(rows, outputs)], outputs);
+            let out = &mut out.numbers_mut::<N>()[of(rows, width)];
+            N::multiply(&mut self.backward, out, Start::Zero, grads, weight);
+        });
+        Ok(())
+    }
+
+    /// As [`WeightMatrix::add_grad`], from these rows, in PyTorch's layout. There may be none.
+    pub(crate) fn add_grad_of_rows(
+        &mut self,
+        inputs: &Tensor,
+        grads: &Tensor,
+        rows: &Range<usize>,
+    ) -> Result<()> {
+        if self.weight.is_frozen() {
+            return Ok(());
+        }
+        let gpu = grads.gpu()?;
+        let starts_sum = self.weight.starts_sum(gpu.is_none() && adds_in_place(rows.len()));
+        if rows.is_empty() {
+            return match starts_sum {
+                true => self.clear_grad(),
+                false => Ok(()),
+            };
+        }
+        if let Some(gpu) = gpu {
+            let product = Product {
+                inner: rows.len(),
+                ..grad_product(grads, inputs, starts_sum)
+            };
+            let out = self.weight.weights().grad();
+            return gpu.product_of_rows(product, out, first(grads, rows), first(inputs, rows));
+        }
+        let start = if starts_sum { Start::Zero } else { Start::Old };
+        let [width, outputs] = self.sizes;
+        in_format!(grads.dtype(), N => {
+            let inputs = Matrix::new(&inputs.numbers::<N>()[of(rows, width)], width);
+            let grads = Matrix::new(&grads.numbers::<N>()[of(rows, outputs)], outputs);
+            N::add_turned_product(&mut self.weight.grad, start, grads, inputs);
+        });
+        Ok(())
+    }
+
+    /// Sets the gradient to zero, where it starts a sum.
+    fn clear_grad(&mut self) -> Result<()> {
+        match self.weight.on_gpu() {
+            Some(weights) => weights.zero_grad(),
+            None => {
+                self.weight.grad.fill(0.0);
+                Ok(())
+            }
+        }
+    }
+
+    /// The product of a tensor's rows with the weights, on a GPU.
+    fn product(&self, rows: &Tensor) -> Product {
+        Product {
+            rows: rows.shape().rows(),
+            inner: self.sizes[0],
+            columns: self.sizes[1],
+            left_turned: false,
+            right_turned: self.layout == Layout::OutIn,
+            dtype: rows.dtype(),
+            out: rows.dtype(),
+            start: cuda::Start::Zero,
+            bias: false,
+        }
+    }
+
+    /// As [`WeightMatrix::product`], with the weights turned.
+    fn turned_product(&self, rows: &Tensor) -> Product {
+        Product {
+            inner: self.sizes[1],
+            columns: self.sizes[0],
+            right_turned: self.layout == Layout::InOut,
+            ..self.product(rows)
+        }
+    }
+}
+
+/// The product that adds to a gradient of weights, on a GPU.
+fn grad_product(left: &Tensor, right: &Tensor, starts_sum: bool) -> Product {
+    Product {
+        rows: left.shape().last(),
+        inner: left.shape().rows(),
+        columns: right.shape().last(),
+        left_turned: true,
+        right_turned: false,
+        dtype: left.dtype(),
+        out: DType::F32,
+        start: match starts_sum {
+            true => cuda::Start::Zero,
+            false => cuda::Start::Old,
+        },
+        bias: false,
+    }
+}
+
+/// What the product is added to.
+fn start(bias: Option<&Parameter>) -> Start<'_> {
+    bias.map_or(Start::Zero, |bias| Start::Row(&bias.value))
+}
+
+/// The numbers of these rows.
+fn of(rows: &Range<usize>, width: usize) -> Range<usize> {
+    rows.start * width..rows.end * width
+}
+
+/// Where the first of these rows lies on its GPU.
+fn first(tensor: &Tensor, rows: &Range<usize>) -> Ptr {
+    let row = tensor.shape().last() * tensor.dtype().bytes();
+    tensor.at().offset(rows.start * row)
+}

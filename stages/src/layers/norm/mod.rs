@@ -1,0 +1,280 @@
+//! Layer normalisation and root mean square normalisation of rows, and what other norms share with them.
+
+pub(crate) mod cpu;
+pub(crate) mod cuda;
+
+use super::Cheap;
+use crate::cpu::elementwise;
+use crate::cpu::real::in_format;
+use crate::cuda::{Gpu, Ptr};
+use crate::device::DType;
+use crate::error::{Result, check_rows};
+use crate::layers::norm::cpu as norm;
+use crate::layers::norm::cuda::Rows;
+use crate::parameter::Parameter;
+use crate::parameter::init::Init;
+use crate::shape::Shape;
+use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::{Layer, check_added};
+use crate::tensor::Tensor;
+
+/// Added to the variance, as in PyTorch.
+const EPSILON: f32 = 1e-5;
+
+/// Normalises the innermost dimension to mean 0 and standard deviation 1, then scales and shifts it. Ba,
+/// Kiros and Hinton, "Layer normalization" (2016).
+///
+/// Parameters: `{name}.weight` (starts at 1) and `{name}.bias` (starts at 0). It keeps its input and two
+/// numbers for each row.
+pub type LayerNorm = RowNorm<true>;
+
+/// Divides the innermost dimension by its root mean square, then scales it: `f32[.., width]` to the same.
+/// `y = g x / sqrt(mean(x^2) + epsilon)`. Zhang and Sennrich, "Root mean square layer normalization" (2019).
+///
+/// Parameter: the gain `{name}.weight` `[width]`, which starts at 1. It keeps its input and two numbers for
+/// each row.
+pub type RmsNorm = RowNorm<false>;
+
+/// Normalises rows, then scales them. If it is centred, it also subtracts the mean, and adds a bias. It keeps
+/// its input and two numbers for each row.
+#[derive(Debug)]
+pub struct RowNorm<const CENTRED: bool> {
+    name: String,
+    width: usize,
+    epsilon: f32,
+    weight: Parameter,
+    bias: Option<Parameter>,
+}
+
+impl LayerNorm {
+    /// A layer for rows of `width` numbers.
+    pub fn new(name: &str, width: usize) -> Self {
+        Self::of_rows(name, width, EPSILON)
+    }
+}
+
+impl RmsNorm {
+    /// A layer for rows of `width` numbers. `epsilon` is added to the mean square.
+    pub fn new(name: &str, width: usize, epsilon: f32) -> Self {
+        Self::of_rows(name, width, epsilon)
+    }
+}
+
+impl<const CENTRED: bool> RowNorm<CENTRED> {
+    fn of_rows(name: &str, width: usize, epsilon: f32) -> Self {
+        let parameter = |which, init| Parameter::new(format!("{name}.{which}"), &[width], init, 0);
+        Self {
+            name: name.to_owned(),
+            width,
+            epsilon,
+            weight: parameter("weight", Init::Ones),
+            bias: CENTRED.then(|| parameter("bias", Init::Zeros)),
+        }
+    }
+
+    fn is_frozen(&self) -> bool {
+        self.weight.is_frozen() && self.bias.as_ref().is_none_or(Parameter::is_frozen)
+    }
+
+    /// What backward-weight needs.
+    fn pending(&self, ctx: ForwardContext, weight_grads: Tensor) -> Kept {
+        Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
+    }
+
+    /// Turns the output gradient into the input gradient, and adds `onto` to that, if there is such. Returns
+    /// the gradients of the parameters.
+    fn input_grad(
+        &self,
+        grad: &mut Tensor,
+        onto: Option<&Tensor>,
+        input: &Tensor,
+        stats: &Tensor,
+    ) -> Result<Tensor> {
+        onto.map_or(Ok(()), |onto| check_added(input.shape(), onto))?;
+        if let Some(gpu) = grad.gpu()? {
+            let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
+            let rows = self.rows(input);
+            let gain = self.weight.weights().value();
+            let scratch = gpu.memory_of(Gpu::layer_norm_scratch(rows))?;
+            gpu.layer_norm_backward(
+                grad.dtype(),
+                grad.at_mut(&gpu)?,
+                weight_grads.at(),
+                onto.map_or(Ptr::NONE, Tensor::at),
+                input.at(),
+                stats.at(),
+                gain,
+                CENTRED,
+                rows,
+                scratch.at(),
+            )?;
+            return Ok(weight_grads);
+        }
+        let mut weight_grads = Tensor::zeros(&[2, self.width]);
+        let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
+        let shift_grad = CENTRED.then_some(shift_grad);
+        let gain = &self.weight.value;
+        in_format!(grad.dtype(), N => {
+            let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
+            norm::backward(grad, input, stats.f32(), gain, gain_grad, shift_grad);
+        });
+        onto.map_or(Ok(()), |onto| grad.add(onto))?;
+        Ok(weight_grads)
+    }
+
+    /// As [`RowNorm::backward`], and computes the output again.
+    fn backward_and_output(
+        &self,
+        saved: Kept,
+        mut grad: Tensor,
+        onto: Option<&Tensor>,
+    ) -> Result<(Tensor, Kept, Tensor)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        let weight_grads = self.input_grad(&mut grad, onto, &input, &stats)?;
+        let mut output = input.beside(input.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let [gain, shift] = self.at();
+            let (out, stats, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
+        } else {
+            let (gain, shift) = self.values();
+            in_format!(input.dtype(), N => {
+                let (output, input) = (output.numbers_mut::<N>(), input.numbers());
+                norm::forward_again(output, stats.f32(), input, gain, shift);
+            });
+        }
+        Ok((grad, self.pending(ctx, weight_grads), output))
+    }
+
+    /// The input gradient, with `onto` added to it, if there is such, and what backward-weight needs.
+    fn backward(&self, saved: Kept, mut grad: Tensor, onto: Option<&Tensor>) -> Result<(Tensor, Kept)> {
+        let ctx = saved.ctx;
+        let [input, stats] = saved.into_tensors();
+        let weight_grads = self.input_grad(&mut grad, onto, &input, &stats)?;
+        Ok((grad, self.pending(ctx, weight_grads)))
+    }
+
+    fn rows(&self, input: &Tensor) -> Rows {
+        Rows {
+            count: input.shape().rows(),
+            width: self.width,
+        }
+    }
+
+    /// The addresses of scale and shift on the GPU.
+    fn at(&self) -> [Ptr; 2] {
+        let at = |parameter: &Parameter| parameter.weights().value();
+        [at(&self.weight), self.bias.as_ref().map_or(Ptr::NONE, at)]
+    }
+
+    /// Scale and shift on the CPU.
+    fn values(&self) -> (&[f32], Option<&[f32]>) {
+        (&self.weight.value, self.bias.as_ref().map(|bias| &bias.value[..]))
+    }
+}
+
+impl<const CENTRED: bool> Cheap for RowNorm<CENTRED> {
+    fn backward_with_output(&mut self, saved: Kept, grad: Tensor) -> Result<(Tensor, Kept, Tensor)> {
+        self.backward_and_output(saved, grad, None)
+    }
+
+    fn backward_with_output_onto(
+        &mut self,
+        saved: Kept,
+        grad: Tensor,
+        onto: Tensor,
+    ) -> Result<(Tensor, Kept, Tensor)> {
+        self.backward_and_output(saved, grad, Some(&onto))
+    }
+}
+
+impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        check_rows(input, self.width)?;
+        Ok(*input)
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let shape = self.output_shape(input.shape())?;
+        let mut output = input.beside(shape.dims())?;
+        if let Some(gpu) = input.gpu()? {
+            let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
+            let [gain, shift] = self.at();
+            let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
+            gpu.layer_norm(
+                input.dtype(),
+                out,
+                sums,
+                input.at(),
+                gain,
+                shift,
+                rows,
+                self.epsilon,
+            )?;
+            return Ok((output, Kept::new(ctx, [input, stats])));
+        }
+        let mut stats = Tensor::on_host(&[shape.rows(), 2])?;
+        let (gain, shift) = self.values();
+        in_format!(input.dtype(), N => {
+            let (output, from) = (output.numbers_mut::<N>(), input.numbers());
+            norm::forward(output, stats.f32_mut(), from, gain, shift, self.epsilon);
+        });
+        Ok((output, Kept::new(ctx, [input, stats])))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        let (input_grad, pending) = self.backward(saved, grad, None)?;
+        Ok((Some(input_grad), pending))
+    }
+
+    fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
+        self.backward(saved, grad, Some(&onto))
+    }
+
+    fn backward_weight(&mut self, pending: Kept) -> Result<()> {
+        let parameters = [Some(&mut self.weight), self.bias.as_mut()];
+        add_grads(parameters, pending)
+    }
+
+    fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
+        visit(&mut self.weight);
+        self.bias.iter_mut().for_each(visit);
+    }
+}
+
+/// Adds to the gradients of a norm's parameters the rows of `f32` that backward-input has made: in turn one
+/// for each, or for nobody. If all are frozen, it has made none.
+pub(crate) fn add_grads<const N: usize>(
+    mut parameters: [Option<&mut Parameter>; N],
+    pending: Kept,
+) -> Result<()> {
+    if parameters.iter().flatten().all(|parameter| parameter.is_frozen()) {
+        return Ok(());
+    }
+    let [adds] = pending.into_tensors();
+    let width = adds.shape().last();
+    for row in 0..adds.shape().rows() {
+        let Some(parameter) = &mut parameters[row % N] else {
+            continue;
+        };
+        if parameter.is_frozen() {
+            continue;
+        }
+        let start = row * width;
+        match adds.gpu()? {
+            Some(gpu) => parameter.weights().add_grad(&gpu, adds.at().offset(4 * start))?,
+            None => elementwise::add(&mut parameter.grad, &adds.f32()[start..][..width]),
+        }
+    }
+    Ok(())
+}

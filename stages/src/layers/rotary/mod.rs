@@ -1,0 +1,185 @@
+//! Rotary position embedding.
+
+pub(crate) mod cpu;
+pub(crate) mod rope;
+
+use super::Heads;
+use crate::cpu::real::in_format;
+use crate::cuda::launch::kernel;
+use crate::cuda::{Gpu, Grid, Ptr};
+use crate::device::{DType, Device, Place};
+use crate::error::{Error, Result, SettingError};
+use crate::layers::rotary::cpu::{Turn, turn};
+use crate::layers::rotary::rope::{Rope, RopeLayout};
+use crate::shape::{Kind, Shape};
+use crate::stage::ForwardContext;
+use crate::stage::kept::Kept;
+use crate::stage::layer::Layer;
+use crate::tensor::Tensor;
+
+/// Turns queries and keys by angles that grow with their position, so that their products depend on
+/// distances. Input and output are `[batch, time, (query + 2 key_value) * width]`: queries, keys and
+/// values of all [`Heads`] side by side. A pair `(x, y)` at position `t` becomes `(x cos a - y sin a, y
+/// cos a + x sin a)` with `a = t f`; [`Rope`] says what is a pair and what is `f`. Values pass. Su et al.,
+/// "RoFormer: enhanced transformer with rotary position embedding" (2021).
+///
+/// It has no parameters and keeps nothing: backward turns by the opposite angles. It works in place,
+/// unless another tensor shares the memory. A table of cosines and sines, computed in `f64`, is kept for
+/// the longest `time` so far.
+#[derive(Debug)]
+pub struct Rotary {
+    name: String,
+    heads: Heads,
+    rope: Rope,
+    /// `[times, width]`: for each position, the cosines of all pairs, then their sines.
+    table: Option<Tensor>,
+}
+
+impl Rotary {
+    /// A layer for these heads.
+    ///
+    /// # Errors When the heads do not fit each other ([`Heads`]), their width is odd, or a number of
+    /// `rope` is out of its range.
+    pub fn new(name: &str, heads: Heads, rope: Rope) -> Result<Self> {
+        let width = heads.width;
+        let has_pairs = match width.is_multiple_of(2) {
+            true => Ok(()),
+            false => Err(SettingError::OddHeads { width }.into()),
+        };
+        heads
+            .check()
+            .and(has_pairs)
+            .and(rope.check())
+            .map_err(|error: Error| error.at(name))?;
+        Ok(Self {
+            name: name.to_owned(),
+            heads,
+            rope,
+            table: None,
+        })
+    }
+
+    /// The table for `time` positions on this device. It is made for the next power of two, so that sequences
+    /// which grow by one position do not make it each time.
+    fn table(&mut self, time: usize, device: Device) -> Result<Tensor> {
+        let kept = self.table.take();
+        let kept = kept.filter(|table| table.dims()[0] >= time && table.place().device == device);
+        let table = match kept {
+            Some(table) => table,
+            None => {
+                let width = self.heads.width;
+                let mut table = Tensor::on_host(&[time.next_power_of_two(), width])?;
+                self.rope.fill(table.f32_mut(), width);
+                let dtype = DType::F32;
+                table.to(Place { device, dtype })?
+            }
+        };
+        self.table = Some(table.clone());
+        Ok(table)
+    }
+
+    /// The tensor, turned as rows that follow `past` others.
+    fn turned(&mut self, mut tensor: Tensor, past: usize, is_back: bool) -> Result<Tensor> {
+        let time = tensor.dims()[1];
+        let table = self.table(past + time, tensor.place().device)?;
+        let Heads {
+            query,
+            key_value,
+            width,
+        } = self.heads;
+        let turn_by = Turn {
+            time,
+            row: self.heads.row(),
+            turned: (query + key_value) * width,
+            width,
+            in_pairs: self.rope.layout == RopeLayout::Pairs,
+            is_back,
+        };
+        match tensor.gpu()? {
+            Some(gpu) => {
+                let (dtype, count) = (tensor.dtype(), tensor.shape().count());
+                gpu.rotary(
+                    dtype,
+                    [tensor.at_mut(&gpu)?, table.at().offset(4 * past * width)],
+                    count,
+                    turn_by,
+                )?;
+            }
+            None => in_format!(tensor.dtype(), N => {
+                turn(tensor.numbers_mut::<N>(), &table.f32()[past * width..], turn_by);
+            }),
+        }
+        Ok(tensor)
+    }
+}
+
+impl Layer for Rotary {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn runs_on_gpus(&self) -> bool {
+        true
+    }
+
+    fn output_shape(&self, input: &Shape) -> Result<Shape> {
+        let rows = input.dims().len() == 3 && input.dims()[1] > 0;
+        if input.kind() == Kind::F32 && rows && input.last() == self.heads.row() {
+            return Ok(*input);
+        }
+        Err(Error::shape(
+            format!("f32[batch, time, {}]", self.heads.row()),
+            input,
+        ))
+    }
+
+    fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        self.output_shape(input.shape())?;
+        Ok((self.turned(input, 0, false)?, Kept::new(ctx, [])))
+    }
+
+    fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        self.output_shape(input.shape())?;
+        self.turned(input, past, false)
+    }
+
+    fn kept_without_input(&self, ctx: ForwardContext) -> Option<Kept> {
+        Some(Kept::new(ctx, []))
+    }
+
+    fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
+        Ok((Some(self.turned(grad, 0, true)?), Kept::new(saved.ctx, [])))
+    }
+}
+
+/// The threads of a block.
+const THREADS: u32 = 256;
+
+impl Gpu {
+    /// Like [`crate::layers::rotary::cpu::turn`], for `count` numbers. The table is f32.
+    pub(crate) fn rotary(
+        &self,
+        dtype: DType,
+        [numbers, table]: [Ptr; 2],
+        count: usize,
+        turn: Turn,
+    ) -> Result<()> {
+        let pairs = count / turn.row * (turn.turned / 2);
+        let sizes = [turn.time, turn.row, turn.turned, turn.width];
+        let [time, row, turned, width] = sizes.map(|size| (size as u32).into());
+        let in_pairs = u32::from(turn.in_pairs).into();
+        let sign = if turn.is_back { -1.0 } else { 1.0_f32 };
+        let args = [
+            numbers.into(),
+            table.into(),
+            (pairs as u64).into(),
+            time,
+            row,
+            turned,
+            width,
+            in_pairs,
+            sign.into(),
+        ];
+        self.launch(kernel!(dtype, "rotary"), Grid::each(pairs, THREADS), &args)
+    }
+}

@@ -1,0 +1,304 @@
+//! A model: units of layers that split into stages.
+
+use super::rules::Rules;
+use crate::error::{PartitionError, Result};
+use crate::parameter::init::starting_at_zero;
+use crate::stage::layer::Layer;
+use crate::stage::sequential::Sequential;
+use crate::stage::{BuildStage, Stage, StageBuilder};
+
+type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;
+
+/// One unit of a model: layers that stay together, with their name and cost.
+///
+/// ```
+/// use pipewright_stages::layers::{Gelu, GeluForm, Relu};
+/// use pipewright_stages::models::{LayerSpec, Model};
+///
+/// let one = LayerSpec::of("relu", 1.0, || Relu::new("relu"));
+/// let two = LayerSpec::new("pair", 9.0, || {
+///     Ok(vec![Box::new(Gelu::new("gelu", GeluForm::Tanh)), Box::new(Relu::new("again"))])
+/// });
+/// let stages = Model::new(vec![one, two]).split(2)?;
+/// assert_eq!(stages.len(), 2);
+/// # Ok::<(), pipewright_stages::Error>(())
+/// ```
+pub struct LayerSpec {
+    /// The name that partitions use, such as `h.3.attn`.
+    pub name: String,
+    /// The estimated work of a forward pass, in floating-point operations per row (token).
+    pub cost: f64,
+    /// Makes the layers, on the thread that will run them. Each call makes the same layers.
+    pub build: Build,
+}
+
+impl LayerSpec {
+    /// A unit of several layers.
+    pub fn new(
+        name: impl Into<String>,
+        cost: f64,
+        build: impl Fn() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            cost,
+            build: Box::new(build),
+        }
+    }
+
+    /// A unit of one layer.
+    pub fn of<L: Layer>(name: impl Into<String>, cost: f64, build: impl Fn() -> L + Send + 'static) -> Self {
+        Self::new(name, cost, move || Ok(vec![Box::new(build())]))
+    }
+
+    fn build(&self) -> Result<Vec<Box<dyn Layer>>> {
+        (self.build)().map_err(|error| error.at(&self.name))
+    }
+}
+
+impl std::fmt::Debug for LayerSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LayerSpec")
+            .field("name", &self.name)
+            .field("cost", &self.cost)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A model: its units in order. Layers are made later, when a stage is built.
+#[derive(Debug)]
+pub struct Model {
+    units: Vec<LayerSpec>,
+    /// The model's settings, in words.
+    settings: String,
+    rules: Rules,
+}
+
+/// What is in a unit of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnitContents {
+    /// Its parameters.
+    pub parameters: Vec<ParameterContents>,
+    /// The names for which adapters can be chosen: see [`Rules::with_lora`].
+    pub targets: Vec<String>,
+}
+
+/// A parameter of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterContents {
+    /// Its name.
+    pub name: String,
+    /// The dimensions, outermost first.
+    pub dims: Vec<usize>,
+    /// The sizes of the tensors that are fused in it: see [`Parameter::fuse`](crate::Parameter::fuse).
+    pub fused: Vec<usize>,
+    /// Whether its weights stay as they are.
+    pub is_frozen: bool,
+    /// Whether an optimizer updates it, and so has state for it: not if it is frozen, or a running mean.
+    pub is_optimized: bool,
+}
+
+impl ParameterContents {
+    /// How many weights it has.
+    pub fn numbers(&self) -> usize {
+        self.dims.iter().product()
+    }
+}
+
+impl Model {
+    /// A model of these units, in order.
+    pub fn new(units: Vec<LayerSpec>) -> Self {
+        Self {
+            units,
+            settings: String::new(),
+            rules: Rules::default(),
+        }
+    }
+
+    /// The same model. These rules say what is trained.
+    #[must_use]
+    pub fn with_rules(self, rules: Rules) -> Self {
+        Self { rules, ..self }
+    }
+
+    /// What is trained.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// What is in each unit. The units are made one after the other, with weights of zero.
+    ///
+    /// # Errors
+    /// When a unit cannot be made.
+    pub fn contents(&self) -> Result<Vec<UnitContents>> {
+        let contents = |unit: &LayerSpec| {
+            let mut targets = Vec::new();
+            let mut stage = Sequential::new(unit.build()?);
+            stage.adapt(&mut |target| {
+                targets.push(target.to_owned());
+                None
+            })?;
+            self.rules.apply(&mut stage)?;
+            let parameters = stage.parameters().into_iter();
+            let parameters = parameters.map(|one| ParameterContents {
+                name: one.name().to_owned(),
+                dims: one.dims().to_vec(),
+                fused: one.fused().to_vec(),
+                is_frozen: one.is_frozen(),
+                is_optimized: one.is_optimized(),
+            });
+            let parameters = parameters.collect();
+            Ok(UnitContents { parameters, targets })
+        };
+        starting_at_zero(|| self.units.iter().map(contents).collect())
+    }
+
+    /// The same model, with its settings in words: all that the numbers of its layers depend on, such as
+    /// sizes and seed. The processes of a run compare them.
+    #[must_use]
+    pub fn with_settings(mut self, settings: String) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// The units' names, in order.
+    pub fn names(&self) -> Vec<&str> {
+        self.units.iter().map(|unit| unit.name.as_str()).collect()
+    }
+
+    /// The units' costs, in order.
+    pub fn costs(&self) -> Vec<f64> {
+        self.units.iter().map(|unit| unit.cost).collect()
+    }
+
+    /// The units, in order. For making another model of them.
+    pub fn into_units(self) -> Vec<LayerSpec> {
+        self.units
+    }
+
+    /// The whole model as one stage.
+    ///
+    /// # Errors
+    /// When a unit cannot be made.
+    pub fn whole(self) -> Result<Sequential> {
+        build(&self.units, &self.rules, true)
+    }
+
+    /// Splits the model into stages so that the most expensive stage is as cheap as possible.
+    ///
+    /// # Errors
+    /// When `stages` is 0 or larger than the number of units.
+    pub fn split(self, stages: u32) -> Result<Vec<StageBuilder<Sequential>>> {
+        let counts = self.balanced(stages)?;
+        self.cut(&counts)
+    }
+
+    /// Splits the model by lists of units, one list per stage. An entry is a unit (`h.0.attn`), a prefix
+    /// (`h.0`: all its units) or an inclusive range of these (`h.0..h.3`).
+    ///
+    /// # Errors
+    /// When an entry is no unit, or the lists do not name every unit exactly once and in order.
+    pub fn split_by(self, partition: &[Vec<String>]) -> Result<Vec<StageBuilder<Sequential>>> {
+        let counts = self.counts(partition)?;
+        self.cut(&counts)
+    }
+
+    /// How many units [`Model::split`] gives each stage.
+    ///
+    /// # Errors
+    /// As for [`Model::split`].
+    pub fn balanced(&self, stages: u32) -> Result<Vec<usize>> {
+        super::partition::balance(&self.costs(), stages as usize)
+    }
+
+    /// How many units [`Model::split_by`] gives each stage.
+    ///
+    /// # Errors
+    /// As for [`Model::split_by`].
+    pub fn counts(&self, partition: &[Vec<String>]) -> Result<Vec<usize>> {
+        super::partition::by_names(&self.names(), partition)
+    }
+
+    /// How many stages, from the first on, have parameters that are all frozen.
+    fn frozen_stages(&self, counts: &[usize]) -> Result<usize> {
+        if !self.rules.differ() {
+            return Ok(0);
+        }
+        let contents = self.contents()?;
+        let mut rest = &contents[..];
+        let is_frozen = |count: &&usize| {
+            let (stage, after) = rest.split_at(**count);
+            rest = after;
+            let mut own = stage.iter().flat_map(|unit| &unit.parameters).peekable();
+            own.peek().is_some() && own.all(|parameter| parameter.is_frozen)
+        };
+        Ok(counts.iter().take_while(is_frozen).count())
+    }
+
+    /// Splits the model into stages with these numbers of units.
+    ///
+    /// # Errors
+    /// When the numbers do not add up to the model's units.
+    pub fn cut(self, counts: &[usize]) -> Result<Vec<StageBuilder<Sequential>>> {
+        let (sum, count) = (counts.iter().sum::<usize>(), self.units.len());
+        if sum != count {
+            return Err(PartitionError::Counts {
+                counts: counts.to_vec(),
+                layers: count,
+            }
+            .into());
+        }
+        let frozen = self.frozen_stages(counts)?;
+        let mut units = self.units.into_iter();
+        let stages = counts.iter().enumerate().map(|(index, &count)| {
+            Box::new(Slice {
+                units: units.by_ref().take(count).collect(),
+                is_first: index <= frozen,
+                settings: self.settings.clone(),
+                rules: self.rules.clone(),
+            }) as StageBuilder<Sequential>
+        });
+        Ok(stages.collect())
+    }
+}
+
+/// The units of one stage.
+struct Slice {
+    units: Vec<LayerSpec>,
+    /// Whether nothing before it is trained.
+    is_first: bool,
+    /// The settings of the model.
+    settings: String,
+    rules: Rules,
+}
+
+impl BuildStage<Sequential> for Slice {
+    fn build(&self) -> Result<Sequential> {
+        build(&self.units, &self.rules, self.is_first)
+    }
+
+    fn describe(&self) -> String {
+        let names: Vec<&str> = self.units.iter().map(|unit| unit.name.as_str()).collect();
+        let mut words = names.join(", ");
+        for (before, settings) in [(" of ", self.settings.as_str()), ("; ", self.rules.settings())] {
+            if !settings.is_empty() {
+                words = words + before + settings;
+            }
+        }
+        words
+    }
+}
+
+/// Makes a stage. In the first stage nobody uses the input gradient.
+fn build(units: &[LayerSpec], rules: &Rules, first: bool) -> Result<Sequential> {
+    let mut layers = Vec::new();
+    for unit in units {
+        layers.extend(unit.build()?);
+    }
+    let mut stage = Sequential::new(layers);
+    rules.apply(&mut stage)?;
+    if first {
+        stage.drop_input_gradient();
+    }
+    Ok(stage)
+}

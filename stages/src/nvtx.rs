@@ -1,3 +1,0 @@
-//! Ranges of time for NVIDIA's profilers.
-
-pub use crate::cuda::nvtx::Range;

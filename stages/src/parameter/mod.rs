@@ -1,0 +1,452 @@
+//! Named weights with their gradient and optimizer state.
+
+pub(crate) mod description;
+pub(crate) mod gradient;
+pub(crate) mod gradient_buffer;
+pub(crate) mod grouped;
+pub(crate) mod init;
+pub(crate) mod packed;
+pub(crate) mod squares;
+pub(crate) mod weights;
+
+use std::ops::Range;
+
+use aligned_vec::AVec;
+use half::bf16;
+
+use crate::cpu::real::convert;
+use crate::cuda::Gpu;
+use crate::device::{DType, Device, Place};
+use crate::error::{OutOfMemory, Result};
+use crate::parameter::description::{Part, Shard, StateTensor, Training};
+use crate::parameter::gradient_buffer::{Found, Sums};
+use crate::parameter::init::{Init, starts_at_zero};
+use crate::parameter::weights::Weights;
+use crate::pool;
+use crate::tensor::numbers::Numbers;
+
+/// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
+///
+/// Within a model a name belongs to one parameter. A layer that uses the weights of another layer holds a
+/// copy of them and says so with [`Parameter::tied`]: the gradients of all copies are summed, and the copies
+/// stay equal. The pipeline refuses two parameters with one name that are not tied.
+///
+/// The numbers of a parameter that was [moved](Parameter::move_to) to a GPU are there. Its fields then hold
+/// what was last [fetched](Parameter::fetch), and [`Parameter::store`] copies them to the GPU.
+#[derive(Debug)]
+pub struct Parameter {
+    name: String,
+    dims: Vec<usize>,
+    is_tied: bool,
+    shard: Shard,
+    pub(crate) fused: Vec<usize>,
+    training: Training,
+    /// Of a running mean: the share of a step's mean in it.
+    running: Option<f32>,
+    /// The weights, row-major.
+    pub value: Numbers,
+    /// The gradient of the summed loss. After [`Parameter::start_sum`] its numbers may be unspecified. Empty
+    /// if the parameter is frozen.
+    pub grad: Numbers,
+    /// The optimizer's tensors. [`Parameter::state_numbers`] says how long they are. Empty before the first
+    /// step.
+    pub state: Vec<Numbers>,
+    owned: Range<usize>,
+    pub(crate) sums: Sums,
+    on_gpu: Option<Weights>,
+    /// The number format that the layer computes in on the CPU.
+    format: DType,
+    /// The weights in 16 bits, in place of `value`.
+    pub(crate) halves: Option<AVec<bf16>>,
+}
+
+impl Parameter {
+    /// A parameter with its starting weights.
+    pub fn new(name: impl Into<String>, dims: &[usize], init: Init, seed: u64) -> Self {
+        let count = dims.iter().product();
+        let parameter = Self {
+            name: name.into(),
+            dims: dims.to_vec(),
+            is_tied: false,
+            shard: Shard::WHOLE,
+            fused: Vec::new(),
+            training: Training::default(),
+            running: None,
+            value: Numbers::zeros(count),
+            grad: Numbers::zeros(count),
+            state: Vec::new(),
+            owned: 0..count,
+            sums: Sums::default(),
+            on_gpu: None,
+            format: DType::F32,
+            halves: None,
+        };
+        match starts_at_zero() {
+            true => parameter,
+            false => parameter.started(init, seed),
+        }
+    }
+
+    /// The same parameter with these starting weights.
+    pub(crate) fn started(mut self, init: Init, seed: u64) -> Self {
+        init.fill(seed, &self.name, &mut self.value);
+        self
+    }
+
+    /// Says how it is trained, if not like all others. It must be said before the numbers are
+    /// [moved](Parameter::move_to).
+    ///
+    /// ```
+    /// use pipewright_stages::{Init, Parameter, Training};
+    ///
+    /// let mut table = Parameter::new("wte.weight", &[50, 8], Init::Normal(0.02), 1);
+    /// table.train_by(Training { frozen: true, ..Training::default() });
+    /// assert!(table.is_frozen() && table.grad.is_empty());
+    /// ```
+    ///
+    /// # Panics
+    /// When the parameter is on a GPU already.
+    pub fn train_by(&mut self, training: Training) {
+        assert!(self.on_gpu.is_none(), "{}: it is on a GPU already", self.name);
+        if training.frozen != self.training.frozen {
+            let count = if training.frozen { 0 } else { self.value.len() };
+            self.grad = Numbers::zeros(count);
+            self.state = Vec::new();
+            self.owned = 0..count;
+        }
+        self.training = training;
+    }
+
+    /// How it is trained.
+    pub fn training(&self) -> Training {
+        self.training
+    }
+
+    /// Whether its weights stay as they are: see [`Training::frozen`].
+    pub fn is_frozen(&self) -> bool {
+        self.training.frozen
+    }
+
+    /// How many numbers its gradient has: as many as the weights, or none if it is frozen.
+    pub fn trained(&self) -> usize {
+        match self.training.frozen {
+            true => 0,
+            false => self.value.len(),
+        }
+    }
+
+    /// Makes this a tied copy of the parameter with the same name, which another layer holds. It starts with
+    /// the weights of that parameter. The two may be on different stages.
+    ///
+    /// ```
+    /// use pipewright_stages::{Init, Parameter};
+    ///
+    /// let table = Parameter::new("wte.weight", &[50, 8], Init::Normal(0.02), 1);
+    /// let output = Parameter::new("wte.weight", &[50, 8], Init::Zeros, 1).tied();
+    /// assert!(!table.is_tied() && output.is_tied());
+    /// ```
+    #[must_use]
+    pub fn tied(mut self) -> Self {
+        self.is_tied = true;
+        self
+    }
+
+    /// Makes this a running mean of what a layer sees, and no weight. Instead of a gradient, the layer adds
+    /// the numbers of each micro-batch, once, in backward-weight. At the end of a step the value moves by
+    /// this share towards the mean over all micro-batches of the batch:
+    /// [`optimizer::update`](crate::optimizer::update). The optimizer has no state for it, and it is not in
+    /// the gradient's norm.
+    ///
+    /// So the numbers are added up as gradients are: in micro-batch order, over replicas by the tree. For any
+    /// cut, schedule and replicas they are the same, bit for bit, and they are in checkpoints.
+    #[must_use]
+    pub fn running(mut self, share: f32) -> Self {
+        self.running = Some(share);
+        self
+    }
+
+    /// Of a running mean: the share of a step's mean in it.
+    pub fn running_share(&self) -> Option<f32> {
+        self.running
+    }
+
+    /// Whether an optimizer updates it, and so has state for it: not if it is frozen, or a running mean.
+    pub fn is_optimized(&self) -> bool {
+        !self.is_frozen() && self.running.is_none()
+    }
+
+    /// Gives the same numbers other dimensions.
+    pub(crate) fn set_dims(&mut self, dims: &[usize]) {
+        debug_assert_eq!(dims.iter().product::<usize>(), self.value.len());
+        self.fused = Vec::new();
+        self.dims = dims.to_vec();
+    }
+
+    /// Whether this is a tied copy of the parameter with the same name.
+    pub fn is_tied(&self) -> bool {
+        self.is_tied
+    }
+
+    /// Says that this parameter holds one part of a tensor. Its dimensions and numbers are the part's.
+    ///
+    /// # Panics
+    /// When there is no such part.
+    #[must_use]
+    pub fn sharded(mut self, shard: Shard) -> Self {
+        assert!(
+            shard.index < shard.of,
+            "{shard}: the index must be below the number of shards"
+        );
+        self.shard = shard;
+        self
+    }
+
+    /// The part of its tensor that this parameter holds. The default is the whole tensor.
+    pub fn shard(&self) -> Shard {
+        self.shard
+    }
+
+    /// Says that the optimizer updates only these numbers here, and has state only for them. Other replicas
+    /// update the others. It must be said before there is any state.
+    ///
+    /// # Panics
+    /// When there is state, or when there are no such numbers.
+    pub fn own(&mut self, numbers: Range<usize>) {
+        assert!(
+            numbers.start <= numbers.end && numbers.end <= self.trained(),
+            "{}: it has no numbers {numbers:?}",
+            self.name
+        );
+        assert!(self.state.is_empty(), "{}: it has state already", self.name);
+        if let Some(weights) = &mut self.on_gpu {
+            weights.own(numbers.clone());
+        }
+        self.owned = numbers;
+    }
+
+    /// The numbers that the optimizer updates here: all of them, unless [`Parameter::own`] said otherwise.
+    /// None if the parameter is frozen.
+    pub fn owned(&self) -> Range<usize> {
+        self.owned.clone()
+    }
+
+    /// What an optimizer needs on the CPU: the weights that it updates, their gradients, and its tensors.
+    pub fn owned_parts(&mut self) -> (&mut [f32], &[f32], &mut [Numbers]) {
+        let owned = self.owned.clone();
+        (&mut self.value[owned.clone()], &self.grad[owned], &mut self.state)
+    }
+
+    /// Moves the numbers to a place. On a GPU, matrix products read a copy of the weights in the place's
+    /// number format.
+    ///
+    /// # Errors
+    /// When there is no such device, or it has too little memory.
+    pub fn move_to(&mut self, place: Place) -> Result<()> {
+        for part in [Part::Value, Part::Gradient, Part::State] {
+            self.fetch(part)?;
+        }
+        self.format = place.dtype;
+        self.on_gpu = match place.device {
+            Device::Cpu => None,
+            Device::Cuda(index) => {
+                let mut weights = Weights::new(&*Gpu::of(index)?, place.dtype, &self.value, self.trained())?;
+                weights.own(self.owned.clone());
+                Some(weights)
+            }
+        };
+        for part in [Part::Gradient, Part::State] {
+            self.store(part)?;
+        }
+        Ok(())
+    }
+
+    /// Where the numbers are, and the number format of the layer there.
+    pub fn place(&self) -> Place {
+        let here = Place {
+            device: Device::Cpu,
+            dtype: self.format,
+        };
+        self.on_gpu.as_ref().map_or(here, Weights::place)
+    }
+
+    /// The numbers on a GPU, if they are on one.
+    pub(crate) fn on_gpu(&self) -> Option<&Weights> {
+        self.on_gpu.as_ref()
+    }
+
+    /// The numbers on the GPU of the parameter's stage.
+    ///
+    /// # Panics
+    /// When they are not on a GPU.
+    pub(crate) fn weights(&self) -> &Weights {
+        self.on_gpu().expect("a parameter is on the device of its stage")
+    }
+
+    /// Like [`Parameter::on_gpu`], to be changed.
+    pub(crate) fn on_gpu_mut(&mut self) -> Option<&mut Weights> {
+        self.on_gpu.as_mut()
+    }
+
+    /// Copies numbers from the GPU into the fields, after all work queued before. Does nothing on the CPU.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn fetch(&mut self, part: Part) -> Result<()> {
+        let Some(weights) = &self.on_gpu else {
+            return Ok(());
+        };
+        if part == Part::State && self.state.len() != weights.states() {
+            self.state = vec![Numbers::zeros(self.owned.len()); weights.states()];
+        }
+        let numbers = match part {
+            Part::Value => std::slice::from_mut(&mut self.value),
+            Part::Gradient => std::slice::from_mut(&mut self.grad),
+            Part::State => &mut self.state[..],
+        };
+        weights.fetch(part, numbers)
+    }
+
+    /// Copies numbers from the fields to the GPU. Does nothing on the CPU.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn store(&mut self, part: Part) -> Result<()> {
+        let Some(weights) = &mut self.on_gpu else {
+            return Ok(());
+        };
+        let numbers = match part {
+            Part::Value => std::slice::from_ref(&self.value),
+            Part::Gradient => std::slice::from_ref(&self.grad),
+            Part::State => &self.state[..],
+        };
+        weights.store(part, numbers)
+    }
+
+    /// Sets the gradient to zero.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn zero_grad(&mut self) -> Result<()> {
+        self.sums.found = Found::Sum;
+        if let Some(weights) = &self.on_gpu {
+            return weights.zero_grad();
+        }
+        self.grad.fill(0.0);
+        Ok(())
+    }
+
+    /// Makes these tensors of the optimizer, all zeros, if it [updates](Parameter::is_optimized) the
+    /// parameter.
+    pub fn make_state(&mut self, tensors: &[StateTensor]) {
+        let tensors = if self.is_optimized() { tensors } else { &[] };
+        let zeros = |tensor| Numbers::zeros(self.state_numbers(tensor));
+        self.state = tensors.iter().map(zeros).collect();
+    }
+
+    /// How many numbers of one of the optimizer's tensors are here: all of them, or the numbers of
+    /// [`Parameter::owned`].
+    pub fn state_numbers(&self, tensor: &StateTensor) -> usize {
+        match tensor.dims == self.dims {
+            true => self.owned.len(),
+            false => tensor.dims.iter().product(),
+        }
+    }
+
+    /// The name, also used in checkpoints.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The dimensions, outermost first.
+    pub fn dims(&self) -> &[usize] {
+        &self.dims
+    }
+
+    /// Whether it is a matrix, not a bias or a norm's scale or shift. By default, weight decay applies to
+    /// matrices.
+    pub fn is_matrix(&self) -> bool {
+        self.dims.len() >= 2
+    }
+}
+
+impl PartialEq for Parameter {
+    /// Of a parameter on a GPU, this compares what was fetched last.
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.dims == other.dims
+            && self.is_tied == other.is_tied
+            && self.shard == other.shard
+            && self.fused == other.fused
+            && self.training == other.training
+            && self.running == other.running
+            && self.value == other.value
+            && self.grad == other.grad
+            && self.state == other.state
+    }
+}
+
+impl Parameter {
+    /// Holds the weights in 16 bits from now on, rounded to nearest, and frees [`Parameter::value`] and
+    /// [`Parameter::grad`]. For a layer that will only be asked for outputs.
+    pub(crate) fn hold_in_bf16(&mut self) {
+        let mut halves = pool::allocate(self.value.len())
+            .unwrap_or_else(|| panic!("{}", OutOfMemory::on_host::<bf16>(self.value.len())));
+        convert::<bf16, f32>(&mut halves, &self.value);
+        self.train_by(Training {
+            frozen: true,
+            ..self.training()
+        });
+        self.halves = Some(halves);
+        self.value = Numbers::none();
+    }
+
+    /// The weights, if they are held in 16 bits.
+    pub(crate) fn halves(&self) -> Option<&[bf16]> {
+        self.halves.as_deref()
+    }
+}
+
+impl Parameter {
+    /// Says that it is several tensors of the model's family, one behind the other along the first dimension,
+    /// such as queries, keys and values: these are their sizes there. An optimizer whose update of a number
+    /// depends on other numbers treats each tensor by itself, as it would if they were apart.
+    ///
+    /// ```
+    /// use pipewright_stages::{Init, Parameter};
+    ///
+    /// let mut qkv = Parameter::new("attn.qkv.weight", &[8, 3], Init::Zeros, 1);
+    /// assert_eq!(qkv.tensors(), [24]);
+    /// qkv.fuse(&[4, 2, 2]);
+    /// assert_eq!(qkv.tensors(), [12, 6, 6]);
+    /// ```
+    ///
+    /// # Panics
+    /// When the sizes do not add up to the first dimension.
+    pub fn fuse(&mut self, sizes: &[usize]) {
+        assert_eq!(
+            Some(&sizes.iter().sum()),
+            self.dims().first(),
+            "{}: the sizes of its tensors",
+            self.name()
+        );
+        self.fused = sizes.to_vec();
+    }
+
+    /// The sizes of its tensors along the first dimension: see [`Parameter::fuse`]. Empty if it is one
+    /// tensor.
+    pub fn fused(&self) -> &[usize] {
+        &self.fused
+    }
+
+    /// How many numbers each of its tensors has: see [`Parameter::fuse`].
+    pub fn tensors(&self) -> Vec<usize> {
+        match (&self.fused[..], self.dims()) {
+            ([], dims) => vec![dims.iter().product()],
+            (sizes, [_, rest @ ..]) => {
+                let each = rest.iter().product::<usize>();
+                sizes.iter().map(|size| size * each).collect()
+            }
+            (_, []) => unreachable!("`fuse`: the sizes add up to the first dimension"),
+        }
+    }
+}
