@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::key::is_below_1;
 use super::tree::is_stronger;
-use super::values::{Balanced, Partition, Paths, WarnOfStall};
-use super::{Config, DataKind, check_optimizer, limits, sizes};
+use super::values::{Balanced, Partition, Paths};
+use super::{Config, DataKind, LearningRateSchedule, SyncKind, keys, limits, sizes};
 use crate::data::Share;
-use crate::error::{Result, RuleProblem, ValueProblem};
+use crate::error::{OptimizerProblem, Result, RuleProblem, ValueProblem};
 
 /// If two keys set the same thing, the one from the stronger source counts.
 pub(super) fn reconcile(config: &mut Config) -> Result<()> {
@@ -32,12 +33,12 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
 
 /// Refuses everything that can be known to fail without the data.
 pub(super) fn check(config: &Config) -> Result<()> {
-    positive(config)?;
+    bounds(config)?;
     limits::check(config)?;
     sizes::check(config)?;
     data(config)?;
     pipeline(config)?;
-    check_optimizer::check(config)?;
+    optimizer(config)?;
     lora(config)?;
     groups(config)?;
     train(config)?;
@@ -52,55 +53,16 @@ fn overrides(config: &Config, key: &str, than: &str) -> bool {
     }
 }
 
-/// Counts that must be 1 or more.
-fn positive(config: &Config) -> Result<()> {
-    let (model, pipeline, train) = (&config.model, &config.pipeline, &config.train);
-    let counts = [
-        ("model.vocab", Some(model.vocab as u64)),
-        ("model.dim", Some(model.dim as u64)),
-        ("model.layers", Some(model.layers as u64)),
-        ("model.heads", Some(model.heads as u64)),
-        ("model.kv_heads", model.kv_heads.map(|count| count as u64)),
-        ("model.head_width", model.head_width.map(|count| count as u64)),
-        ("model.ffn", model.ffn.map(|count| count as u64)),
-        ("model.experts", Some(model.experts as u64)),
-        ("model.experts_per_token", Some(model.experts_per_token as u64)),
-        ("model.window", model.window.map(|count| count as u64)),
-        ("model.rope_original", Some(model.rope_original as u64)),
-        ("model.classes", Some(model.classes as u64)),
-        ("model.width", Some(model.width as u64)),
-        ("data.seq", Some(config.data.seq as u64)),
-        ("pipeline.stages", Some(pipeline.stages as u64)),
-        ("pipeline.chunks", pipeline.chunks.map(u64::from)),
-        ("pipeline.micro_batches", Some(pipeline.micro_batches.into())),
-        ("pipeline.replicas", Some(pipeline.replicas.into())),
-        (
-            "pipeline.gradient_groups",
-            pipeline.gradient_groups.map(u64::from),
-        ),
-        (
-            "pipeline.micro_batch_size",
-            pipeline.micro_batch_size.map(|size| size as u64),
-        ),
-        ("pipeline.batch_size", pipeline.batch_size.map(|size| size as u64)),
-        (
-            "pipeline.threads_per_rank",
-            Some(pipeline.threads_per_rank as u64),
-        ),
-        ("train.steps", Some(train.steps)),
-        ("train.sample_tokens", Some(train.sample_tokens as u64)),
-        ("train.print_every", Some(train.print_every)),
-        ("train.snapshot_every", Some(train.snapshot_every.into())),
-        (
-            "train.validation_micro_batches",
-            train.validation_micro_batches.map(u64::from),
-        ),
-        ("checkpoint.keep", Some(config.checkpoint.keep as u64)),
-        ("launch.deadline", Some(config.launch.deadline)),
-    ];
-    counts
-        .into_iter()
-        .try_for_each(|(key, count)| config.require(count != Some(0), key, || ValueProblem::Zero))
+/// The bounds of each key that counts.
+fn bounds(config: &Config) -> Result<()> {
+    let table = config.counting()?;
+    for (section, key) in keys::all() {
+        let value = table.get(section).and_then(|values| values.get(key.name));
+        if let Some(problem) = value.and_then(|value| key.problem(value)) {
+            return Err(config.refuse(&format!("{section}.{}", key.name), problem));
+        }
+    }
+    Ok(())
 }
 
 fn data(config: &Config) -> Result<()> {
@@ -123,11 +85,9 @@ fn data(config: &Config) -> Result<()> {
     )?;
     tokenizer(config)?;
     match data.validation {
-        Share::Fraction(fraction) => {
-            config.require((0.0..1.0).contains(&fraction), "data.validation", || {
-                ValueProblem::NoShare(fraction)
-            })
-        }
+        Share::Fraction(fraction) => config.require(is_below_1(fraction), "data.validation", || {
+            ValueProblem::NoShare(fraction)
+        }),
         Share::Count(_) => Ok(()),
     }
 }
@@ -149,7 +109,6 @@ fn pipeline(config: &Config) -> Result<()> {
     }
     config.check_groups()?;
     staleness(config)?;
-    stall_warning(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };
@@ -159,18 +118,6 @@ fn pipeline(config: &Config) -> Result<()> {
             stages: pipeline.stages,
             advice: "one list a stage",
         }
-    })
-}
-
-/// Refuses a time that is none.
-fn stall_warning(config: &Config) -> Result<()> {
-    let WarnOfStall::Seconds(value) = config.pipeline.stall_warning else {
-        return Ok(());
-    };
-    let holds = (0.0..=limits::YEAR as f64).contains(&value);
-    config.require(holds, "pipeline.stall_warning", || ValueProblem::OutOfRange {
-        value,
-        must: "it must be 0 (never) or more seconds, up to a year",
     })
 }
 
@@ -202,6 +149,48 @@ fn batch_size(config: &Config, batch: usize) -> Result<()> {
     })
 }
 
+fn optimizer(config: &Config) -> Result<()> {
+    let optimizer = &config.optimizer;
+    let whole = optimizer.needs_whole_parameters();
+    config.require(!(whole && optimizer.sharded), "optimizer.sharded", || {
+        OptimizerProblem::WholeParameters.into()
+    })?;
+    let sharded = optimizer.sharded && !optimizer.may_be_sharded();
+    config.require(!sharded, "optimizer.sharded", || {
+        OptimizerProblem::NothingToShard.into()
+    })?;
+    let server = config.pipeline.replicas > 1 && config.pipeline.sync == SyncKind::Server;
+    config.require(!(whole && server), "pipeline.sync", || {
+        OptimizerProblem::WholeParameters.into()
+    })?;
+    match optimizer.schedule {
+        LearningRateSchedule::Constant => Ok(()),
+        LearningRateSchedule::Cosine | LearningRateSchedule::Linear => falling(config, 0),
+        LearningRateSchedule::Wsd => falling(config, optimizer.decay_steps),
+    }
+}
+
+/// `decay` is the number of steps that the schedule itself reserves for the fall.
+fn falling(config: &Config, decay: u64) -> Result<()> {
+    let optimizer = &config.optimizer;
+    let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
+    let holds = (0.0..=optimizer.learning_rate).contains(&floor);
+    config.require(holds, "optimizer.min_learning_rate", || {
+        ValueProblem::OutOfRange {
+            value: floor,
+            must: "it must be from 0 to optimizer.learning_rate",
+        }
+    })?;
+    let warmup = optimizer.warmup_steps;
+    config.require(warmup <= steps, "optimizer.warmup_steps", || {
+        OptimizerProblem::WarmUp { warmup, steps }.into()
+    })?;
+    let stable = steps - warmup;
+    config.require(decay <= stable, "optimizer.decay_steps", || {
+        OptimizerProblem::Decay { decay, warmup, steps }.into()
+    })
+}
+
 fn lora(config: &Config) -> Result<()> {
     let lora = &config.lora;
     if lora.rank == 0 {
@@ -216,14 +205,7 @@ fn lora(config: &Config) -> Result<()> {
     let has_model = lora.path.is_none() || has_model;
     config.require(has_model, "lora.path", || RuleProblem::NoModel.into())?;
     let named = !lora.targets.is_empty();
-    config.require(named, "lora.targets", || RuleProblem::NoTargets.into())?;
-    let (value, must) = (lora.alpha, "it must be above 0");
-    config.require(value > 0.0 && value.is_finite(), "lora.alpha", || {
-        ValueProblem::OutOfRange { value, must }
-    })?;
-    config.require((0.0..1.0).contains(&lora.dropout), "lora.dropout", || {
-        ValueProblem::NoProbability(lora.dropout)
-    })
+    config.require(named, "lora.targets", || RuleProblem::NoTargets.into())
 }
 
 fn groups(config: &Config) -> Result<()> {
@@ -242,12 +224,6 @@ fn groups(config: &Config) -> Result<()> {
 
 fn train(config: &Config) -> Result<()> {
     let name = &config.train.name;
-    let value = config.train.sample_temperature;
-    let holds = (0.0..=limits::TEMPERATURE).contains(&value);
-    config.require(holds, "train.sample_temperature", || ValueProblem::OutOfRange {
-        value,
-        must: "it must be from 0 to 1000",
-    })?;
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
     config.require(plain, "train.name", || ValueProblem::RunName(name.clone()))
 }

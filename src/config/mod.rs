@@ -11,12 +11,11 @@
 
 mod changes;
 mod check;
-mod check_optimizer;
 mod data;
 mod devices;
-mod elsewhere;
 mod endpoint;
 mod fabric;
+mod key;
 mod keys;
 mod kinds;
 mod launch;

@@ -3,7 +3,6 @@
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::elsewhere::instead_of;
 use super::keys;
 use super::tree::{Entry, Tree};
 use super::typed::{Given, Mismatch};
@@ -12,11 +11,10 @@ use crate::nearest::nearest;
 
 /// Reads a section. Keys that were not set have their defaults.
 pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T, ConfigError> {
-    let known = keys::of::<T>();
     let mut table = Table::new();
     for (key, entry) in tree.section(name) {
-        if !known.contains(&key) {
-            return Err(keys::unknown(name, key, entry.origin.clone(), known));
+        if keys::find(name, key).is_none() {
+            return Err(keys::unknown(name, key, entry.origin.clone()));
         }
         table.insert(key.to_owned(), value::<T>(name, key, entry)?);
     }
@@ -56,7 +54,8 @@ fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> Valu
     let words = listed.iter().filter_map(Value::as_str);
     let mut wrong = words.filter(|word| !choices.contains(word));
     let is_too_large = |text: &str| text.parse::<u128>().is_ok_and(|number| number > i64::MAX as u128);
-    let instead = || listed.iter().find_map(|value| instead_of(section, key, value));
+    let row = keys::find(section, key);
+    let instead = || listed.iter().find_map(|value| row?.instead_of(value));
     let mut nearest = || wrong.find_map(|word| nearest(word, choices.iter().copied()));
     let advice = match instead() {
         Some(instead) => format!(": {instead}"),

@@ -6,6 +6,8 @@ use serde::Serialize;
 use toml::Table;
 
 use super::data::{Data, DataKind};
+use super::key::Key;
+use super::keys;
 use super::kinds;
 use super::model::{Model, ModelKind};
 use super::optimizer::Optimizer;
@@ -19,7 +21,7 @@ use crate::groups::Groups;
 const MICRO_BATCH_SIZE: usize = 8;
 
 /// A checked config.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Config {
     /// What is trained.
     pub model: Model,
@@ -53,11 +55,16 @@ impl Config {
         toml::to_string(&self.kept()?).map_err(|error| ConfigError::from(error).into())
     }
 
-    /// The keys that count and their values.
+    /// The keys that count and their values. They say how gradients are grouped.
     pub(crate) fn kept(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
-        let mut table = config.table()?;
+        config.counting()
+    }
+
+    /// The keys that count and their values.
+    pub(super) fn counting(&self) -> Result<Table> {
+        let mut table = self.table()?;
         kinds::strip(&mut table);
         if self.lora.rank == 0 {
             table.remove("lora");
@@ -67,6 +74,16 @@ impl Config {
 
     pub(super) fn table(&self) -> Result<Table> {
         Table::try_from(self).map_err(|error| ConfigError::from(error).into())
+    }
+
+    /// The tables of the guide: each section's name, and a row of Markdown for each of its keys.
+    pub fn reference() -> Vec<(&'static str, String)> {
+        let defaults = Self::default().table().expect("defaults are TOML");
+        let table = keys::TABLE.map(|(section, keys)| {
+            let row = |key: &Key| key.row(defaults[section].get(key.name));
+            (section, keys.iter().map(row).collect())
+        });
+        table.into()
     }
 
     /// Rows of a micro-batch.

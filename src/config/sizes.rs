@@ -7,10 +7,6 @@ use crate::error::{ModelProblem, Result, ValueProblem};
 /// Refuses sizes of a model that do not fit each other.
 pub(super) fn check(config: &Config) -> Result<()> {
     let model = &config.model;
-    let dropout = model.dropout;
-    config.require((0.0..1.0).contains(&dropout), "model.dropout", || {
-        ValueProblem::NoProbability(dropout)
-    })?;
     if model.kind == ModelKind::Mlp {
         let sizes = &model.sizes.0;
         return config.require(sizes.len() >= 2 && !sizes.contains(&0), "model.sizes", || {
@@ -59,21 +55,6 @@ fn llama(config: &Config) -> Result<()> {
             ModelProblem::PaddingToken { token, vocab }.into()
         })?;
     }
-    for (key, value) in [
-        ("rope_theta", model.rope_theta),
-        ("rope_factor", model.rope_factor),
-        ("rope_low", model.rope_low),
-        ("rope_high", model.rope_high),
-        ("rope_slow", model.rope_slow),
-        ("rope_attention", model.rope_attention.unwrap_or(1.0)),
-        ("norm_epsilon", model.norm_epsilon),
-    ] {
-        let holds = value > 0.0 && value.is_finite();
-        config.require(holds, &format!("model.{key}"), || ValueProblem::OutOfRange {
-            value,
-            must: "it must be above 0",
-        })?;
-    }
     config.require(model.rope_low < model.rope_high, "model.rope_low", || {
         ValueProblem::OutOfRange {
             value: model.rope_low,
@@ -86,22 +67,9 @@ fn llama(config: &Config) -> Result<()> {
             must: "it must be at most model.rope_fast",
         }
     })?;
-    match model.kind {
-        ModelKind::Mixtral => mixtral(config),
-        _ => Ok(()),
-    }
-}
-
-fn mixtral(config: &Config) -> Result<()> {
-    let model = &config.model;
     let (chosen, experts) = (model.experts_per_token, model.experts);
-    config.require(chosen <= experts, "model.experts_per_token", || {
+    let is_possible = model.kind != ModelKind::Mixtral || chosen <= experts;
+    config.require(is_possible, "model.experts_per_token", || {
         ModelProblem::Experts { chosen, experts }.into()
-    })?;
-    let value = model.auxiliary;
-    let holds = value >= 0.0 && value.is_finite();
-    config.require(holds, "model.auxiliary", || ValueProblem::OutOfRange {
-        value,
-        must: "it must be 0 or more",
     })
 }

@@ -204,7 +204,7 @@ pub enum MeantKey {
         /// The section.
         section: String,
         /// Its keys.
-        known: &'static [&'static str],
+        known: Vec<&'static str>,
     },
 }
 

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::Config;
+use super::{Config, keys};
 use crate::error::{ConfigError, ProcessesProblem, Result};
 use crate::fabric::Membership;
 
@@ -169,10 +169,11 @@ impl Config {
     /// When a number is too large for TOML.
     pub fn in_common(&self) -> Result<String> {
         let mut table = self.kept()?;
-        if let Some(Value::Table(launch)) = table.get_mut("launch") {
-            launch.retain(|key, _| key == "map");
+        for (section, key) in keys::all().filter(|(_, key)| key.is_local) {
+            if let Some(Value::Table(values)) = table.get_mut(section) {
+                values.remove(key.name);
+            }
         }
-        table.remove("metrics");
         Ok(table.to_string())
     }
 }
