@@ -166,13 +166,12 @@ impl Key {
         match *value {
             Value::Array(ref values) => values.iter().find_map(|value| self.problem(value)),
             Value::Integer(count) => self.problem_of_count(count as usize),
-            Value::Float(value) if self.is_probability => {
-                (!is_below_1(value)).then_some(ValueProblem::NoProbability(value))
-            }
+            Value::Float(value) if self.is_probability => (!is_below_1(value))
+                .then(|| format!("{value} is not a probability below 1: choose from 0 to 0.9").into()),
             Value::Float(value) => {
                 let Range(holds, must) = self.range?;
                 let holds = holds(value) && value.is_finite();
-                (!holds).then_some(ValueProblem::OutOfRange { value, must })
+                (!holds).then(|| format!("{value} is not allowed: {must}").into())
             }
             _ => None,
         }
@@ -182,7 +181,7 @@ impl Key {
         let (limit, unit) = self.most.unwrap_or((usize::MAX, ""));
         match value {
             _ if value < self.least => Some(ValueProblem::Zero),
-            _ if value > limit => Some(ValueProblem::TooLarge { value, limit, unit }),
+            _ if value > limit => Some(too_large(value, limit, unit).into()),
             _ => None,
         }
     }
@@ -201,6 +200,11 @@ impl Key {
         };
         format!("| {name} | {default} | {} |\n", self.text.trim())
     }
+}
+
+/// The sentence about a size that no machine has memory for.
+pub(super) fn too_large(value: usize, limit: usize, unit: &str) -> String {
+    format!("{value} is too large: at most {limit} {unit} are supported, lower it")
 }
 
 /// Makes a section from its keys: the struct with the values, and the rows of the table. A key is

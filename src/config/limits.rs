@@ -2,9 +2,9 @@
 
 use pipewright_stages::models::ResNet;
 
-use super::key::{LAYERS, ROWS, WIDTH};
+use super::key::{LAYERS, ROWS, WIDTH, too_large};
 use super::{Config, ModelKind};
-use crate::error::{Result, ValueProblem};
+use crate::error::Result;
 
 /// The most numbers in a tensor: 32 GiB.
 const TENSOR: usize = 1 << 33;
@@ -149,27 +149,25 @@ fn resnet(config: &Config) -> Result<()> {
 }
 
 fn at_most(config: &Config, key: &str, value: usize, limit: usize, unit: &'static str) -> Result<()> {
-    config.require(value <= limit, key, || ValueProblem::TooLarge {
-        value,
-        limit,
-        unit,
-    })
+    config.require(value <= limit, key, || too_large(value, limit, unit))
 }
 
 /// Refuses a tensor with too many numbers.
 fn tensor(config: &Config, key: &str, what: &'static str, dims: &[usize]) -> Result<()> {
     let fits = product(dims).is_some_and(|numbers| numbers <= TENSOR);
-    config.require(fits, key, || ValueProblem::TooManyNumbers {
-        what,
-        dims: dims.to_vec(),
-        limit: TENSOR,
+    config.require(fits, key, || {
+        let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
+        format!(
+            "{what} would have {} numbers: at most {TENSOR} are supported, lower one of these",
+            dims.join(" x ")
+        )
     })
 }
 
 /// Refuses a model with too many weights.
 fn weights(config: &Config, key: &str, count: Option<usize>) -> Result<()> {
     config.require(count.is_some_and(|count| count <= WEIGHTS), key, || {
-        ValueProblem::TooManyWeights { limit: WEIGHTS }
+        format!("the model would have more than {WEIGHTS} weights: make it narrower or shallower")
     })
 }
 

@@ -36,6 +36,7 @@ mod typed;
 mod values;
 mod variables;
 
+pub(crate) use check::NO_TOKENIZER;
 pub use data::{Data, DataKind};
 pub use devices::Devices;
 pub use fabric::Fabric;

@@ -1,6 +1,6 @@
 //! `[optimizer]`: how gradients change weights.
 
-use pipewright_stages::optimizer::Decay;
+use pipewright_stages::optimizer::{self as engine, Adafactor, AdamW, Decay, Lion, Muon, Sgd};
 use serde::{Deserialize, Serialize};
 
 use super::key::{ABOVE_0, BELOW_1, FROM_0, Range, is_below_1, section};
@@ -129,14 +129,49 @@ impl Optimizer {
         })
     }
 
+    /// The optimizer itself.
+    pub(crate) fn made(&self) -> Box<dyn engine::Optimizer> {
+        let (betas, momentum) = (self.betas(), self.momentum());
+        let (weight_decay, decay) = (self.weight_decay, self.decay);
+        let adamw = AdamW {
+            betas,
+            eps: self.eps,
+            weight_decay,
+            decay,
+        };
+        match self.kind {
+            OptimizerKind::AdamW => Box::new(adamw),
+            OptimizerKind::Adafactor => Box::new(Adafactor {
+                weight_decay,
+                decay,
+                ..Adafactor::default()
+            }),
+            OptimizerKind::Lion => Box::new(Lion {
+                betas,
+                weight_decay,
+                decay,
+            }),
+            OptimizerKind::Muon => Box::new(Muon {
+                momentum,
+                adamw,
+                by_adamw: self.by_adamw.clone().unwrap_or(Muon::default().by_adamw),
+            }),
+            OptimizerKind::Sgd => Box::new(Sgd {
+                momentum,
+                weight_decay,
+                decay,
+            }),
+        }
+    }
+
     /// Whether an update of a number depends on other numbers, so that replicas cannot share updates.
     pub(crate) fn needs_whole_parameters(&self) -> bool {
-        matches!(self.kind, OptimizerKind::Adafactor | OptimizerKind::Muon)
+        !self.made().updates_parts()
     }
 
     /// Whether each replica can hold only a part of the optimizer's state.
     pub(crate) fn may_be_sharded(&self) -> bool {
-        let has_state = self.kind != OptimizerKind::Sgd || self.momentum() != 0.0;
-        has_state && !self.needs_whole_parameters()
+        let optimizer = self.made();
+        optimizer.updates_parts() && !optimizer.states("", &[1]).is_empty()
     }
 }

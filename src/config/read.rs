@@ -6,7 +6,7 @@ use toml::{Table, Value};
 use super::keys;
 use super::tree::{Entry, Tree};
 use super::typed::{Given, Mismatch};
-use crate::error::{ConfigError, ValueProblem};
+use crate::error::ConfigError;
 use crate::nearest::nearest;
 
 /// Reads a section. Keys that were not set have their defaults.
@@ -40,12 +40,12 @@ fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result
     Err(ConfigError::Value {
         origin: Some(entry.origin.clone()),
         key: format!("{section}.{key}"),
-        problem: Box::new(wrong_type(section, key, mismatch, &entry.value)),
+        problem: Box::new(wrong_type(section, key, mismatch, &entry.value).into()),
     })
 }
 
 /// Says what was expected, in the words of a config and not in Rust's.
-fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> ValueProblem {
+fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> String {
     let choices = match &mismatch {
         Mismatch::NoChoice(choices) => choices,
         Mismatch::Expected(_) => &[][..],
@@ -61,12 +61,9 @@ fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> Valu
         Some(instead) => format!(": {instead}"),
         None => nearest().map_or(String::new(), |word| format!(": did you mean \"{word}\"?")),
     };
-    ValueProblem::WrongType {
-        advice,
-        expected: match got.as_str().is_some_and(is_too_large) {
-            true => format!("a whole number from 0 to {}, the largest in TOML", i64::MAX),
-            false => mismatch.in_words(),
-        },
-        got: got.clone(),
-    }
+    let expected = match got.as_str().is_some_and(is_too_large) {
+        true => format!("a whole number from 0 to {}, the largest in TOML", i64::MAX),
+        false => mismatch.in_words(),
+    };
+    format!("expected {expected}, got {got}{advice}")
 }

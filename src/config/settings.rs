@@ -120,7 +120,11 @@ impl Config {
     pub(super) fn check_groups(&self) -> Result<()> {
         let (replicas, groups) = (self.pipeline.replicas, self.gradient_groups());
         self.require(replicas <= groups, "pipeline.replicas", || {
-            ValueProblem::Replicas { replicas, groups }
+            format!(
+                "{replicas} replicas cannot share {groups} gradient groups, because a replica has whole \
+                 groups: set pipeline.gradient_groups to {replicas} or more, which adds in another order, or \
+                 use at most {groups} replicas"
+            )
         })
     }
 
@@ -206,16 +210,22 @@ impl Config {
     }
 
     /// Refuses a key's value unless it meets a condition.
-    pub(crate) fn require(
+    pub(crate) fn require<P: Into<ValueProblem>>(
         &self,
         holds: bool,
         key: &str,
-        problem: impl FnOnce() -> ValueProblem,
+        problem: impl FnOnce() -> P,
     ) -> Result<()> {
-        if holds {
-            Ok(())
-        } else {
-            Err(self.refuse(key, problem()))
+        match holds {
+            true => Ok(()),
+            false => Err(self.refuse(key, problem())),
         }
+    }
+
+    /// Refuses a list that has not as many entries as there are stages.
+    pub(crate) fn require_each(&self, key: &str, has: usize, stages: usize, advice: &str) -> Result<()> {
+        self.require(has == stages, key, || {
+            format!("the list has {has}, pipeline.stages is {stages}: give {advice}")
+        })
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::ValueProblem;
-use super::stack::StackProblem;
 
 /// Where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,8 +39,8 @@ impl fmt::Display for Origin {
 #[non_exhaustive]
 pub enum ConfigError {
     /// A kind of layers of one's own that configs cannot name.
-    #[error(transparent)]
-    OwnLayer(#[from] StackProblem),
+    #[error("\"{0}\" has no dot: name layers of your own such as \"my.{0}\"")]
+    OwnLayer(String),
     /// A file that is not TOML. A key that occurs twice in a section is such a mistake too.
     #[error("{origin}: {}{}{}", source.message(), shown(text), looks_like(*form))]
     Syntax {

@@ -239,6 +239,31 @@ fn keys_of_another_kind_are_refused() {
     ]);
 }
 
+/// Its row, its use, and the guide, which follows from the row.
+#[test]
+fn a_key_is_in_three_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let product = ["src", "cli", "schedule", "stages/src", "book/src/config.md"];
+    let mut paths: Vec<PathBuf> = product.iter().map(|path| root.join(path)).collect();
+    let mut texts = Vec::new();
+    while let Some(path) = paths.pop() {
+        match fs::read_dir(&path) {
+            Ok(folder) => paths.extend(folder.map(|entry| entry.unwrap().path())),
+            Err(_) => texts.extend(fs::read_to_string(&path).map(|text| (path, text))),
+        }
+    }
+    for key in [
+        "label_smoothing",
+        "print_every",
+        "sample_seed",
+        "sample_temperature",
+    ] {
+        let named = texts.iter().filter(|(_, text)| text.contains(key));
+        let named: Vec<&PathBuf> = named.map(|(path, _)| path).collect();
+        assert_eq!(named.len(), 3, "{key}: {named:?}");
+    }
+}
+
 #[test]
 fn a_file_that_is_no_toml_or_is_missing_is_named() {
     all_refused(&[
