@@ -94,10 +94,9 @@ pub fn memory_limits(config: &Config) -> Result<Vec<(Device, MemoryLimit)>> {
 }
 
 fn allowed(text: &str) -> Result<MemoryLimit> {
-    let allowed: Memory = text.parse().map_err(|problem| ConfigError::NoMemory {
-        text: text.to_owned(),
-        problem,
-    })?;
+    let allowed: Memory = text
+        .parse()
+        .map_err(|problem: String| ConfigError::Other(format!("PIPEWRIGHT_MEMORY is `{text}`: {problem}")))?;
     Ok(MemoryLimit {
         bytes: allowed.bytes() as u64,
         free: allowed.bytes() as u64,

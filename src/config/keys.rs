@@ -6,7 +6,7 @@ use super::model::Model;
 use super::optimizer::Optimizer;
 use super::sections::{Checkpoint, Launch, Metrics, Pipeline, Train};
 use super::training::Lora;
-use crate::error::{ConfigError, MeantKey, Origin};
+use crate::error::{ConfigError, Origin};
 use crate::nearest::nearest;
 
 /// The table of keys: the sections, in the order in which they are written.
@@ -121,30 +121,24 @@ pub(super) fn check_section(section: &str, origin: &Origin) -> Result<(), Config
     if is_section(section) {
         return Ok(());
     }
-    let known: Vec<_> = TABLE.iter().map(|(name, _)| *name).collect();
-    Err(ConfigError::UnknownSection {
-        origin: origin.clone(),
-        section: section.to_owned(),
-        nearest: nearest(section, known.iter().copied()),
-        known,
-    })
+    let known = TABLE.map(|(name, _)| name);
+    let meant = nearest(section, known).map_or(String::new(), |name| format!(": did you mean [{name}]?"));
+    Err(ConfigError::Other(format!(
+        "{origin}: unknown section [{section}]{meant} (sections: {})",
+        known.join(", ")
+    )))
 }
 
 /// The error for a key that its section does not have.
-pub(super) fn unknown(section: &str, key: &str, origin: Origin) -> ConfigError {
+pub(super) fn unknown(section: &str, key: &str, origin: &Origin) -> ConfigError {
     let meant = match (named(section, key), sections_with(key).as_slice()) {
-        (Some((of, key, "")), _) if of == section => MeantKey::Nearest(key),
+        (Some((of, key, "")), _) if of == section => format!("did you mean `{key}`?"),
         (Some(found), _) if found.0 == section => elsewhere(found),
-        (_, [other]) => MeantKey::InSection(other),
+        (_, [other]) => format!("it belongs to [{other}]"),
         (Some(found), _) => elsewhere(found),
         _ => unnamed(section, key),
     };
-    ConfigError::UnknownKey {
-        origin,
-        section: section.to_owned(),
-        key: key.to_owned(),
-        meant: Box::new(meant),
-    }
+    ConfigError::Other(format!("{origin}: unknown key {section}.{key}: {meant}"))
 }
 
 /// A key's section, its name, and how it differs from what another program calls so.
@@ -158,39 +152,40 @@ fn named(section: &str, called: &str) -> Option<Named> {
     rows().find(|row| row.0 == section).or_else(|| rows().next())
 }
 
-fn elsewhere((section, key, note): Named) -> MeantKey {
-    MeantKey::Elsewhere { section, key, note }
+fn elsewhere((section, key, note): Named) -> String {
+    match note {
+        "" => format!("did you mean {section}.{key}?"),
+        note => format!("did you mean {section}.{key} ({note})?"),
+    }
 }
 
 /// What to say of a key that has no other name.
-fn unnamed(section: &str, key: &str) -> MeantKey {
+fn unnamed(section: &str, key: &str) -> String {
     let instead = NO_KEYS.iter().find(|(name, _)| *name == key.to_lowercase());
     let known = all().filter(|(of, _)| *of == section);
     let known: Vec<&str> = known.map(|(_, key)| key.name).collect();
     match (instead, nearest(key, known.iter().copied())) {
-        (Some((_, instead)), _) => MeantKey::Instead(instead),
-        (None, Some(near)) => MeantKey::Nearest(near),
-        (None, None) => MeantKey::None {
-            section: section.to_owned(),
-            known,
-        },
+        (Some((_, instead)), _) => (*instead).to_owned(),
+        (None, Some(near)) => format!("did you mean `{near}`?"),
+        (None, None) => format!("keys of [{section}]: {}", known.join(", ")),
     }
 }
 
 /// The error for a key outside of all sections.
-pub(super) fn outside_section(key: &str, origin: Origin) -> ConfigError {
-    let mut meant: Vec<String> = sections_with(key)
+pub(super) fn outside_section(key: &str, origin: &Origin) -> ConfigError {
+    let sections = sections_with(key);
+    let mut names: Vec<String> = sections
         .iter()
         .map(|section| format!("{section}.{key}"))
         .collect();
-    if meant.is_empty() {
-        meant.extend(named("", key).map(|(section, key, _)| format!("{section}.{key}")));
+    if names.is_empty() {
+        names.extend(named("", key).map(|(section, key, _)| format!("{section}.{key}")));
     }
-    ConfigError::NoSection {
-        origin,
-        key: key.to_owned(),
-        meant,
-    }
+    let meant = match names.is_empty() {
+        true => "every key belongs to a section, as in train.steps".to_owned(),
+        false => format!("did you mean {}?", names.join(" or ")),
+    };
+    ConfigError::Other(format!("{origin}: `{key}` is in no section: {meant}"))
 }
 
 fn sections_with(name: &str) -> Vec<&'static str> {

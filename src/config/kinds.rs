@@ -27,13 +27,12 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigErro
             .get(section, by)
             .is_some_and(|by| is_stronger(&by.origin, &entry.origin));
         if !overridden {
-            return Err(ConfigError::OtherKind {
-                origin: entry.origin.clone(),
-                key: format!("{section}.{key}"),
-                by: format!("{section}.{by}"),
-                is,
-                chosen: chosen.to_owned(),
-            });
+            return Err(ConfigError::Other(format!(
+                "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": \
+                 remove one of the two",
+                entry.origin,
+                is.join("\" or \"")
+            )));
         }
         tree.remove(section, key);
     }

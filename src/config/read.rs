@@ -14,7 +14,7 @@ pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T,
     let mut table = Table::new();
     for (key, entry) in tree.section(name) {
         if keys::find(name, key).is_none() {
-            return Err(keys::unknown(name, key, entry.origin.clone()));
+            return Err(keys::unknown(name, key, &entry.origin));
         }
         table.insert(key.to_owned(), value::<T>(name, key, entry)?);
     }

@@ -52,7 +52,7 @@ impl Config {
     /// # Errors
     /// When a number is too large for TOML.
     pub fn resolved_toml(&self) -> Result<String> {
-        toml::to_string(&self.kept()?).map_err(|error| ConfigError::from(error).into())
+        toml::to_string(&self.kept()?).map_err(not_written)
     }
 
     /// The keys that count and their values. They say how gradients are grouped.
@@ -73,7 +73,7 @@ impl Config {
     }
 
     pub(super) fn table(&self) -> Result<Table> {
-        Table::try_from(self).map_err(|error| ConfigError::from(error).into())
+        Table::try_from(self).map_err(not_written)
     }
 
     /// The tables of the guide: each section's name, and a row of Markdown for each of its keys.
@@ -228,4 +228,9 @@ impl Config {
             format!("the list has {has}, pipeline.stages is {stages}: give {advice}")
         })
     }
+}
+
+/// The error for settings that cannot be written as TOML.
+pub(super) fn not_written(error: toml::ser::Error) -> Error {
+    ConfigError::Other(format!("cannot write the config: {error}")).into()
 }

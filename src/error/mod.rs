@@ -24,7 +24,7 @@ mod value;
 pub use call::{CallError, EndsNow, WaitingRank};
 pub use checkpoint::{CheckpointError, Damage, Difference, FilePart, KnownData, PlaceProblem};
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
-pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
+pub use config::{ConfigError, Origin};
 pub use data::DataError;
 pub use data_file::{FileProblem, FolderProblem};
 pub use fabric::{FabricError, PartOf};

@@ -153,10 +153,7 @@ fn a_variable_with_one_underscore_is_told_and_others_are_passed_over() {
         Config::parse("my.toml", "", &variable, &[]).map(|_| ())
     };
     let refusal = said("PIPEWRIGHT_MODEL_DIM").unwrap_err();
-    assert!(
-        matches!(&refusal, Error::Config(error) if matches!(**error, ConfigError::OneUnderscore { .. })),
-        "{refusal:?}"
-    );
+    assert!(matches!(refusal, Error::Config(_)), "{refusal:?}");
     assert_eq!(
         refusal.to_string(),
         "environment variable PIPEWRIGHT_MODEL_DIM sets nothing: two underscores stand between section and \

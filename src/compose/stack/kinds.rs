@@ -82,7 +82,8 @@ pub fn register_layer<L: Layer, S: DeserializeOwned>(
     make: impl Fn(&LayerPlace, S) -> stages::Result<L> + Send + Sync + 'static,
 ) -> error::Result<()> {
     if !kind.contains('.') {
-        return Err(ConfigError::OwnLayer(kind.to_owned()).into());
+        let problem = format!("\"{kind}\" has no dot: name layers of your own such as \"my.{kind}\"");
+        return Err(ConfigError::Other(problem).into());
     }
     add(
         kind.to_owned(),
