@@ -73,7 +73,7 @@ section! {
         augment: bool = true => [only("kind", &["cifar10"]), page("data.md#images")],
         /// All but idx and cifar10: the length of a sequence, in tokens.
         seq: usize = 128 => [
-            only("kind", OF_TOKENS), from_1, at_most(SEQUENCE, "tokens"),
+            only("kind", OF_TOKENS), positive, at_most(SEQUENCE, "tokens"),
             also("block_size context max_length max_seq_length n_ctx seq_len"),
         ],
         /// tokens: the type of a token, `"u16"` or `"u32"`, little endian, in files that have neither an

@@ -80,7 +80,7 @@ impl Key {
     }
 
     /// A count that must be 1 or more.
-    pub(super) const fn from_1(mut self) -> Self {
+    pub(super) const fn positive(mut self) -> Self {
         self.least = 1;
         self
     }

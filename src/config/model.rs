@@ -33,33 +33,33 @@ section! {
             page("hugging-face.md"), also("model_name_or_path pretrained_model_name_or_path name_or_path"),
         ],
         /// Models of tokens: how many tokens there are; 256 for bytes.
-        vocab: usize = 256 => [only("kind", OF_TOKENS), from_1, at_most(WIDTH, "tokens"), also("vocab_size")],
+        vocab: usize = 256 => [only("kind", OF_TOKENS), positive, at_most(WIDTH, "tokens"), also("vocab_size")],
         /// Models of tokens: the width.
         dim: usize = 128 => [
-            only("kind", TOKENS), from_1, at_most(WIDTH, "numbers"),
+            only("kind", TOKENS), positive, at_most(WIDTH, "numbers"),
             also("d_model embedding_dim hidden_dim hidden_size n_embd"),
         ],
         /// Models of tokens: the number of blocks.
         layers: usize = 4 => [
-            only("kind", TOKENS), from_1, at_most(LAYERS, "blocks"),
+            only("kind", TOKENS), positive, at_most(LAYERS, "blocks"),
             also("n_layer n_layers num_hidden_layers num_layers"),
         ],
         /// Models of tokens: attention heads of a block; they divide `dim`, unless `head_width` is given.
         heads: usize = 4 => [
-            only("kind", TOKENS), from_1, at_most(WIDTH, "heads"),
+            only("kind", TOKENS), positive, at_most(WIDTH, "heads"),
             also("n_head n_heads num_attention_heads num_heads"),
         ],
         /// llama and its kin: heads for keys and values, which groups of `heads` share.
         kv_heads: Option<usize> = None => [
-            only("kind", LLAMAS), from_1, unset("`heads`"), also("n_kv_heads num_key_value_heads"),
+            only("kind", LLAMAS), positive, unset("`heads`"), also("n_kv_heads num_key_value_heads"),
         ],
         /// llama and its kin: the width of a head.
         head_width: Option<usize> = None => [
-            only("kind", LLAMAS), from_1, at_most(WIDTH, "numbers"), unset("`dim / heads`"), also("head_dim"),
+            only("kind", LLAMAS), positive, at_most(WIDTH, "numbers"), unset("`dim / heads`"), also("head_dim"),
         ],
         /// llama and its kin: the width inside of a block's second half, or of each expert.
         ffn: Option<usize> = None => [
-            only("kind", LLAMAS), from_1, at_most(WIDTH, "numbers"),
+            only("kind", LLAMAS), positive, at_most(WIDTH, "numbers"),
             unset("8/3 of `dim`, up to a multiple of 64"), also("intermediate_size"),
         ],
         /// Models of tokens: the longest sequence that the model is made for.
@@ -78,7 +78,7 @@ section! {
         /// llama3: angles that turn more often in `rope_original` tokens stay.
         rope_high: f64 = 4.0 => [only("rope_scaling", &["llama3"]), within(ABOVE_0)],
         /// llama3, yarn: the longest sequence before the scaling, in tokens.
-        rope_original: usize = 8192 => [only("rope_scaling", &["llama3", "yarn"]), from_1],
+        rope_original: usize = 8192 => [only("rope_scaling", &["llama3", "yarn"]), positive],
         /// yarn: angles that turn more often in `rope_original` tokens stay.
         rope_fast: f64 = 32.0 => [only("rope_scaling", &["yarn"])],
         /// yarn: angles that turn less often in `rope_original` tokens are scaled.
@@ -93,10 +93,10 @@ section! {
         ],
         /// mixtral: the experts of a block.
         experts: usize = 8 => [
-            only("kind", &["mixtral"]), from_1, at_most(EXPERTS, "experts"), also("num_local_experts"),
+            only("kind", &["mixtral"]), positive, at_most(EXPERTS, "experts"), also("num_local_experts"),
         ],
         /// mixtral: how many of them compute a token.
-        experts_per_token: usize = 2 => [only("kind", &["mixtral"]), from_1, also("num_experts_per_tok")],
+        experts_per_token: usize = 2 => [only("kind", &["mixtral"]), positive, also("num_experts_per_tok")],
         /// mixtral: the coefficient of the loss that balances the experts; 0 for none. No reported loss
         /// contains it.
         auxiliary: f64 = 0.0 => [
@@ -105,7 +105,7 @@ section! {
         ],
         /// mistral, mixtral, qwen2, qwen3: how many tokens a token sees, itself included.
         window: Option<usize> = None => [
-            only("kind", &["mistral", "mixtral", "qwen2", "qwen3"]), from_1, also("sliding_window"),
+            only("kind", &["mistral", "mixtral", "qwen2", "qwen3"]), positive, also("sliding_window"),
         ],
         /// llama and its kin: a token whose vector the embedding does not train, as `pad_token_id` in
         /// transformers.
@@ -119,14 +119,14 @@ section! {
         image: Option<Sizes> = None => [only("kind", &["cnn", "resnet", "stack"]), unset("by `data.kind`")],
         /// cnn, resnet: the number of classes.
         classes: usize = 10 => [
-            only("kind", CONVOLUTIONS), from_1, at_most(WIDTH, "classes"), also("num_classes num_labels"),
+            only("kind", CONVOLUTIONS), positive, at_most(WIDTH, "classes"), also("num_classes num_labels"),
         ],
         /// cnn: the outputs of each convolution; a pool after each halves the sides.
         channels: Sizes = Sizes(vec![32, 64]) => [only("kind", &["cnn"])],
         /// resnet: the blocks of each group; `"2,2,2,2"` is ResNet-18.
         blocks: Sizes = Sizes(vec![2, 2, 2, 2]) => [only("kind", &["resnet"])],
         /// resnet: the channels of the first group; each group has twice as many as the one before.
-        width: usize = 64 => [only("kind", &["resnet"]), from_1, at_most(WIDTH, "channels")],
+        width: usize = 64 => [only("kind", &["resnet"]), positive, at_most(WIDTH, "channels")],
         /// gpt, mlp: the probability of dropout, from 0 to below 1.
         dropout: f64 = 0.0 => [only("kind", &["gpt", "mlp"]), probability],
         /// The seed of the first weights and of dropout.

@@ -33,25 +33,25 @@ section! {
     pub struct Pipeline {
         /// The number of stages in all, into which the model is cut.
         stages: usize = 2 => [
-            from_1, at_most(RANKS, "stages"), harmless, also("num_stages pipeline_parallel_degree"),
+            positive, at_most(RANKS, "stages"), harmless, also("num_stages pipeline_parallel_degree"),
         ],
         /// Stages on each rank; there are `stages / chunks` ranks.
         chunks: Option<u32> = None => [
-            from_1, at_most(RANKS, "stages a rank"), harmless, unset("the schedule's own"),
+            positive, at_most(RANKS, "stages a rank"), harmless, unset("the schedule's own"),
         ],
         /// A schedule's name, `"auto"` for the shortest that fits, or `"file:my.csv"`: one of your own, as
         /// `plan --format csv` prints it.
         schedule: String = "1f1b".to_owned() => [harmless, also("pipeline_parallel_schedule")],
         /// The number of micro-batches in a step, over all replicas.
         micro_batches: u32 = 4 => [
-            from_1, at_most(MICRO_BATCHES, "micro-batches"),
+            positive, at_most(MICRO_BATCHES, "micro-batches"),
             also("accumulate_grad_batches gradient_accumulation_steps"),
         ],
         /// Copies of the pipeline (data parallelism). Each has a share of the micro-batches, and their
         /// gradients are summed. The weights are the same, bit for bit, for any number with the same
         /// `gradient_groups`.
         replicas: u32 = 1 => [
-            from_1, at_most(RANKS, "replicas"), harmless, also("data_parallel_replicate_degree"),
+            positive, at_most(RANKS, "replicas"), harmless, also("data_parallel_replicate_degree"),
         ],
         /// How replicas come to the same weights: `"reduce"` adds up their gradients in each step, `"server"`
         /// is a parameter server.
@@ -64,17 +64,17 @@ section! {
         /// rounding. A run keeps its number: `--resume` adds in the same order, also with fewer replicas. For
         /// equal bits with 1 and 8 replicas set `8`, which needs memory.
         gradient_groups: Option<u32> = None => [
-            from_1, unset("`replicas`, up to a power of two"),
+            positive, unset("`replicas`, up to a power of two"),
             page("replicas.md#the-same-weights-however-many"),
         ],
         /// Rows of a micro-batch.
         micro_batch_size: Option<usize> = None => [
-            from_1, at_most(ROWS, "rows"), unset("8, where there is no `batch_size`"),
+            positive, at_most(ROWS, "rows"), unset("8, where there is no `batch_size`"),
             also("per_device_train_batch_size train_micro_batch_size_per_gpu local_batch_size \
                   pipeline_parallel_microbatch_size"),
         ],
         /// Rows of a step, instead of `micro_batch_size`; the number of micro-batches has to divide it.
-        batch_size: Option<usize> = None => [from_1, also("train_batch_size global_batch_size")],
+        batch_size: Option<usize> = None => [positive, also("train_batch_size global_batch_size")],
         /// Where the model is cut. `"balanced"` goes by `costs` where they are given, and otherwise by
         /// estimated cost. Or a list of units for each stage: `[["embed", "h.0"], ["h.1..h.3", "head"]]`.
         partition: Partition = Partition::Named(Balanced::Balanced) => [harmless],
@@ -116,7 +116,7 @@ section! {
         /// How many threads a rank on the CPU has inside its layers, for more cores than ranks. The weights
         /// are the same, bit for bit.
         threads_per_rank: usize = 1 => [
-            from_1, at_most(THREADS, "threads"), harmless, page("launch-threads.md#threads-and-cores"),
+            positive, at_most(THREADS, "threads"), harmless, page("launch-threads.md#threads-and-cores"),
         ],
         /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as
         /// many cores as threads. With `false`, two runs on one machine can share the cores, and threads can
@@ -159,7 +159,7 @@ section! {
         ],
         /// The number of steps.
         steps: u64 = 1000 => [
-            from_1, also("max_steps"),
+            positive, also("max_steps"),
             noted(&[("epochs max_epochs n_epochs num_epochs num_train_epochs", STEPS)]),
         ],
         /// Steps between validations; 0 for none.
@@ -169,7 +169,7 @@ section! {
             )]),
         ],
         /// The micro-batches of a validation.
-        validation_micro_batches: Option<u32> = None => [from_1, unset("all images, or 128 windows of text")],
+        validation_micro_batches: Option<u32> = None => [positive, unset("all images, or 128 windows of text")],
         /// Steps between texts that the model writes; 0 for none.
         sample_every: u64 = 0 => [page("watching.md#texts-that-the-model-writes")],
         /// The beginning of these texts; for token files without a tokenizer token numbers, such as `"17 4"`.
@@ -177,7 +177,7 @@ section! {
             unset("a line break, or the token that begins or ends a document"),
         ],
         /// The number of tokens that follow it.
-        sample_tokens: usize = 100 => [from_1, at_most(SEQUENCE, "tokens")],
+        sample_tokens: usize = 100 => [positive, at_most(SEQUENCE, "tokens")],
         /// How random the choice of each token is; 0 always takes the most likely one.
         sample_temperature: f64 = 0.8 => [
             within(Range(|value| (0.0..=1000.0).contains(&value), "it must be from 0 to 1000")),
@@ -185,13 +185,13 @@ section! {
         /// The seed of these choices, the same for each text.
         sample_seed: u64 = 1,
         /// Steps between printed lines, where there is no progress bar.
-        print_every: u64 = 10 => [from_1, also("log_freq log_interval logging_steps steps_per_print")],
+        print_every: u64 = 10 => [positive, also("log_freq log_interval logging_steps steps_per_print")],
         /// How often a rank that fails in a step is built again, and how often in the run a process that dies
         /// is replaced; 0: a failure ends the run.
         restarts: u32 = 0 => [page("restarts.md")],
         /// With restarts: the most steps between two snapshots of a rank's weights. A rank that is built
         /// again repeats the steps since the last one; if a process dies, all do.
-        snapshot_every: u32 = 10 => [from_1],
+        snapshot_every: u32 = 10 => [positive],
     }
 }
 
@@ -202,7 +202,7 @@ section! {
         /// validation loss so far.
         every: u64 = 100 => [noted(&[("save_interval save_steps save_strategy interval", COUNTS)])],
         /// How many of the newest checkpoints are kept; the best one and the newest good one always stay.
-        keep: usize = 3 => [from_1, page("checkpoints.md#when-a-run-saves"), also("save_total_limit")],
+        keep: usize = 3 => [positive, page("checkpoints.md#when-a-run-saves"), also("save_total_limit")],
         /// Steps between checkpoints that are kept for ever; 0 for none.
         keep_every: u64 = 0,
         /// Whether checkpoints are written while the next steps run; with `false` the steps wait, and the
@@ -257,7 +257,7 @@ section! {
         /// The seconds in which all processes have to come and to be connected, a year at most; also when one
         /// is replaced.
         deadline: u64 = 60 => [
-            from_1, at_most(YEAR, "seconds"), local, page("lost-processes.md#processes-that-die"),
+            positive, at_most(YEAR, "seconds"), local, page("lost-processes.md#processes-that-die"),
         ],
         /// Not with fabric `"mpi"`: the file with the secret that all processes know; nobody but its owner
         /// may read it.

@@ -48,13 +48,10 @@ const CYCLIC: &[(&[&str], &str)] = &[(
     &[
         "error",
         "error/command",
-        "error/config",
         "error/data",
         "error/launch",
-        "error/model",
         "error/restart",
         "error/run",
-        "error/value",
     ],
     "`Error` holds the errors of all parts, and these hold an `Error` as the cause of theirs",
 )];
