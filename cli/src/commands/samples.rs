@@ -19,7 +19,8 @@ pub(super) fn samples(config: &Config, role: Role) -> Result<Option<Samples>> {
     if train.sample_every == 0 {
         return Ok(None);
     }
-    let writing = compose::writing(config).map_err(|why| config.refuse("train.sample_every", why))?;
+    let writing = compose::writing(config)
+        .map_err(|why| config.refuse("train.sample_every", format!("{why}; set it to 0")))?;
     let text = Text::of_config(config)?;
     let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref());
     let prompt = prompt.and_then(|prompt| check_prompt(&prompt.tokens, writing).map(|()| prompt.tokens));
@@ -51,7 +52,7 @@ pub(super) fn samples(config: &Config, role: Role) -> Result<Option<Samples>> {
 fn in_config(config: &Config, error: Error) -> Error {
     match error {
         Error::Command(problem) => match *problem {
-            CommandError::Prompt(problem) => config.refuse("train.sample_prompt", problem),
+            CommandError::Prompt(problem) => config.refuse("train.sample_prompt", problem.to_string()),
             other => other.into(),
         },
         other => other,

@@ -165,7 +165,7 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
 fn measured_places(config: &Config) -> Result<Vec<Place>> {
     let places = places(config, unfitted(config)?.ranks())?;
     profile::check_places(&places)
-        .map_err(|error| config.refuse("pipeline.devices", ValueProblem::Unmeasurable(Box::new(error))))?;
+        .map_err(|error| config.refuse("pipeline.devices", ValueProblem::caused(error)))?;
     Ok(places)
 }
 
@@ -223,7 +223,10 @@ pub(super) fn recomputed(config: &Config) -> Result<Recompute> {
         RecomputeBy::Each(words) => match words.as_slice() {
             [] => Ok(Recompute::None),
             [first, rest @ ..] if rest.iter().all(|word| word == first) => Ok(*first),
-            _ => Err(config.refuse("pipeline.recompute", ValueProblem::MixedRecompute)),
+            _ => Err(config.refuse(
+                "pipeline.recompute",
+                "costs are for stages that all recompute the same: give one word for all",
+            )),
         },
     }
 }

@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::tokenized::{documents, tokenizer};
-use crate::config::{Config, DataKind, ModelKind, Paths};
+use crate::config::{Config, DataKind, ModelKind, NO_TOKENIZER, Paths};
 use crate::error::Result;
-use crate::error::ValueProblem;
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::{
     Corpus, Course, DataSource, Documents, Encoded, Form, Images, LabelledImages, Sequences, Width, Windows,
@@ -142,7 +141,10 @@ pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOu
         false => 0..all.count(),
     };
     if span.is_empty() {
-        return Err(config.refuse("data.validation", ValueProblem::NothingHeldOut));
+        return Err(config.refuse(
+            "data.validation",
+            "nothing is set aside: choose a share above 0, or name other data in data.validation_path",
+        ));
     }
     let summary = match own.is_empty() {
         true => all.summary(&span),
@@ -180,7 +182,7 @@ enum Opened {
 impl Opened {
     fn of(config: &Config, key: &str, paths: &Paths, tell: &mut dyn FnMut(Encoded)) -> Result<Self> {
         if paths.is_empty() {
-            return Err(config.refuse(key, ValueProblem::NoData));
+            return Err(config.refuse(key, "there are no data: name a file or a folder"));
         }
         let data = &config.data;
         let mut encoded = |form, tokenizer: &Tokenizer| documents(config, paths, form, tokenizer, tell);
@@ -199,7 +201,7 @@ impl Opened {
                 return Ok(Self::Documents(Arc::new(encoded(Form::Parquet, &tokenizer)?)));
             }
             (DataKind::Jsonl | DataKind::Parquet, None) => {
-                return Err(config.refuse("data.tokenizer", ValueProblem::NoTokenizer));
+                return Err(config.refuse("data.tokenizer", NO_TOKENIZER));
             }
             (DataKind::Idx | DataKind::Cifar10, _) => return Self::images(config, key, paths),
         };
@@ -213,7 +215,7 @@ impl Opened {
 
     fn images(config: &Config, key: &str, paths: &Paths) -> Result<Self> {
         let [path] = paths.0.as_slice() else {
-            return Err(config.refuse(key, ValueProblem::SeveralImages));
+            return Err(config.refuse(key, "labelled images are one file, or a folder with one pair"));
         };
         // The key names the labels of `data.path`.
         let labels = config.data.labels.as_deref().filter(|_| key == "data.path");

@@ -95,10 +95,9 @@ pub fn memory_limits(config: &Config) -> Result<Vec<(Device, MemoryLimit)>> {
 }
 
 fn allowed(text: &str) -> Result<MemoryLimit> {
-    let allowed: Memory = text.parse().map_err(|problem| ConfigError::NoMemory {
-        text: text.to_owned(),
-        problem,
-    })?;
+    let allowed: Memory = text
+        .parse()
+        .map_err(|problem: String| ConfigError::Other(format!("PIPEWRIGHT_MEMORY is `{text}`: {problem}")))?;
     Ok(MemoryLimit {
         bytes: allowed.bytes() as u64,
         free: allowed.bytes() as u64,
@@ -257,16 +256,26 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
              shallower, or spread it over more machines or GPUs",
         ),
     };
-    let problem = ValueProblem::TooMuchMemory {
-        needed: in_words(all),
-        processes,
-        whose: limit.set_by.clone(),
-        limit: in_words(limit.bytes as f64),
-        free: in_words(limit.free as f64),
-        of_model: in_words(of_model),
-        of_batch: in_words(of_batch),
-        copies: (needed.copies > 0.0).then(|| in_words(needed.copies)),
-        advice,
-    };
+    let [free, most] = [limit.free, limit.bytes].map(|bytes| in_words(bytes as f64));
+    let mut text = format!("training needs about {} of memory", in_words(all));
+    if processes > 1 {
+        text += &format!(" in the {processes} processes of this machine");
+    }
+    text += &format!(", and {} {most}", limit.set_by);
+    if free != most {
+        text += &format!(", of which {free} is free");
+    }
+    text += &format!(
+        ": {} for weights, gradients and the optimizer, {} for activations and buffers",
+        in_words(of_model),
+        in_words(of_batch)
+    );
+    if needed.copies > 0.0 {
+        text += &format!(
+            ", {} for copies from which checkpoints are written",
+            in_words(needed.copies)
+        );
+    }
+    let problem = ValueProblem::TooMuchMemory(format!("{text}; {advice}"));
     config.refuse(key, problem)
 }

@@ -32,7 +32,9 @@ fn untrained(config: &Config) -> Result<Model> {
         Kind::ResNet(resnet) => resnet.model().map_err(Into::into),
     }
     .map_err(|error| match error {
-        crate::Error::Engine(pipewright::Error::Stage(error)) => config.refuse("model", error),
+        crate::Error::Engine(pipewright::Error::Stage(error)) => {
+            config.refuse("model", ValueProblem::caused(error))
+        }
         error => error,
     })
 }
@@ -269,13 +271,8 @@ pub(super) fn recomputed_by_stage(config: &Config, stages: usize) -> Result<Vec<
         RecomputeBy::All(word) => vec![*word; stages],
         RecomputeBy::Each(words) => words.clone(),
     };
-    config.require(how.len() == stages, "pipeline.recompute", || {
-        ValueProblem::OtherStages {
-            has: how.len(),
-            stages,
-            advice: "one word a stage, or one for all",
-        }
-    })?;
+    let advice = "one word a stage, or one for all";
+    config.require_each("pipeline.recompute", how.len(), stages, advice)?;
     Ok(how)
 }
 
@@ -286,7 +283,7 @@ pub(super) fn estimated_counts(config: &Config) -> Result<Vec<usize>> {
     listed.map_or_else(
         || {
             let balanced = model(config)?.balanced(config.pipeline.stages as u32);
-            balanced.map_err(|error| config.refuse("pipeline.stages", error))
+            balanced.map_err(|error| config.refuse("pipeline.stages", ValueProblem::caused(error)))
         },
         Ok,
     )
@@ -298,6 +295,6 @@ pub(super) fn listed_counts(config: &Config) -> Result<Option<Vec<usize>>> {
         return Ok(None);
     };
     let counts = model(config)?.counts(lists);
-    let refuse = |error: Error| config.refuse("pipeline.partition", ValueProblem::Partition(error.kind));
+    let refuse = |error: Error| config.refuse("pipeline.partition", error.kind.to_string());
     counts.map(Some).map_err(refuse)
 }

@@ -5,7 +5,6 @@ use pipewright::stages::Device;
 use super::places;
 use crate::config::Config;
 use crate::error::Result;
-use crate::error::ValueProblem;
 use pipewright::plan::{ModelCosts, Offload};
 
 /// Bytes a second that a GPU copies to its host's page-locked memory, or from there, where nothing says more:
@@ -22,9 +21,11 @@ pub fn offload(config: &Config, ranks: u32) -> Result<Option<Offload>> {
     };
     let places = places(config, ranks)?;
     let ranks: Vec<bool> = places.iter().map(|place| place.device != Device::Cpu).collect();
-    config.require(ranks.contains(&true), "pipeline.offload", || {
-        ValueProblem::NothingToOffload
-    })?;
+    config.require(
+        ranks.contains(&true),
+        "pipeline.offload",
+        || "all ranks are on the CPU, and only GPUs offload: remove it, or name GPUs in pipeline.devices",
+    )?;
     let most = most.bytes();
     Ok(Some(Offload { ranks, most }))
 }

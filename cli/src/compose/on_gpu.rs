@@ -12,7 +12,6 @@ use super::trained::trained;
 use super::{architecture, optimizer};
 use crate::config::Config;
 use crate::error::Result;
-use crate::error::ValueProblem;
 use crate::profile::{Measured, MemoryLimit, Settings};
 use pipewright::mesh::Mesh;
 use pipewright::plan::{Gpu, Kernel, LayerCost, LinkCost, ModelCosts, StageCost, Work};
@@ -42,14 +41,16 @@ pub fn with_gpus(mut config: Config, gpu: &Gpu) -> Result<(Config, Vec<(Device, 
     Ok((config, limits))
 }
 
+fn unmodelled(what: &str) -> String {
+    format!("for a GPU that is not here (--device), only this can be planned: {what}")
+}
+
 /// What GPUs run in each unit of the model, for one micro-batch.
 ///
 /// # Errors
 /// When it is not known what they would run, or how long that takes. The error names the key.
 pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
-    let only = |fits: bool, key: &str, what: &'static str| {
-        config.require(fits, key, || ValueProblem::Unmodelled { what })
-    };
+    let only = |fits: bool, key: &str, what: &'static str| config.require(fits, key, || unmodelled(what));
     let (dtype, rows, seq) = (config.pipeline.dtype, config.micro_batch_size(), config.data.seq);
     only(dtype == DType::Bf16, "pipeline.dtype", "bf16")?;
     let is_known = recomputed(config)? != Recompute::Selective;
@@ -71,9 +72,7 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
         }
         _ => Err(config.refuse(
             "model.kind",
-            ValueProblem::Unmodelled {
-                what: "gpt, and llama and its kin without experts",
-            },
+            unmodelled("gpt, and llama and its kin without experts"),
         )),
     }
 }

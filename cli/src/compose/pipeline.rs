@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::optimizer::{Adafactor, AdamW, LearningRate, Lion, Muon, Optimizer, Sgd};
+use pipewright::stages::optimizer::{LearningRate, Optimizer};
 use pipewright::stages::{RecomputedStage, Sequential};
 
 use super::{TrainingData, places_of_all, stages};
-use crate::config::{self, Auto, Config, LearningRateSchedule, OptimizerKind, SyncKind, WarnOfStall};
+use crate::config::{Auto, Config, LearningRateSchedule, SyncKind, WarnOfStall};
 use crate::error::Result;
 use pipewright::data::IGNORED;
 use pipewright::fabric::World;
@@ -101,46 +101,7 @@ pub fn loss(config: &Config) -> Result<CrossEntropy> {
 
 /// The optimizer.
 pub fn optimizer(config: &Config) -> Box<dyn Optimizer> {
-    let config::Optimizer {
-        eps,
-        weight_decay,
-        decay,
-        ..
-    } = config.optimizer;
-    let (betas, momentum) = (config.optimizer.betas(), config.optimizer.momentum());
-    let adamw = AdamW {
-        betas,
-        eps,
-        weight_decay,
-        decay,
-    };
-    match config.optimizer.kind {
-        OptimizerKind::AdamW => Box::new(adamw),
-        OptimizerKind::Adafactor => Box::new(Adafactor {
-            weight_decay,
-            decay,
-            ..Adafactor::default()
-        }),
-        OptimizerKind::Lion => Box::new(Lion {
-            betas,
-            weight_decay,
-            decay,
-        }),
-        OptimizerKind::Muon => Box::new(Muon {
-            momentum,
-            adamw,
-            by_adamw: config
-                .optimizer
-                .by_adamw
-                .clone()
-                .unwrap_or(Muon::default().by_adamw),
-        }),
-        OptimizerKind::Sgd => Box::new(Sgd {
-            momentum,
-            weight_decay,
-            decay,
-        }),
-    }
+    config.optimizer.made()
 }
 
 /// The learning rate over the steps.

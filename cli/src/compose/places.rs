@@ -36,10 +36,12 @@ pub fn places_of_all(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     let mesh = Mesh::new([replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
     let (count, ranks) = (devices.len(), ranks as usize);
     let fits = [1, ranks, mesh.world_size() as usize].contains(&count);
-    config.require(fits, "pipeline.devices", || ValueProblem::OtherRanks {
-        has: count,
-        ranks,
-        replicas,
+    config.require(fits, "pipeline.devices", || {
+        let there = match replicas {
+            1 => format!("{ranks} ranks"),
+            _ => format!("{replicas} replicas of {ranks} ranks"),
+        };
+        format!("the list has {count}, and there are {there}: give one device for all, or one for each")
     })?;
     let device = |rank: WorldRank| match count {
         1 => devices[0],
@@ -102,10 +104,18 @@ pub fn gpu_memory(config: &Config, ranks: u32) -> Result<Option<Memory>> {
 /// Refuses GPUs that this machine does not have.
 pub(super) fn check_gpus(config: &Config) -> Result<()> {
     for index in config.pipeline.devices.gpus() {
-        name_and_memory(index)
-            .map_err(|error| config.refuse("pipeline.devices", ValueProblem::NoGpu(error)))?;
+        name_and_memory(index).map_err(|error| config.refuse("pipeline.devices", no_gpu(error)))?;
     }
     Ok(())
+}
+
+fn no_gpu(error: pipewright::stages::Error) -> ValueProblem {
+    let text = format!(
+        "the costs of layers are measured where they run, and {error}. Plan by the published figures of a \
+         kind of GPU (--device), with a file that was measured there (--costs), or, with the costs on the \
+         CPU, with --set pipeline.devices=cpu"
+    );
+    ValueProblem::because(text, error)
 }
 
 /// A warning, if a GPT's heads have no fast kernels with `bf16`.

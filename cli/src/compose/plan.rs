@@ -72,7 +72,7 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
         Some(path) => fitting.schedule(&in_file(config, path)?, groups(config), config.pipeline.replicas),
         None => fitting.setting(&setting(config)?),
     };
-    match fit.map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))? {
+    match fit.map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))? {
         Fit::Within(candidate) => Ok(PipelinePlan {
             counts: candidate.counts,
             replicas: candidate.replicas,
@@ -88,8 +88,11 @@ fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
 
 fn by_estimates(config: &Config) -> Result<PipelinePlan> {
     config.require(config.pipeline.memory.is_none(), "pipeline.memory", || {
-        let mixed = config.pipeline.devices.are_mixed();
-        ValueProblem::NoCosts { mixed }
+        let why = match config.pipeline.devices.are_mixed() {
+            true => ", and none can be measured for ranks on both the CPU and GPUs: leave it out",
+            false => ": run `pipewright profile` and set pipeline.costs",
+        };
+        format!("a limit in bytes needs measured costs{why}")
     })?;
     let all = |make: &dyn Fn(u32) -> Result<Schedule>| {
         Replicas::new(groups(config), config.pipeline.replicas, make)
@@ -135,7 +138,7 @@ fn chosen(config: &Config) -> Result<(Schedule, Option<String>)> {
         links: LinkKind::Buffered,
         goal: Goal::Makespan,
     })
-    .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))?;
+    .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))?;
     let why = chosen.to_string();
     Ok((chosen.schedule, Some(why)))
 }
@@ -153,23 +156,19 @@ fn setting(config: &Config) -> Result<Setting> {
 }
 
 fn too_little(config: &Config, least: f64, layers: usize) -> Error {
-    let schedule = config.pipeline.schedule.clone();
+    let schedule = &config.pipeline.schedule;
     let limit = config.pipeline.memory;
     let limit = limit.map_or(String::new(), |limit| limit.to_string());
     let least = Memory::enough(least);
+    let stages = config.pipeline.stages;
     let problem = match config.pipeline.partition {
-        Partition::Named(_) => ValueProblem::NoCut {
-            limit,
-            layers,
-            stages: config.pipeline.stages,
-            schedule,
-            least,
-        },
-        Partition::Lists(_) => ValueProblem::ListedCut {
-            limit,
-            schedule,
-            least,
-        },
+        Partition::Named(_) => format!(
+            "{limit} is less than any cut of {layers} layers into {stages} stages holds with {schedule}; the \
+             least found is {least}"
+        ),
+        Partition::Lists(_) => {
+            format!("{limit} is less than the stages of pipeline.partition hold with {schedule}, {least}")
+        }
     };
     config.refuse("pipeline.memory", problem)
 }

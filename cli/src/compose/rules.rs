@@ -8,8 +8,7 @@ use pipewright::stages::optimizer::Decay;
 use pipewright::stages::{Lora, Training};
 
 use crate::config::{Config, Group};
-use crate::error::Result;
-use crate::error::{RuleProblem, ValueProblem};
+use crate::error::{Result, ValueProblem};
 
 /// The same model, in which the config says what is trained.
 ///
@@ -29,7 +28,9 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
         .collect::<Result<_>>()?;
     let chosen: Vec<Pattern> = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
     let model = model.with_rules(rules(config, targets.clone(), groups.clone()));
-    let contents = model.contents().map_err(|error| config.refuse("model", error))?;
+    let contents = model
+        .contents()
+        .map_err(|error| config.refuse("model", ValueProblem::caused(error)))?;
     if config.lora.rank > 0 {
         let names: Vec<String> = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
         check(config, "lora.targets", &targets, &names)?;
@@ -87,11 +88,8 @@ fn fits(patterns: &[Pattern], name: &str) -> bool {
 fn patterns(config: &Config, key: &str, texts: &[String]) -> Result<Vec<Pattern>> {
     let pattern = |text: &String| {
         Pattern::new(text).map_err(|error| {
-            let problem = RuleProblem::NoPattern {
-                pattern: text.clone(),
-                why: error.msg,
-            };
-            config.refuse(key, ValueProblem::from(problem))
+            let problem = format!("`{text}` is no pattern: {}; write `*` for any text", error.msg);
+            config.refuse(key, problem)
         })
     };
     texts.iter().map(pattern).collect()
@@ -104,11 +102,11 @@ fn check(config: &Config, key: &str, patterns: &[Pattern], names: &[String]) -> 
         .filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
     match unused.next() {
         Some(pattern) => {
-            let problem = RuleProblem::FitsNothing {
-                pattern: pattern.to_string(),
-                names: kinds_of(names),
-            };
-            Err(config.refuse(key, ValueProblem::from(problem)))
+            let problem = format!(
+                "`{pattern}` fits nothing; there are {}",
+                kinds_of(names).join(", ")
+            );
+            Err(config.refuse(key, problem))
         }
         None => Ok(()),
     }
@@ -140,9 +138,12 @@ fn require_decay(config: &Config, groups: &[(Vec<Pattern>, Group)], contents: &[
     };
     match groups.iter().find(is_useless) {
         Some((_, group)) if config.optimizer.decay == Decay::Matrices => {
-            let parameters = group.parameters.clone();
-            let problem = RuleProblem::DecaysNothing { parameters };
-            Err(config.refuse("optimizer.groups", ValueProblem::from(problem)))
+            let problem = format!(
+                "the group of {} has a weight_decay, but no matrix, and optimizer.decay = \"matrices\" \
+                 applies it to matrices only: set optimizer.decay = \"all\", or leave weight_decay out",
+                group.parameters.join(", ")
+            );
+            Err(config.refuse("optimizer.groups", problem))
         }
         _ => Ok(()),
     }
@@ -154,5 +155,9 @@ fn require_training(config: &Config, contents: &[UnitContents]) -> Result<()> {
         .iter()
         .flat_map(|unit| &unit.parameters)
         .any(|one| !one.is_frozen && one.numbers() > 0);
-    config.require(trained, "optimizer.groups", || RuleProblem::AllFrozen.into())
+    config.require(
+        trained,
+        "optimizer.groups",
+        || "every parameter is frozen: leave one to train",
+    )
 }

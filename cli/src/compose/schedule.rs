@@ -4,10 +4,8 @@ use std::path::Path;
 
 use super::trained::trained_share;
 use crate::config::{self, Config};
-use crate::error::Result;
-use crate::error::{ScheduleFileProblem, ValueProblem};
+use crate::error::{Result, ValueProblem};
 use pipewright::groups::Groups;
-use pipewright::nearest::nearest;
 use pipewright::plan::{AUTO, like_auto};
 use pipewright::plan::{Costs, StageCost};
 use pipewright::schedule::{LinkKind, Schedule};
@@ -30,7 +28,7 @@ pub(super) fn unfitted(config: &Config) -> Result<Schedule> {
 pub(super) fn named(config: &Config, name: &str, micro_batches: u32) -> Result<Schedule> {
     let (ranks, chunks) = ranks_and_chunks(config)?;
     Schedule::make(name, ranks, Some(chunks), micro_batches, &equal_costs(config)?)
-        .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::Schedule(Box::new(error))))
+        .map_err(|error| config.refuse("pipeline.schedule", ValueProblem::caused(error)))
 }
 
 /// The gradient groups of a config's batch.
@@ -81,53 +79,59 @@ pub(super) fn ranks_and_chunks(config: &Config) -> Result<(u32, u32)> {
     } = config.pipeline;
     let (least, most) = match schedule.as_str() {
         AUTO => (1, u32::MAX),
-        name if Schedule::names().any(|known| known == name) => Schedule::chunks(name)?.into_inner(),
-        name => return Err(config.refuse("pipeline.schedule", unknown(name))),
+        name => {
+            let chunks = Schedule::chunks(name);
+            chunks
+                .map_err(|error| config.refuse("pipeline.schedule", unknown(&error)))?
+                .into_inner()
+        }
     };
     let chunks = chunks.unwrap_or(least);
     config.require((least..=most).contains(&chunks), "pipeline.chunks", || {
-        ValueProblem::Chunks {
-            chunks,
-            schedule: schedule.clone(),
-            least,
-            most,
-        }
+        let each = match most {
+            u32::MAX => format!("{least} or more"),
+            most if most == least => least.to_string(),
+            most => format!("{least} to {most}"),
+        };
+        format!("{chunks}, but schedule {schedule} has {each} on each rank: change this or leave it out")
     })?;
     let each = chunks as usize;
     config.require(stages.is_multiple_of(each), "pipeline.stages", || {
-        ValueProblem::UnevenStages {
-            stages,
-            schedule: schedule.clone(),
-            each,
-        }
+        let above = stages.next_multiple_of(each);
+        let choices = match stages / each * each {
+            0 => above.to_string(),
+            below => format!("{below} or {above}"),
+        };
+        format!("{stages}, but schedule {schedule} wants {each} on each rank: use {choices}")
     })?;
     Ok((stages as u32 / chunks, chunks))
 }
 
-fn unknown(name: &str) -> ValueProblem {
-    ValueProblem::NoSchedule {
-        name: name.to_owned(),
-        nearest: nearest(name, Schedule::names()),
-        known: Schedule::names().collect(),
-    }
+/// What an unknown schedule's error says, and what a config may name besides.
+fn unknown(error: &impl ToString) -> String {
+    let text = error.to_string();
+    format!("{}; or auto, or file:PATH)", text.trim_end_matches(')'))
 }
 
 /// The schedule in this file.
 pub(super) fn in_file(config: &Config, path: &str) -> Result<Schedule> {
-    let (key, path) = ("pipeline.schedule", path.to_owned());
-    config.require(!path.is_empty(), key, || ScheduleFileProblem::NoPath.into())?;
-    let text = std::fs::read_to_string(&path);
-    let text = text.map_err(|source| {
-        let path = path.clone();
-        config.refuse(key, ScheduleFileProblem::Unreadable { path, source })
+    let key = "pipeline.schedule";
+    config.require(
+        !path.is_empty(),
+        key,
+        || "`file:` names no file: write file:PATH, such as file:my.csv",
+    )?;
+    let text = std::fs::read_to_string(path).map_err(|source| {
+        let text = format!("cannot read {path}: {source}");
+        config.refuse(key, ValueProblem::because(text, source))
     })?;
-    let name = Path::new(&path).file_stem().unwrap_or_default().to_string_lossy();
+    let name = Path::new(path).file_stem().unwrap_or_default().to_string_lossy();
     let schedule = Schedule::from_csv(&name, &text, None, LinkKind::Buffered);
-    let schedule = schedule.map_err(|error| {
-        let (path, source) = (path.clone(), Box::new(error));
-        config.refuse(key, ScheduleFileProblem::Wrong { path, source })
+    let schedule = schedule.map_err(|source| {
+        let text = format!("{path}: {source}");
+        config.refuse(key, ValueProblem::because(text, source))
     })?;
-    check_file(config, &path, &schedule.schedule)?;
+    check_file(config, path, &schedule.schedule)?;
     Ok(schedule.schedule)
 }
 
@@ -135,47 +139,37 @@ pub(super) fn in_file(config: &Config, path: &str) -> Result<Schedule> {
 /// replica, and all replicas must have as many.
 fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
     let (pipeline, placement) = (&config.pipeline, schedule.placement());
-    let (path, directions) = (path.to_owned(), placement.directions());
-    if directions != 1 {
-        let placement = placement.to_string();
-        let problem = ScheduleFileProblem::Directions {
-            path,
-            directions,
-            placement,
-        };
-        return Err(config.refuse("pipeline.schedule", problem));
-    }
+    let directions = placement.directions();
+    config.require(directions == 1, "pipeline.schedule", || {
+        format!(
+            "{path} goes in {directions} directions (placement {placement}); the engine trains schedules of \
+             one direction: use dualpipe-v, which is similar"
+        )
+    })?;
+    let size = |has: u32, wanted: usize| {
+        format!("{wanted}, but the schedule in {path} has {has}: set this to {has}")
+    };
     let (stages, has) = (pipeline.stages, schedule.stages());
-    if has as usize != stages {
-        let problem = ScheduleFileProblem::Size {
-            path,
-            has,
-            wanted: stages,
-        };
-        return Err(config.refuse("pipeline.stages", problem));
-    }
+    config.require(has as usize == stages, "pipeline.stages", || size(has, stages))?;
     let (replicas, has) = (pipeline.replicas, schedule.micro_batches());
     let shares = (0..replicas).map(|replica| groups(config).share(replica, replicas).len());
     if let Some((replica, wanted)) = (0..).zip(shares).find(|(_, share)| has as usize != *share) {
         let problem = match replicas {
-            1 => ScheduleFileProblem::Size { path, has, wanted },
-            _ => ScheduleFileProblem::Share {
-                path,
-                has,
-                replica,
-                wanted,
-            },
+            1 => size(has, wanted),
+            _ => format!(
+                "the schedule in {path} is for the {has} micro-batches of a replica, but replica {replica} \
+                 has {wanted} of the batch: choose micro_batches and gradient_groups so that each replica \
+                 has {has}"
+            ),
         };
         return Err(config.refuse("pipeline.micro_batches", problem));
     }
     let each = placement.chunks();
-    match pipeline.chunks {
-        Some(wanted) if each.iter().any(|&each| each != wanted) => Err(config.refuse(
-            "pipeline.chunks",
-            ScheduleFileProblem::Chunks { path, each, wanted },
-        )),
-        _ => Ok(()),
-    }
+    let wanted = pipeline.chunks.unwrap_or(0);
+    let fits = wanted == 0 || each.iter().all(|&each| each == wanted);
+    config.require(fits, "pipeline.chunks", || {
+        format!("{wanted}, but the ranks of the schedule in {path} have {each:?} stages: leave this out")
+    })
 }
 
 /// Costs for when none are measured: all ranks and all passes have the same cost, and nothing is freed before

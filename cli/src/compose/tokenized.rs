@@ -2,7 +2,6 @@
 
 use crate::config::{Config, Paths};
 use crate::error::Result;
-use crate::error::ValueProblem;
 use pipewright::data::{Documents, Encoded, Form, Recipe};
 use pipewright::pretrained::TOKENIZER;
 use pipewright::tokenizer::{Tokenizer, told_of_tokenizer};
@@ -82,6 +81,9 @@ pub(super) fn documents(
     };
     let cache = || Some(pipewright::stages::devices::cache_folder()?.join("tokens"));
     let folder = data.cache.clone().or_else(cache);
-    let folder = folder.ok_or_else(|| config.refuse("data.cache", ValueProblem::NoCacheFolder))?;
+    let folder = folder.ok_or_else(|| {
+        let problem = "no folder for tokens: name one, or set HOME or XDG_CACHE_HOME";
+        config.refuse("data.cache", problem)
+    })?;
     Ok(Documents::encode(&paths.0, tokenizer, &recipe, &folder, tell)?)
 }

@@ -4,7 +4,6 @@ use toml::{Table, Value};
 
 use super::model::architecture;
 use crate::config::{Config, ModelKind};
-use pipewright::error::NoText;
 
 /// What writing text needs to know of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ const OF_WHOLE_TEXTS: [&str; 7] = [
 ///
 /// # Errors
 /// Why it cannot write.
-pub fn writing(config: &Config) -> Result<Writing, NoText> {
+pub fn writing(config: &Config) -> Result<Writing, String> {
     if let Some(architecture) = architecture(config) {
         return Ok(Writing {
             vocab: architecture.vocab(),
@@ -40,24 +39,29 @@ pub fn writing(config: &Config) -> Result<Writing, NoText> {
         });
     }
     if config.model.kind != ModelKind::Stack {
-        return Err(NoText::Kind(config.model.kind.name()));
+        let kind = config.model.kind.name();
+        return Err(format!(
+            "a model of the kind \"{kind}\" writes no text: it reads images"
+        ));
     }
     if !config.reads_tokens() {
-        return Err(NoText::Images);
+        return Err("this stack writes no text: it reads images".to_owned());
     }
     let stack = &config.model.stack;
     if let Some((index, kind)) = stack.iter().enumerate().find_map(|(index, layer)| {
         let kind = of_whole_texts(&Value::Table(layer.clone()))?;
         Some((index, kind))
     }) {
-        return Err(NoText::Layer { layer: index, kind });
+        return Err(format!(
+            "this stack writes no text: layer {index} has a `{kind}`, which needs a whole text at a time"
+        ));
     }
     let size = |layer: &Table, key: &str| usize::try_from(layer.get(key)?.as_integer()?).ok();
     let is = |layer: &Table, kind: &str| layer.get("kind").and_then(Value::as_str) == Some(kind);
     let head = stack.last().filter(|layer| is(layer, "linear"));
     let vocab = head
         .and_then(|layer| size(layer, "outputs"))
-        .ok_or(NoText::Head)?;
+        .ok_or("this stack writes no text: its last layer is not `linear`, with a score for each token")?;
     // Not all stacks say how long a text may be. What they were trained on is right in any case.
     let longest = stack.iter().filter(|layer| is(layer, "embedding"));
     let longest = longest.filter_map(|layer| size(layer, "context")).min();

@@ -2,28 +2,9 @@
 
 use toml::{Table, Value};
 
+use super::key::Key;
 use super::{Config, LearningRateSchedule, SyncKind, keys};
 use crate::error::Result;
-
-/// Keys that change speed, memory, output or kept files, but no weight.
-const HARMLESS: [&str; 16] = [
-    "data.cache",
-    "pipeline.stages",
-    "pipeline.chunks",
-    "pipeline.schedule",
-    "pipeline.partition",
-    "pipeline.costs",
-    "pipeline.memory",
-    "pipeline.recompute",
-    "pipeline.offload",
-    "pipeline.threads_per_rank",
-    "pipeline.pin",
-    "pipeline.stall_warning",
-    "pipeline.stall_limit",
-    "pipeline.replicas",
-    "pipeline.sync",
-    "optimizer.sharded",
-];
 
 impl Config {
     /// The keys whose values make training different from training with `saved`, each as `key: old -> new`.
@@ -36,16 +17,12 @@ impl Config {
         let (old, new) = (saved.comparable()?, self.comparable()?);
         let (old_words, new_words) = (saved.kept()?, self.kept()?);
         let mut changes = Vec::new();
-        for (section, names) in keys::all() {
-            for name in names {
-                let value = |config: &Table| config.get(section)?.get(name).cloned();
-                let key = format!("{section}.{name}");
-                if value(&old) != value(&new) && self.counts(section, &key) {
-                    let told =
-                        |config: &Table, else_: &Table| in_words(value(config).or_else(|| value(else_)));
-                    let (old, new) = (told(&old_words, &old), told(&new_words, &new));
-                    changes.push(format!("{key}: {old} -> {new}"));
-                }
+        for (section, key) in keys::all().filter(|(section, key)| self.counts(section, key)) {
+            let value = |config: &Table| config.get(section)?.get(key.name).cloned();
+            if value(&old) != value(&new) {
+                let told = |config: &Table, else_: &Table| in_words(value(config).or_else(|| value(else_)));
+                let (old, new) = (told(&old_words, &old), told(&new_words, &new));
+                changes.push(format!("{section}.{}: {old} -> {new}", key.name));
             }
         }
         Ok(changes)
@@ -65,12 +42,12 @@ impl Config {
     }
 
     /// Whether weights depend on this key.
-    fn counts(&self, section: &str, key: &str) -> bool {
+    fn counts(&self, section: &str, key: &Key) -> bool {
         match section {
             // All others end at the run's last step.
-            "train" => key == "train.steps" && self.optimizer.schedule != LearningRateSchedule::Constant,
+            "train" => key.name == "steps" && self.optimizer.schedule != LearningRateSchedule::Constant,
             "checkpoint" | "metrics" | "launch" => false,
-            _ => !HARMLESS.contains(&key),
+            _ => key.changes_weights,
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use super::key::is_below_1;
 use super::tree::is_stronger;
-use super::values::{Balanced, Partition, Paths, WarnOfStall};
-use super::{Config, DataKind, check_optimizer, limits, sizes};
+use super::values::{Balanced, Partition, Paths};
+use super::{Config, DataKind, LearningRateSchedule, SyncKind, keys, limits, sizes};
 use crate::error::Result;
-use crate::error::{RuleProblem, ValueProblem};
 use pipewright::data::Share;
 
 /// If two keys set the same thing, the one from the stronger source counts.
@@ -33,12 +33,12 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
 
 /// Refuses everything that can be known to fail without the data.
 pub(super) fn check(config: &Config) -> Result<()> {
-    positive(config)?;
+    bounds(config)?;
     limits::check(config)?;
     sizes::check(config)?;
     data(config)?;
     pipeline(config)?;
-    check_optimizer::check(config)?;
+    optimizer(config)?;
     lora(config)?;
     groups(config)?;
     train(config)?;
@@ -53,55 +53,16 @@ fn overrides(config: &Config, key: &str, than: &str) -> bool {
     }
 }
 
-/// Counts that must be 1 or more.
-fn positive(config: &Config) -> Result<()> {
-    let (model, pipeline, train) = (&config.model, &config.pipeline, &config.train);
-    let counts = [
-        ("model.vocab", Some(model.vocab as u64)),
-        ("model.dim", Some(model.dim as u64)),
-        ("model.layers", Some(model.layers as u64)),
-        ("model.heads", Some(model.heads as u64)),
-        ("model.kv_heads", model.kv_heads.map(|count| count as u64)),
-        ("model.head_width", model.head_width.map(|count| count as u64)),
-        ("model.ffn", model.ffn.map(|count| count as u64)),
-        ("model.experts", Some(model.experts as u64)),
-        ("model.experts_per_token", Some(model.experts_per_token as u64)),
-        ("model.window", model.window.map(|count| count as u64)),
-        ("model.rope_original", Some(model.rope_original as u64)),
-        ("model.classes", Some(model.classes as u64)),
-        ("model.width", Some(model.width as u64)),
-        ("data.seq", Some(config.data.seq as u64)),
-        ("pipeline.stages", Some(pipeline.stages as u64)),
-        ("pipeline.chunks", pipeline.chunks.map(u64::from)),
-        ("pipeline.micro_batches", Some(pipeline.micro_batches.into())),
-        ("pipeline.replicas", Some(pipeline.replicas.into())),
-        (
-            "pipeline.gradient_groups",
-            pipeline.gradient_groups.map(u64::from),
-        ),
-        (
-            "pipeline.micro_batch_size",
-            pipeline.micro_batch_size.map(|size| size as u64),
-        ),
-        ("pipeline.batch_size", pipeline.batch_size.map(|size| size as u64)),
-        (
-            "pipeline.threads_per_rank",
-            Some(pipeline.threads_per_rank as u64),
-        ),
-        ("train.steps", Some(train.steps)),
-        ("train.sample_tokens", Some(train.sample_tokens as u64)),
-        ("train.print_every", Some(train.print_every)),
-        ("train.snapshot_every", Some(train.snapshot_every.into())),
-        (
-            "train.validation_micro_batches",
-            train.validation_micro_batches.map(u64::from),
-        ),
-        ("checkpoint.keep", Some(config.checkpoint.keep as u64)),
-        ("launch.deadline", Some(config.launch.deadline)),
-    ];
-    counts
-        .into_iter()
-        .try_for_each(|(key, count)| config.require(count != Some(0), key, || ValueProblem::Zero))
+/// The bounds of each key that counts.
+fn bounds(config: &Config) -> Result<()> {
+    let table = config.counting()?;
+    for (section, key) in keys::all() {
+        let value = table.get(section).and_then(|values| values.get(key.name));
+        if let Some(problem) = value.and_then(|value| key.problem(value)) {
+            return Err(config.refuse(&format!("{section}.{}", key.name), problem));
+        }
+    }
+    Ok(())
 }
 
 fn data(config: &Config) -> Result<()> {
@@ -113,34 +74,44 @@ fn data(config: &Config) -> Result<()> {
             true => ("images", "to \"idx\" or \"cifar10\""),
             false => ("tokens", "to \"text\", \"tokens\", \"jsonl\" or \"parquet\""),
         };
-        ValueProblem::OtherData { model, takes, to }
+        format!("a model of kind \"{model}\" takes {takes}: set data.kind {to}")
     })?;
     let in_program = |path: &PathBuf| path.to_string_lossy().starts_with(Paths::IN_PROGRAM);
     let is_built_in = data.path.is_built_in() && data.kind == DataKind::Text;
     config.require(
         is_built_in || !data.path.0.iter().any(in_program),
         "data.path",
-        || ValueProblem::BuiltInData(Paths::BUILT_IN),
+        || {
+            format!(
+                "the only built-in data is \"{}\": give it alone, with data.kind = \"text\"",
+                Paths::BUILT_IN
+            )
+        },
     )?;
     tokenizer(config)?;
     match data.validation {
-        Share::Fraction(fraction) => {
-            config.require((0.0..1.0).contains(&fraction), "data.validation", || {
-                ValueProblem::NoShare(fraction)
-            })
-        }
+        Share::Fraction(fraction) => config.require(is_below_1(fraction), "data.validation", || {
+            format!("{fraction} is neither a fraction from 0 to below 1 nor a whole number of tokens or rows")
+        }),
         Share::Count(_) => Ok(()),
     }
 }
+
+/// What is said of documents without a tokenizer.
+pub(crate) const NO_TOKENIZER: &str =
+    "documents become tokens: name the tokenizer.json of the model, or the folder that has it";
 
 /// Refuses documents without a tokenizer, or without a reader.
 fn tokenizer(config: &Config) -> Result<()> {
     let data = &config.data;
     let is_set = data.tokenizer.is_some();
     let needed = matches!(data.kind, DataKind::Jsonl | DataKind::Parquet);
-    config.require(is_set || !needed, "data.tokenizer", || ValueProblem::NoTokenizer)?;
+    config.require(is_set || !needed, "data.tokenizer", || NO_TOKENIZER)?;
     let has_parquet = cfg!(feature = "parquet") || data.kind != DataKind::Parquet;
-    config.require(has_parquet, "data.kind", || ValueProblem::NoFeature("parquet"))
+    config.require(has_parquet, "data.kind", || {
+        "this program was built without the cargo feature `parquet`: build it with `cargo build --release \
+         --features parquet`, or write the data as JSON lines (\"jsonl\")"
+    })
 }
 
 fn pipeline(config: &Config) -> Result<()> {
@@ -150,29 +121,11 @@ fn pipeline(config: &Config) -> Result<()> {
     }
     config.check_groups()?;
     staleness(config)?;
-    stall_warning(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
     };
-    config.require(lists.len() == pipeline.stages, "pipeline.partition", || {
-        ValueProblem::OtherStages {
-            has: lists.len(),
-            stages: pipeline.stages,
-            advice: "one list a stage",
-        }
-    })
-}
-
-/// Refuses a time that is none.
-fn stall_warning(config: &Config) -> Result<()> {
-    let WarnOfStall::Seconds(value) = config.pipeline.stall_warning else {
-        return Ok(());
-    };
-    let holds = (0.0..=limits::YEAR as f64).contains(&value);
-    config.require(holds, "pipeline.stall_warning", || ValueProblem::OutOfRange {
-        value,
-        must: "it must be 0 (never) or more seconds, up to a year",
-    })
+    let (has, advice) = (lists.len(), "one list a stage");
+    config.require_each("pipeline.partition", has, pipeline.stages, advice)
 }
 
 /// Refuses stale weights where they cannot be.
@@ -186,20 +139,75 @@ fn staleness(config: &Config) -> Result<()> {
         _ if config.pipeline.devices.has_gpu() => "on a GPU, only on cpu",
         _ => return Ok(()),
     };
-    Err(config.refuse("pipeline.max_staleness", ValueProblem::NotStale(why)))
+    let problem =
+        format!("weights may not be stale {why}: set this to 0, or take pipeline.sync = \"reduce\"");
+    Err(config.refuse("pipeline.max_staleness", problem))
 }
 
 /// Refuses a batch that does not fit the micro-batches and their rows.
 fn batch_size(config: &Config, batch: usize) -> Result<()> {
     let micro_batches = config.pipeline.micro_batches as usize;
     config.require(batch.is_multiple_of(micro_batches), "pipeline.batch_size", || {
-        ValueProblem::Batch { batch, micro_batches }
+        let each = batch / micro_batches;
+        format!(
+            "a batch of {batch} cannot be divided into {micro_batches} micro-batches: take {} or {} rows, or \
+             another pipeline.micro_batches",
+            each.max(1) * micro_batches,
+            (each + 1) * micro_batches
+        )
     })?;
     let given = config.pipeline.micro_batch_size;
     let holds = given.is_none_or(|given| given == batch / micro_batches);
-    config.require(holds, "pipeline.micro_batch_size", || ValueProblem::MicroBatch {
-        batch,
-        micro_batches,
+    config.require(holds, "pipeline.micro_batch_size", || {
+        format!(
+            "a batch of {batch} over pipeline.micro_batches {micro_batches} makes {} each: set this or \
+             pipeline.batch_size",
+            batch / micro_batches
+        )
+    })
+}
+
+/// What is said of an optimizer whose updates replicas cannot share.
+const WHOLE: &str = "adafactor and muon update whole parameters only, so replicas cannot divide their \
+                     updates: take pipeline.sync = \"reduce\" and optimizer.sharded = false, or \
+                     optimizer.kind \"adamw\", \"lion\" or \"sgd\"";
+
+fn optimizer(config: &Config) -> Result<()> {
+    let optimizer = &config.optimizer;
+    let whole = optimizer.needs_whole_parameters();
+    config.require(!(whole && optimizer.sharded), "optimizer.sharded", || WHOLE)?;
+    let sharded = optimizer.sharded && !optimizer.may_be_sharded();
+    config.require(!sharded, "optimizer.sharded", || {
+        "sgd without momentum has no state to divide among replicas: set this to false, or \
+         optimizer.momentum above 0"
+    })?;
+    let server = config.pipeline.replicas > 1 && config.pipeline.sync == SyncKind::Server;
+    config.require(!(whole && server), "pipeline.sync", || WHOLE)?;
+    match optimizer.schedule {
+        LearningRateSchedule::Constant => Ok(()),
+        LearningRateSchedule::Cosine | LearningRateSchedule::Linear => falling(config, 0),
+        LearningRateSchedule::Wsd => falling(config, optimizer.decay_steps),
+    }
+}
+
+/// `decay` is the number of steps that the schedule itself reserves for the fall.
+fn falling(config: &Config, decay: u64) -> Result<()> {
+    let optimizer = &config.optimizer;
+    let (floor, steps) = (optimizer.min_learning_rate, config.train.steps);
+    let holds = (0.0..=optimizer.learning_rate).contains(&floor);
+    config.require(holds, "optimizer.min_learning_rate", || {
+        format!("{floor} is not allowed: it must be from 0 to optimizer.learning_rate")
+    })?;
+    let warmup = optimizer.warmup_steps;
+    config.require(warmup <= steps, "optimizer.warmup_steps", || {
+        format!("{warmup} steps of warm-up do not fit into train.steps = {steps}: lower it or train longer")
+    })?;
+    let stable = steps - warmup;
+    config.require(decay <= stable, "optimizer.decay_steps", || {
+        format!(
+            "{decay} steps of decay after {warmup} of warm-up do not fit into train.steps = {steps}: lower \
+             it or train longer"
+        )
     })
 }
 
@@ -209,32 +217,38 @@ fn lora(config: &Config) -> Result<()> {
         let set = |key: &str| config.origins.contains_key(key) && !overrides(config, "lora.rank", key);
         let keys = ["lora.path", "lora.targets", "lora.alpha", "lora.dropout"];
         return match keys.iter().find(|key| set(key)) {
-            Some(key) => Err(config.refuse(key, ValueProblem::from(RuleProblem::NoRank))),
+            Some(key) => {
+                Err(config.refuse(key, "there are no adapters: set lora.rank too, for example to 8"))
+            }
             None => Ok(()),
         };
     }
     let has_model = config.model.path.is_some() && config.model.kind.takes_tokens();
     let has_model = lora.path.is_none() || has_model;
-    config.require(has_model, "lora.path", || RuleProblem::NoModel.into())?;
+    config.require(
+        has_model,
+        "lora.path",
+        || "adapters belong to a model: set model.path too, to its folder in Hugging Face's form",
+    )?;
     let named = !lora.targets.is_empty();
-    config.require(named, "lora.targets", || RuleProblem::NoTargets.into())?;
-    let (value, must) = (lora.alpha, "it must be above 0");
-    config.require(value > 0.0 && value.is_finite(), "lora.alpha", || {
-        ValueProblem::OutOfRange { value, must }
-    })?;
-    config.require((0.0..1.0).contains(&lora.dropout), "lora.dropout", || {
-        ValueProblem::NoProbability(lora.dropout)
-    })
+    config.require(
+        named,
+        "lora.targets",
+        || "names no layer: give patterns such as [\"*.attn.q\", \"*.attn.v\"]",
+    )
 }
 
 fn groups(config: &Config) -> Result<()> {
     for group in &config.optimizer.groups {
         let named = !group.parameters.is_empty();
-        config.require(named, "optimizer.groups", || RuleProblem::NoParameters.into())?;
+        config.require(
+            named,
+            "optimizer.groups",
+            || "a group names no parameters: give it some, such as parameters = [\"h.0.*\"]",
+        )?;
         for value in [group.rate, group.weight_decay].into_iter().flatten() {
-            let must = "rate and weight_decay must be 0 or more";
             config.require(value >= 0.0 && value.is_finite(), "optimizer.groups", || {
-                ValueProblem::OutOfRange { value, must }
+                format!("{value} is not allowed: rate and weight_decay must be 0 or more")
             })?;
         }
     }
@@ -243,14 +257,10 @@ fn groups(config: &Config) -> Result<()> {
 
 fn train(config: &Config) -> Result<()> {
     let name = &config.train.name;
-    let value = config.train.sample_temperature;
-    let holds = (0.0..=limits::TEMPERATURE).contains(&value);
-    config.require(holds, "train.sample_temperature", || ValueProblem::OutOfRange {
-        value,
-        must: "it must be from 0 to 1000",
-    })?;
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\\']);
-    config.require(plain, "train.name", || ValueProblem::RunName(name.clone()))
+    config.require(plain, "train.name", || {
+        format!("\"{name}\" cannot name a folder: use a name without slashes that does not start with a dot")
+    })
 }
 
 fn launch(config: &Config) -> Result<()> {
@@ -260,5 +270,7 @@ fn launch(config: &Config) -> Result<()> {
     let parts = address.rsplit_once(':');
     let whole =
         parts.is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0));
-    config.require(whole, "launch.address", || ValueProblem::Address(address.clone()))
+    config.require(whole, "launch.address", || {
+        format!("\"{address}\" is not a host and port: write \"host:port\", such as \"127.0.0.1:29500\"")
+    })
 }

@@ -4,58 +4,94 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::key::{SEQUENCE, section};
 use super::values::Paths;
 use pipewright::data::{LossOn, Share, Template, Width};
 
-/// `[data]`: the data for training.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Data {
-    /// Text, token files, documents or labelled images.
-    pub kind: DataKind,
-    /// text: files and folders, or [`Paths::BUILT_IN`]; tokens: files; jsonl, parquet: files, and folders of
-    /// them; idx: the file of images, or a folder with one pair; cifar10: a file, or the folder of all.
-    /// Relative paths start at the current directory.
-    pub path: Paths,
-    /// A `tokenizer.json`, or a folder that has one. text: without it, a byte is a token. tokens: the one
-    /// that made them, so that `sample` can write text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tokenizer: Option<PathBuf>,
-    /// The token that ends a document, by its text. Default: the one that the tokenizer usually has.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub end_of_text: Option<String>,
-    /// The folder in which tokens are kept. Default: `pipewright/tokens` in the user's cache folder.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<PathBuf>,
-    /// jsonl: the field with the text, or with the messages of a chat; parquet: the column.
-    pub field: String,
-    /// jsonl, parquet: how messages become text. Default: the tokenizer's own template, or ChatML if it has
-    /// none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub template: Option<Template>,
-    /// jsonl, parquet: which tokens are targets.
-    pub loss_on: LossOn,
-    /// jsonl, parquet: whether documents follow each other in a sequence. Otherwise each has one of its own.
-    pub packing: bool,
-    /// idx: the file of labels, if its name does not follow from the name of the images.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub labels: Option<PathBuf>,
-    /// cifar10: whether images are moved and flipped at random in training.
-    pub augment: bool,
-    /// All but idx and cifar10: the length of a training sequence.
-    pub seq: usize,
-    /// tokens: the type of a token in files that do not say it themselves. Default: the narrowest that holds
-    /// the model's vocabulary.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dtype: Option<Width>,
-    /// How much is set aside for validation, from the end of the data: a fraction, or a whole number of
-    /// tokens, documents or images.
-    pub validation: Share,
-    /// Data of the same kind for validation. All of it is used, and nothing of `data.path` is set aside.
-    #[serde(skip_serializing_if = "Paths::is_empty")]
-    pub validation_path: Paths,
-    /// The seed for the order of the data.
-    pub seed: u64,
+/// Kinds of data.
+const DOCUMENTS: &[&str] = &["jsonl", "parquet"];
+const WITH_TOKENIZER: &[&str] = &["text", "jsonl", "parquet"];
+const OF_TOKENS: &[&str] = &["text", "tokens", "jsonl", "parquet"];
+
+const NO_DOWNLOAD: &str = "it names files or a folder; nothing is downloaded";
+const ANSWERS: &str = "write \"answers\"";
+
+section! {
+    /// `[data]`: the data for training.
+    pub struct Data {
+        /// What the files hold: `"text"`, `"tokens"`, `"jsonl"`, `"parquet"`, `"idx"` or `"cifar10"`.
+        kind: DataKind = DataKind::Text => [
+            also("type"),
+            values(&[
+                ("csv", "a program of your own reads it, by `data::Table`"), ("mnist", "write \"idx\""),
+            ]),
+        ],
+        /// Text: files and folders, or `"builtin:shakespeare"`, a text in the program itself; tokens: files;
+        /// jsonl, parquet: files, and folders of them; idx: the file of images, or a folder with one pair;
+        /// cifar10: a file, or the folder of all. One, or a list.
+        path: Paths = Paths::default() => [
+            also("data_path dataset_path"),
+            noted(&[("dataset dataset_name", NO_DOWNLOAD)]),
+        ],
+        /// A `tokenizer.json`, or a folder that has one; jsonl and parquet need it.
+        tokenizer: Option<PathBuf> = None => [
+            only("kind", OF_TOKENS), unset("bytes"), page("tokenizers.md"),
+            also("tokenizer_path"), noted(&[("tokenizer_name", "it names a file or a folder")]),
+        ],
+        /// With a tokenizer: the token that ends a document, by its text.
+        end_of_text: Option<String> = None => [
+            only("kind", WITH_TOKENIZER), unset("the tokenizer's"),
+        ],
+        /// With a tokenizer: the folder in which tokens are kept.
+        cache: Option<PathBuf> = None => [
+            only("kind", WITH_TOKENIZER), harmless, unset("in the user's cache folder"),
+        ],
+        /// jsonl: the field with the text, or with the messages of a chat; parquet: the column.
+        field: String = "text".to_owned() => [
+            only("kind", DOCUMENTS), page("documents.md#json-lines"),
+            also("dataset_text_field text_column"),
+        ],
+        /// jsonl, parquet: how messages become text: `"chatml"` or `"llama3"`.
+        template: Option<Template> = None => [
+            only("kind", DOCUMENTS), unset("the tokenizer's own, or `\"chatml\"`"),
+            also("chat_template"),
+        ],
+        /// jsonl, parquet: which tokens are targets: `"all"`, or only the tokens of `"answers"`.
+        loss_on: LossOn = LossOn::default() => [
+            only("kind", DOCUMENTS),
+            noted(&[
+                ("assistant_only_loss completion_only_loss", "write data.loss_on = \"answers\""),
+                ("train_on_inputs", "for `false`, write data.loss_on = \"answers\""),
+            ]),
+            values(&[("assistant", ANSWERS), ("completion", ANSWERS)]),
+        ],
+        /// jsonl, parquet: documents follow each other in a sequence; `false`: each has one of its own.
+        packing: bool = true => [only("kind", DOCUMENTS)],
+        /// idx: the file of labels, when its name does not follow from the name of the images.
+        labels: Option<PathBuf> = None => [only("kind", &["idx"]), unset("by name")],
+        /// cifar10: training images are moved and flipped at random.
+        augment: bool = true => [only("kind", &["cifar10"]), page("data.md#images")],
+        /// All but idx and cifar10: the length of a sequence, in tokens.
+        seq: usize = 128 => [
+            only("kind", OF_TOKENS), positive, at_most(SEQUENCE, "tokens"),
+            also("block_size context max_length max_seq_length n_ctx seq_len"),
+        ],
+        /// tokens: the type of a token, `"u16"` or `"u32"`, little endian, in files that have neither an
+        /// `.idx` nor a `.bin.json` beside them.
+        dtype: Option<Width> = None => [
+            only("kind", &["tokens"]), unset("the narrowest for the model's vocabulary"),
+        ],
+        /// The part at the end that is kept for validation: a fraction, or a whole number of tokens,
+        /// documents (jsonl, parquet) or images.
+        validation: Share = Share::Fraction(0.1) => [also("test_size validation_split")],
+        /// Data of the same kind for validation. All of it is used, and nothing of `path` is kept back.
+        #[serde(skip_serializing_if = "Paths::is_empty")]
+        validation_path: Paths = Paths::default() => [
+            page("data.md#data-for-validation"), also("validation_file"),
+        ],
+        /// The seed for the order in which data is taken.
+        seed: u64 = 1 => [also("data_seed")],
+    }
 }
 
 /// The kinds of data a config can name.
@@ -80,28 +116,5 @@ impl DataKind {
     /// Whether it is labelled images.
     pub fn has_images(self) -> bool {
         matches!(self, Self::Idx | Self::Cifar10)
-    }
-}
-
-impl Default for Data {
-    fn default() -> Self {
-        Self {
-            kind: DataKind::Text,
-            path: Paths::default(),
-            tokenizer: None,
-            end_of_text: None,
-            cache: None,
-            field: "text".to_owned(),
-            template: None,
-            loss_on: LossOn::default(),
-            packing: true,
-            labels: None,
-            augment: true,
-            seq: 128,
-            dtype: None,
-            validation: Share::Fraction(0.1),
-            validation_path: Paths::default(),
-            seed: 1,
-        }
     }
 }

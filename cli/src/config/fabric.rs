@@ -4,7 +4,7 @@ use super::launch::launched;
 use super::mpi_place::by_mpi;
 use super::variables::Environment;
 use super::{Config, FabricKind};
-use crate::error::{ConfigError, ProcessesProblem, Result};
+use crate::error::{ConfigError, Error, Result};
 use pipewright::error::FabricError;
 use pipewright::fabric::Membership;
 #[cfg(feature = "mpi")]
@@ -22,12 +22,25 @@ pub enum Fabric {
     Mpi(MpiMembership),
 }
 
+const NO_PLACE: &str = "launch.fabric is \"sockets\", but nothing says which of several processes this is: \
+                        set WORLD_SIZE and RANK, or leave launch.fabric out";
+const NOT_BY_MPI: &str = "launch.fabric is \"mpi\", but no MPI launcher has started several processes: start \
+                          them with `mpirun -n 4 pipewright train ...` or `srun --mpi=pmix pipewright train \
+                          ...`";
+const NO_MPI: &str = "launch.fabric is \"mpi\", but this program was built without MPI: install Open MPI or \
+                      MPICH with its headers, and libclang, and build it with `cargo build --release \
+                      --features mpi`";
+
+fn refused(problem: &str) -> Error {
+    ConfigError::Other(problem.to_owned()).into()
+}
+
 impl Config {
     /// How this process reaches the others, and one line that says why.
     ///
     /// # Errors
-    /// [`ProcessesProblem`] when `launch.fabric` asks for what this process was not started by, or for what
-    /// this build does not have. Encryption of what MPI carries. Also as for [`launched`] and
+    /// [`ConfigError`] when `launch.fabric` asks for what this process was not started by, or for what
+    /// this build does not have. [`FabricError::Refused`] where MPI should encrypt. Also as for [`launched`] and
     /// [`Config::membership`].
     pub fn fabric(&self, environment: &Environment) -> Result<(Fabric, String)> {
         let has_mpi = cfg!(feature = "mpi");
@@ -38,20 +51,18 @@ impl Config {
                     let said = "channels: one process; nothing says that there are more";
                     return Ok((Fabric::Alone, said.to_owned()));
                 }
-                FabricKind::Sockets => ProcessesProblem::NoPlace,
-                FabricKind::Mpi if has_mpi => ProcessesProblem::NotByMpi,
-                FabricKind::Mpi => ProcessesProblem::NoMpi,
+                FabricKind::Sockets => NO_PLACE,
+                FabricKind::Mpi if has_mpi => NOT_BY_MPI,
+                FabricKind::Mpi => NO_MPI,
             };
-            return Err(ConfigError::Processes(problem).into());
+            return Err(refused(problem));
         };
         let place = [found.process, found.processes];
-        let mpi = by_mpi(environment).map_err(ConfigError::Processes)?;
+        let mpi = by_mpi(environment)?;
         let mpi = mpi.filter(|mpi| mpi.place == place);
         match (asked, mpi) {
-            (FabricKind::Mpi, None) if has_mpi => {
-                Err(ConfigError::Processes(ProcessesProblem::NotByMpi).into())
-            }
-            (FabricKind::Mpi, None) => Err(ConfigError::Processes(ProcessesProblem::NoMpi).into()),
+            (FabricKind::Mpi, None) if has_mpi => Err(refused(NOT_BY_MPI)),
+            (FabricKind::Mpi, None) => Err(refused(NO_MPI)),
             (FabricKind::Mpi, Some(_)) => self.by_mpi(environment, place, "launch.fabric says so"),
             (FabricKind::Auto, Some(mpi)) if has_mpi => {
                 let why = format!("{} is set, so an MPI launcher has started it", mpi.by);
@@ -103,6 +114,6 @@ impl Config {
     #[cfg(not(feature = "mpi"))]
     #[allow(clippy::unused_self, reason = "the build with MPI needs it")]
     fn mpi_membership(&self, _: &Environment, _: [u32; 2]) -> Result<Fabric> {
-        Err(ConfigError::Processes(ProcessesProblem::NoMpi).into())
+        Err(refused(NO_MPI))
     }
 }

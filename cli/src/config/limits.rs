@@ -2,10 +2,9 @@
 
 use pipewright::stages::models::ResNet;
 
+use super::key::{LAYERS, ROWS, WIDTH, too_large};
 use super::{Config, ModelKind};
 use crate::error::Result;
-use crate::error::ValueProblem;
-use pipewright::mesh::MAX_RANKS;
 
 /// The most numbers in a tensor: 32 GiB.
 const TENSOR: usize = 1 << 33;
@@ -14,57 +13,16 @@ const TENSOR: usize = 1 << 33;
 /// state.
 const WEIGHTS: usize = 1 << 38;
 
-/// The most layers: blocks of a GPT, or widths of an MLP.
-const LAYERS: usize = 1000;
-
-/// The largest rank of an adapter. Larger ones are no low ranks.
-const RANK: usize = 1 << 12;
-
-const WIDTH: usize = 1 << 24;
-const EXPERTS: usize = 1 << 16;
-const SEQUENCE: usize = 1 << 20;
-const ROWS: usize = 1 << 20;
-const THREADS: usize = 1024;
-
-/// The most micro-batches of a step: with one stage, these are as many cells as a schedule may have.
-const MICRO_BATCHES: usize = 1 << 23;
-
-/// The highest temperature of samples.
-pub(super) const TEMPERATURE: f64 = 1000.0;
-
-/// The longest deadline: a year, in seconds.
-pub(super) const YEAR: usize = 365 * 24 * 3600;
-
 /// Refuses sizes for which no machine has memory.
 pub(super) fn check(config: &Config) -> Result<()> {
-    rows(config)?;
-    at_most(config, "lora.rank", config.lora.rank, RANK, "rows")?;
-    let threads = config.pipeline.threads_per_rank;
-    at_most(config, "pipeline.threads_per_rank", threads, THREADS, "threads")?;
-    let replicas = config.pipeline.replicas as usize;
+    let rows = ROWS.saturating_mul(config.pipeline.micro_batches as usize);
     at_most(
         config,
-        "pipeline.replicas",
-        replicas,
-        MAX_RANKS as usize,
-        "replicas",
+        "pipeline.batch_size",
+        config.pipeline.batch_size.unwrap_or(1),
+        rows,
+        "rows",
     )?;
-    let pipeline = &config.pipeline;
-    let (most, chunks) = (MAX_RANKS as usize, pipeline.chunks.unwrap_or(1) as usize);
-    at_most(config, "pipeline.stages", pipeline.stages, most, "stages")?;
-    at_most(config, "pipeline.chunks", chunks, most, "stages a rank")?;
-    let micro_batches = pipeline.micro_batches as usize;
-    at_most(
-        config,
-        "pipeline.micro_batches",
-        micro_batches,
-        MICRO_BATCHES,
-        "micro-batches",
-    )?;
-    let deadline = usize::try_from(config.launch.deadline).unwrap_or(usize::MAX);
-    at_most(config, "launch.deadline", deadline, YEAR, "seconds")?;
-    let sampled = config.train.sample_tokens;
-    at_most(config, "train.sample_tokens", sampled, SEQUENCE, "tokens")?;
     match config.model.kind {
         ModelKind::Mlp => mlp(config),
         ModelKind::Cnn => cnn(config),
@@ -74,46 +32,9 @@ pub(super) fn check(config: &Config) -> Result<()> {
     }
 }
 
-fn rows(config: &Config) -> Result<()> {
-    let pipeline = &config.pipeline;
-    let batch = ROWS.saturating_mul(pipeline.micro_batches as usize);
-    at_most(
-        config,
-        "pipeline.batch_size",
-        pipeline.batch_size.unwrap_or(1),
-        batch,
-        "rows",
-    )?;
-    at_most(
-        config,
-        "pipeline.micro_batch_size",
-        pipeline.micro_batch_size.unwrap_or(1),
-        ROWS,
-        "rows",
-    )?;
-    if config.data.kind.has_images() {
-        return Ok(());
-    }
-    at_most(config, "data.seq", config.data.seq, SEQUENCE, "tokens")
-}
-
 fn tokens(config: &Config) -> Result<()> {
     let (model, seq) = (&config.model, config.data.seq);
-    at_most(config, "model.vocab", model.vocab, WIDTH, "tokens")?;
-    at_most(config, "model.dim", model.dim, WIDTH, "numbers")?;
-    at_most(config, "model.layers", model.layers, LAYERS, "blocks")?;
-    at_most(
-        config,
-        "model.context",
-        model.context.unwrap_or(0),
-        SEQUENCE,
-        "tokens",
-    )?;
-    at_most(config, "model.ffn", model.ffn.unwrap_or(0), WIDTH, "numbers")?;
-    at_most(config, "model.experts", model.experts, EXPERTS, "experts")?;
-    at_most(config, "model.heads", model.heads, WIDTH, "heads")?;
     let head = model.head_width.unwrap_or(model.dim / model.heads);
-    at_most(config, "model.head_width", head, WIDTH, "numbers")?;
     let context = model.context.unwrap_or(seq);
     let rows = config.rows_key();
     let size = config.micro_batch_size();
@@ -192,7 +113,6 @@ fn images(config: &Config, channels: usize) -> Result<()> {
 fn cnn(config: &Config) -> Result<()> {
     let (key, channels) = ("model.channels", &config.model.channels.0);
     at_most(config, key, channels.len(), LAYERS, "convolutions")?;
-    at_most(config, "model.classes", config.model.classes, WIDTH, "classes")?;
     let [height, width, own] = config.image();
     let mut count = Some(0);
     for pair in [&[own], &channels[..]].concat().windows(2) {
@@ -215,8 +135,6 @@ fn resnet(config: &Config) -> Result<()> {
         .iter()
         .fold(0_usize, |all, &count| all.saturating_add(count));
     at_most(config, "model.blocks", all, LAYERS, "blocks")?;
-    at_most(config, "model.width", model.width, WIDTH, "channels")?;
-    at_most(config, "model.classes", model.classes, WIDTH, "classes")?;
     images(config, model.width)?;
     let last = model.width << blocks.len().saturating_sub(1);
     let widest = [9, last, last];
@@ -231,27 +149,25 @@ fn resnet(config: &Config) -> Result<()> {
 }
 
 fn at_most(config: &Config, key: &str, value: usize, limit: usize, unit: &'static str) -> Result<()> {
-    config.require(value <= limit, key, || ValueProblem::TooLarge {
-        value,
-        limit,
-        unit,
-    })
+    config.require(value <= limit, key, || too_large(value, limit, unit))
 }
 
 /// Refuses a tensor with too many numbers.
 fn tensor(config: &Config, key: &str, what: &'static str, dims: &[usize]) -> Result<()> {
     let fits = product(dims).is_some_and(|numbers| numbers <= TENSOR);
-    config.require(fits, key, || ValueProblem::TooManyNumbers {
-        what,
-        dims: dims.to_vec(),
-        limit: TENSOR,
+    config.require(fits, key, || {
+        let dims: Vec<_> = dims.iter().map(ToString::to_string).collect();
+        format!(
+            "{what} would have {} numbers: at most {TENSOR} are supported, lower one of these",
+            dims.join(" x ")
+        )
     })
 }
 
 /// Refuses a model with too many weights.
 fn weights(config: &Config, key: &str, count: Option<usize>) -> Result<()> {
     config.require(count.is_some_and(|count| count <= WEIGHTS), key, || {
-        ValueProblem::TooManyWeights { limit: WEIGHTS }
+        format!("the model would have more than {WEIGHTS} weights: make it narrower or shallower")
     })
 }
 

@@ -11,12 +11,11 @@
 
 mod changes;
 mod check;
-mod check_optimizer;
 mod data;
 mod devices;
-mod elsewhere;
 mod endpoint;
 mod fabric;
+mod key;
 mod keys;
 mod kinds;
 mod launch;
@@ -37,6 +36,7 @@ mod typed;
 mod values;
 mod variables;
 
+pub(crate) use check::NO_TOKENIZER;
 pub use data::{Data, DataKind};
 pub use devices::Devices;
 pub use fabric::Fabric;

@@ -4,98 +4,137 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::key::{ABOVE_0, FROM_0, LAYERS, SEQUENCE, WIDTH, section};
 use super::values::Sizes;
 use pipewright::pretrained::Family;
 
-/// `[model]`: what is trained.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Model {
-    /// What is built: a GPT-2, a Llama or one of its kin, a multi-layer perceptron, or convolutions.
-    pub kind: ModelKind,
-    /// A folder in Hugging Face's form. The starting weights come from it, and so do all keys that its
-    /// `config.json` decides, unless `kind` is given too.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
-    /// Models of tokens: the number of different tokens; 256 for bytes.
-    pub vocab: usize,
-    /// Models of tokens: the width.
-    pub dim: usize,
-    /// Models of tokens: the number of blocks.
-    pub layers: usize,
-    /// Models of tokens: attention heads in a block. They divide `dim`, unless `head_width` is given.
-    pub heads: usize,
-    /// llama and its kin: heads for keys and values, which groups of `heads` share. Default: `heads`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kv_heads: Option<usize>,
-    /// llama and its kin: the width of a head. Default: `dim / heads`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub head_width: Option<usize>,
-    /// llama and its kin: the width inside a block's second half, or inside each expert. Default: 8/3 of
-    /// `dim`, rounded up to a multiple of 64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ffn: Option<usize>,
-    /// Models of tokens: the longest sequence, in tokens. Default: `data.seq`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub context: Option<usize>,
-    /// llama and its kin: the base of the angles of positions.
-    pub rope_theta: f64,
-    /// llama and its kin: how these angles are scaled for longer sequences.
-    pub rope_scaling: RopeScalingKind,
-    /// linear, llama3, yarn: how much longer sequences are.
-    pub rope_factor: f64,
-    /// llama3: angles that turn less often than this in `rope_original` tokens are scaled.
-    pub rope_low: f64,
-    /// llama3: angles that turn more often than this in `rope_original` tokens stay.
-    pub rope_high: f64,
-    /// llama3, yarn: the longest sequence before the scaling, in tokens.
-    pub rope_original: usize,
-    /// yarn: angles that turn more often than this in `rope_original` tokens stay.
-    pub rope_fast: f64,
-    /// yarn: angles that turn less often than this in `rope_original` tokens are scaled.
-    pub rope_slow: f64,
-    /// yarn: what queries and keys are multiplied by. Default: `0.1 ln(rope_factor) + 1`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rope_attention: Option<f64>,
-    /// llama and its kin: what RMSNorm adds to the mean of squares.
-    pub norm_epsilon: f64,
-    /// mixtral: the experts of a block.
-    pub experts: usize,
-    /// mixtral: how many of them compute a token.
-    pub experts_per_token: usize,
-    /// mixtral: the coefficient of the loss that balances the experts. 0: there is none. No reported loss
-    /// contains it.
-    pub auxiliary: f64,
-    /// mistral, mixtral, qwen2, qwen3: how many tokens a token sees, itself included. Default: all before it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<usize>,
-    /// llama and its kin: a token whose vector the embedding does not train, as `pad_token_id` of
-    /// transformers. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub padding_token: Option<u32>,
-    /// Models of tokens: whether the output projection is the token embedding.
-    pub tied: bool,
-    /// mlp: the widths, input and output included.
-    pub sizes: Sizes,
-    /// cnn, resnet, stack: height, width and channels of the images. Default: as in MNIST or CIFAR-10, by
-    /// `data.kind`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub image: Option<Sizes>,
-    /// cnn, resnet: the number of classes.
-    pub classes: usize,
-    /// cnn: the outputs of each convolution.
-    pub channels: Sizes,
-    /// resnet: the blocks of each group. 2, 2, 2, 2 is ResNet-18.
-    pub blocks: Sizes,
-    /// resnet: the channels of the first group. Each group has twice as many as the one before.
-    pub width: usize,
-    /// gpt, mlp: the probability of dropout, from 0 to below 1.
-    pub dropout: f64,
-    /// The seed of the starting weights and of dropout.
-    pub seed: u64,
-    /// stack: the layers. Each has a `kind`, and the settings of that kind.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub stack: Vec<toml::Table>,
+/// The models of tokens.
+const TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwen3"];
+/// Llama and its kin.
+const LLAMAS: &[&str] = &["llama", "mistral", "mixtral", "qwen2", "qwen3"];
+/// The models that may read tokens.
+const OF_TOKENS: &[&str] = &["gpt", "llama", "mistral", "mixtral", "qwen2", "qwen3", "stack"];
+/// The models of convolutions.
+const CONVOLUTIONS: &[&str] = &["cnn", "resnet"];
+
+const EXPERTS: usize = 1 << 16;
+
+const SEEDS: &str = "it is for weights and dropout; data.seed is for the order of rows";
+
+section! {
+    /// `[model]`: what is trained.
+    pub struct Model {
+        /// What is trained: `"gpt"`, `"llama"` or one of its kin (`"mistral"`, `"mixtral"`, `"qwen2"`,
+        /// `"qwen3"`); or of images: `"mlp"`, `"cnn"`, `"resnet"`; or `"stack"`: layers that are listed.
+        kind: ModelKind = ModelKind::Gpt => [page("layers-in-config.md"), also("model_type type")],
+        /// A folder of Hugging Face, or one that `export` has made. The starting weights, the other keys of
+        /// this section and the tokenizer come from it, unless `kind` is given too.
+        path: Option<PathBuf> = None => [
+            page("hugging-face.md"), also("model_name_or_path pretrained_model_name_or_path name_or_path"),
+        ],
+        /// Models of tokens: how many tokens there are; 256 for bytes.
+        vocab: usize = 256 => [only("kind", OF_TOKENS), positive, at_most(WIDTH, "tokens"), also("vocab_size")],
+        /// Models of tokens: the width.
+        dim: usize = 128 => [
+            only("kind", TOKENS), positive, at_most(WIDTH, "numbers"),
+            also("d_model embedding_dim hidden_dim hidden_size n_embd"),
+        ],
+        /// Models of tokens: the number of blocks.
+        layers: usize = 4 => [
+            only("kind", TOKENS), positive, at_most(LAYERS, "blocks"),
+            also("n_layer n_layers num_hidden_layers num_layers"),
+        ],
+        /// Models of tokens: attention heads of a block; they divide `dim`, unless `head_width` is given.
+        heads: usize = 4 => [
+            only("kind", TOKENS), positive, at_most(WIDTH, "heads"),
+            also("n_head n_heads num_attention_heads num_heads"),
+        ],
+        /// llama and its kin: heads for keys and values, which groups of `heads` share.
+        kv_heads: Option<usize> = None => [
+            only("kind", LLAMAS), positive, unset("`heads`"), also("n_kv_heads num_key_value_heads"),
+        ],
+        /// llama and its kin: the width of a head.
+        head_width: Option<usize> = None => [
+            only("kind", LLAMAS), positive, at_most(WIDTH, "numbers"), unset("`dim / heads`"), also("head_dim"),
+        ],
+        /// llama and its kin: the width inside of a block's second half, or of each expert.
+        ffn: Option<usize> = None => [
+            only("kind", LLAMAS), positive, at_most(WIDTH, "numbers"),
+            unset("8/3 of `dim`, up to a multiple of 64"), also("intermediate_size"),
+        ],
+        /// Models of tokens: the longest sequence that the model is made for.
+        context: Option<usize> = None => [
+            only("kind", TOKENS), at_most(SEQUENCE, "tokens"), unset("`data.seq`"),
+            also("max_position_embeddings"),
+        ],
+        /// llama and its kin: the base of the angles of positions.
+        rope_theta: f64 = 10_000.0 => [only("kind", LLAMAS), within(ABOVE_0)],
+        /// llama and its kin: how the angles are scaled: `"none"`, `"linear"`, `"llama3"` or `"yarn"`.
+        rope_scaling: RopeScalingKind = RopeScalingKind::None => [only("kind", LLAMAS)],
+        /// linear, llama3, yarn: how much longer sequences are.
+        rope_factor: f64 = 8.0 => [only("rope_scaling", &["linear", "llama3", "yarn"]), within(ABOVE_0)],
+        /// llama3: angles that turn less often in `rope_original` tokens are scaled.
+        rope_low: f64 = 1.0 => [only("rope_scaling", &["llama3"]), within(ABOVE_0)],
+        /// llama3: angles that turn more often in `rope_original` tokens stay.
+        rope_high: f64 = 4.0 => [only("rope_scaling", &["llama3"]), within(ABOVE_0)],
+        /// llama3, yarn: the longest sequence before the scaling, in tokens.
+        rope_original: usize = 8192 => [only("rope_scaling", &["llama3", "yarn"]), positive],
+        /// yarn: angles that turn more often in `rope_original` tokens stay.
+        rope_fast: f64 = 32.0 => [only("rope_scaling", &["yarn"])],
+        /// yarn: angles that turn less often in `rope_original` tokens are scaled.
+        rope_slow: f64 = 1.0 => [only("rope_scaling", &["yarn"]), within(ABOVE_0)],
+        /// yarn: what queries and keys are multiplied by.
+        rope_attention: Option<f64> = None => [
+            only("rope_scaling", &["yarn"]), within(ABOVE_0), unset("`0.1 ln(rope_factor) + 1`"),
+        ],
+        /// llama and its kin: what RMSNorm adds to the mean of squares.
+        norm_epsilon: f64 = 1e-5 => [
+            only("kind", LLAMAS), within(ABOVE_0), also("rms_norm_eps layer_norm_epsilon"),
+        ],
+        /// mixtral: the experts of a block.
+        experts: usize = 8 => [
+            only("kind", &["mixtral"]), positive, at_most(EXPERTS, "experts"), also("num_local_experts"),
+        ],
+        /// mixtral: how many of them compute a token.
+        experts_per_token: usize = 2 => [only("kind", &["mixtral"]), positive, also("num_experts_per_tok")],
+        /// mixtral: the coefficient of the loss that balances the experts; 0 for none. No reported loss
+        /// contains it.
+        auxiliary: f64 = 0.0 => [
+            only("kind", &["mixtral"]), within(FROM_0), page("adapters.md#a-mixture-of-experts"),
+            also("router_aux_loss_coef"),
+        ],
+        /// mistral, mixtral, qwen2, qwen3: how many tokens a token sees, itself included.
+        window: Option<usize> = None => [
+            only("kind", &["mistral", "mixtral", "qwen2", "qwen3"]), positive, also("sliding_window"),
+        ],
+        /// llama and its kin: a token whose vector the embedding does not train, as `pad_token_id` in
+        /// transformers.
+        padding_token: Option<u32> = None => [only("kind", LLAMAS), also("pad_token_id")],
+        /// Models of tokens: whether the head's weight is the token embedding.
+        tied: bool = false => [only("kind", TOKENS), also("tie_word_embeddings")],
+        /// mlp: the widths, with input and output; a list, or text as `"784,128,10"`.
+        sizes: Sizes = Sizes(vec![784, 128, 10]) => [only("kind", &["mlp"])],
+        /// cnn, resnet, stack: height, width and channels of the images: `"28,28,1"` for idx, `"32,32,3"` for
+        /// cifar10.
+        image: Option<Sizes> = None => [only("kind", &["cnn", "resnet", "stack"]), unset("by `data.kind`")],
+        /// cnn, resnet: the number of classes.
+        classes: usize = 10 => [
+            only("kind", CONVOLUTIONS), positive, at_most(WIDTH, "classes"), also("num_classes num_labels"),
+        ],
+        /// cnn: the outputs of each convolution; a pool after each halves the sides.
+        channels: Sizes = Sizes(vec![32, 64]) => [only("kind", &["cnn"])],
+        /// resnet: the blocks of each group; `"2,2,2,2"` is ResNet-18.
+        blocks: Sizes = Sizes(vec![2, 2, 2, 2]) => [only("kind", &["resnet"])],
+        /// resnet: the channels of the first group; each group has twice as many as the one before.
+        width: usize = 64 => [only("kind", &["resnet"]), positive, at_most(WIDTH, "channels")],
+        /// gpt, mlp: the probability of dropout, from 0 to below 1.
+        dropout: f64 = 0.0 => [only("kind", &["gpt", "mlp"]), probability],
+        /// The seed of the first weights and of dropout.
+        seed: u64 = 1 => [noted(&[("seed random_seed", SEEDS)])],
+        /// stack: the layers, each with a `kind` and its settings.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        stack: Vec<toml::Table> = Vec::new() => [only("kind", &["stack"]), page("layers-in-config.md")],
+    }
 }
 
 /// The models a config can name.
@@ -172,46 +211,4 @@ pub enum RopeScalingKind {
     Llama3,
     /// YaRN: low frequencies by a factor, and all products of queries and keys.
     Yarn,
-}
-
-impl Default for Model {
-    fn default() -> Self {
-        Self {
-            kind: ModelKind::Gpt,
-            path: None,
-            vocab: 256,
-            dim: 128,
-            layers: 4,
-            heads: 4,
-            kv_heads: None,
-            head_width: None,
-            ffn: None,
-            context: None,
-            rope_theta: 10_000.0,
-            rope_scaling: RopeScalingKind::None,
-            rope_factor: 8.0,
-            rope_low: 1.0,
-            rope_high: 4.0,
-            rope_original: 8192,
-            rope_fast: 32.0,
-            rope_slow: 1.0,
-            rope_attention: None,
-            norm_epsilon: 1e-5,
-            experts: 8,
-            experts_per_token: 2,
-            auxiliary: 0.0,
-            window: None,
-            padding_token: None,
-            tied: false,
-            sizes: Sizes(vec![784, 128, 10]),
-            image: None,
-            classes: 10,
-            channels: Sizes(vec![32, 64]),
-            blocks: Sizes(vec![2, 2, 2, 2]),
-            width: 64,
-            dropout: 0.0,
-            seed: 1,
-            stack: Vec::new(),
-        }
-    }
 }

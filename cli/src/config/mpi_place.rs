@@ -1,7 +1,7 @@
 //! The place of a process that an MPI launcher has started.
 
 use super::variables::{Environment, number};
-use crate::error::ProcessesProblem;
+use crate::error::Result;
 
 /// What MPI launchers tell a process: its number and the number of processes. `mpirun` of Open MPI; `mpirun`
 /// of MPICH, and `srun --mpi=pmi2`; `srun --mpi=pmix`.
@@ -21,7 +21,7 @@ pub(super) struct MpiPlace {
 }
 
 /// The place of a process that an MPI launcher has started with others.
-pub(super) fn by_mpi(environment: &Environment) -> std::result::Result<Option<MpiPlace>, ProcessesProblem> {
+pub(super) fn by_mpi(environment: &Environment) -> Result<Option<MpiPlace>> {
     for [own, size] in LAUNCHERS {
         let place = [number(environment, own)?, number(environment, size)?];
         if let [Some(process), Some(processes)] = place {

@@ -1,54 +1,85 @@
 //! `[optimizer]`: how gradients change weights.
 
-use pipewright::stages::optimizer::Decay;
+use pipewright::stages::optimizer::{self as engine, Adafactor, AdamW, Decay, Lion, Muon, Sgd};
 use serde::{Deserialize, Serialize};
 
+use super::key::{ABOVE_0, BELOW_1, FROM_0, Range, is_below_1, section};
 use super::training::Group;
 
-/// `[optimizer]`: how gradients change weights.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Optimizer {
-    /// The rule by which it changes them.
-    pub kind: OptimizerKind,
-    /// The learning rate. If it changes, its highest value.
-    pub learning_rate: f64,
-    /// How the learning rate changes over the steps.
-    pub schedule: LearningRateSchedule,
-    /// cosine, linear, wsd: the number of steps in which it rises from 0.
-    pub warmup_steps: u64,
-    /// wsd: the number of last steps in which it falls.
-    pub decay_steps: u64,
-    /// cosine, linear, wsd: its value at `train.steps`.
-    pub min_learning_rate: f64,
-    /// adamw, muon: the decay rates of AdamW's two moments. lion: the share of the mean gradient in a step,
-    /// and its decay rate. Default: 0.9 and 0.95; for lion 0.9 and 0.99.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub betas: Option<(f64, f64)>,
-    /// adamw, muon: the number that is added to the root of AdamW's second moment.
-    pub eps: f64,
-    /// sgd: the decay rate of the velocity. 0: no velocity. muon: the decay rate of the mean gradient.
-    /// Default: 0.9; for muon 0.95.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub momentum: Option<f64>,
-    /// muon: the names of matrices that AdamW updates. Default: embeddings and heads of the ready models.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub by_adamw: Option<Vec<String>>,
-    /// Weight decay.
-    pub weight_decay: f64,
-    /// The parameters to which weight decay applies.
-    pub decay: Decay,
-    /// The largest norm of the whole gradient. A larger gradient is scaled down to it. 0: no clipping.
-    pub clip: f64,
-    /// The share of each target that is spread over all classes.
-    pub label_smoothing: f64,
-    /// Whether each replica updates only its part of the weights, and holds only that part of the
-    /// optimizer's state (ZeRO-1).
-    pub sharded: bool,
-    /// Parameters that are trained in their own way. The first group whose pattern fits a parameter's name
-    /// counts.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub groups: Vec<Group>,
+/// The schedules with a warm-up.
+const RISING: &[&str] = &["cosine", "linear", "wsd"];
+
+const ADAMW: &str = "write \"adamw\"";
+const BETAS: &str = "write both, such as optimizer.betas = [0.9, 0.95]";
+const COUNTS: &str = "it counts steps";
+const SHARDED: &str = "with replicas, `true` divides the optimizer's state among them";
+const WARMUP: &str = "give the steps of the warm-up by optimizer.warmup_steps, and what follows them here";
+
+section! {
+    /// `[optimizer]`: how gradients change weights.
+    pub struct Optimizer {
+        /// The rule for a step: `"adamw"`, `"adafactor"`, `"lion"`, `"muon"` or `"sgd"`.
+        kind: OptimizerKind = OptimizerKind::AdamW => [
+            page("#optimizers"), also("name type optim optimizer"),
+            values(&[
+                ("adam", "\"adamw\" with optimizer.weight_decay = 0 is the same"), ("adamw_torch", ADAMW),
+                ("adamw_torch_fused", ADAMW), ("fusedadam", ADAMW),
+            ]),
+        ],
+        /// The learning rate. If it changes, its highest value.
+        learning_rate: f64 = 1e-3 => [within(ABOVE_0), also("lr")],
+        /// How the learning rate changes: `"constant"`, `"cosine"`, `"linear"`, or `"wsd"` (warm-up, stable,
+        /// decay).
+        schedule: LearningRateSchedule = LearningRateSchedule::Constant => [
+            also("lr_scheduler lr_scheduler_type scheduler"),
+            values(&[("constant_with_warmup", WARMUP), ("cosine_with_warmup", WARMUP)]),
+        ],
+        /// cosine, linear, wsd: steps over which it rises from 0 in a straight line.
+        warmup_steps: u64 = 0 => [
+            only("schedule", RISING), noted(&[("warmup warmup_ratio", COUNTS)]),
+        ],
+        /// wsd: the last steps, over which it falls in a straight line; 0: it stays constant after the
+        /// warm-up.
+        decay_steps: u64 = 100 => [only("schedule", &["wsd"]), noted(&[("decay_ratio", COUNTS)])],
+        /// cosine, linear, wsd: its value at `train.steps`.
+        min_learning_rate: f64 = 0.0 => [only("schedule", RISING), also("min_lr")],
+        /// adamw, muon: the decay rates of AdamW's two moments, `[0.9, 0.95]`. lion: the share of the mean
+        /// gradient in a step, and its decay rate, `[0.9, 0.99]`.
+        betas: Option<(f64, f64)> = None => [
+            only("kind", &["adamw", "lion", "muon"]),
+            within(Range(is_below_1, "both must be from 0 to below 1")),
+            unset("by kind"), noted(&[("adam_beta1 adam_beta2 beta1 beta2", BETAS)]),
+        ],
+        /// adamw, muon: added to the root of AdamW's second moment.
+        eps: f64 = 1e-8 => [only("kind", &["adamw", "muon"]), within(ABOVE_0), also("adam_epsilon epsilon")],
+        /// sgd: the decay rate of the velocity, `0.9`; 0 for none. muon: the decay rate of the mean gradient,
+        /// `0.95`.
+        momentum: Option<f64> = None => [only("kind", &["muon", "sgd"]), within(BELOW_1), unset("by kind")],
+        /// muon: the names of matrices that AdamW updates; by default `wte.weight`, `wpe.weight` and
+        /// `lm_head.weight`, their names in the ready models. In a stack, name the last layer too.
+        by_adamw: Option<Vec<String>> = None => [only("kind", &["muon"]), unset("embeddings and heads")],
+        /// The weight decay. It is decoupled, except for sgd.
+        weight_decay: f64 = 0.0 => [within(FROM_0), also("wd")],
+        /// Which parameters have weight decay, also one of a group's own: `"matrices"` (no biases, no norms)
+        /// or `"all"`.
+        decay: Decay = Decay::Matrices,
+        /// The largest norm of the whole gradient; larger ones are scaled down to it; 0 for none.
+        clip: f64 = 1.0 => [
+            within(Range(|value| value >= 0.0, "it must be 0 (no clipping) or more")),
+            also("gradient_clip gradient_clip_val gradient_clipping max_grad_norm max_norm"),
+        ],
+        /// The share of each target that is spread over all classes: for training, and for the losses that
+        /// are shown.
+        label_smoothing: f64 = 0.0 => [within(BELOW_1), also("label_smoothing_factor")],
+        /// Whether each replica updates only its part of the weights, and holds only that part of the
+        /// optimizer's state (ZeRO-1).
+        sharded: bool = false => [
+            harmless, noted(&[("fsdp zero_optimization zero_stage data_parallel_shard_degree", SHARDED)]),
+        ],
+        /// Groups of parameters that are trained in their own way.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        groups: Vec<Group> = Vec::new() => [page("#groups-of-parameters")],
+    }
 }
 
 /// The optimizers a config can name.
@@ -81,29 +112,6 @@ pub enum LearningRateSchedule {
     Wsd,
 }
 
-impl Default for Optimizer {
-    fn default() -> Self {
-        Self {
-            kind: OptimizerKind::AdamW,
-            learning_rate: 1e-3,
-            schedule: LearningRateSchedule::Constant,
-            warmup_steps: 0,
-            decay_steps: 100,
-            min_learning_rate: 0.0,
-            betas: None,
-            eps: 1e-8,
-            momentum: None,
-            weight_decay: 0.0,
-            decay: Decay::Matrices,
-            clip: 1.0,
-            label_smoothing: 0.0,
-            sharded: false,
-            by_adamw: None,
-            groups: Vec::new(),
-        }
-    }
-}
-
 impl Optimizer {
     /// The decay rates, as given or the kind's own.
     pub fn betas(&self) -> (f64, f64) {
@@ -121,14 +129,49 @@ impl Optimizer {
         })
     }
 
+    /// The optimizer itself.
+    pub(crate) fn made(&self) -> Box<dyn engine::Optimizer> {
+        let (betas, momentum) = (self.betas(), self.momentum());
+        let (weight_decay, decay) = (self.weight_decay, self.decay);
+        let adamw = AdamW {
+            betas,
+            eps: self.eps,
+            weight_decay,
+            decay,
+        };
+        match self.kind {
+            OptimizerKind::AdamW => Box::new(adamw),
+            OptimizerKind::Adafactor => Box::new(Adafactor {
+                weight_decay,
+                decay,
+                ..Adafactor::default()
+            }),
+            OptimizerKind::Lion => Box::new(Lion {
+                betas,
+                weight_decay,
+                decay,
+            }),
+            OptimizerKind::Muon => Box::new(Muon {
+                momentum,
+                adamw,
+                by_adamw: self.by_adamw.clone().unwrap_or(Muon::default().by_adamw),
+            }),
+            OptimizerKind::Sgd => Box::new(Sgd {
+                momentum,
+                weight_decay,
+                decay,
+            }),
+        }
+    }
+
     /// Whether an update of a number depends on other numbers, so that replicas cannot share updates.
     pub(crate) fn needs_whole_parameters(&self) -> bool {
-        matches!(self.kind, OptimizerKind::Adafactor | OptimizerKind::Muon)
+        !self.made().updates_parts()
     }
 
     /// Whether each replica can hold only a part of the optimizer's state.
     pub(crate) fn may_be_sharded(&self) -> bool {
-        let has_state = self.kind != OptimizerKind::Sgd || self.momentum() != 0.0;
-        has_state && !self.needs_whole_parameters()
+        let optimizer = self.made();
+        optimizer.updates_parts() && !optimizer.states("", &[1]).is_empty()
     }
 }

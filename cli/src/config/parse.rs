@@ -19,7 +19,13 @@ impl Config {
     /// When the file cannot be read, or when a key or value is refused.
     pub fn load(path: &Path, sets: &[String]) -> Result<Self> {
         if path.is_dir() {
-            return Err(ConfigError::Folder(path.to_owned()).into());
+            let folder = path.display();
+            let go_on = match path.join("run.json").is_file() {
+                true => format!("; its run goes on by `pipewright train --resume --run-dir {folder}`"),
+                false => String::new(),
+            };
+            let problem = format!("`{folder}` is a folder, and a config is a file{go_on}");
+            return Err(ConfigError::Other(problem).into());
         }
         let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
         Self::parse(&path.display().to_string(), &text, &environment(), sets)

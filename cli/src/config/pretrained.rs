@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use pipewright::stages::layers::{Rope, RopeScaling};
-use pipewright::stages::models::{Gpt, Llama};
+use pipewright::stages::layers::RopeScaling;
 use toml::{Table, Value};
 
+use super::kinds;
+use super::model::{Model, ModelKind, RopeScalingKind};
+use super::settings::not_written;
 use super::tree::{Entry, Tree, is_stronger};
 use crate::error::{ConfigError, Origin, Result};
 use pipewright::pretrained::{
-    ADAPTER_CONFIG, Architecture, Base, CONFIG, Family, OWN_CONFIG, TOKENIZER, is_own, own_config,
-    read_adapters, read_config,
+    ADAPTER_CONFIG, Architecture, Base, CONFIG, OWN_CONFIG, TOKENIZER, is_own, own_config, read_adapters,
+    read_config,
 };
 
 /// Keys that stay with the user when a folder decides the others.
@@ -34,19 +36,13 @@ pub(super) fn add(tree: &mut Tree) -> Result<()> {
     for key in given.iter().filter(|key| !OWN.contains(&key.as_str())) {
         let entry = tree.get("model", key).expect("just listed");
         if !is_stronger(&path.origin, &entry.origin) {
-            return Err(ConfigError::OfFolder {
-                origin: entry.origin.clone(),
-                key: format!("model.{key}"),
-                by: "model.path",
-                folder,
-            }
-            .into());
+            return Err(of_folder(entry, &format!("model.{key}"), "model.path", &folder).into());
         }
         tree.remove("model", key);
     }
     let (keys, file) = match is_own(&folder) {
         true => (own_keys(&folder)?, folder.join(OWN_CONFIG)),
-        false => (keys(&read_config(&folder)?), folder.join(CONFIG)),
+        false => (keys(&read_config(&folder)?)?, folder.join(CONFIG)),
     };
     for (key, value) in keys {
         tree.insert("model", &key, entry(value, file.clone()));
@@ -77,13 +73,7 @@ pub(super) fn add_adapters(tree: &mut Tree) -> Result<()> {
     match &given[..] {
         [_, _, _, _] => return Ok(()),
         [(key, entry), ..] => {
-            return Err(ConfigError::OfFolder {
-                origin: entry.origin.clone(),
-                key: format!("lora.{key}"),
-                by: "lora.path",
-                folder,
-            }
-            .into());
+            return Err(of_folder(entry, &format!("lora.{key}"), "lora.path", &folder).into());
         }
         [] => {}
     }
@@ -107,6 +97,14 @@ pub(super) fn add_adapters(tree: &mut Tree) -> Result<()> {
     Ok(())
 }
 
+/// Refuses a key that the folder of another key decides.
+fn of_folder(entry: &Entry, key: &str, by: &str, folder: &Path) -> ConfigError {
+    let (origin, folder) = (&entry.origin, folder.display());
+    ConfigError::Other(format!(
+        "{origin}: {key} comes from the folder of {by}, `{folder}`: remove it, or remove {by}"
+    ))
+}
+
 fn entry(value: Value, file: PathBuf) -> Entry {
     Entry {
         value,
@@ -121,84 +119,69 @@ fn own_keys(folder: &Path) -> Result<Table> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| {
         pipewright::Error::damaged(&folder.join(OWN_CONFIG), error.message())
     })?;
-    let mut keys = match table.get("model") {
-        Some(Value::Table(keys)) => keys.clone(),
-        _ => Table::new(),
-    };
-    for own in OWN {
-        keys.remove(own);
-    }
-    Ok(keys)
+    Ok(keys_in(&table))
+}
+
+/// The keys of a config's model that a folder decides.
+fn keys_in(config: &Table) -> Table {
+    let keys = config.get("model").and_then(Value::as_table);
+    let mut keys = keys.cloned().unwrap_or_default();
+    keys.retain(|key, _| !OWN.contains(&key));
+    keys
 }
 
 /// The keys of a model.
-fn keys(architecture: &Architecture) -> Table {
-    match architecture {
-        Architecture::Gpt2(gpt) => of_gpt(gpt),
-        Architecture::Llama(family, llama) => of_llama(*family, llama),
-    }
+///
+/// # Errors
+/// When a number is too large for TOML.
+fn keys(architecture: &Architecture) -> Result<Table> {
+    let model = Table::try_from(model_of(architecture)).map_err(not_written)?;
+    let mut config = Table::from_iter([("model".to_owned(), Value::Table(model))]);
+    kinds::strip(&mut config);
+    Ok(keys_in(&config))
 }
 
-fn of_gpt(gpt: &Gpt) -> Table {
-    let mut table = Table::new();
-    table.insert("kind".to_owned(), Value::from("gpt"));
-    for (key, count) in [
-        ("vocab", gpt.vocab),
-        ("dim", gpt.dim),
-        ("layers", gpt.layers),
-        ("heads", gpt.heads),
-        ("context", gpt.context),
-    ] {
-        table.insert(key.to_owned(), Value::from(count as i64));
-    }
-    table.insert("tied".to_owned(), Value::from(gpt.tied));
-    table
-}
-
-fn of_llama(family: Family, llama: &Llama) -> Table {
-    let mut table = Table::new();
-    let mut set = |key: &str, value: Value| table.insert(key.to_owned(), value);
-    set("kind", Value::from(family.name()));
-    for (key, count) in [
-        ("vocab", llama.vocab),
-        ("dim", llama.dim),
-        ("layers", llama.layers),
-        ("heads", llama.heads.query),
-        ("kv_heads", llama.heads.key_value),
-        ("head_width", llama.heads.width),
-        ("ffn", llama.ffn),
-        ("context", llama.context),
-    ] {
-        set(key, Value::from(count as i64));
-    }
-    set("tied", Value::from(llama.tied));
-    let epsilon: f64 = llama.epsilon.to_string().parse().expect("a number as text");
-    set("norm_epsilon", Value::from(epsilon));
-    if let Some(window) = llama.window {
-        set("window", Value::from(window as i64));
-    }
-    if let Some(token) = llama.padding {
-        set("padding_token", Value::from(token));
-    }
-    if let Some(routing) = llama.experts {
-        set("experts", Value::from(routing.experts as i64));
-        set("experts_per_token", Value::from(routing.chosen as i64));
-    }
-    table.extend(of_rope(llama.rope));
-    table
-}
-
-fn of_rope(rope: Rope) -> Table {
-    let mut table = Table::new();
-    let mut set = |key: &str, value: Value| table.insert(key.to_owned(), value);
-    set("rope_theta", Value::from(rope.theta));
-    match rope.scaling {
-        RopeScaling::None => {
-            set("rope_scaling", Value::from("none"));
+fn model_of(architecture: &Architecture) -> Model {
+    let (family, llama) = match architecture {
+        Architecture::Llama(family, llama) => (*family, llama),
+        Architecture::Gpt2(gpt) => {
+            return Model {
+                kind: ModelKind::Gpt,
+                vocab: gpt.vocab,
+                dim: gpt.dim,
+                layers: gpt.layers,
+                heads: gpt.heads,
+                context: Some(gpt.context),
+                tied: gpt.tied,
+                ..Model::default()
+            };
         }
+    };
+    let mut model = Model {
+        kind: Value::from(family.name()).try_into().expect("a family is a kind"),
+        vocab: llama.vocab,
+        dim: llama.dim,
+        layers: llama.layers,
+        heads: llama.heads.query,
+        kv_heads: Some(llama.heads.key_value),
+        head_width: Some(llama.heads.width),
+        ffn: Some(llama.ffn),
+        context: Some(llama.context),
+        tied: llama.tied,
+        norm_epsilon: llama.epsilon.to_string().parse().expect("a number as text"),
+        window: llama.window,
+        padding_token: llama.padding,
+        rope_theta: llama.rope.theta,
+        ..Model::default()
+    };
+    if let Some(routing) = llama.experts {
+        (model.experts, model.experts_per_token) = (routing.experts, routing.chosen);
+    }
+    match llama.rope.scaling {
+        RopeScaling::None => {}
         RopeScaling::Linear { factor } => {
-            set("rope_scaling", Value::from("linear"));
-            set("rope_factor", Value::from(factor));
+            model.rope_scaling = RopeScalingKind::Linear;
+            model.rope_factor = factor;
         }
         RopeScaling::Llama3 {
             factor,
@@ -206,11 +189,9 @@ fn of_rope(rope: Rope) -> Table {
             high,
             original,
         } => {
-            set("rope_scaling", Value::from("llama3"));
-            set("rope_factor", Value::from(factor));
-            set("rope_low", Value::from(low));
-            set("rope_high", Value::from(high));
-            set("rope_original", Value::from(original as i64));
+            model.rope_scaling = RopeScalingKind::Llama3;
+            (model.rope_factor, model.rope_original) = (factor, original);
+            (model.rope_low, model.rope_high) = (low, high);
         }
         RopeScaling::Yarn {
             factor,
@@ -219,13 +200,11 @@ fn of_rope(rope: Rope) -> Table {
             slow,
             attention,
         } => {
-            set("rope_scaling", Value::from("yarn"));
-            set("rope_factor", Value::from(factor));
-            set("rope_original", Value::from(original as i64));
-            set("rope_fast", Value::from(fast));
-            set("rope_slow", Value::from(slow));
-            set("rope_attention", Value::from(attention));
+            model.rope_scaling = RopeScalingKind::Yarn;
+            (model.rope_factor, model.rope_original) = (factor, original);
+            (model.rope_fast, model.rope_slow) = (fast, slow);
+            model.rope_attention = Some(attention);
         }
     }
-    table
+    model
 }

@@ -3,20 +3,18 @@
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::elsewhere::instead_of;
 use super::keys;
 use super::tree::{Entry, Tree};
 use super::typed::{Given, Mismatch};
-use crate::error::{ConfigError, ValueProblem};
+use crate::error::ConfigError;
 use pipewright::nearest::nearest;
 
 /// Reads a section. Keys that were not set have their defaults.
 pub(super) fn section<T: DeserializeOwned>(tree: &Tree, name: &str) -> Result<T, ConfigError> {
-    let known = keys::of::<T>();
     let mut table = Table::new();
     for (key, entry) in tree.section(name) {
-        if !known.contains(&key) {
-            return Err(keys::unknown(name, key, entry.origin.clone(), known));
+        if keys::find(name, key).is_none() {
+            return Err(keys::unknown(name, key, &entry.origin));
         }
         table.insert(key.to_owned(), value::<T>(name, key, entry)?);
     }
@@ -42,12 +40,12 @@ fn value<T: DeserializeOwned>(section: &str, key: &str, entry: &Entry) -> Result
     Err(ConfigError::Value {
         origin: Some(entry.origin.clone()),
         key: format!("{section}.{key}"),
-        problem: Box::new(wrong_type(section, key, mismatch, &entry.value)),
+        problem: Box::new(wrong_type(section, key, mismatch, &entry.value).into()),
     })
 }
 
 /// Says what was expected, in the words of a config and not in Rust's.
-fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> ValueProblem {
+fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> String {
     let choices = match &mismatch {
         Mismatch::NoChoice(choices) => choices,
         Mismatch::Expected(_) => &[][..],
@@ -56,18 +54,16 @@ fn wrong_type(section: &str, key: &str, mismatch: Mismatch, got: &Value) -> Valu
     let words = listed.iter().filter_map(Value::as_str);
     let mut wrong = words.filter(|word| !choices.contains(word));
     let is_too_large = |text: &str| text.parse::<u128>().is_ok_and(|number| number > i64::MAX as u128);
-    let instead = || listed.iter().find_map(|value| instead_of(section, key, value));
+    let row = keys::find(section, key);
+    let instead = || listed.iter().find_map(|value| row?.instead_of(value));
     let mut nearest = || wrong.find_map(|word| nearest(word, choices.iter().copied()));
     let advice = match instead() {
         Some(instead) => format!(": {instead}"),
         None => nearest().map_or(String::new(), |word| format!(": did you mean \"{word}\"?")),
     };
-    ValueProblem::WrongType {
-        advice,
-        expected: match got.as_str().is_some_and(is_too_large) {
-            true => format!("a whole number from 0 to {}, the largest in TOML", i64::MAX),
-            false => mismatch.in_words(),
-        },
-        got: got.clone(),
-    }
+    let expected = match got.as_str().is_some_and(is_too_large) {
+        true => format!("a whole number from 0 to {}, the largest in TOML", i64::MAX),
+        false => mismatch.in_words(),
+    };
+    format!("expected {expected}, got {got}{advice}")
 }

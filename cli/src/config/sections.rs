@@ -7,69 +7,135 @@ use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
 use super::endpoint::endpoint;
+use super::key::{ROWS, Range, SEQUENCE, YEAR, section};
 use super::memory::Memory;
 use super::values::{Auto, Balanced, Partition, RecomputeBy, WarnOfStall};
-use pipewright::mesh::Map;
+use pipewright::mesh::{MAX_RANKS, Map};
 use pipewright::pipeline::STALL_LIMIT;
 
-/// `[pipeline]`: how the model is cut and how a step is divided.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Pipeline {
-    /// The number of stages in total.
-    pub stages: usize,
-    /// Stages on each rank. Default: as the schedule needs. There are `stages / chunks` ranks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub chunks: Option<u32>,
-    /// The schedule: a name, `auto` for the shortest one, or `file:` and the path of a CSV file.
-    pub schedule: String,
-    /// The number of micro-batches in a step, over all replicas.
-    pub micro_batches: u32,
-    /// Copies of the pipeline. Each has a share of the micro-batches, and their gradients are summed.
-    pub replicas: u32,
-    /// How replicas come to the same weights: by reductions, or by a parameter server.
-    pub sync: SyncKind,
-    /// server: of how many steps updates may be missing in the weights of a step.
-    pub max_staleness: u32,
-    /// Into how many groups a batch's micro-batches are divided, to add up their gradients. A replica has
-    /// whole groups. Default: [`Groups::usual`](pipewright::groups::Groups::usual) for the replicas.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gradient_groups: Option<u32>,
-    /// Rows of a micro-batch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub micro_batch_size: Option<usize>,
-    /// Rows of a step, instead of `micro_batch_size`. The number of micro-batches must divide it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub batch_size: Option<usize>,
-    /// How layers are distributed over stages.
-    pub partition: Partition,
-    /// A file of measured costs, from the command `profile`. A balanced partition uses them, so do schedules
-    /// whose order depends on costs, and so does the prediction of a run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub costs: Option<PathBuf>,
-    /// The most bytes of activations that a rank may hold. It limits balanced partitions and the schedule
-    /// `auto`, and needs measured costs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<Memory>,
-    /// What stages recompute in backward instead of keeping it: less memory, more time, the same weights.
-    pub recompute: RecomputeBy,
-    /// The most bytes of host memory that a rank on a GPU uses to offload activations between forward and
-    /// backward: less memory of the GPU, the same weights. Default: nothing is offloaded.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offload: Option<Memory>,
-    /// Where ranks run: one device for all, or one for each.
-    pub devices: Devices,
-    /// The type of the numbers with which ranks compute.
-    pub dtype: DType,
-    /// How many threads a rank uses inside layers. Useful if there are more cores than ranks.
-    pub threads_per_rank: usize,
-    /// Whether each thread of the ranks on the CPU is pinned to a core of its own, if there are enough cores.
-    /// Two runs on one machine would be pinned to the same cores: with `false` they share all cores.
-    pub pin: bool,
-    /// After how many seconds without a move a stall is told; by default, the times seen so far decide.
-    pub stall_warning: WarnOfStall,
-    /// Seconds that nothing may move before the run ends; 0 for any time.
-    pub stall_limit: u64,
+const RANKS: usize = MAX_RANKS as usize;
+const THREADS: usize = 1024;
+/// The most micro-batches of a step: with one stage, these are as many cells as a schedule may have.
+const MICRO_BATCHES: usize = 1 << 23;
+
+const SOCKETS: &[&str] = &["auto", "sockets"];
+
+const BOARD: &str = "write metrics.tensorboard = true";
+const BRAIN: &str = "write pipeline.dtype = \"bf16\"";
+const COUNTS: &str = "it counts steps";
+const NO_F16: &str = "there is no f16: write pipeline.dtype = \"bf16\"";
+const NVIDIA: &str = "there are CPUs and NVIDIA's GPUs";
+const RECOMPUTE: &str = "write pipeline.recompute = \"full\" or \"selective\"";
+const STEPS: &str = "it counts steps, each of all rows of a batch, and not epochs";
+
+section! {
+    /// `[pipeline]`: how the model is cut and how a step is divided.
+    pub struct Pipeline {
+        /// The number of stages in all, into which the model is cut.
+        stages: usize = 2 => [
+            positive, at_most(RANKS, "stages"), harmless, also("num_stages pipeline_parallel_degree"),
+        ],
+        /// Stages on each rank; there are `stages / chunks` ranks.
+        chunks: Option<u32> = None => [
+            positive, at_most(RANKS, "stages a rank"), harmless, unset("the schedule's own"),
+        ],
+        /// A schedule's name, `"auto"` for the shortest that fits, or `"file:my.csv"`: one of your own, as
+        /// `plan --format csv` prints it.
+        schedule: String = "1f1b".to_owned() => [harmless, also("pipeline_parallel_schedule")],
+        /// The number of micro-batches in a step, over all replicas.
+        micro_batches: u32 = 4 => [
+            positive, at_most(MICRO_BATCHES, "micro-batches"),
+            also("accumulate_grad_batches gradient_accumulation_steps"),
+        ],
+        /// Copies of the pipeline (data parallelism). Each has a share of the micro-batches, and their
+        /// gradients are summed. The weights are the same, bit for bit, for any number with the same
+        /// `gradient_groups`.
+        replicas: u32 = 1 => [
+            positive, at_most(RANKS, "replicas"), harmless, also("data_parallel_replicate_degree"),
+        ],
+        /// How replicas come to the same weights: `"reduce"` adds up their gradients in each step, `"server"`
+        /// is a parameter server.
+        sync: SyncKind = SyncKind::default() => [harmless, page("parameter-server.md")],
+        /// server: how many steps' updates the weights of a step may not have yet. With 0 the weights are the
+        /// same as with `"reduce"`, bit for bit; with more they depend on chance.
+        max_staleness: u32 = 0 => [only("sync", &["server"])],
+        /// Into how many groups the micro-batches of a step are divided, to add up their gradients. A replica
+        /// has whole groups, so there are at most as many replicas. Another number gives weights with other
+        /// rounding. A run keeps its number: `--resume` adds in the same order, also with fewer replicas. For
+        /// equal bits with 1 and 8 replicas set `8`, which needs memory.
+        gradient_groups: Option<u32> = None => [
+            positive, unset("`replicas`, up to a power of two"),
+            page("replicas.md#the-same-weights-however-many"),
+        ],
+        /// Rows of a micro-batch.
+        micro_batch_size: Option<usize> = None => [
+            positive, at_most(ROWS, "rows"), unset("8, where there is no `batch_size`"),
+            also("per_device_train_batch_size train_micro_batch_size_per_gpu local_batch_size \
+                  pipeline_parallel_microbatch_size"),
+        ],
+        /// Rows of a step, instead of `micro_batch_size`; the number of micro-batches has to divide it.
+        batch_size: Option<usize> = None => [positive, also("train_batch_size global_batch_size")],
+        /// Where the model is cut. `"balanced"` goes by `costs` where they are given, and otherwise by
+        /// estimated cost. Or a list of units for each stage: `[["embed", "h.0"], ["h.1..h.3", "head"]]`.
+        partition: Partition = Partition::Named(Balanced::Balanced) => [harmless],
+        /// A file of measured costs, which `pipewright profile` writes. A balanced partition goes by them. So
+        /// do schedules that fit their order to costs, and the prediction of `train`.
+        costs: Option<PathBuf> = None => [harmless, page("tuning.md")],
+        /// The most bytes that a rank may hold for later backwards, as `"200MiB"`. A balanced partition and
+        /// schedule `auto` stay within it. What would hold more is refused, with the least that works. Needs
+        /// `costs`.
+        memory: Option<Memory> = None => [harmless],
+        /// What is made again in backward instead of kept: `"none"`, `"selective"` (what is inside of a GPT's
+        /// attention and MLP), `"full"` (all but a stage's input); or a list with one word for each stage.
+        recompute: RecomputeBy = RecomputeBy::All(Recompute::None) => [
+            harmless, page("recompute.md"),
+            noted(&[("gradient_checkpointing activation_checkpoint activation_checkpointing", RECOMPUTE)]),
+            values(&[("true", RECOMPUTE), ("false", "write \"none\"")]),
+        ],
+        /// The most bytes of host memory that a rank on a GPU uses to offload activations between forward and
+        /// backward, as `"8GiB"`. Ranks on the CPU keep theirs.
+        offload: Option<Memory> = None => [harmless, page("offload.md")],
+        /// Where ranks run: `"cpu"`, or a GPU as `"cuda:0"` (also `"cuda"`). One for all ranks, or a list
+        /// with one for each (as text: `"cuda:0,cuda:1"`). Several ranks may share a GPU, and CPU and GPUs
+        /// may be mixed. `pipewright devices` lists what is there.
+        devices: Devices = Devices::default() => [
+            page("gpus.md"), also("device"),
+            noted(&[("num_gpus", "write a list, such as pipeline.devices = [\"cuda:0\", \"cuda:1\"]")]),
+            values(&[("gpu", "write \"cuda\""), ("mps", NVIDIA), ("rocm", NVIDIA)]),
+        ],
+        /// The numbers to compute in: `"f32"` or `"bf16"`. Weights, their gradients and the optimizer's state
+        /// are always `f32`.
+        dtype: DType = DType::F32 => [
+            page("bf16.md"), also("torch_dtype"),
+            noted(&[("bf16 mixed_precision mixed_precision_param precision", BRAIN), ("fp16", NO_F16)]),
+            values(&[
+                ("16-mixed", NO_F16), ("bfloat16", BRAIN), ("bf16-mixed", BRAIN), ("f16", NO_F16),
+                ("float16", NO_F16), ("float32", "write \"f32\""), ("fp16", NO_F16), ("half", NO_F16),
+            ]),
+        ],
+        /// How many threads a rank on the CPU has inside its layers, for more cores than ranks. The weights
+        /// are the same, bit for bit.
+        threads_per_rank: usize = 1 => [
+            positive, at_most(THREADS, "threads"), harmless, page("launch-threads.md#threads-and-cores"),
+        ],
+        /// Whether each thread of each rank on the CPU is pinned to a core of its own, where there are as
+        /// many cores as threads. With `false`, two runs on one machine can share the cores, and threads can
+        /// leave a core that others use.
+        pin: bool = true => [harmless],
+        /// The seconds after which a stall is reported, if nothing moves; 0 for never. `"auto"`: five times
+        /// the longest time for which a rank has stayed where it was in earlier calls of the kind, 5 at
+        /// least, and 30 in the first call of a kind.
+        stall_warning: WarnOfStall = WarnOfStall::Named(Auto::Auto) => [
+            within(Range(
+                |value| (0.0..=YEAR as f64).contains(&value),
+                "it must be 0 (never) or more seconds, up to a year",
+            )),
+            harmless, page("stalls.md"),
+        ],
+        /// The seconds that nothing may move. After them the run ends and says who waits for whom, or
+        /// replaces the process that holds the others up. 0 allows any time.
+        stall_limit: u64 = STALL_LIMIT.as_secs() => [harmless, page("stalls.md")],
+    }
 }
 
 /// How the replicas of a config come to the same weights.
@@ -83,122 +149,82 @@ pub enum SyncKind {
     Server,
 }
 
-impl Default for Pipeline {
-    fn default() -> Self {
-        Self {
-            stages: 2,
-            chunks: None,
-            schedule: "1f1b".to_owned(),
-            micro_batches: 4,
-            replicas: 1,
-            sync: SyncKind::default(),
-            max_staleness: 0,
-            gradient_groups: None,
-            micro_batch_size: None,
-            batch_size: None,
-            partition: Partition::Named(Balanced::Balanced),
-            costs: None,
-            memory: None,
-            recompute: RecomputeBy::All(Recompute::None),
-            offload: None,
-            devices: Devices::default(),
-            dtype: DType::F32,
-            threads_per_rank: 1,
-            pin: true,
-            stall_warning: WarnOfStall::Named(Auto::Auto),
-            stall_limit: STALL_LIMIT.as_secs(),
-        }
+section! {
+    /// `[train]`: how long to train, and what to print.
+    pub struct Train {
+        /// The run's name. Its directory is `runs/NAME`.
+        name: String = "run".to_owned() => [
+            also("run_name experiment_name"),
+            noted(&[("output_dir dump_folder", "the run is in runs/NAME; --run-dir names another folder")]),
+        ],
+        /// The number of steps.
+        steps: u64 = 1000 => [
+            positive, also("max_steps"),
+            noted(&[("epochs max_epochs n_epochs num_epochs num_train_epochs", STEPS)]),
+        ],
+        /// Steps between validations; 0 for none.
+        validate_every: u64 = 100 => [
+            noted(&[(
+                "eval_interval eval_steps eval_strategy evaluation_strategy val_check_interval", COUNTS,
+            )]),
+        ],
+        /// The micro-batches of a validation.
+        validation_micro_batches: Option<u32> = None => [positive, unset("all images, or 128 windows of text")],
+        /// Steps between texts that the model writes; 0 for none.
+        sample_every: u64 = 0 => [page("watching.md#texts-that-the-model-writes")],
+        /// The beginning of these texts; for token files without a tokenizer token numbers, such as `"17 4"`.
+        sample_prompt: Option<String> = None => [
+            unset("a line break, or the token that begins or ends a document"),
+        ],
+        /// The number of tokens that follow it.
+        sample_tokens: usize = 100 => [positive, at_most(SEQUENCE, "tokens")],
+        /// How random the choice of each token is; 0 always takes the most likely one.
+        sample_temperature: f64 = 0.8 => [
+            within(Range(|value| (0.0..=1000.0).contains(&value), "it must be from 0 to 1000")),
+        ],
+        /// The seed of these choices, the same for each text.
+        sample_seed: u64 = 1,
+        /// Steps between printed lines, where there is no progress bar.
+        print_every: u64 = 10 => [positive, also("log_freq log_interval logging_steps steps_per_print")],
+        /// How often a rank that fails in a step is built again, and how often in the run a process that dies
+        /// is replaced; 0: a failure ends the run.
+        restarts: u32 = 0 => [page("restarts.md")],
+        /// With restarts: the most steps between two snapshots of a rank's weights. A rank that is built
+        /// again repeats the steps since the last one; if a process dies, all do.
+        snapshot_every: u32 = 10 => [positive],
     }
 }
 
-/// `[train]`: how long to train, and what to print.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Train {
-    /// The run's name: it is kept in `runs/NAME`.
-    pub name: String,
-    /// The number of steps.
-    pub steps: u64,
-    /// Steps between validations. 0: none.
-    pub validate_every: u64,
-    /// Micro-batches of a validation. Default: all images, or 128 windows of text or tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub validation_micro_batches: Option<u32>,
-    /// Steps between texts that the model writes. 0: none.
-    pub sample_every: u64,
-    /// The beginning of these texts. Default: a line break, or the token that ends a document.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sample_prompt: Option<String>,
-    /// How many tokens follow it.
-    pub sample_tokens: usize,
-    /// How random the choice of each token is: 0 always takes the most likely one.
-    pub sample_temperature: f64,
-    /// The seed of these choices.
-    pub sample_seed: u64,
-    /// Steps between printed lines, if there is no progress bar.
-    pub print_every: u64,
-    /// How often a rank that fails in a step is built again, and how often in the run a process that dies is
-    /// replaced. 0: a failure ends the run.
-    pub restarts: u32,
-    /// With restarts: the most steps between two snapshots of a rank's weights. A rank that is built again
-    /// repeats the steps since the last one; if a process dies, all do.
-    pub snapshot_every: u32,
-}
-
-impl Default for Train {
-    fn default() -> Self {
-        Self {
-            name: "run".to_owned(),
-            steps: 1000,
-            validate_every: 100,
-            validation_micro_batches: None,
-            sample_every: 0,
-            sample_prompt: None,
-            sample_tokens: 100,
-            sample_temperature: 0.8,
-            sample_seed: 1,
-            print_every: 10,
-            restarts: 0,
-            snapshot_every: 10,
-        }
+section! {
+    /// `[checkpoint]`: when the run is saved. It is always saved at its end.
+    pub struct Checkpoint {
+        /// Steps between checkpoints; with 0 only the last one is saved, and each one with the lowest
+        /// validation loss so far.
+        every: u64 = 100 => [noted(&[("save_interval save_steps save_strategy interval", COUNTS)])],
+        /// How many of the newest checkpoints are kept; the best one and the newest good one always stay.
+        keep: usize = 3 => [positive, page("checkpoints.md#when-a-run-saves"), also("save_total_limit")],
+        /// Steps between checkpoints that are kept for ever; 0 for none.
+        keep_every: u64 = 0,
+        /// Whether checkpoints are written while the next steps run; with `false` the steps wait, and the
+        /// memory for copies is not needed.
+        beside: bool = true => [page("checkpoints-written.md#written-while-the-next-steps-run")],
     }
 }
 
-/// `[checkpoint]`: when the run is saved. It is always saved at its end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Checkpoint {
-    /// Steps between checkpoints. 0: only at the end.
-    pub every: u64,
-    /// How many of the newest checkpoints are kept. The newest one whose weights a later step has shown to be
-    /// good is always kept.
-    pub keep: usize,
-    /// Steps between checkpoints that are kept for ever. 0: none.
-    pub keep_every: u64,
-    /// Whether checkpoints are written while the next steps run, from copies.
-    pub beside: bool,
-}
-
-impl Default for Checkpoint {
-    fn default() -> Self {
-        Self {
-            every: 100,
-            keep: 3,
-            keep_every: 0,
-            beside: true,
-        }
+section! {
+    /// `[metrics]`: what others can read during the run.
+    pub struct Metrics {
+        /// The port of a Prometheus endpoint, such as `9400`: only this machine reaches it. Or address and
+        /// port, such as `"10.0.0.1:9400"`: everybody who reaches that address can read it.
+        #[serde(deserialize_with = "endpoint")]
+        listen: Option<std::net::SocketAddr> = None => [local],
+        /// Whether the numbers of each step are written for TensorBoard too, into the folder `tensorboard` of
+        /// the run.
+        tensorboard: bool = false => [
+            local, page("watching.md#tensorboard"), also("enable_tensorboard"),
+            noted(&[("logging_dir report_to", BOARD)]),
+        ],
     }
-}
-
-/// `[metrics]`: what others can read during the run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Metrics {
-    /// Port of a Prometheus endpoint, which only this machine reaches, or address and port. Default: none.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "endpoint")]
-    pub listen: Option<std::net::SocketAddr>,
-    /// Whether the numbers of each step are written for TensorBoard too.
-    pub tensorboard: bool,
 }
 
 /// What connects the processes of a run.
@@ -214,36 +240,36 @@ pub enum FabricKind {
     Mpi,
 }
 
-/// `[launch]`: how the processes of a run find and reach each other, if there are several.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Launch {
-    /// What connects them.
-    pub fabric: FabricKind,
-    /// Host and port at which process 0 listens. Default: what the launcher's variables say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub address: Option<String>,
-    /// The seconds in which all processes must have connected.
-    pub deadline: u64,
-    /// The file with the secret that all processes know. Default: what `PIPEWRIGHT_TOKEN` says.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token_file: Option<PathBuf>,
-    /// Whether connections between machines are encrypted.
-    pub tls: bool,
-    /// Which ranks stay together inside of a host: the ranks of a pipeline, or the replicas of a pipeline
-    /// rank.
-    pub map: Map,
-}
-
-impl Default for Launch {
-    fn default() -> Self {
-        Self {
-            fabric: FabricKind::Auto,
-            address: None,
-            deadline: 60,
-            token_file: None,
-            tls: false,
-            map: Map::Pipeline,
-        }
+section! {
+    /// `[launch]`: how the processes of a run find and reach each other, if there are several.
+    pub struct Launch {
+        /// What connects the processes: `"sockets"`, or `"mpi"`, for which the program has to be built.
+        /// `"auto"` takes MPI if the program has it and an MPI launcher has started it, otherwise sockets;
+        /// `train` prints what it took and why.
+        fabric: FabricKind = FabricKind::Auto => [local, page("links.md#by-mpi")],
+        /// Not with fabric `"mpi"`: host and port where process 0 listens, such as `"10.0.0.1:29500"`; comes
+        /// before the environment's.
+        address: Option<String> = None => [
+            only("fabric", SOCKETS), local,
+            unset("what the launcher says"), page("launchers.md#with-a-launcher"),
+            noted(&[("master_addr", "write host and port, or set MASTER_ADDR and MASTER_PORT")]),
+        ],
+        /// The seconds in which all processes have to come and to be connected, a year at most; also when one
+        /// is replaced.
+        deadline: u64 = 60 => [
+            positive, at_most(YEAR, "seconds"), local, page("lost-processes.md#processes-that-die"),
+        ],
+        /// Not with fabric `"mpi"`: the file with the secret that all processes know; nobody but its owner
+        /// may read it.
+        token_file: Option<PathBuf> = None => [
+            only("fabric", SOCKETS), local, unset("what `PIPEWRIGHT_TOKEN` says"),
+            page("who-gets-in.md#who-gets-in"),
+        ],
+        /// Not with fabric `"mpi"`: whether connections between hosts are encrypted; needs a secret, and a
+        /// program that was built with the feature `tls`.
+        tls: bool = false => [only("fabric", SOCKETS), local, page("who-gets-in.md#encryption")],
+        /// Which ranks are together in a process and on a host: `"pipeline"` (the ranks of one pipeline) or
+        /// `"replicas"` (the replicas of a rank).
+        map: Map = Map::Pipeline => [page("processes.md#which-ranks-are-where")],
     }
 }

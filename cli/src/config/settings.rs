@@ -6,6 +6,8 @@ use serde::Serialize;
 use toml::Table;
 
 use super::data::{Data, DataKind};
+use super::key::Key;
+use super::keys;
 use super::kinds;
 use super::model::{Model, ModelKind};
 use super::optimizer::Optimizer;
@@ -20,7 +22,7 @@ use pipewright::groups::Groups;
 const MICRO_BATCH_SIZE: usize = 8;
 
 /// A checked config.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Config {
     /// What is trained.
     pub model: Model,
@@ -51,14 +53,19 @@ impl Config {
     /// # Errors
     /// When a number is too large for TOML.
     pub fn resolved_toml(&self) -> Result<String> {
-        toml::to_string(&self.kept()?).map_err(|error| ConfigError::from(error).into())
+        toml::to_string(&self.kept()?).map_err(not_written)
     }
 
-    /// The keys that count and their values.
+    /// The keys that count and their values. They say how gradients are grouped.
     pub(crate) fn kept(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
-        let mut table = config.table()?;
+        config.counting()
+    }
+
+    /// The keys that count and their values.
+    pub(super) fn counting(&self) -> Result<Table> {
+        let mut table = self.table()?;
         kinds::strip(&mut table);
         if self.lora.rank == 0 {
             table.remove("lora");
@@ -67,7 +74,17 @@ impl Config {
     }
 
     pub(super) fn table(&self) -> Result<Table> {
-        Table::try_from(self).map_err(|error| ConfigError::from(error).into())
+        Table::try_from(self).map_err(not_written)
+    }
+
+    /// The tables of the guide: each section's name, and a row of Markdown for each of its keys.
+    pub fn reference() -> Vec<(&'static str, String)> {
+        let defaults = Self::default().table().expect("defaults are TOML");
+        let table = keys::TABLE.map(|(section, keys)| {
+            let row = |key: &Key| key.row(defaults[section].get(key.name));
+            (section, keys.iter().map(row).collect())
+        });
+        table.into()
     }
 
     /// Rows of a micro-batch.
@@ -104,7 +121,11 @@ impl Config {
     pub(super) fn check_groups(&self) -> Result<()> {
         let (replicas, groups) = (self.pipeline.replicas, self.gradient_groups());
         self.require(replicas <= groups, "pipeline.replicas", || {
-            ValueProblem::Replicas { replicas, groups }
+            format!(
+                "{replicas} replicas cannot share {groups} gradient groups, because a replica has whole \
+                 groups: set pipeline.gradient_groups to {replicas} or more, which adds in another order, or \
+                 use at most {groups} replicas"
+            )
         })
     }
 
@@ -190,16 +211,27 @@ impl Config {
     }
 
     /// Refuses a key's value unless it meets a condition.
-    pub(crate) fn require(
+    pub(crate) fn require<P: Into<ValueProblem>>(
         &self,
         holds: bool,
         key: &str,
-        problem: impl FnOnce() -> ValueProblem,
+        problem: impl FnOnce() -> P,
     ) -> Result<()> {
-        if holds {
-            Ok(())
-        } else {
-            Err(self.refuse(key, problem()))
+        match holds {
+            true => Ok(()),
+            false => Err(self.refuse(key, problem())),
         }
     }
+
+    /// Refuses a list that has not as many entries as there are stages.
+    pub(crate) fn require_each(&self, key: &str, has: usize, stages: usize, advice: &str) -> Result<()> {
+        self.require(has == stages, key, || {
+            format!("the list has {has}, pipeline.stages is {stages}: give {advice}")
+        })
+    }
+}
+
+/// The error for settings that cannot be written as TOML.
+pub(super) fn not_written(error: toml::ser::Error) -> Error {
+    ConfigError::Other(format!("cannot write the config: {error}")).into()
 }

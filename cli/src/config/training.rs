@@ -4,33 +4,29 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// `[lora]`: low-rank adapters of linear layers. With them, nothing else is trained, unless a group of
-/// `optimizer.groups` says so.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Lora {
-    /// The rank of each adapter. 0: no adapters.
-    pub rank: usize,
-    /// An adapter's output is multiplied by `alpha / rank`.
-    pub alpha: f64,
-    /// The probability of dropout of an adapter's input.
-    pub dropout: f64,
-    /// Which linear layers have an adapter: patterns with `*`.
-    pub targets: Vec<String>,
-    /// A folder with adapters in PEFT's form, to start from. It decides the keys above.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<PathBuf>,
-}
+use super::key::{ABOVE_0, section};
 
-impl Default for Lora {
-    fn default() -> Self {
-        Self {
-            rank: 0,
-            alpha: 16.0,
-            dropout: 0.0,
-            targets: vec!["*.attn.*".to_owned()],
-            path: None,
-        }
+/// The largest rank of an adapter. Larger ones are no low ranks.
+const RANK: usize = 1 << 12;
+
+section! {
+    /// `[lora]`: low-rank adapters of linear layers. With them, nothing else is trained, unless a group of
+    /// `optimizer.groups` says so.
+    pub struct Lora {
+        /// The rank of each adapter; 0 for none.
+        rank: usize = 0 => [at_most(RANK, "rows"), also("r lora_r lora_rank")],
+        /// An adapter's output is multiplied by `alpha / rank`.
+        alpha: f64 = 16.0 => [within(ABOVE_0), also("lora_alpha")],
+        /// The probability of dropout of an adapter's input, from 0 to below 1.
+        dropout: f64 = 0.0 => [probability, also("lora_dropout")],
+        /// Which linear layers have one: patterns, where `*` is any text.
+        targets: Vec<String> = vec!["*.attn.*".to_owned()] => [
+            also("target_modules lora_target_modules"),
+            values(&[("all-linear", "write [\"*.attn.*\", \"*.mlp.*\"]")]),
+        ],
+        /// A folder with adapters in PEFT's form, to start from; the keys above come from it, so none of them
+        /// may be set. It needs `model.path`.
+        path: Option<PathBuf> = None => [also("adapter_name_or_path")],
     }
 }
 

@@ -72,18 +72,18 @@ impl Tree {
         };
         let syntax = |source: toml::de::Error| {
             let span = source.span().unwrap_or(0..0);
-            ConfigError::Syntax {
-                origin: origin(span.start),
-                text: text[span].to_owned(),
-                form: other_form(text),
-                source: Box::new(source),
-            }
+            let (origin, form) = (origin(span.start), looks_like(text));
+            let shown = match text[span].trim() {
+                text if text.is_empty() || text.contains('\n') => String::new(),
+                text => format!(": `{text}`"),
+            };
+            ConfigError::Other(format!("{origin}: {}{shown}{form}", source.message()))
         };
         for (section, contents) in DeTable::parse(text).map_err(syntax)?.into_inner() {
             let place = origin(section.span().start);
             let section = section.into_inner();
             let DeValue::Table(contents) = contents.into_inner() else {
-                return Err(keys::outside_section(&section, place));
+                return Err(keys::outside_section(&section, &place));
             };
             keys::check_section(&section, &place)?;
             for (key, value) in contents {
@@ -115,10 +115,10 @@ impl Tree {
             } else if let Some((section, key)) = rest.split_once('_')
                 && keys::is_section(&section.to_lowercase())
             {
-                return Err(ConfigError::OneUnderscore {
-                    name: name.clone(),
-                    meant: format!("{PREFIX}{section}__{key}"),
-                });
+                return Err(ConfigError::Other(format!(
+                    "environment variable {name} sets nothing: two underscores stand between section and \
+                     key, write {PREFIX}{section}__{key}"
+                )));
             }
         }
         Ok(())
@@ -128,10 +128,12 @@ impl Tree {
     pub(super) fn add_sets(&mut self, sets: &[String]) -> Result<(), ConfigError> {
         for set in sets {
             let Some((key, value)) = set.split_once('=') else {
-                return Err(ConfigError::NotASetting(set.clone()));
+                return Err(ConfigError::Other(format!(
+                    "--set {set}: expected section.key=value"
+                )));
             };
             let Some((section, key)) = key.trim().split_once('.') else {
-                return Err(keys::outside_section(key.trim(), Origin::Set));
+                return Err(keys::outside_section(key.trim(), &Origin::Set));
             };
             self.add_text(section, key, value.trim(), Origin::Set)?;
         }
@@ -156,14 +158,17 @@ impl Tree {
     }
 }
 
-/// The form of a text that is no TOML, by its first line that is no comment.
-fn other_form(text: &str) -> Option<&'static str> {
+/// The form that a text has which is no TOML, by its first line that is no comment.
+fn looks_like(text: &str) -> String {
     let mut lines = text.lines().map(str::trim);
-    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'))?;
-    match first {
-        _ if first.starts_with('{') => Some("JSON"),
-        "---" => Some("YAML"),
-        _ if first.contains(':') && !first.contains(['=', '[']) => Some("YAML"),
-        _ => None,
-    }
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
+    let form = match first.unwrap_or_default() {
+        first if first.starts_with('{') => "JSON",
+        "---" => "YAML",
+        first if first.contains(':') && !first.contains(['=', '[']) => "YAML",
+        _ => return String::new(),
+    };
+    format!(
+        "; a config is TOML, with lines such as `[section]` and `key = value`, and this looks like {form}"
+    )
 }

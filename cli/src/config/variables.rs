@@ -1,11 +1,9 @@
 //! Variables of the environment, as launchers set them.
 
-use crate::error::ProcessesProblem as Problem;
+use crate::error::{ConfigError, Result};
 
 /// The variables of a process, with their values.
 pub(super) type Environment = [(String, String)];
-
-pub(super) type Result<T> = std::result::Result<T, Problem>;
 
 /// The variables with a process's number and with the number of processes.
 pub(super) type Names = [&'static str; 2];
@@ -23,9 +21,10 @@ pub(super) fn number(environment: &Environment, name: &'static str) -> Result<Op
     let Some(text) = text(environment, name) else {
         return Ok(None);
     };
-    let number = text.trim().parse().map_err(|_| Problem::NoNumber {
-        name,
-        text: text.to_owned(),
+    let number = text.trim().parse().map_err(|_| {
+        ConfigError::Other(format!(
+            "{name} is `{text}`, which is no number: give a whole number, 0 or more"
+        ))
     })?;
     Ok(Some(number))
 }
@@ -35,15 +34,20 @@ pub(super) fn position(environment: &Environment, names: Names) -> Result<Option
     let Some(processes) = number(environment, names[1])? else {
         return Ok(None);
     };
-    match number(environment, names[0])? {
-        _ if processes == 0 => Err(Problem::NoProcesses { name: names[1] }),
-        None if processes == 1 => Ok(Some([0, 1])),
-        None => Err(Problem::NotNumbered { names, processes }),
-        Some(process) if process < processes => Ok(Some([process, processes])),
-        Some(process) => Err(Problem::OutOfRange {
-            names,
-            process,
-            processes,
-        }),
-    }
+    let [own, all] = names;
+    let problem = match number(environment, own)? {
+        _ if processes == 0 => format!("{all} is 0: a run has 1 process or more"),
+        None if processes == 1 => return Ok(Some([0, 1])),
+        None => format!(
+            "{all} is {processes}, but {own} is not set: give each process its own, 0 to {}, or unset {all} \
+             to run in one process",
+            processes - 1
+        ),
+        Some(process) if process < processes => return Ok(Some([process, processes])),
+        Some(process) => format!(
+            "{own} is {process}, but {all} is {processes}: processes have the numbers 0 to {}",
+            processes - 1
+        ),
+    };
+    Err(ConfigError::Other(problem).into())
 }

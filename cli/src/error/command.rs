@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use super::Error;
-use pipewright::error::NoText;
 use pipewright::error::download;
 
 /// Arguments of a command that cannot be used. The command has not begun its work.
@@ -49,7 +48,7 @@ pub enum CommandError {
         /// The folder of the model.
         folder: PathBuf,
         /// Why it does not.
-        why: NoText,
+        why: String,
     },
     /// Adapters of a model that Hugging Face has no form for.
     #[error("{}: adapters of this kind of model cannot be written alone: add --merge", folder.display())]

@@ -2,25 +2,15 @@
 
 mod command;
 mod config;
-mod model;
-mod optimizer;
 mod profile;
-mod rule;
-mod schedule_file;
-mod stack;
 mod value;
 
 use std::fmt;
 use std::path::PathBuf;
 
 pub use command::{Advice, CommandError, OutProblem, PromptProblem};
-pub use config::{ConfigError, MeantKey, Origin, ProcessesProblem};
-pub use model::ModelProblem;
-pub use optimizer::OptimizerProblem;
+pub use config::{ConfigError, Origin};
 pub use profile::{CostsProblem, ProfileError};
-pub use rule::RuleProblem;
-pub use schedule_file::ScheduleFileProblem;
-pub use stack::StackProblem;
 pub use value::ValueProblem;
 
 /// A result of this package.

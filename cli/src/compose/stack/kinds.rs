@@ -7,7 +7,7 @@ use pipewright::stages::{self as stages, Layer};
 use serde::de::DeserializeOwned;
 use toml::Table;
 
-use crate::error::{ConfigError, StackProblem};
+use crate::error::ConfigError;
 use pipewright::nearest::nearest;
 
 /// Where a layer of a config stands.
@@ -23,7 +23,7 @@ pub struct LayerPlace {
 /// Why a layer is not made.
 pub(super) enum Failure {
     /// Its settings.
-    Settings(StackProblem),
+    Settings(String),
     /// The layer itself.
     Layer(stages::Error),
 }
@@ -76,14 +76,14 @@ pub(super) fn add(kind: String, make: Make) {
 /// ```
 ///
 /// # Errors
-/// [`StackProblem::OwnName`] when the name has no dot.
+/// When the name has no dot.
 pub fn register_layer<L: Layer, S: DeserializeOwned>(
     kind: &str,
     make: impl Fn(&LayerPlace, S) -> stages::Result<L> + Send + Sync + 'static,
 ) -> crate::Result<()> {
     if !kind.contains('.') {
-        let kind = kind.to_owned();
-        return Err(ConfigError::from(StackProblem::OwnName { kind }).into());
+        let problem = format!("\"{kind}\" has no dot: name layers of your own such as \"my.{kind}\"");
+        return Err(ConfigError::Other(problem).into());
     }
     add(
         kind.to_owned(),
@@ -98,11 +98,7 @@ pub(super) fn made_from<L: Layer, S: DeserializeOwned>(
 ) -> Make {
     Arc::new(move |place, table| {
         let settings = table.try_into().map_err(|error: toml::de::Error| {
-            let why = error.message().to_owned();
-            Failure::Settings(StackProblem::Settings {
-                layer: place.name.clone(),
-                why,
-            })
+            Failure::Settings(format!("layer {}: {}", place.name, error.message()))
         })?;
         Ok(Box::new(make(place, settings)?))
     })
@@ -110,20 +106,28 @@ pub(super) fn made_from<L: Layer, S: DeserializeOwned>(
 
 /// Makes the layer of an entry of `model.stack`.
 pub(super) fn make(place: &LayerPlace, entry: &Table) -> Result<Box<dyn Layer>, Failure> {
-    let layer = || place.name.clone();
+    let layer = &place.name;
     let mut settings = entry.clone();
     let Some(toml::Value::String(kind)) = settings.remove("kind") else {
-        return Err(Failure::Settings(StackProblem::NoKind { layer: layer() }));
+        let problem = format!("layer {layer} has no kind: add one, such as kind = \"linear\"");
+        return Err(Failure::Settings(problem));
     };
     let kinds = KINDS.read().unwrap_or_else(PoisonError::into_inner);
     let Some(make) = kinds.get(&kind).map(Arc::clone) else {
-        let meant = nearest(&kind, kinds.keys().map(String::as_str)).map(str::to_owned);
-        return Err(Failure::Settings(StackProblem::UnknownKind {
-            layer: layer(),
-            kind,
-            meant,
-            known: kinds.keys().cloned().collect(),
-        }));
+        let meant = match nearest(&kind, kinds.keys().map(String::as_str)) {
+            None if kind.contains('.') => {
+                ": a name with a dot is that of a layer of a program's own, so run this command with that \
+                 program, which has all commands of `pipewright`"
+                    .to_owned()
+            }
+            Some(meant) => format!(": did you mean \"{meant}\"?"),
+            None => {
+                let known: Vec<_> = kinds.keys().map(String::as_str).collect();
+                format!("; known are {}", known.join(", "))
+            }
+        };
+        let problem = format!("layer {layer} is of an unknown kind \"{kind}\"{meant}");
+        return Err(Failure::Settings(problem));
     };
     // A layer may have layers inside, which are looked up too.
     drop(kinds);

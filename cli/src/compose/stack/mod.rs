@@ -15,8 +15,7 @@ use toml::{Table, Value};
 use self::kinds::{Failure, add, make};
 pub use self::kinds::{LayerPlace, register_layer};
 use crate::config::Config;
-use crate::error::{Error, Result};
-use crate::error::{StackProblem, ValueProblem};
+use crate::error::{Result, ValueProblem};
 
 /// The largest number in the settings of a layer.
 const LARGEST: i64 = 1 << 24;
@@ -28,16 +27,13 @@ const F32: u64 = 4;
 pub(super) fn model(config: &Config) -> Result<Model> {
     let stack = &config.model.stack;
     if stack.is_empty() {
-        return Err(refused(config, StackProblem::Empty));
+        let problem = "a stack needs layers: add a table [[model.stack]] with a kind for each";
+        return Err(config.refuse("model.stack", problem));
     }
     know_ready_layers();
     let units: Result<Vec<LayerSpec>> = (0..stack.len()).map(|index| unit(config, index)).collect();
     let settings = format!("{stack:?}, {:?}, seed {}", first_shape(config), config.model.seed);
     Ok(Model::new(units?).with_settings(settings))
-}
-
-fn refused(config: &Config, problem: StackProblem) -> Error {
-    config.refuse("model.stack", ValueProblem::from(problem))
 }
 
 fn know_ready_layers() {
@@ -53,13 +49,13 @@ fn unit(config: &Config, index: usize) -> Result<LayerSpec> {
         seed: config.model.seed,
     };
     if let Some(number) = too_large(&Value::Table(entry.clone())) {
-        let layer = place.name;
-        return Err(refused(config, StackProblem::TooLarge { layer, number }));
+        let problem = format!("layer {index}: {number} is too large: at most {LARGEST}");
+        return Err(config.refuse("model.stack", problem));
     }
     let layer = starting_at_zero(|| make(&place, &entry));
     let mut layer = layer.map_err(|failure| match failure {
-        Failure::Settings(problem) => refused(config, problem),
-        Failure::Layer(error) => config.refuse("model.stack", error.at(&place.name)),
+        Failure::Settings(problem) => config.refuse("model.stack", problem),
+        Failure::Layer(error) => config.refuse("model.stack", ValueProblem::caused(error.at(&place.name))),
     })?;
     let weights: usize = layer
         .parameters()
@@ -123,7 +119,8 @@ pub(super) fn unit_sizes(config: &Config, rows: usize) -> Result<Vec<UnitSizes>>
     for stage in model.cut(&units)? {
         let mut stage: Sequential = starting_at_zero(|| stage.build())?;
         let forward = stage.forward(TRIAL, wire);
-        let (output, saved) = forward.map_err(|error| config.refuse("model.stack", error))?;
+        let (output, saved) =
+            forward.map_err(|error| config.refuse("model.stack", ValueProblem::caused(error)))?;
         let kept = saved.bytes();
         let (_, pending) = stage.backward_input(saved, Tensor::zeros(output.dims()))?;
         sizes.push(UnitSizes {

@@ -1,8 +1,8 @@
 //! `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT`, set by a person or a script.
 
-use super::found::{Launched, Launcher};
-use super::variables::{Environment, Result, number, position, text};
-use crate::error::ProcessesProblem;
+use super::found::{Launched, Launcher, contradiction};
+use super::variables::{Environment, number, position, text};
+use crate::error::{ConfigError, Result};
 
 const PORT: &str = "MASTER_PORT";
 
@@ -13,7 +13,11 @@ pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
     let Some([process, processes]) = position(environment, names)? else {
         return match number(environment, names[0])? {
             None | Some(0) => Ok(None),
-            Some(process) => Err(ProcessesProblem::NotCounted { process }),
+            Some(process) => Err(ConfigError::Other(format!(
+                "RANK is {process}, but WORLD_SIZE is not set: say how many processes there are, or unset \
+                 RANK to run in one process"
+            ))
+            .into()),
         };
     };
     Ok(Some(Launched {
@@ -41,10 +45,7 @@ pub(super) fn confirms(environment: &Environment, found: &Launched) -> Result<()
     }
     match agrees {
         true => Ok(()),
-        false => Err(ProcessesProblem::Contradiction {
-            first: given,
-            second: found.said(),
-        }),
+        false => Err(contradiction(&given, &found.said())),
     }
 }
 
@@ -58,9 +59,10 @@ pub(super) fn meeting(environment: &Environment, mut found: Launched) -> Result<
     }
     if let Some(text) = text(environment, PORT) {
         let port = text.trim().parse().ok().filter(|&port| port > 0);
-        found.port = Some(port.ok_or_else(|| ProcessesProblem::NoPort {
-            name: PORT,
-            text: text.to_owned(),
+        found.port = Some(port.ok_or_else(|| {
+            ConfigError::Other(format!(
+                "{PORT} is `{text}`, which is no port: give a number from 1 to 65535"
+            ))
         })?);
     }
     Ok(found)

@@ -1,7 +1,8 @@
 //! Launchers of clusters that say a process's place in variables of their own, and not where process 0 is.
 
 use super::found::{Launched, Launcher, port};
-use super::variables::{Environment, Result, number, position, text};
+use super::variables::{Environment, number, position, text};
+use crate::error::Result;
 
 /// How many processes are on this host, or on how many hosts they are.
 enum Spread {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::error::{ConfigError, Error};
+
 /// The first of the 10,000 ports from which one is taken where nobody names one.
 const FIRST_PORT: u16 = 20_000;
 const PORTS: u32 = 10_000;
@@ -103,6 +105,19 @@ impl fmt::Display for Launcher {
             Self::Kubernetes => f.write_str("as Kubernetes says"),
         }
     }
+}
+
+/// The error for two launchers that say different things, by variables with their values.
+pub(super) fn contradiction(first: &[(&str, u32)], second: &[(&str, u32)]) -> Error {
+    let [first, second] = [first, second].map(|variables| {
+        let words = variables.iter().map(|(name, value)| format!("{name}={value}"));
+        words.collect::<Vec<_>>().join(" and ")
+    });
+    ConfigError::Other(format!(
+        "{first}, but {second}: the launchers of this process contradict each other; start it with one of \
+         them, or unset the variables of the other"
+    ))
+    .into()
 }
 
 /// One of the ports from 20000 to 29999, by what names a job. It is below those that Linux gives to outgoing

@@ -1,7 +1,8 @@
 //! An indexed Job of Kubernetes, or one of a JobSet.
 
 use super::found::{Launched, Launcher, port};
-use super::variables::{Environment, Result, position, text};
+use super::variables::{Environment, position, text};
+use crate::error::Result;
 
 /// What a Job says: the number of its pod. The number of pods has to be written into its description, as
 /// `WORLD_SIZE`. Without it, the pods of a Job have nothing to do with each other, and each runs alone.

@@ -28,9 +28,8 @@ use std::time::Duration;
 
 use toml::Value;
 
-use super::Config;
-use crate::error::Result;
-use crate::error::{ConfigError, ProcessesProblem};
+use super::{Config, keys};
+use crate::error::{ConfigError, Result};
 use pipewright::fabric::Membership;
 
 pub use found::{Launched, Launcher};
@@ -44,10 +43,13 @@ const DAY: u32 = 24 * 3600;
 /// This process's place, as a launcher says it in the environment. `None` if it runs alone.
 ///
 /// # Errors
-/// [`ProcessesProblem`] when a variable is not a number, is missing, or is out of range, and when two
+/// [`ConfigError`] when a variable is not a number, is missing, or is out of range, and when two
 /// launchers say different things.
 pub fn launched(environment: &[(String, String)]) -> Result<Option<Launched>> {
-    Ok(of_several(environment).map_err(ConfigError::Processes)?)
+    match innermost(environment)?.filter(|found| found.processes > 1) {
+        Some(found) => by_hand::meeting(environment, found).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// This process's number and the number of processes. `None` if it runs alone.
@@ -61,26 +63,17 @@ pub fn processes(environment: &[(String, String)]) -> Result<Option<[u32; 2]>> {
 
 /// How long another process or machine may be silent.
 pub(super) fn silence(environment: &[(String, String)]) -> Result<Duration> {
-    match variables::number(environment, SILENCE).map_err(ConfigError::Processes)? {
+    match variables::number(environment, SILENCE)? {
         None => Ok(Membership::SILENCE),
         Some(seconds @ 1..=DAY) => Ok(Duration::from_secs(seconds.into())),
-        Some(seconds) => Err(ConfigError::Processes(ProcessesProblem::NoSilence {
-            name: SILENCE,
-            seconds,
-            most: DAY,
-        })
+        Some(seconds) => Err(ConfigError::Other(format!(
+            "{SILENCE} is {seconds}: give 1 to {DAY} seconds, after which a silent process counts as gone"
+        ))
         .into()),
     }
 }
 
-fn of_several(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
-    match innermost(environment)?.filter(|found| found.processes > 1) {
-        Some(found) => by_hand::meeting(environment, found).map(Some),
-        None => Ok(None),
-    }
-}
-
-type Reader = fn(&variables::Environment) -> variables::Result<Option<Launched>>;
+type Reader = fn(&variables::Environment) -> Result<Option<Launched>>;
 
 /// Launchers that start a process on each core or host, from the inside to the outside.
 const OUTWARD: [Reader; 6] = [
@@ -92,7 +85,7 @@ const OUTWARD: [Reader; 6] = [
     |environment| clusters::read(environment, Launcher::Flux),
 ];
 
-fn innermost(environment: &variables::Environment) -> variables::Result<Option<Launched>> {
+fn innermost(environment: &variables::Environment) -> Result<Option<Launched>> {
     if let Some(found) = torchrun::read(environment)? {
         return Ok(Some(found));
     }
@@ -124,10 +117,11 @@ impl Config {
         };
         let address = self.launch.address.clone().or_else(|| found.address());
         let address = address.ok_or_else(|| {
-            ConfigError::Processes(ProcessesProblem::NoAddress {
-                name: found.launcher.names()[1],
-                processes: found.processes,
-            })
+            let (name, processes) = (found.launcher.names()[1], found.processes);
+            ConfigError::Other(format!(
+                "{name} is {processes}, but nobody says where process 0 listens: set MASTER_ADDR and \
+                 MASTER_PORT, or launch.address = \"host:port\""
+            ))
         })?;
         Ok(Some(Membership {
             process: found.process,
@@ -148,7 +142,9 @@ impl Config {
     /// As for [`Config::membership`]. Also when the run replaces no processes.
     pub fn spare_membership(&self, environment: &[(String, String)]) -> Result<Membership> {
         if self.train.restarts == 0 {
-            return Err(ConfigError::Processes(ProcessesProblem::NoSpare).into());
+            let problem = "a spare takes the place of a process that is lost, but with train.restarts = 0 a \
+                           lost process ends the run";
+            return Err(ConfigError::Other(problem.to_owned()).into());
         }
         let counts =
             |name: &str| matches!(name, "MASTER_ADDR" | "MASTER_PORT") || name.starts_with("PIPEWRIGHT_");
@@ -170,10 +166,11 @@ impl Config {
     /// When a number is too large for TOML.
     pub fn in_common(&self) -> Result<String> {
         let mut table = self.kept()?;
-        if let Some(Value::Table(launch)) = table.get_mut("launch") {
-            launch.retain(|key, _| key == "map");
+        for (section, key) in keys::all().filter(|(_, key)| key.is_local) {
+            if let Some(Value::Table(values)) = table.get_mut(section) {
+                values.remove(key.name);
+            }
         }
-        table.remove("metrics");
         Ok(table.to_string())
     }
 }

@@ -1,8 +1,8 @@
 //! `mpirun` of Open MPI, and `mpiexec` of MPICH and others with its process manager Hydra.
 
-use super::found::{Launched, Launcher, port};
-use super::variables::{Environment, Names, Result, number, position, text};
-use crate::error::ProcessesProblem;
+use super::found::{Launched, Launcher, contradiction, port};
+use super::variables::{Environment, Names, number, position, text};
+use crate::error::Result;
 
 /// How many of the processes are on this host.
 const OPEN_MPI_HERE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
@@ -30,7 +30,7 @@ pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
             let [first, second] = [&one, &other].map(Launched::said);
             match [one.process, one.processes] == [other.process, other.processes] {
                 true => Ok(Some(one)),
-                false => Err(ProcessesProblem::Contradiction { first, second }),
+                false => Err(contradiction(&first, &second)),
             }
         }
         (one, other) => Ok(one.or(other)),

@@ -1,8 +1,8 @@
 //! `srun` of Slurm.
 
 use super::found::{Launched, Launcher, port};
-use super::variables::{Environment, Result, number, position, text};
-use crate::error::ProcessesProblem;
+use super::variables::{Environment, number, position, text};
+use crate::error::{ConfigError, Error, Result};
 
 /// The hosts of a step, and how many they are.
 const HOSTS: &str = "SLURM_STEP_NODELIST";
@@ -61,9 +61,9 @@ fn first_host(list: &str) -> Result<String> {
     }
 }
 
-fn no_list(list: &str) -> ProcessesProblem {
-    ProcessesProblem::NoHosts {
-        name: HOSTS,
-        text: list.to_owned(),
-    }
+fn no_list(list: &str) -> Error {
+    ConfigError::Other(format!(
+        "{HOSTS} is `{list}`, which is no list of hosts such as node[01-04]: set launch.address"
+    ))
+    .into()
 }

@@ -1,7 +1,8 @@
 //! PyTorch's `torchrun`.
 
 use super::found::{Launched, Launcher, port};
-use super::variables::{Environment, Result, number, position, text};
+use super::variables::{Environment, number, position, text};
+use crate::error::Result;
 
 /// Set by `torchrun`'s agent for each of its workers, and by nobody else.
 const RUN: &str = "TORCHELASTIC_RUN_ID";
