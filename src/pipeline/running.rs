@@ -170,7 +170,7 @@ impl<S: Stage> Pipeline<S> {
 
     /// Says how many steps there will be in all, unless something ends the training before. Then the data of
     /// the next step is read while a step runs, also from a source that is not
-    /// [endless](DataSource::is_endless).
+    /// [endless](crate::data::DataSource::is_endless).
     pub fn expect_steps(&mut self, steps: u64) {
         self.known_steps = steps;
     }

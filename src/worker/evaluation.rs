@@ -83,7 +83,7 @@ impl<S: Stage> Worker<S> {
     /// has no micro-batches.
     ///
     /// # Errors
-    /// [`Error::Action`] with the pass that failed.
+    /// [`crate::Error::Action`] with the pass that failed.
     pub(crate) fn evaluate(
         &mut self,
         call: Call,
@@ -144,7 +144,7 @@ impl<S: Stage> Worker<S> {
     /// micro-batch.
     ///
     /// # Errors
-    /// [`Error::PeerGone`].
+    /// [`crate::Error::PeerGone`].
     pub(crate) fn search(
         &mut self,
         call: Call,

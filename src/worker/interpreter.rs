@@ -102,7 +102,7 @@ impl<S: Stage> Worker<S> {
     /// Runs one training step.
     ///
     /// # Errors
-    /// [`Error::Action`] with the first action that failed or panicked.
+    /// [`crate::Error::Action`] with the first action that failed or panicked.
     pub(crate) fn train(&mut self, request: StepRequest) -> Result<Trained> {
         self.run_step(request, None)
     }

@@ -1,10 +1,10 @@
 //! The sum of one stage's gradients over its replicas.
 //!
-//! Each replica owns some of the stage's numbers ([`Slices`]). It receives the other replicas' sums of these
-//! numbers, adds all up by the tree of [`groups`](crate::groups), and answers with the total. So what is
-//! added to what does not depend on who is early. Without answers, each replica sends its sums to all others,
-//! and all add up everything. That is quicker for a stage of few numbers, and between two replicas, where it
-//! sends no more.
+//! Each replica owns some of the stage's numbers ([`Slices`](super::slices::Slices)). It receives the other
+//! replicas' sums of these numbers, adds all up by the tree of [`groups`](crate::groups), and answers with
+//! the total. So what is added to what does not depend on who is early. Without answers, each replica sends
+//! its sums to all others, and all add up everything. That is quicker for a stage of few numbers, and between
+//! two replicas, where it sends no more.
 //!
 //! A replica sends an owner at most [`WINDOW`] buckets before their answers come. So what is on the way needs
 //! little memory, and the answers use the memory of what they answer.
