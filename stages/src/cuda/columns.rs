@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::launch::kernel;
+use super::launch::{args, kernel};
 use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -30,13 +30,7 @@ impl Gpu {
 
     /// Like [`crate::cpu::columns::put`].
     pub(crate) fn put_columns(&self, dtype: DType, rows: Ptr, of: &Columns, from: Ptr) -> Result<()> {
-        let args = [
-            rows.into(),
-            from.into(),
-            (of.width as u64).into(),
-            (of.range.start as u64).into(),
-            (of.range.len() as u64).into(),
-        ];
+        let args = args![rows, from, of.width, of.range.start, of.range.len()];
         let grid = Grid::of_rows(of.rows, of.range.len());
         self.launch(kernel!(dtype, "put_columns"), grid, &args)
     }
@@ -54,14 +48,7 @@ impl Gpu {
     }
 
     fn columns(&self, name: &'static str, [to, from]: [Ptr; 2], of: &Columns, scale: f32) -> Result<()> {
-        let args = [
-            to.into(),
-            from.into(),
-            (of.width as u64).into(),
-            (of.range.start as u64).into(),
-            (of.range.len() as u64).into(),
-            scale.into(),
-        ];
+        let args = args![to, from, of.width, of.range.start, of.range.len(), scale];
         self.launch(name, Grid::of_rows(of.rows, of.range.len()), &args)
     }
 }

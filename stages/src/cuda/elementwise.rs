@@ -13,8 +13,8 @@ const THREADS: u32 = 256;
 impl Gpu {
     /// Launches a kernel whose threads work on eight numbers each, out of `count` at each of the addresses.
     pub(crate) fn each<const N: usize>(&self, name: &'static str, at: [Ptr; N], count: usize) -> Result<()> {
-        let count_arg = Arg::from(count as u64);
-        let args: SmallVec<[Arg; 4]> = at.into_iter().map(Arg::from).chain([count_arg]).collect();
+        let at = at.into_iter().map(Arg::from);
+        let args: SmallVec<[Arg; 4]> = at.chain([count.into()]).collect();
         self.launch(name, Grid::each(count.div_ceil(8), THREADS), &args)
     }
 

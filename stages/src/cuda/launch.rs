@@ -73,6 +73,12 @@ impl From<u64> for Arg {
     }
 }
 
+impl From<usize> for Arg {
+    fn from(number: usize) -> Self {
+        Self(number as u64)
+    }
+}
+
 impl From<f32> for Arg {
     fn from(number: f32) -> Self {
         Self(u64::from(number.to_bits()))
@@ -89,6 +95,14 @@ macro_rules! kernel {
     };
 }
 pub(crate) use kernel;
+
+/// The arguments of a kernel.
+macro_rules! args {
+    ($($arg:expr),* $(,)?) => {
+        [$($crate::cuda::launch::Arg::from($arg)),*]
+    };
+}
+pub(crate) use args;
 
 impl Streams {
     /// Queues a kernel on the compute stream. Does nothing if there are no blocks.

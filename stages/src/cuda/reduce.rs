@@ -1,6 +1,6 @@
 //! Sums over many numbers. Their order depends only on how many there are.
 
-use super::launch::kernel;
+use super::launch::{args, kernel};
 use super::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -22,12 +22,7 @@ fn slice(rows: usize, columns: usize) -> usize {
 impl Gpu {
     /// `f32` `out[columns] = ` the sum of `input[rows, columns]` over rows.
     pub(crate) fn sum_rows(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
-        let args = [
-            out.into(),
-            input.into(),
-            (rows as u32).into(),
-            (columns as u32).into(),
-        ];
+        let args = args![out, input, rows, columns];
         self.launch("sum_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
     }
 
@@ -53,22 +48,15 @@ impl Gpu {
             threads: THREADS,
             shared: 0,
         };
-        let columns_arg = (columns as u32).into();
-        let args = [
-            scratch.into(),
-            input.into(),
-            (rows as u64).into(),
-            columns_arg,
-            (slice as u32).into(),
-        ];
+        let args = args![scratch, input, rows, columns, slice];
         self.launch(kernel!(dtype, "column_sums"), grid, &args)?;
-        let args = [out.into(), scratch.into(), (slices as u32).into(), columns_arg];
+        let args = args![out, scratch, slices, columns];
         self.launch("add_rows_f32", Grid::row(columns.div_ceil(32), 1024), &args)
     }
 
     /// `f64` `out[columns] = ` the sum of `input[rows, columns]` over rows. `out` may be pinned host memory.
     pub(crate) fn sum_doubles(&self, out: Ptr, input: Ptr, rows: usize, columns: usize) -> Result<()> {
-        let args = [out.into(), input.into(), (rows as u64).into()];
+        let args = args![out, input, rows];
         self.launch("sum_doubles", Grid::row(columns, 1024), &args)
     }
 }

@@ -1,6 +1,6 @@
 //! Losses.
 
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Pinned, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -69,14 +69,14 @@ impl Gpu {
             shared: if is_kept { row as u32 } else { 0 },
             ..Grid::row(logits.rows, eights.next_multiple_of(32).min(ROW_THREADS) as u32)
         };
-        let args = [
-            logits.at.into(),
-            logits.targets.into(),
-            scratch.into(),
-            (logits.classes as u32).into(),
-            logits.ignore.map_or(u64::MAX, u64::from).into(),
-            logits.smoothing.into(),
-            u32::from(is_kept).into(),
+        let args = args![
+            logits.at,
+            logits.targets,
+            scratch,
+            logits.classes,
+            logits.ignore.map_or(u64::MAX, u64::from),
+            logits.smoothing,
+            u32::from(is_kept)
         ];
         self.launch(name, grid, &args)?;
         self.sum_doubles(out, scratch, logits.rows, 3)
@@ -99,12 +99,7 @@ impl Gpu {
         out: Ptr,
         scratch: Ptr,
     ) -> Result<()> {
-        let args = [
-            output.into(),
-            target.into(),
-            scratch.into(),
-            (count as u64).into(),
-        ];
+        let args = args![output, target, scratch, count];
         let grid = Grid::row(blocks(count), THREADS as u32);
         self.launch(kernel!(dtype, "mean_squared_error"), grid, &args)?;
         self.sum_doubles(out, scratch, blocks(count), 3)

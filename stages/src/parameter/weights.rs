@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::cuda::batched_launch::{Entry, Used};
-use crate::cuda::launch::Arg;
+use crate::cuda::launch::{Arg, args};
 use crate::cuda::{Gpu, Memory, Pinned, Ptr, Together};
 use crate::device::{DType, Device, Place};
 use crate::error::Result;
@@ -217,7 +217,7 @@ impl Weights {
                 .into_iter()
                 .collect(),
         };
-        let args = [(PIECE as u64).into()];
+        let args = args![PIECE];
         together.add(&*self.gpu()?, ("sum_squares", THREADS), &args, entry)
     }
 

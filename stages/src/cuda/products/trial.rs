@@ -8,7 +8,7 @@
 use super::plan::Operands;
 use super::product::{ALIGNMENT, Product, Start};
 use crate::cuda::driver::Event;
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::streams::Streams;
 use crate::cuda::{Grid, Pinned, Ptr, driver};
 use crate::device::DType;
@@ -118,11 +118,11 @@ impl Trial {
     /// Queues the comparison of an algorithm's result with the first one's.
     fn compare(&self, streams: &Streams, what: Product, scratch: &Scratch, algorithm: usize) -> Result<()> {
         let halves = what.rows * what.columns * what.out.bytes() / 2;
-        let args = [
-            self.differ.at().offset(8 * algorithm).into(),
-            scratch.first.into(),
-            scratch.other.into(),
-            (halves as u64).into(),
+        let args = args![
+            self.differ.at().offset(8 * algorithm),
+            scratch.first,
+            scratch.other,
+            halves
         ];
         streams.launch("find_difference", grid(halves.div_ceil(8)), &args)
     }
@@ -211,7 +211,7 @@ impl Scratch {
             (self.bias, what.out),
         ];
         for (seed, ((at, dtype), count)) in parts.into_iter().zip(counts(what)).enumerate() {
-            let args = [at.into(), (count as u64).into(), (seed as u32).into()];
+            let args = args![at, count, seed];
             streams.launch(kernel!(dtype, "trial_numbers"), grid(count), &args)?;
         }
         Ok(())

@@ -2,7 +2,7 @@
 //! run all others.
 
 use super::fused::{FUSED, Fused};
-use crate::cuda::launch::{Arg, kernel};
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::{DeviceError, Result};
@@ -64,9 +64,9 @@ fn by_warps(heads: usize, batch: usize, sizes: Sizes) -> Result<Grid> {
 
 /// Sizes as arguments: rows of a sequence, query heads, key and value heads, width, and the keys that a query
 /// sees at most.
-fn size_args(sizes: Sizes) -> [Arg; 5] {
+fn size_args(sizes: Sizes) -> [usize; 5] {
     let window = sizes.window.min(sizes.time);
-    [sizes.time, sizes.query, sizes.key_value, sizes.width, window].map(|size| (size as u32).into())
+    [sizes.time, sizes.query, sizes.key_value, sizes.width, window]
 }
 
 impl Gpu {
@@ -82,7 +82,6 @@ impl Gpu {
         batch: usize,
         sizes: Sizes,
     ) -> Result<()> {
-        let [out, lse, qkv] = [out, lse, qkv].map(Arg::from);
         let [time, query, key_value, width, window] = size_args(sizes);
         if let Some(fused) = fused(dtype, sizes) {
             if batch > MOST_DEEP {
@@ -90,16 +89,11 @@ impl Gpu {
                 return Err(DeviceError::ManySequences { count, most }.into());
             }
             let grid = by_rows(QUERIES, sizes.query, [batch, sizes.time], fused.shared[0]);
-            return self.launch(
-                fused.forward,
-                grid,
-                &[out, lse, qkv, time, query, key_value, window],
-            );
+            let args = args![out, lse, qkv, time, query, key_value, window];
+            return self.launch(fused.forward, grid, &args);
         }
-        let (batch_arg, scale) = ((batch as u32).into(), sizes.scale().into());
-        let args = [
-            out, lse, qkv, batch_arg, time, query, key_value, width, window, scale,
-        ];
+        let scale = sizes.scale();
+        let args = args![out, lse, qkv, batch, time, query, key_value, width, window, scale];
         let grid = by_warps(sizes.query, batch, sizes)?;
         self.launch(kernel!(dtype, "attention_forward_any"), grid, &args)
     }
@@ -116,23 +110,21 @@ impl Gpu {
         batch: usize,
         sizes: Sizes,
     ) -> Result<()> {
-        let [qkv_grad, delta, qkv, out, lse, grad] = [qkv_grad, delta, qkv, out, lse, grad].map(Arg::from);
         let [time, query, key_value, width, window] = size_args(sizes);
-        let batch_arg = (batch as u32).into();
-        let args = [delta, grad, out, batch_arg, time, width];
+        let args = args![delta, grad, out, batch, time, width];
         let shape = [batch.min(MOST_DEEP), sizes.time];
         let rows = by_rows(DELTA_ROWS, sizes.query, shape, 0);
         self.launch(kernel!(dtype, "attention_delta"), rows, &args)?;
         if let Some(fused) = fused(dtype, sizes) {
-            let args = [qkv_grad, qkv, grad, lse, delta, time, query, key_value, window];
+            let args = args![qkv_grad, qkv, grad, lse, delta, time, query, key_value, window];
             let ([_, kv, q], shape) = (fused.shared, [batch, sizes.time]);
             let by_keys = by_rows(fused.keys, sizes.key_value, shape, kv);
             self.launch(fused.backward_kv, by_keys, &args)?;
             return self.launch(fused.backward_q, by_rows(QUERIES, sizes.query, shape, q), &args);
         }
-        let scale = sizes.scale().into();
-        let args = [
-            qkv_grad, qkv, grad, lse, delta, batch_arg, time, query, key_value, width, window, scale,
+        let scale = sizes.scale();
+        let args = args![
+            qkv_grad, qkv, grad, lse, delta, batch, time, query, key_value, width, window, scale,
         ];
         let by_keys = by_warps(sizes.key_value, batch, sizes)?;
         self.launch(kernel!(dtype, "attention_backward_kv_any"), by_keys, &args)?;
@@ -175,12 +167,12 @@ impl PastOnGpu {
             }
         };
         let count = time * kept;
-        let args = [
-            rows.at().offset(past * kept * bytes).into(),
-            qkv.at().into(),
-            (count as u64).into(),
-            Arg::from((sizes.vectors() * width) as u32),
-            Arg::from((query * width) as u32),
+        let args = args![
+            rows.at().offset(past * kept * bytes),
+            qkv.at(),
+            count,
+            sizes.vectors() * width,
+            query * width
         ];
         self.0 = Some(rows);
         let grid = Grid::each(count, THREADS);
@@ -213,19 +205,9 @@ impl PastOnGpu {
         }
         let kept = self.0.as_ref().expect("these rows have been added");
         let window = window.min(past + time);
-        let [past, time_arg, query_arg, key_value, width, window] =
-            [past, time, query, key_value, width, window].map(|size| Arg::from(size as u32));
-        let args = [
-            out.at().into(),
-            qkv.at().into(),
-            kept.at().into(),
-            past,
-            time_arg,
-            query_arg,
-            key_value,
-            width,
-            window,
-            sizes.scale().into(),
+        let (to, from, past_rows, scale) = (out.at(), qkv.at(), kept.at(), sizes.scale());
+        let args = args![
+            to, from, past_rows, past, time, query, key_value, width, window, scale
         ];
         let grid = Grid {
             blocks: [time as u32, query as u32, 1],

@@ -1,6 +1,6 @@
 //! Batch and group norm.
 
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Memory, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -77,27 +77,17 @@ impl Gpu {
     ) -> Result<()> {
         let partials = self.channel_partials(of)?;
         let is_each = u32::from(of.groups.is_some());
-        let width = (of.width as u32).into();
-        let args = [
-            partials.at().into(),
-            input.into(),
-            (of.rows as u64).into(),
-            width,
-            (of.slice() as u64).into(),
-            is_each.into(),
-        ];
+        let args = args![partials.at(), input, of.rows, of.width, of.slice(), is_each];
         self.launch(kernel!(dtype, "channel_moments"), of.summing_grid(), &args)?;
-        let [stats, partials, input] = [stats, partials.at(), input].map(Into::into);
+        let partials = partials.at();
         match of.groups {
             None => {
-                let [rows, slices] = [of.rows, of.slices()].map(|count| (count as u64).into());
-                let args = [stats, partials, input, rows, slices];
+                let args = args![stats, partials, input, of.rows, of.slices()];
                 self.launch(kernel!(dtype, "batch_moments"), Grid::row(of.width, 128), &args)
             }
             Some(groups) => {
-                let pixels = (groups.pixels as u64).into();
-                let count = (groups.count as u32).into();
-                let args = [stats, partials, input, pixels, width, count, epsilon.into()];
+                let Groups { count, pixels } = groups;
+                let args = args![stats, partials, input, pixels, of.width, count, epsilon];
                 let grid = Grid::row(of.slices() * groups.count, 32);
                 self.launch(kernel!(dtype, "group_moments"), grid, &args)
             }
@@ -116,17 +106,8 @@ impl Gpu {
         of: Channels,
         epsilon: f32,
     ) -> Result<()> {
-        let args = [
-            out.into(),
-            input.into(),
-            means.into(),
-            variances.into(),
-            weight.into(),
-            bias.into(),
-            (of.count() as u64).into(),
-            (of.width as u32).into(),
-            epsilon.into(),
-        ];
+        let (count, width) = (of.count(), of.width);
+        let args = args![out, input, means, variances, weight, bias, count, width, epsilon];
         self.launch(kernel!(dtype, "batch_norm"), of.eights(), &args)
     }
 
@@ -146,21 +127,10 @@ impl Gpu {
     ) -> Result<()> {
         let partials = self.channel_slopes(dtype, grad, input, stats, of)?;
         let by = self.memory_of(3 * of.width * 4)?;
-        let [rows, slices] = [of.rows, of.slices()].map(|count| (count as u64).into());
-        let args = [
-            adds.into(),
-            by.at().into(),
-            partials.at().into(),
-            stats.into(),
-            weight.into(),
-            rows,
-            slices,
-            epsilon.into(),
-        ];
+        let (rows, slices) = (of.rows, of.slices());
+        let args = args![adds, by.at(), partials.at(), stats, weight, rows, slices, epsilon];
         self.launch("batch_slopes", Grid::row(of.width, 128), &args)?;
-        let count = (of.count() as u64).into();
-        let [grad, input, stats, by] = [grad, input, stats, by.at()].map(Into::into);
-        let args = [grad, input, stats, by, count, (of.width as u32).into()];
+        let args = args![grad, input, stats, by.at(), of.count(), of.width];
         self.launch(kernel!(dtype, "batch_norm_backward"), of.eights(), &args)
     }
 
@@ -173,17 +143,9 @@ impl Gpu {
         of: Channels,
         groups: Groups,
     ) -> Result<()> {
-        let args = [
-            out.into(),
-            input.into(),
-            stats.into(),
-            weight.into(),
-            bias.into(),
-            (of.count() as u64).into(),
-            ((groups.pixels * of.width) as u64).into(),
-            (of.width as u32).into(),
-            (groups.count as u32).into(),
-        ];
+        let [all, width] = [of.count(), of.width];
+        let image = groups.pixels * width;
+        let args = args![out, input, stats, weight, bias, all, image, width, groups.count];
         self.launch(kernel!(dtype, "group_norm"), of.eights(), &args)
     }
 
@@ -201,30 +163,13 @@ impl Gpu {
         let partials = self.channel_slopes(dtype, grad, input, stats, of)?;
         let by = self.memory_of(images * groups.count * 2 * 4)?;
         let of_images = self.memory_of(images * 2 * of.width * 4)?;
-        let [width, count] = [of.width, groups.count].map(|count| (count as u32).into());
-        let args = [
-            of_images.at().into(),
-            by.at().into(),
-            partials.at().into(),
-            stats.into(),
-            weight.into(),
-            (groups.pixels as u64).into(),
-            width,
-            count,
-        ];
+        let (width, Groups { count, pixels }) = (of.width, groups);
+        let (sums, scales, partials) = (of_images.at(), by.at(), partials.at());
+        let args = args![sums, scales, partials, stats, weight, pixels, width, count];
         self.launch("group_slopes", Grid::row(images * groups.count, 32), &args)?;
         self.sum_rows(adds, of_images.at(), images, 2 * of.width)?;
-        let args = [
-            grad.into(),
-            input.into(),
-            stats.into(),
-            by.at().into(),
-            weight.into(),
-            (of.count() as u64).into(),
-            ((groups.pixels * of.width) as u64).into(),
-            width,
-            count,
-        ];
+        let (all, image) = (of.count(), pixels * width);
+        let args = args![grad, input, stats, scales, weight, all, image, width, count];
         self.launch(kernel!(dtype, "group_norm_backward"), of.eights(), &args)
     }
 
@@ -241,19 +186,19 @@ impl Gpu {
         // Where the mean of a channel is: see the kernel.
         let (of_slice, width, step) = match of.groups {
             None => (0, 1, 1),
-            Some(groups) => (2 * groups.count, of.width / groups.count, 2),
+            Some(groups) => (2 * groups.count, of.width / groups.count, 2_usize),
         };
-        let args = [
-            partials.at().into(),
-            grad.into(),
-            input.into(),
-            stats.into(),
-            (of.rows as u64).into(),
-            (of.width as u32).into(),
-            (of.slice() as u64).into(),
-            (of_slice as u32).into(),
-            (width as u32).into(),
-            (step as u32).into(),
+        let args = args![
+            partials.at(),
+            grad,
+            input,
+            stats,
+            of.rows,
+            of.width,
+            of.slice(),
+            of_slice,
+            width,
+            step
         ];
         self.launch(kernel!(dtype, "channel_slopes"), of.summing_grid(), &args)?;
         Ok(partials)

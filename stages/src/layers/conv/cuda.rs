@@ -1,6 +1,6 @@
 //! Convolutions: rows of what windows see, and products of these with the weights.
 
-use crate::cuda::launch::{Arg, kernel};
+use crate::cuda::launch::{Arg, args, kernel};
 use crate::cuda::{Gpu, Grid, Memory, Product, Ptr, Start};
 use crate::device::DType;
 use crate::error::Result;
@@ -93,8 +93,8 @@ impl Windows {
             window.stride,
             window.padding,
         ];
-        let addresses = addresses.iter().map(|&address| address.into());
-        addresses.chain(sizes.map(|size| (size as u32).into())).collect()
+        let addresses = addresses.iter().copied().map(Arg::from);
+        addresses.chain(sizes.map(Arg::from)).collect()
     }
 }
 
@@ -116,7 +116,7 @@ impl Gpu {
     ) -> Result<()> {
         if let Some(bias) = bias {
             let columns = of.seen.channels;
-            let args = [out.into(), bias.into(), (columns as u32).into()];
+            let args = args![out, bias, columns];
             let grid = Grid::of_rows(of.count * of.places(), columns);
             self.launch(kernel!(dtype, "repeat_row"), grid, &args)?;
         }

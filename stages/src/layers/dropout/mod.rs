@@ -5,7 +5,7 @@ use multiversion::multiversion;
 use crate::cpu::lanes::LANES;
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::{Error, Result, SettingError, check_numbers};
@@ -140,16 +140,8 @@ impl Gpu {
         moment: [u32; 3],
     ) -> Result<()> {
         let scale = 1.0 / (1.0 - rate);
-        let args = [
-            numbers.into(),
-            (count as u64).into(),
-            rate.into(),
-            scale.into(),
-            key[0].into(),
-            key[1].into(),
-            moment[0].into(),
-            moment[1].into(),
-            moment[2].into(),
+        let args = args![
+            numbers, count, rate, scale, key[0], key[1], moment[0], moment[1], moment[2]
         ];
         let grid = Grid::each(count.div_ceil(64) * 16, 256);
         self.launch(kernel!(dtype, "dropout"), grid, &args)

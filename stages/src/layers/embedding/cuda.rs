@@ -1,6 +1,6 @@
 //! Token and position embedding.
 
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -114,14 +114,7 @@ impl Gpu {
         positions: Ptr,
         [rows, time, dim]: [usize; 3],
     ) -> Result<()> {
-        let args = [
-            out.into(),
-            ids.into(),
-            tokens.into(),
-            positions.into(),
-            (time as u32).into(),
-            (dim as u32).into(),
-        ];
+        let args = args![out, ids, tokens, positions, time, dim];
         let grid = Grid::of_rows(rows, dim);
         self.launch(kernel!(dtype, "embedding_forward"), grid, &args)
     }
@@ -141,23 +134,12 @@ impl Gpu {
     ) -> Result<()> {
         let parts = table.offset(4 * rows.rows);
         let sums = parts.offset(4 * NUMBERS * rows.parts);
-        let dim_arg = (dim as u32).into();
-        let args = [
-            tokens.into(),
-            scratch.into(),
-            grad.into(),
-            table.into(),
-            parts.into(),
-            dim_arg,
-        ];
+        let args = args![tokens, scratch, grad, table, parts, dim];
         let grid = Grid::of_rows(rows.parts, dim);
         self.launch(kernel!(dtype, "embedding_tokens"), grid, &args)?;
-        let args = [tokens.into(), scratch.into(), sums.into(), dim_arg];
-        self.launch(
-            "embedding_parts",
-            Grid::of_rows(rows.sums.len() / NUMBERS, dim),
-            &args,
-        )
+        let args = args![tokens, scratch, sums, dim];
+        let grid = Grid::of_rows(rows.sums.len() / NUMBERS, dim);
+        self.launch("embedding_parts", grid, &args)
     }
 
     /// Adds to `positions`, `f32` `[time or more, dim]`, the sum over the batch of `grad[batch, time, dim]`.
@@ -168,12 +150,7 @@ impl Gpu {
         grad: Ptr,
         [batch, time, dim]: [usize; 3],
     ) -> Result<()> {
-        let args = [
-            positions.into(),
-            grad.into(),
-            (batch as u32).into(),
-            (dim as u32).into(),
-        ];
+        let args = args![positions, grad, batch, dim];
         let grid = Grid::of_rows(time, dim);
         self.launch(kernel!(dtype, "embedding_positions"), grid, &args)
     }

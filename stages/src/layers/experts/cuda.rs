@@ -1,6 +1,6 @@
 //! Rows on their way to experts and back.
 
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -51,14 +51,7 @@ impl Gpu {
         choice: ChoiceOnGpu,
         width: usize,
     ) -> Result<()> {
-        let args = [
-            out.into(),
-            rows.into(),
-            choice.places.into(),
-            choice.weights.into(),
-            (choice.of_token as u32).into(),
-            (width as u32).into(),
-        ];
+        let args = args![out, rows, choice.places, choice.weights, choice.of_token, width];
         let grid = Grid::of_rows(choice.tokens, width);
         self.launch(kernel!(dtype, "experts_mix"), grid, &args)
     }
@@ -71,13 +64,7 @@ impl Gpu {
         choice: ChoiceOnGpu,
         width: usize,
     ) -> Result<()> {
-        let args = [
-            sums.into(),
-            rows.into(),
-            choice.places.into(),
-            (choice.of_token as u32).into(),
-            (width as u32).into(),
-        ];
+        let args = args![sums, rows, choice.places, choice.of_token, width];
         let grid = Grid::of_rows(choice.tokens, width);
         self.launch(kernel!(dtype, "experts_add"), grid, &args)
     }
@@ -91,13 +78,7 @@ impl Gpu {
         choice: ChoiceOnGpu,
         width: usize,
     ) -> Result<()> {
-        let args = [
-            grads.into(),
-            values.into(),
-            slopes.into(),
-            choice.weights.into(),
-            (width as u32).into(),
-        ];
+        let args = args![grads, values, slopes, choice.weights, width];
         let grid = Grid::of_rows(choice.tokens * choice.of_token, width);
         self.launch(kernel!(dtype, "experts_weigh"), grid, &args)
     }
@@ -112,18 +93,18 @@ impl Gpu {
         choice: ChoiceOnGpu,
         share: f32,
     ) -> Result<()> {
-        let args = [
-            out.into(),
-            scores.into(),
-            slopes.into(),
-            choice.chosen.into(),
-            choice.places.into(),
-            choice.weights.into(),
-            choice.counts.into(),
-            (choice.tokens as u64).into(),
-            (choice.of_token as u32).into(),
-            (choice.experts as u32).into(),
-            share.into(),
+        let args = args![
+            out,
+            scores,
+            slopes,
+            choice.chosen,
+            choice.places,
+            choice.weights,
+            choice.counts,
+            choice.tokens,
+            choice.of_token,
+            choice.experts,
+            share
         ];
         let grid = Grid::each(32 * choice.tokens, THREADS);
         self.launch(kernel!(dtype, "experts_scores"), grid, &args)

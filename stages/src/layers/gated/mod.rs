@@ -4,7 +4,7 @@ pub(crate) mod cpu;
 
 use super::Cheap;
 use crate::cpu::real::in_format;
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::{Error, Result, check_numbers};
@@ -157,12 +157,7 @@ impl Gpu {
             }
             (Pass::BackwardAndForward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward_and_forward"),
         };
-        let args = [
-            single.into(),
-            double.into(),
-            (rows.count as u64).into(),
-            (rows.width as u32).into(),
-        ];
+        let args = args![single, double, rows.count, rows.width];
         let grid = Grid::each(rows.count * rows.width.div_ceil(8), THREADS);
         self.launch(name, grid, &args)
     }

@@ -1,6 +1,6 @@
 //! RMSNorm of heads.
 
-use crate::cuda::launch::{Arg, kernel};
+use crate::cuda::launch::{Arg, args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -30,13 +30,7 @@ impl HeadRows {
     }
 
     fn args(self) -> [Arg; 5] {
-        [
-            (self.tokens as u64).into(),
-            (self.queries as u32).into(),
-            (self.keys as u32).into(),
-            (self.width as u32).into(),
-            (self.lanes() as u32).into(),
-        ]
+        args![self.tokens, self.queries, self.keys, self.width, self.lanes()]
     }
 
     /// The heads that a block of [`Gpu::head_norm_backward`] works on at once. Their sums take at most 16 kB
@@ -70,22 +64,12 @@ impl Gpu {
         rows: HeadRows,
         epsilon: f32,
     ) -> Result<()> {
-        let [out, stats, input, query, key] = [out, stats, input, gains[0], gains[1]].map(Into::into);
+        let [query, key] = gains;
         let [tokens, queries, keys, width, lanes] = rows.args();
         let heads = rows.tokens * (rows.queries + 2 * rows.keys);
         let grid = Grid::row(heads.div_ceil(THREADS / rows.lanes()), THREADS as u32);
-        let args = [
-            out,
-            stats,
-            input,
-            query,
-            key,
-            tokens,
-            queries,
-            keys,
-            width,
-            lanes,
-            epsilon.into(),
+        let args = args![
+            out, stats, input, query, key, tokens, queries, keys, width, lanes, epsilon
         ];
         self.launch(kernel!(dtype, "head_norm_forward"), grid, &args)
     }
@@ -110,11 +94,10 @@ impl Gpu {
         scratch: Ptr,
     ) -> Result<()> {
         let grid = rows.summing_grid();
-        let [grad, partials, input, stats, query, key] =
-            [grad, scratch, input, stats, gains[0], gains[1]].map(Into::into);
+        let [query, key] = gains;
         let [tokens, queries, keys, width, lanes] = rows.args();
-        let args = [
-            grad, partials, input, stats, query, key, tokens, queries, keys, width, lanes,
+        let args = args![
+            grad, scratch, input, stats, query, key, tokens, queries, keys, width, lanes
         ];
         self.launch(kernel!(dtype, "head_norm_backward"), grid, &args)?;
         self.sum_rows(gain_grads, scratch, grid.blocks[0] as usize, 2 * rows.width)

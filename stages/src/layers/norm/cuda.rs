@@ -1,9 +1,8 @@
 //! Norms of rows.
 
+use crate::cuda::Grid;
 use crate::cuda::launch::kernel;
-use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
-use crate::error::Result;
 
 /// The widest row that a warp holds in registers (32 numbers a thread), and the widest that a block holds
 /// (eight numbers a thread).
@@ -48,7 +47,7 @@ impl Rows {
     }
 
     /// The grid of the forward pass.
-    fn grid(self) -> Grid {
+    pub(crate) fn grid(self) -> Grid {
         match self.form() {
             Form::Narrow => Grid::row(self.count.div_ceil(WARPS), 32 * WARPS as u32),
             _ => self.summing_grid(),
@@ -56,7 +55,7 @@ impl Rows {
     }
 
     /// The grid of sums over rows. It depends only on the sizes, so every device adds in the same order.
-    fn summing_grid(self) -> Grid {
+    pub(crate) fn summing_grid(self) -> Grid {
         let (rows, threads) = match self.form() {
             Form::Narrow => (WARPS, 32 * WARPS),
             Form::Middle => {
@@ -69,7 +68,9 @@ impl Rows {
         Grid::row(self.count.div_ceil(rows).min(MOST_BLOCKS), threads as u32)
     }
 
-    fn backward_kernel(self, dtype: DType) -> &'static str {
+    /// The kernel of backward. It overwrites the output gradient with the input gradient, and adds `onto`,
+    /// unless it is no address, after rounding. It writes partial sums of the gradients of gain and shift.
+    pub(crate) fn backward_kernel(self, dtype: DType) -> &'static str {
         match (self.form(), self.width.div_ceil(256)) {
             (Form::Narrow, 1) => kernel!(dtype, "layer_norm_backward_narrow_1"),
             (Form::Narrow, 2) => kernel!(dtype, "layer_norm_backward_narrow_2"),
@@ -79,86 +80,22 @@ impl Rows {
             (Form::Wide, _) => kernel!(dtype, "layer_norm_backward_wide"),
         }
     }
-}
 
-impl Gpu {
-    /// Like [`crate::layers::norm::cpu::forward`]. `shift` may be [`Ptr::NONE`].
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
-    pub(crate) fn layer_norm(
-        &self,
-        dtype: DType,
-        out: Ptr,
-        stats: Ptr,
-        input: Ptr,
-        gain: Ptr,
-        shift: Ptr,
-        rows: Rows,
-        epsilon: f32,
-    ) -> Result<()> {
-        let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
-        let [out, stats, input, gain, shift] = [out, stats, input, gain, shift].map(Into::into);
-        let name = match rows.form() {
+    /// The kernel of [`crate::layers::norm::cpu::forward`].
+    pub(crate) fn forward_kernel(self, dtype: DType) -> &'static str {
+        match self.form() {
             Form::Narrow => kernel!(dtype, "layer_norm_forward_narrow"),
             Form::Middle => kernel!(dtype, "layer_norm_forward"),
             Form::Wide => kernel!(dtype, "layer_norm_forward_wide"),
-        };
-        let args = [out, stats, input, gain, shift, count, width, epsilon.into()];
-        self.launch(name, rows.grid(), &args)
+        }
     }
 
-    /// Like [`crate::layers::norm::cpu::forward_again`]. `shift` may be [`Ptr::NONE`].
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
-    pub(crate) fn layer_norm_again(
-        &self,
-        dtype: DType,
-        out: Ptr,
-        stats: Ptr,
-        input: Ptr,
-        gain: Ptr,
-        shift: Ptr,
-        rows: Rows,
-    ) -> Result<()> {
-        let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
-        let [out, stats, input, gain, shift] = [out, stats, input, gain, shift].map(Into::into);
-        let name = match rows.form() {
+    /// The kernel of [`crate::layers::norm::cpu::forward_again`].
+    pub(crate) fn again_kernel(self, dtype: DType) -> &'static str {
+        match self.form() {
             Form::Narrow => kernel!(dtype, "layer_norm_forward_again_narrow"),
             Form::Middle => kernel!(dtype, "layer_norm_forward_again"),
             Form::Wide => kernel!(dtype, "layer_norm_forward_again_wide"),
-        };
-        let args = [out, stats, input, gain, shift, count, width];
-        self.launch(name, rows.grid(), &args)
-    }
-
-    /// The bytes of scratch memory that [`Gpu::layer_norm_backward`] needs.
-    pub(crate) fn layer_norm_scratch(rows: Rows) -> usize {
-        rows.summing_grid().blocks[0] as usize * 2 * rows.width * 4
-    }
-
-    /// Turns the output gradient into the input gradient. `onto`, unless it is [`Ptr::NONE`], is added to
-    /// that after it is rounded. The gradients of gain and shift, `f32` `[2, width]`, overwrite what was
-    /// there. If the rows are not centred, only the gradient of the gain means something. Otherwise like
-    /// [`crate::layers::norm::cpu::backward`].
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
-    pub(crate) fn layer_norm_backward(
-        &self,
-        dtype: DType,
-        grad: Ptr,
-        weight_grads: Ptr,
-        onto: Ptr,
-        input: Ptr,
-        stats: Ptr,
-        gain: Ptr,
-        is_centred: bool,
-        rows: Rows,
-        scratch: Ptr,
-    ) -> Result<()> {
-        let grid = rows.summing_grid();
-        let [count, width] = [(rows.count as u64).into(), (rows.width as u32).into()];
-        let [grad, partials, onto, input, stats, gain] =
-            [grad, scratch, onto, input, stats, gain].map(Into::into);
-        let is_centred = u32::from(is_centred).into();
-        let args = [grad, partials, onto, input, stats, gain, count, width, is_centred];
-        self.launch(rows.backward_kernel(dtype), grid, &args)?;
-        self.sum_rows(weight_grads, scratch, grid.blocks[0] as usize, 2 * rows.width)
+        }
     }
 }

@@ -6,7 +6,8 @@ pub(crate) mod cuda;
 use super::Cheap;
 use crate::cpu::elementwise;
 use crate::cpu::real::in_format;
-use crate::cuda::{Gpu, Ptr};
+use crate::cuda::Ptr;
+use crate::cuda::launch::args;
 use crate::device::DType;
 use crate::error::{Result, check_rows};
 use crate::layers::norm::cpu as norm;
@@ -94,21 +95,26 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         onto.map_or(Ok(()), |onto| check_added(input.shape(), onto))?;
         if let Some(gpu) = grad.gpu()? {
             let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
-            let rows = self.rows(input);
-            let gain = self.weight.weights().value();
-            let scratch = gpu.memory_of(Gpu::layer_norm_scratch(rows))?;
-            gpu.layer_norm_backward(
-                grad.dtype(),
-                grad.at_mut(&gpu)?,
-                weight_grads.at(),
-                onto.map_or(Ptr::NONE, Tensor::at),
-                input.at(),
-                stats.at(),
+            let (rows, [gain, _]) = (self.rows(input), self.at());
+            let grid = rows.summing_grid();
+            let blocks = grid.blocks[0] as usize;
+            let partials = gpu.memory_of(blocks * 2 * rows.width * 4)?;
+            let onto = onto.map_or(Ptr::NONE, Tensor::at);
+            let [at, sums, input, stats] = [grad.at_mut(&gpu)?, partials.at(), input.at(), stats.at()];
+            let (count, width) = (rows.count, rows.width);
+            let args = args![
+                at,
+                sums,
+                onto,
+                input,
+                stats,
                 gain,
-                CENTRED,
-                rows,
-                scratch.at(),
-            )?;
+                count,
+                width,
+                u32::from(CENTRED)
+            ];
+            gpu.launch(rows.backward_kernel(grad.dtype()), grid, &args)?;
+            gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * rows.width)?;
             return Ok(weight_grads);
         }
         let mut weight_grads = Tensor::zeros(&[2, self.width]);
@@ -135,9 +141,10 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         let weight_grads = self.input_grad(&mut grad, onto, &input, &stats)?;
         let mut output = input.beside(input.dims())?;
         if let Some(gpu) = input.gpu()? {
-            let [gain, shift] = self.at();
-            let (out, stats, rows) = (output.at(), stats.at(), self.rows(&input));
-            gpu.layer_norm_again(input.dtype(), out, stats, input.at(), gain, shift, rows)?;
+            let ([gain, shift], rows) = (self.at(), self.rows(&input));
+            let (out, stats) = (output.at(), stats.at());
+            let args = args![out, stats, input.at(), gain, shift, rows.count, rows.width];
+            gpu.launch(rows.again_kernel(input.dtype()), rows.grid(), &args)?;
         } else {
             let (gain, shift) = self.values();
             in_format!(input.dtype(), N => {
@@ -209,18 +216,19 @@ impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
         let mut output = input.beside(shape.dims())?;
         if let Some(gpu) = input.gpu()? {
             let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
-            let [gain, shift] = self.at();
-            let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
-            gpu.layer_norm(
-                input.dtype(),
+            let ([gain, shift], rows) = (self.at(), self.rows(&input));
+            let (out, sums, width) = (output.at(), stats.at(), rows.width);
+            let args = args![
                 out,
                 sums,
                 input.at(),
                 gain,
                 shift,
-                rows,
-                self.epsilon,
-            )?;
+                rows.count,
+                width,
+                self.epsilon
+            ];
+            gpu.launch(rows.forward_kernel(input.dtype()), rows.grid(), &args)?;
             return Ok((output, Kept::new(ctx, [input, stats])));
         }
         let mut stats = Tensor::on_host(&[shape.rows(), 2])?;

@@ -1,6 +1,6 @@
 //! Pools of images.
 
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
@@ -47,13 +47,7 @@ impl Gpu {
         image: Image,
     ) -> Result<()> {
         let count = count * image.channels;
-        let args = [
-            out.into(),
-            images.into(),
-            (count as u64).into(),
-            ((image.height * image.width) as u32).into(),
-            (image.channels as u32).into(),
-        ];
+        let args = args![out, images, count, image.height * image.width, image.channels];
         self.launch(kernel!(dtype, "global_average"), Grid::each(count, 256), &args)
     }
 
@@ -67,13 +61,7 @@ impl Gpu {
         image: Image,
     ) -> Result<()> {
         let pixels = image.height * image.width;
-        let args = [
-            out.into(),
-            grads.into(),
-            (pixels as u32).into(),
-            (image.channels as u32).into(),
-            (1.0 / pixels as f32).into(),
-        ];
+        let args = args![out, grads, pixels, image.channels, 1.0 / pixels as f32];
         let grid = Grid::row(count * pixels, threads(image.channels));
         self.launch(kernel!(dtype, "global_average_backward"), grid, &args)
     }

@@ -5,7 +5,7 @@ pub(crate) mod rope;
 
 use super::Heads;
 use crate::cpu::real::in_format;
-use crate::cuda::launch::kernel;
+use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::{DType, Device, Place};
 use crate::error::{Error, Result, SettingError};
@@ -165,21 +165,16 @@ impl Gpu {
         turn: Turn,
     ) -> Result<()> {
         let pairs = count / turn.row * (turn.turned / 2);
-        let sizes = [turn.time, turn.row, turn.turned, turn.width];
-        let [time, row, turned, width] = sizes.map(|size| (size as u32).into());
-        let in_pairs = u32::from(turn.in_pairs).into();
-        let sign = if turn.is_back { -1.0 } else { 1.0_f32 };
-        let args = [
-            numbers.into(),
-            table.into(),
-            (pairs as u64).into(),
+        let Turn {
             time,
             row,
             turned,
             width,
-            in_pairs,
-            sign.into(),
-        ];
+            ..
+        } = turn;
+        let in_pairs = u32::from(turn.in_pairs);
+        let sign = if turn.is_back { -1.0 } else { 1.0_f32 };
+        let args = args![numbers, table, pairs, time, row, turned, width, in_pairs, sign];
         self.launch(kernel!(dtype, "rotary"), Grid::each(pairs, THREADS), &args)
     }
 }
