@@ -39,7 +39,7 @@ pub enum CallError {
         /// The processes that have not finished a call which this process has finished.
         processes: Vec<u32>,
     },
-    /// Any other one, in words.
+    /// Any other failure, in words.
     #[error(transparent)]
     Problem(Problem),
 }

@@ -51,7 +51,7 @@ pub enum CheckpointError {
         /// Those that it would be trained on.
         now: Range<u64>,
     },
-    /// Any other one, in words.
+    /// Any other failure, in words.
     #[error(transparent)]
     Problem(Problem),
 }

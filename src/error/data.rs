@@ -34,7 +34,7 @@ pub enum DataError {
     /// An error of your own source.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
-    /// Any other one, in words.
+    /// Any other failure, in words.
     #[error(transparent)]
     Problem(Problem),
 }

@@ -27,7 +27,7 @@ pub enum LaunchError {
         /// The reason.
         source: pipewright_stages::Error,
     },
-    /// Any other one, in words.
+    /// Any other failure, in words.
     #[error(transparent)]
     Problem(Problem),
 }

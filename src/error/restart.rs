@@ -20,7 +20,7 @@ pub enum RestartError {
         /// The process.
         process: u32,
     },
-    /// Any other one, in words.
+    /// Any other failure, in words.
     #[error(transparent)]
     Problem(Problem),
 }

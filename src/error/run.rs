@@ -70,7 +70,7 @@ pub enum RunError {
         /// The process that trains there now, if known.
         holder: Option<Holder>,
     },
-    /// Any other one, in words.
+    /// Any other failure, in words.
     #[error(transparent)]
     Problem(Problem),
 }
