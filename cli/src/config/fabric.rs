@@ -1,8 +1,7 @@
 //! Which fabric connects the processes of a run: `launch.fabric`, or what the process was started by.
 
 use super::launch::launched;
-use super::mpi_place::by_mpi;
-use super::variables::Environment;
+use super::variables::{Environment, number};
 use super::{Config, FabricKind};
 use crate::error::{ConfigError, Error, Result};
 use pipewright::error::FabricError;
@@ -58,7 +57,7 @@ impl Config {
             return Err(refused(problem));
         };
         let place = [found.process, found.processes];
-        let mpi = by_mpi(environment)?;
+        let mpi = mpi_place(environment)?;
         let mpi = mpi.filter(|mpi| mpi.place == place);
         match (asked, mpi) {
             (FabricKind::Mpi, None) if has_mpi => Err(refused(NOT_BY_MPI)),
@@ -116,4 +115,33 @@ impl Config {
     fn mpi_membership(&self, _: &Environment, _: [u32; 2]) -> Result<Fabric> {
         Err(refused(NO_MPI))
     }
+}
+
+/// What MPI launchers tell a process: its number and the number of processes. `mpirun` of Open MPI; `mpirun`
+/// of MPICH, and `srun --mpi=pmi2`; `srun --mpi=pmix`.
+const LAUNCHERS: [[&str; 2]; 3] = [
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+    ["PMI_RANK", "PMI_SIZE"],
+    ["PMIX_RANK", "SLURM_STEP_NUM_TASKS"],
+];
+
+/// A process's place, as an MPI launcher says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct MpiPlace {
+    /// Its number and the number of processes, which are several.
+    place: [u32; 2],
+    /// The variable with the number of processes.
+    by: &'static str,
+}
+
+/// The place of a process that an MPI launcher has started with others.
+fn mpi_place(environment: &Environment) -> Result<Option<MpiPlace>> {
+    for [own, size] in LAUNCHERS {
+        let place = [number(environment, own)?, number(environment, size)?];
+        if let [Some(process), Some(processes)] = place {
+            let place = [process, processes];
+            return Ok((processes > 1).then_some(MpiPlace { place, by: size }));
+        }
+    }
+    Ok(None)
 }

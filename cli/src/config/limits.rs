@@ -15,14 +15,9 @@ const WEIGHTS: usize = 1 << 38;
 
 /// Refuses sizes for which no machine has memory.
 pub(super) fn check(config: &Config) -> Result<()> {
-    let rows = ROWS.saturating_mul(config.pipeline.micro_batches as usize);
-    at_most(
-        config,
-        "pipeline.batch_size",
-        config.pipeline.batch_size.unwrap_or(1),
-        rows,
-        "rows",
-    )?;
+    let limit = ROWS.saturating_mul(config.pipeline.micro_batches as usize);
+    let batch = config.pipeline.batch_size.unwrap_or(1);
+    at_most(config, "pipeline.batch_size", batch, limit, "rows")?;
     match config.model.kind {
         ModelKind::Mlp => mlp(config),
         ModelKind::Cnn => cnn(config),
@@ -44,36 +39,23 @@ fn tokens(config: &Config) -> Result<()> {
         _ if 3 * model.heads * head > 4 * model.dim => [3 * model.heads, head],
         _ => [4, model.dim],
     };
-    tensor(
-        config,
-        "model.dim",
-        "a block's widest matrix",
-        &[times, model.dim, wide],
-    )?;
-    tensor(
-        config,
-        "model.vocab",
-        "the token embedding",
-        &[model.vocab, model.dim],
-    )?;
-    let positions = if model.context.is_some() {
-        "model.context"
-    } else {
-        "data.seq"
+    let positions = match model.context {
+        Some(_) => "model.context",
+        None => "data.seq",
     };
-    tensor(config, positions, "the position embedding", &[context, model.dim])?;
-    tensor(
-        config,
-        rows,
-        "a block's widest activation",
-        &[size, seq, times, wide],
-    )?;
-    tensor(
-        config,
-        rows,
-        "the scores of all tokens",
-        &[size, seq, model.vocab],
-    )?;
+    for (key, what, dims) in [
+        (
+            "model.dim",
+            "a block's widest matrix",
+            &[times, model.dim, wide][..],
+        ),
+        ("model.vocab", "the token embedding", &[model.vocab, model.dim]),
+        (positions, "the position embedding", &[context, model.dim]),
+        (rows, "a block's widest activation", &[size, seq, times, wide]),
+        (rows, "the scores of all tokens", &[size, seq, model.vocab]),
+    ] {
+        tensor(config, key, what, dims)?;
+    }
     let in_attention = product(&[4, model.heads, head, model.dim]);
     let experts = match model.kind {
         ModelKind::Mixtral => model.experts,
@@ -139,12 +121,8 @@ fn resnet(config: &Config) -> Result<()> {
     let last = model.width << blocks.len().saturating_sub(1);
     let widest = [9, last, last];
     tensor(config, "model.width", "a convolution's weights", &widest)?;
-    tensor(
-        config,
-        "model.classes",
-        "the last layer's matrix",
-        &[last, model.classes],
-    )?;
+    let head = [last, model.classes];
+    tensor(config, "model.classes", "the last layer's matrix", &head)?;
     weights(config, "model.blocks", product(&[9, last, last, 2, all.max(1)]))
 }
 

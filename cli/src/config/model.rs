@@ -33,7 +33,9 @@ section! {
             page("hugging-face.md"), also("model_name_or_path pretrained_model_name_or_path name_or_path"),
         ],
         /// Models of tokens: how many tokens there are; 256 for bytes.
-        vocab: usize = 256 => [only("kind", OF_TOKENS), positive, at_most(WIDTH, "tokens"), also("vocab_size")],
+        vocab: usize = 256 => [
+            only("kind", OF_TOKENS), positive, at_most(WIDTH, "tokens"), also("vocab_size"),
+        ],
         /// Models of tokens: the width.
         dim: usize = 128 => [
             only("kind", TOKENS), positive, at_most(WIDTH, "numbers"),
@@ -55,7 +57,8 @@ section! {
         ],
         /// llama and its kin: the width of a head.
         head_width: Option<usize> = None => [
-            only("kind", LLAMAS), positive, at_most(WIDTH, "numbers"), unset("`dim / heads`"), also("head_dim"),
+            only("kind", LLAMAS), positive, at_most(WIDTH, "numbers"), unset("`dim / heads`"),
+            also("head_dim"),
         ],
         /// llama and its kin: the width inside of a block's second half, or of each expert.
         ffn: Option<usize> = None => [

@@ -6,10 +6,9 @@ use pipewright::stages::{DType, Recompute};
 use serde::{Deserialize, Serialize};
 
 use super::devices::Devices;
-use super::endpoint::endpoint;
 use super::key::{ROWS, Range, SEQUENCE, YEAR, section};
 use super::memory::Memory;
-use super::values::{Auto, Balanced, Partition, RecomputeBy, WarnOfStall};
+use super::values::{Auto, Balanced, Partition, RecomputeBy, WarnOfStall, endpoint};
 use pipewright::mesh::{MAX_RANKS, Map};
 use pipewright::pipeline::STALL_LIMIT;
 
@@ -169,7 +168,9 @@ section! {
             )]),
         ],
         /// The micro-batches of a validation.
-        validation_micro_batches: Option<u32> = None => [positive, unset("all images, or 128 windows of text")],
+        validation_micro_batches: Option<u32> = None => [
+            positive, unset("all images, or 128 windows of text"),
+        ],
         /// Steps between texts that the model writes; 0 for none.
         sample_every: u64 = 0 => [page("watching.md#texts-that-the-model-writes")],
         /// The beginning of these texts; for token files without a tokenizer token numbers, such as `"17 4"`.

@@ -1,11 +1,12 @@
 //! Settings with their own form in a config.
 
 use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use pipewright::stages::Recompute;
 use serde::de::value::StrDeserializer;
-use serde::de::{Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// Files and folders: one, or a list. Relative paths start at the current directory.
@@ -169,5 +170,32 @@ impl<'de> Visitor<'de> for RecomputeVisitor {
             each.push(word);
         }
         Ok(RecomputeBy::Each(each))
+    }
+}
+
+/// Reads an address and a port. A port alone can be reached from this machine only.
+pub(super) fn endpoint<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SocketAddr>, D::Error> {
+    from.deserialize_any(Endpoint).map(Some)
+}
+
+struct Endpoint;
+
+impl Visitor<'_> for Endpoint {
+    type Value = SocketAddr;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a port such as 9400, or an address and a port such as \"10.0.0.1:9400\"")
+    }
+
+    fn visit_i64<E: Error>(self, port: i64) -> Result<SocketAddr, E> {
+        match u16::try_from(port) {
+            Ok(port @ 1..) => Ok((Ipv4Addr::LOCALHOST, port).into()),
+            _ => Err(E::invalid_value(Unexpected::Signed(port), &self)),
+        }
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<SocketAddr, E> {
+        let parsed = text.parse();
+        parsed.map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
