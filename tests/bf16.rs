@@ -2,8 +2,6 @@
 //! half as much memory for activations.
 
 mod common;
-#[path = "../stages/tests/emulator/mod.rs"]
-mod emulator;
 #[path = "common/plain.rs"]
 mod plain;
 

@@ -6,9 +6,6 @@
 
 #[path = "common/batches.rs"]
 mod batches;
-#[path = "../stages/tests/emulator/mod.rs"]
-mod emulator;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -4,8 +4,6 @@
 
 #[path = "../benches/gpu/commands.rs"]
 mod commands;
-#[path = "../stages/tests/emulator/mod.rs"]
-mod emulator;
 #[path = "../stages/tests/common/erfc.rs"]
 mod erfc;
 #[path = "../benches/gpu/functions.rs"]

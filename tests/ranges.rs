@@ -3,9 +3,6 @@
 #![allow(unsafe_code, reason = "the emulator's loader")]
 
 mod common;
-#[path = "../stages/tests/emulator/mod.rs"]
-mod emulator;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

@@ -2,7 +2,6 @@
 //! on an emulated one.
 
 mod common;
-mod emulator;
 
 use common::{numbers, pass};
 use pipewright_stages::layers::{Attention, Heads};

@@ -2,7 +2,6 @@
 //! recomputed. Without a GPU, the tests run on an emulated one.
 
 mod common;
-mod emulator;
 
 use common::{tensor, train};
 use pipewright_stages::layers::{Block, Dropout, Gelu, GeluForm, Linear, Reshape, Sigmoid};

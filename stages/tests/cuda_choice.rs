@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 mod common;
-mod emulator;
 
 use std::process::Command;
 use std::thread;

@@ -1,7 +1,6 @@
 //! A convolution on a GPU whose windows do not fit into memory all at once.
 
 mod common;
-mod emulator;
 
 use common::{pass, tensor};
 use pipewright_stages::layers::Conv2d;

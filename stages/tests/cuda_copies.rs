@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "the emulator's loader")]
 
 mod common;
-mod emulator;
 
 use pipewright_stages::devices::{pairs, probe};
 use pipewright_stages::layers::Relu;

@@ -3,8 +3,6 @@
 
 #![allow(unsafe_code)]
 
-mod emulator;
-
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 

@@ -2,8 +2,6 @@
 
 #![allow(unsafe_code)]
 
-mod emulator;
-
 use std::ffi::c_void;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};

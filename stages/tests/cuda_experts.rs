@@ -2,7 +2,6 @@
 //! `cuda_kernels` tests.
 
 mod common;
-mod emulator;
 
 use common::{numbers, tensor, train};
 use pipewright_stages::layers::{Experts, Routing};

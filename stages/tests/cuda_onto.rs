@@ -2,7 +2,6 @@
 //! GPU, the tests run on an emulated one.
 
 mod common;
-mod emulator;
 
 use common::{tensor, train};
 use half::bf16;

@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "the emulator's loader")]
 
 mod common;
-mod emulator;
 
 use std::process::Command;
 use std::sync::mpsc::channel;

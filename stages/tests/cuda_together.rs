@@ -2,7 +2,6 @@
 //! tests run on an emulated one.
 
 mod common;
-mod emulator;
 
 use common::numbers;
 use pipewright_stages::optimizer::{AdamW, Decay, Lion, Optimizer, Sgd, Update, update};

@@ -9,8 +9,6 @@ mod common;
 mod composed;
 mod counting;
 mod damaged;
-#[path = "../../stages/tests/emulator/mod.rs"]
-mod emulator;
 #[path = "../common/gguf.rs"]
 mod gguf;
 mod memory;

@@ -9,9 +9,9 @@ use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
 use pipewright::stages::{DType, Device, Place, Tensor};
 
-use crate::emulator::{self, Cuda};
 use crate::worlds::in_processes;
 use crate::{Ends, Number, ROOM, sockets};
+use emulator::Cuda;
 
 /// A process and a GPU for each rank. Without the emulator, which has GPUs enough, sockets stand in.
 pub(crate) fn nccl(ranks: u32) -> Ends {

@@ -3,8 +3,6 @@
 mod bootstrap;
 mod carrier;
 mod causes;
-#[path = "../../stages/tests/emulator/mod.rs"]
-mod emulator;
 mod frames;
 mod gate;
 mod gpus;

@@ -6,7 +6,6 @@ use pipewright::stages::models::{Cnn, ResNet};
 use pipewright::stages::{DType, Device, Place};
 
 use crate::common::{RandomRows, Recipe, recipe_of};
-use crate::emulator;
 use crate::training::{GPU, assert_close, named, on, train};
 
 const IMAGE: [usize; 3] = [9, 7, 2];

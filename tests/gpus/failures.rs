@@ -13,10 +13,10 @@ use pipewright::stages::models::Mlp;
 use pipewright::stages::{DType, Device};
 
 use crate::common::{RandomRows, Recipe, recipe_of};
-use crate::emulator::{self, answer, tell};
 use crate::offload::offloading;
 use crate::training::{GPU, named, on};
 use crate::worlds::in_processes;
+use emulator::{answer, tell};
 
 /// Set in the process whose calls fail.
 const ALONE: &str = "PIPEWRIGHT_FAILING_ALONE";

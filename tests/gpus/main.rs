@@ -2,8 +2,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../stages/tests/emulator/mod.rs"]
-mod emulator;
 #[path = "../common/failing.rs"]
 mod failing;
 #[path = "../common/mixtral.rs"]

@@ -12,7 +12,6 @@ use pipewright::stages::{DType, Device, Place, Recompute, recompute};
 use pipewright::{Pipeline, Result};
 
 use crate::common::{Recipe, recipe};
-use crate::emulator;
 use crate::training::{GPU, on, train};
 
 /// Set in a process whose memory is counted or whose calls fail, so other tests must not be there.

@@ -6,7 +6,6 @@ use std::process::Command;
 use pipewright::stages::{DType, Device};
 
 use crate::common::recipe;
-use crate::emulator;
 use crate::training::{GPU, named, on, train};
 
 /// Set in a process that trains in another order.

@@ -13,7 +13,6 @@ use pipewright_cli::Result;
 use pipewright_cli::profile::{Subject, measure};
 
 use crate::common::RandomRows;
-use crate::emulator;
 use crate::training::{GPU, on};
 
 const ROWS: usize = 3;

@@ -9,7 +9,6 @@ use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright::stages::{DType, Device, Parameter, Place, Result as StageResult, Sequential, Together};
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
-use crate::emulator;
 use crate::plain::{PlainLayer, PlainLoss};
 use crate::training::{GPU, named, on};
 

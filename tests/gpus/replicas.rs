@@ -7,7 +7,6 @@ use pipewright::stages::models::Mlp;
 use pipewright::stages::{DType, Device, Place, devices};
 
 use crate::common::{RandomRows, Recipe, recipe, recipe_of};
-use crate::emulator;
 use crate::training::{GPU, assert_close, named, on, train};
 
 /// A place for each rank: on GPU 0, 1, 0, 1, and so on, or on GPU 0 if there is only one.

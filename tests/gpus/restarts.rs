@@ -9,7 +9,6 @@ use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::{DType, Device, Place};
 
 use crate::common::{Recipe, recipe};
-use crate::emulator;
 use crate::failing::{Failing, Faults, How};
 use crate::offload::offloading;
 use crate::training::{GPU, named, on, train};

@@ -9,7 +9,6 @@ use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
 use pipewright::stages::{DType, Device, Init, Place, devices};
 
 use crate::common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
-use crate::emulator;
 use crate::mixtral::recipe_of_mixtral;
 
 pub(crate) const GPU: Device = Device::Cuda(0);

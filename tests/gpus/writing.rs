@@ -2,7 +2,6 @@
 
 use pipewright::stages::{DType, Device};
 
-use crate::emulator;
 use crate::text::{gpt, llama, mixtral, of_one_stage, of_pipeline};
 use crate::training::{GPU, named, on};
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use pipewright::stages::devices;
 
 use super::*;
-use crate::emulator::{self, Cuda};
+use emulator::Cuda;
 
 /// A place where processes have a GPU or an emulated one. `None` if there is neither.
 struct Gpus(Place);

@@ -7,8 +7,6 @@ mod common;
 mod worlds;
 
 mod alike;
-#[path = "../../../stages/tests/emulator/mod.rs"]
-mod emulator;
 mod ends;
 mod gpus;
 mod held_up;

@@ -3,8 +3,8 @@
 use cudarc::driver::result;
 use cudarc::driver::sys::CUresult;
 
-use crate::emulator::{answer, tell};
 use crate::machine::{Machine, event, stream};
+use emulator::{answer, tell};
 
 #[test]
 fn the_nth_call_of_a_function_fails_and_says_so() {

@@ -9,7 +9,7 @@ use cudarc::nvrtc;
 use libloading::os::unix::Library;
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::emulator::{self, Cuda, answer, tell};
+use emulator::{Cuda, answer, tell};
 
 /// The emulator, for one test at a time, because a complaint breaks a device.
 pub(crate) struct Machine {

@@ -3,8 +3,6 @@
 
 #![allow(unsafe_code)]
 
-#[path = "../emulator/mod.rs"]
-mod emulator;
 #[path = "../cuda_emulator_products/product.rs"]
 #[allow(dead_code, reason = "it is shared with another test")]
 mod product;

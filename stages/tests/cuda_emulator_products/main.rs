@@ -2,8 +2,6 @@
 
 #![allow(unsafe_code)]
 
-#[path = "../emulator/mod.rs"]
-mod emulator;
 mod product;
 
 use cudarc::cublaslt::sys::cublasLtEpilogue_t as Epilogue;

@@ -13,7 +13,7 @@ use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
 use half::bf16;
 
-use crate::emulator::{self, Cuda};
+use emulator::Cuda;
 
 pub(crate) const F32: cudaDataType = cudaDataType::CUDA_R_32F;
 pub(crate) const BF16: cudaDataType = cudaDataType::CUDA_R_16BF;

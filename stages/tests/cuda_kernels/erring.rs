@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use crate::emulator::{self, Cuda};
+use emulator::Cuda;
 
 /// How functions of the emulator err.
 const ERRORS: &str = "PIPEWRIGHT_EMULATOR_ERRORS";

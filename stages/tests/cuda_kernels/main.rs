@@ -6,8 +6,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../emulator/mod.rs"]
-mod emulator;
 #[path = "../common/erfc.rs"]
 mod erfc;
 mod erring;

@@ -4,8 +4,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../emulator/mod.rs"]
-mod emulator;
 mod overlap;
 mod unmarked;
 

@@ -5,8 +5,6 @@ use serde_json::Value;
 
 use super::*;
 
-#[path = "../../../../stages/tests/emulator/mod.rs"]
-mod emulator;
 mod found;
 mod kept;
 mod measured;

@@ -1,8 +1,8 @@
 //! Emulated CUDA for machines without a GPU: libraries that stand in for the driver, NVRTC, cuBLASLt and
-//! NCCL. They are built from the C++ sources in this folder, so that tests run the whole GPU path. See
+//! NCCL. They are built from the C++ sources beside this file, so that tests run the whole GPU path. See
 //! README.md.
 
-#![allow(unsafe_code, dead_code)]
+#![allow(unsafe_code, reason = "it loads C++ libraries and calls them")]
 
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::{CStr, CString, c_char};
@@ -17,7 +17,7 @@ use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW, Symbol};
 
 /// The CUDA that tests use.
 #[derive(Debug)]
-pub(crate) enum Cuda {
+pub enum Cuda {
     /// A real GPU.
     Real,
     /// The emulator, whose libraries are in this folder. A child process gets it through `LD_LIBRARY_PATH`.
@@ -28,7 +28,7 @@ pub(crate) enum Cuda {
 
 impl Cuda {
     /// Gives `command` this CUDA: puts the emulator's folder first in `LD_LIBRARY_PATH`.
-    pub(crate) fn give<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+    pub fn give<'c>(&self, command: &'c mut Command) -> &'c mut Command {
         let Self::Emulated(folder) = self else {
             return command;
         };
@@ -41,13 +41,13 @@ impl Cuda {
     }
 
     /// Whether tests that need CUDA must be skipped.
-    pub(crate) fn is_none(&self) -> bool {
+    pub fn is_none(&self) -> bool {
         matches!(self, Self::None)
     }
 }
 
 /// Calls a function of the emulator that takes a text.
-pub(crate) fn tell(function: &str, setting: &str) {
+pub fn tell(function: &str, setting: &str) {
     let setting = CString::new(setting).expect("no zero byte");
     // SAFETY: the library is loaded, and this is the function's signature.
     unsafe {
@@ -59,7 +59,7 @@ pub(crate) fn tell(function: &str, setting: &str) {
 }
 
 /// Calls a function of the emulator that writes a text.
-pub(crate) fn answer(function: &str) -> String {
+pub fn answer(function: &str) -> String {
     let mut text = [0 as c_char; 1024];
     // SAFETY: the library is loaded, and this is the function's signature.
     unsafe {
@@ -76,7 +76,7 @@ const GPU_WANTED: &str = "PIPEWRIGHT_TEST_GPU";
 
 /// Prepares CUDA for this process. Must be called before any use of CUDA. Uses a GPU if there is one.
 /// Otherwise it builds the emulator, once for all processes, and loads it.
-pub(crate) fn start() -> &'static Cuda {
+pub fn start() -> &'static Cuda {
     static CUDA: OnceLock<Cuda> = OnceLock::new();
     CUDA.get_or_init(|| {
         if real() {
@@ -236,7 +236,10 @@ fn real() -> bool {
 fn build() -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     (SOURCES, FLAGS).hash(&mut hasher);
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulator");
+    // Tests are in `target/PROFILE/deps`.
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(3).unwrap_or(Path::new("."));
+    let home = target.join("tmp/emulator");
     let folder = home.join(format!("{:016x}", hasher.finish()));
     if folder.exists() {
         return Ok(folder);
@@ -304,7 +307,7 @@ fn load(path: &Path) {
 }
 
 /// What a counting function of an emulated library says. `None` on a GPU.
-pub(crate) fn counted(library: &str, function: &str) -> Option<u64> {
+pub fn counted(library: &str, function: &str) -> Option<u64> {
     let Cuda::Emulated(folder) = start() else {
         return None;
     };
