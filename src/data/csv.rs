@@ -5,8 +5,9 @@ use std::path::Path;
 use csv::{ReaderBuilder, StringRecord};
 use pipewright_stages::Tensor;
 
+use super::Table;
 use super::file::wrong;
-use super::{Table, look, seems};
+use super::look;
 use crate::error::{Error, Result};
 
 /// Which columns of a file are targets. All others are inputs.
@@ -28,7 +29,7 @@ impl Table {
     /// class: names the line and the column.
     pub fn csv(path: &Path, targets: Targets<'_>) -> Result<Self> {
         let (file, ..) = look::open_text(path)?;
-        let delimiter = match seems::extension(path).as_deref() {
+        let delimiter = match look::extension(path).as_deref() {
             Some("tsv") => b'\t',
             _ => b',',
         };

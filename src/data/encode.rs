@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
 
+use super::TokenWriter;
 use super::file::wrong;
 use super::parts::{Part, Parts};
-use super::raw::{self, ANSWERS, Document, Form, Message, Piece};
-use super::{LossOn, TokenWriter};
+use super::raw::{self, ANSWERS, Document, Form, LossOn, Message, Piece};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{Error, Problem, Result};
 use crate::tokenizer::{ChatTemplate, Template, Tokenizer};

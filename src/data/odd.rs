@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::look;
 use super::raw::{Form, left_out};
-use super::{look, seems, text};
+use super::token_files::text;
 use crate::error::{Error, Result};
 
 /// What is odd about a file.
@@ -63,10 +64,10 @@ fn odd_text(paths: &[PathBuf]) -> Result<Vec<Oddity>> {
     for (path, _) in text::find(paths)? {
         let (file, ..) = look::open_text(&path)?;
         let start = look::start(file).map_err(Error::io("read", &path))?;
-        let extension = seems::extension(&path);
+        let extension = look::extension(&path);
         let is = [
-            (Odd::Records, seems::records(extension.as_deref(), &start)),
-            (Odd::Table, seems::table(extension.as_deref(), &start)),
+            (Odd::Records, look::records(extension.as_deref(), &start)),
+            (Odd::Table, look::table(extension.as_deref(), &start)),
             (Odd::CarriageReturns, start.contains(&b'\r')),
         ];
         if let [(_, false), (_, false), _] = is {

@@ -1,9 +1,10 @@
-//! An open file with tensors, from which numbers are read or lent.
+//! An open file with tensors, from which numbers are read or lent, and compared.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 #[cfg(target_os = "linux")]
 use std::num::NonZero;
+use std::path::Path;
 #[cfg(target_os = "linux")]
 use std::sync::{Arc, OnceLock};
 
@@ -12,11 +13,10 @@ use safetensors::Dtype;
 
 #[cfg(target_os = "linux")]
 use super::map::Map;
-use super::numbers::read_numbers;
-#[cfg(target_os = "linux")]
-use super::numbers::width;
+use super::numbers::{read_numbers, width};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::data::read_at;
+use crate::error::{Error, Problem, Result};
 
 /// This number of bytes is read at once for a checksum.
 const BLOCK: usize = 1 << 20;
@@ -109,4 +109,43 @@ impl Opened {
 
     #[cfg(not(target_os = "linux"))]
     fn ask_for(&self, _from: Place, _count: usize) {}
+}
+
+/// How many numbers are compared at a time.
+const COMPARED: usize = 1 << 20;
+
+/// Compares `count` numbers from two places on. Both have a format that is read.
+pub(super) fn same(one: (&Opened, Place), other: (&Opened, Place), count: usize) -> io::Result<bool> {
+    let read = |(file, place): (&Opened, Place), first: usize| {
+        let bytes = first * width(place.dtype).expect("a format that is read");
+        let offset = place.offset + bytes as u64;
+        let mut numbers = vec![0.0; COMPARED.min(count - first)];
+        file.read(Place { offset, ..place }, &mut numbers)?;
+        Ok::<_, io::Error>(numbers)
+    };
+    for first in (0..count).step_by(COMPARED) {
+        let (one, other) = (read(one, first)?, read(other, first)?);
+        if bytemuck::cast_slice::<f32, u8>(&one) != bytemuck::cast_slice::<f32, u8>(&other) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Opens a regular file and returns its length. Others are refused before they are opened: opening a pipe
+/// waits until somebody writes into it, and a device may never end.
+pub(super) fn open(path: &Path) -> Result<(File, u64)> {
+    let name = path.display();
+    let unreadable = |source| {
+        Error::Pretrained(Problem::because(
+            format!("cannot open `{name}`: {source}"),
+            source,
+        ))
+    };
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(Error::pretrained(format!("`{name}` is not a regular file")));
+    }
+    let file = File::open(path).map_err(unreadable)?;
+    Ok((file, metadata.len()))
 }

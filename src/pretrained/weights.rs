@@ -15,9 +15,7 @@ use super::described::CONFIG;
 use super::fused::inside;
 use super::mapped::{LEFT_OVER, MISSING, Mapped, Part, other_shape};
 use super::numbers::width;
-use super::opened::{Opened, Place};
-use super::regular;
-use super::same::same;
+use super::opened::{self, Opened, Place, same};
 use crate::error::{Error, Result};
 
 /// The one file of a model, and the list of several.
@@ -130,7 +128,7 @@ impl Weights {
 
     /// Adds the tensors of a file.
     fn add(&mut self, path: PathBuf) -> Result<()> {
-        let (file, size) = regular::open(&path)?;
+        let (file, size) = opened::open(&path)?;
         let damaged = |why: String| Error::damaged(&path, why);
         let mut start = [0; 8];
         let read = |bytes: &mut [u8], at| crate::data::read_at(&file, bytes, at);

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::bar::Bar;
 use super::event::Event;
-use super::sample::Sample;
+use super::samples::Sample;
 use crate::pipeline::{StepReport, score};
 use crate::stages::units::counted;
 

@@ -5,11 +5,10 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 use serde::{Deserialize, Serialize};
 
-use super::best::BestSoFar;
-use super::event::Event;
-use super::loss::{GoesOnFrom, Loss, Return};
+use super::directory::writer::Writer;
+use super::event::{Event, GoesOnFrom, Loss, Return};
 use super::session::Session;
-use super::writer::Writer;
+use super::validation::BestSoFar;
 use crate::checkpoint::named_step;
 use crate::error::RestartError;
 use crate::{Error, Result};

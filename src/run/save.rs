@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use pipewright_stages::Stage;
 
+use super::directory::writer::Writer;
 use super::event::{Event, Task};
 use super::saving::{OnItsWay, is_due};
 use super::session::Session;
-use super::writer::Writer;
 use crate::{Error, Result};
 
 impl<S: Stage> Session<'_, S> {

@@ -1,6 +1,10 @@
-//! What a run knows of its checkpoints.
+//! What a run knows of its checkpoints, and which old ones it removes.
 
-use super::best::BestSoFar;
+use std::path::{Path, PathBuf};
+
+use super::directory::folder::RunDir;
+use super::validation::{Best, BestSoFar};
+use crate::{Result, checkpoint};
 
 /// The checkpoints of a run.
 #[derive(Debug)]
@@ -55,4 +59,41 @@ impl Saving {
 /// Whether something that happens every `every` steps happens after `done` steps. With 0 it never happens.
 pub(super) fn is_due(done: u64, every: u64) -> bool {
     every > 0 && done.is_multiple_of(every)
+}
+
+/// Which checkpoints are kept besides the best one and the newest that is known to be good.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retention {
+    /// How many of the newest.
+    pub(super) newest: usize,
+    /// For ever: the ones after multiples of this number of steps. 0: none.
+    pub(super) every: u64,
+}
+
+impl Retention {
+    /// Whether the checkpoint in this folder is kept for ever.
+    fn is_for_ever(self, folder: &Path) -> bool {
+        self.every > 0 && checkpoint::named_step(folder).is_some_and(|step| step.is_multiple_of(self.every))
+    }
+}
+
+impl RunDir {
+    /// The newest checkpoint after fewer than `unproven` steps. It is known to be good: a later step began
+    /// with its weights, and all its numbers were finite. Those after more steps are not yet known to be.
+    pub(super) fn newest_good(&self, unproven: u64) -> Result<Option<PathBuf>> {
+        let is_good = |path: &PathBuf| checkpoint::named_step(path).is_some_and(|step| step < unproven);
+        Ok(self.checkpoints()?.into_iter().rfind(is_good))
+    }
+
+    /// Removes all checkpoints except those that are kept, the best, and the newest that is known to be good.
+    pub(super) fn prune(&self, kept: Retention, best: Option<Best>, unproven: u64) -> Result<()> {
+        let (all, good) = (self.checkpoints()?, self.newest_good(unproven)?);
+        let best = best.map(|best| self.checkpoint(best.step));
+        all[..all.len().saturating_sub(kept.newest.max(1))]
+            .iter()
+            .filter(|old| {
+                Some(*old) != good.as_ref() && Some(*old) != best.as_ref() && !kept.is_for_ever(old)
+            })
+            .try_for_each(|old| checkpoint::remove(old))
+    }
 }

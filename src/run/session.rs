@@ -6,24 +6,21 @@ use std::time::Instant;
 
 use pipewright_stages::Stage;
 
-use super::best::{Best, BestSoFar};
+use super::directory::folder::RunDir;
+use super::directory::metrics::MetricsLine;
+use super::directory::trace::Tracer;
+use super::directory::writer::{Failure, Writer};
 use super::event::{Ended, Event, Failed, Outcome, Task};
-use super::folder::RunDir;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
-use super::metrics::MetricsLine;
-use super::prune::Retention;
 use super::rejoining::Rejoining;
 use super::samples::Samples;
-use super::saving::{Saving, is_due};
-use super::trace::Tracer;
-use super::validation::Validation;
-use super::writer::{Failure, Writer};
-use crate::checkpoint;
+use super::saving::{Retention, Saving, is_due};
+use super::validation::{Best, BestSoFar, Validation};
 use crate::error::NotFinite;
 use crate::interrupt::Interrupt;
 use crate::pipeline::{self, Evaluation, Pipeline, StepReport};
-use crate::{Error, Result};
+use crate::{Error, Result, checkpoint};
 
 /// A run that is ready for its next step.
 pub struct Session<'p, S: Stage> {
@@ -366,5 +363,26 @@ impl<S: Stage> std::fmt::Debug for Session<'_, S> {
             .field("dir", &self.dir)
             .field("steps", &self.steps)
             .finish_non_exhaustive()
+    }
+}
+
+impl<S: Stage> Session<'_, S> {
+    /// Writes a text after this step, if one is due.
+    pub(super) fn sample_if_due(&mut self) -> Result<()> {
+        let done = self.done();
+        let Some(samples) = self
+            .samples
+            .as_ref()
+            .filter(|samples| done == self.steps || is_due(done, samples.every))
+        else {
+            return Ok(());
+        };
+        let sample = samples.write(self.pipeline)?;
+        if self.rejoining.told.samples.is_new(done) {
+            self.listeners.tell(&Event::Sample(&sample));
+            let written = self.on_disk(|writer| writer.sample(&sample));
+            self.warn(written);
+        }
+        Ok(())
     }
 }

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use pipewright_stages::Stage;
 
-use super::about::About;
-use super::claim::{Claim, Resume};
+use super::directory::claim::{Claim, Resume};
+use super::directory::folder::{About, RunDir};
+use super::directory::picture::{Labels, LossUnit};
 use super::event::{Event, Next, Outcome};
-use super::folder::RunDir;
 use super::forecast::Forecast;
-use super::picture::{Labels, LossUnit};
 use super::progress::Progress;
 use super::samples::Samples;
 use super::validation::Validation;

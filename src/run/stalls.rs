@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use super::notes::Notes;
+use super::directory::history::Notes;
 use super::progress::Screen;
 use crate::situation::Stall;
 

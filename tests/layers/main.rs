@@ -1,8 +1,9 @@
-//! The source follows the layers of ARCHITECTURE.md: nothing imports upward, and no file is too long.
+//! The source follows the layers of ARCHITECTURE.md: nothing imports upward, and no file or folder is too large.
 
 mod cycles;
 mod writers;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,8 @@ const TABLE: &[Row] = &[
 const GROUND: [&str; 2] = ["pipewright_schedule", "pipewright_stages"];
 
 const LONGEST_FILE: usize = 600;
+
+const MOST_FILES: usize = 20;
 
 /// In characters: `max_width` of rustfmt, which leaves comments and strings as they are.
 const WIDEST_LINE: usize = 110;
@@ -215,6 +218,21 @@ fn no_file_outgrows_its_idea() {
         faults.is_empty(),
         "one idea a file: split these\n{}",
         faults.join("\n")
+    );
+}
+
+#[test]
+fn no_folder_has_too_many_files() {
+    let mut folders: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for sources in ["src", "cli/src", "schedule/src", "stages/src"] {
+        for file in rust_files(&root().join(sources)) {
+            *folders.entry(file.with_file_name("")).or_default() += 1;
+        }
+    }
+    folders.retain(|_, files| *files > MOST_FILES);
+    assert!(
+        folders.is_empty(),
+        "at most {MOST_FILES} files a folder: {folders:?}"
     );
 }
 

@@ -17,10 +17,10 @@ const WRITERS: &[(&str, &str)] = &[
         "commands/out",
         "an empty file, which is removed: can the folder be written to?",
     ),
-    ("run/history", "whole lines are added"),
-    ("run/json_lines", "whole lines are added"),
-    ("run/lock", "its contents are for people"),
-    ("run/tensorboard", "whole events are added"),
+    ("run/directory/history", "whole lines are added"),
+    ("run/directory/files", "whole lines are added"),
+    ("run/directory/lock", "its contents are for people"),
+    ("run/directory/tensorboard", "whole events are added"),
 ];
 
 /// What makes a file.

@@ -8,14 +8,12 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::encoding::EncodingBar;
-use super::newest::{config_of, newest_or_model};
-use super::saved::SavedModel;
-use super::spread::{Busy, Spread};
+use super::bars::EncodingBar;
+use super::sample::spread::{Busy, Spread};
+use super::saved::{SavedModel, config_of, newest_or_model};
 use crate::compose::{self, HeldOut};
 use crate::config::Config;
-use crate::error::CommandError;
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;

@@ -6,12 +6,11 @@ use pipewright::stages::units::counted;
 use pipewright::stages::{Lora, Sequential, Stage, starting_at_zero};
 
 use super::belongings;
-use super::newest::{config_of, newest};
 use super::out::new_folder;
+use super::saved::{config_of, newest};
 use crate::compose;
 use crate::config::Config;
-use crate::error::CommandError;
-use crate::error::{Error, Result};
+use crate::error::{CommandError, Error, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::pretrained::{self, Adapters, Architecture};
 

@@ -6,54 +6,42 @@
 //! * 2: the arguments, the config or the schedule are wrong. Nothing was started.
 //! * 130: interrupted, and the state was saved.
 
+mod bars;
 mod belongings;
 mod check;
-mod choice;
-mod costs;
 mod cuda_env;
 mod devices;
-mod encoding;
 mod evaluate;
 mod export;
-mod file_limit;
-mod gpu;
 mod import;
-mod interruption;
-mod introduction;
-mod links;
-mod machine;
 mod memory;
-mod metrics;
-mod newest;
 mod out;
 mod plan;
 mod processes;
 mod profile;
 mod report;
 mod sample;
-mod samples;
 mod saved;
-mod source;
-mod spare;
-mod spread;
 mod stalls;
-mod stop;
 mod tokenize;
 mod train;
 mod tune;
 mod verify;
-mod words;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::thread;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use signal_hook::consts::SIGXFSZ;
+use signal_hook::flag;
 
 use crate::config::Config;
 use crate::{Error, Result};
+use pipewright::error::RunError;
 use pipewright::plan::AUTO;
 use pipewright::run::title;
 
@@ -145,7 +133,7 @@ pub fn main() -> ExitCode {
 
 fn command() -> ExitCode {
     refuse_apart(std::env::args_os());
-    let result = file_limit::report()
+    let result = report_file_limit()
         .map_err(Failure::failed)
         .and_then(|()| run(Cli::parse().command));
     result.unwrap_or_else(|Failure { error, status }| {
@@ -155,6 +143,14 @@ fn command() -> ExitCode {
         let _ = io::stderr().write_all(said.as_bytes());
         ExitCode::from(status)
     })
+}
+
+/// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the
+/// process.
+fn report_file_limit() -> Result<()> {
+    flag::register(SIGXFSZ, Arc::default())
+        .map(drop)
+        .map_err(|source| RunError::no_signals(source).into())
 }
 
 fn run(command: Command) -> std::result::Result<ExitCode, Failure> {

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use super::costs::measure;
+use super::bars::measure;
 use super::cuda_env;
 use super::out::{Out, Replace};
 use super::processes::{self, Role};
 use crate::Result;
-use crate::compose;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::profile::{self, Between, Measured, MemoryLimit};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::encoding::EncodingBar;
+use super::bars::EncodingBar;
 use crate::error::{CommandError, OutProblem};
 use crate::{Error, Result};
 use pipewright::data::{Form, Recipe, TokenWriter, Width, odd_files};

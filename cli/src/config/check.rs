@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use super::key::is_below_1;
+use super::keys;
+use super::limits;
 use super::tree::is_stronger;
 use super::values::{Balanced, Partition, Paths};
-use super::{Config, DataKind, LearningRateSchedule, SyncKind, keys, limits, sizes};
+use super::{Config, DataKind, LearningRateSchedule, SyncKind};
 use crate::error::Result;
 use pipewright::data::Share;
 
@@ -35,7 +37,7 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
 pub(super) fn check(config: &Config) -> Result<()> {
     bounds(config)?;
     limits::check(config)?;
-    sizes::check(config)?;
+    limits::check_model(config)?;
     data(config)?;
     pipeline(config)?;
     optimizer(config)?;

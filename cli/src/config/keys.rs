@@ -3,9 +3,8 @@
 use super::data::Data;
 use super::key::Key;
 use super::model::Model;
-use super::optimizer::Optimizer;
+use super::optimizer::{Lora, Optimizer};
 use super::sections::{Checkpoint, Launch, Metrics, Pipeline, Train};
-use super::training::Lora;
 use crate::error::{ConfigError, Origin};
 use pipewright::nearest::nearest;
 

@@ -9,7 +9,6 @@
 //! Paths in a config are relative to the current directory, as on a command line. They are not relative to
 //! the config file.
 
-mod changes;
 mod check;
 mod data;
 mod devices;
@@ -27,10 +26,7 @@ mod pretrained;
 mod read;
 mod sections;
 mod settings;
-mod sizes;
-mod training;
 mod tree;
-mod typed;
 mod values;
 mod variables;
 
@@ -41,9 +37,8 @@ pub use fabric::Fabric;
 pub use launch::{Launched, Launcher, launched, processes};
 pub use memory::Memory;
 pub use model::{Model, ModelKind, RopeScalingKind};
-pub use optimizer::{LearningRateSchedule, Optimizer, OptimizerKind};
+pub use optimizer::{Group, LearningRateSchedule, Lora, Optimizer, OptimizerKind};
 pub(crate) use parse::environment;
 pub use sections::{Checkpoint, FabricKind, Launch, Metrics, Pipeline, SyncKind, Train};
 pub use settings::Config;
-pub use training::{Group, Lora};
 pub use values::{Auto, Balanced, Partition, Paths, RecomputeBy, Sizes, WarnOfStall};

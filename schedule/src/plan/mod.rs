@@ -2,57 +2,42 @@
 
 mod auto;
 mod candidate;
-mod choose;
-mod clock;
 mod cluster;
-mod copies;
 mod costs;
 mod fitting;
 mod gpu;
-mod gpu_kinds;
-mod held_activations;
 mod layers;
-mod link;
 mod makers;
 mod measured;
 mod memory;
 mod memory_peaks;
 mod offload;
 mod partition;
-mod period;
 mod prediction;
-mod queue;
-mod reduction;
 mod replicas;
-mod restarts;
 mod simulate;
-mod simulate_replicas;
 mod timetable;
 
 pub use crate::{Error, Result};
 pub use auto::{AUTO, Auto, Tried, Wanted, auto, like_auto};
-pub use candidate::{Candidate, Fit, Setting};
-pub use choose::{Contender, TIE, best};
-pub(crate) use clock::{Clock, Played};
-pub use cluster::Cluster;
-pub use costs::{Costs, StageCost};
+pub use candidate::{Candidate, Contender, Fit, Setting, TIE, best};
+pub use cluster::{Cluster, LinkCost, Queue};
+pub use costs::{Costs, Reduction, StageCost};
 pub use fitting::Fitting;
-pub use gpu::{Gpu, Kernel, Work};
-pub use gpu_kinds::GPUS;
+pub use gpu::{GPUS, Gpu, Kernel, Work};
 pub use layers::{LayerCost, ModelCosts};
-pub use link::{LinkCost, Queue};
 pub use makers::greedy::Goal;
 pub(crate) use makers::{greedy, vee};
 #[doc(hidden)]
 pub use measured::median;
 pub(crate) use memory::sums;
-pub use memory::{DataMemory, RankMemory, StageMemory, memory, waiting_sums};
+pub use memory::{
+    DataMemory, KeptForRestarts, RankMemory, Restarts, StageMemory, kept_for_restarts, memory, waiting_sums,
+};
 pub use offload::{Offload, offloaded};
 pub use partition::partition;
-pub use period::period;
 pub use prediction::{Exposed, Prediction};
-pub use reduction::Reduction;
 pub use replicas::Replicas;
-pub use restarts::{KeptForRestarts, Restarts, kept_for_restarts};
-pub use simulate::{RankSimulation, Simulation, Wait, simulate};
-pub use simulate_replicas::simulate_replicas;
+pub(crate) use simulate::clock::{Clock, Played};
+pub use simulate::replicas::simulate_replicas;
+pub use simulate::{RankSimulation, Simulation, Wait, period, simulate};

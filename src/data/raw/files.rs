@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use super::super::file::{self, unreadable};
-use super::super::{seems, text};
 use super::Form;
+use crate::data::look;
+use crate::data::token_files::text;
 use crate::error::{DataError, Error, Result};
 
 /// The files at these paths and their lengths, in order. Of a folder of text, all that
@@ -52,7 +53,7 @@ pub(crate) fn left_out(paths: &[PathBuf], form: Form) -> Result<Vec<PathBuf>> {
         for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {
             let entry = entry.map_err(Error::io("list", folder))?;
             let path = entry.path();
-            let is_looked_for = path.is_dir() || seems::extension(&path).is_some_and(|has| has != "md");
+            let is_looked_for = path.is_dir() || look::extension(&path).is_some_and(|has| has != "md");
             let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
             if is_looked_for && !is_hidden && read.iter().all(|(other, _)| *other != path) {
                 left_out.push(path);
@@ -74,7 +75,7 @@ fn in_folder(folder: &Path, extensions: &[&'static [&'static str]]) -> Result<Ve
     }
     files.sort();
     let of = |group: &&[&str]| -> Vec<PathBuf> {
-        let ends = |path: &&PathBuf| seems::extension(path).is_some_and(|has| group.contains(&has.as_str()));
+        let ends = |path: &&PathBuf| look::extension(path).is_some_and(|has| group.contains(&has.as_str()));
         files.iter().filter(ends).cloned().collect()
     };
     let found = extensions.iter().map(of).find(|found| !found.is_empty());

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::{file, look, seems, text};
 use super::{Form, find};
+use crate::data::token_files::text;
+use crate::data::{file, look};
 use crate::error::{DataError, Result};
 
 impl Form {
@@ -48,7 +49,7 @@ impl Form {
 
 fn of_file(path: &Path) -> Result<Form> {
     let start = look::unpacked_start(path)?;
-    Ok(match seems::records(seems::extension(path).as_deref(), &start) {
+    Ok(match look::records(look::extension(path).as_deref(), &start) {
         _ if start.starts_with(look::PARQUET) => Form::Parquet,
         true => Form::Jsonl,
         false => Form::Text,

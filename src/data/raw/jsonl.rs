@@ -5,8 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::super::LossOn;
-use super::message::{self, Message};
+use super::message::{self, LossOn, Message};
 
 /// The fields of a record in prompt and completion, which only make a text together.
 const TOGETHER: [&str; 2] = ["prompt", "completion"];

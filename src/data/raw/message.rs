@@ -1,8 +1,7 @@
 //! A message of a chat, and the keys that say more than its role and its text.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use super::super::LossOn;
 
 /// The role whose messages are answers.
 pub(crate) const ANSWERS: &str = "assistant";
@@ -207,4 +206,15 @@ fn meant(role: &str) -> &'static str {
         }
         _ => "write one of these",
     }
+}
+
+/// Which tokens of a document are targets. In configs `all` and `answers`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LossOn {
+    /// All.
+    #[default]
+    All,
+    /// The tokens of the assistant's messages in a chat, each with the token that ends it.
+    Answers,
 }

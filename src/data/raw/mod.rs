@@ -13,6 +13,7 @@ mod text;
 
 pub(super) use files::{find, left_out};
 pub(super) use jsonl::{Document, document};
+pub use message::LossOn;
 pub(super) use message::{ANSWERS, Message};
 pub(super) use open::{Pieces, open};
 pub use piece::Form;

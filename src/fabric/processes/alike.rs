@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use sha2::{Digest, Sha256};
 
-use super::text::plain;
+use super::part::plain;
 use crate::error::FabricError;
 
 /// A hash of the program's file. All zeros if the system does not tell which file it is.

@@ -1,4 +1,4 @@
-//! The sending end of the connection to another process: frames on its line.
+//! The sending end of the connection to another process: frames on its line, and a farewell at the end.
 
 use std::io::{self, BufWriter, IoSlice, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,12 +9,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::body::TensorWire;
-use super::head::{DESCRIPTION, Head, Kind};
+use super::head::{DESCRIPTION, Head, Kind, PIECE};
 use super::kept::{self, Item};
-use super::limits::PIECE;
 use super::line::{BUFFER, Line, Outlet};
-use super::numbers::{Outgoing, panicked};
+use super::numbers::{Outgoing, TensorWire, panicked};
 use crate::error::{Error, FabricError, Loss, Problem, Result};
 use crate::fabric::packet::{Content, Packet, Route};
 use crate::fabric::{Call, Tag, TensorForm, WireFrame};
@@ -374,5 +372,37 @@ impl<W: WireFrame> Route<W> for FarRoute {
             Content::Failed(error) => connection.tell_failed(between, call, Tag(0), &error),
         };
         sent.map(|()| None).map_err(|_| Error::PeerGone(self.to))
+    }
+}
+
+/// Tells all that this process leaves, because this one was lost: to join the run again, or for another one
+/// in its own place. Then closes the connections.
+pub(super) fn leave(connections: &[Option<Arc<Connection>>], (lost, loss): (u32, Loss)) {
+    let until = Instant::now() + GRACE;
+    for connection in connections.iter().flatten() {
+        connection.leave(until, (lost, loss));
+    }
+}
+
+/// Tells all that this process leaves, and the cause if it is this process's failure, or the loss of another
+/// process, which not all need have noticed. Then closes the connections.
+pub(super) fn farewell(connections: &[Option<Arc<Connection>>], cause: Option<&Error>) {
+    let has_failed = cause.is_some();
+    let (kind, number, bytes) = match cause.and_then(Error::lost) {
+        Some((lost, loss)) => (Kind::Rejoins, lost.into(), vec![loss.to_byte()]),
+        None => {
+            let cause = cause.filter(|error| !error.is_echo());
+            let cause = cause.map_or(String::new(), ToString::to_string);
+            (Kind::Farewell, 0, cause.into_bytes())
+        }
+    };
+    let until = Instant::now() + GRACE;
+    for connection in connections.iter().flatten() {
+        if has_failed {
+            connection.line().fail();
+        }
+        // A process that has gone needs no farewell.
+        let _ = connection.tell_before(until, kind, number, &bytes);
+        connection.close();
     }
 }

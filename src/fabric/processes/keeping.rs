@@ -4,7 +4,7 @@
 use std::collections::btree_map::Entry;
 use std::sync::PoisonError;
 
-use super::farewell::leave;
+use super::connection::leave;
 use super::kept::{Item, Label};
 use super::peers::Peers;
 use super::snapshot_sender::Giving;

@@ -2,14 +2,11 @@
 
 mod alike;
 mod answers;
-mod body;
 mod calls;
 mod connection;
-mod farewell;
 mod head;
 mod keeping;
 mod kept;
-mod limits;
 mod line;
 mod numbers;
 mod others;
@@ -20,7 +17,6 @@ mod reader;
 mod received;
 mod snapshot_sender;
 mod status_queries;
-mod text;
 mod world;
 
 pub(super) use alike::{binary, other_build, other_program};
@@ -31,10 +27,10 @@ pub(crate) use kept::{Item, Kept, Label, Stamp};
 pub(super) use line::Numbers;
 pub(super) use line::{BUFFER, Line, Lines, ReadsFrames, StartsReaders, inlet};
 pub(crate) use others::Others;
+pub(super) use part::plain;
 pub(crate) use patience::Ending;
 pub use peers::Peers;
 pub(super) use reader::Deliveries;
 pub(super) use status_queries::{Answer, Aside};
-pub(super) use text::plain;
 pub(crate) use world::JoinAgain;
 pub use world::World;

@@ -7,9 +7,11 @@ use std::any::Any;
 use std::io::{self, BufWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::line::Outlet;
+use pipewright_stages::Tensor;
+
+use super::line::{Numbers, Outlet};
 use crate::error::panic_message;
-use crate::fabric::WireFrame;
+use crate::fabric::wire::{TensorForm, WireFrame, described_tensor, room_for};
 
 /// Up to this many bytes, a size is believed before the bytes come.
 const BELIEVED: u64 = 1 << 20;
@@ -179,4 +181,40 @@ fn guarded<T>(act: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
 /// A panic as an error.
 pub(super) fn panicked(panic: &(dyn Any + Send)) -> io::Error {
     io::Error::other(format!("it panicked: {}", panic_message(panic)))
+}
+
+/// What a reader has given room for.
+pub(super) enum Body<W> {
+    Block(Vec<u8>),
+    Wire(Tensor, TensorForm<W>),
+}
+
+impl<W: WireFrame> Body<W> {
+    /// Room for a wire with this description and `length` bytes. `None` if it is not a tensor, or a tensor
+    /// with another number of bytes.
+    pub(super) fn wire(description: &[u8], length: usize) -> Option<Self> {
+        let form = W::as_tensor()?;
+        let (shape, dtype) = described_tensor(description)?;
+        let needed = dtype.bytes() * shape.dims().iter().product::<usize>();
+        (needed == length).then(|| Self::Wire(room_for(&shape, dtype), form))
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Block(block) => block,
+            Self::Wire(tensor, _) => tensor.as_bytes_mut(),
+        }
+    }
+}
+
+/// A wire that is a tensor on the host.
+pub(super) struct TensorWire<W> {
+    pub(super) wire: W,
+    pub(super) form: TensorForm<W>,
+}
+
+impl<W: WireFrame> Numbers for TensorWire<W> {
+    fn bytes(&self) -> &[u8] {
+        (self.form.tensor)(&self.wire).as_bytes()
+    }
 }

@@ -2,8 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::connection::Connection;
-use super::farewell::leave;
+use super::connection::{Connection, leave};
 use super::status_queries::Aside;
 use crate::error::{CallError, Loss};
 

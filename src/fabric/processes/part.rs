@@ -1,6 +1,5 @@
 //! A process's part in a call of all processes: the call's name, and then a block or an error.
 
-use super::text::plain;
 use crate::error::{Error, FabricError, Result};
 
 const DONE: u8 = 0;
@@ -101,4 +100,17 @@ pub(super) fn read(
             FabricError::calls_differ(own, call, process, &plain(&theirs)).into(),
         )),
     }
+}
+
+/// The text with characters that control a terminal, such as escape codes, written out. Line ends stay.
+pub(in crate::fabric) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() && letter != '\n' {
+            plain.extend(letter.escape_default());
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
 }

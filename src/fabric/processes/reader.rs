@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use crossbeam_channel::Sender;
 
-use super::body::Body;
 use super::calls::Calls;
 use super::connection::Connection;
-use super::head::{DESCRIPTION, Head, Kind, invalid};
+use super::head::{DESCRIPTION, Head, Kind, Limits, invalid};
 use super::kept::Kept;
-use super::limits::Limits;
 use super::line::ReadsFrames;
-use super::numbers::{Incoming, read};
-use super::text::plain;
+use super::numbers::{Body, Incoming, read};
+use super::part::plain;
 use crate::error::{FabricError, Loss, Problem};
 use crate::fabric::inbox::InboxSender;
 use crate::fabric::packet::{Content, Packet};

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use crossbeam_channel::unbounded;
 
-use super::connection::Connection;
-use super::farewell::farewell;
+use super::connection::{Connection, farewell};
 use super::kept::Kept;
 use super::line::{Lines, ReadsFrames, StartsReaders};
 use super::others::Others;

@@ -9,7 +9,7 @@ use super::blocks::Quantised;
 use super::value::{Value, length, number, text, whole};
 use crate::data::read_at;
 use crate::error::{Error, Result};
-use crate::pretrained::regular;
+use crate::pretrained::opened;
 
 const MAGIC: [u8; 4] = *b"GGUF";
 /// The key for the multiple of bytes at which tensors begin.
@@ -39,7 +39,7 @@ struct Tensor {
 impl Gguf {
     /// Opens a file.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let (file, size) = regular::open(path)?;
+        let (file, size) = opened::open(path)?;
         let mut from = BufReader::new(&file);
         let header = read_header(&mut from).and_then(|header| Ok((header, from.stream_position()?)));
         let ((values, tensors), end) = header.map_err(|error| {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Args, Format, Subject, Training, kernels};
 use crate::Result;
-use crate::commands::costs::measure;
+use crate::commands::bars::measure;
 use crate::commands::{cuda_env, memory};
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::Config;

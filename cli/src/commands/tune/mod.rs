@@ -11,12 +11,11 @@ mod variant;
 use std::path::PathBuf;
 
 use super::cuda_env;
-use super::gpu::OnGpus;
-use super::links::Links;
-use crate::compose;
+use super::plan::gpu::OnGpus;
+use super::plan::links::Links;
 use crate::config::{Config, Memory};
 use crate::error::{Advice, CommandError};
-use crate::{Error, Result};
+use crate::{Error, Result, compose};
 use dtypes::Dtype;
 use grid::{Found, Grid};
 use pipewright::mesh::{MAX_RANKS, Map, Mesh};

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::Result;
-use crate::commands::costs::measure;
-use crate::commands::links::Links;
-use crate::compose;
+use crate::commands::bars::measure;
+use crate::commands::plan::links::Links;
 use crate::config::{Config, Memory};
 use crate::profile::{Measured, MemoryLimit};
+use crate::{Result, compose};
 use pipewright::mesh::Map;
 use pipewright::plan::Gpu;
 use pipewright::stages::{DType, Device};

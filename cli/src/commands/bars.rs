@@ -1,0 +1,68 @@
+//! Commands that work long show how far they are: measuring costs, and encoding text.
+
+use std::io::{IsTerminal, stderr};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use pipewright::data::Encoded;
+use pipewright::stages::Device;
+
+use crate::config::Config;
+use crate::profile::{Measured, MemoryLimit};
+use crate::{Result, compose};
+
+const ENCODING: &str = "encoding  {bar:24} {bytes} of {total_bytes}  {bytes_per_sec}  {eta} left";
+
+/// A bar on the terminal, if standard error is one. It is shown when there is something to encode.
+#[derive(Debug)]
+pub(super) struct EncodingBar(ProgressBar);
+
+impl EncodingBar {
+    pub(super) fn new(shown: bool) -> Self {
+        let bar = ProgressBar::new(0);
+        if !shown || !stderr().is_terminal() {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        Self(bar.with_style(ProgressStyle::with_template(ENCODING).expect("the template is fixed")))
+    }
+
+    pub(super) fn show(&self, encoded: Encoded) {
+        self.0.set_length(encoded.all);
+        self.0.set_position(encoded.bytes);
+    }
+}
+
+impl Drop for EncodingBar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+const MEASURING: &str = "measuring {msg}  {bar:24} {pos}/{len}";
+
+/// Measures the costs of a config's layers, within these limits.
+pub(super) fn measure(config: &Config, what: &str, limits: &[(Device, MemoryLimit)]) -> Result<Measured> {
+    compose::check_measurable(config)?;
+    compose::check_memory_to_measure(config, limits)?;
+    let gpus = compose::kinds_of_gpus(config);
+    if gpus.len() > 1 {
+        eprintln!(
+            "warning: the GPUs differ ({}), and each layer is measured on one of them: \
+             on the others it may take another time",
+            gpus.join(", ")
+        );
+    }
+    if !stderr().is_terminal() {
+        eprintln!("measuring {what}");
+        return compose::measure(config, |_, _| ());
+    }
+    let style = ProgressStyle::with_template(MEASURING).expect("the template is fixed");
+    let bar = ProgressBar::new(0)
+        .with_style(style)
+        .with_message(what.to_owned());
+    let measured = compose::measure(config, |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    measured
+}

@@ -1,0 +1,123 @@
+//! The tokens of a prompt, and the text of tokens.
+
+use std::ops::Range;
+
+use super::source::Text;
+use crate::Result;
+use crate::compose::Writing;
+use crate::error::{CommandError, PromptProblem};
+use pipewright::tokenizer::{TextStream, Tokenizer};
+
+/// How a model's tokens are read and shown.
+pub(in crate::commands) enum Words<'a> {
+    /// A token is a byte.
+    Bytes,
+    /// Tokens are numbers.
+    Numbers,
+    /// Tokens are what a tokenizer makes of text.
+    Tokenizer(&'a Tokenizer, TextStream<'a>, &'a Text),
+}
+
+/// The beginning of a text.
+pub(super) struct Prompt {
+    /// The tokens that the model reads.
+    pub(in crate::commands) tokens: Vec<u32>,
+    /// Which of the tokens are shown: not what a tokenizer or a template adds.
+    pub(in crate::commands) shown: Range<usize>,
+}
+
+impl<'a> Words<'a> {
+    /// The words of a model.
+    pub(in crate::commands) fn of(text: &'a Text) -> Self {
+        match &text.tokenizer {
+            Some(tokenizer) => Self::Tokenizer(tokenizer, TextStream::new(tokenizer), text),
+            None if text.is_bytes => Self::Bytes,
+            None => Self::Numbers,
+        }
+    }
+
+    /// The beginning of a text that was given, or of one for which nothing was given.
+    pub(in crate::commands) fn prompt(&self, prompt: Option<&str>) -> Result<Prompt> {
+        let tokens = match (self, prompt) {
+            (Self::Bytes, prompt) => prompt.unwrap_or("\n").bytes().map(u32::from).collect(),
+            (Self::Numbers, Some(prompt)) => tokens_of(prompt)?,
+            (Self::Numbers, None) => return Err(PromptProblem::Missing.into()),
+            (Self::Tokenizer(tokenizer, ..), Some(prompt)) => {
+                let tokens = tokenizer.encode(prompt)?;
+                let [begin, end] = tokenizer.around();
+                let shown = begin.len()..tokens.len() - end.len();
+                return Ok(Prompt { tokens, shown });
+            }
+            (Self::Tokenizer(tokenizer, ..), None) if !tokenizer.around()[0].is_empty() => {
+                let tokens = tokenizer.around()[0].to_vec();
+                return Ok(Prompt { tokens, shown: 0..0 });
+            }
+            (Self::Tokenizer(tokenizer, _, text), None) => {
+                match tokenizer.end_of_text(text.end_of_text.as_deref()) {
+                    Ok(end) => vec![end],
+                    Err(_) => tokenizer.encode_bare("\n")?,
+                }
+            }
+        };
+        let shown = 0..tokens.len();
+        Ok(Prompt { tokens, shown })
+    }
+
+    /// The tokens of a question in a chat, after what the system says if that is given.
+    pub(super) fn question(&self, system: Option<&str>, question: &str) -> Result<Prompt> {
+        let Self::Tokenizer(tokenizer, _, text) = self else {
+            return Err(CommandError::NoChat.into());
+        };
+        let system = system.map(|system| ("system", system));
+        let messages: Vec<_> = system.into_iter().chain([("user", question)]).collect();
+        let written = tokenizer.chat(text.template)?.text(&messages, true);
+        let written = written.map_err(|problem| tokenizer.refuse_chat(problem))?;
+        let tokens = tokenizer.encode_bare(&written)?;
+        Ok(Prompt { tokens, shown: 0..0 })
+    }
+
+    /// What is written for the next token.
+    pub(in crate::commands) fn show(&mut self, token: u32) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::Bytes => vec![token as u8],
+            Self::Numbers => format!("{token} ").into_bytes(),
+            Self::Tokenizer(_, stream, _) => stream.push(token)?.into_bytes(),
+        })
+    }
+
+    /// What still waits for the rest of a character.
+    pub(in crate::commands) fn finish(self) -> Result<Vec<u8>> {
+        match self {
+            Self::Tokenizer(_, stream, _) => Ok(stream.finish()?.into_bytes()),
+            Self::Bytes | Self::Numbers => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Whether a text is longer than what a model can read at once: its last token is not read.
+pub(in crate::commands) fn exceeds(context: usize, prompt: usize, more: usize) -> bool {
+    prompt + more > context + 1
+}
+
+/// Refuses a beginning of a text that a model cannot read.
+pub(in crate::commands) fn check_prompt(prompt: &[u32], Writing { vocab, context }: Writing) -> Result<()> {
+    if prompt.is_empty() {
+        return Err(PromptProblem::Empty.into());
+    }
+    if prompt.len() > context {
+        let tokens = prompt.len();
+        return Err(PromptProblem::LongerThanContext { tokens, context }.into());
+    }
+    match prompt.iter().find(|&&token| token as usize >= vocab) {
+        Some(&token) => Err(PromptProblem::OutsideVocabulary { token, vocab }.into()),
+        None => Ok(()),
+    }
+}
+
+fn tokens_of(prompt: &str) -> Result<Vec<u32>> {
+    let tokens = prompt.split_whitespace().map(|token| {
+        let number = token.parse();
+        number.map_err(|_| PromptProblem::NotANumber(token.to_owned()).into())
+    });
+    tokens.collect()
+}
