@@ -20,10 +20,7 @@ pub(crate) struct Fingerprinted {
 
 impl Fingerprinted {
     pub(crate) fn new(source: Arc<dyn DataSource>) -> Self {
-        Self {
-            source,
-            fingerprint: OnceLock::new(),
-        }
+        Self { source, fingerprint: OnceLock::new() }
     }
 }
 
@@ -62,10 +59,7 @@ pub(crate) struct Summed {
 
 impl Summed {
     pub(crate) fn new(source: Arc<dyn DataSource>) -> Self {
-        Self {
-            source,
-            sums: Mutex::default(),
-        }
+        Self { source, sums: Mutex::default() }
     }
 
     /// Takes out the checksums of these steps' micro-batches, each with its step and number. The checksums of

@@ -19,19 +19,12 @@ pub(super) fn check_span(data: &str, span: &Range<u64>, count: u64) -> Result<()
 
 /// Refuses micro-batches without rows.
 pub(super) fn check_rows(data: &str, rows: usize) -> Result<()> {
-    if rows == 0 {
-        Err(empty(data, "row"))
-    } else {
-        Ok(())
-    }
+    if rows == 0 { Err(empty(data, "row")) } else { Ok(()) }
 }
 
 /// The error for an empty micro-batch.
 pub(super) fn empty(data: &str, what: &'static str) -> Error {
-    DataError::new(format!(
-        "a micro-batch of {data} needs at least one {what}, 0 were asked for"
-    ))
-    .into()
+    DataError::new(format!("a micro-batch of {data} needs at least one {what}, 0 were asked for")).into()
 }
 
 /// How much of the data is set aside for validation. It is always the last part, so that it never overlaps
@@ -39,10 +32,7 @@ pub(super) fn empty(data: &str, what: &'static str) -> Error {
 ///
 /// In configs: a whole number is a count, a number with a decimal point is a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a fraction from 0 to below 1, or a whole number of tokens or rows"
-)]
+#[serde(untagged, expecting = "a fraction from 0 to below 1, or a whole number of tokens or rows")]
 pub enum Share {
     /// This many tokens or rows.
     Count(u64),

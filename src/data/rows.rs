@@ -76,12 +76,7 @@ impl Rows {
         if span.is_empty() {
             return Err(DataError::new(format!("{}: no row is in this part of it", table.name)).into());
         }
-        Ok(Self {
-            table,
-            span,
-            rows,
-            order,
-        })
+        Ok(Self { table, span, rows, order })
     }
 
     /// The row of the table at a position, or `None` after the last one.
@@ -94,9 +89,7 @@ impl Rows {
 
 impl DataSource for Rows {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        let rows: Vec<_> = (0..self.rows)
-            .map(|row| self.row(step, micro_batch, row))
-            .collect();
+        let rows: Vec<_> = (0..self.rows).map(|row| self.row(step, micro_batch, row)).collect();
         let Table { inputs, targets, .. } = &*self.table;
         Ok((inputs.take(&rows, 0), targets.take_targets(&rows)))
     }
@@ -165,11 +158,7 @@ impl Table {
             ))
             .into());
         }
-        Ok(Self {
-            name: name.to_owned(),
-            inputs: Column::new(inputs),
-            targets: Column::new(targets),
-        })
+        Ok(Self { name: name.to_owned(), inputs: Column::new(inputs), targets: Column::new(targets) })
     }
 
     /// The number of rows.
@@ -220,18 +209,12 @@ impl Column {
             Kind::F32 => {
                 let mut tensor = Tensor::scratch(shape.dims());
                 let numbers = tensor.f32_mut().iter_mut();
-                numbers
-                    .zip(values)
-                    .for_each(|(to, bits)| *to = f32::from_bits(bits));
+                numbers.zip(values).for_each(|(to, bits)| *to = f32::from_bits(bits));
                 tensor
             }
             Kind::Ids => {
                 let mut tensor = Tensor::scratch_ids(shape.dims());
-                tensor
-                    .ids_mut()
-                    .iter_mut()
-                    .zip(values)
-                    .for_each(|(to, id)| *to = id);
+                tensor.ids_mut().iter_mut().zip(values).for_each(|(to, id)| *to = id);
                 tensor
             }
         }

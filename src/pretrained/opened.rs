@@ -99,12 +99,7 @@ impl Opened {
         use rustix::fs::{Advice, fadvise};
         let bytes = width(from.dtype).unwrap_or(0) * count;
         // It is only advice.
-        let _ = fadvise(
-            &self.file,
-            from.offset,
-            NonZero::new(bytes as u64),
-            Advice::WillNeed,
-        );
+        let _ = fadvise(&self.file, from.offset, NonZero::new(bytes as u64), Advice::WillNeed);
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -136,12 +131,8 @@ pub(super) fn same(one: (&Opened, Place), other: (&Opened, Place), count: usize)
 /// waits until somebody writes into it, and a device may never end.
 pub(super) fn open(path: &Path) -> Result<(File, u64)> {
     let name = path.display();
-    let unreadable = |source| {
-        Error::Pretrained(Problem::because(
-            format!("cannot open `{name}`: {source}"),
-            source,
-        ))
-    };
+    let unreadable =
+        |source| Error::Pretrained(Problem::because(format!("cannot open `{name}`: {source}"), source));
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(Error::pretrained(format!("`{name}` is not a regular file")));

@@ -94,14 +94,7 @@ impl Run {
         let best = agree(pipeline, best)?;
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
-        Ok(Begun {
-            in_common,
-            resumed,
-            notes,
-            best,
-            tracer,
-            writer,
-        })
+        Ok(Begun { in_common, resumed, notes, best, tracer, writer })
     }
 
     /// Takes the place of a process that was lost: what the run is at, the others know.
@@ -148,10 +141,7 @@ impl Run {
             steps: self.steps,
             save_every: self.save_every,
             saves_beside: self.save_beside,
-            kept: Retention {
-                newest: self.keep,
-                every: self.keep_every,
-            },
+            kept: Retention { newest: self.keep, every: self.keep_every },
             first: done,
             best,
             forecast: self.forecast,
@@ -208,16 +198,14 @@ impl Run {
     /// line for the history.
     fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &mut Pipeline<S>) -> Result<Vec<String>> {
         let checked = match claim.checkpoint() {
-            Some(checkpoint) => pipeline
-                .fingerprint()
-                .and_then(|given| checkpoint.check_data(&given)),
+            Some(checkpoint) => pipeline.fingerprint().and_then(|given| checkpoint.check_data(&given)),
             None => Ok(()),
         };
         let checked = match checked {
             Err(Error::Checkpoint(refusal)) if self.allow_other_data => match *refusal {
-                CheckpointError::OtherData { saved, given, .. } => Ok(vec![format!(
-                    "continues with other data: {given}; it was {saved}"
-                )]),
+                CheckpointError::OtherData { saved, given, .. } => {
+                    Ok(vec![format!("continues with other data: {given}; it was {saved}")])
+                }
                 refusal @ CheckpointError::HeldBack { .. } => Ok(vec![refusal.to_string()]),
                 refusal => Err(refusal.into()),
             },
@@ -314,36 +302,18 @@ impl Run {
         };
         let parts = [
             ("the run directory", self.dir.path().display().to_string()),
-            (
-                "what to do with a run that is there",
-                format!("{:?}", self.resume),
-            ),
+            ("what to do with a run that is there", format!("{:?}", self.resume)),
             ("whether other data is allowed", self.allow_other_data.to_string()),
             ("the steps of the run", self.steps.to_string()),
             ("the steps between checkpoints", self.save_every.to_string()),
-            (
-                "whether checkpoints are written while steps run",
-                self.save_beside.to_string(),
-            ),
+            ("whether checkpoints are written while steps run", self.save_beside.to_string()),
             ("how many checkpoints are kept", self.keep.to_string()),
-            (
-                "the steps between checkpoints that are kept for ever",
-                self.keep_every.to_string(),
-            ),
+            ("the steps between checkpoints that are kept for ever", self.keep_every.to_string()),
             ("the micro-batches of a validation", number(micro_batches)),
-            (
-                "the steps between validations",
-                number(validation.map(|validation| validation.every)),
-            ),
+            ("the steps between validations", number(validation.map(|validation| validation.every))),
             ("the data of the validation", data.unwrap_or("none").to_owned()),
-            (
-                "the steps between samples",
-                number(samples.map(|samples| samples.every)),
-            ),
-            (
-                "the text that is written",
-                samples.map_or("none".to_owned(), Samples::described),
-            ),
+            ("the steps between samples", number(samples.map(|samples| samples.every))),
+            ("the text that is written", samples.map_or("none".to_owned(), Samples::described)),
             ("the steps to trace", number(self.trace)),
             ("the forecast", forecast.to_owned()),
         ];

@@ -52,13 +52,7 @@ impl Candidate {
     /// A single pipeline.
     pub(super) fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
         let prediction = Prediction::of(&schedule, &costs, LinkKind::Buffered)?;
-        Ok(Self {
-            counts,
-            costs,
-            replicas: Replicas::one(schedule),
-            prediction,
-            why: None,
-        })
+        Ok(Self { counts, costs, replicas: Replicas::one(schedule), prediction, why: None })
     }
 
     /// The same for all replicas. This one has the schedule of the largest share. `make` gives the schedules
@@ -80,11 +74,7 @@ impl Candidate {
             1 => self.prediction,
             _ => Prediction::of_replicas(&all, &self.costs, LinkKind::Buffered)?,
         };
-        Ok(Self {
-            replicas: all,
-            prediction,
-            ..self
-        })
+        Ok(Self { replicas: all, prediction, ..self })
     }
 
     /// Whether it holds no more than this. Rounding errors do not count.
@@ -118,11 +108,7 @@ impl Setting {
 
     /// The same with a single pipeline that has this number of micro-batches.
     pub(super) fn alone(&self, micro_batches: u32) -> Self {
-        Self {
-            micro_batches,
-            replicas: 1,
-            ..self.clone()
-        }
+        Self { micro_batches, replicas: 1, ..self.clone() }
     }
 }
 
@@ -159,10 +145,7 @@ pub fn best(contenders: &[Contender<'_>]) -> Option<usize> {
 
 /// The indices whose figure ties with the smallest.
 fn least(places: &[usize], figure: impl Fn(usize) -> f64) -> Vec<usize> {
-    let smallest = places
-        .iter()
-        .map(|&place| figure(place))
-        .fold(f64::INFINITY, f64::min);
+    let smallest = places.iter().map(|&place| figure(place)).fold(f64::INFINITY, f64::min);
     let tied = |place: &usize| figure(*place) <= smallest * (1.0 + TIE);
     places.iter().copied().filter(tied).collect()
 }

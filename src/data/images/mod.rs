@@ -67,16 +67,10 @@ impl Images {
         if span.is_empty() {
             let path = all.images.path.display();
             return Err(
-                DataError::new(format!("`{path}`: none of its {count} images is for {purpose}")).into(),
+                DataError::new(format!("`{path}`: none of its {count} images is for {purpose}")).into()
             );
         }
-        Ok(Self {
-            all,
-            span,
-            rows,
-            order,
-            augment: None,
-        })
+        Ok(Self { all, span, rows, order, augment: None })
     }
 
     /// The same images, with another course.
@@ -201,9 +195,7 @@ pub(super) struct Change {
 
 impl Augment {
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            key: key(seed, "crops and flips"),
-        }
+        Self { key: key(seed, "crops and flips") }
     }
 
     /// What happens to an image in an epoch.

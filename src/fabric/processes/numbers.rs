@@ -35,11 +35,7 @@ impl<'a> Outgoing<'a> {
         bytes: u64,
         wire: &W,
     ) -> io::Result<io::Result<()>> {
-        let mut out = Self {
-            stream,
-            left: bytes,
-            lost: None,
-        };
+        let mut out = Self { stream, left: bytes, lost: None };
         let written = guarded(|| wire.write(&mut out));
         if let Some(lost) = out.lost {
             return Err(lost);
@@ -48,10 +44,9 @@ impl<'a> Outgoing<'a> {
         io::copy(&mut io::repeat(0).take(left), out.stream)?;
         Ok(written.and_then(|()| match left {
             0 => Ok(()),
-            left => Err(io::Error::other(format!(
-                "it wrote {} bytes, but had announced {bytes}",
-                bytes - left
-            ))),
+            left => {
+                Err(io::Error::other(format!("it wrote {} bytes, but had announced {bytes}", bytes - left)))
+            }
         }))
     }
 }
@@ -108,11 +103,7 @@ impl Incoming<'_> {
             read(stream, bytes, &mut numbers)?;
             guarded(|| W::read(description, bytes, &mut &numbers[..]))
         } else {
-            let mut incoming = Incoming {
-                stream: &mut *stream,
-                left: bytes,
-                lost: None,
-            };
+            let mut incoming = Incoming { stream: &mut *stream, left: bytes, lost: None };
             let read = guarded(|| W::read(description, bytes, &mut incoming));
             if let Some(lost) = incoming.lost {
                 return Err(lost);

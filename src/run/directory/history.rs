@@ -52,12 +52,7 @@ impl History {
 
     /// Adds an event, which happens now, after `step` steps.
     pub(in crate::run) fn add(&mut self, step: u64, event: &str) -> Result<()> {
-        let entry = HistoryEntry {
-            time: now(),
-            pid: std::process::id(),
-            step,
-            event: event.to_owned(),
-        };
+        let entry = HistoryEntry { time: now(), pid: std::process::id(), step, event: event.to_owned() };
         let mut json = serde_json::to_vec(&entry).expect("numbers and text always serialise");
         json.push(b'\n');
         self.file.write_all(&json).map_err(Error::io("write", &self.path))
@@ -82,10 +77,7 @@ impl Notes {
                 let _ = history.and_then(|mut history| history.add(step, &line));
             }
         };
-        Self {
-            notes: Some(notes),
-            thread: thread::Builder::new().name("notes".to_owned()).spawn(note).ok(),
-        }
+        Self { notes: Some(notes), thread: thread::Builder::new().name("notes".to_owned()).spawn(note).ok() }
     }
 
     /// Notes a line, after `step` steps.

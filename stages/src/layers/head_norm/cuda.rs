@@ -68,9 +68,7 @@ impl Gpu {
         let [tokens, queries, keys, width, lanes] = rows.args();
         let heads = rows.tokens * (rows.queries + 2 * rows.keys);
         let grid = Grid::row(heads.div_ceil(THREADS / rows.lanes()), THREADS as u32);
-        let args = args![
-            out, stats, input, query, key, tokens, queries, keys, width, lanes, epsilon
-        ];
+        let args = args![out, stats, input, query, key, tokens, queries, keys, width, lanes, epsilon];
         self.launch(kernel!(dtype, "head_norm_forward"), grid, &args)
     }
 
@@ -96,9 +94,7 @@ impl Gpu {
         let grid = rows.summing_grid();
         let [query, key] = gains;
         let [tokens, queries, keys, width, lanes] = rows.args();
-        let args = args![
-            grad, scratch, input, stats, query, key, tokens, queries, keys, width, lanes
-        ];
+        let args = args![grad, scratch, input, stats, query, key, tokens, queries, keys, width, lanes];
         self.launch(kernel!(dtype, "head_norm_backward"), grid, &args)?;
         self.sum_rows(gain_grads, scratch, grid.blocks[0] as usize, 2 * rows.width)
     }

@@ -40,13 +40,7 @@ impl HeadNorm {
     /// A layer for these heads. `epsilon` is added to the mean square.
     pub fn new(name: &str, heads: Heads, epsilon: f32) -> Self {
         let gain = |which| Parameter::new(format!("{name}.{which}.weight"), &[heads.width], Init::Ones, 0);
-        Self {
-            name: name.to_owned(),
-            heads,
-            epsilon,
-            query: gain("q_norm"),
-            key: gain("k_norm"),
-        }
+        Self { name: name.to_owned(), heads, epsilon, query: gain("q_norm"), key: gain("k_norm") }
     }
 
     fn is_frozen(&self) -> bool {
