@@ -83,18 +83,8 @@ impl BatchNorm {
                 None => [mean, variance],
             };
             let (out, from, rows) = (output.at(), input.at(), self.rows(input.shape()));
-            let (count, width) = (rows.count(), rows.width);
-            let args = args![
-                out,
-                from,
-                mean,
-                variance,
-                weight,
-                bias,
-                count,
-                width,
-                self.epsilon
-            ];
+            let (count, width, epsilon) = (rows.count(), rows.width, self.epsilon);
+            let args = args![out, from, mean, variance, weight, bias, count, width, epsilon];
             gpu.launch(kernel!(input.dtype(), "batch_norm"), rows.eights(), &args)?;
             return Ok(output);
         }
@@ -149,17 +139,9 @@ impl BatchNorm {
         let (grad, input, stats, dtype) = (grad.at_mut(gpu)?, input.at(), stats.at(), grad.dtype());
         let partials = gpu.channel_slopes(dtype, grad, input, stats, of)?;
         let by = gpu.memory_of(3 * of.width * 4)?;
-        let (sums, rows, slices) = (partials.at(), of.rows, of.slices());
-        let args = args![
-            adds.at(),
-            by.at(),
-            sums,
-            stats,
-            weight,
-            rows,
-            slices,
-            self.epsilon
-        ];
+        let (rows, slices, epsilon) = (of.rows, of.slices(), self.epsilon);
+        let (to, scales, sums) = (adds.at(), by.at(), partials.at());
+        let args = args![to, scales, sums, stats, weight, rows, slices, epsilon];
         gpu.launch("batch_slopes", Grid::row(of.width, 128), &args)?;
         let args = args![grad, input, stats, by.at(), of.count(), of.width];
         gpu.launch(kernel!(dtype, "batch_norm_backward"), of.eights(), &args)?;
