@@ -125,8 +125,8 @@ impl BatchNorm {
         Ok(stats)
     }
 
-    /// Turns the gradient into the input gradient, and gives what is added to the parameters' gradients: to
-    /// those of weight and bias, and to both running means.
+    /// Turns the gradient into the input gradient, and gives what is added to the gradients of all four
+    /// parameters.
     fn input_grad_on_gpu(
         &self,
         gpu: &Gpu,
