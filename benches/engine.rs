@@ -15,19 +15,12 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 /// The median time of a step, and the number of actions of the busiest rank.
 fn step(schedule: Schedule, traced: bool) -> pipewright::Result<(Duration, usize)> {
-    let actions = (0..schedule.ranks())
-        .map(|rank| schedule.actions(Rank(rank)).len())
-        .max()
-        .unwrap_or(0);
+    let actions = (0..schedule.ranks()).map(|rank| schedule.actions(Rank(rank)).len()).max().unwrap_or(0);
     let stages = vec![StageCost::NOTHING; schedule.stages() as usize];
     let mut pipeline = support::pipeline(schedule, stages)?;
     let times = (0..220).map(|_| {
         let started = Instant::now();
-        let step = if traced {
-            pipeline.step_traced().map(|_| ())
-        } else {
-            pipeline.step().map(|_| ())
-        };
+        let step = if traced { pipeline.step_traced().map(|_| ()) } else { pipeline.step().map(|_| ()) };
         step.map(|()| started.elapsed())
     });
     let times = times.collect::<pipewright::Result<Vec<_>>>()?;

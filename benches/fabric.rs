@@ -34,11 +34,7 @@ fn main() -> Result<()> {
 /// Starts two processes for each fabric.
 fn start_all() -> Result<()> {
     let program = std::env::current_exe()?;
-    for (kind, host) in [
-        ("sockets", "127.0.0.1"),
-        ("tcp", "127.0.0.2"),
-        ("tls", "127.0.0.2"),
-    ] {
+    for (kind, host) in [("sockets", "127.0.0.1"), ("tcp", "127.0.0.2"), ("tls", "127.0.0.2")] {
         if kind == "tls" && !cfg!(feature = "tls") {
             continue;
         }

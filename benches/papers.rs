@@ -29,21 +29,15 @@ const TIMES: [(u32, u32, [f64; 4]); 12] = [
 const PUBLISHED: [(&str, &[f64]); 6] = [
     (
         "1f1b",
-        &[
-            0.2431, 0.1985, 0.1240, 0.2347, 0.1898, 0.1091, 0.2552, 0.2082, 0.1251, 0.2646, 0.2168, 0.1352,
-        ],
+        &[0.2431, 0.1985, 0.1240, 0.2347, 0.1898, 0.1091, 0.2552, 0.2082, 0.1251, 0.2646, 0.2168, 0.1352],
     ),
     (
         "zb-h1",
-        &[
-            0.1585, 0.1242, 0.0674, 0.1323, 0.1045, 0.0554, 0.1397, 0.1088, 0.0576, 0.1421, 0.1106, 0.0594,
-        ],
+        &[0.1585, 0.1242, 0.0674, 0.1323, 0.1045, 0.0554, 0.1397, 0.1088, 0.0576, 0.1421, 0.1106, 0.0594],
     ),
     (
         "zb-2p",
-        &[
-            0.0433, 0.0039, 0.0026, 0.0029, 0.0022, 0.0010, 0.0066, 0.0054, 0.0028, 0.0038, 0.0029, 0.0018,
-        ],
+        &[0.0433, 0.0039, 0.0026, 0.0029, 0.0022, 0.0010, 0.0066, 0.0054, 0.0028, 0.0038, 0.0029, 0.0018],
     ),
     ("zb-v", &[0.0703, 0.0543, 0.0298, 0.0403, 0.0326, 0.0166]),
     ("v-half", &[0.1702, 0.1339, 0.0737, 0.1447, 0.1145, 0.0607]),
@@ -51,19 +45,11 @@ const PUBLISHED: [(&str, &[f64]); 6] = [
 ];
 
 fn main() -> pipewright::Result<()> {
-    println!(
-        "| p | m | {} | auto, 2 chunks, memory p |",
-        PUBLISHED.map(|(name, _)| name).join(" | ")
-    );
+    println!("| p | m | {} | auto, 2 chunks, memory p |", PUBLISHED.map(|(name, _)| name).join(" | "));
     println!("| --- | --- |{}", " --- |".repeat(PUBLISHED.len() + 1));
     for (setting, (ranks, micro_batches, times)) in TIMES.into_iter().enumerate() {
         let [forward, backward_input, backward_weight, comm] = times;
-        let share = StageCost {
-            forward,
-            backward_input,
-            backward_weight,
-            ..StageCost::default()
-        };
+        let share = StageCost { forward, backward_input, backward_weight, ..StageCost::default() };
         let costs = Costs::share(share, comm)?;
         let mut cells = vec![ranks.to_string(), micro_batches.to_string()];
         for (name, published) in PUBLISHED {
@@ -88,11 +74,7 @@ fn main() -> pipewright::Result<()> {
 
 /// Our rate, the published rate, and the most activations that a rank holds.
 fn cell(ours: &Simulation, published: Option<&f64>) -> String {
-    let held = ours
-        .ranks
-        .iter()
-        .map(|rank| rank.peak_activations)
-        .fold(0.0, f64::max);
+    let held = ours.ranks.iter().map(|rank| rank.peak_activations).fold(0.0, f64::max);
     let published = published.map_or(String::new(), |rate| format!(" ({rate:.4})"));
     format!("{:.4}{published}, {held}", ours.bubble_span)
 }

@@ -39,13 +39,7 @@ fn sizes() -> [Size; 3] {
         tied: false,
         seed: 0,
     };
-    let size = |name, gpt, rows, micro_batches, steps| Size {
-        name,
-        gpt,
-        rows,
-        micro_batches,
-        steps,
-    };
+    let size = |name, gpt, rows, micro_batches, steps| Size { name, gpt, rows, micro_batches, steps };
     [
         size("A", gpt(256, 8, 8, 128), 4, 8, 6),
         size("B", gpt(512, 8, 8, 256), 2, 8, 2),
@@ -59,12 +53,7 @@ impl Size {
         if self.gpt.layers > 0 {
             return Ok(self.gpt.model()?);
         }
-        let mut units = Gpt {
-            layers: 1,
-            ..self.gpt
-        }
-        .model()?
-        .into_units();
+        let mut units = Gpt { layers: 1, ..self.gpt }.model()?.into_units();
         units.retain(|unit| !unit.name.starts_with("h."));
         Ok(Model::new(units))
     }
@@ -76,14 +65,7 @@ impl Size {
         let stages = self.model()?.split(ranks)?.into_iter();
         let stages = (0..ranks).zip(stages).map(|(rank, stage)| {
             let is_last = rank + 1 == ranks;
-            Failing::around(
-                stage,
-                if is_last {
-                    faults.clone()
-                } else {
-                    Faults::default()
-                },
-            )
+            Failing::around(stage, if is_last { faults.clone() } else { Faults::default() })
         });
         Ok(Pipeline::builder()
             .schedule(Schedule::named("1f1b", ranks, self.micro_batches)?)

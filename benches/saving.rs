@@ -67,8 +67,7 @@ impl Measured {
             Ok(seconds / STEPS as f64)
         };
         self.plain.push(steps(pipeline)?);
-        self.stalls
-            .push(timed(|| pipeline.save_beside(folder.join("beside")))?.0);
+        self.stalls.push(timed(|| pipeline.save_beside(folder.join("beside")))?.0);
         self.beside.push(steps(pipeline)?);
         pipeline.wait_until_saved()?;
         let until_saved = timed(|| {
@@ -85,24 +84,12 @@ impl Measured {
         let step = median(self.plain);
         let (stall, beside) = (median(self.stalls), median(self.beside));
         println!("a step without saving        {step:>8.4} s");
-        println!(
-            "a step while one is written  {beside:>8.4} s  {}",
-            share(beside - step, step)
-        );
-        println!(
-            "the first copy               {first:>8.4} s  {}",
-            share(first, step)
-        );
-        println!(
-            "a copy                       {stall:>8.4} s  {}",
-            share(stall, step)
-        );
+        println!("a step while one is written  {beside:>8.4} s  {}", share(beside - step, step));
+        println!("the first copy               {first:>8.4} s  {}", share(first, step));
+        println!("a copy                       {stall:>8.4} s  {}", share(stall, step));
         println!("copied and written, no steps {:>8.4} s", median(self.until_saved));
         let whole = median(self.whole);
-        println!(
-            "a save that is waited for    {whole:>8.4} s  {}",
-            share(whole, step)
-        );
+        println!("a save that is waited for    {whole:>8.4} s  {}", share(whole, step));
     }
 }
 
@@ -112,9 +99,7 @@ fn main() -> Result<()> {
         Some(path) => Config::load(&path, &[])?,
         None => Config::parse("size B", B, &[], &[])?,
     };
-    let rounds = arguments
-        .next()
-        .map_or(5, |rounds| rounds.parse().expect("a number of rounds"));
+    let rounds = arguments.next().map_or(5, |rounds| rounds.parse().expect("a number of rounds"));
     let plan = compose::plan(&config)?;
     let data = compose::data(&config)?;
     let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None)?;

@@ -28,9 +28,7 @@ fn measure(name: &str, ranks: u32, chunks: Option<u32>, micro_batches: u32) {
         return;
     };
     let made = milliseconds(start);
-    let actions: usize = (0..ranks)
-        .map(|rank| schedule.actions(pipewright::id::Rank(rank)).len())
-        .sum();
+    let actions: usize = (0..ranks).map(|rank| schedule.actions(pipewright::id::Rank(rank)).len()).sum();
     let start = Instant::now();
     simulate(&schedule, &costs, LinkKind::Ordered).expect("one made from passes holds on any links");
     let simulated = milliseconds(start);

@@ -28,12 +28,7 @@ impl DataSource for Squares {
 }
 
 fn main() -> Result<()> {
-    let model = Mlp {
-        sizes: vec![1, 32, 1],
-        dropout: 0.0,
-        seed: 1,
-    }
-    .model()?;
+    let model = Mlp { sizes: vec![1, 32, 1], dropout: 0.0, seed: 1 }.model()?;
     let mut pipeline = Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 4)?)
         .stages(model.split(2)?)

@@ -30,10 +30,7 @@ struct LeakyRelu {
 impl LeakyRelu {
     /// The parameter's name begins with the layer's: names differ within a model.
     fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            slope: Parameter::new(format!("{name}.slope"), &[1], Init::Zeros, 0),
-        }
+        Self { name: name.to_owned(), slope: Parameter::new(format!("{name}.slope"), &[1], Init::Zeros, 0) }
     }
 
     /// What `x` is multiplied by.
@@ -64,22 +61,13 @@ impl Layer for LeakyRelu {
         let ctx = saved.ctx;
         let [input] = saved.into_tensors();
         let mut input_grad = grad.clone();
-        input_grad
-            .f32_mut()
-            .iter_mut()
-            .zip(input.f32())
-            .for_each(|(dx, &x)| *dx *= self.factor(x));
+        input_grad.f32_mut().iter_mut().zip(input.f32()).for_each(|(dx, &x)| *dx *= self.factor(x));
         Ok((Some(input_grad), Kept::new(ctx, [input, grad])))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let [input, grad] = pending.into_tensors();
-        self.slope.grad[0] += input
-            .f32()
-            .iter()
-            .zip(grad.f32())
-            .map(|(x, dy)| x.min(0.0) * dy)
-            .sum::<f32>();
+        self.slope.grad[0] += input.f32().iter().zip(grad.f32()).map(|(x, dy)| x.min(0.0) * dy).sum::<f32>();
         Ok(())
     }
 
@@ -104,10 +92,7 @@ impl DataSource for Distances {
     fn micro_batch(&self, _: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         let numbers: Vec<f32> = (0..8).map(|row| (8 * at.0 + row) as f32 / 15.5 - 1.0).collect();
         let distances = numbers.iter().map(|number| number.abs()).collect();
-        Ok((
-            Tensor::from_vec(&[8, 1], numbers)?,
-            Tensor::from_vec(&[8, 1], distances)?,
-        ))
+        Ok((Tensor::from_vec(&[8, 1], numbers)?, Tensor::from_vec(&[8, 1], distances)?))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -129,9 +114,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         .optimizer(Sgd::default())
         .learning_rate(LearningRate::Constant(0.5))
         .launch()?;
-    let reports = (0..60)
-        .map(|_| pipeline.step())
-        .collect::<pipewright::Result<Vec<StepReport>>>()?;
+    let reports = (0..60).map(|_| pipeline.step()).collect::<pipewright::Result<Vec<StepReport>>>()?;
     reports.iter().step_by(20).for_each(|report| println!("{report}"));
 
     let folder = tempfile::tempdir()?;

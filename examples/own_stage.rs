@@ -42,10 +42,7 @@ impl Stage for Blocks {
     }
 
     fn load(&mut self, input: Tensor) -> Result<Wire> {
-        Ok(Wire {
-            h: input.clone(),
-            x: input,
-        })
+        Ok(Wire { h: input.clone(), x: input })
     }
 
     /// Keeps `h`, `x` and the tanh of each block.
@@ -113,11 +110,7 @@ impl Loss<Wire> for OnActivation {
 
 fn map(a: &Tensor, b: &Tensor, f: impl Fn(f32, f32) -> f32) -> Tensor {
     let mut output = a.clone();
-    output
-        .f32_mut()
-        .iter_mut()
-        .zip(b.f32())
-        .for_each(|(a, &b)| *a = f(*a, b));
+    output.f32_mut().iter_mut().zip(b.f32()).for_each(|(a, &b)| *a = f(*a, b));
     output
 }
 
@@ -132,12 +125,8 @@ fn model(stages: u32) -> Vec<StageBuilder<Blocks>> {
     let cut = blocks.chunks(4 / stages as usize).map(|blocks| {
         let blocks = blocks.to_vec();
         let build = move || {
-            let weights = |block: &usize| {
-                [
-                    weight(format!("block.{block}.a")),
-                    weight(format!("block.{block}.b")),
-                ]
-            };
+            let weights =
+                |block: &usize| [weight(format!("block.{block}.a")), weight(format!("block.{block}.b"))];
             Ok(Blocks(blocks.iter().map(weights).collect()))
         };
         Box::new(build) as StageBuilder<Blocks>
@@ -152,10 +141,7 @@ impl DataSource for Cubes {
     fn micro_batch(&self, _: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         let numbers: Vec<f32> = (0..8).map(|row| (8 * at.0 + row) as f32 / 15.5 - 1.0).collect();
         let cubes = numbers.iter().map(|number| number.powi(3)).collect();
-        Ok((
-            Tensor::from_vec(&[8, 1], numbers)?,
-            Tensor::from_vec(&[8, 1], cubes)?,
-        ))
+        Ok((Tensor::from_vec(&[8, 1], numbers)?, Tensor::from_vec(&[8, 1], cubes)?))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -175,10 +161,7 @@ fn main() -> pipewright::Result<()> {
         let first = pipeline.step()?.loss;
         let last = (1..200).try_fold(first, |_, _| pipeline.step().map(|report| report.loss))?;
         let hash = pipeline.weights_hash()?;
-        println!(
-            "{stages} stages: loss {first:.4} to {last:.4}, weights {}",
-            &hash[..16]
-        );
+        println!("{stages} stages: loss {first:.4} to {last:.4}, weights {}", &hash[..16]);
     }
     Ok(())
 }

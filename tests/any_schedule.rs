@@ -16,17 +16,10 @@ fn assert_right(recipe: &Recipe, schedule: Schedule) {
     let mut pipeline = recipe.launch(schedule).expect("it starts");
     (0..2).for_each(|_| drop(pipeline.step().expect("the step succeeds")));
     assert_eq!(pipeline.weights_hash().expect("it runs"), recipe.plain_hash(2));
-    let several = pipeline
-        .evaluate(recipe.data.clone(), micro_batches)
-        .expect("it evaluates");
+    let several = pipeline.evaluate(recipe.data.clone(), micro_batches).expect("it evaluates");
     let mut whole = recipe.pipeline(1, "gpipe");
     (0..2).for_each(|_| drop(whole.step().expect("the step succeeds")));
-    assert_eq!(
-        several,
-        whole
-            .evaluate(recipe.data.clone(), micro_batches)
-            .expect("it evaluates")
-    );
+    assert_eq!(several, whole.evaluate(recipe.data.clone(), micro_batches).expect("it evaluates"));
 }
 
 fn mutate<T: Copy>(rows: &mut [Vec<T>], mut pick: impl FnMut(usize) -> usize) {

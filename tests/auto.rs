@@ -6,13 +6,7 @@ use pipewright::plan::{Costs, Goal, StageCost};
 use pipewright::schedule::{LinkKind, Pass, Placement, Schedule};
 
 fn share([forward, backward_input, backward_weight, comm]: [f64; 4], pending: f64) -> Costs {
-    let share = StageCost {
-        forward,
-        backward_input,
-        backward_weight,
-        pending,
-        ..StageCost::default()
-    };
+    let share = StageCost { forward, backward_input, backward_weight, pending, ..StageCost::default() };
     Costs::share(share, comm).unwrap()
 }
 
@@ -35,11 +29,9 @@ fn chosen(wanted: &Wanted<'_>) -> Auto {
 #[test]
 fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large() {
     for (ranks, micro_batches) in [(1, 3), (2, 1), (2, 5), (3, 2), (4, 4), (4, 9)] {
-        for (times, pending) in [
-            ([1.0, 1.0, 1.0, 0.0], 0.0),
-            ([2.0, 3.0, 1.0, 0.2], 0.5),
-            ([1.0, 1.2, 0.4, 0.0], 1.0),
-        ] {
+        for (times, pending) in
+            [([1.0, 1.0, 1.0, 0.0], 0.0), ([2.0, 3.0, 1.0, 0.2], 0.5), ([1.0, 1.2, 0.4, 0.0], 1.0)]
+        {
             let costs = share(times, pending);
             let every = Schedule::names().flat_map(|name| (1..=8).map(move |chunks| (name, chunks)));
             let named: Vec<_> = every
@@ -49,10 +41,7 @@ fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large(
                 .map(|schedule| simulate(&schedule.in_turn(), &costs, LinkKind::Buffered).unwrap())
                 .collect();
             for memory in [1.0, 1.5, f64::from(ranks), 2.0 * f64::from(ranks)] {
-                let auto = chosen(&Wanted {
-                    memory: Some(memory),
-                    ..wanted(ranks, micro_batches, &costs)
-                });
+                let auto = chosen(&Wanted { memory: Some(memory), ..wanted(ranks, micro_batches, &costs) });
                 assert!(
                     auto.simulation.peak_memory() <= memory + 1e-9,
                     "{ranks} {micro_batches} {memory}: {auto}"
@@ -64,9 +53,8 @@ fn it_is_never_longer_than_a_schedule_with_a_name_that_fits_and_never_too_large(
                     "{ranks} {micro_batches} {memory}: {auto}"
                 );
                 // Of equally short ones it is the smallest.
-                let as_short = named
-                    .iter()
-                    .filter(|named| named.makespan <= auto.simulation.makespan * (1.0 + 1e-12));
+                let as_short =
+                    named.iter().filter(|named| named.makespan <= auto.simulation.makespan * (1.0 + 1e-12));
                 for named in as_short {
                     assert!(
                         auto.simulation.peak_memory() <= named.peak_memory() * (1.0 + 1e-6),
@@ -106,26 +94,13 @@ fn placed_out_and_back_in_1f1bs_memory_it_has_smaller_bubbles_than_published() {
 #[test]
 fn it_is_the_same_each_time_and_says_what_it_chose_and_why() {
     let costs = share([1.0; 4].map(|time| time * 2.0), 1.0);
-    let wanted = Wanted {
-        memory: Some(3.0),
-        ..wanted(4, 6, &costs)
-    };
+    let wanted = Wanted { memory: Some(3.0), ..wanted(4, 6, &costs) };
     let (one, other) = (chosen(&wanted), chosen(&wanted));
     assert_eq!(one.schedule, other.schedule);
     let text = one.to_string();
-    assert!(
-        text.starts_with("chose ") && text.contains("the smallest makespan"),
-        "{text}"
-    );
-    assert!(
-        text.contains("do not fit in 3 a rank") && text.contains("; next is "),
-        "{text}"
-    );
-    assert!(
-        one.tried
-            .iter()
-            .any(|tried| !tried.fits && tried.name.starts_with("gpipe"))
-    );
+    assert!(text.starts_with("chose ") && text.contains("the smallest makespan"), "{text}");
+    assert!(text.contains("do not fit in 3 a rank") && text.contains("; next is "), "{text}");
+    assert!(one.tried.iter().any(|tried| !tried.fits && tried.name.starts_with("gpipe")));
 }
 
 #[test]
@@ -138,14 +113,9 @@ fn stages_that_differ_are_taken_as_they_are() {
         pending: 0.6 * saved,
         ..StageCost::NOTHING
     };
-    let stages = [0.2, 1.0, 1.1, 0.9, 1.0, 1.3]
-        .map(|time| stage(time, 100.0 * time))
-        .to_vec();
+    let stages = [0.2, 1.0, 1.1, 0.9, 1.0, 1.3].map(|time| stage(time, 100.0 * time)).to_vec();
     let costs = Costs::each(stages, 0.05).unwrap();
-    let auto = chosen(&Wanted {
-        memory: Some(400.0),
-        ..wanted(3, 8, &costs)
-    });
+    let auto = chosen(&Wanted { memory: Some(400.0), ..wanted(3, 8, &costs) });
     assert_eq!(auto.schedule.stages(), 6);
     assert!(auto.simulation.peak_memory() <= 400.0);
 }
@@ -154,16 +124,10 @@ fn stages_that_differ_are_taken_as_they_are() {
 fn a_memory_that_is_too_small_is_refused_with_the_least_that_works() {
     let costs = Costs::default();
     let refusal = |memory| {
-        let wanted = Wanted {
-            memory,
-            ..wanted(4, 8, &costs)
-        };
+        let wanted = Wanted { memory, ..wanted(4, 8, &costs) };
         auto(&wanted).unwrap_err().to_string()
     };
-    assert_eq!(
-        refusal(Some(0.5)),
-        "no schedule fits in 0.5 a rank; the least that works on 4 ranks is 1"
-    );
+    assert_eq!(refusal(Some(0.5)), "no schedule fits in 0.5 a rank; the least that works on 4 ranks is 1");
     assert!(refusal(Some(f64::NAN)).contains("the memory limit is NaN"));
     assert!(refusal(Some(-1.0)).contains("the memory limit is -1"));
 }
@@ -185,36 +149,21 @@ fn costs_of_stages_that_do_not_spread_evenly_are_refused() {
 
 #[test]
 fn what_a_backward_makes_again_counts_in_the_limit() {
-    let whole = StageCost {
-        pending: 0.5,
-        ..StageCost::default()
-    };
+    let whole = StageCost { pending: 0.5, ..StageCost::default() };
     for (ranks, chunks, micro_batches) in [(1, 1, 3), (2, 1, 5), (3, 2, 7), (4, 1, 8), (2, 4, 6)] {
         let stages = |stage: u32| {
             let saved = 1.0 + 0.1 * f64::from(stage);
             StageCost { saved, ..whole }.recomputed(0.1)
         };
         let costs = Costs::each((0..ranks * chunks).map(stages).collect(), 0.1).unwrap();
-        let wanted = |memory| Wanted {
-            memory,
-            chunks: Some(chunks),
-            ..wanted(ranks, micro_batches, &costs)
-        };
-        assert!(
-            chosen(&wanted(None))
-                .tried
-                .iter()
-                .any(|tried| tried.name.starts_with("auto"))
-        );
+        let wanted = |memory| Wanted { memory, chunks: Some(chunks), ..wanted(ranks, micro_batches, &costs) };
+        assert!(chosen(&wanted(None)).tried.iter().any(|tried| tried.name.starts_with("auto")));
         let refusal = auto(&wanted(Some(0.1))).unwrap_err().to_string();
         let least: f64 = refusal.rsplit(' ').next().unwrap().parse().unwrap();
         assert!(least >= 1.0, "{refusal}");
         for more in [1.0, 1.1, 1.5, 3.0] {
             let auto = chosen(&wanted(Some(more * least)));
-            assert!(
-                auto.simulation.peak_memory() <= more * least * (1.0 + 1e-9),
-                "{auto}"
-            );
+            assert!(auto.simulation.peak_memory() <= more * least * (1.0 + 1e-9), "{auto}");
         }
     }
 }

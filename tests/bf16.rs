@@ -23,31 +23,16 @@ use pipewright::{Pipeline, StepReport};
 use plain::{PlainLayer, PlainLoss};
 use proptest::prelude::*;
 
-const HALF: Place = Place {
-    device: Device::Cpu,
-    dtype: DType::Bf16,
-};
+const HALF: Place = Place { device: Device::Cpu, dtype: DType::Bf16 };
 
 /// A recipe in `bf16`.
 fn half(recipe: Recipe) -> Recipe {
-    Recipe {
-        place: HALF,
-        ..recipe
-    }
+    Recipe { place: HALF, ..recipe }
 }
 
 /// Sizes that are no whole tiles, dropout and, if it is tied, one table on two stages.
 fn gpt(tied: bool) -> Recipe {
-    let gpt = Gpt {
-        vocab: 43,
-        dim: 40,
-        layers: 2,
-        heads: 2,
-        context: 19,
-        dropout: 0.1,
-        tied,
-        seed: 3,
-    };
+    let gpt = Gpt { vocab: 43, dim: 40, layers: 2, heads: 2, context: 19, dropout: 0.1, tied, seed: 3 };
     gpt_recipe(gpt, 3, 4)
 }
 
@@ -60,10 +45,7 @@ fn weights_are_equal_for_any_stages_schedule_and_replicas() {
             for (replicas, sharded) in [(1, false), (2, false), (2, true)] {
                 (recipe.replicas, recipe.sharded) = (replicas, sharded);
                 let hash = recipe.hash(ranks, schedule, 3);
-                assert_eq!(
-                    hash, plain,
-                    "{ranks} ranks, {schedule}, {replicas} replicas, tied: {tied}"
-                );
+                assert_eq!(hash, plain, "{ranks} ranks, {schedule}, {replicas} replicas, tied: {tied}");
             }
         }
     }
@@ -76,11 +58,7 @@ fn weights_are_equal_for_any_number_of_threads() {
     for threads in [2, 3, 5] {
         recipe.threads_per_rank = threads;
         for ranks in [1, 2] {
-            assert_eq!(
-                recipe.hash(ranks, "1f1b", 2),
-                plain,
-                "{threads} threads, {ranks} ranks"
-            );
+            assert_eq!(recipe.hash(ranks, "1f1b", 2), plain, "{threads} threads, {ranks} ranks");
         }
     }
 }
@@ -151,26 +129,13 @@ impl DataSource for Same {
 
 #[test]
 fn losses_are_those_of_f32_within_a_percent() {
-    let tokens = RandomTokens {
-        rows: 3,
-        seq: 19,
-        vocab: 43,
-    };
-    let recipe = Recipe {
-        data: Arc::new(Same(tokens)),
-        learning_rate: LearningRate::Constant(1e-3),
-        ..gpt(false)
-    };
+    let tokens = RandomTokens { rows: 3, seq: 19, vocab: 43 };
+    let recipe =
+        Recipe { data: Arc::new(Same(tokens)), learning_rate: LearningRate::Constant(1e-3), ..gpt(false) };
     let [whole, half] = [Place::default(), HALF].map(|place| train(&recipe, vec![place], 20));
     for (whole, half) in whole.iter().zip(&half) {
         let off = half.loss / whole.loss - 1.0;
-        assert!(
-            off.abs() < 0.01,
-            "step {}: {} and {}",
-            half.step,
-            half.loss,
-            whole.loss
-        );
+        assert!(off.abs() < 0.01, "step {}: {} and {}", half.step, half.loss, whole.loss);
         assert!(half.loss != whole.loss, "step {}: it computed in f32", half.step);
     }
     assert!(half[19].loss < 0.97 * half[0].loss, "{} at last", half[19].loss);
@@ -181,10 +146,7 @@ fn activations_take_half_the_memory() {
     let peaks = |place| {
         let reports = train(&gpt(false), vec![place], 2);
         let ranks = &reports[1].ranks;
-        ranks
-            .iter()
-            .map(|rank| rank.peak_bytes as f64)
-            .collect::<Vec<_>>()
+        ranks.iter().map(|rank| rank.peak_bytes as f64).collect::<Vec<_>>()
     };
     // Means and deviations of norms, and the sums of attention, stay in f32.
     for (half, whole) in peaks(HALF).into_iter().zip(peaks(Place::default())) {
@@ -194,20 +156,12 @@ fn activations_take_half_the_memory() {
 
 /// The bytes that a whole GPT keeps of a micro-batch from forward to backward.
 fn kept(gpt: &Gpt, rows: usize, place: Place) -> u64 {
-    let data = RandomTokens {
-        rows,
-        seq: gpt.context,
-        vocab: gpt.vocab as u32,
-    };
+    let data = RandomTokens { rows, seq: gpt.context, vocab: gpt.vocab as u32 };
     let (tokens, _) = data.micro_batch(0, MicroBatch(0)).expect("random tokens");
     let mut stage = gpt.model().and_then(|model| model.whole()).expect("a model");
     stage.move_to(place).expect("the CPU can");
     let input = stage.load(tokens).expect("tokens");
-    let ctx = ForwardContext {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Train,
-    };
+    let ctx = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
     let (_, saved) = stage.forward(ctx, input).expect("a forward");
     pipewright::stages::Bytes::bytes(&saved)
 }
@@ -239,21 +193,12 @@ fn ranks_on_the_cpu_and_on_a_gpu_train_together() {
         return;
     }
     let recipe = gpt(true);
-    let gpu = Place {
-        device: Device::Cuda(0),
-        dtype: DType::Bf16,
-    };
+    let gpu = Place { device: Device::Cuda(0), dtype: DType::Bf16 };
     let expected = train(&recipe, vec![HALF], 4);
     for places in [vec![gpu, HALF], vec![HALF, gpu]] {
         for (got, expected) in train(&recipe, places, 4).iter().zip(&expected) {
             let off = got.loss / expected.loss - 1.0;
-            assert!(
-                off.abs() < 0.01,
-                "step {}: {} and {}",
-                got.step,
-                got.loss,
-                expected.loss
-            );
+            assert!(off.abs() < 0.01, "step {}: {} and {}", got.step, got.loss, expected.loss);
         }
     }
 }
@@ -261,11 +206,7 @@ fn ranks_on_the_cpu_and_on_a_gpu_train_together() {
 #[test]
 fn a_wire_between_processes_has_two_bytes_a_number() {
     let wire = Tensor::from_vec(&[2, 3], vec![1.0, -2.5, 3.0, 0.1, f32::NAN, 1e30]).expect("six numbers");
-    let wire = wire
-        .to(HALF)
-        .expect("the CPU can")
-        .to_host()
-        .expect("it is there");
+    let wire = wire.to(HALF).expect("the CPU can").to_host().expect("it is there");
     let (mut description, mut numbers) = (Vec::new(), Vec::new());
     wire.describe(&mut description);
     wire.write(&mut numbers).expect("memory takes all");
@@ -279,11 +220,7 @@ fn a_wire_between_processes_has_two_bytes_a_number() {
 
 /// The refusal of a pipeline with this layer, in `bf16`.
 fn refusal(layer: LayerSpec, loss: impl Loss<Tensor> + Clone) -> String {
-    let data = RandomRows {
-        rows: 2,
-        width: 4,
-        classes: 4,
-    };
+    let data = RandomRows { rows: 2, width: 4, classes: 4 };
     let launched = Pipeline::builder()
         .schedule(Schedule::named("1f1b", 1, 1).expect("the sizes fit"))
         .stages(Model::new(vec![layer]).split(1).expect("a layer"))
@@ -297,18 +234,9 @@ fn refusal(layer: LayerSpec, loss: impl Loss<Tensor> + Clone) -> String {
 
 #[test]
 fn layers_and_losses_of_ones_own_are_refused_where_they_cannot_read_the_numbers() {
-    let told = refusal(
-        LayerSpec::of("plain", 1.0, || PlainLayer),
-        CrossEntropy::default(),
-    );
-    assert!(
-        told.contains("plain: this layer computes in f32 only: set dtype to f32"),
-        "{told}"
-    );
+    let told = refusal(LayerSpec::of("plain", 1.0, || PlainLayer), CrossEntropy::default());
+    assert!(told.contains("plain: this layer computes in f32 only: set dtype to f32"), "{told}");
     let linear = || Linear::new("out", [4, 4], Init::Ones, 0);
     let told = refusal(LayerSpec::of("out", 1.0, linear), PlainLoss);
-    assert!(
-        told.contains("rank 0: the loss takes numbers of f32 only: "),
-        "{told}"
-    );
+    assert!(told.contains("rank 0: the loss takes numbers of f32 only: "), "{told}");
 }

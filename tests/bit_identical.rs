@@ -33,12 +33,8 @@ fn losses_and_norms_are_equal_to_the_plain_loop() {
     let mut plain = recipe.plain();
     let mut pipeline = recipe.pipeline(3, "1f1b");
     for step in 0..4 {
-        let (loss, norm) = plain.step(
-            recipe.data.as_ref(),
-            step,
-            3,
-            &mut pipewright::stages::loss::CrossEntropy::default(),
-        );
+        let (loss, norm) =
+            plain.step(recipe.data.as_ref(), step, 3, &mut pipewright::stages::loss::CrossEntropy::default());
         let report = pipeline.step().expect("the step succeeds");
         assert_eq!((report.loss, report.grad_norm), (loss, norm), "step {step}");
         assert_eq!(report.weight, 48.0, "tokens of step {step}");

@@ -21,11 +21,7 @@ fn weights_are_equal_for_any_number_of_stages() {
     let plain = recipe.plain_hash(STEPS);
     for stages in 1..=7 {
         for schedule in ["gpipe", "1f1b", "zb-h1"] {
-            assert_eq!(
-                recipe.hash(stages, schedule, STEPS),
-                plain,
-                "{stages} stages, {schedule}"
-            );
+            assert_eq!(recipe.hash(stages, schedule, STEPS), plain, "{stages} stages, {schedule}");
         }
     }
 }
@@ -53,10 +49,7 @@ fn weights_do_not_depend_on_replicas() {
 #[test]
 fn weights_are_equal_in_16_bits() {
     let mut recipe = recipe_of_blocks(4);
-    recipe.place = Place {
-        dtype: DType::Bf16,
-        ..Place::default()
-    };
+    recipe.place = Place { dtype: DType::Bf16, ..Place::default() };
     let plain = recipe.plain_hash(STEPS);
     for stages in [2, 3, 7] {
         assert_eq!(recipe.hash(stages, "1f1b", STEPS), plain, "{stages} stages");
@@ -84,9 +77,7 @@ proptest! {
 
 #[test]
 fn adapters_reach_all_linear_layers_inside() {
-    let contents = model_of_blocks()
-        .and_then(|model| model.contents())
-        .expect("the model can be built");
+    let contents = model_of_blocks().and_then(|model| model.contents()).expect("the model can be built");
     let targets: Vec<&String> = contents.iter().flat_map(|unit| &unit.targets).collect();
     let expected = [
         "in.fc",
@@ -104,12 +95,7 @@ fn adapters_reach_all_linear_layers_inside() {
 
 #[test]
 fn adapters_of_a_repeated_block_train_to_the_same_bits() {
-    let lora = Lora {
-        rank: 2,
-        alpha: 4.0,
-        dropout: 0.1,
-        seed: 5,
-    };
+    let lora = Lora { rank: 2, alpha: 4.0, dropout: 0.1, seed: 5 };
     let chosen = move |target: &str| ["repeated.fc", "gate.up"].contains(&target).then_some(lora);
     let with_lora =
         move || model_of_blocks().map(|model| model.with_rules(Rules::default().with_lora(chosen)));
@@ -120,10 +106,6 @@ fn adapters_of_a_repeated_block_train_to_the_same_bits() {
     let plain = recipe.plain_hash(STEPS);
     for (replicas, ranks) in [(1, 3), (4, 1), (2, 3)] {
         recipe.replicas = replicas;
-        assert_eq!(
-            recipe.hash(ranks, "1f1b", STEPS),
-            plain,
-            "{replicas} replicas of {ranks} ranks"
-        );
+        assert_eq!(recipe.hash(ranks, "1f1b", STEPS), plain, "{replicas} replicas of {ranks} ranks");
     }
 }

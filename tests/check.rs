@@ -24,10 +24,7 @@ fn every_maker_is_accepted_at_any_size() {
         for ranks in [1, 2, 3, 5, 8, 16] {
             for micro_batches in [1, 2, 3, 7, 16, 33, 64] {
                 let schedule = Schedule::named(name, ranks, micro_batches).unwrap();
-                assert_eq!(
-                    (schedule.ranks(), schedule.micro_batches()),
-                    (ranks, micro_batches)
-                );
+                assert_eq!((schedule.ranks(), schedule.micro_batches()), (ranks, micro_batches));
                 schedule.holds_on(LinkKind::Buffered).unwrap();
             }
         }
@@ -37,26 +34,14 @@ fn every_maker_is_accepted_at_any_size() {
 #[test]
 fn a_missing_cell_is_named() {
     assert_eq!(refusal("0F0,0F1,0B0,0B1\n1F0,1B0,1B1"), "rank 1 lacks 1F1");
-    assert_eq!(
-        refusal("0F0,0F1,0B0,0B1\n1F0,1F1,1B1"),
-        "rank 1 lacks 1B0 (or 1I0 and 1W0)"
-    );
-    assert_eq!(
-        refusal("0F0,0F1,0B0,0I1\n1F0,1B0,1F1,1B1"),
-        "rank 0 lacks 0W1, or write 0B1 for 0I1"
-    );
-    assert_eq!(
-        refusal("0F0,0F1,0B0,0W1\n1F0,1B0,1F1,1B1"),
-        "rank 0 lacks 0I1, which 0W1 needs"
-    );
+    assert_eq!(refusal("0F0,0F1,0B0,0B1\n1F0,1F1,1B1"), "rank 1 lacks 1B0 (or 1I0 and 1W0)");
+    assert_eq!(refusal("0F0,0F1,0B0,0I1\n1F0,1B0,1F1,1B1"), "rank 0 lacks 0W1, or write 0B1 for 0I1");
+    assert_eq!(refusal("0F0,0F1,0B0,0W1\n1F0,1B0,1F1,1B1"), "rank 0 lacks 0I1, which 0W1 needs");
 }
 
 #[test]
 fn a_repeated_cell_is_named() {
-    assert_eq!(
-        refusal("0F0,0F0,0B0"),
-        "rank 0, action 1 (0F0) is at action 0 of rank 0 already; remove one"
-    );
+    assert_eq!(refusal("0F0,0F0,0B0"), "rank 0, action 1 (0F0) is at action 0 of rank 0 already; remove one");
     assert_eq!(
         refusal("0F0,0B0,0I0,0W0"),
         "2 problems:\n  rank 0, action 2 (0I0) and rank 0, action 1 (0B0) make the same gradient; keep \
@@ -108,35 +93,24 @@ fn stages_and_ranks_that_do_not_fit_are_refused() {
         "stage 1 has no action on any rank, though there is a stage 2; number the \
         stages from 0"
     );
-    assert_eq!(
-        refusal("0F0,0B0\n4294967295F0"),
-        "there is a stage 4294967295, but only 3 actions in all"
-    );
+    assert_eq!(refusal("0F0,0B0\n4294967295F0"), "there is a stage 4294967295, but only 3 actions in all");
     assert_eq!(
         refusal("0F0,0B0\n,,\n1F0,1B0"),
         "rank 1 has no stage, though there is a rank 2; number the ranks from 0 and give each one a stage"
     );
-    assert_eq!(
-        refusal(" \n,,"),
-        "there is no action in it; a schedule has a row a rank, such as 0F0,0B0"
-    );
+    assert_eq!(refusal(" \n,,"), "there is no action in it; a schedule has a row a rank, such as 0F0,0B0");
     let placement = Placement::looped(2, 1).unwrap();
-    let lists = Schedule::from_passes("own", placement.clone(), 1, vec![])
-        .unwrap_err()
-        .to_string();
+    let lists = Schedule::from_passes("own", placement.clone(), 1, vec![]).unwrap_err().to_string();
     assert_eq!(
         lists,
         "there are 0 lists of actions, but the stages are on 2 ranks (placement 0,1); \
          give each list stages of its own, each on one rank"
     );
-    let none = Schedule::from_passes("own", placement.clone(), 0, vec![vec![], vec![]])
-        .unwrap_err()
-        .to_string();
+    let none =
+        Schedule::from_passes("own", placement.clone(), 0, vec![vec![], vec![]]).unwrap_err().to_string();
     assert_eq!(none, "a schedule needs at least 1 micro-batch, got 0");
     let stage = vec![vec![(Pass::Forward, Cell::new(7, 0))], vec![]];
-    let stage = Schedule::from_passes("own", placement, 1, stage)
-        .unwrap_err()
-        .to_string();
+    let stage = Schedule::from_passes("own", placement, 1, stage).unwrap_err().to_string();
     assert!(
         stage.contains("rank 0, action 0 (7F0): there is no stage 7, only 0 to 1; remove the action"),
         "{stage}"
@@ -202,10 +176,7 @@ fn transfers_have_to_be_those_that_the_placement_calls_for() {
         lowered(rank0, "1RECV_F0,1F0,1RECV_F0,1B0,1SEND_B0"),
         "rank 1, action 2 (1RECV_F0) is at action 0 of rank 1 already; remove one"
     );
-    assert_eq!(
-        lowered("0F0,0SEND_F0,0RECV_B0,0B0,0STEP", rank1),
-        "rank 1 lacks 1STEP"
-    );
+    assert_eq!(lowered("0F0,0SEND_F0,0RECV_B0,0B0,0STEP", rank1), "rank 1 lacks 1STEP");
 }
 
 #[test]
@@ -236,23 +207,14 @@ fn a_lowered_schedule_is_judged_on_the_links_named() {
 ";
     let schedule = csv(text, None, LinkKind::Buffered).unwrap();
     let cycle = "rank 0, action 3 (0SEND_F1) waits for rank 1, action 4 (1RECV_F1)";
-    assert!(
-        schedule
-            .holds_on(LinkKind::Ordered)
-            .unwrap_err()
-            .to_string()
-            .contains(cycle)
-    );
+    assert!(schedule.holds_on(LinkKind::Ordered).unwrap_err().to_string().contains(cycle));
     assert!(csv(text, None, LinkKind::Ordered).unwrap_err().contains(cycle));
 }
 
 #[test]
 fn a_cell_that_cannot_be_read_is_named_by_its_rank_and_place() {
     let text = refusal("0F0,0B0\n1F0,,1G0");
-    assert!(
-        text.starts_with("rank 1, entry 2: \"1G0\" is not an action; known are 2F0, "),
-        "{text}"
-    );
+    assert!(text.starts_with("rank 1, entry 2: \"1G0\" is not an action; known are 2F0, "), "{text}");
     assert_eq!(
         refusal("0F0,(0B0;0F1)OVERLAP_F_B"),
         "rank 0, entry 1: \"(0B0;0F1)OVERLAP_F_B\" is not a pair of a forward and a backward; write it as \
@@ -265,33 +227,21 @@ fn cells_in_quotes_are_read_as_without_them() {
     let plain = csv("0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1", None, LinkKind::Buffered).unwrap();
     let quoted = "\"0F0\",\"0F1\",\"\",\"0B0\",\"0B1\"\r\n\"\", \"1F0\" ,1B0,\" 1F1 \",\"1B1\"\r\n";
     assert_eq!(plain, csv(quoted, None, LinkKind::Buffered).unwrap());
-    assert_eq!(
-        refusal("\"0F0\",\"0B0"),
-        refusal("0F0,\"0B0"),
-        "a quote that nothing closes is refused"
-    );
+    assert_eq!(refusal("\"0F0\",\"0B0"), refusal("0F0,\"0B0"), "a quote that nothing closes is refused");
 }
 
 #[test]
 fn cells_about_shards_and_waits_are_left_out_and_counted() {
     let text = "0UNSHARD,0F0,,0B0,0REDUCE_GRAD,0RESHARD\r\n1F0,1B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n\r\n";
     let read = Schedule::from_csv("own", text, None, LinkKind::Buffered).unwrap();
-    assert_eq!(
-        read.left_out,
-        [("UNSHARD", 1), ("RESHARD", 1), ("WAIT_REDUCE_GRAD", 1)]
-    );
+    assert_eq!(read.left_out, [("UNSHARD", 1), ("RESHARD", 1), ("WAIT_REDUCE_GRAD", 1)]);
     assert_eq!(read.schedule.csv(), "0F0,0B0\n1F0,1B0\n");
     assert!(read.schedule.has_reductions() && !read.lowered);
 }
 
 #[test]
 fn every_stage_has_one_reduction_or_none_has_one() {
-    csv(
-        "0F0,0B0,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD",
-        None,
-        LinkKind::Ordered,
-    )
-    .unwrap();
+    csv("0F0,0B0,0REDUCE_GRAD\n1F0,1B0,1REDUCE_GRAD", None, LinkKind::Ordered).unwrap();
     assert_eq!(
         refusal("0F0,0B0,0REDUCE_GRAD\n1F0,1B0"),
         "rank 1 lacks 1REDUCE_GRAD, though other stages have a reduction; give each stage one, or none"
@@ -308,16 +258,12 @@ fn every_stage_has_one_reduction_or_none_has_one() {
 
 #[test]
 fn a_reduction_comes_after_the_stages_backward_weights_and_before_its_step() {
-    for (early, weight) in [
-        ("0F0,0F1,0B0,0REDUCE_GRAD,0B1", "0B1"),
-        ("0F0,0F1,0I0,0I1,0W0,0REDUCE_GRAD,0W1", "0W1"),
-    ] {
+    for (early, weight) in
+        [("0F0,0F1,0B0,0REDUCE_GRAD,0B1", "0B1"), ("0F0,0F1,0I0,0I1,0W0,0REDUCE_GRAD,0W1", "0W1")]
+    {
         let text = refusal(early);
         assert!(
-            text.contains(&format!(
-                "(0REDUCE_GRAD) needs rank 0, action {}",
-                early.matches(',').count()
-            )),
+            text.contains(&format!("(0REDUCE_GRAD) needs rank 0, action {}", early.matches(',').count())),
             "{text}"
         );
         assert!(text.contains(&format!("({weight}) comes after rank 0")), "{text}");
@@ -326,12 +272,7 @@ fn a_reduction_comes_after_the_stages_backward_weights_and_before_its_step() {
         refusal("0F0,0B0,0STEP,0REDUCE_GRAD"),
         "rank 0, action 3 (0REDUCE_GRAD) comes after 0STEP; put the steps at the end of the rank's list"
     );
-    csv(
-        "0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD",
-        None,
-        LinkKind::Ordered,
-    )
-    .unwrap();
+    csv("0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD", None, LinkKind::Ordered).unwrap();
 }
 
 #[test]
@@ -345,12 +286,8 @@ fn a_reduction_takes_its_place_in_the_queue_of_ordered_links() {
     csv(text, None, LinkKind::Ordered).unwrap();
     let stuck = replay(
         &[
-            ["0F0", "0SEND_F0", "0B0"]
-                .map(|text| text.parse().unwrap())
-                .to_vec(),
-            ["1B0", "1RECV_F1", "1REDUCE_GRAD", "1STEP"]
-                .map(|text| text.parse().unwrap())
-                .to_vec(),
+            ["0F0", "0SEND_F0", "0B0"].map(|text| text.parse().unwrap()).to_vec(),
+            ["1B0", "1RECV_F1", "1REDUCE_GRAD", "1STEP"].map(|text| text.parse().unwrap()).to_vec(),
         ],
         LinkKind::Ordered,
     );

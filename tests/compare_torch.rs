@@ -36,11 +36,7 @@ fn operations_are_those_counted_by_hand() {
     assert_eq!(flops("B"), gpt(512, 8, 256));
     assert_eq!(flops("C"), gpt(8, 0, 8));
     let [first, second, third] = [784 * 2048, 2048 * 2048, 2048 * 10];
-    assert_eq!(
-        flops("D"),
-        2 * (2 * first + 3 * second + 3 * third),
-        "the images have no gradient"
-    );
+    assert_eq!(flops("D"), 2 * (2 * first + 3 * second + 3 * third), "the images have no gradient");
 }
 
 #[test]
@@ -58,47 +54,30 @@ fn a_drawn_size_is_read_from_its_numbers() {
 fn parameters_are_those_of_the_model() {
     for name in ["A", "D", "tiny"] {
         let size = named(name).expect("a size");
-        let mut stage = size
-            .model()
-            .and_then(|model| Ok(model.whole()?))
-            .expect("a model");
+        let mut stage = size.model().and_then(|model| Ok(model.whole()?)).expect("a model");
         let parameters = stage.parameters().into_iter();
-        let mut counts: Vec<_> = parameters
-            .map(|one| (one.name().to_owned(), one.value.len()))
-            .collect();
+        let mut counts: Vec<_> = parameters.map(|one| (one.name().to_owned(), one.value.len())).collect();
         counts.sort();
         counts.dedup();
-        assert_eq!(
-            size.parameters(),
-            counts.iter().map(|(_, count)| count).sum::<usize>(),
-            "{name}"
-        );
+        assert_eq!(size.parameters(), counts.iter().map(|(_, count)| count).sum::<usize>(), "{name}");
     }
     let gpt2 = named("gpt2").expect("a size");
     assert_eq!(gpt2.parameters(), 124_475_904);
     let pairs = 12.0 * 768.0 * 1024.0;
-    assert_eq!(
-        gpt2.mfu_flops(),
-        [12.0, 6.0].map(|each| 6.0 * 124_475_904.0 + each * pairs)
-    );
+    assert_eq!(gpt2.mfu_flops(), [12.0, 6.0].map(|each| 6.0 * 124_475_904.0 + each * pairs));
 }
 
 #[test]
 fn a_bubble_holds_the_imbalance_of_the_cut() {
     let trained = train("C", "gpipe", 1);
     assert_eq!(trained["cut"], serde_json::json!([1, 1]));
-    assert_eq!(
-        trained["bubble"], 0.5,
-        "of two stages only the second one multiplies"
-    );
+    assert_eq!(trained["bubble"], 0.5, "of two stages only the second one multiplies");
 }
 
 #[test]
 fn the_peer_gets_the_batches_and_weights_that_we_train_on() {
     let folder = tempfile::tempdir().expect("a folder");
-    given("C", folder.path(), 3)
-        .prepare(folder.path())
-        .expect("it is written");
+    given("C", folder.path(), 3).prepare(folder.path()).expect("it is written");
     let read = |name: &str| std::fs::read(folder.path().join(name)).expect("it was written");
     let bytes = read("batches.safetensors");
     let batches = SafeTensors::deserialize(&bytes).expect("it is whole");
@@ -112,19 +91,10 @@ fn the_peer_gets_the_batches_and_weights_that_we_train_on() {
     let weights = SafeTensors::deserialize(&bytes).expect("it is whole");
     let mut names = weights.names();
     names.sort_unstable();
-    let expected = [
-        "lm_head.weight",
-        "ln_f.bias",
-        "ln_f.weight",
-        "wpe.weight",
-        "wte.weight",
-    ];
+    let expected = ["lm_head.weight", "ln_f.bias", "ln_f.weight", "wpe.weight", "wte.weight"];
     assert_eq!(names, expected);
     let size: Value = serde_json::from_slice(&read("size.json")).expect("it is JSON");
-    assert_eq!(
-        size["cuts"],
-        serde_json::json!({ "1F1B": [1, 1], "GPipe": [1, 1] })
-    );
+    assert_eq!(size["cuts"], serde_json::json!({ "1F1B": [1, 1], "GPipe": [1, 1] }));
     assert_eq!(size["targets"], 512);
     let products = size["products"].as_array().expect("a list");
     let shapes: Vec<String> = products.iter().map(|one| one["shape"].to_string()).collect();
@@ -166,7 +136,5 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
 
 fn train(size: &str, schedule: &str, steps: u64) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
-    given(size, folder.path(), steps)
-        .train(schedule, 1, None)
-        .expect("it trains")
+    given(size, folder.path(), steps).train(schedule, 1, None).expect("it trains")
 }

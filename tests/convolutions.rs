@@ -34,27 +34,13 @@ const IMAGE: [usize; 3] = [9, 7, 2];
 impl What {
     fn model(self) -> pipewright::stages::Result<Model> {
         match self {
-            Self::ResNet => ResNet {
-                image: IMAGE,
-                blocks: vec![2, 1, 1],
-                width: 4,
-                classes: 3,
-                seed: 5,
+            Self::ResNet => {
+                ResNet { image: IMAGE, blocks: vec![2, 1, 1], width: 4, classes: 3, seed: 5 }.model()
             }
-            .model(),
-            Self::Cnn => Cnn {
-                image: IMAGE,
-                channels: vec![5, 6],
-                classes: 3,
-                seed: 5,
-            }
-            .model(),
+            Self::Cnn => Cnn { image: IMAGE, channels: vec![5, 6], classes: 3, seed: 5 }.model(),
             Self::Norms => {
                 let mut units = Self::Cnn.model()?.into_units();
-                units.insert(
-                    1,
-                    LayerSpec::of("first", 1.0, || BatchNorm::new("first", 5, 1e-5)),
-                );
+                units.insert(1, LayerSpec::of("first", 1.0, || BatchNorm::new("first", 5, 1e-5)));
                 units.insert(
                     2,
                     LayerSpec::new("groups", 1.0, || {
@@ -72,11 +58,7 @@ impl What {
     }
 
     fn recipe(self, micro_batches: u32) -> Recipe {
-        let data = RandomRows {
-            rows: 3,
-            width: IMAGE.iter().product(),
-            classes: 3,
-        };
+        let data = RandomRows { rows: 3, width: IMAGE.iter().product(), classes: 3 };
         recipe_of(move || self.model(), Arc::new(data), micro_batches)
     }
 
@@ -107,11 +89,7 @@ proptest! {
 #[test]
 fn replicas_sharded_optimizers_servers_and_threads_change_no_bit() {
     for what in ALL {
-        let plain = Recipe {
-            gradient_groups: 4,
-            ..what.recipe(6)
-        }
-        .plain_hash(3);
+        let plain = Recipe { gradient_groups: 4, ..what.recipe(6) }.plain_hash(3);
         for (replicas, sharded, sync, threads_per_rank) in [
             (1, false, SyncMode::Reduce, 2),
             (2, false, SyncMode::Reduce, 1),
@@ -119,14 +97,8 @@ fn replicas_sharded_optimizers_servers_and_threads_change_no_bit() {
             (3, true, SyncMode::Reduce, 1),
             (2, false, SyncMode::Server { max_staleness: 0 }, 1),
         ] {
-            let several = Recipe {
-                gradient_groups: 4,
-                replicas,
-                sharded,
-                sync,
-                threads_per_rank,
-                ..what.recipe(6)
-            };
+            let several =
+                Recipe { gradient_groups: 4, replicas, sharded, sync, threads_per_rank, ..what.recipe(6) };
             assert_eq!(
                 several.hash(2, "1f1b", 3),
                 plain,
@@ -157,11 +129,7 @@ fn recomputing_changes_no_bit() {
             for _ in 0..2 {
                 pipeline.step().unwrap();
             }
-            assert_eq!(
-                pipeline.weights_hash().unwrap(),
-                recipe.plain_hash(2),
-                "{what:?}, {how:?}"
-            );
+            assert_eq!(pipeline.weights_hash().unwrap(), recipe.plain_hash(2), "{what:?}, {how:?}");
         }
     }
 }
@@ -177,17 +145,9 @@ fn losses_and_norms_are_those_of_the_plain_loop() {
         assert_eq!((report.loss, report.grad_norm), expected, "step {step}");
     }
     for parameter in plain.stage.parameters() {
-        let start = if parameter.name().ends_with("running_var") {
-            1.0
-        } else {
-            0.0
-        };
+        let start = if parameter.name().ends_with("running_var") { 1.0 } else { 0.0 };
         if parameter.running_share().is_some() {
-            assert!(
-                parameter.value.iter().all(|&x| x != start),
-                "{}",
-                parameter.name()
-            );
+            assert!(parameter.value.iter().all(|&x| x != start), "{}", parameter.name());
         }
     }
 }
@@ -205,11 +165,7 @@ fn a_checkpoint_has_the_running_means_and_evaluates_alike_for_any_cut() {
         pipeline.save(&place).unwrap();
         let evaluation = pipeline.evaluate(Arc::clone(&recipe.data), 3).unwrap().loss;
         for (stages, replicas) in [(1, 1), (2, 2), (3, 1)] {
-            let other = Recipe {
-                replicas,
-                sharded: replicas > 1,
-                ..what.recipe(4)
-            };
+            let other = Recipe { replicas, sharded: replicas > 1, ..what.recipe(4) };
             let mut resumed = other.pipeline(stages, "1f1b");
             resumed.load(&place).unwrap();
             let again = resumed.evaluate(Arc::clone(&recipe.data), 3).unwrap().loss;
@@ -217,11 +173,7 @@ fn a_checkpoint_has_the_running_means_and_evaluates_alike_for_any_cut() {
             for _ in 0..2 {
                 resumed.step().unwrap();
             }
-            assert_eq!(
-                resumed.weights_hash().unwrap(),
-                recipe.plain_hash(4),
-                "{what:?}, {stages} stages"
-            );
+            assert_eq!(resumed.weights_hash().unwrap(), recipe.plain_hash(4), "{what:?}, {stages} stages");
         }
     }
 }
@@ -251,10 +203,7 @@ impl DataSource for Bars {
     }
 
     fn shapes(&self) -> (Shape, Shape) {
-        (
-            Shape::f32(&[BAR_ROWS, BAR_SIDE, BAR_SIDE]),
-            Shape::ids(&[BAR_ROWS]),
-        )
+        (Shape::f32(&[BAR_ROWS, BAR_SIDE, BAR_SIDE]), Shape::ids(&[BAR_ROWS]))
     }
 }
 
@@ -275,37 +224,20 @@ impl DataSource for OtherBars {
 fn networks_learn_what_they_have_not_seen_and_running_means_evaluate_it() {
     let image = [BAR_SIDE, BAR_SIDE, 1];
     let (classes, seed) = (2, 1);
-    let resnet = ResNet {
-        image,
-        blocks: vec![1, 1],
-        width: 8,
-        classes,
-        seed,
-    };
-    let cnn = Cnn {
-        image,
-        channels: vec![8, 8],
-        classes,
-        seed,
-    };
+    let resnet = ResNet { image, blocks: vec![1, 1], width: 8, classes, seed };
+    let cnn = Cnn { image, channels: vec![8, 8], classes, seed };
     let recipes = [
         recipe_of(move || resnet.model(), Arc::new(Bars), 4),
         recipe_of(move || cnn.model(), Arc::new(Bars), 4),
     ];
     for recipe in recipes {
-        let recipe = Recipe {
-            learning_rate: LearningRate::Constant(0.01),
-            ..recipe
-        };
+        let recipe = Recipe { learning_rate: LearningRate::Constant(0.01), ..recipe };
         let mut pipeline = recipe.pipeline(2, "1f1b");
         for _ in 0..60 {
             pipeline.step().unwrap();
         }
         let evaluation = pipeline.evaluate(Arc::new(OtherBars), 8).unwrap();
-        assert!(
-            evaluation.metrics.get("accuracy").unwrap() > 0.95,
-            "{evaluation:?}"
-        );
+        assert!(evaluation.metrics.get("accuracy").unwrap() > 0.95, "{evaluation:?}");
     }
 }
 

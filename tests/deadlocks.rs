@@ -3,11 +3,7 @@
 use pipewright::schedule::{Action, LinkKind, Schedule, replay};
 
 fn rows(texts: &[&str]) -> Vec<Vec<Action>> {
-    let row = |text: &&str| {
-        text.split_whitespace()
-            .map(|cell| cell.parse().unwrap())
-            .collect()
-    };
+    let row = |text: &&str| text.split_whitespace().map(|cell| cell.parse().unwrap()).collect();
     texts.iter().map(row).collect()
 }
 
@@ -95,10 +91,7 @@ add the missing end, or leave transfers out: lowering places them"
     );
     replay(&rows(&["0F0 0SEND_F0", "1F0"]), LinkKind::Buffered).unwrap();
     let text = refusal(&["0F0 0SEND_F0", "1F0"], LinkKind::Ordered);
-    assert!(
-        text.contains("rank 0, action 1 (0SEND_F0) has no other end"),
-        "{text}"
-    );
+    assert!(text.contains("rank 0, action 1 (0SEND_F0) has no other end"), "{text}");
 }
 
 #[test]
@@ -138,14 +131,8 @@ fn receives_that_pytorch_defers_or_posts_early_lock_ordered_links_only() {
         "1RECV_F0 1RECV_F1 1F0 1I0 1SEND_B0 1W0 1F1 1I1 1SEND_B1 1W1",
     ];
     let queued = [
-        (
-            deferred,
-            "rank 1, action 4 (1RECV_F1) is queued behind rank 1, action 3 (1SEND_B0)",
-        ),
-        (
-            early,
-            "rank 0, action 2 (0SEND_F0) is queued behind rank 0, action 0 (0RECV_B0)",
-        ),
+        (deferred, "rank 1, action 4 (1RECV_F1) is queued behind rank 1, action 3 (1SEND_B0)"),
+        (early, "rank 0, action 2 (0SEND_F0) is queued behind rank 0, action 0 (0RECV_B0)"),
     ];
     for (fragment, queued) in queued {
         replay(&rows(&fragment), LinkKind::Buffered).unwrap();
@@ -180,9 +167,7 @@ fn the_replay_of_nothing_ends() {
 
 /// The refusal of lists with transfers.
 fn refusal_of_actions(text: &str) -> String {
-    Schedule::from_csv("mine", text, None, LinkKind::Buffered)
-        .expect_err("it must be refused")
-        .to_string()
+    Schedule::from_csv("mine", text, None, LinkKind::Buffered).expect_err("it must be refused").to_string()
 }
 
 #[test]

@@ -61,10 +61,7 @@ struct Ones;
 
 impl DataSource for Ones {
     fn micro_batch(&self, _: u64, _: MicroBatch) -> Result<(Tensor, Tensor)> {
-        Ok((
-            Tensor::from_vec(&[2], vec![1.0; 2])?,
-            Tensor::from_vec(&[2], vec![1.0; 2])?,
-        ))
+        Ok((Tensor::from_vec(&[2], vec![1.0; 2])?, Tensor::from_vec(&[2], vec![1.0; 2])?))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -87,10 +84,7 @@ fn launch(build: impl Fn() -> stages::Result<Sequential> + Send + 'static) -> Re
 fn the_error_of_a_users_layer_is_among_the_causes_of_what_a_step_gives() {
     let mut pipeline = launch(|| Ok(Sequential::new(vec![Box::new(Burns)]))).unwrap();
     let error = pipeline.step().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "rank 0, action 0 (0F0): burns: the disk is on fire"
-    );
+    assert_eq!(error.to_string(), "rank 0, action 0 (0F0): burns: the disk is on fire");
     let found = successors(error.source(), |&error| error.source()).find_map(|error| error.downcast_ref());
     assert_eq!(found, Some(&OnFire("disk")));
 }
@@ -103,15 +97,9 @@ fn debug_writes_the_message() {
     let checked = stages::testing::check_gradients(Burns, &input).unwrap_err();
     assert_eq!(format!("{checked:?}"), "burns: the disk is on fire");
     let shape = relu.output_shape(&Shape::ids(&[2])).unwrap_err();
-    assert_eq!(
-        format!("{shape:?}"),
-        "expected an input of f32 numbers, got ids[2]"
-    );
+    assert_eq!(format!("{shape:?}"), "expected an input of f32 numbers, got ids[2]");
     let engine = Error::from(shape.at("relu"));
-    assert_eq!(
-        format!("{engine:?}"),
-        "relu: expected an input of f32 numbers, got ids[2]"
-    );
+    assert_eq!(format!("{engine:?}"), "relu: expected an input of f32 numbers, got ids[2]");
     let boxed: Box<dyn std::error::Error> = engine.into();
     assert_eq!(format!("{boxed:?}"), boxed.to_string());
 }
@@ -123,14 +111,9 @@ fn a_stage_builder_may_call_the_engine() {
         Checkpoint::open(Path::new("no/such/checkpoint"))?.read_weights(stage.parameters())?;
         Ok(stage)
     };
-    let direct = Checkpoint::open(Path::new("no/such/checkpoint"))
-        .unwrap_err()
-        .to_string();
+    let direct = Checkpoint::open(Path::new("no/such/checkpoint")).unwrap_err().to_string();
     let error = launch(build).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        format!("stage 0 (rank 0) cannot be built: {direct}")
-    );
+    assert_eq!(error.to_string(), format!("stage 0 (rank 0) cannot be built: {direct}"));
     let Error::Launch(error) = error else {
         panic!("{error:?}");
     };
@@ -177,10 +160,7 @@ fn what_keeps_ranks_from_starting_or_answering_is_said_without_a_pipeline_that_h
             "the processes do not agree which ranks NCCL connects: its id comes from processes 0, 2, where \
              one process gives it; start all with the same devices and the same schedule",
         ),
-        (
-            CallError::no_answer(WorldRank(3)).into(),
-            "rank 3 does not answer: its thread has ended",
-        ),
+        (CallError::no_answer(WorldRank(3)).into(), "rank 3 does not answer: its thread has ended"),
         (Error::Stopped { cause: None }, "the pipeline has stopped"),
     ];
     for (error, said) in errors {

@@ -25,12 +25,7 @@ struct UnderWay {
 /// Two stages that pass on what they get, on two ranks: the first is quick, the last one slow.
 fn pair(first_rank: u32, under_way: &Arc<UnderWay>) -> Pipeline<PassOn> {
     let placement = Placement::new(vec![Rank(first_rank), Rank(1 - first_rank)]).expect("two ranks");
-    let row = |stage| {
-        vec![
-            (Pass::Forward, Cell::new(stage, 0)),
-            (Pass::Backward, Cell::new(stage, 0)),
-        ]
-    };
+    let row = |stage| vec![(Pass::Forward, Cell::new(stage, 0)), (Pass::Backward, Cell::new(stage, 0))];
     let rows = vec![row(first_rank), row(1 - first_rank)];
     let schedule = Schedule::from_passes("pair", placement, 1, rows).expect("a valid order");
     let (one, other) = (Arc::clone(under_way), Arc::clone(under_way));
@@ -68,13 +63,8 @@ impl DataSource for Crooked {
 #[test]
 fn what_cannot_be_evaluated_is_refused_and_the_pipeline_goes_on() {
     let mut pipeline = pair(0, &Arc::default());
-    let error = pipeline
-        .evaluate(Arc::new(Ones), 0)
-        .expect_err("nothing to evaluate");
-    assert_eq!(
-        error.to_string(),
-        "an evaluation of 0 micro-batches has no loss: ask for 1 or more"
-    );
+    let error = pipeline.evaluate(Arc::new(Ones), 0).expect_err("nothing to evaluate");
+    assert_eq!(error.to_string(), "an evaluation of 0 micro-batches has no loss: ask for 1 or more");
     let error = pipeline.evaluate(Arc::new(Crooked), 3).expect_err("wrong shapes");
     let expected = "the loss refuses an output of f32[2] with targets of f32[1]: ";
     assert!(error.to_string().starts_with(expected), "{error}");
@@ -108,10 +98,7 @@ fn a_quick_first_stage_waits_for_a_slow_last_one() {
         let result = pipeline.evaluate(Arc::new(Ones), 100).expect("it evaluates");
         assert_eq!((result.loss, result.weight), (0.0, 100.0));
         let most = under_way.most.load(Ordering::SeqCst);
-        assert!(
-            most <= 5,
-            "at most four and the one that is counted twice, got {most}"
-        );
+        assert!(most <= 5, "at most four and the one that is counted twice, got {most}");
     }
 }
 
@@ -124,10 +111,7 @@ fn an_evaluation_is_told_as_its_loss_and_its_metrics() {
         metrics: Score::default().with(metrics).metrics,
         weight: 4.0,
     };
-    assert_eq!(
-        evaluation.to_string(),
-        "loss 0.5123  accuracy 25.0 %  absolute_error 0.1250"
-    );
+    assert_eq!(evaluation.to_string(), "loss 0.5123  accuracy 25.0 %  absolute_error 0.1250");
     evaluation.metrics = Metrics::default();
     assert_eq!(evaluation.to_string(), "loss 0.5123");
 }

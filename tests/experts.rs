@@ -9,10 +9,7 @@ use pipewright::stages::{DType, Device, Place};
 
 const ROWS: usize = 3;
 
-const HALF: Place = Place {
-    device: Device::Cpu,
-    dtype: DType::Bf16,
-};
+const HALF: Place = Place { device: Device::Cpu, dtype: DType::Bf16 };
 
 #[test]
 fn weights_are_equal_for_any_stages_schedule_and_threads() {
@@ -21,11 +18,7 @@ fn weights_are_equal_for_any_stages_schedule_and_threads() {
         recipe.place = place;
         let plain = recipe.plain_hash(3);
         for (stages, schedule) in [(1, "1f1b"), (2, "gpipe"), (3, "zb-h1"), (6, "1f1b")] {
-            assert_eq!(
-                recipe.hash(stages, schedule, 3),
-                plain,
-                "{stages} stages, {schedule}"
-            );
+            assert_eq!(recipe.hash(stages, schedule, 3), plain, "{stages} stages, {schedule}");
         }
         recipe.threads_per_rank = 2;
         assert_eq!(recipe.hash(2, "1f1b", 3), plain, "two threads");
@@ -40,11 +33,7 @@ fn weights_do_not_depend_on_replicas() {
         let plain = recipe.plain_hash(3);
         for (replicas, sharded) in [(1, false), (2, false), (2, true), (3, true)] {
             (recipe.replicas, recipe.sharded) = (replicas, sharded);
-            assert_eq!(
-                recipe.hash(2, "1f1b", 3),
-                plain,
-                "{replicas} replicas, sharded: {sharded}"
-            );
+            assert_eq!(recipe.hash(2, "1f1b", 3), plain, "{replicas} replicas, sharded: {sharded}");
         }
     }
 }

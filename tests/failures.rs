@@ -139,26 +139,12 @@ fn a_failing_stage_is_told_with_rank_action_and_cause() {
     for rank in 0..4 {
         let mut pipeline = launch(4, rank, Fault::Fails).expect("it starts");
         let error = failure(&mut pipeline);
-        let Error::Action {
-            rank: at,
-            index,
-            action,
-            ..
-        } = &error
-        else {
-            panic!("no place: {error}")
-        };
+        let Error::Action { rank: at, index, action, .. } = &error else { panic!("no place: {error}") };
         assert_eq!((*at, action.as_str()), (Rank(rank), format!("{rank}F2").as_str()));
-        assert_eq!(
-            pipeline.schedule().actions(Rank(rank))[*index].to_string(),
-            *action
-        );
+        assert_eq!(pipeline.schedule().actions(Rank(rank))[*index].to_string(), *action);
         let text = error.to_string();
         assert!(text.starts_with(&format!("rank {rank}, action ")), "{text}");
-        assert!(
-            text.ends_with(&format!("({rank}F2): h.3: the disk is on fire")),
-            "{text}"
-        );
+        assert!(text.ends_with(&format!("({rank}F2): h.3: the disk is on fire")), "{text}");
     }
 }
 
@@ -170,10 +156,7 @@ fn a_panicking_stage_is_told_with_rank_action_and_cause() {
     ] {
         let mut pipeline = launch(3, 1, fault).expect("it starts");
         let error = failure(&mut pipeline);
-        assert!(
-            error.to_string().contains(&format!("({action}): {cause}")),
-            "{error}"
-        );
+        assert!(error.to_string().contains(&format!("({action}): {cause}")), "{error}");
     }
 }
 
@@ -209,10 +192,9 @@ impl DataSource for Broken {
 
 #[test]
 fn data_that_fails_or_panics_is_told_with_rank_action_and_cause() {
-    for (panics, cause) in [
-        (false, "`words.txt` is gone"),
-        (true, "the data source panicked: a bug in the data"),
-    ] {
+    for (panics, cause) in
+        [(false, "`words.txt` is gone"), (true, "the data source panicked: a bug in the data")]
+    {
         let mut pipeline = launch_on(Arc::new(Broken { panics }), 2, 0, Fault::Nothing).expect("it starts");
         let error = failure(&mut pipeline);
         assert_eq!(error.to_string(), format!("rank 0, action 0 (0F0): {cause}"));
@@ -229,10 +211,7 @@ fn a_pipeline_that_has_failed_says_why_ever_after() {
         pipeline.weights_hash().expect_err("stopped"),
         pipeline.evaluate(Arc::new(Ones), 1).expect_err("stopped"),
     ] {
-        assert_eq!(
-            error.to_string(),
-            format!("the pipeline has stopped after a failure: {first}")
-        );
+        assert_eq!(error.to_string(), format!("the pipeline has stopped after a failure: {first}"));
         assert!(
             matches!(error, Error::Stopped { cause: Some(cause) } if cause == first.to_string()),
             "the cause is in a field"
@@ -255,21 +234,13 @@ fn a_stage_that_refuses_a_shape_is_named_before_the_first_step() {
 fn a_stage_that_cannot_be_built_is_named_with_its_rank() {
     let error = launch(3, 2, Fault::FailsToBuild).expect_err("it cannot");
     assert!(matches!(error, Error::Launch(_)));
-    assert_eq!(
-        error.to_string(),
-        "stage 2 (rank 2) cannot be built: no weights here"
-    );
+    assert_eq!(error.to_string(), "stage 2 (rank 2) cannot be built: no weights here");
 }
 
 #[test]
 fn what_the_builder_lacks_is_named() {
-    let error = Pipeline::<Faulty>::builder()
-        .launch()
-        .expect_err("nothing was given");
-    assert_eq!(
-        error.to_string(),
-        "the pipeline has no schedule: call `.schedule(...)` before `.launch()`"
-    );
+    let error = Pipeline::<Faulty>::builder().launch().expect_err("nothing was given");
+    assert_eq!(error.to_string(), "the pipeline has no schedule: call `.schedule(...)` before `.launch()`");
     let schedule = Schedule::gpipe(2, 2).expect("sizes");
     let error = Pipeline::<Faulty>::builder()
         .schedule(schedule)
@@ -277,10 +248,5 @@ fn what_the_builder_lacks_is_named() {
         .loss(Sum)
         .launch()
         .expect_err("no stages were given");
-    assert!(
-        error
-            .to_string()
-            .contains("has 2 stages, the pipeline was given 0"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("has 2 stages, the pipeline was given 0"), "{error}");
 }

@@ -15,13 +15,9 @@ use printed::{folder, table};
 
 /// The files in a folder whose names have this start and this end, with their text.
 fn files(folder: &Path, start: &str, end: &str) -> BTreeMap<String, String> {
-    let names = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let names = names.filter(|name| name.starts_with(start) && name.ends_with(end));
-    names
-        .map(|name| (name.clone(), fs::read_to_string(folder.join(&name)).unwrap()))
-        .collect()
+    names.map(|name| (name.clone(), fs::read_to_string(folder.join(&name)).unwrap())).collect()
 }
 
 fn read(text: &str) -> Result<FromCsv, String> {
@@ -38,10 +34,7 @@ fn gpipe_is_pytorchs_cell_for_cell_lowering_included() {
     for (name, text) in files {
         let read = read(&text).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
         assert_eq!(read.lowered, name.contains("_comms"), "{name}");
-        assert_eq!(
-            read.left_out.iter().map(|(word, _)| *word).collect::<Vec<_>>(),
-            ["WAIT_REDUCE_GRAD"]
-        );
+        assert_eq!(read.left_out.iter().map(|(word, _)| *word).collect::<Vec<_>>(), ["WAIT_REDUCE_GRAD"]);
         let ours = Schedule::gpipe(read.schedule.ranks(), read.schedule.micro_batches()).unwrap();
         let ours = ours.for_replicas(2);
         assert_eq!(read.schedule.csv_with_comms(), ours.csv_with_comms(), "{name}");
@@ -51,10 +44,7 @@ fn gpipe_is_pytorchs_cell_for_cell_lowering_included() {
 
 #[test]
 fn one_f_one_b_is_deepspeeds_and_zero_bubbles_cell_for_cell() {
-    for (name, start, end) in [
-        ("deepspeed", "train_", "_compute.csv"),
-        ("zero-bubble", "1f1b_", ".csv"),
-    ] {
+    for (name, start, end) in [("deepspeed", "train_", "_compute.csv"), ("zero-bubble", "1f1b_", ".csv")] {
         let Some(folder) = folder(name) else { return };
         let files = files(&folder, start, end);
         assert!(!files.is_empty());
@@ -76,10 +66,7 @@ fn the_1f1b_that_pytorch_2_15_prints_is_refused_by_its_cells() {
     for (name, text) in files {
         let refusal = read(&text).unwrap_err();
         let last = text.lines().count() - 1;
-        assert!(
-            refusal.contains(&format!("rank {last} lacks {last}F0")),
-            "{name}: {refusal}"
-        );
+        assert!(refusal.contains(&format!("rank {last} lacks {last}F0")), "{name}: {refusal}");
         assert!(refusal.contains("there is no micro-batch"), "{name}: {refusal}");
     }
 }
@@ -116,11 +103,7 @@ fn every_schedule_is_accepted_simulated_and_written_as_it_was_read() {
         let read = read(&text).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
         let schedule = read.schedule;
         simulate(&schedule, &Costs::default(), LinkKind::Buffered).unwrap();
-        let written = if read.lowered {
-            schedule.csv_with_comms()
-        } else {
-            schedule.csv()
-        };
+        let written = if read.lowered { schedule.csv_with_comms() } else { schedule.csv() };
         assert_eq!(written, without(&text, read.lowered), "{name}");
     }
 }
@@ -137,14 +120,7 @@ fn without(text: &str, lowered: bool) -> String {
 /// Each rank's passes and reductions.
 fn without_transfers(schedule: &Schedule) -> Vec<Vec<Action>> {
     let stays = |action: &Action| !matches!(action, Action::Send(..) | Action::Recv(..));
-    let row = |rank| {
-        schedule
-            .actions(Rank(rank))
-            .iter()
-            .copied()
-            .filter(stays)
-            .collect()
-    };
+    let row = |rank| schedule.actions(Rank(rank)).iter().copied().filter(stays).collect();
     (0..schedule.ranks()).map(row).collect()
 }
 
@@ -169,11 +145,7 @@ fn fixed_orders_with_several_stages_a_rank_are_the_same_cell_for_cell() {
         let ours = Schedule::make(ours, sizes.0, sizes.1, sizes.2, &Costs::default()).unwrap();
         assert_eq!(theirs.csv(), ours.csv(), "{name}");
         if theirs.has_reductions() {
-            assert_eq!(
-                without_transfers(&theirs),
-                without_transfers(&ours.for_replicas(2)),
-                "{name}"
-            );
+            assert_eq!(without_transfers(&theirs), without_transfers(&ours.for_replicas(2)), "{name}");
         }
         found += 1;
     }
@@ -188,32 +160,18 @@ fn dualpipe_idles_as_its_readme_says_where_a_pair_sends_at_its_end() {
             "pytorch-2.15/dualpipev_p4_m8_v2_comms.csv" => (27.0, 4.5),
             _ => continue,
         };
-        let simulation = simulate(
-            &read(&text).unwrap().schedule,
-            &Costs::default(),
-            LinkKind::Buffered,
-        )
-        .unwrap();
+        let simulation =
+            simulate(&read(&text).unwrap().schedule, &Costs::default(), LinkKind::Buffered).unwrap();
         let peaks = simulation.ranks.iter().map(|rank| rank.peak_activations);
-        assert_eq!(
-            (simulation.makespan, peaks.fold(0.0, f64::max)),
-            expected,
-            "{name}"
-        );
+        assert_eq!((simulation.makespan, peaks.fold(0.0, f64::max)), expected, "{name}");
     }
 }
 
 /// The most that any rank holds.
 fn peaks(simulation: &Simulation) -> [f64; 2] {
-    simulation
-        .ranks
-        .iter()
-        .fold([0.0; 2], |[activations, memory], rank| {
-            [
-                activations.max(rank.peak_activations),
-                memory.max(rank.peak_memory),
-            ]
-        })
+    simulation.ranks.iter().fold([0.0; 2], |[activations, memory], rank| {
+        [activations.max(rank.peak_activations), memory.max(rank.peak_memory)]
+    })
 }
 
 fn check(row: &BTreeMap<String, String>, columns: &[&str], ours: &[f64]) {
@@ -229,13 +187,8 @@ fn the_simulator_agrees_at_unit_costs_with_every_row() {
         "pytorch-2.15",
         "unit_cost_simulation.csv",
         "compute_file",
-        [
-            "longest_rank_span_T",
-            "makespan_T",
-            "peak_act_release_at_I_or_B",
-            "peak_act_release_at_W_or_B",
-        ]
-        .as_slice(),
+        ["longest_rank_span_T", "makespan_T", "peak_act_release_at_I_or_B", "peak_act_release_at_W_or_B"]
+            .as_slice(),
     );
     let zero_bubble = (
         "zero-bubble",
@@ -251,10 +204,7 @@ fn the_simulator_agrees_at_unit_costs_with_every_row() {
         ]
         .as_slice(),
     );
-    let released_at_weight = StageCost {
-        pending: 1.0,
-        ..StageCost::default()
-    };
+    let released_at_weight = StageCost { pending: 1.0, ..StageCost::default() };
     let costs = Costs::share(released_at_weight, 0.0).unwrap();
     for (name, index, file, columns) in [pytorch, zero_bubble] {
         let Some(folder) = folder(name) else { return };
@@ -270,10 +220,7 @@ fn the_simulator_agrees_at_unit_costs_with_every_row() {
             let ours = [simulation.span, simulation.makespan, activations, memory];
             check(&row, columns, &[ours.as_slice(), &bubbles].concat());
             let period = period(&schedule, &costs, LinkKind::Buffered).unwrap();
-            assert!(
-                (period - simulation.span).abs() < 1e-9,
-                "{row:?}: period {period}"
-            );
+            assert!((period - simulation.span).abs() < 1e-9, "{row:?}: period {period}");
         }
     }
 }
@@ -297,13 +244,7 @@ fn the_simulator_gives_the_papers_bubbles_for_1f1b() {
         };
         let costs = Costs::share(share, number("T_comm")).unwrap();
         let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
-        assert!(
-            (simulation.bubble_span - number("bubble_rate")).abs() <= 5.1e-5,
-            "{row:?} {simulation:?}"
-        );
-        assert_eq!(
-            simulation.ranks[0].peak_activations,
-            number("peak_activation_in_M_B")
-        );
+        assert!((simulation.bubble_span - number("bubble_rate")).abs() <= 5.1e-5, "{row:?} {simulation:?}");
+        assert_eq!(simulation.ranks[0].peak_activations, number("peak_activation_in_M_B"));
     }
 }

@@ -14,11 +14,7 @@ use pipewright::stages::models::{Gpt, Rules};
 use pipewright::stages::{Lora, Parameter, Recompute, Stage, Training, recompute};
 use proptest::prelude::*;
 
-const FROZEN: Training = Training {
-    frozen: true,
-    rate: 1.0,
-    weight_decay: None,
-};
+const FROZEN: Training = Training { frozen: true, rate: 1.0, weight_decay: None };
 
 /// What is trained of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,13 +31,7 @@ enum What {
     NotAlike,
 }
 
-const ALL: [What; 5] = [
-    What::LaterBlocks,
-    What::Adapters,
-    What::Biases,
-    What::LastNorm,
-    What::NotAlike,
-];
+const ALL: [What; 5] = [What::LaterBlocks, What::Adapters, What::Biases, What::LastNorm, What::NotAlike];
 
 impl What {
     fn training(self, name: &str) -> Training {
@@ -53,50 +43,26 @@ impl What {
             Self::NotAlike => false,
         };
         let differs = self == Self::NotAlike && name.starts_with("h.1.");
-        Training {
-            frozen,
-            rate: if differs { 0.25 } else { 1.0 },
-            weight_decay: differs.then_some(0.5),
-        }
+        Training { frozen, rate: if differs { 0.25 } else { 1.0 }, weight_decay: differs.then_some(0.5) }
     }
 
     fn rules(self) -> Rules {
-        let lora = Lora {
-            rank: 2,
-            alpha: 3.0,
-            dropout: 0.2,
-            seed: 5,
-        };
+        let lora = Lora { rank: 2, alpha: 3.0, dropout: 0.2, seed: 5 };
         let chosen = move |target: &str| {
             let is_chosen =
                 self == Self::Adapters && (target.ends_with("c_attn") || target.ends_with("c_fc"));
             is_chosen.then_some(lora)
         };
-        Rules::default()
-            .with_lora(chosen)
-            .with_training(move |name| self.training(name))
+        Rules::default().with_lora(chosen).with_training(move |name| self.training(name))
     }
 }
 
 fn gpt(tied: bool) -> Gpt {
-    Gpt {
-        vocab: 17,
-        dim: 16,
-        layers: 3,
-        heads: 2,
-        context: 8,
-        dropout: 0.1,
-        tied,
-        seed: 3,
-    }
+    Gpt { vocab: 17, dim: 16, layers: 3, heads: 2, context: 8, dropout: 0.1, tied, seed: 3 }
 }
 
 fn recipe(what: What, tied: bool, micro_batches: u32) -> Recipe {
-    let data = RandomTokens {
-        rows: 2,
-        seq: 8,
-        vocab: 17,
-    };
+    let data = RandomTokens { rows: 2, seq: 8, vocab: 17 };
     let model = move || Ok(gpt(tied).model()?.with_rules(what.rules()));
     recipe_of(model, Arc::new(data), micro_batches)
 }
@@ -130,17 +96,8 @@ fn replicas_sharded_optimizers_and_servers_change_no_bit() {
             (3, true, SyncMode::Reduce),
             (2, false, SyncMode::Server { max_staleness: 0 }),
         ] {
-            let plain = Recipe {
-                gradient_groups: 4,
-                ..recipe(what, true, 4)
-            };
-            let several = Recipe {
-                gradient_groups: 4,
-                replicas,
-                sharded,
-                sync,
-                ..recipe(what, true, 4)
-            };
+            let plain = Recipe { gradient_groups: 4, ..recipe(what, true, 4) };
+            let several = Recipe { gradient_groups: 4, replicas, sharded, sync, ..recipe(what, true, 4) };
             assert_eq!(
                 several.hash(2, "1f1b", 3),
                 plain.plain_hash(3),
@@ -171,11 +128,7 @@ fn recomputing_changes_no_bit() {
             for _ in 0..2 {
                 pipeline.step().unwrap();
             }
-            assert_eq!(
-                pipeline.weights_hash().unwrap(),
-                recipe.plain_hash(2),
-                "{what:?}, {how:?}"
-            );
+            assert_eq!(pipeline.weights_hash().unwrap(), recipe.plain_hash(2), "{what:?}, {how:?}");
         }
     }
 }
@@ -207,12 +160,7 @@ fn frozen_weights_stay_and_have_no_optimizer_state() {
         checkpoint.read_weights(after.parameters()).unwrap();
         let pairs = start.parameters().into_iter().zip(after.parameters());
         for (before, after) in pairs {
-            assert_eq!(
-                before.value == after.value,
-                before.is_frozen(),
-                "{what:?}: {}",
-                before.name()
-            );
+            assert_eq!(before.value == after.value, before.is_frozen(), "{what:?}: {}", before.name());
         }
         let trained = start.parameters().iter().filter(|one| !one.is_frozen()).count();
         assert_eq!(checkpoint.verify().unwrap().tensors[1], 2 * trained, "{what:?}");
@@ -226,11 +174,7 @@ fn a_tied_parameter_is_frozen_everywhere_or_nowhere() {
         let build = move || {
             let mut stage = stage.build()?;
             let is_copy = |parameter: &&mut Parameter| parameter.is_tied();
-            stage
-                .parameters()
-                .into_iter()
-                .filter(is_copy)
-                .for_each(|one| one.train_by(FROZEN));
+            stage.parameters().into_iter().filter(is_copy).for_each(|one| one.train_by(FROZEN));
             Ok(stage)
         };
         Box::new(build) as pipewright::stages::StageBuilder<_>

@@ -25,10 +25,8 @@ type Weights = BTreeMap<String, Vec<f32>>;
 
 #[test]
 fn losses_norms_gradients_and_weights_are_those_of_pytorch() {
-    let folder = std::env::var_os("PIPEWRIGHT_GOLDEN").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"),
-        PathBuf::from,
-    );
+    let folder = std::env::var_os("PIPEWRIGHT_GOLDEN")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"), PathBuf::from);
     let names = runs(&folder);
     assert!(!names.is_empty(), "no NAME.json in {}", folder.display());
     for name in names {
@@ -73,12 +71,7 @@ fn runs(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = entries
         .map(|entry| entry.expect("the folder can be listed").path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
-        .map(|path| {
-            path.file_stem()
-                .expect("it has a name")
-                .to_string_lossy()
-                .into_owned()
-        })
+        .map(|path| path.file_stem().expect("it has a name").to_string_lossy().into_owned())
         .collect();
     names.sort();
     names
@@ -105,20 +98,12 @@ impl Run {
         let tensors = SafeTensors::deserialize(&bytes).expect("the tensors are whole");
         let part = |prefix: &str| -> Weights {
             let named = tensors.tensors();
-            let of_part = named
-                .iter()
-                .filter_map(|(name, view)| Some((name.strip_prefix(prefix)?, view)));
-            of_part
-                .map(|(name, view)| (name.to_owned(), floats(view.data())))
-                .collect()
+            let of_part = named.iter().filter_map(|(name, view)| Some((name.strip_prefix(prefix)?, view)));
+            of_part.map(|(name, view)| (name.to_owned(), floats(view.data()))).collect()
         };
         let list = |key: &str| {
-            let list = json[key]
-                .as_array()
-                .unwrap_or_else(|| panic!("{name}.json has no {key}"));
-            list.iter()
-                .map(|number| number.as_f64().expect("a number"))
-                .collect()
+            let list = json[key].as_array().unwrap_or_else(|| panic!("{name}.json has no {key}"));
+            list.iter().map(|number| number.as_f64().expect("a number")).collect()
         };
         let settings = json["settings"].clone();
         let recorded = |key| Recorded::read(&tensors.tensor(key).expect("the batches are there"));
@@ -145,26 +130,11 @@ impl Run {
             let tied = self.settings["tied"] == true;
             let (vocab, dim, layers, heads) =
                 (number("vocab"), number("dim"), number("layers"), number("heads"));
-            Gpt {
-                vocab,
-                dim,
-                layers,
-                heads,
-                context: number("seq"),
-                dropout: 0.0,
-                tied,
-                seed: 0,
-            }
-            .model()
+            Gpt { vocab, dim, layers, heads, context: number("seq"), dropout: 0.0, tied, seed: 0 }.model()
         } else {
             let sizes = self.settings["sizes"].as_str().expect("sizes").split(',');
             let sizes = sizes.map(|size| size.parse().expect("a size")).collect();
-            Mlp {
-                sizes,
-                dropout: 0.0,
-                seed: 0,
-            }
-            .model()
+            Mlp { sizes, dropout: 0.0, seed: 0 }.model()
         };
         model.expect("the settings make a model")
     }
@@ -173,19 +143,10 @@ impl Run {
         let number = |key: &str| self.settings[key].as_f64().expect("a number");
         let (weight_decay, decay) = (number("weight_decay"), Decay::All);
         if self.settings["optimizer"] == "sgd" {
-            return Arc::new(Sgd {
-                momentum: number("momentum"),
-                weight_decay,
-                decay,
-            });
+            return Arc::new(Sgd { momentum: number("momentum"), weight_decay, decay });
         }
         let beta = |index: usize| self.settings["betas"][index].as_f64().expect("a number");
-        Arc::new(AdamW {
-            betas: (beta(0), beta(1)),
-            eps: number("eps"),
-            weight_decay,
-            decay,
-        })
+        Arc::new(AdamW { betas: (beta(0), beta(1)), eps: number("eps"), weight_decay, decay })
     }
 
     /// The model's stages, starting from the recorded weights.
@@ -207,11 +168,8 @@ impl Run {
 
     fn check(&self, what: &str, stages: u32, schedule: &str, place: Place) {
         let micro_batches = self.data.micro_batches as u32;
-        let recorder = Recorder {
-            inner: self.optimizer(),
-            steps: self.losses.len() as u64,
-            seen: Arc::default(),
-        };
+        let recorder =
+            Recorder { inner: self.optimizer(), steps: self.losses.len() as u64, seen: Arc::default() };
         let seen = Arc::clone(&recorder.seen);
         let mut builder = Pipeline::builder()
             .schedule(Schedule::named(schedule, stages, micro_batches).expect("the sizes fit"))
@@ -227,11 +185,8 @@ impl Run {
             builder = builder.clip(clip);
         }
         let mut pipeline = builder.launch().expect("it starts");
-        let reports: Vec<StepReport> = self
-            .losses
-            .iter()
-            .map(|_| pipeline.step().expect("the step succeeds"))
-            .collect();
+        let reports: Vec<StepReport> =
+            self.losses.iter().map(|_| pipeline.step().expect("the step succeeds")).collect();
         for (report, (loss, norm)) in reports.iter().zip(self.losses.iter().zip(&self.norms)) {
             let close = |got, expected, part| {
                 let what = format!("{what}: {part} of step {}", report.step);
@@ -255,13 +210,7 @@ impl Run {
         );
         for (name, expected) in &self.grad {
             let mean: Vec<f32> = seen.first_grad[name].iter().map(|sum| sum / weight).collect();
-            assert_near(
-                &mean,
-                expected,
-                1e-5,
-                largest(expected),
-                &format!("{place}: gradient of {name}"),
-            );
+            assert_near(&mean, expected, 1e-5, largest(expected), &format!("{place}: gradient of {name}"));
         }
         for (name, expected) in &self.last {
             let what = format!("{place}: final {name}");
@@ -315,30 +264,20 @@ impl Optimizer for Recorder {
         let name = parameter.name().to_owned();
         parameter.fetch(Part::Gradient)?;
         if update.step == 1 {
-            self.seen
-                .lock()
-                .expect("no panic")
-                .first_grad
-                .insert(name.clone(), parameter.grad.to_vec());
+            self.seen.lock().expect("no panic").first_grad.insert(name.clone(), parameter.grad.to_vec());
         }
         self.inner.update(parameter, update, together)?;
         together.launch()?;
         parameter.fetch(Part::Value)?;
         if update.step == self.steps {
-            self.seen
-                .lock()
-                .expect("no panic")
-                .last
-                .insert(name, parameter.value.to_vec());
+            self.seen.lock().expect("no panic").last.insert(name, parameter.value.to_vec());
         }
         Ok(())
     }
 }
 
 fn integer(settings: &Value, key: &str) -> usize {
-    settings[key]
-        .as_u64()
-        .unwrap_or_else(|| panic!("the settings have no {key}")) as usize
+    settings[key].as_u64().unwrap_or_else(|| panic!("the settings have no {key}")) as usize
 }
 
 fn largest(numbers: &[f32]) -> f32 {
@@ -347,10 +286,7 @@ fn largest(numbers: &[f32]) -> f32 {
 
 fn assert_close(got: f64, expected: f64, tolerance: f64, what: &str) {
     let error = (got - expected).abs() / expected.abs();
-    assert!(
-        error <= tolerance,
-        "{what}: {got}, PyTorch has {expected} (relative error {error:.1e})"
-    );
+    assert!(error <= tolerance, "{what}: {got}, PyTorch has {expected} (relative error {error:.1e})");
 }
 
 fn assert_near(got: &[f32], expected: &[f32], tolerance: f32, scale: f32, what: &str) {

@@ -50,10 +50,7 @@ fn printed(command: &str) -> String {
 fn row<'a>(text: &'a str, what: &str) -> Vec<&'a str> {
     let row = text.lines().find_map(|line| line.strip_prefix(what));
     let row = row.unwrap_or_else(|| panic!("{what} is not in\n{text}"));
-    row.split("  ")
-        .map(str::trim)
-        .filter(|word| !word.is_empty())
-        .collect()
+    row.split("  ").map(str::trim).filter(|word| !word.is_empty()).collect()
 }
 
 /// Asserts that these rows have a prediction, a measurement and their ratio.
@@ -75,10 +72,7 @@ fn training_is_predicted_and_measured_on_one_gpu_and_on_several() {
         return;
     }
     let text = printed("train --stages 1 2");
-    assert!(
-        text.starts_with("predictions are those of `plan --device h100`"),
-        "{text}"
-    );
+    assert!(text.starts_with("predictions are those of `plan --device h100`"), "{text}");
     assert_rows(
         &text,
         &[
@@ -147,10 +141,7 @@ fn rows_are_also_added_to_a_file() {
     }
     let rows = std::fs::read_to_string(&file).expect("written");
     assert_eq!(rows.lines().count(), 2, "{rows}");
-    assert_eq!(
-        row(&rows, "PyTorch, compiled")[..3],
-        ["490000 tok/s", "441000 tok/s", "0.900"]
-    );
+    assert_eq!(row(&rows, "PyTorch, compiled")[..3], ["490000 tok/s", "441000 tok/s", "0.900"]);
 }
 
 #[test]

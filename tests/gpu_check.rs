@@ -12,10 +12,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What stands in for `pipewright`, which says that there is a GPU, and for a tool, in a folder of binaries.
 const PROGRAMS: [(&str, &str); 2] = [
-    (
-        "pipewright",
-        r#"echo '{"library_path": null, "device": "cuda:0"}'"#,
-    ),
+    ("pipewright", r#"echo '{"library_path": null, "device": "cuda:0"}'"#),
     ("compute-sanitizer", "sleep $TOOL_TAKES"),
 ];
 
@@ -49,10 +46,7 @@ fn check(limit: &str, takes: &str, arguments: &[&str]) -> (String, Option<i32>) 
         .output()
         .expect("it starts");
     let printed = [output.stdout, output.stderr].concat();
-    (
-        String::from_utf8_lossy(&printed).into_owned(),
-        output.status.code(),
-    )
+    (String::from_utf8_lossy(&printed).into_owned(), output.status.code())
 }
 
 /// The rows of the table that say this.
@@ -67,28 +61,17 @@ fn parts_without_time_are_told_and_a_later_call_goes_on_with_them() {
     assert_eq!((rows(&text, " ok "), status), (PARTS.to_vec(), Some(0)), "{text}");
     // The first part is stopped in the middle, if it begins at all.
     let (text, status) = check("5", "60", &[]);
-    assert_eq!(
-        (rows(&text, " left out "), status),
-        (PARTS.to_vec(), Some(1)),
-        "{text}"
-    );
+    assert_eq!((rows(&text, " left out "), status), (PARTS.to_vec(), Some(1)), "{text}");
     let on = format!("--only sanitize --from '{}'", PARTS[0]);
     assert!(text.lines().any(|line| line.ends_with(&on)), "{text}");
     let (text, status) = check("520", "0", &["--from", PARTS[1]]);
-    assert_eq!(
-        (rows(&text, " ok "), status),
-        (PARTS[1..].to_vec(), Some(0)),
-        "{text}"
-    );
+    assert_eq!((rows(&text, " ok "), status), (PARTS[1..].to_vec(), Some(0)), "{text}");
 }
 
 #[test]
 fn a_call_that_goes_on_with_no_part_fails() {
     let (text, status) = check("520", "0", &["--from", "a part"]);
-    assert!(
-        text.contains("no part is called 'a part'") && status == Some(1),
-        "{text}"
-    );
+    assert!(text.contains("no part is called 'a part'") && status == Some(1), "{text}");
 }
 
 #[test]

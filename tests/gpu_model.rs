@@ -20,11 +20,7 @@ fn h100() -> &'static Gpu {
 }
 
 fn time(gpu: &Gpu, work: Work) -> f64 {
-    let kernel = Kernel {
-        name: "",
-        work,
-        launches: 1,
-    };
+    let kernel = Kernel { name: "", work, launches: 1 };
     gpu.time(&kernel)
 }
 
@@ -41,33 +37,20 @@ fn step(config: Config, gpu: &Gpu) -> f64 {
 
 fn assert_near(predicted: f64, measured: f64, tolerance: f64, what: &str) {
     let apart = (predicted / measured - 1.0).abs();
-    assert!(
-        apart <= tolerance,
-        "{what}: predicted {predicted}, measured {measured}"
-    );
+    assert!(apart <= tolerance, "{what}: predicted {predicted}, measured {measured}");
 }
 
 #[test]
 fn bytes_take_their_share_of_the_bandwidth_and_a_launch() {
     // 2.948 TB/s are 0.88 of 3.35.
-    assert_near(
-        time(h100(), Work::Bytes(2.948e9)),
-        1.004e-3,
-        1e-9,
-        "1 ms and 4 us",
-    );
+    assert_near(time(h100(), Work::Bytes(2.948e9)), 1.004e-3, 1e-9, "1 ms and 4 us");
 }
 
 #[test]
 fn a_product_takes_whole_waves_of_tiles() {
     // 132 tiles of 128 x 256: 2 x 1536 x 2816 x 8192 operations at 0.82 x 989.4 T, 0.5 us and 4 us.
     let one = 2.0 * 1536.0 * 2816.0 * 8192.0 / (0.82 * 989.4e12) + 4.5e-6;
-    assert_near(
-        time(h100(), product([1536, 2816], 8192, 2)),
-        one,
-        1e-9,
-        "one wave",
-    );
+    assert_near(time(h100(), product([1536, 2816], 8192, 2)), one, 1e-9, "one wave");
     // One row more takes a wave of smaller tiles more, at least.
     let more = time(h100(), product([1537, 2816], 8192, 2));
     assert!(more > 1.4 * one, "{more} {one}");
@@ -146,9 +129,7 @@ fn a_step_of_gpt2_is_predicted_as_it_was_measured_on_an_h100() {
 fn bytes_and_operations_of_gpt2_are_those_of_the_layers() {
     let units = compose::gpu_kernels(&config(&[])).expect("kernels");
     let kernels = || {
-        let passes = units
-            .iter()
-            .map(|unit| [&unit.forward, &unit.backward_input, &unit.backward_weight]);
+        let passes = units.iter().map(|unit| [&unit.forward, &unit.backward_input, &unit.backward_weight]);
         passes.flatten().flatten()
     };
     let operations = kernels().map(|kernel| match kernel.work {
@@ -176,10 +157,7 @@ fn newer_gpus_are_faster_and_more_stages_share_the_work() {
     ] {
         let gpus = kinds.iter().map(|name| Gpu::named(name).expect("a known kind"));
         let steps: Vec<f64> = gpus.map(|gpu| step(config(&[]), gpu)).collect();
-        assert!(
-            steps.windows(2).all(|pair| pair[1] < pair[0]),
-            "{kinds:?} {steps:?}"
-        );
+        assert!(steps.windows(2).all(|pair| pair[1] < pair[0]), "{kinds:?} {steps:?}");
     }
     let four = ["pipeline.stages=4", "pipeline.micro_batches=32"];
     let (four, one) = (step(config(&four), h100()), step(config(&four[1..]), h100()));
@@ -188,12 +166,7 @@ fn newer_gpus_are_faster_and_more_stages_share_the_work() {
 
 #[test]
 fn a_llama_is_predicted_too() {
-    let llama = [
-        "model.kind=llama",
-        "model.kv_heads=4",
-        "model.ffn=2048",
-        "model.tied=false",
-    ];
+    let llama = ["model.kind=llama", "model.kv_heads=4", "model.ffn=2048", "model.tied=false"];
     let units = compose::gpu_kernels(&config(&llama)).expect("kernels");
     assert_eq!(units.len(), 26);
     assert!(step(config(&llama), h100()) > 0.0);

@@ -25,29 +25,17 @@ fn config(ranks: usize, devices: &str) -> Config {
 
 /// Ranks that need this many MiB each.
 fn ranks<const N: usize>(needed: [u64; N]) -> [RankMemory; N] {
-    needed.map(|needed| RankMemory {
-        weights: (needed * MIB) as f64,
-        ..RankMemory::default()
-    })
+    needed.map(|needed| RankMemory { weights: (needed * MIB) as f64, ..RankMemory::default() })
 }
 
 /// A limit of 200 MiB, with `free` MiB free.
 fn limit(free: u64, shared: bool) -> MemoryLimit {
-    MemoryLimit {
-        bytes: 200 * MIB,
-        free: free * MIB,
-        set_by: "the box has".to_owned(),
-        shared,
-    }
+    MemoryLimit { bytes: 200 * MIB, free: free * MIB, set_by: "the box has".to_owned(), shared }
 }
 
 /// Process 0 of two on one machine, with a rank each.
 fn first_of_two() -> RanksHere {
-    RanksHere {
-        of_process: vec![WorldRank(0)],
-        of_machine: vec![WorldRank(0), WorldRank(1)],
-        processes: 2,
-    }
+    RanksHere { of_process: vec![WorldRank(0)], of_machine: vec![WorldRank(0), WorldRank(1)], processes: 2 }
 }
 
 #[test]
@@ -65,13 +53,8 @@ fn ranks_of_all_processes_of_a_machine_count_against_what_they_share() {
     );
     check(&first_of_two(), limit(120, true)).unwrap();
     check(&first_of_two(), limit(60, false)).unwrap();
-    let refused = check(&RanksHere::all(1, 2), limit(100, false))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        refused.contains("training needs about 120.00 MiB of memory, and the box has"),
-        "{refused}"
-    );
+    let refused = check(&RanksHere::all(1, 2), limit(100, false)).unwrap_err().to_string();
+    assert!(refused.contains("training needs about 120.00 MiB of memory, and the box has"), "{refused}");
 }
 
 #[test]
@@ -93,9 +76,7 @@ fn each_device_has_the_ranks_that_are_on_it() {
 #[test]
 fn processes_know_which_ranks_are_on_their_machine() {
     let of = |replicas, ranks| {
-        worlds::in_processes(2, move |world| {
-            RanksHere::of(Some(&world), replicas, ranks).unwrap()
-        })
+        worlds::in_processes(2, move |world| RanksHere::of(Some(&world), replicas, ranks).unwrap())
     };
     let expected = |of_process: [u32; 2]| RanksHere {
         of_process: of_process.map(WorldRank).to_vec(),
@@ -118,9 +99,7 @@ fn each_device_has_its_ranks_of_all_replicas() {
              [launch]\nmap = '{map}'\n"
         );
         let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
-        let limits = (0..)
-            .zip(free)
-            .map(|(gpu, free)| (Device::Cuda(gpu), limit(free, true)));
+        let limits = (0..).zip(free).map(|(gpu, free)| (Device::Cuda(gpu), limit(free, true)));
         let limits: Vec<_> = limits.collect();
         compose::check_memory(&config, &ranks([40, 90]), &RanksHere::all(2, 2), &limits).is_ok()
     };
@@ -152,10 +131,7 @@ fn staleness_is_named_where_it_is_what_needs_the_memory() {
         said.starts_with("my.toml:5: pipeline.max_staleness: training needs about 120.00 MiB of memory"),
         "{said}"
     );
-    assert!(
-        said.contains("; lower it, because a rank holds gradients of so many steps"),
-        "{said}"
-    );
+    assert!(said.contains("; lower it, because a rank holds gradients of so many steps"), "{said}");
 }
 
 /// The table "bytes of a weight" of the guide, row by row: settings, and what each column counts.
@@ -169,22 +145,12 @@ fn the_guide_says_how_many_bytes_of_a_weight_are_planned() {
         compose::memory(&config, &plan).unwrap()[0]
     };
     let weights = held(&[]).weights / 4.0;
-    let (_, table) = page
-        .split_once("| settings | weights | gradients | optimizer | copies |\n")
-        .unwrap();
-    let rows: Vec<&str> = table
-        .lines()
-        .skip(1)
-        .take_while(|line| line.starts_with('|'))
-        .collect();
+    let (_, table) = page.split_once("| settings | weights | gradients | optimizer | copies |\n").unwrap();
+    let rows: Vec<&str> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
     assert_eq!(rows.len(), 6);
     for row in rows {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
-        let sets = cells[0]
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .map(|set| set.replace(" = ", "="));
+        let sets = cells[0].split('`').skip(1).step_by(2).map(|set| set.replace(" = ", "="));
         let rank = held(&sets.collect::<Vec<_>>());
         let planned = [rank.weights, rank.gradients, rank.optimizer, rank.copies];
         let said: Vec<f64> = cells[1..].iter().map(|cell| cell.parse().unwrap()).collect();
@@ -217,9 +183,7 @@ fn gradient_groups_are_named_where_their_sums_need_the_memory() {
         });
         let limits = [(Device::Cpu, limit(free, true))];
         let here = RanksHere::all(1, 1);
-        compose::check_memory(&config(1, "cpu"), &needed, &here, &limits)
-            .unwrap_err()
-            .to_string()
+        compose::check_memory(&config(1, "cpu"), &needed, &here, &limits).unwrap_err().to_string()
     };
     let said = refused(80);
     assert!(
@@ -245,30 +209,20 @@ fn limits(files: &[(&str, &str)]) -> Vec<(u64, u64, bool)> {
         fs::write(path, text).unwrap();
     }
     let limits = MemoryLimit::under(root.path()).into_iter();
-    limits
-        .map(|limit| (limit.bytes, limit.free, limit.shared))
-        .collect()
+    limits.map(|limit| (limit.bytes, limit.free, limit.shared)).collect()
 }
 
 #[test]
 fn what_others_hold_is_not_free() {
-    let machine = (
-        "proc/meminfo",
-        "MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  300 kB\n",
-    );
+    let machine = ("proc/meminfo", "MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  300 kB\n");
     assert_eq!(limits(&[machine]), [(1_024_000, 307_200, true)]);
     let process = [
-        (
-            "proc/self/limits",
-            "Max address space         5000                 9000  bytes\n",
-        ),
+        ("proc/self/limits", "Max address space         5000                 9000  bytes\n"),
         ("proc/self/status", "VmPeak:  9 kB\nVmSize:  2 kB\n"),
     ];
     assert_eq!(limits(&process), [(5000, 5000 - 2048, false)]);
-    let unlimited = [(
-        "proc/self/limits",
-        "Max address space         unlimited            unlimited  bytes\n",
-    )];
+    let unlimited =
+        [("proc/self/limits", "Max address space         unlimited            unlimited  bytes\n")];
     assert_eq!(limits(&unlimited), []);
     assert!(MemoryLimit::under(Path::new("/nowhere")).is_empty());
 }
@@ -281,10 +235,7 @@ fn the_control_group_with_the_least_free_memory_counts() {
         ("sys/fs/cgroup/job/task/memory.current", "100\n"),
         ("sys/fs/cgroup/job/memory.max", "1000\n"),
         ("sys/fs/cgroup/job/memory.current", "700\n"),
-        (
-            "sys/fs/cgroup/job/memory.stat",
-            "anon 1\nfile 9\ninactive_file 150\nactive_file 50\n",
-        ),
+        ("sys/fs/cgroup/job/memory.stat", "anon 1\nfile 9\ninactive_file 150\nactive_file 50\n"),
         ("sys/fs/cgroup/memory.max", "600\n"),
         ("sys/fs/cgroup/memory.current", "50\n"),
     ];
@@ -305,17 +256,10 @@ fn the_control_group_with_the_least_free_memory_counts() {
 fn what_is_kept_for_restarts_is_snapshots_and_what_was_received_since() {
     let schedule = Schedule::one_f_one_b(2, 4).unwrap();
     // Each rank receives 40 bytes in a step.
-    let stages = [100.0, 300.0].map(|snapshot| StageMemory {
-        snapshot,
-        output: 10.0,
-        ..StageMemory::default()
-    });
+    let stages =
+        [100.0, 300.0].map(|snapshot| StageMemory { snapshot, output: 10.0, ..StageMemory::default() });
     let kept = |every, replaces| {
-        let restarts = Restarts {
-            every,
-            from_replicas: 0.0,
-            replaces,
-        };
+        let restarts = Restarts { every, from_replicas: 0.0, replaces };
         let kept = kept_for_restarts(&schedule, &stages, restarts);
         let parts = |kept: KeptForRestarts| (kept.snapshots, kept.received);
         kept.into_iter().map(parts).collect::<Vec<_>>()
@@ -326,10 +270,7 @@ fn what_is_kept_for_restarts_is_snapshots_and_what_was_received_since() {
     let four = [2.0 * (100.0 + 300.0), 2.0 * (300.0 + 300.0)];
     assert_eq!(kept(2, true), four.map(|four| (four, 80.0)));
     // One that is made earlier is a further one.
-    assert_eq!(
-        kept(10, true),
-        [(four[0] + 100.0, 140.0), (four[1] + 300.0, 340.0)]
-    );
+    assert_eq!(kept(10, true), [(four[0] + 100.0, 140.0), (four[1] + 300.0, 340.0)]);
 }
 
 #[test]
@@ -349,10 +290,7 @@ fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
     // The optimizer's tensors are copied to the host, and into the snapshot.
     let snapshot = with[0].weights + with[0].optimizer;
     assert_eq!(with[0].snapshots, snapshot + with[0].optimizer);
-    assert_eq!(
-        (cpu[0].snapshots, cpu[0].total() - cpu_without[0].total()),
-        (0.0, snapshot)
-    );
+    assert_eq!((cpu[0].snapshots, cpu[0].total() - cpu_without[0].total()), (0.0, snapshot));
     let snapshots = with[0].snapshots.ceil() as u64;
     let check = |on_gpu, on_host: u64| {
         let limits = [(Device::Cuda(0), on_gpu), (Device::Cpu, on_host)].map(|(device, free)| {
@@ -364,9 +302,7 @@ fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
     let on_gpu = with[0].total().ceil() as u64;
     check(on_gpu, snapshots).expect("there is room");
     check(on_gpu - 1, snapshots).expect_err("the GPU's memory is too small");
-    let said = check(on_gpu, snapshots - 1)
-        .expect_err("the host's memory is too small")
-        .to_string();
+    let said = check(on_gpu, snapshots - 1).expect_err("the host's memory is too small").to_string();
     assert!(said.contains("train.restarts: training needs about"), "{said}");
     assert!(said.ends_with("and no lost process is replaced"), "{said}");
     // If neither of two is enough to do without, both are named.

@@ -17,11 +17,8 @@ fn world_ranks(ranks: impl IntoIterator<Item = WorldRank>) -> Vec<u32> {
 #[test]
 fn shards_stand_next_to_each_other_and_so_do_the_ranks_of_a_replica() {
     let mesh = mesh([2, 3, 2], 1);
-    let coordinates: Vec<_> = mesh
-        .world()
-        .map(|rank| mesh.coordinate(rank))
-        .map(|at| (at.replica, at.rank.0, at.shard))
-        .collect();
+    let coordinates: Vec<_> =
+        mesh.world().map(|rank| mesh.coordinate(rank)).map(|at| (at.replica, at.rank.0, at.shard)).collect();
     let first = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1), (0, 2, 0), (0, 2, 1)];
     assert_eq!(coordinates[..6], first);
     assert_eq!(coordinates[6..], first.map(|(_, rank, shard)| (1, rank, shard)));
@@ -31,24 +28,17 @@ fn shards_stand_next_to_each_other_and_so_do_the_ranks_of_a_replica() {
 fn the_replicas_of_a_rank_stand_next_to_each_other_if_the_map_says_so() {
     let mesh = mesh([2, 3, 2], 3).mapped(Map::Replicas);
     assert_eq!(mesh.map(), Map::Replicas);
-    let coordinates: Vec<_> = mesh
-        .world()
-        .map(|rank| mesh.coordinate(rank))
-        .map(|at| (at.rank.0, at.replica, at.shard))
-        .collect();
+    let coordinates: Vec<_> =
+        mesh.world().map(|rank| mesh.coordinate(rank)).map(|at| (at.rank.0, at.replica, at.shard)).collect();
     let first = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (0, 1, 1)];
     assert_eq!(coordinates[..4], first);
-    assert_eq!(
-        coordinates[8..],
-        first.map(|(_, replica, shard)| (2, replica, shard))
-    );
+    assert_eq!(coordinates[8..], first.map(|(_, replica, shard)| (2, replica, shard)));
     // Replica 1, pipeline rank 2, shard 0.
     assert_eq!(world_ranks(mesh.group(Axis::Data, WorldRank(10))), [8, 10]);
     assert_eq!(world_ranks(mesh.group(Axis::Pipeline, WorldRank(10))), [2, 6, 10]);
     assert_eq!(world_ranks(mesh.group(Axis::Tensor, WorldRank(10))), [10, 11]);
     assert!(
-        mesh.group(Axis::Data, WorldRank(7))
-            .all(|rank| mesh.process(rank) == 1),
+        mesh.group(Axis::Data, WorldRank(7)).all(|rank| mesh.process(rank) == 1),
         "a reduction stays in a process"
     );
 }
@@ -75,10 +65,7 @@ fn every_coordinate_is_one_world_rank_in_every_mesh() {
         for rank in mesh.world() {
             let at = mesh.coordinate(rank);
             assert_eq!(mesh.world_rank(at), rank);
-            assert!(
-                Axis::ALL.into_iter().all(|axis| at.on(axis) < mesh.size(axis)),
-                "{at}"
-            );
+            assert!(Axis::ALL.into_iter().all(|axis| at.on(axis) < mesh.size(axis)), "{at}");
         }
     }
 }
@@ -88,14 +75,7 @@ fn a_group_differs_on_its_axis_only() {
     let mesh = mesh([2, 3, 2], 1);
     // Replica 1, pipeline rank 2, shard 0.
     let rank = WorldRank(10);
-    assert_eq!(
-        mesh.coordinate(rank),
-        Coordinate {
-            replica: 1,
-            rank: Rank(2),
-            shard: 0
-        }
-    );
+    assert_eq!(mesh.coordinate(rank), Coordinate { replica: 1, rank: Rank(2), shard: 0 });
     assert_eq!(world_ranks(mesh.group(Axis::Data, rank)), [4, 10]);
     assert_eq!(world_ranks(mesh.group(Axis::Pipeline, rank)), [6, 8, 10]);
     assert_eq!(world_ranks(mesh.group(Axis::Tensor, rank)), [10, 11]);
@@ -115,10 +95,7 @@ fn groups_of_an_axis_divide_the_world() {
                     seen[member.index()] += 1;
                 }
             }
-            assert!(
-                seen.iter().all(|&count| count == 1),
-                "{sizes:?}, {axis:?}: {seen:?}"
-            );
+            assert!(seen.iter().all(|&count| count == 1), "{sizes:?}, {axis:?}: {seen:?}");
         }
     }
 }
@@ -140,8 +117,7 @@ fn processes_hold_consecutive_ranks_as_many_each() {
     }
     let mesh = mesh([2, 3, 2], 2);
     assert!(
-        mesh.group(Axis::Pipeline, WorldRank(7))
-            .all(|rank| mesh.process(rank) == 1),
+        mesh.group(Axis::Pipeline, WorldRank(7)).all(|rank| mesh.process(rank) == 1),
         "a replica a process"
     );
 }
@@ -160,10 +136,7 @@ fn a_mesh_of_one_pipeline_has_its_ranks_as_world_ranks() {
 
 #[test]
 fn a_place_is_for_all_ranks_or_for_one() {
-    let gpu = |index| Place {
-        device: Device::Cuda(index),
-        dtype: DType::Bf16,
-    };
+    let gpu = |index| Place { device: Device::Cuda(index), dtype: DType::Bf16 };
     let places: Vec<_> = (0..4).map(gpu).collect();
     let each = Mesh::new([1, 4, 1], 2, &places).expect("a place for each");
     assert_eq!(each.place(WorldRank(3)), gpu(3));
@@ -183,13 +156,7 @@ fn what_does_not_go_together_is_refused_with_words() {
     assert_eq!(empty, MeshError::Empty { axis: Axis::Pipeline });
     assert_eq!(empty.to_string(), "there are 0 pipeline ranks: give 1 or more");
     let uneven = refusal([1, 6, 1], 4, &[]);
-    assert_eq!(
-        uneven,
-        MeshError::Uneven {
-            sizes: [1, 6, 1],
-            processes: 4
-        }
-    );
+    assert_eq!(uneven, MeshError::Uneven { sizes: [1, 6, 1], processes: 4 });
     assert_eq!(
         uneven.to_string(),
         "4 processes cannot share 6 ranks evenly: start 1, 2, 3 or 6 of them, or change the ranks (replicas \
@@ -212,32 +179,18 @@ fn what_does_not_go_together_is_refused_with_words() {
          chunks)"
     );
     let places = refusal([2, 3, 1], 1, &[Place::default(); 3]);
-    assert_eq!(
-        places,
-        MeshError::Places {
-            places: 3,
-            sizes: [2, 3, 1]
-        }
-    );
+    assert_eq!(places, MeshError::Places { places: 3, sizes: [2, 3, 1] });
     assert_eq!(
         places.to_string(),
         "3 places for 6 ranks (2 replicas x 3): give one for each, or one for all"
     );
     for sizes in [[1 << 11, 1 << 11, 1], [u32::MAX, u32::MAX, u32::MAX]] {
-        assert_eq!(
-            refusal(sizes, 1, &[]),
-            MeshError::TooMany {
-                sizes,
-                most: MAX_RANKS
-            }
-        );
+        assert_eq!(refusal(sizes, 1, &[]), MeshError::TooMany { sizes, most: MAX_RANKS });
     }
 }
 
 fn all_sizes_and_maps(most: u32) -> Vec<([u32; 3], Map)> {
     let to = || 1..=most;
     let sizes = to().flat_map(|a| to().flat_map(move |b| to().map(move |c| [a, b, c])));
-    sizes
-        .flat_map(|sizes| [Map::Pipeline, Map::Replicas].map(|map| (sizes, map)))
-        .collect()
+    sizes.flat_map(|sizes| [Map::Pipeline, Map::Replicas].map(|map| (sizes, map))).collect()
 }

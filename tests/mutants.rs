@@ -21,14 +21,8 @@ fn simple(placement: &Placement, micro_batches: u32, by_pass: bool, split: bool)
     };
     for group in &groups {
         (0..stages).for_each(|stage| group.iter().for_each(|&m| push(Pass::Forward, stage, m)));
-        let backward = if split {
-            Pass::BackwardInput
-        } else {
-            Pass::Backward
-        };
-        (0..stages)
-            .rev()
-            .for_each(|stage| group.iter().for_each(|&m| push(backward, stage, m)));
+        let backward = if split { Pass::BackwardInput } else { Pass::Backward };
+        (0..stages).rev().for_each(|stage| group.iter().for_each(|&m| push(backward, stage, m)));
         if split {
             (0..stages).for_each(|stage| group.iter().for_each(|&m| push(Pass::BackwardWeight, stage, m)));
         }
@@ -37,11 +31,7 @@ fn simple(placement: &Placement, micro_batches: u32, by_pass: bool, split: bool)
 }
 
 fn schedules() -> impl Strategy<Value = Schedule> {
-    let named = (
-        prop::sample::select(Schedule::names().collect::<Vec<_>>()),
-        1..5u32,
-        1..6u32,
-    )
+    let named = (prop::sample::select(Schedule::names().collect::<Vec<_>>()), 1..5u32, 1..6u32)
         .prop_map(|(name, ranks, micro_batches)| Schedule::named(name, ranks, micro_batches).unwrap());
     let placement = prop_oneof![
         (1..4u32, 1..3u32).prop_map(|(ranks, chunks)| Placement::looped(ranks, chunks).unwrap()),
@@ -114,9 +104,7 @@ fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
 }
 
 fn rows(schedule: &Schedule) -> Vec<Vec<Action>> {
-    (0..schedule.ranks())
-        .map(|rank| schedule.actions(Rank(rank)).to_vec())
-        .collect()
+    (0..schedule.ranks()).map(|rank| schedule.actions(Rank(rank)).to_vec()).collect()
 }
 
 proptest! {

@@ -37,10 +37,7 @@ fn ranks(schedule: &Schedule) -> impl Iterator<Item = Rank> + use<> {
 }
 
 fn costs(copy: f64) -> Costs {
-    let cost = StageCost {
-        copy,
-        ..StageCost::default()
-    };
+    let cost = StageCost { copy, ..StageCost::default() };
     Costs::share(cost, 0.0).expect("costs")
 }
 
@@ -111,12 +108,7 @@ fn a_rank_offloads_exactly_if_it_then_holds_less() {
         for rank in ranks(&got) {
             let moves = !got.moves(rank).is_empty();
             let (before, after) = (before[rank.index()], after[rank.index()]);
-            assert_eq!(
-                moves,
-                after < before,
-                "{} {rank}: {before} to {after}",
-                got.name()
-            );
+            assert_eq!(moves, after < before, "{} {rank}: {before} to {after}", got.name());
             less += usize::from(moves);
         }
     }
@@ -131,11 +123,7 @@ fn the_simulation_holds_what_the_moves_say() {
         for (rank, simulated) in ranks(&with).zip(simulated(&with, 0.3)) {
             let most = on_device(&with, rank).iter().map(Vec::len).max().unwrap_or(0);
             let most = most as f64 / f64::from(chunks[rank.index()]);
-            assert!(
-                (simulated.peak_memory - most).abs() < 1e-9,
-                "{} {rank}",
-                with.name()
-            );
+            assert!((simulated.peak_memory - most).abs() < 1e-9, "{} {rank}", with.name());
         }
     }
 }
@@ -148,20 +136,13 @@ fn copies_are_between_the_passes_of_their_cells_and_one_after_the_other() {
         for rank in ranks(&with) {
             let pass = |is: fn(Pass) -> bool, cell| {
                 let mut row = step.ranks[rank.index()].iter();
-                *row.find(|pass| is(pass.pass) && pass.cell == cell)
-                    .expect("there is one")
+                *row.find(|pass| is(pass.pass) && pass.cell == cell).expect("there is one")
             };
             let mut ends = [0.0; 2];
             for copy in step.copies.iter().filter(|copy| copy.rank == rank) {
                 let forward = pass(|pass| pass == Pass::Forward, copy.cell);
-                let backward = pass(
-                    |pass| matches!(pass, Pass::Backward | Pass::BackwardInput),
-                    copy.cell,
-                );
-                assert!(
-                    forward.end <= copy.start && copy.end <= backward.start,
-                    "{copy:?}"
-                );
+                let backward = pass(|pass| matches!(pass, Pass::Backward | Pass::BackwardInput), copy.cell);
+                assert!(forward.end <= copy.start && copy.end <= backward.start, "{copy:?}");
                 let end = &mut ends[usize::from(copy.step == MoveStep::Back)];
                 assert!(*end <= copy.start, "{copy:?}");
                 *end = copy.end;
@@ -176,10 +157,7 @@ fn copies_are_between_the_passes_of_their_cells_and_one_after_the_other() {
 #[test]
 fn one_f_one_b_holds_three_micro_batches_at_most() {
     let schedule = with(&Schedule::named("1f1b", 8, 32).expect("the sizes fit"));
-    let most: Vec<f64> = simulated(&schedule, 0.0)
-        .iter()
-        .map(|rank| rank.peak_memory)
-        .collect();
+    let most: Vec<f64> = simulated(&schedule, 0.0).iter().map(|rank| rank.peak_memory).collect();
     assert_eq!(most, [3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 2.0, 1.0]);
     let host = offloaded(&schedule, &costs(0.0)).expect("costs");
     assert_eq!(host[5..], [0.0, 0.0, 0.0], "the last three gain nothing");
@@ -215,11 +193,7 @@ fn a_rank_never_has_more_on_the_host_than_it_may() {
             let with = schedule.clone().in_turn().offloading(&weights, most);
             let host = offloaded(&with, &Costs::default()).expect("costs");
             for (host, chunks) in host.iter().zip(&chunks) {
-                assert!(
-                    host * f64::from(*chunks) <= most + 1e-9,
-                    "{}: {host} of {most}",
-                    with.name()
-                );
+                assert!(host * f64::from(*chunks) <= most + 1e-9, "{}: {host} of {most}", with.name());
             }
             assert!(most > 0.0 || !with.offloads());
         }
@@ -245,18 +219,12 @@ fn stages_without_weight_keep_all_and_parts_and_turns_keep_their_offload() {
 fn model() -> ModelCosts {
     let layer = |index: usize| LayerCost {
         name: format!("layer.{index}"),
-        cost: StageCost {
-            saved: 1e6,
-            ..StageCost::default()
-        },
+        cost: StageCost { saved: 1e6, ..StageCost::default() },
         backward: 2.0,
         shared: 0.0,
         output: 0.0,
     };
-    let link = LinkCost {
-        latency: 0.0,
-        per_byte: 0.0,
-    };
+    let link = LinkCost { latency: 0.0, per_byte: 0.0 };
     let model = ModelCosts::new((0..8).map(layer).collect(), 1e5, link).expect("costs");
     model.with_host(1e-6, 1e5).expect("costs")
 }
@@ -273,16 +241,9 @@ fn a_cut_that_is_too_large_fits_with_offload() {
         gradient_groups: 16,
     };
     let fit = |memory, most: Option<f64>| {
-        let offload = most.map(|most| Offload {
-            ranks: vec![true; 4],
-            most,
-        });
-        let fitting = Fitting {
-            model: &model,
-            counts: None,
-            memory: Some(memory),
-            offload: offload.as_ref(),
-        };
+        let offload = most.map(|most| Offload { ranks: vec![true; 4], most });
+        let fitting =
+            Fitting { model: &model, counts: None, memory: Some(memory), offload: offload.as_ref() };
         match fitting.setting(&setting).expect("it can be planned") {
             Fit::Within(candidate) => Some(candidate),
             Fit::Above(_) => None,
@@ -342,11 +303,6 @@ fn a_config_that_offloads_holds_less_on_its_gpus_and_the_rest_on_the_host() {
 
 #[test]
 fn a_config_with_all_ranks_on_the_cpu_cannot_offload() {
-    let told = compose::plan(&config("offload = '1GiB'"))
-        .expect_err("refused")
-        .to_string();
-    assert!(
-        told.contains("my.toml:18: pipeline.offload: all ranks are on the CPU"),
-        "{told}"
-    );
+    let told = compose::plan(&config("offload = '1GiB'")).expect_err("refused").to_string();
+    assert!(told.contains("my.toml:18: pipeline.offload: all ranks are on the CPU"), "{told}");
 }

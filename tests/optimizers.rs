@@ -21,14 +21,8 @@ use pipewright_cli::config::Config;
 const STEPS: u64 = 3;
 
 fn each() -> Vec<Arc<dyn Optimizer>> {
-    let lion = Lion {
-        weight_decay: 0.1,
-        ..Lion::default()
-    };
-    let sgd = Sgd {
-        momentum: 0.9,
-        ..Sgd::default()
-    };
+    let lion = Lion { weight_decay: 0.1, ..Lion::default() };
+    let sgd = Sgd { momentum: 0.9, ..Sgd::default() };
     vec![
         Arc::new(Adafactor::default()),
         Arc::new(AdamW::default()),
@@ -41,10 +35,7 @@ fn each() -> Vec<Arc<dyn Optimizer>> {
 fn launch(recipe: &Recipe, optimizer: &Arc<dyn Optimizer>, stages: u32) -> Pipeline<Sequential> {
     let schedule = Schedule::named("1f1b", stages, recipe.micro_batches).expect("the sizes fit");
     let builder = recipe.builder(schedule).expect("the model fits");
-    builder
-        .optimizer(Arc::clone(optimizer))
-        .launch()
-        .expect("it starts")
+    builder.optimizer(Arc::clone(optimizer)).launch().expect("it starts")
 }
 
 fn hash_after(mut pipeline: Pipeline<Sequential>, steps: u64) -> String {
@@ -64,12 +55,9 @@ fn every_cut_and_replica_has_the_bits_of_the_plain_loop() {
             plain.step(recipe.data.as_ref(), step, 4, &mut CrossEntropy::default());
         }
         let expected = plain.hash();
-        for (stages, replicas, threads, sharded) in [
-            (1, 1, 2, false),
-            (3, 1, 1, false),
-            (2, 2, 1, false),
-            (2, 2, 1, true),
-        ] {
+        for (stages, replicas, threads, sharded) in
+            [(1, 1, 2, false), (3, 1, 1, false), (2, 2, 1, false), (2, 2, 1, true)]
+        {
             if sharded && !optimizer.updates_parts() {
                 continue;
             }
@@ -92,10 +80,7 @@ fn a_checkpoint_has_the_state_for_any_other_cut() {
     let refused = adamw.load(folder.path().join("0-2")).unwrap_err().to_string();
     assert!(refused.contains("the optimizer"), "{refused}");
     // Its parameters are several tensors in one.
-    goes_on(
-        &recipe_of_mixtral(2, 2),
-        tempfile::tempdir().expect("a folder").path(),
-    );
+    goes_on(&recipe_of_mixtral(2, 2), tempfile::tempdir().expect("a folder").path());
 }
 
 fn goes_on(recipe: &Recipe, folder: &Path) {
@@ -111,11 +96,7 @@ fn goes_on(recipe: &Recipe, folder: &Path) {
             before.save(&place).expect("there is room");
             let mut after = launch(recipe, optimizer, 3);
             after.load(&place).expect("it is whole");
-            assert_eq!(
-                hash_after(after, 4 - steps),
-                expected,
-                "{optimizer:?} after {steps} steps"
-            );
+            assert_eq!(hash_after(after, 4 - steps), expected, "{optimizer:?} after {steps} steps");
         }
     }
 }
@@ -133,9 +114,7 @@ fn with_sets(keys: &str, sets: &[String]) -> pipewright_cli::Result<Config> {
 #[test]
 fn the_plan_knows_the_size_of_every_state() {
     let kinds = ["adafactor", "adamw", "lion", "muon", "sgd"];
-    let of_models = kinds
-        .iter()
-        .flat_map(|kind| ["gpt", "mixtral"].map(|model| (kind, model)));
+    let of_models = kinds.iter().flat_map(|kind| ["gpt", "mixtral"].map(|model| (kind, model)));
     for (kind, model) in of_models {
         let keys = format!("[optimizer]\nkind = '{kind}'\n[pipeline]\nstages = 2\n");
         let set = format!("model.kind={model}");
@@ -143,9 +122,7 @@ fn the_plan_knows_the_size_of_every_state() {
         let plan = compose::plan(&config).expect("a plan");
         let memory = compose::memory(&config, &plan).expect("sizes");
         let optimizer = compose::optimizer(&config);
-        let stages = compose::stages(&config, &plan.counts)
-            .expect("stages")
-            .into_iter();
+        let stages = compose::stages(&config, &plan.counts).expect("stages").into_iter();
         for (stage, planned) in stages.zip(memory) {
             let mut stage = stage.build().expect("possible sizes");
             let mut held = 0;
@@ -181,10 +158,7 @@ fn replicas_cannot_divide_updates_of_whole_parameters() {
     for kind in ["adafactor", "muon"] {
         for (keys, key) in [
             ("sharded = true\n", "my.toml:10: optimizer.sharded: "),
-            (
-                "[pipeline]\nreplicas = 2\nsync = 'server'",
-                "my.toml:12: pipeline.sync: ",
-            ),
+            ("[pipeline]\nreplicas = 2\nsync = 'server'", "my.toml:12: pipeline.sync: "),
         ] {
             let refused = config(&format!("[optimizer]\nkind = '{kind}'\n{keys}")).unwrap_err();
             assert_eq!(

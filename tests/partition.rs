@@ -62,14 +62,8 @@ fn cuts(layers: usize, stages: usize) -> Vec<Vec<usize>> {
 #[test]
 fn one_stage_a_rank_is_cut_at_the_smallest_largest_time() {
     let times = [1.0, 2.0, 3.0, 4.0, 5.0];
-    assert_eq!(
-        partition(&light(&times), &schedule("1f1b", 2, 1, 4), None).unwrap(),
-        [3, 2]
-    );
-    assert_eq!(
-        partition(&light(&times), &schedule("1f1b", 3, 1, 4), None).unwrap(),
-        [3, 1, 1]
-    );
+    assert_eq!(partition(&light(&times), &schedule("1f1b", 2, 1, 4), None).unwrap(), [3, 2]);
+    assert_eq!(partition(&light(&times), &schedule("1f1b", 3, 1, 4), None).unwrap(), [3, 1, 1]);
 }
 
 #[test]
@@ -79,11 +73,7 @@ fn a_rank_with_both_ends_of_a_vee_counts_their_sum() {
     let times = [4.0, 1.0, 1.0, 1.0, 1.0, 4.0];
     let vee = schedule("dualpipe-v", 2, 2, 8);
     let counts = partition(&light(&times), &vee, None).unwrap();
-    assert_eq!(
-        slowest(&times, &counts, &vee),
-        8.0,
-        "two layers of 4 cannot be apart: {counts:?}"
-    );
+    assert_eq!(slowest(&times, &counts, &vee), 8.0, "two layers of 4 cannot be apart: {counts:?}");
     let times = [1.0, 1.0, 1.0, 1.0, 1.0, 3.0];
     let counts = partition(&light(&times), &vee, None).unwrap();
     assert_eq!(slowest(&times, &counts, &vee), 4.0, "{counts:?}");
@@ -94,22 +84,11 @@ fn a_rank_with_both_ends_of_a_vee_counts_their_sum() {
 fn the_first_ranks_get_less_when_memory_is_short() {
     let (times, saved) = ([1.0; 8], [10.0; 8]);
     let schedule = schedule("1f1b", 2, 1, 8);
-    assert_eq!(
-        partition(&model(&times, &saved), &schedule, None).unwrap(),
-        [4, 4]
-    );
+    assert_eq!(partition(&model(&times, &saved), &schedule, None).unwrap(), [4, 4]);
     // Rank 0 holds two micro-batches of its layers, rank 1 one.
-    assert_eq!(
-        partition(&model(&times, &saved), &schedule, Some(60.0)).unwrap(),
-        [3, 5]
-    );
-    let error = partition(&model(&times, &saved), &schedule, Some(50.0))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        error,
-        "no cut of 8 layers into 2 stages keeps every rank within 50 bytes"
-    );
+    assert_eq!(partition(&model(&times, &saved), &schedule, Some(60.0)).unwrap(), [3, 5]);
+    let error = partition(&model(&times, &saved), &schedule, Some(50.0)).unwrap_err().to_string();
+    assert_eq!(error, "no cut of 8 layers into 2 stages keeps every rank within 50 bytes");
 }
 
 #[test]
@@ -119,11 +98,7 @@ fn what_two_layers_share_counts_once_in_one_stage() {
     let model = ModelCosts::new(layers, 0.0, LinkCost::default()).unwrap();
     assert_eq!(model.stage(0..3).saved, 26.0);
     assert_eq!(model.stage(2..3).saved, 10.0);
-    assert_eq!(
-        model.clone().recomputed(true).stage(2..3).saved,
-        1.0,
-        "the output before it"
-    );
+    assert_eq!(model.clone().recomputed(true).stage(2..3).saved, 1.0, "the output before it");
 }
 
 #[test]
@@ -131,13 +106,8 @@ fn costs_that_are_none_are_refused_by_layer() {
     for wrong in [-1.0, f64::NAN, f64::INFINITY] {
         let mut layers = light(&[1.0; 2]).layers().to_vec();
         layers[1].cost.backward_input = wrong;
-        let error = ModelCosts::new(layers, 0.0, LinkCost::default())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("layer `layer1`: the cost backward-input is"),
-            "{error}"
-        );
+        let error = ModelCosts::new(layers, 0.0, LinkCost::default()).unwrap_err().to_string();
+        assert!(error.starts_with("layer `layer1`: the cost backward-input is"), "{error}");
     }
 }
 
@@ -161,40 +131,24 @@ fn a_setting_says_the_least_memory_that_works() {
         panic!("gpipe holds all four micro-batches");
     };
     assert_eq!(least, 160.0);
-    assert!(
-        setting("dualpipe-v").fit(&costs, None).is_err(),
-        "it has two stages a rank"
-    );
+    assert!(setting("dualpipe-v").fit(&costs, None).is_err(), "it has two stages a rank");
 }
 
 #[test]
 fn a_memory_limit_counts_what_a_backward_makes_again() {
     let model = model(&[3.0; 12], &[30.0; 12]).recomputed(true);
-    for (name, chunks) in [
-        ("gpipe", 1),
-        ("1f1b", 1),
-        ("zb-h1", 1),
-        ("interleaved-1f1b", 2),
-        ("zb-v", 2),
-    ] {
+    for (name, chunks) in [("gpipe", 1), ("1f1b", 1), ("zb-h1", 1), ("interleaved-1f1b", 2), ("zb-v", 2)] {
         let schedule = schedule(name, 2, chunks, 4);
         let peak = |memory| {
             let counts = partition(&model, &schedule, memory).ok()?;
             let costs = model.stages(&counts).unwrap();
-            Some(
-                Prediction::of(&schedule, &costs, LinkKind::Buffered)
-                    .unwrap()
-                    .peak_memory,
-            )
+            Some(Prediction::of(&schedule, &costs, LinkKind::Buffered).unwrap().peak_memory)
         };
         let even = peak(None).unwrap();
         assert!(even >= 30.0 * 6.0 / f64::from(chunks), "{name}: {even}");
         assert_eq!(peak(Some(even)), Some(even), "{name}");
         for memory in [100.0, 150.0, 190.0, 200.0] {
-            assert!(
-                peak(Some(memory)).is_none_or(|peak| peak <= memory),
-                "{name}, {memory}"
-            );
+            assert!(peak(Some(memory)).is_none_or(|peak| peak <= memory), "{name}, {memory}");
         }
     }
 }
@@ -219,40 +173,25 @@ fn auto_tries_cuts_for_both_placements_and_cuts_without_the_limit() {
         let auto = step("auto", memory).expect("one micro-batch fits");
         for name in ["zb-v", "v-half", "v-min", "interleaved-zb"] {
             let named = step(name, memory).unwrap_or(f64::INFINITY);
-            assert!(
-                auto <= named * (1.0 + 1e-9),
-                "{name} in {memory:?}: {named}, auto {auto}"
-            );
+            assert!(auto <= named * (1.0 + 1e-9), "{name} in {memory:?}: {named}, auto {auto}");
         }
     }
     let Fit::Above(least) = setting("auto").fit(&costs, Some(5.0)).unwrap() else {
         panic!("no layer fits in 5");
     };
-    assert!(matches!(
-        setting("auto").fit(&costs, Some(least)).unwrap(),
-        Fit::Within(_)
-    ));
+    assert!(matches!(setting("auto").fit(&costs, Some(least)).unwrap(), Fit::Within(_)));
 }
 
 #[test]
 fn a_prediction_counts_the_update_as_work() {
     let mut layers = light(&[3.0; 2]).layers().to_vec();
     layers[0].cost.update = 2.0;
-    let costs = ModelCosts::new(layers, 0.0, LinkCost::default())
-        .unwrap()
-        .stages(&[1, 1])
-        .unwrap();
+    let costs = ModelCosts::new(layers, 0.0, LinkCost::default()).unwrap().stages(&[1, 1]).unwrap();
     let schedule = schedule("1f1b", 2, 1, 1);
     let prediction = Prediction::of(&schedule, &costs, LinkKind::Buffered).unwrap();
-    assert_eq!(
-        prediction.step, 8.0,
-        "two stages of 3 in a row, and the longer update"
-    );
+    assert_eq!(prediction.step, 8.0, "two stages of 3 in a row, and the longer update");
     assert!((prediction.bubble - 0.5).abs() < 1e-12, "{}", prediction.bubble);
-    assert_eq!(
-        simulate(&schedule, &costs, LinkKind::Buffered).unwrap().makespan,
-        6.0
-    );
+    assert_eq!(simulate(&schedule, &costs, LinkKind::Buffered).unwrap().makespan, 6.0);
 }
 
 proptest! {
@@ -294,16 +233,9 @@ fn a_backward_in_one_piece_costs_what_was_measured_of_it() {
 fn weight_gradients_wait_for_their_turn() {
     let bfs = schedule("looped-bfs", 2, 2, 3);
     let run = bfs.in_turn();
-    let row: Vec<String> = run
-        .passes(Rank(1))
-        .map(|(pass, cell)| Action::Compute(pass, cell).to_string())
-        .collect();
-    assert_eq!(
-        row[6..],
-        [
-            "3I2", "3I1", "3B0", "3W1", "3W2", "1I2", "1I1", "1B0", "1W1", "1W2"
-        ]
-    );
+    let row: Vec<String> =
+        run.passes(Rank(1)).map(|(pass, cell)| Action::Compute(pass, cell).to_string()).collect();
+    assert_eq!(row[6..], ["3I2", "3I1", "3B0", "3W1", "3W2", "1I2", "1I1", "1B0", "1W1", "1W2"]);
     for name in ["gpipe", "1f1b", "zb-h1"] {
         let schedule = schedule(name, 2, 1, 4);
         assert_eq!(schedule.clone().in_turn(), schedule, "{name}");

@@ -10,12 +10,7 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 fn costs([forward, backward_input, backward_weight]: [f64; 3], comm: f64) -> Costs {
-    let share = StageCost {
-        forward,
-        backward_input,
-        backward_weight,
-        ..StageCost::default()
-    };
+    let share = StageCost { forward, backward_input, backward_weight, ..StageCost::default() };
     Costs::share(share, comm).unwrap()
 }
 
@@ -25,41 +20,25 @@ fn simulated(name: &str, ranks: u32, micro_batches: u32, costs: Costs) -> Simula
 }
 
 fn peaks(simulation: &Simulation) -> Vec<f64> {
-    simulation
-        .ranks
-        .iter()
-        .map(|rank| rank.peak_activations)
-        .collect()
+    simulation.ranks.iter().map(|rank| rank.peak_activations).collect()
 }
 
 #[test]
 fn one_f_one_b_with_4_ranks_and_8_micro_batches() {
     let simulation = simulated("1f1b", 4, 8, Costs::default());
     assert_eq!((simulation.makespan, simulation.span), (33.0, 33.0));
-    assert_eq!(
-        format!("{:.4} {:.4}", simulation.bubble_makespan, simulation.bubble_span),
-        "0.2727 0.2727"
-    );
+    assert_eq!(format!("{:.4} {:.4}", simulation.bubble_makespan, simulation.bubble_span), "0.2727 0.2727");
     assert_eq!(peaks(&simulation), [4.0, 3.0, 2.0, 1.0]);
-    assert_eq!(
-        simulation.ranks.iter().map(|rank| rank.busy).collect::<Vec<_>>(),
-        [24.0; 4]
-    );
-    assert_eq!(
-        simulation.ranks.iter().map(|rank| rank.span).collect::<Vec<_>>(),
-        [33.0, 30.0, 27.0, 24.0]
-    );
+    assert_eq!(simulation.ranks.iter().map(|rank| rank.busy).collect::<Vec<_>>(), [24.0; 4]);
+    assert_eq!(simulation.ranks.iter().map(|rank| rank.span).collect::<Vec<_>>(), [33.0, 30.0, 27.0, 24.0]);
 }
 
 #[test]
 fn gpipe_takes_what_pytorch_takes() {
     // ranks, micro-batches, makespan, peak: PyTorch 2.15 at F = I = W = 1
-    for (ranks, micro_batches, makespan, peak) in [
-        (2, 2, 9.0, 2.0),
-        (2, 4, 15.0, 4.0),
-        (4, 4, 21.0, 4.0),
-        (4, 8, 33.0, 8.0),
-    ] {
+    for (ranks, micro_batches, makespan, peak) in
+        [(2, 2, 9.0, 2.0), (2, 4, 15.0, 4.0), (4, 4, 21.0, 4.0), (4, 8, 33.0, 8.0)]
+    {
         let simulation = simulated("gpipe", ranks, micro_batches, Costs::default());
         assert_eq!((simulation.makespan, simulation.span), (makespan, makespan));
         assert!(peaks(&simulation).iter().all(|&held| held == peak));
@@ -96,25 +75,14 @@ fn a_chunk_costs_its_part_of_the_rank() {
     let csv =
         "0F0,0F1,0F2,3F0,3I0,3W0,3F1,3I1,3W1,0F3,0I0,0W0,3F2,3I2,3W2,0I1,0W1,3F3,3I3,0I2,3W3,0I3,0W2,0W3
 1F0,2F0,1F1,2F1,2I0,2W0,1F2,1I0,1W0,2F2,2I1,2W1,1F3,1I1,1W1,2F3,2I2,1I2,2I3,1I3,2W2,1W2,2W3,1W3";
-    let schedule = Schedule::from_csv("zb-v", csv, None, LinkKind::Buffered)
-        .unwrap()
-        .schedule;
+    let schedule = Schedule::from_csv("zb-v", csv, None, LinkKind::Buffered).unwrap().schedule;
     let simulation = simulate(&schedule, &Costs::default(), LinkKind::Buffered).unwrap();
     assert_eq!((simulation.span, simulation.makespan), (12.0, 12.5));
-    assert_eq!(
-        (
-            simulation.bubble_span,
-            format!("{:.2}", simulation.bubble_makespan)
-        ),
-        (0.0, "0.04".into())
-    );
+    assert_eq!((simulation.bubble_span, format!("{:.2}", simulation.bubble_makespan)), (0.0, "0.04".into()));
     assert_eq!(peaks(&simulation), [2.0, 2.0]);
     // Without a barrier, the steps overlap, so the span decides.
     assert_eq!(simulation.step, 12.5);
-    assert_eq!(
-        period(&schedule, &Costs::default(), LinkKind::Buffered).unwrap(),
-        12.0
-    );
+    assert_eq!(period(&schedule, &Costs::default(), LinkKind::Buffered).unwrap(), 12.0);
 }
 
 #[test]
@@ -127,51 +95,22 @@ fn each_rank_says_where_its_time_goes() {
         panic!("2 ranks");
     };
     assert_eq!(simulation.makespan, 11.0);
-    assert_eq!(
-        [first.warm_up, first.busy, first.waiting, first.drain],
-        [0.0, 6.0, 5.0, 0.0]
-    );
-    assert_eq!(
-        [last.warm_up, last.busy, last.waiting, last.drain],
-        [2.0, 6.0, 0.0, 3.0]
-    );
-    assert_eq!(
-        first.waits,
-        [Wait {
-            on: Rank(1),
-            time: 5.0
-        }]
-    );
+    assert_eq!([first.warm_up, first.busy, first.waiting, first.drain], [0.0, 6.0, 5.0, 0.0]);
+    assert_eq!([last.warm_up, last.busy, last.waiting, last.drain], [2.0, 6.0, 0.0, 3.0]);
+    assert_eq!(first.waits, [Wait { on: Rank(1), time: 5.0 }]);
     assert_eq!(last.waits, []);
 }
 
 #[test]
 fn memory_changes_at_each_pass_by_what_the_stage_says() {
     let csv = "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1I1,1W0,1W1";
-    let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered)
-        .unwrap()
-        .schedule;
+    let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered).unwrap().schedule;
     let peaks = |saved, pending| {
-        let share = StageCost {
-            saved,
-            pending,
-            ..StageCost::default()
-        };
+        let share = StageCost { saved, pending, ..StageCost::default() };
         let costs = Costs::each(vec![share; 2], 0.0).unwrap();
         let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
-        assert_eq!(
-            simulation
-                .ranks
-                .iter()
-                .map(|rank| rank.peak_activations)
-                .collect::<Vec<_>>(),
-            [2.0, 1.0]
-        );
-        simulation
-            .ranks
-            .iter()
-            .map(|rank| rank.peak_memory)
-            .collect::<Vec<_>>()
+        assert_eq!(simulation.ranks.iter().map(|rank| rank.peak_activations).collect::<Vec<_>>(), [2.0, 1.0]);
+        simulation.ranks.iter().map(|rank| rank.peak_memory).collect::<Vec<_>>()
     };
     assert_eq!(peaks(1.0, 0.0), [2.0, 1.0]);
     assert_eq!(peaks(1.0, 1.0), [2.0, 2.0]);
@@ -198,12 +137,8 @@ fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
 0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1
 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
 ";
-    let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered)
-        .unwrap()
-        .schedule;
-    let refusal = simulate(&schedule, &Costs::default(), LinkKind::Ordered)
-        .unwrap_err()
-        .to_string();
+    let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered).unwrap().schedule;
+    let refusal = simulate(&schedule, &Costs::default(), LinkKind::Ordered).unwrap_err().to_string();
     assert!(refusal.contains("is queued behind"), "{refusal}");
 }
 
@@ -211,10 +146,7 @@ fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
 fn costs_that_are_no_times_are_refused() {
     let refusal = |costs: Result<Costs, pipewright::schedule::Error>| costs.unwrap_err().to_string();
     let share = StageCost::default();
-    let backward_input = StageCost {
-        backward_input: -1.0,
-        ..share
-    };
+    let backward_input = StageCost { backward_input: -1.0, ..share };
     assert_eq!(
         refusal(Costs::share(backward_input, 0.0)),
         "the cost backward-input is -1; it has to be a number from 0 on"
@@ -227,12 +159,7 @@ fn costs_that_are_no_times_are_refused() {
         refusal(Costs::each(vec![share, backward_input], 0.0)),
         "stage 1: the cost backward-input is -1; it has to be a number from 0 on"
     );
-    let nothing = StageCost {
-        forward: 0.0,
-        backward_input: 0.0,
-        backward_weight: 0.0,
-        ..share
-    };
+    let nothing = StageCost { forward: 0.0, backward_input: 0.0, backward_weight: 0.0, ..share };
     assert_eq!(
         refusal(Costs::share(nothing, 1.0)),
         "forward, backward-input and backward-weight all cost 0; give one a cost"
@@ -243,10 +170,7 @@ fn costs_that_are_no_times_are_refused() {
 fn costs_of_another_number_of_stages_are_refused() {
     let costs = Costs::each(vec![StageCost::default(); 3], 0.0).unwrap();
     let refusal = simulate(&Schedule::gpipe(2, 2).unwrap(), &costs, LinkKind::Buffered).unwrap_err();
-    assert_eq!(
-        refusal.to_string(),
-        "there are costs of 3 stages for 2 (placement 0,1); give one a stage"
-    );
+    assert_eq!(refusal.to_string(), "there are costs of 3 stages for 2 (placement 0,1); give one a stage");
 }
 
 fn times() -> impl Strategy<Value = [f64; 3]> {
@@ -319,12 +243,7 @@ proptest! {
 
 #[test]
 fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
-    let cost = StageCost {
-        reduce: 2.5,
-        gather: 0.0,
-        update: 0.5,
-        ..StageCost::default()
-    };
+    let cost = StageCost { reduce: 2.5, gather: 0.0, update: 0.5, ..StageCost::default() };
     let costs = Costs::share(cost, 0.0).unwrap();
     let plain = Schedule::one_f_one_b(3, 4).unwrap();
     let reduced = plain.clone().for_replicas(2);
@@ -332,59 +251,26 @@ fn passes_hide_reductions_and_the_step_waits_for_the_rest() {
         [&plain, &reduced].map(|schedule| simulate(schedule, &costs, LinkKind::Buffered).unwrap());
     assert_eq!(without.exposed_reductions, 0.0);
     assert_eq!((with.makespan, with.step), (without.makespan, without.step + 2.5));
-    assert_eq!(
-        with.exposed_reductions, 2.5,
-        "rank 0 does the last backward, and then its sum"
-    );
+    assert_eq!(with.exposed_reductions, 2.5, "rank 0 does the last backward, and then its sum");
     let exposed: Vec<_> = with.ranks.iter().map(|rank| rank.exposed_reductions).collect();
-    assert_eq!(
-        exposed,
-        [2.5, 2.5, 2.5],
-        "each rank does one stage, and reduces it at its end"
-    );
+    assert_eq!(exposed, [2.5, 2.5, 2.5], "each rank does one stage, and reduces it at its end");
 
-    let two = Schedule::make("interleaved-1f1b", 2, Some(2), 4, &costs)
-        .unwrap()
-        .for_replicas(2);
+    let two = Schedule::make("interleaved-1f1b", 2, Some(2), 4, &costs).unwrap().for_replicas(2);
     let with = simulate(&two, &costs, LinkKind::Buffered).unwrap();
     let timeline = two.timeline(&costs, LinkKind::Buffered).unwrap();
-    let hidden = timeline
-        .reductions
-        .iter()
-        .filter(|reduction| reduction.end <= with.makespan)
-        .count();
-    assert_eq!(
-        (hidden, timeline.reductions.len()),
-        (2, 4),
-        "those of the stages that are done first"
-    );
+    let hidden = timeline.reductions.iter().filter(|reduction| reduction.end <= with.makespan).count();
+    assert_eq!((hidden, timeline.reductions.len()), (2, 4), "those of the stages that are done first");
 }
 
 #[test]
 fn ordered_links_do_one_reduction_of_a_rank_after_the_other() {
-    let costs = Costs::share(
-        StageCost {
-            reduce: 6.0,
-            gather: 0.0,
-            ..StageCost::default()
-        },
-        0.0,
-    )
-    .unwrap();
-    let schedule = Schedule::from_csv("own", "0F0,1F0,1B0,0B0", None, LinkKind::Ordered)
-        .unwrap()
-        .schedule;
+    let costs = Costs::share(StageCost { reduce: 6.0, gather: 0.0, ..StageCost::default() }, 0.0).unwrap();
+    let schedule = Schedule::from_csv("own", "0F0,1F0,1B0,0B0", None, LinkKind::Ordered).unwrap().schedule;
     let schedule = schedule.for_replicas(2);
-    assert_eq!(
-        schedule.csv_with_comms(),
-        "0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD\n"
-    );
+    assert_eq!(schedule.csv_with_comms(), "0F0,1F0,1B0,1REDUCE_GRAD,0B0,0REDUCE_GRAD\n");
     let times = |links| -> Vec<_> {
         let reductions = schedule.timeline(&costs, links).unwrap().reductions;
-        reductions
-            .iter()
-            .map(|reduction| (reduction.stage.0, reduction.start, reduction.end))
-            .collect()
+        reductions.iter().map(|reduction| (reduction.stage.0, reduction.start, reduction.end)).collect()
     };
     assert_eq!(times(LinkKind::Buffered), [(1, 2.0, 5.0), (0, 3.0, 6.0)]);
     assert_eq!(times(LinkKind::Ordered), [(1, 2.0, 5.0), (0, 5.0, 8.0)]);

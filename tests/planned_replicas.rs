@@ -13,11 +13,7 @@ fn named(name: &str, ranks: u32, micro_batches: u32, groups: u32, replicas: u32)
 
 #[test]
 fn one_replica_is_planned_as_before() {
-    let cost = StageCost {
-        update: 0.5,
-        pending: 0.25,
-        ..StageCost::default()
-    };
+    let cost = StageCost { update: 0.5, pending: 0.25, ..StageCost::default() };
     let costs = Costs::share(cost, 0.25).unwrap();
     for name in Schedule::names() {
         for (ranks, micro_batches) in [(1, 1), (2, 3), (4, 8), (3, 16)] {
@@ -29,10 +25,7 @@ fn one_replica_is_planned_as_before() {
             assert_eq!(replicas.schedule(0), &schedule);
             for links in [LinkKind::Buffered, LinkKind::Ordered] {
                 let prediction = Prediction::of(&schedule, &costs, links).unwrap();
-                assert_eq!(
-                    Prediction::of_replicas(&replicas, &costs, links).unwrap(),
-                    prediction
-                );
+                assert_eq!(Prediction::of_replicas(&replicas, &costs, links).unwrap(), prediction);
                 let simulations = simulate_replicas(&replicas, &costs, links).unwrap();
                 assert_eq!(simulations, [simulate(&schedule, &costs, links).unwrap()]);
                 let timeline = schedule.timeline(&costs, links).unwrap();
@@ -45,23 +38,15 @@ fn one_replica_is_planned_as_before() {
 
 /// The costs of two stages whose passes take a time of 1, on a link that a transfer needs for 10 of its 12.
 fn slow_link(reductions: bool) -> Costs {
-    let cost = StageCost {
-        reduce: 100.0,
-        ..StageCost::default()
-    };
-    let queue = Queue {
-        transfer: 10.0,
-        reductions,
-    };
+    let cost = StageCost { reduce: 100.0, ..StageCost::default() };
+    let queue = Queue { transfer: 10.0, reductions };
     Costs::each(vec![cost; 2], 12.0).unwrap().queued(queue).unwrap()
 }
 
 #[test]
 fn on_a_slow_link_transfers_of_a_rank_come_one_after_the_other() {
     let replicas = named("gpipe", 2, 3, 8, 1);
-    let timeline = replicas
-        .timeline(0, &slow_link(false), LinkKind::Buffered)
-        .unwrap();
+    let timeline = replicas.timeline(0, &slow_link(false), LinkKind::Buffered).unwrap();
     let starts = |rank: usize, pass| -> Vec<f64> {
         let row = timeline.ranks[rank].iter().filter(|timed| timed.pass == pass);
         row.map(|timed| timed.start).collect()
@@ -80,10 +65,7 @@ fn a_transfer_and_a_reduction_that_meet_on_a_link_have_half_of_it_each() {
         let costs = slow_link(reductions);
         let timeline = replicas.timeline(0, &costs, LinkKind::Buffered).unwrap();
         let last = timeline.ranks[0].last().unwrap().start;
-        (
-            last,
-            timeline.reductions.iter().map(|one| one.end).collect::<Vec<_>>(),
-        )
+        (last, timeline.reductions.iter().map(|one| one.end).collect::<Vec<_>>())
     };
     // Rank 1 is done at 1 + 12 + 3. Its gradient arrives after 12, and then rank 0 is done after 2.
     assert_eq!(at(false), (28.0, vec![116.0, 130.0]));
@@ -99,22 +81,12 @@ fn replicas_without_micro_batches_only_reduce_and_step() {
     assert_eq!(replicas.share(3), 3..3);
     let reduce_and_step = [Action::Reduce(StageId(1)), Action::Step(StageId(1))];
     assert_eq!(schedule.actions(Rank(1)), reduce_and_step);
-    let cost = StageCost {
-        reduce: 2.0,
-        ..StageCost::default()
-    };
+    let cost = StageCost { reduce: 2.0, ..StageCost::default() };
     let costs = Costs::share(cost, 0.0).unwrap();
     let timeline = replicas.timeline(3, &costs, LinkKind::Buffered).unwrap();
-    let reductions: Vec<_> = timeline
-        .reductions
-        .iter()
-        .map(|one| (one.stage.0, one.start, one.end))
-        .collect();
-    assert_eq!(
-        reductions,
-        [(0, 6.0, 8.0), (1, 4.0, 6.0)],
-        "when the others have their sums"
-    );
+    let reductions: Vec<_> =
+        timeline.reductions.iter().map(|one| (one.stage.0, one.start, one.end)).collect();
+    assert_eq!(reductions, [(0, 6.0, 8.0), (1, 4.0, 6.0)], "when the others have their sums");
     let prediction = Prediction::of_replicas(&replicas, &costs, LinkKind::Buffered).unwrap();
     assert_eq!((prediction.step, prediction.bubble), (8.0, 1.0 - 18.0 / 64.0));
 }
@@ -131,9 +103,7 @@ fn a_schedule_for_fewer_micro_batches_keeps_its_order() {
             let fewer = whole.part(0..micro_batches);
             assert_eq!(fewer.micro_batches(), micro_batches);
             for rank in [Rank(0), Rank(1)] {
-                let kept = whole
-                    .passes(rank)
-                    .filter(|(_, cell)| cell.micro_batch.0 < micro_batches);
+                let kept = whole.passes(rank).filter(|(_, cell)| cell.micro_batch.0 < micro_batches);
                 assert!(fewer.passes(rank).eq(kept), "{name} {micro_batches}");
             }
             fewer.holds_on(LinkKind::Ordered).unwrap();
@@ -144,11 +114,7 @@ fn a_schedule_for_fewer_micro_batches_keeps_its_order() {
 #[test]
 fn replicas_that_reduce_in_other_orders_are_refused_on_ordered_links() {
     let groups = Groups::new(3, 2);
-    let rows = |csv: &str| {
-        Schedule::from_csv("own", csv, None, LinkKind::Ordered)
-            .unwrap()
-            .schedule
-    };
+    let rows = |csv: &str| Schedule::from_csv("own", csv, None, LinkKind::Ordered).unwrap().schedule;
     let replicas = Replicas::new(groups, 2, |share| {
         Ok::<_, Error>(match share {
             2 => rows("0F0,1F0,0F1,1F1,1B0,1B1,0B0,0B1"),
@@ -156,19 +122,10 @@ fn replicas_that_reduce_in_other_orders_are_refused_on_ordered_links() {
         })
     })
     .unwrap();
-    let costs = Costs::share(
-        StageCost {
-            reduce: 1.0,
-            ..StageCost::default()
-        },
-        0.0,
-    )
-    .unwrap();
+    let costs = Costs::share(StageCost { reduce: 1.0, ..StageCost::default() }, 0.0).unwrap();
     assert!(simulate_replicas(&replicas, &costs, LinkKind::Buffered).is_ok());
     assert_eq!(
-        simulate_replicas(&replicas, &costs, LinkKind::Ordered)
-            .unwrap_err()
-            .to_string(),
+        simulate_replicas(&replicas, &costs, LinkKind::Ordered).unwrap_err().to_string(),
         "on ordered links the replicas wait for each other for ever: with [2, 1] micro-batches they reduce \
          their stages in other orders; give each replica as many, or take buffered links"
     );
@@ -178,23 +135,12 @@ fn replicas_that_reduce_in_other_orders_are_refused_on_ordered_links() {
 fn a_cluster_of_1024_ranks_is_planned_from_one_pipeline() {
     let replicas = named("1f1b", 16, 64 * 32, 64, 64);
     assert_eq!((replicas.count(), replicas.schedules().count()), (64, 1));
-    let cost = StageCost {
-        reduce: 5.0,
-        ..StageCost::default()
-    };
+    let cost = StageCost { reduce: 5.0, ..StageCost::default() };
     let costs = Costs::share(cost, 0.1).unwrap();
     let all = Prediction::of_replicas(&replicas, &costs, LinkKind::Buffered).unwrap();
     let one = Schedule::one_f_one_b(16, 32).unwrap().for_replicas(2);
     assert_eq!(all.step, simulate(&one, &costs, LinkKind::Buffered).unwrap().step);
     let uneven = named("1f1b", 16, 64 * 32 - 1, 64, 64);
-    assert_eq!(
-        uneven.schedules().map(|(_, count)| count).collect::<Vec<_>>(),
-        [63, 1]
-    );
-    assert_eq!(
-        Prediction::of_replicas(&uneven, &costs, LinkKind::Buffered)
-            .unwrap()
-            .step,
-        all.step
-    );
+    assert_eq!(uneven.schedules().map(|(_, count)| count).collect::<Vec<_>>(), [63, 1]);
+    assert_eq!(Prediction::of_replicas(&uneven, &costs, LinkKind::Buffered).unwrap().step, all.step);
 }

@@ -18,13 +18,10 @@ type Sizes = [f64; 4];
 fn planned(config: &Config) -> Vec<Sizes> {
     let plan = compose::plan(config).expect("a plan");
     let costs = compose::estimated_costs(config, &plan, 1.0).expect("costs");
-    let costs = costs
-        .of(plan.replicas.largest().placement())
-        .expect("as many stages");
+    let costs = costs.of(plan.replicas.largest().placement()).expect("as many stages");
     let memory = compose::memory(config, &plan).expect("sizes");
     let each = memory.iter().zip(costs);
-    each.map(|(rank, cost)| [rank.weights, rank.optimizer, cost.saved, cost.pending])
-        .collect()
+    each.map(|(rank, cost)| [rank.weights, rank.optimizer, cost.saved, cost.pending]).collect()
 }
 
 /// What each stage holds, measured while a micro-batch goes through all.
@@ -32,40 +29,24 @@ fn held(config: &Config, data: &dyn DataSource) -> Vec<Sizes> {
     let plan = compose::plan(config).expect("a plan");
     let place = compose::places(config, plan.counts.len() as u32).expect("the CPU")[0];
     let (mut wire, _) = data.micro_batch(0, MicroBatch(0)).expect("random data");
-    let ctx = ForwardContext {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Train,
-    };
+    let ctx = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
     let stages = compose::stages(config, &plan.counts).expect("stages").into_iter();
     let each = stages.map(|stage| {
         let mut stage = stage.build().expect("possible sizes");
         stage.move_to(place).expect("the CPU can");
         let input = stage.load(wire.clone()).expect("numbers");
-        let weights: usize = stage
-            .parameters()
-            .iter()
-            .map(|parameter| parameter.value.len())
-            .sum();
+        let weights: usize = stage.parameters().iter().map(|parameter| parameter.value.len()).sum();
         let optimizer = compose::optimizer(config);
         stage.visit_parameters(&mut |parameter| {
             parameter.make_state(&states_of(&*optimizer, parameter));
         });
         let parameters = stage.parameters().into_iter();
-        let state: usize = parameters
-            .flat_map(|parameter| &parameter.state)
-            .map(|state| state.len())
-            .sum();
+        let state: usize = parameters.flat_map(|parameter| &parameter.state).map(|state| state.len()).sum();
         let (output, saved) = stage.forward(ctx, input).expect("forward");
         wire = output.clone();
         let kept = saved.bytes();
         let (_, pending) = stage.backward_input(saved, output).expect("backward-input");
-        [
-            4.0 * weights as f64,
-            4.0 * state as f64,
-            kept as f64,
-            pending.bytes() as f64,
-        ]
+        [4.0 * weights as f64, 4.0 * state as f64, kept as f64, pending.bytes() as f64]
     });
     each.collect()
 }
@@ -90,21 +71,14 @@ fn agree(model: &str, units: usize, data: &dyn DataSource) {
 
 /// Of two blocks, on sequences of 19 tokens.
 fn of_tokens(keys: &str) {
-    let data = RandomTokens {
-        rows: 3,
-        seq: 19,
-        vocab: 43,
-    };
+    let data = RandomTokens { rows: 3, seq: 19, vocab: 43 };
     let model = format!("[data]\nseq = 19\n[model]\nvocab = 43\nlayers = 2\ncontext = 64\n{keys}");
     agree(&model, 6, &data);
 }
 
 #[test]
 fn a_gpt_holds_what_is_planned() {
-    for keys in [
-        "dim = 40\nheads = 4",
-        "dim = 36\nheads = 2\ndropout = 0.1\ntied = true",
-    ] {
+    for keys in ["dim = 40\nheads = 4", "dim = 36\nheads = 2\ndropout = 0.1\ntied = true"] {
         of_tokens(keys);
     }
 }
@@ -126,11 +100,7 @@ fn a_llama_and_its_kin_hold_what_is_planned() {
 
 #[test]
 fn a_perceptron_holds_what_is_planned() {
-    let data = RandomRows {
-        rows: 3,
-        width: 31,
-        classes: 5,
-    };
+    let data = RandomRows { rows: 3, width: 31, classes: 5 };
     for dropout in ["0.0", "0.1"] {
         let model = format!(
             "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n\
@@ -142,15 +112,10 @@ fn a_perceptron_holds_what_is_planned() {
 
 #[test]
 fn networks_of_convolutions_hold_what_is_planned() {
-    let data = RandomRows {
-        rows: 3,
-        width: 16 * 8 * 2,
-        classes: 5,
-    };
-    for (keys, units) in [
-        ("kind = 'cnn'\nchannels = '5,6,3'", 4),
-        ("kind = 'resnet'\nblocks = '2,1,2'\nwidth = 6", 7),
-    ] {
+    let data = RandomRows { rows: 3, width: 16 * 8 * 2, classes: 5 };
+    for (keys, units) in
+        [("kind = 'cnn'\nchannels = '5,6,3'", 4), ("kind = 'resnet'\nblocks = '2,1,2'\nwidth = 6", 7)]
+    {
         let model = format!(
             "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n\
              [model]\nimage = '16,8,2'\nclasses = 5\n{keys}"
@@ -161,16 +126,8 @@ fn networks_of_convolutions_hold_what_is_planned() {
 
 #[test]
 fn every_optimizer_keeps_what_is_planned() {
-    let images = RandomRows {
-        rows: 3,
-        width: 16 * 8 * 2,
-        classes: 5,
-    };
-    let tokens = RandomTokens {
-        rows: 3,
-        seq: 19,
-        vocab: 43,
-    };
+    let images = RandomRows { rows: 3, width: 16 * 8 * 2, classes: 5 };
+    let tokens = RandomTokens { rows: 3, seq: 19, vocab: 43 };
     // Batch norm has running means, which no optimizer updates.
     let resnet = "[data]\nkind = 'idx'\npath = 'images'\nlabels = 'labels'\n\
                   [model]\nimage = '16,8,2'\nclasses = 5\nkind = 'resnet'\nblocks = '2,1,2'\nwidth = 6";
@@ -188,11 +145,7 @@ fn what_is_not_trained_keeps_nothing_of_the_optimizer() {
                   groups = [{ parameters = ['h.1.*'], frozen = true }]\n[pipeline]\nstages = 1\n\
                   micro_batches = 1\nmicro_batch_size = 3";
     let config = Config::parse("my.toml", frozen, &[], &[]).expect("a right config");
-    let tokens = RandomTokens {
-        rows: 3,
-        seq: 19,
-        vocab: 43,
-    };
+    let tokens = RandomTokens { rows: 3, seq: 19, vocab: 43 };
     let [planned, held] = [planned(&config), held(&config, &tokens)].map(|sizes| sizes[0][1]);
     assert_eq!(planned, held);
 }
@@ -217,10 +170,5 @@ fn muon_keeps_two_numbers_a_weight_of_what_it_leaves_to_adamw() {
     assert_eq!(optimizer(""), 2.0 * embedding + head);
     assert_eq!(optimizer("by_adamw = ['1.weight']"), embedding + 2.0 * head);
     let error = compose::model(&config("by_adamw = ['2.weight']")).expect_err("there is none");
-    assert!(
-        error
-            .to_string()
-            .contains("optimizer.by_adamw: `2.weight` fits nothing"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("optimizer.by_adamw: `2.weight` fits nothing"), "{error}");
 }

@@ -21,10 +21,7 @@ fn ranges(path: &Path) -> Vec<Vec<String>> {
             panic!("{line}");
         };
         assert_eq!(domain, "pipewright");
-        threads
-            .entry(thread.to_owned())
-            .or_default()
-            .push(name.to_owned());
+        threads.entry(thread.to_owned()).or_default().push(name.to_owned());
     }
     let began = threads.into_values().map(|names| {
         let pairs = names.chunks(2).map(|pair| {
@@ -44,13 +41,7 @@ fn the_ranges_of_a_step_are_its_schedule() {
     let mut pipeline = common::recipe(2, true, 4).pipeline(2, "zb-h1");
     pipeline.step().expect("a step");
     let schedule = pipeline.schedule();
-    let actions = |rank| {
-        schedule
-            .actions(Rank(rank))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
-    };
+    let actions = |rank| schedule.actions(Rank(rank)).iter().map(ToString::to_string).collect();
     let mut expected: Vec<Vec<String>> = (0..2).map(actions).collect();
     let mut told = ranges(path.as_ref());
     expected.sort();

@@ -21,10 +21,7 @@ type Recomputed = Pipeline<RecomputedStage<Sequential>>;
 /// A pipeline whose stages recompute, with one setting per stage.
 fn launch(recipe: &Recipe, schedule: Schedule, how: &[Recompute]) -> Recomputed {
     let stages = (recipe.model)().split(schedule.stages()).expect("enough layers");
-    let stages = stages
-        .into_iter()
-        .zip(how)
-        .map(|(stage, &how)| recompute(stage, how));
+    let stages = stages.into_iter().zip(how).map(|(stage, &how)| recompute(stage, how));
     let mut builder = Pipeline::builder()
         .schedule(schedule)
         .stages(stages.collect())
@@ -71,9 +68,8 @@ fn any_order_that_the_checker_accepts_gives_the_same_bits() {
     let rows = "0F0,0F2,0F1,2F0,2F2,2F1,2I0,2I2,2B1,0I0,2W2,0I1,0I2,0W0,2W0,0W2,0W1\n\
                 1F0,1F2,1F1,3F0,3F2,3F1,3B0,3I2,3B1,1B0,1I1,1I2,3W2,1W2,1W1";
     for how in ALL {
-        let schedule = Schedule::from_csv("mine", rows, None, LinkKind::Ordered)
-            .expect("a valid order")
-            .schedule;
+        let schedule =
+            Schedule::from_csv("mine", rows, None, LinkKind::Ordered).expect("a valid order").schedule;
         let hash = train(&mut launch(&recipe, schedule, &[how; 4]), 2);
         assert_eq!(hash, expected, "{how:?}");
     }
@@ -81,16 +77,9 @@ fn any_order_that_the_checker_accepts_gives_the_same_bits() {
 
 /// For each stage: the bytes of its input, and of what forward keeps of a micro-batch with this setting.
 fn bytes(recipe: &Recipe, stages: u32, how: Recompute) -> Vec<[u64; 2]> {
-    let (mut wire, _) = recipe
-        .data
-        .micro_batch(0, pipewright::id::MicroBatch(0))
-        .expect("data");
+    let (mut wire, _) = recipe.data.micro_batch(0, pipewright::id::MicroBatch(0)).expect("data");
     let stages = (recipe.model)().split(stages).expect("enough layers");
-    let at = ForwardContext {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Train,
-    };
+    let at = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
     let stages = stages.into_iter().map(|stage| {
         let input = wire.bytes();
         let mut stage = recompute(stage, how).build().expect("it can be built");
@@ -109,10 +98,7 @@ fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
     for schedule in ["gpipe", "1f1b"] {
         let run = |how| {
             let schedule = Schedule::named(schedule, 4, 8).expect("the sizes fit");
-            launch(&recipe, schedule, &[how; 4])
-                .step()
-                .expect("the step succeeds")
-                .ranks
+            launch(&recipe, schedule, &[how; 4]).step().expect("the step succeeds").ranks
         };
         let runs = ALL.map(run);
         for rank in 0..4 {
@@ -125,26 +111,16 @@ fn the_peak_is_the_inputs_in_flight_and_one_micro_batch_made_again() {
             assert_eq!(none, in_flight * all, "{schedule}, rank {rank}");
             assert_eq!(some, in_flight * selective[rank][1], "{schedule}, rank {rank}");
             assert_eq!(full, (in_flight - 1) * input + all, "{schedule}, rank {rank}");
-            assert!(
-                some < none && (full < none || in_flight == 1),
-                "{schedule}, rank {rank}"
-            );
+            assert!(some < none && (full < none || in_flight == 1), "{schedule}, rank {rank}");
         }
     }
 }
 
 /// For each stage, the bytes that its backward-input leaves for its backward-weight.
 fn pending(recipe: &Recipe, stages: u32) -> Vec<u64> {
-    let (mut wire, _) = recipe
-        .data
-        .micro_batch(0, pipewright::id::MicroBatch(0))
-        .expect("data");
+    let (mut wire, _) = recipe.data.micro_batch(0, pipewright::id::MicroBatch(0)).expect("data");
     let stages = (recipe.model)().split(stages).expect("enough layers");
-    let at = ForwardContext {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Train,
-    };
+    let at = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
     let stages = stages.into_iter().map(|stage| {
         let mut stage = stage.build().expect("it can be built");
         let (output, saved) = stage.forward(at, wire.clone()).expect("forward");
@@ -162,40 +138,21 @@ fn the_planned_peak_is_the_measured_one() {
     let (bytes, pending) = (bytes(&recipe, 4, None), pending(&recipe, 4));
     for how in [[Full; 4], [Full, None, Full, None], [None; 4]] {
         let stage = |(([input, all], pending), how): ((&[u64; 2], &u64), &Recompute)| {
-            let cost = StageCost {
-                saved: *all as f64,
-                pending: *pending as f64,
-                ..StageCost::default()
-            };
-            if *how == Full {
-                cost.recomputed(*input as f64)
-            } else {
-                cost
-            }
+            let cost = StageCost { saved: *all as f64, pending: *pending as f64, ..StageCost::default() };
+            if *how == Full { cost.recomputed(*input as f64) } else { cost }
         };
         let stages = bytes.iter().zip(&pending).zip(&how).map(stage).collect();
         let costs = Costs::each(stages, 0.0).expect("costs");
-        for (name, ranks) in [
-            ("gpipe", 4),
-            ("1f1b", 4),
-            ("zb-h1", 4),
-            ("zb-v", 2),
-            ("interleaved-1f1b", 2),
-        ] {
+        for (name, ranks) in [("gpipe", 4), ("1f1b", 4), ("zb-h1", 4), ("zb-v", 2), ("interleaved-1f1b", 2)] {
             let schedule = Schedule::make(name, ranks, Option::None, 8, &costs).expect("the sizes fit");
-            let planned = simulate(&schedule, &costs, LinkKind::Buffered)
-                .expect("it ends")
-                .ranks;
+            let planned = simulate(&schedule, &costs, LinkKind::Buffered).expect("it ends").ranks;
             let planned: Vec<_> = planned.iter().map(|rank| rank.peak_memory).collect();
-            let (report, timeline) = launch(&recipe, schedule, &how)
-                .step_traced()
-                .expect("the step succeeds");
+            let (report, timeline) =
+                launch(&recipe, schedule, &how).step_traced().expect("the step succeeds");
             let measured: Vec<_> = report.ranks.iter().map(|rank| rank.peak_bytes as f64).collect();
             assert_eq!(planned, measured, "{name}, {how:?}");
-            let traced = timeline
-                .ranks
-                .iter()
-                .map(|row| row.iter().map(|pass| pass.most).fold(0.0, f64::max));
+            let traced =
+                timeline.ranks.iter().map(|row| row.iter().map(|pass| pass.most).fold(0.0, f64::max));
             assert_eq!(traced.collect::<Vec<_>>(), measured, "{name}, {how:?}: traced");
         }
     }
@@ -227,13 +184,7 @@ fn a_run_continues_bit_for_bit_with_another_word() {
         pipeline.save(&place).expect("it is saved");
         let mut pipeline = launch(&recipe, schedule(3), &[ALL[to]; 3]);
         pipeline.load(&place).expect("it loads");
-        assert_eq!(
-            train(&mut pipeline, 2),
-            expected,
-            "{:?} to {:?}",
-            ALL[from],
-            ALL[to]
-        );
+        assert_eq!(train(&mut pipeline, 2), expected, "{:?} to {:?}", ALL[from], ALL[to]);
     }
 }
 
@@ -249,19 +200,12 @@ fn a_planned_step_takes_one_forward_a_backward_more() {
         ..StageCost::NOTHING
     };
     let full = none.recomputed(1.5);
-    let expected = StageCost {
-        backward_input: 5.0,
-        saved: 1.5,
-        restored: 8.5,
-        ..none
-    };
+    let expected = StageCost { backward_input: 5.0, saved: 1.5, restored: 8.5, ..none };
     assert_eq!(full, expected);
     let schedule = Schedule::named("gpipe", 3, 4).expect("the sizes fit");
     let makespan = |cost| {
         let costs = Costs::share(StageCost { update: 0.0, ..cost }, 0.0).expect("costs");
-        simulate(&schedule, &costs, LinkKind::Buffered)
-            .expect("it ends")
-            .makespan
+        simulate(&schedule, &costs, LinkKind::Buffered).expect("it ends").makespan
     };
     assert_eq!((makespan(none), makespan(full)), (6.0 * 6.0, 6.0 * 8.0));
 }

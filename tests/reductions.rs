@@ -9,10 +9,7 @@ use pipewright::schedule::{LinkKind, Placement, Schedule};
 fn layer(name: usize) -> LayerCost {
     LayerCost {
         name: name.to_string(),
-        cost: StageCost {
-            update: 0.1,
-            ..StageCost::default()
-        },
+        cost: StageCost { update: 0.1, ..StageCost::default() },
         backward: 2.0,
         shared: 0.0,
         output: 1.0,
@@ -25,22 +22,11 @@ fn close(a: f64, b: f64) -> bool {
 
 #[test]
 fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
-    let link = LinkCost {
-        latency: 10.0,
-        per_byte: 2.0,
-    };
-    let reduction = |replicas, sharded| Reduction {
-        replicas,
-        link,
-        add: 0.5,
-        sharded,
-    };
+    let link = LinkCost { latency: 10.0, per_byte: 2.0 };
+    let reduction = |replicas, sharded| Reduction { replicas, link, add: 0.5, sharded };
     assert_eq!(reduction(1, false).gradients(1000.0), 0.0);
     // An exchange of a few: 3 messages of 4 bytes, and 3 additions. A scatter would have 6 messages.
-    assert_eq!(
-        reduction(4, false).gradients(4.0),
-        3.0 * (10.0 + 4.0 * 2.0 + 4.0 * 0.5)
-    );
+    assert_eq!(reduction(4, false).gradients(4.0), 3.0 * (10.0 + 4.0 * 2.0 + 4.0 * 0.5));
     // An exchange of two replicas: a message of all bytes, and an addition.
     assert_eq!(reduction(2, false).gradients(1e6), 10.0 + 1e6 * 2.0 + 1e6 * 0.5);
     // A scatter: twice 3 messages of a quarter of the bytes, and 3 additions of a quarter.
@@ -57,16 +43,8 @@ fn a_reduction_costs_its_messages_its_bytes_and_its_additions() {
 
 /// A model of equal layers, each with 4 bytes of weights, in replicas.
 fn model(replicas: u32, bandwidth: f64, sharded: bool) -> ModelCosts {
-    let link = LinkCost {
-        latency: 0.01,
-        per_byte: 1.0 / bandwidth,
-    };
-    let reduction = Reduction {
-        replicas,
-        link,
-        add: 0.001,
-        sharded,
-    };
+    let link = LinkCost { latency: 0.01, per_byte: 1.0 / bandwidth };
+    let reduction = Reduction { replicas, link, add: 0.001, sharded };
     ModelCosts::new((0..8).map(layer).collect(), 1.0, link)
         .unwrap()
         .replicated(vec![4.0; 8], reduction)
@@ -94,9 +72,7 @@ fn more_bandwidth_is_never_slower_and_what_is_sharded_updates_faster() {
                 assert!(now <= slower * (1.0 + 1e-9), "{name} {replicas} {bandwidth}");
                 slower = now;
             }
-            let costs = model(replicas, 1.0, true)
-                .stages(&vec![8 / stages; stages])
-                .unwrap();
+            let costs = model(replicas, 1.0, true).stages(&vec![8 / stages; stages]).unwrap();
             let of_stage = costs.of(all.largest().placement()).unwrap()[0];
             let update = 0.1 * (8 / stages) as f64 / f64::from(replicas);
             assert!(close(of_stage.update, update));
@@ -108,20 +84,10 @@ fn more_bandwidth_is_never_slower_and_what_is_sharded_updates_faster() {
 #[test]
 fn a_reduction_takes_as_long_in_other_units() {
     for (replicas, bytes) in [(2, 4e6), (4, 4e6), (4, 4e3)] {
-        let link = LinkCost {
-            latency: 1e-3,
-            per_byte: 1e-8,
-        };
-        let reduction = Reduction {
-            replicas,
-            link,
-            add: 1e-9,
-            sharded: false,
-        };
-        let seconds = ModelCosts::new(vec![layer(0)], 1.0, link)
-            .unwrap()
-            .replicated(vec![bytes], reduction)
-            .unwrap();
+        let link = LinkCost { latency: 1e-3, per_byte: 1e-8 };
+        let reduction = Reduction { replicas, link, add: 1e-9, sharded: false };
+        let seconds =
+            ModelCosts::new(vec![layer(0)], 1.0, link).unwrap().replicated(vec![bytes], reduction).unwrap();
         let reduce = seconds.stage(0..1).reduce;
         let in_ms = seconds.in_units(1e3, 1.0 / f64::from(1 << 20)).stage(0..1).reduce;
         assert!(close(1e3 * reduce, in_ms), "{reduce} s, {in_ms} ms");
@@ -131,16 +97,8 @@ fn a_reduction_takes_as_long_in_other_units() {
 
 #[test]
 fn gradients_that_take_long_to_add_up_count_in_the_cut() {
-    let link = LinkCost {
-        latency: 0.0,
-        per_byte: 1.0,
-    };
-    let reduction = Reduction {
-        replicas: 2,
-        link,
-        add: 0.0,
-        sharded: false,
-    };
+    let link = LinkCost { latency: 0.0, per_byte: 1.0 };
+    let reduction = Reduction { replicas: 2, link, add: 0.0, sharded: false };
     let alone = ModelCosts::new((0..4).map(layer).collect(), 1.0, link).unwrap();
     let heavy = vec![1.0, 1.0, 1.0, 100.0];
     let together = alone.clone().replicated(heavy, reduction).unwrap();
@@ -152,17 +110,9 @@ fn gradients_that_take_long_to_add_up_count_in_the_cut() {
 #[test]
 fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
     let inside = LinkCost::default();
-    let between = LinkCost {
-        latency: 1.0,
-        per_byte: 1.0,
-    };
+    let between = LinkCost { latency: 1.0, per_byte: 1.0 };
     let mapped = |map, hosts, replicas, ranks| {
-        let cluster = Cluster {
-            hosts,
-            inside,
-            between: Some(between),
-            add: 0.0,
-        };
+        let cluster = Cluster { hosts, inside, between: Some(between), add: 0.0 };
         [
             cluster.of_transfers(map, replicas, ranks) != inside,
             cluster.of_reductions(map, replicas, ranks) != inside,
@@ -174,20 +124,11 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
     assert_eq!(crosses(2, 1, 4), [true, false], "one pipeline over both");
     assert_eq!(crosses(8, 4, 2), [true, true], "a rank a host");
     assert_eq!(crosses(2, 3, 2), [true, true], "the second pipeline is on both");
-    let cluster = Cluster {
-        hosts: 2,
-        inside: between,
-        between: None,
-        add: 0.0,
-    };
+    let cluster = Cluster { hosts: 2, inside: between, between: None, add: 0.0 };
     let reductions = cluster.of_reductions(Map::Pipeline, 2, 1);
     assert_eq!(reductions, between, "not measured: as inside");
     let crosses = |hosts, replicas, ranks| mapped(Map::Replicas, hosts, replicas, ranks);
-    assert_eq!(
-        crosses(2, 4, 2),
-        [true, false],
-        "all replicas of a rank on a host"
-    );
+    assert_eq!(crosses(2, 4, 2), [true, false], "all replicas of a rank on a host");
     assert_eq!(crosses(4, 2, 2), [true, true], "a rank a host");
     assert_eq!(crosses(2, 2, 1), [false, true], "one rank has no transfers");
 }
@@ -197,19 +138,14 @@ fn ranks_of_a_host_share_its_network_card() {
     let cluster = |hosts| Cluster {
         hosts,
         inside: LinkCost::default(),
-        between: Some(LinkCost {
-            latency: 1.0,
-            per_byte: 1.0,
-        }),
+        between: Some(LinkCost { latency: 1.0, per_byte: 1.0 }),
         add: 0.0,
     };
     // How many times as long as alone a byte takes, for transfers and for reductions.
     let times = |map, hosts, replicas, ranks| {
         let cluster = cluster(hosts);
-        let [transfers, reductions] = [
-            cluster.of_transfers(map, replicas, ranks),
-            cluster.of_reductions(map, replicas, ranks),
-        ];
+        let [transfers, reductions] =
+            [cluster.of_transfers(map, replicas, ranks), cluster.of_reductions(map, replicas, ranks)];
         [transfers.per_byte, reductions.per_byte]
     };
     let pipeline = |hosts, replicas, ranks| times(Map::Pipeline, hosts, replicas, ranks);
@@ -233,17 +169,9 @@ fn a_tree_of_groups_keeps_one_sum_a_level() {
     assert_eq!(waiting, [0, 1, 1, 2, 2, 2, 2, 3, 3]);
     let in_place: Vec<u32> = (1..10).map(|groups| of_batch(groups, 1, true)).collect();
     assert_eq!(in_place, [0, 0, 1, 1, 1, 1, 2, 2, 2]);
-    assert_eq!(
-        of_batch(8, 2, true),
-        3,
-        "a group of two micro-batches is not added in place"
-    );
+    assert_eq!(of_batch(8, 2, true), 3, "a group of two micro-batches is not added in place");
     let part = |in_place| waiting_sums(Groups::new(8, 8), 3..6, in_place);
-    assert_eq!(
-        [part(false), part(true)],
-        [2, 1],
-        "3 waits, and 4 until 5 is there"
-    );
+    assert_eq!([part(false), part(true)], [2, 1], "3 waits, and 4 until 5 is there");
 }
 
 #[test]
@@ -251,10 +179,7 @@ fn costs_of_replicas_that_are_no_times_are_refused() {
     let layers = model(1, 1.0, false);
     let reduction = |latency, add| Reduction {
         replicas: 2,
-        link: LinkCost {
-            latency,
-            per_byte: 0.0,
-        },
+        link: LinkCost { latency, per_byte: 0.0 },
         add,
         sharded: false,
     };
@@ -269,19 +194,12 @@ fn costs_of_replicas_that_are_no_times_are_refused() {
             reduction(0.0, f64::NAN),
             "link between replicas: the cost add is NaN; it has to be a number from 0 on",
         ),
-        (
-            vec![1.0; 3],
-            reduction(0.0, 0.0),
-            "stages of [3] layers do not make up the model's 8",
-        ),
+        (vec![1.0; 3], reduction(0.0, 0.0), "stages of [3] layers do not make up the model's 8"),
     ] {
         let refused = layers.clone().replicated(weights, reduction).unwrap_err();
         assert_eq!(refused.to_string(), message);
     }
-    let slow = LinkCost {
-        latency: f64::INFINITY,
-        per_byte: 0.0,
-    };
+    let slow = LinkCost { latency: f64::INFINITY, per_byte: 0.0 };
     assert_eq!(
         layers.linked(slow).unwrap_err().to_string(),
         "link: the cost latency is inf; it has to be a number from 0 on"

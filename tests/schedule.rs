@@ -48,10 +48,7 @@ fn fewer_micro_batches_than_ranks_work() {
          rank 3 | .. .. .. F0 B0 F1 B1",
     );
     assert_eq!(Schedule::one_f_one_b(4, 2).unwrap().timetable(), timetable);
-    assert_eq!(
-        Schedule::gpipe(4, 1).unwrap().csv(),
-        "0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n"
-    );
+    assert_eq!(Schedule::gpipe(4, 1).unwrap().csv(), "0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n");
 }
 
 #[test]
@@ -65,9 +62,7 @@ fn one_rank_sends_nothing() {
 #[test]
 fn a_timetable_shows_stages_where_ranks_have_several() {
     let csv = "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n";
-    let schedule = Schedule::from_csv("vee", csv, None, LinkKind::Buffered)
-        .unwrap()
-        .schedule;
+    let schedule = Schedule::from_csv("vee", csv, None, LinkKind::Buffered).unwrap().schedule;
     let timetable = "rank 0 | 0F0 ... ... 3F0 3B0 ... ... 0B0\nrank 1 | ... 1F0 2F0 ... ... 2B0 1B0\n";
     assert_eq!(schedule.timetable(), timetable);
 }
@@ -85,21 +80,13 @@ fn lowering_equals_pytorch_for_gpipe() {
 #[test]
 fn lowering_adds_no_transfer_between_stages_of_one_rank() {
     let csv = "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n";
-    let schedule = Schedule::from_csv("vee", csv, None, LinkKind::Buffered)
-        .unwrap()
-        .schedule;
+    let schedule = Schedule::from_csv("vee", csv, None, LinkKind::Buffered).unwrap().schedule;
     let comms = "\
 0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0RECV_B0,0B0
 1RECV_F0,1F0,2F0,2SEND_F0,2RECV_B0,2B0,1B0,1SEND_B0
 ";
     assert_eq!(schedule.csv_with_comms(), comms);
-    let steps: Vec<_> = schedule
-        .actions(Rank(0))
-        .iter()
-        .rev()
-        .take(2)
-        .map(Action::to_string)
-        .collect();
+    let steps: Vec<_> = schedule.actions(Rank(0)).iter().rev().take(2).map(Action::to_string).collect();
     assert_eq!(steps, ["3STEP", "0STEP"]);
 }
 
@@ -110,23 +97,11 @@ fn the_ends_of_a_transfer_know_each_other() {
     for (send, recv, from, to) in pairs {
         let (send, recv): (Action, Action) = (send.parse().unwrap(), recv.parse().unwrap());
         assert_eq!((send.partner(), recv.partner()), (Some(recv), Some(send)));
-        assert_eq!(
-            (schedule.peer(send), schedule.peer(recv)),
-            (Some(Rank(to)), Some(Rank(from)))
-        );
+        assert_eq!((schedule.peer(send), schedule.peer(recv)), (Some(Rank(to)), Some(Rank(from))));
     }
-    assert_eq!(
-        schedule.peer(Action::Send(Flow::Activation, Cell::new(2, 0))),
-        None
-    );
-    assert_eq!(
-        schedule.peer(Action::Recv(Flow::Activation, Cell::new(0, 0))),
-        None
-    );
-    assert_eq!(
-        schedule.peer(Action::Compute(Pass::Forward, Cell::new(0, 0))),
-        None
-    );
+    assert_eq!(schedule.peer(Action::Send(Flow::Activation, Cell::new(2, 0))), None);
+    assert_eq!(schedule.peer(Action::Recv(Flow::Activation, Cell::new(0, 0))), None);
+    assert_eq!(schedule.peer(Action::Compute(Pass::Forward, Cell::new(0, 0))), None);
 }
 
 #[test]
@@ -147,10 +122,7 @@ fn zero_ranks_or_micro_batches_are_refused() {
 #[test]
 fn sizes_beyond_memory_are_refused_before_anything_is_made() {
     let text = message(Schedule::gpipe(u32::MAX, u32::MAX));
-    assert!(
-        text.ends_with("is too large: their product may be 8,388,608 (2^23) at most"),
-        "{text}"
-    );
+    assert!(text.ends_with("is too large: their product may be 8,388,608 (2^23) at most"), "{text}");
     let text = message(Placement::looped(u32::MAX, 2));
     assert_eq!(text, "4294967295 ranks of 2 chunks are more than 2^23 stages");
 }
@@ -158,11 +130,8 @@ fn sizes_beyond_memory_are_refused_before_anything_is_made() {
 #[test]
 fn an_unknown_name_is_refused_with_the_nearest() {
     let known = Schedule::names().collect::<Vec<_>>().join(", ");
-    for (name, meant) in [
-        ("1F1B", ", did you mean 1f1b?"),
-        ("g-pipe", ", did you mean gpipe?"),
-        ("xxx", ""),
-    ] {
+    for (name, meant) in [("1F1B", ", did you mean 1f1b?"), ("g-pipe", ", did you mean gpipe?"), ("xxx", "")]
+    {
         assert_eq!(
             message(Schedule::named(name, 2, 2)),
             format!("there is no schedule {name:?}{meant} (known: {known})")
@@ -177,10 +146,7 @@ fn placements_say_where_stages_live() {
     let own = Placement::new([0, 0, 1, 1, 0].map(Rank).to_vec()).unwrap();
     assert_eq!((own.ranks(), own.stages(), own.chunks()), (2, 5, vec![3, 2]));
     assert_eq!(own.stages_on(Rank(0)).collect::<Vec<_>>(), [0, 1, 4].map(StageId));
-    assert_eq!(
-        (own.rank(StageId(4)), own.rank(StageId(5))),
-        (Some(Rank(0)), None)
-    );
+    assert_eq!((own.rank(StageId(4)), own.rank(StageId(5))), (Some(Rank(0)), None));
 }
 
 #[test]
@@ -205,14 +171,8 @@ fn placements_are_named_in_text() {
             "placement looped wants the same number of stages on every rank, but there are 5 stages on 2 \
              ranks",
         ),
-        (
-            "vee",
-            "placement vee wants two stages on every rank, but there are 5 stages on 2 ranks",
-        ),
-        (
-            "0,1,1,0",
-            "placement 0,1,1,0 is for 4 stages on 2 ranks, but there are 5 stages on 2 ranks",
-        ),
+        ("vee", "placement vee wants two stages on every rank, but there are 5 stages on 2 ranks"),
+        ("0,1,1,0", "placement 0,1,1,0 is for 4 stages on 2 ranks, but there are 5 stages on 2 ranks"),
     ];
     for (text, refusal) in refusals {
         assert_eq!(message(place(text, 2, 5)), refusal);
@@ -224,35 +184,17 @@ fn placements_are_named_in_text() {
 
 #[test]
 fn what_is_no_action_is_refused() {
-    for text in [
-        "",
-        "F0",
-        "2F",
-        "2X0",
-        "2F0x",
-        "-1F0",
-        "2SEND_W0",
-        "2STEP3",
-        "99999999999F0",
-        "2f0",
-    ] {
+    for text in ["", "F0", "2F", "2X0", "2F0x", "-1F0", "2SEND_W0", "2STEP3", "99999999999F0", "2f0"] {
         let known = "known are 2F0, 2B0, 2I0, 2W0, 2SEND_F0, 2RECV_F0, 2SEND_B0, 2RECV_B0 (stage, action, \
             micro-batch), 2REDUCE_GRAD and 2STEP (stage)";
-        assert_eq!(
-            message(text.parse::<Action>()),
-            format!("{text:?} is not an action; {known}")
-        );
+        assert_eq!(message(text.parse::<Action>()), format!("{text:?} is not an action; {known}"));
     }
 }
 
 fn action() -> impl Strategy<Value = Action> {
     let cell = || (any::<u32>(), any::<u32>()).prop_map(|(stage, micro_batch)| Cell::new(stage, micro_batch));
-    let pass = prop::sample::select(vec![
-        Pass::Forward,
-        Pass::Backward,
-        Pass::BackwardInput,
-        Pass::BackwardWeight,
-    ]);
+    let pass =
+        prop::sample::select(vec![Pass::Forward, Pass::Backward, Pass::BackwardInput, Pass::BackwardWeight]);
     let flow = || prop::sample::select(vec![Flow::Activation, Flow::Gradient]);
     prop_oneof![
         (pass, cell()).prop_map(|(pass, cell)| Action::Compute(pass, cell)),

@@ -8,12 +8,7 @@ use pipewright::schedule::{Cell, LinkKind, Pass, Placement, Schedule};
 use proptest::prelude::*;
 
 fn costs(forward: f64, backward_input: f64, backward_weight: f64) -> Costs {
-    let share = StageCost {
-        forward,
-        backward_input,
-        backward_weight,
-        ..StageCost::default()
-    };
+    let share = StageCost { forward, backward_input, backward_weight, ..StageCost::default() };
     Costs::share(share, 0.0).unwrap()
 }
 
@@ -74,10 +69,7 @@ fn numbers_of_stages_that_a_schedule_cannot_have_are_refused() {
         refusal("interleaved-1f1b", 1),
         "schedule interleaved-1f1b has at least 2 stages a rank; it was given 1 chunks"
     );
-    assert_eq!(
-        refusal("dualpipe-v", 3),
-        "schedule dualpipe-v has 2 stages a rank; it was given 3 chunks"
-    );
+    assert_eq!(refusal("dualpipe-v", 3), "schedule dualpipe-v has 2 stages a rank; it was given 3 chunks");
     let many = Schedule::named("dualpipe-v", 1 << 20, 1).unwrap_err().to_string();
     assert!(
         many.contains("two micro-batches a rank at least, and with 1048576 ranks these are too many"),
@@ -90,12 +82,7 @@ fn numbers_of_stages_that_a_schedule_cannot_have_are_refused() {
 fn a_pair_is_a_forward_with_a_backward_behind_it() {
     let rows = |order: &[(Pass, u32)]| vec![order.iter().map(|&(pass, m)| (pass, Cell::new(0, m))).collect()];
     let placement = || Placement::looped(1, 1).unwrap();
-    let order = [
-        (Pass::Forward, 0),
-        (Pass::Forward, 1),
-        (Pass::Backward, 0),
-        (Pass::Backward, 1),
-    ];
+    let order = [(Pass::Forward, 0), (Pass::Forward, 1), (Pass::Backward, 0), (Pass::Backward, 1)];
     let schedule = || Schedule::from_passes("own", placement(), 2, rows(&order)).unwrap();
     let paired = schedule().with_pairs([Cell::new(0, 1)]).unwrap();
     assert_eq!(paired.csv(), "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n");
@@ -114,9 +101,7 @@ fn a_pair_is_a_forward_with_a_backward_behind_it() {
 #[test]
 fn two_pipelines_that_run_towards_each_other_are_told_by_where_they_begin() {
     let csv = "0F0,3F0,3B0,0B0\n2F0,1F0,1B0,2B0\n";
-    let read = Schedule::from_csv("own", csv, None, LinkKind::Ordered)
-        .unwrap()
-        .schedule;
+    let read = Schedule::from_csv("own", csv, None, LinkKind::Ordered).unwrap().schedule;
     assert_eq!(read.placement(), &Placement::bidirectional(2).unwrap());
     assert_eq!(read.placement().to_string(), "0,1 and 1,0");
     assert_eq!(read.csv(), csv);
@@ -212,15 +197,9 @@ fn the_closed_forms_hold_at_the_largest_sizes() {
         let (p, v, m) = (f64::from(ranks), f64::from(chunks), f64::from(micro_batches));
         for name in ["interleaved-1f1b", "looped-bfs"] {
             let simulation = simulated(&made(name, ranks, chunks, micro_batches), &Costs::default());
-            assert!(
-                close(simulation.makespan, 3.0 * (p.max(m) + (p.min(m) - 1.0) / v)),
-                "{name}"
-            );
+            assert!(close(simulation.makespan, 3.0 * (p.max(m) + (p.min(m) - 1.0) / v)), "{name}");
         }
     }
     let simulation = simulated(&made("dualpipe-v", 64, 2, 512), &Costs::default());
-    assert_eq!(
-        (simulation.makespan, peak(&simulation)),
-        (3.0 * 512.0 + 31.5, 64.5)
-    );
+    assert_eq!((simulation.makespan, peak(&simulation)), (3.0 * 512.0 + 31.5, 64.5));
 }

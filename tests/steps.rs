@@ -29,53 +29,34 @@ fn every_rank_reports_its_time_and_memory() {
             assert!((rank.bubble - (1.0 - rank.busy / report.seconds)).abs() < 1e-9);
         }
         let line = report.to_string();
-        assert!(
-            line.contains(&format!("loss {:.4}", report.loss)) && line.contains("bubble"),
-            "{line}"
-        );
+        assert!(line.contains(&format!("loss {:.4}", report.loss)) && line.contains("bubble"), "{line}");
     }
 }
 
 /// The peak activation bytes of each rank.
 fn peaks(layers: usize, stages: u32, schedule: &str, micro_batches: u32) -> Vec<u64> {
     let recipe = recipe(layers, false, micro_batches);
-    let report = recipe
-        .pipeline(stages, schedule)
-        .step()
-        .expect("the step succeeds");
+    let report = recipe.pipeline(stages, schedule).step().expect("the step succeeds");
     report.ranks.iter().map(|rank| rank.peak_bytes).collect()
 }
 
 #[test]
 fn a_rank_holds_as_many_micro_batches_as_its_schedule_says() {
-    let gpipe: Vec<Vec<u64>> = (1..=8)
-        .map(|micro_batches| peaks(6, 4, "gpipe", micro_batches))
-        .collect();
+    let gpipe: Vec<Vec<u64>> = (1..=8).map(|micro_batches| peaks(6, 4, "gpipe", micro_batches)).collect();
     let one_f_one_b = peaks(6, 4, "1f1b", 8);
     for rank in 0..4 {
         let each = gpipe[7][rank] - gpipe[6][rank];
         assert!(each > 0, "rank {rank}: GPipe holds every micro-batch");
-        assert_eq!(
-            gpipe[3][rank] - gpipe[2][rank],
-            each,
-            "rank {rank}: each is as large as the others"
-        );
+        assert_eq!(gpipe[3][rank] - gpipe[2][rank], each, "rank {rank}: each is as large as the others");
         let in_flight = 4 - rank;
-        assert_eq!(
-            one_f_one_b[rank],
-            gpipe[in_flight - 1][rank],
-            "1F1B: rank {rank} holds {in_flight}"
-        );
+        assert_eq!(one_f_one_b[rank], gpipe[in_flight - 1][rank], "1F1B: rank {rank} holds {in_flight}");
     }
 }
 
 #[test]
 fn micro_batches_in_flight_are_those_of_the_plan() {
     for (schedule, planned) in [("gpipe", [8, 8, 8, 8]), ("1f1b", [4, 3, 2, 1])] {
-        let report = recipe(6, false, 8)
-            .pipeline(4, schedule)
-            .step()
-            .expect("the step succeeds");
+        let report = recipe(6, false, 8).pipeline(4, schedule).step().expect("the step succeeds");
         let in_flight: Vec<u32> = report.ranks.iter().map(|rank| rank.in_flight).collect();
         assert_eq!(in_flight, planned, "{schedule}");
     }
@@ -84,11 +65,7 @@ fn micro_batches_in_flight_are_those_of_the_plan() {
 #[test]
 fn evaluation_takes_any_number_of_micro_batches_and_changes_nothing() {
     let recipe = recipe(2, true, 3);
-    let source = RandomTokens {
-        rows: 2,
-        seq: 8,
-        vocab: 17,
-    };
+    let source = RandomTokens { rows: 2, seq: 8, vocab: 17 };
     let mut plain = recipe.plain();
     for stages in [1, 2, 4] {
         let mut pipeline = recipe.pipeline(stages, "1f1b");
@@ -97,19 +74,12 @@ fn evaluation_takes_any_number_of_micro_batches_and_changes_nothing() {
             let mut total = Score::default();
             for micro_batch in 0..count {
                 let (input, target) = source.micro_batch(0, MicroBatch(micro_batch)).expect("data");
-                let at = ForwardContext {
-                    step: 0,
-                    micro_batch,
-                    mode: Mode::Evaluate,
-                };
+                let at = ForwardContext { step: 0, micro_batch, mode: Mode::Evaluate };
                 let (output, _) = plain.stage.forward(at, input).expect("forward");
                 total.add(CrossEntropy::default().score(output, target).expect("score"));
             }
             let got = pipeline.evaluate(Arc::new(source), count).expect("it evaluates");
-            assert_eq!(
-                (got.loss, got.metrics, got.weight),
-                (total.mean(), total.metrics, total.weight)
-            );
+            assert_eq!((got.loss, got.metrics, got.weight), (total.mean(), total.metrics, total.weight));
         }
         assert_eq!(pipeline.weights_hash().expect("it runs"), before);
     }
@@ -121,9 +91,7 @@ fn evaluation_between_steps_leaves_training_as_it_was() {
     let mut pipeline = recipe.pipeline(3, "1f1b");
     for _ in 0..3 {
         pipeline.step().expect("the step succeeds");
-        pipeline
-            .evaluate(Arc::clone(&recipe.data), 2)
-            .expect("it evaluates");
+        pipeline.evaluate(Arc::clone(&recipe.data), 2).expect("it evaluates");
     }
     assert_eq!(pipeline.weights_hash().expect("it runs"), recipe.plain_hash(3));
 }
@@ -140,14 +108,8 @@ fn a_loss_that_is_not_finite_stops_before_the_update_and_says_where_it_began() {
                 break error;
             }
         };
-        let Error::NotFinite { step, what } = &error else {
-            panic!("{error}")
-        };
-        let NotFinite::Loss {
-            micro_batch: MicroBatch(0),
-            found: Some(found),
-        } = what.as_ref()
-        else {
+        let Error::NotFinite { step, what } = &error else { panic!("{error}") };
+        let NotFinite::Loss { micro_batch: MicroBatch(0), found: Some(found) } = what.as_ref() else {
             panic!("{error}")
         };
         assert!(*step >= 1 && found.stage.0 < stages, "{error}");
@@ -207,9 +169,7 @@ fn a_gradient_that_is_not_finite_is_named_by_its_parameter() {
         "step 0: the gradient is not finite, first at `fc.weight` (stage 0); the weights are those from \
          before this step; a lower learning rate or clipped gradients often help"
     );
-    let Error::NotFinite { what, .. } = error else {
-        panic!("{error}")
-    };
+    let Error::NotFinite { what, .. } = error else { panic!("{error}") };
     let (parameter, stage) = ("fc.weight".to_owned(), StageId(0));
     assert_eq!(*what, NotFinite::Gradient { parameter, stage });
 }
@@ -217,15 +177,8 @@ fn a_gradient_that_is_not_finite_is_named_by_its_parameter() {
 #[test]
 fn a_token_outside_the_vocabulary_is_named_with_rank_and_action() {
     let mut recipe = recipe(2, false, 2);
-    recipe.data = Arc::new(RandomTokens {
-        rows: 2,
-        seq: 8,
-        vocab: 400,
-    });
-    let error = recipe
-        .pipeline(2, "gpipe")
-        .step()
-        .expect_err("17 tokens are known");
+    recipe.data = Arc::new(RandomTokens { rows: 2, seq: 8, vocab: 400 });
+    let error = recipe.pipeline(2, "gpipe").step().expect_err("17 tokens are known");
     let text = error.to_string();
     assert!(
         text.starts_with("rank 0, action 0 (0F0): embed: token ") && text.ends_with("is outside 0..17"),
@@ -237,9 +190,7 @@ fn a_token_outside_the_vocabulary_is_named_with_rank_and_action() {
 fn a_schedule_that_takes_micro_batches_out_of_order_gives_the_same_bits() {
     let recipe = recipe(2, true, 3);
     let rows = "0F0,0F2,0F1,0I1,0I2,0B0,0W2,0W1\n1F2,1F0,1F1,1B1,1I2,1B0,1W2";
-    let mine = Schedule::from_csv("mine", rows, None, LinkKind::Ordered)
-        .expect("a valid order")
-        .schedule;
+    let mine = Schedule::from_csv("mine", rows, None, LinkKind::Ordered).expect("a valid order").schedule;
     let mut pipeline = recipe.launch(mine).expect("it starts");
     (0..2).for_each(|_| drop(pipeline.step().expect("the step succeeds")));
     assert_eq!(pipeline.weights_hash().expect("it runs"), recipe.plain_hash(2));

@@ -13,16 +13,8 @@ use proptest::prelude::*;
 
 /// Large enough that all work is shared, with sizes that nothing divides.
 fn odd_gpt() -> Recipe {
-    let gpt = Gpt {
-        vocab: 301,
-        dim: 99,
-        layers: 2,
-        heads: 3,
-        context: 67,
-        dropout: 0.1,
-        tied: true,
-        seed: 3,
-    };
+    let gpt =
+        Gpt { vocab: 301, dim: 99, layers: 2, heads: 3, context: 67, dropout: 0.1, tied: true, seed: 3 };
     gpt_recipe(gpt, 13, 2)
 }
 
@@ -33,11 +25,7 @@ fn weights_are_equal_for_any_number_of_threads() {
         for threads_per_rank in [1, 2, 3, 5] {
             recipe.threads_per_rank = threads_per_rank;
             for (name, ranks) in [("1f1b", 1), ("gpipe", 2), ("zb-h1", most)] {
-                assert_eq!(
-                    recipe.hash(ranks, name, 2),
-                    plain,
-                    "{threads_per_rank} threads, {name}"
-                );
+                assert_eq!(recipe.hash(ranks, name, 2), plain, "{threads_per_rank} threads, {name}");
             }
         }
     }
@@ -75,16 +63,12 @@ proptest! {
 
 #[test]
 fn a_rank_without_threads_is_refused() {
-    let recipe = Recipe {
-        threads_per_rank: 0,
-        ..recipe(2, false, 2)
-    };
+    let recipe = Recipe { threads_per_rank: 0, ..recipe(2, false, 2) };
     let refused = recipe.launch(Schedule::named("1f1b", 2, 2).expect("the sizes fit"));
     match refused {
-        Err(Error::Launch(error)) => assert_eq!(
-            error.to_string(),
-            "0 threads a rank cannot train: give `threads_per_rank` 1 or more"
-        ),
+        Err(Error::Launch(error)) => {
+            assert_eq!(error.to_string(), "0 threads a rank cannot train: give `threads_per_rank` 1 or more")
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -38,11 +38,7 @@ fn layer_with(
 }
 
 fn launch(layers: Vec<LayerSpec>, stages: u32) -> pipewright::Result<Pipeline<Sequential>> {
-    let data = RandomRows {
-        rows: 2,
-        width: WIDTH,
-        classes: WIDTH as u32,
-    };
+    let data = RandomRows { rows: 2, width: WIDTH, classes: WIDTH as u32 };
     Pipeline::builder()
         .schedule(Schedule::one_f_one_b(stages, 2)?)
         .stages(Model::new(layers).split(stages)?)

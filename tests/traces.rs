@@ -25,54 +25,25 @@ fn a_traced_step_has_every_pass_and_transfer_in_an_order_that_can_be() {
         let (report, timeline) = pipeline.step_traced().expect("the step succeeds");
         for (rank, row) in (0..).map(Rank).zip(&timeline.ranks) {
             let done: Vec<_> = row.iter().map(|timed| (timed.pass, timed.cell)).collect();
-            let called: Vec<_> = schedule
-                .actions(rank)
-                .iter()
-                .filter_map(|action| action.compute())
-                .collect();
+            let called: Vec<_> =
+                schedule.actions(rank).iter().filter_map(|action| action.compute()).collect();
             assert_eq!(done, called, "{name}, rank {rank}");
-            assert!(
-                row.windows(2).all(|pair| pair[0].end <= pair[1].start),
-                "{name}: one after the other"
-            );
+            assert!(row.windows(2).all(|pair| pair[0].end <= pair[1].start), "{name}: one after the other");
             assert!(row[0].start >= 0.0 && row.iter().all(|pass| pass.start <= pass.end));
             assert!(row[row.len() - 1].end <= report.seconds);
             let peak = row.iter().map(|pass| pass.most).fold(0.0, f64::max);
-            assert_eq!(
-                peak,
-                report.ranks[rank.index()].peak_bytes as f64,
-                "{name}, rank {rank}"
-            );
-            assert_eq!(
-                row[row.len() - 1].held,
-                0.0,
-                "{name}, rank {rank}: nothing is left"
-            );
+            assert_eq!(peak, report.ranks[rank.index()].peak_bytes as f64, "{name}, rank {rank}");
+            assert_eq!(row[row.len() - 1].held, 0.0, "{name}, rank {rank}: nothing is left");
         }
-        let sends = |rank| {
-            schedule
-                .actions(rank)
-                .iter()
-                .filter(|action| matches!(action, Action::Send(..)))
-                .count()
-        };
-        assert_eq!(
-            timeline.transfers.len(),
-            sends(Rank(0)) + sends(Rank(1)),
-            "{name}"
-        );
+        let sends =
+            |rank| schedule.actions(rank).iter().filter(|action| matches!(action, Action::Send(..))).count();
+        assert_eq!(timeline.transfers.len(), sends(Rank(0)) + sends(Rank(1)), "{name}");
         for transfer in &timeline.transfers {
             let receiver = transfer.receiver().expect("a transfer has a receiver");
             let made = pass_of(&timeline, transfer.flow, transfer.cell);
             let takes = pass_of(&timeline, transfer.flow, receiver);
-            assert!(
-                made.end <= transfer.start && transfer.end <= takes.start,
-                "{name}: {transfer:?}"
-            );
-            assert!(
-                transfer.start <= transfer.end && transfer.from != transfer.to,
-                "{name}: {transfer:?}"
-            );
+            assert!(made.end <= transfer.start && transfer.end <= takes.start, "{name}: {transfer:?}");
+            assert!(transfer.start <= transfer.end && transfer.from != transfer.to, "{name}: {transfer:?}");
         }
     }
 }
@@ -161,10 +132,7 @@ fn the_median_counts_and_what_is_missing_is_named() {
         pass(Pass::Backward, 1, 17.0, 21.0, [16.0, 8.0]),
         pass(Pass::Backward, 2, 21.0, 22.0, [8.0, 0.0]),
     ];
-    let timeline = |row: &[Timed]| Timeline {
-        ranks: vec![row.to_vec()],
-        ..Timeline::default()
-    };
+    let timeline = |row: &[Timed]| Timeline { ranks: vec![row.to_vec()], ..Timeline::default() };
     let cost = StageCost {
         forward: 2.0,
         backward_input: 2.0,
@@ -172,13 +140,7 @@ fn the_median_counts_and_what_is_missing_is_named() {
         saved: 8.0,
         ..StageCost::NOTHING
     };
-    assert_eq!(
-        Costs::measured(&[timeline(&row)]).unwrap(),
-        Costs::each(vec![cost], 0.0).unwrap()
-    );
+    assert_eq!(Costs::measured(&[timeline(&row)]).unwrap(), Costs::each(vec![cost], 0.0).unwrap());
     let error = Costs::measured(&[timeline(&row[..3])]).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "stage 0 has no backward in the timeline to take its cost from"
-    );
+    assert_eq!(error, "stage 0 has no backward in the timeline to take its cost from");
 }

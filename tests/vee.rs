@@ -35,13 +35,7 @@ fn peak(simulation: &Simulation) -> f64 {
 
 /// Three passes with these times. Of the activations, backward-input leaves the share `pending`.
 fn share([forward, backward_input, backward_weight]: [f64; 3], pending: f64) -> StageCost {
-    StageCost {
-        forward,
-        backward_input,
-        backward_weight,
-        pending,
-        ..StageCost::default()
-    }
+    StageCost { forward, backward_input, backward_weight, pending, ..StageCost::default() }
 }
 
 /// All passes take the same time, and only backward-weight frees memory.
@@ -76,16 +70,12 @@ fn peaks_keep_to_the_limit() {
     let sizes = (1..=7)
         .flat_map(|ranks| [1, 2, ranks, ranks + 2, 3 * ranks].map(|micro_batches| (ranks, micro_batches)));
     for (ranks, micro_batches) in sizes.chain([(16, 5), (17, 20), (33, 2), (64, 1), (64, 12)]) {
-        for (name, costs) in NAMES
-            .into_iter()
-            .flat_map(|name| [(name, Costs::default()), (name, freed_late())])
+        for (name, costs) in
+            NAMES.into_iter().flat_map(|name| [(name, Costs::default()), (name, freed_late())])
         {
             let (_, simulation) = made(name, ranks, micro_batches, &costs);
             let (peak, limit) = (peak(&simulation), f64::from(limit(name, ranks)));
-            assert!(
-                peak <= limit,
-                "{name} {ranks} x {micro_batches}: {peak} > {limit}"
-            );
+            assert!(peak <= limit, "{name} {ranks} x {micro_batches}: {peak} > {limit}");
         }
     }
 }
@@ -108,10 +98,7 @@ fn at_equal_times_the_idle_time_depends_on_the_ranks_alone() {
             let published = |least: f64, slope: f64| least + slope * f64::from(ranks.saturating_sub(4));
             for (name, most) in [("v-half", published(2.5, 1.5)), ("v-min", published(5.5, 2.0))] {
                 let [makespan, span] = all(name);
-                assert!(
-                    span <= makespan && makespan <= most,
-                    "{name} {ranks} x {micro_batches}: {makespan}"
-                );
+                assert!(span <= makespan && makespan <= most, "{name} {ranks} x {micro_batches}: {makespan}");
             }
         }
     }
@@ -228,11 +215,7 @@ fn at_equal_times_nothing_is_worse_than_what_the_zero_bubble_code_prints() {
     let Some(folder) = folder("zero-bubble") else {
         return;
     };
-    let columns = [
-        "longest_rank_span_in_T",
-        "makespan_in_T",
-        "peak_act_full_stage_units_release_at_I",
-    ];
+    let columns = ["longest_rank_span_in_T", "makespan_in_T", "peak_act_full_stage_units_release_at_I"];
     for row in table(&folder.join("index.csv")) {
         if let Some(name) = NAMES.into_iter().find(|name| row["schedule"] == *name) {
             let sizes = ["p", "m"].map(|column| row[column].parse().unwrap());

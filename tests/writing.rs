@@ -25,14 +25,9 @@ fn scores_are_those_of_one_stage_for_every_cut_and_placement() {
     for recipe in [gpt(), llama(), mixtral()] {
         let expected = of_one_stage(&recipe);
         assert!(expected.iter().all(|scores| scores.len() == 17));
-        for (schedule, ranks) in [
-            ("gpipe", 1),
-            ("1f1b", 2),
-            ("1f1b", 5),
-            ("interleaved-1f1b", 2),
-            ("zb-v", 2),
-            ("zb-v", 3),
-        ] {
+        for (schedule, ranks) in
+            [("gpipe", 1), ("1f1b", 2), ("1f1b", 5), ("interleaved-1f1b", 2), ("zb-v", 2), ("zb-v", 3)]
+        {
             let schedule = Schedule::named(schedule, ranks, 4).expect("the sizes fit");
             let what = format!("{} on {ranks} ranks", schedule.name());
             let mut pipeline = recipe.launch(schedule).expect("it starts");
@@ -63,10 +58,7 @@ fn other_tokens_in_another_process_are_refused() {
         error.to_string()
     });
     for said in told {
-        assert!(
-            said.contains("2 next tokens") && said.contains("after 0"),
-            "{said}"
-        );
+        assert!(said.contains("2 next tokens") && said.contains("after 0"), "{said}");
     }
 }
 
@@ -78,22 +70,11 @@ fn a_text_goes_on_from_any_of_its_tokens_until_the_weights_change() {
     let fourth = next(3, &TEXT[3..4]).expect("it goes on");
     next(4, &[11, 12]).expect("it goes on");
     let error = next(7, &[1]).expect_err("six were read").to_string();
-    assert!(
-        error.starts_with("tokens cannot follow 7 others: the stages have had 6"),
-        "{error}"
-    );
+    assert!(error.starts_with("tokens cannot follow 7 others: the stages have had 6"), "{error}");
     assert_eq!(next(3, &TEXT[3..4]).expect("it goes back"), fourth);
-    assert!(
-        next(4, &[])
-            .expect_err("nothing")
-            .to_string()
-            .contains("one token at least")
-    );
+    assert!(next(4, &[]).expect_err("nothing").to_string().contains("one token at least"));
     pipeline.step().expect("it trains between");
-    let error = pipeline
-        .next_scores(4, &[1])
-        .expect_err("the weights are others")
-        .to_string();
+    let error = pipeline.next_scores(4, &[1]).expect_err("the weights are others").to_string();
     assert!(error.contains("begin a new one with `past` 0"), "{error}");
     pipeline.next_scores(0, &TEXT[..4]).expect("a new text");
 }
@@ -126,14 +107,8 @@ fn a_stage_that_writes_no_text_says_so() {
         .launch()
         .expect("it starts");
     let error = pipeline.next_scores(0, &[1]).expect_err("it cannot").to_string();
-    assert!(
-        error.contains("rank 0") && error.contains("this stage writes no text"),
-        "{error}"
-    );
-    let error = pipeline
-        .next_scores(0, &[1])
-        .expect_err("it has stopped")
-        .to_string();
+    assert!(error.contains("rank 0") && error.contains("this stage writes no text"), "{error}");
+    let error = pipeline.next_scores(0, &[1]).expect_err("it has stopped").to_string();
     assert!(error.contains("this stage writes no text"), "{error}");
 }
 
@@ -149,29 +124,19 @@ fn of_halves(held: DType, ranks: u32) -> Pipeline<Sequential> {
     let wrapped = stages.map(|stage| {
         Box::new(move || {
             let mut stage = stage.build()?;
-            let all = stage
-                .parameters()
-                .into_iter()
-                .map(|parameter| parameter.value.to_vec());
+            let all = stage.parameters().into_iter().map(|parameter| parameter.value.to_vec());
             let all: Vec<Vec<f32>> = all.collect();
             let mut all = all.iter();
             let mut read = |parameter: &mut Parameter| {
                 let numbers = all.next().expect("in the same order").iter();
-                parameter
-                    .value
-                    .iter_mut()
-                    .zip(numbers)
-                    .for_each(|(to, &from)| *to = rounded(from));
+                parameter.value.iter_mut().zip(numbers).for_each(|(to, &from)| *to = rounded(from));
                 Ok(())
             };
             match held {
                 DType::F32 => stage.try_visit_parameters(&mut read)?,
                 DType::Bf16 => stage.read_in_bf16(read)?,
             }
-            let matrices = stage
-                .parameters()
-                .into_iter()
-                .filter(|parameter| parameter.is_matrix());
+            let matrices = stage.parameters().into_iter().filter(|parameter| parameter.is_matrix());
             let mut matrices = matrices.map(|parameter| parameter.value.is_empty());
             assert!(matrices.all(|is_empty| is_empty == (held == DType::Bf16)));
             Ok(stage)
@@ -186,10 +151,6 @@ fn of_halves(held: DType, ranks: u32) -> Pipeline<Sequential> {
 fn weights_of_16_bits_held_in_16_bits_give_the_same_scores() {
     let expected = of_pipeline(&mut of_halves(DType::F32, 1));
     for ranks in [1, 2, 3] {
-        assert_eq!(
-            of_pipeline(&mut of_halves(DType::Bf16, ranks)),
-            expected,
-            "{ranks} ranks"
-        );
+        assert_eq!(of_pipeline(&mut of_halves(DType::Bf16, ranks)), expected, "{ranks} ranks");
     }
 }

@@ -22,20 +22,13 @@ fn simulated(schedule: &Schedule, costs: &Costs) -> Simulation {
 /// The most that each rank holds.
 fn held(schedule: &Schedule, costs: &Costs) -> Vec<f64> {
     let timeline = schedule.timeline(costs, LinkKind::Buffered).unwrap();
-    let most = |row: &Vec<_>| {
-        row.iter()
-            .map(|timed: &pipewright::schedule::Timed| timed.held)
-            .fold(0.0, f64::max)
-    };
+    let most =
+        |row: &Vec<_>| row.iter().map(|timed: &pipewright::schedule::Timed| timed.held).fold(0.0, f64::max);
     timeline.ranks.iter().map(most).collect()
 }
 
 fn activations(simulation: &Simulation) -> Vec<f64> {
-    simulation
-        .ranks
-        .iter()
-        .map(|rank| rank.peak_activations)
-        .collect()
+    simulation.ranks.iter().map(|rank| rank.peak_activations).collect()
 }
 
 /// How many times a rank's whole share of activations these schedules may hold.
@@ -66,10 +59,7 @@ fn the_timetables_are_those_of_the_source() {
     let interleaved = "\
 rank 0 | 0F0 0F1 2F0 2F1 ... 2I0 2W0 0F2 2I1 0I0 0W0 0F3 0I1 2W1 2F2 0W1 2F3 2I2 2W2 2I3 0I2 0I3 0W2 2W3 0W3
 rank 1 | ... 1F0 1F1 3F0 3I0 3F1 3I1 1I0 3W0 1F2 1I1 1W0 1F3 3W1 1W1 3F2 3I2 3F3 3I3 1I2 1I3 3W2 1W2 3W3 1W3";
-    assert_eq!(
-        Schedule::named("interleaved-zb", 2, 4).unwrap().timetable(),
-        lines(interleaved)
-    );
+    assert_eq!(Schedule::named("interleaved-zb", 2, 4).unwrap().timetable(), lines(interleaved));
 }
 
 #[test]
@@ -95,13 +85,8 @@ fn bubbles_at_measured_times_are_no_larger_than_published() {
             if ranks > 8 && pending > 0.0 {
                 continue;
             }
-            let share = StageCost {
-                forward,
-                backward_input,
-                backward_weight,
-                pending,
-                ..StageCost::default()
-            };
+            let share =
+                StageCost { forward, backward_input, backward_weight, pending, ..StageCost::default() };
             let costs = Costs::share(share, comm).unwrap();
             for (name, published) in ["zb-h1", "zb-2p"].into_iter().zip(bubbles) {
                 let schedule = made(name, ranks, 1, micro_batches, &costs);
@@ -119,36 +104,16 @@ fn bubbles_at_measured_times_are_no_larger_than_published() {
 
 #[test]
 fn zb_h1_idles_a_third_of_1f1b_in_its_memory_when_passes_take_the_same() {
-    for (ranks, micro_batches) in [
-        (1, 3),
-        (2, 2),
-        (2, 9),
-        (3, 5),
-        (4, 4),
-        (7, 30),
-        (16, 16),
-        (16, 64),
-        (64, 64),
-    ] {
+    for (ranks, micro_batches) in
+        [(1, 3), (2, 2), (2, 9), (3, 5), (4, 4), (7, 30), (16, 16), (16, 64), (64, 64)]
+    {
         for pending in [0.0, 0.5, 1.0] {
-            let costs = Costs::share(
-                StageCost {
-                    pending,
-                    ..StageCost::default()
-                },
-                0.0,
-            )
-            .unwrap();
+            let costs = Costs::share(StageCost { pending, ..StageCost::default() }, 0.0).unwrap();
             let schedule = made("zb-h1", ranks, 1, micro_batches, &costs);
             let simulation = simulated(&schedule, &costs);
             let place = format!("{ranks} ranks, {micro_batches} micro-batches, pending {pending}");
-            assert!(
-                close(simulation.makespan, f64::from(3 * micro_batches + ranks - 1)),
-                "{place}"
-            );
-            let as_1f1b: Vec<_> = (0..ranks)
-                .map(|rank| f64::from(micro_batches.min(ranks - rank)))
-                .collect();
+            assert!(close(simulation.makespan, f64::from(3 * micro_batches + ranks - 1)), "{place}");
+            let as_1f1b: Vec<_> = (0..ranks).map(|rank| f64::from(micro_batches.min(ranks - rank))).collect();
             assert_eq!(activations(&simulation), as_1f1b, "{place}");
             let most = held(&schedule, &costs).into_iter().fold(0.0, f64::max);
             assert!(most <= f64::from(ranks), "{place}: {most}");
@@ -158,39 +123,17 @@ fn zb_h1_idles_a_third_of_1f1b_in_its_memory_when_passes_take_the_same() {
 
 #[test]
 fn zb_2p_does_not_idle_within_a_span_when_passes_take_the_same() {
-    for (ranks, micro_batches) in [
-        (1, 3),
-        (2, 3),
-        (2, 9),
-        (3, 5),
-        (4, 7),
-        (4, 16),
-        (7, 30),
-        (16, 31),
-        (64, 127),
-    ] {
+    for (ranks, micro_batches) in
+        [(1, 3), (2, 3), (2, 9), (3, 5), (4, 7), (4, 16), (7, 30), (16, 31), (64, 127)]
+    {
         for pending in [0.0, 0.5, 1.0] {
-            let costs = Costs::share(
-                StageCost {
-                    pending,
-                    ..StageCost::default()
-                },
-                0.0,
-            )
-            .unwrap();
+            let costs = Costs::share(StageCost { pending, ..StageCost::default() }, 0.0).unwrap();
             let schedule = made("zb-2p", ranks, 1, micro_batches, &costs);
             let simulation = simulated(&schedule, &costs);
             let place = format!("{ranks} ranks, {micro_batches} micro-batches, pending {pending}");
-            assert!(
-                close(simulation.span, f64::from(3 * micro_batches)),
-                "{place}: {}",
-                simulation.span
-            );
+            assert!(close(simulation.span, f64::from(3 * micro_batches)), "{place}: {}", simulation.span);
             assert_eq!(simulation.bubble_span, 0.0, "{place}");
-            assert!(
-                close(simulation.makespan, f64::from(3 * micro_batches + ranks - 1)),
-                "{place}"
-            );
+            assert!(close(simulation.makespan, f64::from(3 * micro_batches + ranks - 1)), "{place}");
             let twice: Vec<_> = (0..ranks).map(|rank| f64::from(2 * (ranks - rank) - 1)).collect();
             assert_eq!(activations(&simulation), twice, "{place}");
             let most = held(&schedule, &costs).into_iter().fold(0.0, f64::max);
@@ -201,25 +144,11 @@ fn zb_2p_does_not_idle_within_a_span_when_passes_take_the_same() {
 
 #[test]
 fn interleaved_zb_idles_less_by_the_chunks_when_passes_take_the_same() {
-    for (ranks, chunks, rounds) in [
-        (1, 2, 3),
-        (2, 2, 1),
-        (2, 3, 4),
-        (3, 2, 2),
-        (4, 2, 2),
-        (4, 8, 3),
-        (8, 4, 3),
-        (16, 2, 4),
-    ] {
+    for (ranks, chunks, rounds) in
+        [(1, 2, 3), (2, 2, 1), (2, 3, 4), (3, 2, 2), (4, 2, 2), (4, 8, 3), (8, 4, 3), (16, 2, 4)]
+    {
         for pending in [0.0, 0.5, 1.0] {
-            let costs = Costs::share(
-                StageCost {
-                    pending,
-                    ..StageCost::default()
-                },
-                0.0,
-            )
-            .unwrap();
+            let costs = Costs::share(StageCost { pending, ..StageCost::default() }, 0.0).unwrap();
             let micro_batches = ranks * rounds;
             let schedule = made("interleaved-zb", ranks, chunks, micro_batches, &costs);
             let simulation = simulated(&schedule, &costs);
@@ -227,11 +156,7 @@ fn interleaved_zb_idles_less_by_the_chunks_when_passes_take_the_same() {
                 format!("{ranks} ranks, {chunks} chunks, {micro_batches} micro-batches, pending {pending}");
             let idle = f64::from(ranks - 1) / f64::from(chunks);
             let makespan = f64::from(3 * micro_batches) + idle;
-            assert!(
-                close(simulation.makespan, makespan),
-                "{place}: {}",
-                simulation.makespan
-            );
+            assert!(close(simulation.makespan, makespan), "{place}: {}", simulation.makespan);
             let most = held(&schedule, &costs).into_iter().fold(0.0, f64::max);
             assert!(most <= f64::from(ranks) + 1e-9, "{place}: {most}");
         }
@@ -260,11 +185,7 @@ fn large_sizes_hold() {
 #[test]
 fn no_order_of_another_system_is_shorter_or_holds_less() {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures");
-    let zero_bubble = [
-        "longest_rank_span_in_T",
-        "makespan_in_T",
-        "peak_act_full_stage_units_release_at_I",
-    ];
+    let zero_bubble = ["longest_rank_span_in_T", "makespan_in_T", "peak_act_full_stage_units_release_at_I"];
     let pytorch = ["longest_rank_span_T", "makespan_T", "peak_act_release_at_I_or_B"];
     for (table_file, file, columns, start, name) in [
         ("zero-bubble/index.csv", "file", zero_bubble, "zb-1p_", "zb-h1"),
@@ -285,18 +206,13 @@ fn no_order_of_another_system_is_shorter_or_holds_less() {
         for row in table(&path).iter().filter(|row| row[file].starts_with(start)) {
             let size = |letter: char| {
                 let parts = row[file].trim_end_matches(".csv").split('_');
-                let number = parts
-                    .filter_map(|part| part.strip_prefix(letter)?.parse().ok())
-                    .next();
+                let number = parts.filter_map(|part| part.strip_prefix(letter)?.parse().ok()).next();
                 number.unwrap_or(1)
             };
             let schedule = made(name, size('p'), size('v'), size('m'), &Costs::default());
             let simulation = simulated(&schedule, &Costs::default());
             let most = activations(&simulation).into_iter().fold(0.0, f64::max);
-            for (column, ours) in columns
-                .into_iter()
-                .zip([simulation.span, simulation.makespan, most])
-            {
+            for (column, ours) in columns.into_iter().zip([simulation.span, simulation.makespan, most]) {
                 let theirs: f64 = row[column].parse().unwrap();
                 assert!(ours <= theirs + 1e-4, "{}: {column} {ours}", row[file]);
             }
@@ -314,17 +230,15 @@ fn cost() -> impl Strategy<Value = StageCost> {
         prop_oneof![Just(0.0), 0.0..2.0f64],
         prop_oneof![2 => Just(0.0), 1 => 0.0..9.0f64],
     )
-        .prop_map(
-            |(forward, backward_input, backward_weight, saved, pending, restored)| StageCost {
-                forward,
-                backward_input,
-                backward_weight,
-                saved,
-                pending,
-                restored,
-                ..StageCost::NOTHING
-            },
-        )
+        .prop_map(|(forward, backward_input, backward_weight, saved, pending, restored)| StageCost {
+            forward,
+            backward_input,
+            backward_weight,
+            saved,
+            pending,
+            restored,
+            ..StageCost::NOTHING
+        })
 }
 
 proptest! {

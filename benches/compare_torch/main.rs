@@ -116,14 +116,7 @@ fn answer(arguments: Arguments) -> Result<serde_json::Value> {
             run.of(size)?.prepare(&out)?;
             Ok(json!({ "out": out }))
         }
-        Command::Train {
-            run,
-            threads,
-            schedule,
-            dtype,
-            process,
-            address,
-        } => {
+        Command::Train { run, threads, schedule, dtype, process, address } => {
             let join = |process| {
                 let membership = Membership {
                     process,

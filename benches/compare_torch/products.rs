@@ -32,28 +32,13 @@ pub(crate) fn linear(
     is_first: bool,
 ) -> Vec<Product> {
     let flops = 2.0 * rows as f64 * inputs as f64 * outputs as f64;
-    let product = |pass, [m, k, n]: [usize; 3], transposed| Product {
-        pass,
-        m,
-        k,
-        n,
-        transposed,
-        flops,
-    };
+    let product = |pass, [m, k, n]: [usize; 3], transposed| Product { pass, m, k, n, transposed, flops };
     let is_out_in = weight == Weight::OutIn;
     let forward = product(Pass::Forward, [rows, inputs, outputs], [false, is_out_in]);
     let input = product(Pass::BackwardInput, [rows, outputs, inputs], [false, !is_out_in]);
-    let dims = if is_out_in {
-        [outputs, rows, inputs]
-    } else {
-        [inputs, rows, outputs]
-    };
+    let dims = if is_out_in { [outputs, rows, inputs] } else { [inputs, rows, outputs] };
     let weight = product(Pass::BackwardWeight, dims, [true, false]);
-    if is_first {
-        vec![forward, weight]
-    } else {
-        vec![forward, input, weight]
-    }
+    if is_first { vec![forward, weight] } else { vec![forward, input, weight] }
 }
 
 /// Causal attention of `rows` sequences: each position attends to itself and the earlier ones.
@@ -63,14 +48,7 @@ fn attention(rows: usize, gpt: &Gpt) -> Vec<Product> {
     let flops = 2.0 * pairs * (rows * gpt.dim) as f64;
     let product = |pass, inner: bool, transposed| {
         let [k, n] = if inner { [width, time] } else { [time, width] };
-        Product {
-            pass,
-            m: time,
-            k,
-            n,
-            transposed,
-            flops,
-        }
+        Product { pass, m: time, k, n, transposed, flops }
     };
     let (forward, backward) = (Pass::Forward, Pass::BackwardInput);
     vec![
@@ -88,17 +66,10 @@ pub(crate) fn of_gpt(gpt: &Gpt, unit: &str, rows: usize) -> Vec<Product> {
     let (dim, tokens) = (gpt.dim, rows * gpt.context);
     let linear = |sizes, weight| linear(tokens, sizes, weight, false);
     if unit.ends_with(".attn") {
-        let projections = [
-            linear([dim, 3 * dim], Weight::InOut),
-            linear([dim, dim], Weight::InOut),
-        ];
+        let projections = [linear([dim, 3 * dim], Weight::InOut), linear([dim, dim], Weight::InOut)];
         [projections.concat(), attention(rows, gpt)].concat()
     } else if unit.ends_with(".mlp") {
-        [
-            linear([dim, 4 * dim], Weight::InOut),
-            linear([4 * dim, dim], Weight::InOut),
-        ]
-        .concat()
+        [linear([dim, 4 * dim], Weight::InOut), linear([4 * dim, dim], Weight::InOut)].concat()
     } else if unit == "head" {
         linear([dim, gpt.vocab], Weight::OutIn)
     } else {
@@ -108,10 +79,7 @@ pub(crate) fn of_gpt(gpt: &Gpt, unit: &str, rows: usize) -> Vec<Product> {
 
 /// The products of a unit of a perceptron of these widths, for `rows` rows.
 pub(crate) fn of_mlp(sizes: &[usize], unit: &str, rows: usize) -> Vec<Product> {
-    let index = unit
-        .strip_prefix("fc")
-        .and_then(|index| index.parse::<usize>().ok());
-    index.map_or(Vec::new(), |index| {
-        linear(rows, [sizes[index], sizes[index + 1]], Weight::OutIn, index == 0)
-    })
+    let index = unit.strip_prefix("fc").and_then(|index| index.parse::<usize>().ok());
+    index
+        .map_or(Vec::new(), |index| linear(rows, [sizes[index], sizes[index + 1]], Weight::OutIn, index == 0))
 }

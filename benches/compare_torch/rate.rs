@@ -35,11 +35,9 @@ impl Rates {
         for product in size.products()?.into_iter().flat_map(|(_, products)| products) {
             match rates.iter_mut().find(|rate| is_like(&rate.product, &product)) {
                 Some(like) => like.flops += product.flops,
-                None => rates.push(Measured {
-                    product,
-                    flops: product.flops,
-                    rate: measure(&product, threads),
-                }),
+                None => {
+                    rates.push(Measured { product, flops: product.flops, rate: measure(&product, threads) })
+                }
             }
         }
         Ok(Self(rates))
@@ -68,9 +66,8 @@ fn is_like(one: &Product, other: &Product) -> bool {
 fn measure(product: &Product, threads: usize) -> f64 {
     let barrier = Barrier::new(threads);
     let rates: Vec<Vec<f64>> = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| on_one_thread(product, &barrier)))
-            .collect();
+        let threads: Vec<_> =
+            (0..threads).map(|_| scope.spawn(|| on_one_thread(product, &barrier))).collect();
         let rates = threads.into_iter().map(|thread| thread.join());
         rates.map(|rates| rates.expect("products do not panic")).collect()
     });
@@ -98,14 +95,7 @@ fn on_one_thread(product: &Product, barrier: &Barrier) -> Vec<f64> {
 /// result.
 #[allow(unsafe_code, reason = "the library's only interface takes pointers")]
 fn multiply(product: &Product, left: &[f32], right: &[f32], result: &mut [f32]) {
-    let Product {
-        m,
-        k,
-        n,
-        transposed,
-        pass,
-        ..
-    } = *product;
+    let Product { m, k, n, transposed, pass, .. } = *product;
     assert!(left.len() == m * k && right.len() == k * n && result.len() == m * n);
     // The distance between columns, and the distance between rows.
     let strides = |rows: usize, columns: usize, transposed| match transposed {

@@ -80,10 +80,7 @@ impl Given {
             let batch = [self.steps as usize, self.size.micro_batches as usize];
             (name.to_owned(), Dtype::U8, [&batch, dims].concat(), bytes)
         };
-        Ok(vec![
-            named("x", input.dims(), inputs),
-            named("y", target.dims(), targets),
-        ])
+        Ok(vec![named("x", input.dims(), inputs), named("y", target.dims(), targets)])
     }
 
     /// The size in numbers, and the cut for each of the peer's schedules for which the model has enough
@@ -125,19 +122,14 @@ impl Given {
         let plan = self.size.plan(schedule, self.ranks)?;
         let bubble = simulate(plan.replicas.largest(), &plan.costs, LinkKind::Buffered)?.bubble_makespan;
         let ranks = (0..plan.replicas.ranks()).map(Rank);
-        let actions = ranks
-            .map(|rank| plan.replicas.largest().actions(rank).len())
-            .max();
+        let actions = ranks.map(|rank| plan.replicas.largest().actions(rank).len()).max();
         let builder = Pipeline::builder()
             .schedule(plan.replicas.largest().clone())
             .stages(self.size.model()?.cut(&plan.counts)?)
             .places(self.places.clone())
             .loss(CrossEntropy::default())
             .data(self.size.data(self.data.clone())?)
-            .optimizer(AdamW {
-                decay: Decay::All,
-                ..AdamW::default()
-            })
+            .optimizer(AdamW { decay: Decay::All, ..AdamW::default() })
             .learning_rate(LearningRate::Constant(3e-4))
             .threads_per_rank(threads)
             .replicas(self.replicas)
@@ -167,11 +159,7 @@ impl Given {
 /// Ids below 256, or shades of grey from 0 to 1, as one byte each.
 fn as_bytes(tensor: &Tensor) -> Vec<u8> {
     match tensor.shape().kind() {
-        Numbers::F32 => tensor
-            .f32()
-            .iter()
-            .map(|grey| (grey * 255.0).round() as u8)
-            .collect(),
+        Numbers::F32 => tensor.f32().iter().map(|grey| (grey * 255.0).round() as u8).collect(),
         Numbers::Ids => tensor.ids().iter().map(|&id| id as u8).collect(),
     }
 }

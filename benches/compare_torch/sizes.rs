@@ -45,46 +45,28 @@ struct Drawn {
 
 /// A, B, C or D; for a GPU `gpt2`, or `tiny` for an emulated GPU; or the JSON of [`Drawn`].
 pub(crate) fn named(name: &str) -> Result<Size> {
-    let size = |kind, rows, micro_batches| Size {
-        kind,
-        rows,
-        micro_batches,
-    };
+    let size = |kind, rows, micro_batches| Size { kind, rows, micro_batches };
     Ok(match name {
         "A" => size(Kind::Gpt(gpt(256, 8, 8, 128)), 4, 8),
         "B" => size(Kind::Gpt(gpt(512, 8, 8, 256)), 2, 8),
         "C" => size(Kind::Gpt(gpt(8, 0, 1, 8)), 1, 64),
         "D" => {
-            let mlp = Mlp {
-                sizes: vec![784, 2048, 2048, 10],
-                dropout: 0.0,
-                seed: 0,
-            };
+            let mlp = Mlp { sizes: vec![784, 2048, 2048, 10], dropout: 0.0, seed: 0 };
             size(Kind::Mlp(mlp), 64, 8)
         }
         // GPT-2 with 124 million parameters. Its 50,257 tokens are rounded up to a multiple of 128.
         "gpt2" => {
-            let gpt = Gpt {
-                vocab: 50_304,
-                tied: true,
-                ..gpt(768, 12, 12, 1024)
-            };
+            let gpt = Gpt { vocab: 50_304, tied: true, ..gpt(768, 12, 12, 1024) };
             size(Kind::Gpt(gpt), 16, 8)
         }
         "tiny" => {
-            let gpt = Gpt {
-                tied: true,
-                ..gpt(64, 2, 1, 16)
-            };
+            let gpt = Gpt { tied: true, ..gpt(64, 2, 1, 16) };
             size(Kind::Gpt(gpt), 1, 4)
         }
         numbers if numbers.starts_with('{') => {
             let drawn: Drawn =
                 serde_json::from_str(numbers).map_err(|error| format!("{numbers}: {error}"))?;
-            let gpt = Gpt {
-                vocab: drawn.vocab,
-                ..gpt(drawn.dim, drawn.layers, drawn.heads, drawn.context)
-            };
+            let gpt = Gpt { vocab: drawn.vocab, ..gpt(drawn.dim, drawn.layers, drawn.heads, drawn.context) };
             size(Kind::Gpt(gpt), drawn.rows, drawn.micro_batches)
         }
         other => {
@@ -95,16 +77,7 @@ pub(crate) fn named(name: &str) -> Result<Size> {
 }
 
 fn gpt(dim: usize, layers: usize, heads: usize, context: usize) -> Gpt {
-    Gpt {
-        vocab: 256,
-        dim,
-        layers,
-        heads,
-        context,
-        dropout: 0.0,
-        tied: false,
-        seed: 0,
-    }
+    Gpt { vocab: 256, dim, layers, heads, context, dropout: 0.0, tied: false, seed: 0 }
 }
 
 impl Size {
@@ -122,12 +95,7 @@ impl Size {
             Kind::Mlp(mlp) => {
                 let mut units = mlp.model()?.into_units();
                 let (flatten, first) = (units.remove(0), units.remove(0));
-                let both = move || {
-                    Ok([(flatten.build)()?, (first.build)()?]
-                        .into_iter()
-                        .flatten()
-                        .collect())
-                };
+                let both = move || Ok([(flatten.build)()?, (first.build)()?].into_iter().flatten().collect());
                 units.insert(0, LayerSpec::new(first.name, first.cost, both));
                 Model::new(units)
             }
@@ -143,13 +111,7 @@ impl Size {
                 let corpus = Arc::new(Corpus::text(&[path])?);
                 corpus.check_vocabulary(gpt.vocab)?;
                 let all = 0..corpus.count();
-                Ok(Arc::new(Windows::drawn(
-                    corpus,
-                    all,
-                    self.rows,
-                    gpt.context,
-                    SEED,
-                )?))
+                Ok(Arc::new(Windows::drawn(corpus, all, self.rows, gpt.context, SEED)?))
             }
             Kind::Mlp(_) => {
                 let images = Arc::new(LabelledImages::read(&path, None)?);
@@ -220,9 +182,7 @@ impl Size {
         let chunks = match chunks {
             "" if name == pipewright::plan::AUTO => 1,
             "" => *pipewright::schedule::Schedule::chunks(name)?.start(),
-            chunks => chunks
-                .parse()
-                .map_err(|_| format!("{schedule}: `{chunks}` is no number of stages"))?,
+            chunks => chunks.parse().map_err(|_| format!("{schedule}: `{chunks}` is no number of stages"))?,
         };
         let setting = Setting {
             schedule: name.to_owned(),

@@ -83,11 +83,7 @@ impl Arguments {
         Place {
             device: self.device,
             // The CPU has no bf16.
-            dtype: if self.f32 || self.device == Device::Cpu {
-                DType::F32
-            } else {
-                DType::Bf16
-            },
+            dtype: if self.f32 || self.device == Device::Cpu { DType::F32 } else { DType::Bf16 },
         }
     }
 
@@ -146,12 +142,7 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>, out: impl Write) -> R
 fn measure(arguments: &Arguments, here: &Here, table: &mut Table<'_>) -> Result<()> {
     let (place, rounds) = (arguments.place(), arguments.rounds);
     let size = named(&arguments.size)?;
-    let setting = kernels::Setting {
-        size: &size,
-        place,
-        rounds,
-        kind: here.kind,
-    };
+    let setting = kernels::Setting { size: &size, place, rounds, kind: here.kind };
     let train = |table: &mut Table<'_>, stages: &[u32], json| {
         train::measure(table, stages, json, Some(here), |ranks| arguments.given(ranks))
     };
@@ -175,14 +166,7 @@ fn measure(arguments: &Arguments, here: &Here, table: &mut Table<'_>) -> Result<
 
 fn peer(table: &mut Table<'_>, here: &Here, tokens_per_second: f64) -> Result<()> {
     let is_guessed = here.kind.is_some_and(|kind| kind.name == "h100");
-    let guess = Guess {
-        what: "PyTorch, compiled",
-        unit: Unit::Tokens,
-        predicted: is_guessed.then_some(PEER),
-    };
-    table.row(
-        &guess,
-        tokens_per_second,
-        "guessed: 470 to 510 thousand, its weights in bf16",
-    )
+    let guess =
+        Guess { what: "PyTorch, compiled", unit: Unit::Tokens, predicted: is_guessed.then_some(PEER) };
+    table.row(&guess, tokens_per_second, "guessed: 470 to 510 thousand, its weights in bf16")
 }

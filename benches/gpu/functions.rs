@@ -21,11 +21,7 @@ pub(crate) fn measure(table: &mut Table<'_>, device: Device) -> Result<()> {
     // The kernel's own argument, rounded as it rounds it.
     let gelu = |x: f32| f64::from(x) * 0.5 * both_ways(f64::from(-FRAC_1_SQRT_2 * x));
     let worst = worst(device, Box::new(Gelu::new("gelu", GeluForm::Exact)), &xs, gelu)?;
-    let guess = |what, documented| Guess {
-        what,
-        unit: Unit::LastPlaces,
-        predicted: Some(documented),
-    };
+    let guess = |what, documented| Guess { what, unit: Unit::LastPlaces, predicted: Some(documented) };
     let note = "documented; here with the rounding after it, which may double it";
     table.row(&guess("erfcf, in GELU", 4.0), worst, note)?;
     let xs = evenly(-80.0, -20.0);

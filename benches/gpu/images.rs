@@ -38,17 +38,11 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
 fn convolution(shapes: Shapes, dims: [usize; 4]) -> Result<Kernel> {
     let [images, height, width, channels] = dims;
     let init = Init::Normal(0.02);
-    let layer = Conv2d::new("convolution", [channels; 2], 3, init, 0)
-        .with_padding(1)
-        .without_bias();
+    let layer = Conv2d::new("convolution", [channels; 2], 3, init, 0).with_padding(1).without_bias();
     let flops = Work::Flops(2.0 * (images * height * width * 9 * channels * channels) as f64);
     let name = format!("convolution 3 x 3: {images} x {height} x {width} x {channels}");
     // How long its products and windows take is not modelled.
-    let all = ["forward", "I", "W"].map(|name| Pass {
-        name,
-        work: flops,
-        runs: Vec::new(),
-    });
+    let all = ["forward", "I", "W"].map(|name| Pass { name, work: flops, runs: Vec::new() });
     passes(shapes, name, Box::new(layer), numbers(&dims)?, all)
 }
 

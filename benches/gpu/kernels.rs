@@ -48,21 +48,13 @@ pub(crate) struct Pass {
 impl Pass {
     /// One that is bound by its bytes, in `launches` launches.
     pub(crate) fn moving(name: &'static str, bytes: f64, launches: u32) -> Self {
-        Self {
-            name,
-            work: Work::Bytes(bytes),
-            runs: vec![runs(plan::Work::Bytes(bytes), launches)],
-        }
+        Self { name, work: Work::Bytes(bytes), runs: vec![runs(plan::Work::Bytes(bytes), launches)] }
     }
 }
 
 /// Work in `launches` launches.
 pub(crate) fn runs(work: plan::Work, launches: u32) -> plan::Kernel {
-    plan::Kernel {
-        name: "",
-        work,
-        launches,
-    }
+    plan::Kernel { name: "", work, launches }
 }
 
 /// What a round times: each pass, in order.
@@ -105,11 +97,7 @@ impl Setting<'_> {
     /// The shapes, if the model is a GPT.
     pub(crate) fn shapes(&self) -> Result<Shapes> {
         match self.size.kind {
-            Kind::Gpt(gpt) => Ok(Shapes {
-                gpt,
-                rows: self.size.rows,
-                place: self.place,
-            }),
+            Kind::Gpt(gpt) => Ok(Shapes { gpt, rows: self.size.rows, place: self.place }),
             Kind::Mlp(_) => Err("kernels are those of a GPT".into()),
         }
     }
@@ -203,14 +191,10 @@ fn rows(
     for (pass, median) in kernel.passes.iter().zip(medians) {
         let (rate, share) = match pass.work {
             Work::Flops(0.0) | Work::Bytes(0.0) => continue,
-            Work::Flops(flops) => (
-                format!("{:.1} TFLOP/s", flops / median / 1e12),
-                flops / median / top.flops,
-            ),
-            Work::Bytes(bytes) => (
-                format!("{:.0} GB/s", bytes / median / 1e9),
-                bytes / median / top.bytes,
-            ),
+            Work::Flops(flops) => {
+                (format!("{:.1} TFLOP/s", flops / median / 1e12), flops / median / top.flops)
+            }
+            Work::Bytes(bytes) => (format!("{:.0} GB/s", bytes / median / 1e9), bytes / median / top.bytes),
         };
         let time = |kind: &Gpu| pass.runs.iter().map(|kernel| kind.time(kernel)).sum();
         let guess = Guess {
@@ -265,12 +249,7 @@ fn optimizer(shapes: Shapes) -> pipewright::stages::Result<Kernel> {
     let mut step = 0;
     let run = move |timer: &mut Timer| {
         step += 1;
-        let update = Update {
-            step,
-            learning_rate: 1e-4,
-            scale: 1.0,
-            micro_batches: 1,
-        };
+        let update = Update { step, learning_rate: 1e-4, scale: 1.0, micro_batches: 1 };
         timer.time(|| Together::now(|together| parameter.start_grad_squares(together)))?;
         timer.time(|| Together::now(|together| AdamW::default().update(&mut parameter, update, together)))
     };

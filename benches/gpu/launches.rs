@@ -40,11 +40,7 @@ pub(crate) fn measure(table: &mut Table<'_>, setting: &Setting<'_>) -> Result<()
     }
     let bytes = 2 * COUNT * setting.place.dtype.bytes();
     let tiny = runs(Work::Bytes(bytes as f64), 1);
-    let guess = |what, predicted| Guess {
-        what,
-        unit: Unit::Time,
-        predicted,
-    };
+    let guess = |what, predicted| Guess { what, unit: Unit::Time, predicted };
     table.row(
         &guess("a launch, on the GPU", setting.kind.map(|kind| kind.time(&tiny))),
         median(on_gpu),

@@ -15,50 +15,21 @@ pub(crate) fn kernels(shapes: Shapes) -> Vec<(&'static str, Make)> {
     let (tokens, head) = (shapes.tokens(), shapes.head_tokens());
     let in_out = Layout::InOut;
     vec![
-        (
-            "linear",
-            Box::new(move || linear(shapes, tokens, in_out, [dim, 3 * dim])),
-        ),
-        (
-            "linear",
-            Box::new(move || linear(shapes, tokens, in_out, [dim, dim])),
-        ),
-        (
-            "linear",
-            Box::new(move || linear(shapes, tokens, in_out, [dim, 4 * dim])),
-        ),
-        (
-            "linear",
-            Box::new(move || linear(shapes, tokens, in_out, [4 * dim, dim])),
-        ),
-        (
-            "linear",
-            Box::new(move || linear(shapes, head, Layout::OutIn, [dim, vocab])),
-        ),
+        ("linear", Box::new(move || linear(shapes, tokens, in_out, [dim, 3 * dim]))),
+        ("linear", Box::new(move || linear(shapes, tokens, in_out, [dim, dim]))),
+        ("linear", Box::new(move || linear(shapes, tokens, in_out, [dim, 4 * dim]))),
+        ("linear", Box::new(move || linear(shapes, tokens, in_out, [4 * dim, dim]))),
+        ("linear", Box::new(move || linear(shapes, head, Layout::OutIn, [dim, vocab]))),
         ("attention", Box::new(move || attention(shapes))),
         (
             "layer norm",
-            Box::new(move || {
-                each(
-                    shapes,
-                    Box::new(LayerNorm::new("layer norm", dim)),
-                    dim,
-                    [2, 3, 0],
-                )
-            }),
+            Box::new(move || each(shapes, Box::new(LayerNorm::new("layer norm", dim)), dim, [2, 3, 0])),
         ),
         ("residual", Box::new(move || residual(shapes, dim, false))),
         ("residual", Box::new(move || residual(shapes, dim, true))),
         (
             "gelu",
-            Box::new(move || {
-                each(
-                    shapes,
-                    Box::new(Gelu::new("gelu", GeluForm::Tanh)),
-                    4 * dim,
-                    [2, 3, 0],
-                )
-            }),
+            Box::new(move || each(shapes, Box::new(Gelu::new("gelu", GeluForm::Tanh)), 4 * dim, [2, 3, 0])),
         ),
         (
             "dropout",
@@ -91,35 +62,21 @@ pub(crate) fn passes(
         drop(input_grad);
         timer.time(|| stage.backward_weight(pending))
     };
-    Ok(Kernel {
-        name,
-        passes: passes.into(),
-        run: Box::new(run),
-    })
+    Ok(Kernel { name, passes: passes.into(), run: Box::new(run) })
 }
 
 /// The three passes of a layer with `numbers` numbers. `accesses`: how often each pass reads or writes each
 /// of them.
 pub(crate) fn moving(shapes: Shapes, numbers: usize, accesses: [usize; 3]) -> [Pass; 3] {
     let pass = |name, accesses| Pass::moving(name, shapes.bytes(numbers, accesses), 1);
-    [
-        pass("forward", accesses[0]),
-        pass("I", accesses[1]),
-        pass("W", accesses[2]),
-    ]
+    [pass("forward", accesses[0]), pass("I", accesses[1]), pass("W", accesses[2])]
 }
 
 /// A layer that reads or writes memory this often for each number, by pass.
 fn each(shapes: Shapes, layer: Box<dyn Layer>, width: usize, accesses: [usize; 3]) -> Result<Kernel> {
     let dims = [shapes.tokens(), width];
     let name = format!("{}: {} x {width}", layer.name(), dims[0]);
-    passes(
-        shapes,
-        name,
-        layer,
-        numbers(&dims)?,
-        moving(shapes, dims[0] * dims[1], accesses),
-    )
+    passes(shapes, name, layer, numbers(&dims)?, moving(shapes, dims[0] * dims[1], accesses))
 }
 
 fn linear(shapes: Shapes, rows: usize, layout: Layout, sizes: [usize; 2]) -> Result<Kernel> {
@@ -163,20 +120,10 @@ fn residual(shapes: Shapes, dim: usize, apart: bool) -> Result<Kernel> {
         false => (layers, "inside"),
     };
     let rows = shapes.tokens();
-    let pass = |name| Pass {
-        name,
-        work: Work::Flops(4.0 * (rows * dim * dim) as f64),
-        runs: Vec::new(),
-    };
+    let pass = |name| Pass { name, work: Work::Flops(4.0 * (rows * dim * dim) as f64), runs: Vec::new() };
     let block = Box::new(Block::residual("block", layers));
     let name = format!("residual, sums {sums}: {rows} x {dim}");
-    passes(
-        shapes,
-        name,
-        block,
-        numbers(&[rows, dim])?,
-        ["forward", "I", "W"].map(pass),
-    )
+    passes(shapes, name, block, numbers(&[rows, dim])?, ["forward", "I", "W"].map(pass))
 }
 
 /// A product of three square matrices, forward.
@@ -198,18 +145,9 @@ fn attention(shapes: Shapes) -> Result<Kernel> {
     let (gpt, rows) = (shapes.gpt, shapes.rows);
     let product = (2 * rows * gpt.dim * gpt.context * (gpt.context + 1) / 2) as f64;
     let layer = Attention::new("attention", gpt.dim, gpt.heads)?;
-    let name = format!(
-        "attention: {rows} x {}, {} heads of {}",
-        gpt.context,
-        gpt.heads,
-        gpt.dim / gpt.heads
-    );
+    let name = format!("attention: {rows} x {}, {} heads of {}", gpt.context, gpt.heads, gpt.dim / gpt.heads);
     let input = numbers(&[rows, gpt.context, 3 * gpt.dim])?;
-    let pass = |name, products: f64, runs| Pass {
-        name,
-        work: Work::Flops(products * product),
-        runs,
-    };
+    let pass = |name, products: f64, runs| Pass { name, work: Work::Flops(products * product), runs };
     let attention = |products: f64, backward, launches| {
         let operations = products * product;
         runs(plan::Work::Attention { operations, backward }, launches)
@@ -239,10 +177,6 @@ fn embedding(shapes: Shapes) -> Result<Kernel> {
         name,
         Box::new(layer),
         input,
-        [
-            Pass::moving("forward", forward, 1),
-            Pass::moving("I", 0.0, 0),
-            Pass::moving("W", backward, 3),
-        ],
+        [Pass::moving("forward", forward, 1), Pass::moving("I", 0.0, 0), Pass::moving("W", backward, 3)],
     )
 }

@@ -23,11 +23,7 @@ pub(crate) fn measure(table: &mut Table<'_>, setting: &Setting<'_>) -> Result<()
     let rate = setting.kind.map(|kind| kind.message().1);
     let pairs = pairs();
     if pairs.is_empty() {
-        let guess = Guess {
-            what: "a copy from GPU to GPU",
-            unit: Unit::Bytes,
-            predicted: rate,
-        };
+        let guess = Guess { what: "a copy from GPU to GPU", unit: Unit::Bytes, predicted: rate };
         table.unmeasured(&guess, "needs two GPUs")?;
     }
     for pair in &pairs {
@@ -65,43 +61,24 @@ fn activation(setting: &Setting<'_>) -> Result<f64> {
 
 /// The rows of sends, and what is to be known of each.
 fn guesses(setting: &Setting<'_>) -> Result<[(Guess<'static>, &'static str); 6]> {
-    let guess = |what, unit, predicted| Guess {
-        what,
-        unit,
-        predicted,
-    };
+    let guess = |what, unit, predicted| Guess { what, unit, predicted };
     let bytes = activation(setting)?;
     let message = setting.kind.map(|kind| kind.message());
     let large = message.map(|(latency, rate)| bytes / (latency + bytes / rate));
-    let free = setting
-        .kind
-        .map(|kind| kind.multiprocessors / (kind.multiprocessors - BLOCKS));
+    let free = setting.kind.map(|kind| kind.multiprocessors / (kind.multiprocessors - BLOCKS));
     let one = setting.kind.map(|_| 1.0);
     Ok([
         (
             guess("queuing a send, on the host", Unit::Time, None),
             "50 to 100 us were guessed, with a thread for each",
         ),
-        (
-            guess("a small send", Unit::Time, message.map(|(latency, _)| latency)),
-            "one after the other",
-        ),
-        (
-            guess("a send of an activation", Unit::Bytes, large),
-            "one after the other",
-        ),
+        (guess("a small send", Unit::Time, message.map(|(latency, _)| latency)), "one after the other"),
+        (guess("a send of an activation", Unit::Bytes, large), "one after the other"),
         (
             guess("products whose results are sent, to products", Unit::Times, one),
             "does computing wait for sends?",
         ),
-        (
-            guess(
-                "products beside a receive that waits, to products",
-                Unit::Times,
-                free,
-            ),
-            "what 8 blocks take",
-        ),
+        (guess("products beside a receive that waits, to products", Unit::Times, free), "what 8 blocks take"),
         (
             guess("sends beside products, to sends", Unit::Times, one),
             "does the priority of their stream hold?",

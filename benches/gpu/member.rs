@@ -56,11 +56,7 @@ impl Member {
         (to, from): (Sender<()>, Receiver<()>),
     ) -> Result<Self> {
         let device = Device::Cuda(number);
-        let place = Place {
-            number,
-            of: 2,
-            device,
-        };
+        let place = Place { number, of: 2, device };
         let on = || Ok::<(), Error>(());
         let communicator = Communicator::join(id, place, PATIENCE, on)?;
         let peer = [1 - number];
@@ -68,10 +64,7 @@ impl Member {
         let dim = shapes.gpt.dim;
         let linear = Linear::new("linear", [4 * dim, dim], Init::Normal(0.02), 0);
         let mut stage = Sequential::new(vec![Box::new(linear)]);
-        stage.move_to(pipewright::stages::Place {
-            device,
-            ..shapes.place
-        })?;
+        stage.move_to(pipewright::stages::Place { device, ..shapes.place })?;
         Ok(Self {
             number,
             communicator,
@@ -86,13 +79,8 @@ impl Member {
 
     /// Waits until the other member is here too.
     pub(crate) fn meet(&self) -> Result<()> {
-        self.to
-            .send(())
-            .map_err(|_| "the other GPU's thread has failed")?;
-        Ok(self
-            .from
-            .recv()
-            .map_err(|_| "the other GPU's thread has failed")?)
+        self.to.send(()).map_err(|_| "the other GPU's thread has failed")?;
+        Ok(self.from.recv().map_err(|_| "the other GPU's thread has failed")?)
     }
 
     /// How many numbers a product's result has.

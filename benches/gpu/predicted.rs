@@ -21,19 +21,15 @@ impl Here {
         let gpus = probe().gpus?;
         let found = gpus.into_iter().find(|gpu| gpu.device == device);
         let found = found.ok_or_else(|| format!("there is no {device}"))?;
-        Ok(Self {
-            kind: kind(&found.name, found.capability),
-            name: found.name,
-        })
+        Ok(Self { kind: kind(&found.name, found.capability), name: found.name })
     }
 
     /// What the table says of it.
     pub(crate) fn heading(&self) -> String {
         match self.kind {
-            Some(kind) => format!(
-                "predictions are those of `plan --device {}`; here: {}",
-                kind.name, self.name
-            ),
+            Some(kind) => {
+                format!("predictions are those of `plan --device {}`; here: {}", kind.name, self.name)
+            }
             None => format!("nothing is predicted for this kind of GPU: {}", self.name),
         }
     }

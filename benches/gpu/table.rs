@@ -57,10 +57,7 @@ impl<'a> Table<'a> {
             let opened = OpenOptions::new().create(true).append(true).open(path);
             rows = Some(Box::new(opened.map_err(Error::io("open", path))?));
         }
-        Ok(Self {
-            out: Box::new(out),
-            rows,
-        })
+        Ok(Self { out: Box::new(out), rows })
     }
 
     /// A line that is no row.
@@ -76,9 +73,8 @@ impl<'a> Table<'a> {
 
     /// A measured row. The ratio is of what was measured to what was predicted.
     pub(crate) fn row(&mut self, guess: &Guess<'_>, measured: f64, note: &str) -> Result<()> {
-        let ratio = guess
-            .predicted
-            .map_or("-".to_owned(), |predicted| format!("{:.3}", measured / predicted));
+        let ratio =
+            guess.predicted.map_or("-".to_owned(), |predicted| format!("{:.3}", measured / predicted));
         self.add(guess, &guess.unit.text(measured), &ratio, note)
     }
 
@@ -88,9 +84,7 @@ impl<'a> Table<'a> {
     }
 
     fn add(&mut self, guess: &Guess<'_>, measured: &str, ratio: &str, note: &str) -> Result<()> {
-        let predicted = guess
-            .predicted
-            .map_or("-".to_owned(), |predicted| guess.unit.text(predicted));
+        let predicted = guess.predicted.map_or("-".to_owned(), |predicted| guess.unit.text(predicted));
         let line = line(guess.what, [&predicted, measured, ratio], note);
         if let Some(rows) = &mut self.rows {
             writeln!(rows, "{line}")?;

@@ -4,17 +4,10 @@ use pipewright::stages::layers::{Gelu, GeluForm};
 use pipewright::stages::{Clock, Error, ForwardContext, Mode, Place, Result, Sequential, Stage, Tensor};
 
 /// The context of training's first micro-batch.
-pub(crate) const TRAIN: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+pub(crate) const TRAIN: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 /// The context of a pass that keeps nothing.
-pub(crate) const EVALUATE: ForwardContext = ForwardContext {
-    mode: Mode::Evaluate,
-    ..TRAIN
-};
+pub(crate) const EVALUATE: ForwardContext = ForwardContext { mode: Mode::Evaluate, ..TRAIN };
 
 /// How often the caches are filled before a pass. This keeps a GPU busy for half a millisecond. Meanwhile the
 /// host queues the whole pass, so that its own time is not measured.
@@ -45,9 +38,7 @@ impl Timer {
 
     /// A copy of the tensor's size in memory of its own.
     pub(crate) fn fresh(&mut self, like: &Tensor) -> Result<Tensor> {
-        self.filler
-            .forward(EVALUATE, like.clone())
-            .map(|(fresh, _)| fresh)
+        self.filler.forward(EVALUATE, like.clone()).map(|(fresh, _)| fresh)
     }
 
     /// Times one pass.

@@ -34,9 +34,7 @@ pub(crate) fn measure(
             continue;
         }
         // However many stages there are, the GPU has the same work.
-        let step = kind
-            .map(|kind| predicted::step(&given.size, 1, kind))
-            .transpose()?;
+        let step = kind.map(|kind| predicted::step(&given.size, 1, kind)).transpose()?;
         let what = format!("training: {}, all on {}", counted(ranks), given.places[0].device);
         row(table, &given, &what, step)?;
     }
@@ -46,9 +44,7 @@ pub(crate) fn measure(
     let gpus = probe().gpus.map_or(0, |gpus| gpus.len());
     for &ranks in stages.iter().filter(|ranks| **ranks > 1) {
         let mut given = given(ranks)?;
-        let step = kind
-            .map(|kind| predicted::step(&given.size, ranks, kind))
-            .transpose()?;
+        let step = kind.map(|kind| predicted::step(&given.size, ranks, kind)).transpose()?;
         let what = format!("training: {}, a GPU for each", counted(ranks));
         if ranks as usize > gpus {
             let guess = guess(&given, &what, step);
@@ -56,10 +52,7 @@ pub(crate) fn measure(
             continue;
         }
         let dtype = given.places[0].dtype;
-        let place = |index| Place {
-            device: Device::Cuda(index),
-            dtype,
-        };
+        let place = |index| Place { device: Device::Cuda(index), dtype };
         given.places = (0..ranks).map(place).collect();
         row(table, &given, &what, step)?;
     }
@@ -72,11 +65,7 @@ fn counted(ranks: u32) -> String {
 
 /// The guess of a rate, from the seconds of a step.
 fn guess<'a>(given: &Given, what: &'a str, step: Option<f64>) -> Guess<'a> {
-    Guess {
-        what,
-        unit: Unit::Tokens,
-        predicted: step.map(|step| given.size.targets() as f64 / step),
-    }
+    Guess { what, unit: Unit::Tokens, predicted: step.map(|step| given.size.targets() as f64 / step) }
 }
 
 /// Trains, and prints the rate of the median step.

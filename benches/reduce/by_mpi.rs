@@ -30,11 +30,7 @@ pub(crate) fn member(kilobytes: usize, replicas: u32) -> Result<()> {
         theirs.push(all_reduce(&all, &ones, &mut sums));
         assert!(sums.iter().all(|&sum| sum == replicas as f32), "a sum is wrong");
     })?;
-    println!(
-        "{} {}",
-        median(ours[WARM_UP..].to_vec()),
-        median(theirs[WARM_UP..].to_vec())
-    );
+    println!("{} {}", median(ours[WARM_UP..].to_vec()), median(theirs[WARM_UP..].to_vec()));
     Ok(())
 }
 

@@ -73,13 +73,7 @@ fn median(mut seconds: Vec<f64>) -> f64 {
 
 /// The median of this process's reductions of a size.
 fn measured(kilobytes: usize, replicas: u32, world: Option<World>) -> Result<f64> {
-    let seconds = reductions(
-        kilobytes * 256,
-        replicas,
-        WARM_UP + count(kilobytes),
-        world,
-        || {},
-    )?;
+    let seconds = reductions(kilobytes * 256, replicas, WARM_UP + count(kilobytes), world, || {})?;
     Ok(median(seconds[WARM_UP..].to_vec()))
 }
 
@@ -128,18 +122,8 @@ fn over_sockets(kilobytes: usize, replicas: u32) -> Result<f64> {
     let ((host, port), program) = (free_address()?, std::env::current_exe()?);
     let medians = first_of(replicas, |process| {
         let mut command = Command::new(&program);
-        command.args([
-            "--address",
-            &format!("{host}:{port}"),
-            "--process",
-            &process.to_string(),
-        ]);
-        command.args([
-            "--sizes",
-            &kilobytes.to_string(),
-            "--replicas",
-            &replicas.to_string(),
-        ]);
+        command.args(["--address", &format!("{host}:{port}"), "--process", &process.to_string()]);
+        command.args(["--sizes", &kilobytes.to_string(), "--replicas", &replicas.to_string()]);
         command
     })?;
     Ok(medians[0])
@@ -153,15 +137,8 @@ fn over_mpi(kilobytes: usize, replicas: u32) -> Result<Vec<f64>> {
     let program = std::env::current_exe()?;
     first_of(1, |_| {
         let mut mpirun = Command::new("mpirun");
-        mpirun.args([
-            "--allow-run-as-root",
-            "--oversubscribe",
-            "-n",
-            &replicas.to_string(),
-        ]);
-        mpirun
-            .arg(&program)
-            .args(["--mpi", "--sizes", &kilobytes.to_string()]);
+        mpirun.args(["--allow-run-as-root", "--oversubscribe", "-n", &replicas.to_string()]);
+        mpirun.arg(&program).args(["--mpi", "--sizes", &kilobytes.to_string()]);
         mpirun.args(["--replicas", &replicas.to_string()]);
         mpirun
     })
@@ -173,20 +150,10 @@ fn over_gloo(arguments: &Arguments, python: &Path, replicas: u32) -> Result<Vec<
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/compare_torch/all_reduce.py");
     first_of(replicas, |process| {
         let mut command = Command::new(python);
-        let meeting = [
-            ("RANK", process.to_string()),
-            ("WORLD_SIZE", replicas.to_string()),
-        ];
+        let meeting = [("RANK", process.to_string()), ("WORLD_SIZE", replicas.to_string())];
         command.arg(script).envs(meeting);
-        command
-            .env("MASTER_ADDR", &host)
-            .env("MASTER_PORT", port.to_string());
-        command.args(
-            arguments
-                .sizes
-                .iter()
-                .map(|kilobytes| format!("{kilobytes}:{}", count(*kilobytes))),
-        );
+        command.env("MASTER_ADDR", &host).env("MASTER_PORT", port.to_string());
+        command.args(arguments.sizes.iter().map(|kilobytes| format!("{kilobytes}:{}", count(*kilobytes))));
         command
     })
 }

@@ -28,10 +28,7 @@ struct OneParameter {
 
 impl OneParameter {
     fn new(numbers: usize, replicas: u32) -> Self {
-        Self {
-            parameter: Parameter::new("numbers", &[numbers], Init::Zeros, 0),
-            replicas,
-        }
+        Self { parameter: Parameter::new("numbers", &[numbers], Init::Zeros, 0), replicas }
     }
 }
 
@@ -69,11 +66,7 @@ impl Stage for OneParameter {
 
 /// Waits for the next tick.
 pub(crate) fn await_tick(ranks: usize) {
-    let now = || {
-        SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .expect("it is after 1970")
-    };
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     let tick = TICK.as_nanos() as u64;
     let until = Duration::from_nanos((now().as_nanos() as u64 / tick + 1) * tick);
     let has_core = thread::available_parallelism().is_ok_and(|cores| ranks <= cores.into());

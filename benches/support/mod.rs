@@ -28,10 +28,7 @@ pub(crate) struct Sleeping(pub(crate) StageCost);
 /// Sleeps for this many seconds.
 fn sleep(seconds: f64) {
     let until = Instant::now() + Duration::from_secs_f64(seconds);
-    while let Some(left) = until
-        .checked_duration_since(Instant::now())
-        .filter(|left| !left.is_zero())
-    {
+    while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
         thread::sleep(left);
     }
 }

@@ -32,18 +32,14 @@ fn block(weights: VarBuilder<'_>) -> candle_core::Result<impl Module + use<>> {
             let split = part.reshape((rows, time, HEADS, DIM / HEADS))?;
             split.transpose(1, 2)?.contiguous()
         };
-        let all = qkv
-            .forward(&ops::layer_norm_slow(x, &n1.0, &n1.1, 1e-5)?)?
-            .chunk(3, D::Minus1)?;
+        let all = qkv.forward(&ops::layer_norm_slow(x, &n1.0, &n1.1, 1e-5)?)?.chunk(3, D::Minus1)?;
         let (q, k, v) = (heads(&all[0])?, heads(&all[1])?, heads(&all[2])?);
         let mask = ((Candle::tril2(time, DType::F32, x.device())? - 1.0)? * 1e9)?;
         let scores = (q.matmul(&k.t()?)? / ((DIM / HEADS) as f64).sqrt())?.broadcast_add(&mask)?;
         let seen = ops::softmax(&scores, D::Minus1)?.matmul(&v)?;
         let seen = seen.transpose(1, 2)?.reshape((rows, time, DIM))?;
         let x = (x + out.forward(&seen)?)?;
-        let inner = up
-            .forward(&ops::layer_norm_slow(&x, &n2.0, &n2.1, 1e-5)?)?
-            .gelu()?;
+        let inner = up.forward(&ops::layer_norm_slow(&x, &n2.0, &n2.1, 1e-5)?)?.gelu()?;
         &x + down.forward(&inner)?
     })
 }
@@ -51,12 +47,8 @@ fn block(weights: VarBuilder<'_>) -> candle_core::Result<impl Module + use<>> {
 fn our_block() -> Vec<Box<dyn Layer>> {
     let linear = |name, sizes| Linear::new(name, sizes, Init::Normal(0.02), 1);
     let attention = Attention::new("attn", DIM, HEADS).expect("the sizes fit");
-    let first = chain![
-        OurNorm::new("n1", DIM),
-        linear("qkv", [DIM, 3 * DIM]),
-        attention,
-        linear("out", [DIM; 2])
-    ];
+    let first =
+        chain![OurNorm::new("n1", DIM), linear("qkv", [DIM, 3 * DIM]), attention, linear("out", [DIM; 2])];
     let second = chain![
         OurNorm::new("n2", DIM),
         linear("up", [DIM, 4 * DIM]),
@@ -67,12 +59,8 @@ fn our_block() -> Vec<Box<dyn Layer>> {
 }
 
 fn perceptron(weights: VarBuilder<'_>) -> candle_core::Result<impl Module + use<>> {
-    let model = seq()
-        .add(linear(784, 512, weights.pp("0"))?)
-        .add(Activation::Relu);
-    let model = model
-        .add(linear(512, 512, weights.pp("1"))?)
-        .add(Activation::Relu);
+    let model = seq().add(linear(784, 512, weights.pp("0"))?).add(Activation::Relu);
+    let model = model.add(linear(512, 512, weights.pp("1"))?).add(Activation::Relu);
     Ok(model.add(linear(512, 10, weights.pp("2"))?))
 }
 
@@ -89,11 +77,7 @@ fn our_perceptron() -> Vec<Box<dyn Layer>> {
 
 /// Seconds of a forward and a backward pass, and, if weights changed before, of copying them too.
 fn pass(stage: &mut Sequential, input: &Tensor, changed: bool) -> f64 {
-    let ctx = ForwardContext {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Train,
-    };
+    let ctx = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
     if changed {
         stage.visit_parameters(&mut |_| ());
     }
@@ -144,10 +128,7 @@ fn together<T>(threads: usize, make: fn() -> T, pass: fn(&mut T)) -> f64 {
     };
     let seconds: Vec<f64> = std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-        running
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
+        running.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     1e3 * seconds.iter().sum::<f64>() / threads as f64
 }
@@ -188,17 +169,7 @@ fn ranks() {
 fn main() {
     ranks();
     let layer = |name| CandleLayer::new(name, 1, perceptron).expect("it can be built");
-    compare(
-        "MLP 784-512-512-10, 64 rows",
-        &[64, 784],
-        our_perceptron(),
-        layer("mlp"),
-    );
+    compare("MLP 784-512-512-10, 64 rows", &[64, 784], our_perceptron(), layer("mlp"));
     let layer = CandleLayer::new("block", 1, block).expect("it can be built");
-    compare(
-        "GPT block, dim 128, 4 x 64 tokens",
-        &[4, 64, DIM],
-        our_block(),
-        layer,
-    );
+    compare("GPT block, dim 128, 4 x 64 tokens", &[4, 64, DIM], our_block(), layer);
 }

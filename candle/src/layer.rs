@@ -99,13 +99,8 @@ impl CandleLayer {
     /// # Errors
     /// When the map has a variable that is not of `f32`, or not on the CPU.
     pub fn of(name: &str, map: &VarMap, module: impl Module + 'static) -> pipewright_stages::Result<Self> {
-        let vars = map
-            .data()
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let vars = vars
-            .iter()
-            .map(|(path, var)| (format!("{name}.{path}"), var.clone()));
+        let vars = map.data().lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let vars = vars.iter().map(|(path, var)| (format!("{name}.{path}"), var.clone()));
         let vars = vars.collect();
         Self::of_vars(name, vars, Box::new(move |x, _| module.forward(x)))
     }
@@ -126,9 +121,7 @@ impl CandleLayer {
         stay_on_this_rank();
         self.weights.copy_to_vars()?;
         let wanted = self.input_gradient && ctx.mode != Mode::Evaluate && input.shape().kind() == Kind::F32;
-        let var = wanted
-            .then(|| Var::from_slice(input.f32(), input.dims(), &Device::Cpu))
-            .transpose()?;
+        let var = wanted.then(|| Var::from_slice(input.f32(), input.dims(), &Device::Cpu)).transpose()?;
         let output = match &var {
             Some(var) => (self.run)(var, ctx)?,
             None => (self.run)(&to_candle(input)?, ctx)?,
@@ -145,9 +138,7 @@ impl CandleLayer {
         let (grads, waiting) = collecting(|| tape.backward(grad));
         let (mut grads, mut waiting) = (grads?, waiting.into_iter().map(Some).collect::<Vec<_>>());
         let of_weight = |(parameter, var): &mut (Parameter, Var)| {
-            let own = waiting
-                .iter_mut()
-                .filter_map(|one| one.take_if(|one| one.weight == var.id()));
+            let own = waiting.iter_mut().filter_map(|one| one.take_if(|one| one.weight == var.id()));
             let (known, later): (_, Vec<_>) = (grads.remove(var), own.collect());
             match known.is_none() && later.is_empty() {
                 true => Err(CandleError::NoGradient(parameter.name().to_owned())),
@@ -172,10 +163,7 @@ impl Pending {
     fn bytes(&self) -> u64 {
         let known = self.0.iter().filter_map(|(known, _)| known.as_ref());
         let known = known.map(|grad| 4 * grad.elem_count() as u64);
-        let later = self
-            .0
-            .iter()
-            .flat_map(|(_, later)| later.iter().map(Waiting::bytes));
+        let later = self.0.iter().flat_map(|(_, later)| later.iter().map(Waiting::bytes));
         known.chain(later).sum()
     }
 }
@@ -228,11 +216,7 @@ impl Layer for CandleLayer {
             Kind::F32 => Tensor::zeros(input.dims()),
             Kind::Ids => Tensor::from_ids(input.dims(), vec![0; input.count()])?,
         };
-        let ctx = ForwardContext {
-            step: 0,
-            micro_batch: 0,
-            mode: Mode::Evaluate,
-        };
+        let ctx = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Evaluate };
         let output = to_candle(&zeros).and_then(|zeros| from_candle(&(self.run)(&zeros, ctx)?));
         let output = *output.map_err(|error| at(&self.name, error))?.shape();
         self.shapes.set(Some((*input, output)));
@@ -261,9 +245,7 @@ impl Layer for CandleLayer {
     }
 
     fn backward_weight(&mut self, pending: Kept) -> pipewright_stages::Result<()> {
-        let Pending(grads) = pending
-            .foreign()
-            .expect("checked: backward-input before backward-weight");
+        let Pending(grads) = pending.foreign().expect("checked: backward-input before backward-weight");
         stay_on_this_rank();
         let mut pairs = self.weights.trained().zip(grads);
         let added = pairs.try_for_each(|((parameter, _), (known, later))| {

@@ -20,9 +20,7 @@ pub(crate) fn from_candle(output: &candle_core::Tensor) -> Result<Tensor> {
         return Err(CandleError::TooManyDims(output.dims().to_vec()));
     }
     let mut copy = Tensor::scratch(output.dims());
-    read(output, "the output", |numbers| {
-        copy.f32_mut().copy_from_slice(numbers)
-    })?;
+    read(output, "the output", |numbers| copy.f32_mut().copy_from_slice(numbers))?;
     Ok(copy)
 }
 
@@ -62,9 +60,7 @@ impl InplaceOp1 for Write<'_> {
     }
 
     fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let Some((start, end)) = layout.contiguous_offsets() else {
-            bail!("the variable is not contiguous")
-        };
+        let Some((start, end)) = layout.contiguous_offsets() else { bail!("the variable is not contiguous") };
         match storage {
             CpuStorage::F32(numbers) if end - start == self.0.len() => {
                 numbers[start..end].copy_from_slice(self.0);

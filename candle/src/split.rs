@@ -25,10 +25,7 @@ pub struct SplitLinear {
 /// When the builder does not give them.
 pub fn split_linear(inputs: usize, outputs: usize, weights: VarBuilder<'_>) -> Result<SplitLinear> {
     let bound = 1.0 / (inputs as f64).sqrt();
-    let init = Init::Uniform {
-        lo: -bound,
-        up: bound,
-    };
+    let init = Init::Uniform { lo: -bound, up: bound };
     let bias = Some(weights.get_with_hints(outputs, "bias", init)?);
     let linear = split_linear_no_bias(inputs, outputs, weights)?;
     Ok(SplitLinear { bias, ..linear })
@@ -98,11 +95,7 @@ fn later(weight: &Tensor, input: &Tensor, grad: &Tensor) -> Result<Option<Tensor
     COLLECTED.with_borrow_mut(|collected| match collected {
         // The tape needs a gradient for what is computed of variables.
         Some(waiting) if weight.is_variable() => {
-            waiting.push(Waiting {
-                weight: weight.id(),
-                input: input.detach(),
-                grad: grad.clone(),
-            });
+            waiting.push(Waiting { weight: weight.id(), input: input.detach(), grad: grad.clone() });
             Ok(None)
         }
         _ => weight_grad(input, grad).map(Some),
@@ -138,11 +131,7 @@ impl CustomOp2 for Product {
         _: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let of_x = if x.track_op() {
-            Some(grad.matmul(weight)?)
-        } else {
-            None
-        };
+        let of_x = if x.track_op() { Some(grad.matmul(weight)?) } else { None };
         Ok((of_x, later(weight, x, grad)?))
     }
 }

@@ -19,10 +19,7 @@ pub(crate) struct Asked(Arc<Mutex<BTreeMap<String, Var>>>);
 impl Asked {
     /// A builder that gives a model its variables, with starting weights from this seed.
     pub(crate) fn builder(&self, seed: u64) -> VarBuilder<'static> {
-        let backend = Keyed {
-            seed,
-            asked: self.clone(),
-        };
+        let backend = Keyed { seed, asked: self.clone() };
         VarBuilder::from_backend(Box::new(backend), DType::F32, Device::Cpu)
     }
 
@@ -53,10 +50,7 @@ impl SimpleBackend for Keyed {
         let mut asked = self.asked.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(var) = asked.get(name) {
             if var.shape() != &shape {
-                bail!(
-                    "`{name}` was asked for twice, as {:?} and as {shape:?}",
-                    var.shape()
-                )
+                bail!("`{name}` was asked for twice, as {:?} and as {shape:?}", var.shape())
             }
             return Ok(var.as_tensor().clone());
         }
@@ -82,11 +76,7 @@ fn start(init: CandleInit, shape: &Shape, name: &str, seed: u64) -> Vec<f32> {
         CandleInit::Const(number) => (Init::Zeros, 1.0, number),
         CandleInit::Randn { mean, stdev } => (Init::Normal(stdev as f32), 1.0, mean),
         CandleInit::Uniform { lo, up } => (Init::Uniform(((up - lo) / 2.0) as f32), 1.0, (lo + up) / 2.0),
-        CandleInit::Kaiming {
-            dist,
-            fan,
-            non_linearity,
-        } => {
+        CandleInit::Kaiming { dist, fan, non_linearity } => {
             let deviation = non_linearity.gain() / (fan.for_shape(shape) as f64).sqrt();
             match dist {
                 NormalOrUniform::Normal => (Init::Normal(deviation as f32), 1.0, 0.0),
@@ -116,27 +106,20 @@ impl Weights {
             Ok((parameter, var))
         };
         let pairs = vars.into_iter().map(pair).collect::<Result<_>>()?;
-        Ok(Self {
-            pairs,
-            changed: false,
-        })
+        Ok(Self { pairs, changed: false })
     }
 
     /// Copies changed numbers into the variables.
     pub(crate) fn copy_to_vars(&mut self) -> Result<()> {
         if std::mem::take(&mut self.changed) {
-            self.pairs
-                .iter()
-                .try_for_each(|(parameter, var)| write(var, &parameter.value))?;
+            self.pairs.iter().try_for_each(|(parameter, var)| write(var, &parameter.value))?;
         }
         Ok(())
     }
 
     /// The parameters that are trained, with their variables.
     pub(crate) fn trained(&mut self) -> impl Iterator<Item = &mut (Parameter, Var)> {
-        self.pairs
-            .iter_mut()
-            .filter(|(parameter, _)| !parameter.is_frozen())
+        self.pairs.iter_mut().filter(|(parameter, _)| !parameter.is_frozen())
     }
 
     /// All variables.

@@ -63,9 +63,5 @@ fn auto_never_puts_apart_what_the_tape_computes_at_once() {
     };
     let schedule = auto(&wanted).expect("there is one").schedule;
     let mut passes = (0..4).flat_map(|rank| schedule.passes(Rank(rank)));
-    assert!(
-        passes.all(|(pass, _)| pass != Pass::BackwardInput),
-        "{}",
-        schedule.csv()
-    );
+    assert!(passes.all(|(pass, _)| pass != Pass::BackwardInput), "{}", schedule.csv());
 }

@@ -8,11 +8,7 @@ use pipewright_candle::{CandleError, CandleLayer};
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{Bytes, ForwardContext, Kept, Layer, Mode, Shape, Tensor, Training};
 
-const AT: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 fn input() -> Tensor {
     Tensor::from_vec(&[2, 3], vec![0.3, -0.7, 0.2, 1.1, -0.4, 0.9]).expect("it fills the shape")
@@ -68,26 +64,13 @@ fn the_gradients_have_the_bits_of_candle_s_own_training() {
     let (input_grad, pending) = layer.backward_input(saved, ones).expect("backward-input");
     layer.backward_weight(pending).expect("backward-weight");
 
-    let numbers = |tensor: &Candle| {
-        tensor
-            .flatten_all()
-            .and_then(|flat| flat.to_vec1::<f32>())
-            .expect("f32")
-    };
+    let numbers = |tensor: &Candle| tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("f32");
     assert_eq!(given.f32(), numbers(&output));
-    assert_eq!(
-        input_grad.expect("numbers have one").f32(),
-        numbers(grads.get(&x).expect("a gradient"))
-    );
+    assert_eq!(input_grad.expect("numbers have one").f32(), numbers(grads.get(&x).expect("a gradient")));
     let vars = map.data().lock().expect("one thread");
     for parameter in layer.parameters() {
         let var = &vars[parameter.name().strip_prefix("mlp.").expect("the layer's name")];
-        assert_eq!(
-            parameter.grad[..],
-            numbers(grads.get(var).expect("a gradient")),
-            "{}",
-            parameter.name()
-        );
+        assert_eq!(parameter.grad[..], numbers(grads.get(var).expect("a gradient")), "{}", parameter.name());
     }
 }
 
@@ -104,10 +87,7 @@ fn a_layer_that_is_built_again_starts_with_the_same_weights() {
     let weights = |seed, name| {
         let mut layer = CandleLayer::new(name, seed, perceptron).expect("it can be built");
         let parameters = layer.parameters();
-        parameters
-            .iter()
-            .map(|one| one.value.to_vec())
-            .collect::<Vec<_>>()
+        parameters.iter().map(|one| one.value.to_vec()).collect::<Vec<_>>()
     };
     assert_eq!(weights(1, "mlp"), weights(1, "mlp"));
     assert_ne!(weights(1, "mlp"), weights(2, "mlp"));
@@ -129,15 +109,8 @@ fn evaluation_keeps_nothing_and_training_says_what_the_tape_holds() {
     let bytes = |kept: &Kept| kept.bytes();
     let (_, kept) = layer.forward(AT, input()).expect("forward");
     // The input, products with and without bias of both linear layers, and what tanh gives.
-    assert!(
-        (4 * (6 + 3 * 8 + 2 * 4)..=1_000).contains(&bytes(&kept)),
-        "{}",
-        bytes(&kept)
-    );
-    let evaluate = ForwardContext {
-        mode: Mode::Evaluate,
-        ..AT
-    };
+    assert!((4 * (6 + 3 * 8 + 2 * 4)..=1_000).contains(&bytes(&kept)), "{}", bytes(&kept));
+    let evaluate = ForwardContext { mode: Mode::Evaluate, ..AT };
     let (_, kept) = layer.forward(evaluate, input()).expect("forward");
     assert_eq!(bytes(&kept), 0);
 }
@@ -148,10 +121,7 @@ fn a_closure_may_ask_for_the_context() {
         Ok(|x: &Candle, ctx: ForwardContext| x * f64::from(ctx.micro_batch))
     });
     let at = ForwardContext { micro_batch: 3, ..AT };
-    let (output, _) = layer
-        .expect("it can be built")
-        .forward(at, input())
-        .expect("forward");
+    let (output, _) = layer.expect("it can be built").forward(at, input()).expect("forward");
     assert_eq!(output.f32()[3], 3.0 * 1.1_f32);
 }
 
@@ -160,15 +130,8 @@ fn the_shape_of_the_output_is_asked_of_the_model() {
     let layer = CandleLayer::new("mlp", 1, perceptron).expect("it can be built");
     let shape = layer.output_shape(&Shape::f32(&[7, 3])).expect("three columns");
     assert_eq!(shape, Shape::f32(&[7, 2]));
-    let error = layer
-        .output_shape(&Shape::f32(&[7, 5]))
-        .expect_err("five columns");
-    assert!(
-        error
-            .to_string()
-            .starts_with("mlp: candle: shape mismatch in matmul"),
-        "{error}"
-    );
+    let error = layer.output_shape(&Shape::f32(&[7, 5])).expect_err("five columns");
+    assert!(error.to_string().starts_with("mlp: candle: shape mismatch in matmul"), "{error}");
 }
 
 #[test]
@@ -193,20 +156,14 @@ fn an_error_of_candle_s_names_the_layer() {
 fn operations_that_cut_the_tape_are_refused() {
     let norm = CandleLayer::new("norm", 1, |weights| layer_norm(3, 1e-5, weights)).expect("it can be built");
     let text = refused(norm);
-    assert!(
-        text.starts_with("norm: candle's tape gives no gradient for the weight `norm.bias`"),
-        "{text}"
-    );
+    assert!(text.starts_with("norm: candle's tape gives no gradient for the weight `norm.bias`"), "{text}");
     assert!(
         text.ends_with("`layer_norm_slow` and the like of `candle_nn::ops`); freeze it if that is meant"),
         "{text}"
     );
     let softmax = CandleLayer::new("probabilities", 1, |_| Ok(candle_nn::ops::softmax_last_dim));
     let text = refused(softmax.expect("it can be built"));
-    assert!(
-        text.starts_with("probabilities: candle's tape gives no gradient for the input"),
-        "{text}"
-    );
+    assert!(text.starts_with("probabilities: candle's tape gives no gradient for the input"), "{text}");
 }
 
 #[test]
@@ -216,10 +173,7 @@ fn a_frozen_weight_needs_no_gradient() {
         perceptron(weights)
     })
     .expect("it can be built");
-    let frozen = Training {
-        frozen: true,
-        ..Training::default()
-    };
+    let frozen = Training { frozen: true, ..Training::default() };
     layer.parameters()[4].train_by(frozen);
     assert_eq!(names(&mut layer)[4], "mlp.up.weight");
     layer.visit_parameters(&mut |parameter| {
@@ -241,10 +195,7 @@ fn other_numbers_than_f32_are_refused() {
     linear(3, 2, VarBuilder::from_varmap(&map, DType::F64, &Device::Cpu)).expect("it builds");
     let error = CandleLayer::of("fc", &map, |x: &Candle| Ok(x.clone())).expect_err("doubles");
     let text = error.to_string();
-    assert!(
-        text.starts_with("fc: the weight `fc.") && text.contains("is in F64"),
-        "{text}"
-    );
+    assert!(text.starts_with("fc: the weight `fc.") && text.contains("is in F64"), "{text}");
     let error = CandleLayer::new("fc", 1, |weights| linear(3, 2, weights.set_dtype(DType::BF16)));
     let text = error.expect_err("16 bits").to_string();
     assert!(text.contains("`fc.weight` was asked for in BF16"), "{text}");
@@ -254,10 +205,7 @@ fn other_numbers_than_f32_are_refused() {
 fn an_output_of_five_dimensions_is_refused() {
     let layer = CandleLayer::new("five", 1, |_| Ok(|x: &Candle| x.reshape((1, 1, 1, 2, 3))));
     let text = refused(layer.expect("it can be built"));
-    assert!(
-        text.starts_with("five: the output has the dimensions [1, 1, 1, 2, 3]: at most 4"),
-        "{text}"
-    );
+    assert!(text.starts_with("five: the output has the dimensions [1, 1, 1, 2, 3]: at most 4"), "{text}");
 }
 
 #[test]
@@ -271,11 +219,7 @@ fn candle_s_kernels_stay_on_the_thread_of_their_rank() {
                 Ok(x.clone())
             })
         });
-        layer
-            .as_mut()
-            .expect("it can be built")
-            .forward(AT, input())
-            .map(drop)
+        layer.as_mut().expect("it can be built").forward(AT, input()).map(drop)
     });
     seen.join().expect("no other thread").expect("forward");
 }

@@ -57,11 +57,7 @@ fn model() -> Model {
 }
 
 fn recipe(micro_batches: u32) -> Recipe {
-    let data = RandomTokens {
-        rows: 2,
-        seq: 5,
-        vocab: VOCAB as u32,
-    };
+    let data = RandomTokens { rows: 2, seq: 5, vocab: VOCAB as u32 };
     recipe_of(|| Ok(model()), Arc::new(data), micro_batches)
 }
 
@@ -83,16 +79,9 @@ fn every_schedule_and_cut_trains_to_the_bits_of_a_plain_loop() {
 #[test]
 fn replicas_and_threads_of_a_rank_keep_the_bits() {
     let plain = recipe(4).plain_hash(3);
-    let replicas = Recipe {
-        replicas: 2,
-        sharded: true,
-        ..recipe(4)
-    };
+    let replicas = Recipe { replicas: 2, sharded: true, ..recipe(4) };
     assert_eq!(replicas.hash(2, "1f1b", 3), plain, "replicas");
-    let threads = Recipe {
-        threads_per_rank: 2,
-        ..recipe(4)
-    };
+    let threads = Recipe { threads_per_rank: 2, ..recipe(4) };
     assert_eq!(threads.hash(2, "1f1b", 3), plain, "threads");
 }
 
@@ -146,14 +135,9 @@ fn a_rank_that_fails_is_built_again_with_the_same_bits() {
     let recipe = recipe(4);
     let stages = model().split(2).expect("it can be cut").into_iter();
     let faults = Faults::at(&[(20, How::Fails), (45, How::Panics)]);
-    let stages = stages
-        .map(|stage| Failing::around(stage, faults.clone()))
-        .collect();
+    let stages = stages.map(|stage| Failing::around(stage, faults.clone())).collect();
     let every = NonZeroU32::new(2).expect("not 0");
-    let pipeline = builder(&recipe, stages)
-        .restarts(3, every)
-        .launch()
-        .expect("it starts");
+    let pipeline = builder(&recipe, stages).restarts(3, every).launch().expect("it starts");
     assert_eq!(trained(pipeline), recipe.plain_hash(3));
     assert!(faults.calls() > 45, "both faults came true: {}", faults.calls());
 }
@@ -163,15 +147,8 @@ fn an_evaluation_changes_nothing() {
     let recipe = recipe(4);
     let mut pipeline = recipe.pipeline(2, "1f1b");
     pipeline.step().expect("the step succeeds");
-    let first = pipeline
-        .evaluate(Arc::clone(&recipe.data), 3)
-        .expect("it evaluates");
-    assert_eq!(
-        pipeline
-            .evaluate(Arc::clone(&recipe.data), 3)
-            .expect("it evaluates"),
-        first
-    );
+    let first = pipeline.evaluate(Arc::clone(&recipe.data), 3).expect("it evaluates");
+    assert_eq!(pipeline.evaluate(Arc::clone(&recipe.data), 3).expect("it evaluates"), first);
     pipeline.step().expect("the step succeeds");
     assert_eq!(pipeline.weights_hash().expect("it runs"), recipe.plain_hash(2));
 }

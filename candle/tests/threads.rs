@@ -35,8 +35,5 @@ fn a_program_starts_again_once_and_with_its_arguments() {
     assert!(told.contains(&format!("now Ok(\"1\") {arguments}")), "{told}");
     assert!(!told.contains("now Err"), "{told}");
     let told = said(Some("3"));
-    assert!(
-        told.contains(&format!("now Ok(\"3\") {arguments}")),
-        "what is set stays: {told}"
-    );
+    assert!(told.contains(&format!("now Ok(\"3\") {arguments}")), "what is set stays: {told}");
 }

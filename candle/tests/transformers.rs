@@ -64,10 +64,7 @@ fn whole() -> Model {
 }
 
 fn conv(name: &str, [inputs, outputs]: [usize; 2], kernel: usize) -> LayerSpec {
-    let config = Conv2dConfig {
-        padding: kernel / 2,
-        ..Conv2dConfig::default()
-    };
+    let config = Conv2dConfig { padding: kernel / 2, ..Conv2dConfig::default() };
     let build = move |weights: VarBuilder<'static>| conv2d(inputs, outputs, kernel, config, weights);
     unit(name, 1.0, SEED, build)
 }
@@ -79,9 +76,7 @@ fn up_block(name: &str, [inputs, outputs]: [usize; 2], add_upsample: bool) -> La
         add_upsample,
         ..UpDecoderBlock2DConfig::default()
     };
-    unit(name, 4.0, SEED, move |weights| {
-        UpDecoderBlock2D::new(weights, inputs, outputs, config)
-    })
+    unit(name, 4.0, SEED, move |weights| UpDecoderBlock2D::new(weights, inputs, outputs, config))
 }
 
 /// The decoder in units. Each has the name that its weights have in the whole.
@@ -130,10 +125,6 @@ fn a_decoder_of_stable_diffusion_trains_in_2_and_3_stages_with_the_losses_of_the
     let expected = losses(whole(), 1, "1f1b");
     assert!(expected[3] < expected[0], "it learns: {expected:?}");
     for (stages, schedule) in [(1, "1f1b"), (2, "1f1b"), (3, "gpipe"), (3, "zb-h1")] {
-        assert_eq!(
-            losses(cut(), stages, schedule),
-            expected,
-            "{stages} stages, {schedule}"
-        );
+        assert_eq!(losses(cut(), stages, schedule), expected, "{stages} stages, {schedule}");
     }
 }

@@ -82,9 +82,8 @@ where
                 let answer = answer(&request, is_private, &text);
                 async { Ok::<_, Infallible>(answer) }
             });
-            let connection = http1::Builder::new()
-                .keep_alive(false)
-                .serve_connection(TokioIo::new(stream), service);
+            let connection =
+                http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
             // The one who asked has gone away, or was too slow. There is nobody to be told.
             let _ = timeout(longest, connection).await;
         }));
@@ -156,14 +155,8 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let text = Text {
-                path: "/text",
-                kind: "text/plain",
-                make: || Ok("text".to_owned()),
-            };
-            runtime
-                .expect("a runtime")
-                .block_on(serve_within(listener, text, longest))
+            let text = Text { path: "/text", kind: "text/plain", make: || Ok("text".to_owned()) };
+            runtime.expect("a runtime").block_on(serve_within(listener, text, longest))
         });
         address
     }
@@ -178,34 +171,19 @@ mod tests {
     }
 
     fn status(address: SocketAddr, request: &str, host: &str) -> String {
-        let answer = ask(
-            address,
-            format!("{request} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes(),
-        );
+        let answer = ask(address, format!("{request} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
         answer.split(' ').nth(1).unwrap_or_default().to_owned()
     }
 
     #[test]
     fn one_path_is_read_by_names_of_this_machine_alone() {
         let address = port(LONGEST);
-        for host in [
-            "localhost",
-            "LOCALHOST:80",
-            "127.0.0.1",
-            "127.0.0.1:9400",
-            "[::1]",
-            "[::1]:1",
-            "10.0.0.7",
-        ] {
+        for host in
+            ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:9400", "[::1]", "[::1]:1", "10.0.0.7"]
+        {
             assert_eq!(status(address, "GET /text", host), "200", "{host}");
         }
-        for host in [
-            "elsewhere.example",
-            "localhost.example",
-            "",
-            "[::1",
-            "127.0.0.1.example:80",
-        ] {
+        for host in ["elsewhere.example", "localhost.example", "", "[::1", "127.0.0.1.example:80"] {
             assert_eq!(status(address, "GET /text", host), "421", "{host}");
         }
         for (request, expected) in [
@@ -219,15 +197,9 @@ mod tests {
         ] {
             assert_eq!(status(address, request, "localhost"), expected, "{request}");
         }
-        assert!(
-            ask(address, b"GET /text HTTP/1.0\r\n\r\n").contains(" 421 "),
-            "without a Host"
-        );
+        assert!(ask(address, b"GET /text HTTP/1.0\r\n\r\n").contains(" 421 "), "without a Host");
         let answer = ask(address, b"GET /text HTTP/1.1\r\nHost: localhost\r\n\r\n");
-        assert!(
-            answer.ends_with("\r\n\r\ntext"),
-            "it closes after one answer: {answer}"
-        );
+        assert!(answer.ends_with("\r\n\r\ntext"), "it closes after one answer: {answer}");
         assert!(ask(address, b"HEAD /text HTTP/1.1\r\nHost: localhost\r\n\r\n").ends_with("\r\n\r\n"));
     }
 
@@ -236,9 +208,7 @@ mod tests {
         let address = port(LONGEST);
         let half = |_| {
             let mut stream = TcpStream::connect(address).expect("it listens");
-            stream
-                .write_all(b"GET /text HTTP/1.1\r\n")
-                .expect("it takes them");
+            stream.write_all(b"GET /text HTTP/1.1\r\n").expect("it takes them");
             stream
         };
         let mut held: Vec<TcpStream> = (0..2 * MOST).map(half).collect();

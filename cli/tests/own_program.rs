@@ -29,11 +29,7 @@ impl DataSource for Ones {
 }
 
 fn pipeline() -> Pipeline<Sequential> {
-    let mlp = Mlp {
-        sizes: vec![1, 4, 1],
-        dropout: 0.0,
-        seed: 1,
-    };
+    let mlp = Mlp { sizes: vec![1, 4, 1], dropout: 0.0, seed: 1 };
     Pipeline::builder()
         .schedule(Schedule::one_f_one_b(2, 2).unwrap())
         .stages(mlp.model().unwrap().split(2).unwrap())
@@ -52,11 +48,7 @@ fn commands_say_that_only_the_program_knows_the_model_and_the_page_needs_no_mode
         let mut command = Command::new(cargo_bin("pipewright"));
         command.current_dir(folder.path()).args(args).output().unwrap()
     };
-    for args in [
-        &["evaluate", "run"][..],
-        &["sample", "run"],
-        &["export", "run", "model"],
-    ] {
+    for args in [&["evaluate", "run"][..], &["sample", "run"], &["export", "run", "model"]] {
         let output = call(args);
         assert_eq!(
             String::from_utf8(output.stderr).unwrap(),

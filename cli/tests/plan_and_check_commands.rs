@@ -4,17 +4,9 @@ use assert_cmd::Command;
 use serde_json::json;
 
 fn run(args: &str) -> (i32, String, String) {
-    let output = Command::cargo_bin("pipewright")
-        .unwrap()
-        .args(args.split_whitespace())
-        .output()
-        .unwrap();
+    let output = Command::cargo_bin("pipewright").unwrap().args(args.split_whitespace()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 fn check(csv: &str, options: &str) -> (i32, String, String) {
@@ -81,10 +73,7 @@ fn plan_prints_json_for_scripts() {
         ("warm_up", json!([0.0, 1.0, 2.0, 3.0])),
         ("waiting", json!([9.0, 6.0, 3.0, 0.0])),
         ("drain", json!([0.0, 2.0, 4.0, 6.0])),
-        (
-            "waits",
-            json!([[{"on": 1, "time": 9.0}], [{"on": 2, "time": 6.0}], [{"on": 3, "time": 3.0}], []]),
-        ),
+        ("waits", json!([[{"on": 1, "time": 9.0}], [{"on": 2, "time": 6.0}], [{"on": 3, "time": 3.0}], []])),
         ("peak_activations", json!([4.0, 3.0, 2.0, 1.0])),
         ("peak_memory", json!([4.0, 3.0, 2.0, 1.0])),
     ] {
@@ -167,55 +156,31 @@ fn bad_arguments_exit_with_2_and_name_what_is_wrong() {
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule 1f1b --chunks 2");
     assert_eq!(
         (status, err.as_str()),
-        (
-            2,
-            "error: schedule 1f1b has 1 stages a rank; it was given 2 chunks\n"
-        )
+        (2, "error: schedule 1f1b has 1 stages a rank; it was given 2 chunks\n")
     );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule auto --memory 0.4");
     assert_eq!(
         (status, err.as_str()),
-        (
-            2,
-            "error: no schedule fits in 0.4 a rank; the least that works on 4 ranks is 1\n"
-        )
+        (2, "error: no schedule fits in 0.4 a rank; the least that works on 4 ranks is 1\n")
     );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule zb-v --goal span");
     assert_eq!(
         (status, err.as_str()),
-        (
-            2,
-            "error: --memory and --goal are for --schedule auto; zb-v has a fixed order\n"
-        )
+        (2, "error: --memory and --goal are for --schedule auto; zb-v has a fixed order\n")
     );
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --links rdma");
     assert_eq!(status, 2);
-    assert!(
-        err.contains("\"rdma\" are no links; known are buffered and ordered"),
-        "{err}"
-    );
+    assert!(err.contains("\"rdma\" are no links; known are buffered and ordered"), "{err}");
 }
 
 #[test]
 fn costs_that_are_no_costs_exit_with_2_and_are_named() {
-    for option in [
-        "forward",
-        "backward-input",
-        "backward-weight",
-        "update",
-        "saved",
-        "pending",
-        "comm",
-    ] {
+    for option in ["forward", "backward-input", "backward-weight", "update", "saved", "pending", "comm"] {
         for cost in ["-1", "NaN", "inf"] {
-            let (status, out, err) = run(&format!(
-                "plan --ranks 4 --micro-batches 8 --schedule gpipe --{option}={cost}"
-            ));
+            let (status, out, err) =
+                run(&format!("plan --ranks 4 --micro-batches 8 --schedule gpipe --{option}={cost}"));
             assert_eq!((status, out.as_str()), (2, ""));
-            assert_eq!(
-                err,
-                format!("error: the cost {option} is {cost}; it has to be a number from 0 on\n")
-            );
+            assert_eq!(err, format!("error: the cost {option} is {cost}; it has to be a number from 0 on\n"));
         }
     }
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --comm 1e308");
@@ -228,10 +193,7 @@ fn sizes_that_do_not_fit_exit_with_2() {
     let (status, _, err) = run("plan --ranks 4 --micro-batches 8 --schedule gpipe --chunks 3");
     assert_eq!(
         (status, err.as_str()),
-        (
-            2,
-            "error: schedule gpipe has 1 stages a rank; it was given 3 chunks\n"
-        )
+        (2, "error: schedule gpipe has 1 stages a rank; it was given 3 chunks\n")
     );
     let (status, _, err) = run("plan --ranks 65536 --micro-batches 4294967295 --schedule 1f1b");
     let expected = "error: schedule 1f1b with 65536 ranks x 1 chunks x 4294967295 micro-batches is too \
@@ -248,10 +210,7 @@ fn plan_tells_memory_and_the_time_between_steps() {
     let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(plan["peak_memory"], json!([16.0, 8.0]));
     assert_eq!(plan["peak_activations"], json!([2.0, 1.0]));
-    assert_eq!(
-        (&plan["makespan"], &plan["step_with_barrier"]),
-        (&json!(12.0), &json!(12.5))
-    );
+    assert_eq!((&plan["makespan"], &plan["step_with_barrier"]), (&json!(12.0), &json!(12.5)));
     assert_eq!(plan["step_without_barrier"], json!(12.5));
 }
 
@@ -260,20 +219,11 @@ fn plan_with_reductions_shows_them_and_what_of_them_no_pass_hides() {
     let args = "plan --ranks 2 --micro-batches 1 --schedule 1f1b --reduce 2 --with-comms";
     let (status, out, err) = run(args);
     assert_eq!((status, err.as_str()), (0, ""));
-    assert!(
-        out.contains("reductions: 2.000 after the last pass, the rest hidden behind passes\n"),
-        "{out}"
-    );
-    assert!(
-        out.contains("rank 1 | 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1STEP\n"),
-        "{out}"
-    );
+    assert!(out.contains("reductions: 2.000 after the last pass, the rest hidden behind passes\n"), "{out}");
+    assert!(out.contains("rank 1 | 1RECV_F0 1F0 1B0 1SEND_B0 1REDUCE_GRAD 1STEP\n"), "{out}");
     let (_, out, _) = run("plan --ranks 2 --micro-batches 1 --schedule 1f1b --reduce 2 --format json");
     let plan: serde_json::Value = serde_json::from_str(&out).unwrap();
-    assert_eq!(
-        (&plan["exposed_reductions"], &plan["step_with_barrier"]),
-        (&json!(2.0), &json!(8.0))
-    );
+    assert_eq!((&plan["exposed_reductions"], &plan["step_with_barrier"]), (&json!(2.0), &json!(8.0)));
     let (_, out, _) = run("plan --ranks 2 --micro-batches 1 --schedule 1f1b --format json");
     assert!(!out.contains("exposed_reductions"), "{out}");
 }
@@ -285,14 +235,9 @@ fn options_about_a_config_are_refused_without_one() {
             "--costs costs.json",
             "--costs is for the plan of a config: write `pipewright plan CONFIG --costs FILE`",
         ),
-        (
-            "--set model.dim=8",
-            "--set is for the plan of a config: write `pipewright plan CONFIG --set",
-        ),
+        ("--set model.dim=8", "--set is for the plan of a config: write `pipewright plan CONFIG --set"),
     ] {
-        let (status, out, err) = run(&format!(
-            "plan --ranks 4 --micro-batches 8 --schedule 1f1b {option}"
-        ));
+        let (status, out, err) = run(&format!("plan --ranks 4 --micro-batches 8 --schedule 1f1b {option}"));
         assert_eq!((status, out.as_str()), (2, ""), "{err}");
         assert!(err.contains(advice), "{err}");
     }
@@ -349,17 +294,10 @@ fn plan_for_gpus_that_are_not_here_shows_their_kernels_and_measures_nothing() {
         |dtype| format!("plan ../examples/gpt-text.toml {sizes} --set pipeline.dtype={dtype} --device h100");
     let (status, out, err) = run(&of("bf16"));
     assert_eq!((status, err.as_str()), (0, ""));
-    for part in [
-        ": predicted step 0.0",
-        "a prediction for h100: ",
-        "\nattention backward ",
-    ] {
+    for part in [": predicted step 0.0", "a prediction for h100: ", "\nattention backward "] {
         assert!(out.contains(part), "{part}: {out}");
     }
     let (status, _, err) = run(&of("f32"));
     assert_eq!(status, 2);
-    assert!(
-        err.contains("pipeline.dtype: for a GPU that is not here (--device)"),
-        "{err}"
-    );
+    assert!(err.contains("pipeline.dtype: for a GPU that is not here (--device)"), "{err}");
 }

@@ -5,17 +5,10 @@ use serde_json::Value;
 
 /// The exit status, the standard output and the standard error.
 fn run(arguments: &str) -> (i32, String, String) {
-    let output = Command::cargo_bin("pipewright")
-        .unwrap()
-        .args(arguments.split_whitespace())
-        .output()
-        .unwrap();
+    let output =
+        Command::cargo_bin("pipewright").unwrap().args(arguments.split_whitespace()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code().unwrap(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 fn planned(arguments: &str) -> String {
@@ -69,10 +62,7 @@ fn a_replica_without_micro_batches_is_shown_too() {
 fn json_has_the_shares_of_a_step_and_the_replica() {
     let plan: Value = serde_json::from_str(&planned(&format!("{UNEVEN} --format json"))).unwrap();
     let number = |key: &str| plan[key].as_f64().unwrap();
-    assert_eq!(
-        (plan["replicas"].as_u64(), plan["replica"].as_u64()),
-        (Some(2), Some(1))
-    );
+    assert_eq!((plan["replicas"].as_u64(), plan["replica"].as_u64()), (Some(2), Some(1)));
     assert_eq!(number("step_with_barrier"), 18.0);
     assert!(plan["step_without_barrier"].is_null(), "replicas meet");
     assert!((number("bubble_step") - (1.0 - 30.0 / 72.0)).abs() < 1e-12);
@@ -83,24 +73,15 @@ fn json_has_the_shares_of_a_step_and_the_replica() {
 #[test]
 fn a_picture_has_a_row_for_each_rank_of_all_replicas_or_of_one() {
     let all = planned(&format!("{UNEVEN} --format svg"));
-    assert!(
-        all.contains("1f1b: replicas 2, ranks 2, stages 2, micro-batches 5"),
-        "{all}"
-    );
+    assert!(all.contains("1f1b: replicas 2, ranks 2, stages 2, micro-batches 5"), "{all}");
     for row in ["replica 0, rank 0", "replica 1, rank 0", "replica 1, rank 1"] {
         assert!(all.contains(&format!(">{row}</text>")), "{row}: {all}");
     }
     assert!(all.contains("class=\"q\""), "reductions are drawn");
     let numbers = |svg: &str, number: &str| svg.matches(&format!(">{number}</text>")).count();
-    assert!(
-        numbers(&all, "4") >= 4,
-        "the last micro-batch has its number in the batch, and four passes"
-    );
+    assert!(numbers(&all, "4") >= 4, "the last micro-batch has its number in the batch, and four passes");
     let one = planned(&format!("{UNEVEN} --format svg --replica 0"));
-    assert!(
-        one.contains("micro-batches 2, replica 0</text>") && one.contains(">rank 1</text>"),
-        "{one}"
-    );
+    assert!(one.contains("micro-batches 2, replica 0</text>") && one.contains(">rank 1</text>"), "{one}");
     assert!(!one.contains("replica 1"), "{one}");
 }
 
@@ -108,10 +89,7 @@ fn a_picture_has_a_row_for_each_rank_of_all_replicas_or_of_one() {
 fn a_cluster_of_1024_ranks_is_planned() {
     let cluster = "plan --ranks 16 --replicas 64 --micro-batches 8192 --schedule interleaved-1f1b --reduce 9";
     let plan: Value = serde_json::from_str(&planned(&format!("{cluster} --format json"))).unwrap();
-    assert_eq!(
-        (plan["replicas"].as_u64(), plan["micro_batches"].as_u64()),
-        (Some(64), Some(128))
-    );
+    assert_eq!((plan["replicas"].as_u64(), plan["micro_batches"].as_u64()), (Some(64), Some(128)));
     let (status, _, err) = run(&format!("{cluster} --format svg"));
     assert_eq!(status, 2, "{err}");
     assert!(err.contains("or a single replica"), "{err}");
@@ -125,19 +103,14 @@ fn replicas_that_are_not_there_and_links_without_a_config_are_refused() {
             "--replicas 2 --replica 2",
             "error: --replica 2: replicas are numbered from 0, and the last one is 1\n",
         ),
-        (
-            "--replica 1",
-            "error: --replica 1: replicas are numbered from 0, and the last one is 0\n",
-        ),
+        ("--replica 1", "error: --replica 1: replicas are numbered from 0, and the last one is 0\n"),
         (
             "--hosts 2",
             "error: --hosts, --link-* or --between-* is for the plan of a config: write `pipewright plan \
              CONFIG`, or give times by --comm and --reduce\n",
         ),
     ] {
-        let (status, _, err) = run(&format!(
-            "plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"
-        ));
+        let (status, _, err) = run(&format!("plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"));
         assert_eq!((status, err.as_str()), (2, message));
     }
     for (options, part) in [
@@ -147,9 +120,7 @@ fn replicas_that_are_not_there_and_links_without_a_config_are_refused() {
         ("--hosts 0", "0 is not in 1.."),
         ("--link-bandwidth fast", "expected a size above 0"),
     ] {
-        let (status, _, err) = run(&format!(
-            "plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"
-        ));
+        let (status, _, err) = run(&format!("plan --ranks 2 --micro-batches 4 --schedule 1f1b {options}"));
         assert!(status == 2 && err.contains(part), "{err}");
     }
     let (status, _, err) = run("plan my.toml --replicas 2");

@@ -32,11 +32,7 @@ fn the_planner_chooses_what_the_guide_says() {
             .expect("the command runs");
         let printed = String::from_utf8(output.stdout).expect("text");
         let last = printed.lines().last().unwrap_or_default();
-        assert_eq!(
-            last,
-            format!("{chosen}; --out FILE writes it as a config"),
-            "{command}"
-        );
+        assert_eq!(last, format!("{chosen}; --out FILE writes it as a config"), "{command}");
     };
     thread::scope(|scope| {
         for (command, chosen) in &cases {

@@ -54,12 +54,8 @@ impl Layer for Swish {
 }
 
 fn main() -> ExitCode {
-    let swish = |place: &LayerPlace, settings: Settings| {
-        Ok(Swish {
-            name: place.name.clone(),
-            beta: settings.beta,
-        })
-    };
+    let swish =
+        |place: &LayerPlace, settings: Settings| Ok(Swish { name: place.name.clone(), beta: settings.beta });
     match register_layer("my.swish", swish) {
         Ok(()) => pipewright_cli::main(),
         Err(error) => {

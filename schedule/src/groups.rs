@@ -36,10 +36,7 @@ impl Groups {
     /// Divides a batch of `micro_batches` into `groups`. With fewer micro-batches than groups, each
     /// micro-batch is a group of its own.
     pub fn new(micro_batches: u32, groups: u32) -> Self {
-        Self {
-            micro_batches,
-            groups: groups.min(micro_batches).max(1),
-        }
+        Self { micro_batches, groups: groups.min(micro_batches).max(1) }
     }
 
     /// How many micro-batches the batch has.
@@ -115,10 +112,7 @@ pub struct Node {
 impl Node {
     /// The node of one group.
     pub fn of_group(group: u32) -> Self {
-        Self {
-            level: 0,
-            index: group,
-        }
+        Self { level: 0, index: group }
     }
 
     /// The first group of its sum.
@@ -129,10 +123,7 @@ impl Node {
     /// The node that has this one and the next one of the same level as its two parts, if there is one.
     pub fn parent_after(self, left: Self) -> Option<Self> {
         let siblings = left.level == self.level && left.index + 1 == self.index && self.index % 2 == 1;
-        siblings.then_some(Self {
-            level: self.level + 1,
-            index: self.index / 2,
-        })
+        siblings.then_some(Self { level: self.level + 1, index: self.index / 2 })
     }
 }
 
@@ -194,11 +185,7 @@ mod tests {
     #[test]
     fn there_are_usually_as_many_groups_as_replicas_up_to_a_power_of_two() {
         let pairs = [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16)];
-        assert!(
-            pairs
-                .iter()
-                .all(|&(replicas, groups)| Groups::usual(replicas) == groups)
-        );
+        assert!(pairs.iter().all(|&(replicas, groups)| Groups::usual(replicas) == groups));
         assert_eq!(Groups::usual(u32::MAX), u32::MAX);
     }
 
@@ -213,10 +200,7 @@ mod tests {
                 assert_eq!(range.start, next);
                 next = range.end;
                 let each = micro_batches / all.count();
-                assert!(
-                    (each..=each + 1).contains(&(range.len() as u32)),
-                    "{all:?} {range:?}"
-                );
+                assert!((each..=each + 1).contains(&(range.len() as u32)), "{all:?} {range:?}");
                 assert!(range.into_iter().all(|micro_batch| all.of(micro_batch) == group));
             }
             assert_eq!(next, micro_batches);
@@ -227,14 +211,10 @@ mod tests {
     fn replicas_share_all_groups_in_order() {
         for (groups, replicas) in SIZES.flat_map(|g| SIZES.map(move |d| (g, d))) {
             let all = Groups::new(40, groups);
-            let shares: Vec<u32> = (0..replicas)
-                .flat_map(|replica| all.of_replica(replica, replicas))
-                .collect();
+            let shares: Vec<u32> =
+                (0..replicas).flat_map(|replica| all.of_replica(replica, replicas)).collect();
             assert!(shares.into_iter().eq(0..groups), "{groups} over {replicas}");
-            assert!(
-                !all.share(0, replicas).is_empty(),
-                "the first replica always has work"
-            );
+            assert!(!all.share(0, replicas).is_empty(), "the first replica always has work");
         }
     }
 
@@ -265,9 +245,7 @@ mod tests {
     fn eight_groups_are_added_in_pairs() {
         let mut sums = Sums::default();
         for group in 0..8 {
-            sums.push(Node::of_group(group), group.to_string(), |a, b| {
-                format!("({a}+{b})")
-            });
+            sums.push(Node::of_group(group), group.to_string(), |a, b| format!("({a}+{b})"));
         }
         assert_eq!(sums.nodes().len(), 1);
         assert_eq!(sums.nodes()[0].1, "(((0+1)+(2+3))+((4+5)+(6+7)))");

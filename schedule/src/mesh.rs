@@ -47,11 +47,7 @@ pub struct Coordinate {
 impl Coordinate {
     /// The place of pipeline rank `rank`, in the first replica and the first shard.
     pub fn of_first(rank: Rank) -> Self {
-        Self {
-            replica: 0,
-            rank,
-            shard: 0,
-        }
+        Self { replica: 0, rank, shard: 0 }
     }
 
     /// The index on one axis, from 0.
@@ -77,11 +73,7 @@ impl Coordinate {
 
 impl fmt::Display for Coordinate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "replica {}, rank {}, shard {}",
-            self.replica, self.rank, self.shard
-        )
+        write!(f, "replica {}, rank {}, shard {}", self.replica, self.rank, self.shard)
     }
 }
 
@@ -119,15 +111,9 @@ impl<P: Copy + Default> Mesh<P> {
         if let Some(axis) = Axis::ALL.into_iter().find(|&axis| sizes[axis as usize] == 0) {
             return Err(MeshError::Empty { axis }.into());
         }
-        let ranks = sizes
-            .iter()
-            .try_fold(1_u32, |product, &size| product.checked_mul(size));
-        let ranks = ranks
-            .filter(|&ranks| ranks <= MAX_RANKS)
-            .ok_or(MeshError::TooMany {
-                sizes,
-                most: MAX_RANKS,
-            })?;
+        let ranks = sizes.iter().try_fold(1_u32, |product, &size| product.checked_mul(size));
+        let ranks =
+            ranks.filter(|&ranks| ranks <= MAX_RANKS).ok_or(MeshError::TooMany { sizes, most: MAX_RANKS })?;
         if processes == 0 || !ranks.is_multiple_of(processes) {
             return Err(MeshError::Uneven { sizes, processes }.into());
         }
@@ -136,19 +122,10 @@ impl<P: Copy + Default> Mesh<P> {
             [one] => vec![*one; ranks as usize],
             each if each.len() == ranks as usize => each.to_vec(),
             other => {
-                return Err(MeshError::Places {
-                    places: other.len(),
-                    sizes,
-                }
-                .into());
+                return Err(MeshError::Places { places: other.len(), sizes }.into());
             }
         };
-        Ok(Self {
-            sizes,
-            map: Map::default(),
-            processes,
-            places: places.into(),
-        })
+        Ok(Self { sizes, map: Map::default(), processes, places: places.into() })
     }
 
     /// The same mesh with other numbers for its coordinates. Processes and places stay with the numbers.
@@ -199,11 +176,7 @@ impl<P: Copy + Default> Mesh<P> {
             Map::Pipeline => (number / ranks, number % ranks),
             Map::Replicas => (number % replicas, number / replicas),
         };
-        Coordinate {
-            replica,
-            rank: Rank(rank_in_pipeline),
-            shard: rank.0 % shards,
-        }
+        Coordinate { replica, rank: Rank(rank_in_pipeline), shard: rank.0 % shards }
     }
 
     /// The world rank at a coordinate.

@@ -42,12 +42,7 @@ impl Board {
         usual: TypicalWait,
         ranks: impl Iterator<Item = (WorldRank, Arc<Progress>)>,
     ) -> Self {
-        let watched = |(rank, progress)| Watched {
-            rank,
-            progress,
-            mark: (0, None),
-            stayed: Duration::ZERO,
-        };
+        let watched = |(rank, progress)| Watched { rank, progress, mark: (0, None), stayed: Duration::ZERO };
         Self {
             calls,
             usual,
@@ -151,12 +146,7 @@ impl Watched {
             Action::Send(_, cell) | Action::Recv(_, cell) => (cell.stage, None),
             Action::Reduce(stage) | Action::Step(stage) => (stage, None),
         };
-        Doing::Action {
-            index,
-            action: action.to_string(),
-            stage,
-            layers: self.progress.layers(stage, layer),
-        }
+        Doing::Action { index, action: action.to_string(), stage, layers: self.progress.layers(stage, layer) }
     }
 }
 

@@ -96,9 +96,7 @@ impl Inquiry {
                 false => self.contact(process),
             },
         });
-        Situation {
-            processes: processes.collect(),
-        }
+        Situation { processes: processes.collect() }
     }
 
     /// The others that have not ended.

@@ -48,13 +48,7 @@ impl<S: Stage> Ranks<S> {
             Ok((runtime, watcher))
         });
         match started {
-            Ok((runtime, watcher)) => Ok(Self {
-                watcher,
-                calls,
-                runtime,
-                peers,
-                mesh,
-            }),
+            Ok((runtime, watcher)) => Ok(Self { watcher, calls, runtime, peers, mesh }),
             Err(error) => {
                 peers.fail(&error);
                 Err(error)
@@ -195,8 +189,7 @@ impl<S: Stage> Ranks<S> {
             Ok(Vec::new())
         };
         let mut all = self.spread_of(what, own)?;
-        all.pop()
-            .ok_or_else(|| CallError::new(format!("no process has rank {rank}")).into())
+        all.pop().ok_or_else(|| CallError::new(format!("no process has rank {rank}")).into())
     }
 
     /// The rank that answers for a rank of the pipeline.
@@ -223,9 +216,6 @@ impl<S: Stage> Ranks<S> {
 
 impl<S: Stage> std::fmt::Debug for Ranks<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ranks")
-            .field("runtime", &self.runtime)
-            .field("peers", &self.peers)
-            .finish()
+        f.debug_struct("Ranks").field("runtime", &self.runtime).field("peers", &self.peers).finish()
     }
 }

@@ -53,9 +53,7 @@ impl<S: Stage> Runtime<S> {
                 let arbiters: Vec<Arbiter> =
                     runner.block_on(async { (0..count).map(|_| Arbiter::new()).collect() });
                 let handles = arbiters.iter().map(Arbiter::handle).collect::<Vec<_>>();
-                started
-                    .send((System::current(), handles))
-                    .expect("`start` waits for it");
+                started.send((System::current(), handles)).expect("`start` waits for it");
                 runner.run().expect("the system's own thread runs it");
                 for arbiter in arbiters {
                     arbiter.stop();
@@ -65,9 +63,7 @@ impl<S: Stage> Runtime<S> {
             })
             .map_err(no_threads)?;
         let Ok((system, handles)) = ready.recv() else {
-            let panic = thread
-                .join()
-                .expect_err("it ends before it is ready only by a panic");
+            let panic = thread.join().expect_err("it ends before it is ready only by a panic");
             return Err(no_threads(io::Error::other(panic_message(panic.as_ref()))));
         };
         let progress: Vec<Arc<Progress>> = ranks.iter().map(|_| Arc::default()).collect();
@@ -121,9 +117,7 @@ impl<S: Stage> Runtime<S> {
         if failures.is_empty() {
             return Ok(answers.into_iter().filter_map(Result::ok).collect());
         }
-        let first = failures
-            .iter()
-            .position(|failure| failure.as_ref().is_err_and(|error| !error.is_echo()));
+        let first = failures.iter().position(|failure| failure.as_ref().is_err_and(|error| !error.is_echo()));
         failures.swap_remove(first.unwrap_or(0)).map(|_| Vec::new())
     }
 
@@ -150,8 +144,7 @@ impl<S: Stage> Runtime<S> {
         T: Send + 'static,
     {
         let answer = self.actors[self.index(rank)].send(job);
-        self.wait(answer, keep_waiting)?
-            .unwrap_or_else(|_| no_answer(rank))
+        self.wait(answer, keep_waiting)?.unwrap_or_else(|_| no_answer(rank))
     }
 }
 
@@ -180,9 +173,7 @@ impl<S: Stage> Drop for Runtime<S> {
 
 impl<S: Stage> std::fmt::Debug for Runtime<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Runtime")
-            .field("ranks", &self.actors.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Runtime").field("ranks", &self.actors.len()).finish_non_exhaustive()
     }
 }
 

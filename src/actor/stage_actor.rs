@@ -23,12 +23,7 @@ pub(crate) struct StageActor<S: Stage> {
 impl<S: Stage> StageActor<S> {
     /// An actor without a worker. [`Job::build`](super::job::Job::build) makes the worker.
     pub(crate) fn new(progress: Arc<Progress>) -> Self {
-        Self {
-            worker: None,
-            threads: None,
-            progress,
-            restarting: Restarting::default(),
-        }
+        Self { worker: None, threads: None, progress, restarting: Restarting::default() }
     }
 
     /// Runs a job without which the worker cannot continue. If it fails, the worker is dropped, which tells
@@ -126,8 +121,6 @@ impl<S: Stage> Actor for StageActor<S> {
 
 impl<S: Stage> std::fmt::Debug for StageActor<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StageActor")
-            .field("running", &self.worker.is_some())
-            .finish()
+        f.debug_struct("StageActor").field("running", &self.worker.is_some()).finish()
     }
 }

@@ -39,11 +39,7 @@ impl Told {
             let (usual, roots) = found?;
             let lasts = Duration::try_from_secs_f64(usual).unwrap_or_default();
             let situation = situation.clone();
-            self.0 = Some(Now {
-                roots: roots.clone(),
-                lasts,
-                again: lasts.saturating_mul(LATER),
-            });
+            self.0 = Some(Now { roots: roots.clone(), lasts, again: lasts.saturating_mul(LATER) });
             return Some(Stall::Began { roots, situation });
         };
         if let Some((_, roots)) = found {

@@ -46,10 +46,7 @@ struct Seen {
 
 impl TypicalWait {
     pub(super) fn new(warning: StallWarning) -> Self {
-        Self {
-            warning,
-            seen: BTreeMap::new(),
-        }
+        Self { warning, seen: BTreeMap::new() }
     }
 
     /// A rank has stayed where it was for this long.

@@ -61,11 +61,7 @@ impl<'a> Watch<'a> {
         let waiting = ranks.filter_map(|(rank, progress)| {
             let reading = progress.read()?;
             let (_, action) = reading.action?;
-            Some(WaitingRank {
-                rank: *rank,
-                action: action.to_string(),
-                on: awaited(reading.waits)?,
-            })
+            Some(WaitingRank { rank: *rank, action: action.to_string(), on: awaited(reading.waits)? })
         });
         waiting.collect()
     }

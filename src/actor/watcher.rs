@@ -114,10 +114,7 @@ impl Watcher {
             }
         };
         let thread = thread::Builder::new().name("watcher".to_owned()).spawn(watch)?;
-        Ok(Self {
-            shared,
-            thread: Some(thread),
-        })
+        Ok(Self { shared, thread: Some(thread) })
     }
 
     /// From now on this is told of stalls, on the watcher's thread.
@@ -185,10 +182,7 @@ impl Rounds {
         if self.questions != questions() {
             self.questions = questions();
             let situation = self.inquire();
-            eprintln!(
-                "what all ranks do, as process {} sees it:\n{situation}",
-                self.others.process()
-            );
+            eprintln!("what all ranks do, as process {} sees it:\n{situation}", self.others.process());
         }
         let nudged = self.others.nudges() != self.nudges;
         if nudged || self.since >= AGAIN && (self.told.is_open() || self.suspects()) {
@@ -237,10 +231,7 @@ impl Rounds {
         // told it tells its end too.
         match situation.first() {
             Some(first) if first < self.others.process() && !self.told.is_open() => {
-                if situation
-                    .usual()
-                    .is_some_and(|usual| situation.roots(usual).is_some())
-                {
+                if situation.usual().is_some_and(|usual| situation.roots(usual).is_some()) {
                     self.others.nudge(first);
                 }
             }
@@ -267,11 +258,7 @@ impl Rounds {
                 self.tell(&Stall::Began { roots, situation });
             }
         } else {
-            self.others.end_call(CallError::Stalled {
-                limit,
-                roots,
-                situation: Box::new(situation),
-            });
+            self.others.end_call(CallError::Stalled { limit, roots, situation: Box::new(situation) });
         }
         self.others.give_up(&lost);
     }
@@ -285,9 +272,7 @@ impl Rounds {
     /// Who holds the others up for so long that this process ends its call.
     fn ends_call(&self, situation: &Situation, limit: Duration) -> Option<Vec<Root>> {
         let this = self.others.process();
-        let roots = situation
-            .roots(limit.as_secs_f64())
-            .filter(|_| situation.is_in_call(this))?;
+        let roots = situation.roots(limit.as_secs_f64()).filter(|_| situation.is_in_call(this))?;
         let is_theirs = |root: &Root| match root {
             Root::Rank(rank) => situation.home(*rank) != Some(this),
             Root::Program(process) => *process != this,

@@ -110,10 +110,7 @@ impl Contents {
         whose: &'static str,
     ) -> Result<()> {
         match self.tensors.get(name) {
-            None => Err(self.differs(
-                name,
-                format!("is missing, {whose} has it with dimensions {dims:?}"),
-            )),
+            None => Err(self.differs(name, format!("is missing, {whose} has it with dimensions {dims:?}"))),
             Some(entry) if entry.dims != *dims => {
                 let difference = format!("has dimensions {:?}, {whose} has {dims:?}", entry.dims);
                 Err(self.differs(name, difference))
@@ -192,21 +189,16 @@ fn sum(file: &mut File, entry: &Entry, block: &mut [u8]) -> io::Result<Checksum>
 /// Reads the header: its length, then its text.
 fn read_header(file: &mut File, path: &Path, size: u64) -> Result<Vec<u8>> {
     let mut header = vec![0; 8];
-    file.read_exact(&mut header)
-        .map_err(|_| truncated(path, size, 8))?;
+    file.read_exact(&mut header).map_err(|_| truncated(path, size, 8))?;
     let length = u64::from_le_bytes(header[..].try_into().expect("eight bytes were read"));
     if length > size.saturating_sub(8) {
         return Err(truncated(path, size, length.saturating_add(8)));
     }
     header.resize(8 + length as usize, 0);
-    file.read_exact(&mut header[8..])
-        .map_err(Error::io("read", path))?;
+    file.read_exact(&mut header[8..]).map_err(Error::io("read", path))?;
     Ok(header)
 }
 
 fn truncated(path: &Path, bytes: u64, expected: u64) -> Error {
-    damaged(
-        path,
-        format!("it has {bytes} bytes, its header calls for {expected}"),
-    )
+    damaged(path, format!("it has {bytes} bytes, its header calls for {expected}"))
 }

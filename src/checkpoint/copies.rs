@@ -75,9 +75,7 @@ impl Draft {
     pub fn write_copies(&self, ranks: &[Arc<Mutex<Copies>>]) -> Result<Vec<Written>> {
         let mut writer = self.open()?;
         for rank in ranks {
-            rank.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .write(&mut writer)?;
+            rank.lock().unwrap_or_else(PoisonError::into_inner).write(&mut writer)?;
         }
         writer.finish()
     }

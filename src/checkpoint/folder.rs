@@ -212,10 +212,7 @@ fn check_described(folder: &Path) -> Result<()> {
     let path = folder.join(STATE);
     let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
     match State::is_foreign(&path, &bytes) {
-        true => Err(not_ours(
-            folder,
-            "is not a checkpoint: its `state.json` is not one of a checkpoint",
-        )),
+        true => Err(not_ours(folder, "is not a checkpoint: its `state.json` is not one of a checkpoint")),
         false => Ok(()),
     }
 }
@@ -249,11 +246,7 @@ fn existing(path: &Path) -> Result<Existing> {
         empty = false;
         described |= name == STATE;
     }
-    Ok(if empty {
-        Existing::Empty
-    } else {
-        Existing::Ours { described }
-    })
+    Ok(if empty { Existing::Empty } else { Existing::Ours { described } })
 }
 
 fn not_ours(path: &Path, problem: impl Display) -> Error {
@@ -274,10 +267,7 @@ fn parent(path: &Path) -> &Path {
 
 /// Waits until the disk has a folder's entries. Only Unix can open a folder for this.
 pub(super) fn sync(folder: &Path) -> Result<()> {
-    let synced = if cfg!(unix) {
-        File::open(folder).and_then(|folder| folder.sync_all())
-    } else {
-        io::Result::Ok(())
-    };
+    let synced =
+        if cfg!(unix) { File::open(folder).and_then(|folder| folder.sync_all()) } else { io::Result::Ok(()) };
     synced.map_err(Error::io("write", folder))
 }

@@ -48,9 +48,7 @@ pub(super) fn states(model: &[TensorInfo], optimizer: &dyn Optimizer) -> Vec<Ten
 
 /// The optimizer's tensors for a parameter, as its file names them.
 pub(super) fn state_tensors(of: &TensorInfo, optimizer: &dyn Optimizer) -> Vec<TensorInfo> {
-    let TensorInfo {
-        name, dims, fused, ..
-    } = of;
+    let TensorInfo { name, dims, fused, .. } = of;
     let states = optimizer::states(optimizer, name, dims, fused).into_iter();
     let tensor = |state: StateTensor| TensorInfo {
         name: format!("{name}.{}", state.name),
@@ -81,11 +79,7 @@ impl Layout {
         for TensorInfo { name, dims, .. } in tensors {
             let begin = end;
             end += 4 * dims.iter().product::<usize>();
-            let entry = Entry {
-                dtype: Dtype::F32,
-                shape: dims.clone(),
-                data_offsets: (begin, end),
-            };
+            let entry = Entry { dtype: Dtype::F32, shape: dims.clone(), data_offsets: (begin, end) };
             entries.push((name.clone(), entry));
             begins.push((name.clone(), begin as u64));
         }
@@ -96,10 +90,6 @@ impl Layout {
         header.append(&mut json);
         let start = header.len() as u64;
         let offset = |(name, begin)| (name, start + begin);
-        Self {
-            header,
-            offsets: begins.into_iter().map(offset).collect(),
-            size: start + end as u64,
-        }
+        Self { header, offsets: begins.into_iter().map(offset).collect(), size: start + end as u64 }
     }
 }

@@ -36,11 +36,7 @@ impl Checkpoint {
     /// [`Error::Checkpoint`] or [`Error::Io`], naming the file.
     pub fn open(folder: &Path) -> Result<Self> {
         let aside = beside(folder, ASIDE);
-        let found = if !folder.exists() && aside.exists() {
-            &aside
-        } else {
-            folder
-        };
+        let found = if !folder.exists() && aside.exists() { &aside } else { folder };
         let path = found.join(STATE);
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
         let state = State::parse(&path, &bytes)?;
@@ -97,10 +93,7 @@ impl Checkpoint {
         match self.data() {
             Some(saved) if !saved.same_contents(given) => {
                 let known = |data: &Fingerprint| {
-                    Box::new(KnownData {
-                        name: data.name.clone(),
-                        contents: data.contents,
-                    })
+                    Box::new(KnownData { name: data.name.clone(), contents: data.contents })
                 };
                 Err(Error::from(CheckpointError::OtherData {
                     folder: self.folder.clone(),
@@ -173,9 +166,7 @@ impl Checkpoint {
     pub fn read_weights(&self, parameters: Vec<&mut Parameter>) -> Result<()> {
         let infos: Vec<TensorInfo> = parameters.iter().map(|parameter| info(parameter)).collect();
         self.model.check(&weights(&infos), "the model")?;
-        parameters
-            .into_iter()
-            .try_for_each(|parameter| self.read_weight(parameter))
+        parameters.into_iter().try_for_each(|parameter| self.read_weight(parameter))
     }
 
     /// Reads the weights of one parameter, for example of one stage.

@@ -47,8 +47,7 @@ impl Checkpoint {
     /// # Errors
     /// As [`Checkpoint::verify`].
     pub fn verify_parameters(&self, parameters: &[&Parameter], optimizer: &dyn Optimizer) -> Result<()> {
-        self.model
-            .verify_these(parameters.iter().map(|parameter| parameter.name()))?;
+        self.model.verify_these(parameters.iter().map(|parameter| parameter.name()))?;
         let trained = parameters.iter().filter(|parameter| parameter.is_optimized());
         let of = |parameter: &&Parameter| {
             let tensors = state_tensors(&info(parameter), optimizer);

@@ -79,24 +79,14 @@ impl Writer<'_> {
     pub fn write(&mut self, name: &str, numbers: &[f32], states: &[&[f32]]) -> Result<()> {
         let draft = self.draft;
         let checksum = draft.model.write(&mut self.model, name, numbers)?;
-        self.written.push(Written {
-            optimizer: false,
-            tensor: name.to_owned(),
-            checksum,
-        });
+        self.written.push(Written { optimizer: false, tensor: name.to_owned(), checksum });
         for (index, tensor) in draft.states.get(name).into_iter().flatten().enumerate() {
             let checksum = match states.get(index) {
-                Some(numbers) => draft
-                    .optimizer
-                    .write(&mut self.optimizer, &tensor.name, numbers)?,
+                Some(numbers) => draft.optimizer.write(&mut self.optimizer, &tensor.name, numbers)?,
                 // Before the first step there is no state: the optimizer starts from the file's zeros.
                 None => of_zeros(tensor.dims.iter().product()),
             };
-            self.written.push(Written {
-                optimizer: true,
-                tensor: tensor.name.clone(),
-                checksum,
-            });
+            self.written.push(Written { optimizer: true, tensor: tensor.name.clone(), checksum });
         }
         Ok(())
     }
@@ -108,9 +98,7 @@ impl Writer<'_> {
     pub fn finish(self) -> Result<Vec<Written>> {
         let Draft { model, optimizer, .. } = self.draft;
         self.model.sync_all().map_err(Error::io("write", &model.path))?;
-        self.optimizer
-            .sync_all()
-            .map_err(Error::io("write", &optimizer.path))?;
+        self.optimizer.sync_all().map_err(Error::io("write", &optimizer.path))?;
         Ok(self.written)
     }
 }
@@ -129,10 +117,7 @@ impl Draft {
         let partial = Partial { path, lock };
         draft.model.create()?;
         draft.optimizer.create()?;
-        Ok(Self {
-            partial: Some(partial),
-            ..draft
-        })
+        Ok(Self { partial: Some(partial), ..draft })
     }
 
     /// The same checkpoint in another process than the one that lays it out. That one must be done before the
@@ -204,13 +189,7 @@ impl Draft {
             (MODEL.to_owned(), self.model.sums(model)?),
             (OPTIMIZER.to_owned(), self.optimizer.sums(optimizer)?),
         ];
-        let state = State {
-            format: FORMAT,
-            step,
-            config: config.to_owned(),
-            data,
-            files: files.into(),
-        };
+        let state = State { format: FORMAT, step, config: config.to_owned(), data, files: files.into() };
         let path = self.folder.join(STATE);
         let mut file = File::create(&path).map_err(Error::io("create", &path))?;
         file.write_all(state.to_text().as_bytes())
@@ -234,10 +213,7 @@ impl TensorFile {
     }
 
     fn open(&self) -> Result<File> {
-        OpenOptions::new()
-            .write(true)
-            .open(&self.path)
-            .map_err(Error::io("open", &self.path))
+        OpenOptions::new().write(true).open(&self.path).map_err(Error::io("open", &self.path))
     }
 
     fn write(&self, file: &mut File, tensor: &str, numbers: &[f32]) -> Result<Checksum> {
@@ -252,16 +228,9 @@ impl TensorFile {
     fn sums(&self, written: Vec<Written>) -> Result<Sums> {
         let pairs = written.into_iter().map(|one| (one.tensor, one.checksum));
         let tensors: BTreeMap<String, Checksum> = pairs.collect();
-        let missing = self
-            .layout
-            .offsets
-            .keys()
-            .filter(|name| !tensors.contains_key(*name));
+        let missing = self.layout.offsets.keys().filter(|name| !tensors.contains_key(*name));
         match missing.min() {
-            None => Ok(Sums {
-                header: Checksum::of(&self.layout.header),
-                tensors,
-            }),
+            None => Ok(Sums { header: Checksum::of(&self.layout.header), tensors }),
             Some(tensor) => Err(Error::from(CheckpointError::new(format!(
                 "{}: no rank has written `{tensor}`, so the checkpoint is not put in its place",
                 self.path.display()

@@ -53,13 +53,7 @@ impl Writing {
         };
         let thread = Builder::new().name("checkpoint".to_owned()).spawn(job);
         let thread = thread.map_err(Error::io("start a thread that writes", place))?;
-        Ok(Self {
-            own,
-            written: None,
-            others: Some(others),
-            ended,
-            thread: Some(thread),
-        })
+        Ok(Self { own, written: None, others: Some(others), ended, thread: Some(thread) })
     }
 
     /// What this process has written. `None` if it is not on the disk yet. With `keep_waiting` it waits for

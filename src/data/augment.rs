@@ -25,9 +25,7 @@ pub(super) struct Change {
 
 impl Augment {
     pub(super) fn new(seed: u64) -> Self {
-        Self {
-            key: key(seed, "crops and flips"),
-        }
+        Self { key: key(seed, "crops and flips") }
     }
 
     /// What happens to an image in an epoch.

@@ -31,15 +31,8 @@ pub(super) fn read(path: &Path) -> Result<(Idx, Idx)> {
         add(&file, &mut pixels, &mut labels)?;
     }
     let count = labels.len();
-    let idx = |dims, bytes| Idx {
-        path: path.to_owned(),
-        dims,
-        bytes,
-    };
-    Ok((
-        idx(vec![count, SIDE, SIDE, COLORS], pixels),
-        idx(vec![count], labels),
-    ))
+    let idx = |dims, bytes| Idx { path: path.to_owned(), dims, bytes };
+    Ok((idx(vec![count, SIDE, SIDE, COLORS], pixels), idx(vec![count], labels)))
 }
 
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -54,10 +47,7 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
     }
     training.sort();
     let test = folder.join("test_batch.bin");
-    let files: Vec<PathBuf> = training
-        .into_iter()
-        .chain(test.exists().then_some(test))
-        .collect();
+    let files: Vec<PathBuf> = training.into_iter().chain(test.exists().then_some(test)).collect();
     match files.is_empty() {
         true => Err(DataError::new(format!(
             "the folder `{}` holds neither `data_batch_1.bin` nor `test_batch.bin`: unpack CIFAR-10's binary \
@@ -76,9 +66,7 @@ fn add(path: &Path, pixels: &mut Vec<u8>, labels: &mut Vec<u8>) -> Result<()> {
         return Err(wrong(path, "is empty"));
     }
     let mut bytes = Vec::new();
-    file.take(length)
-        .read_to_end(&mut bytes)
-        .map_err(Error::io("read", path))?;
+    file.take(length).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
     let (records, []) = bytes.as_chunks::<RECORD>() else {
         return Err(wrong(
             path,

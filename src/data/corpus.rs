@@ -76,12 +76,7 @@ impl Corpus {
 
     fn of_built_in(tokens: Tokens, count: usize) -> Self {
         let path = PathBuf::from("built-in text");
-        Self::of([Opened {
-            path,
-            tokens,
-            count: count as u64,
-            described: None,
-        }])
+        Self::of([Opened { path, tokens, count: count as u64, described: None }])
     }
 
     /// Text as bytes. A path may be a file, which is read whole, or a folder. A folder is read recursively in
@@ -92,12 +87,7 @@ impl Corpus {
     /// text.
     pub fn text(paths: &[PathBuf]) -> Result<Self> {
         let read = text::read(paths)?.into_iter();
-        Ok(Self::of(read.map(|(path, tokens, count)| Opened {
-            path,
-            tokens,
-            count,
-            described: None,
-        })))
+        Ok(Self::of(read.map(|(path, tokens, count)| Opened { path, tokens, count, described: None })))
     }
 
     /// Token files: tokens of one width, little endian, and nothing else in the file. A file that has one of
@@ -111,10 +101,7 @@ impl Corpus {
     ///
     /// [`TokenWriter`]: super::TokenWriter
     pub fn tokens(paths: &[PathBuf], width: Width) -> Result<Self> {
-        let opened: Vec<_> = paths
-            .iter()
-            .map(|path| open(path, width))
-            .collect::<Result<_>>()?;
+        let opened: Vec<_> = paths.iter().map(|path| open(path, width)).collect::<Result<_>>()?;
         check_same_tokenizer(&opened)?;
         Ok(Self::of(opened))
     }
@@ -124,13 +111,7 @@ impl Corpus {
     /// # Errors
     /// [`DataError`] for the first file that another one has made.
     pub fn check_tokenizer(&self, tokenizer: &Tokenizer) -> Result<()> {
-        let made_by = |piece: &&Piece| {
-            piece
-                .described
-                .as_ref()?
-                .tokenizer
-                .map(|made_by| made_by.checksum)
-        };
+        let made_by = |piece: &&Piece| piece.described.as_ref()?.tokenizer.map(|made_by| made_by.checksum);
         let other = |piece: &&Piece| made_by(piece).is_some_and(|known| known != tokenizer.checksum());
         match self.pieces.iter().find(other) {
             None => Ok(()),
@@ -162,11 +143,7 @@ impl Corpus {
             start = piece.end;
             piece
         };
-        Self {
-            pieces: files.into_iter().map(piece).collect(),
-            made_of: None,
-            scan: OnceLock::new(),
-        }
+        Self { pieces: files.into_iter().map(piece).collect(), made_of: None, scan: OnceLock::new() }
     }
 
     /// The number of tokens.
@@ -183,11 +160,7 @@ impl Corpus {
     pub fn name(&self) -> String {
         let paths = match &self.made_of {
             Some(paths) => paths.iter().map(PathBuf::as_path).collect(),
-            None => self
-                .pieces
-                .iter()
-                .map(|piece| piece.path.as_path())
-                .collect::<Vec<_>>(),
+            None => self.pieces.iter().map(|piece| piece.path.as_path()).collect::<Vec<_>>(),
         };
         match paths.as_slice() {
             [] => "no file".to_owned(),
@@ -282,12 +255,7 @@ fn open(path: &Path, width: Width) -> Result<Opened> {
     let described = described::read(&path, file::metadata(&path)?.len())?;
     let known = of_index.or_else(|| Some(described.as_ref()?.dtype));
     let (tokens, count) = tokens::open(&path, known.unwrap_or(width), known.is_some())?;
-    Ok(Opened {
-        path,
-        tokens,
-        count,
-        described,
-    })
+    Ok(Opened { path, tokens, count, described })
 }
 
 impl Piece {

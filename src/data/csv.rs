@@ -46,12 +46,7 @@ impl Table {
         let (mut numbers, mut wanted, mut classes, mut rows) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for record in reader.records() {
             let record = record.map_err(broken)?;
-            let cell = |at: usize| Cell {
-                path,
-                record: &record,
-                at,
-                names: &names,
-            };
+            let cell = |at: usize| Cell { path, record: &record, at, names: &names };
             for &at in &of_inputs {
                 numbers.push(cell(at).number()?);
             }
@@ -102,9 +97,7 @@ impl Cell<'_> {
     }
 
     fn class(&self) -> Result<u32> {
-        self.text()
-            .parse()
-            .map_err(|_| self.refuse("a class, a whole number from 0 on,"))
+        self.text().parse().map_err(|_| self.refuse("a class, a whole number from 0 on,"))
     }
 
     fn refuse(&self, expected: &'static str) -> Error {

@@ -49,13 +49,7 @@ impl Recipe {
     /// The recipe for this form, with the field `text`, the tokenizer's own template, and all tokens as
     /// targets.
     pub fn new(form: Form) -> Self {
-        Self {
-            form,
-            field: "text".to_owned(),
-            template: None,
-            loss_on: LossOn::default(),
-            end_of_text: None,
-        }
+        Self { form, field: "text".to_owned(), template: None, loss_on: LossOn::default(), end_of_text: None }
     }
 
     /// Encodes files and the files of folders. A text has the tokens of [`Tokenizer::encode`], a chat has the
@@ -180,9 +174,7 @@ impl<'a> Work<'a> {
             let shares: Vec<_> = batch.chunks(each).collect();
             let started: Vec<_> = shares.iter().map(|share| scope.spawn(|| encode(share))).collect();
             let joined = started.into_iter().map(thread::ScopedJoinHandle::join);
-            joined
-                .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
+            joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         });
         let shares: Vec<_> = results.into_iter().collect::<Result<_>>()?;
         Ok(shares.into_iter().flatten().collect())
@@ -199,11 +191,7 @@ impl<'a> Work<'a> {
         Ok(tokens.map(|tokens| {
             let [begin, _] = self.tokenizer.around();
             let begin = if before.is_empty() { begin } else { &[] };
-            let end = if piece.ends {
-                self.end_of_text()
-            } else {
-                Vec::new()
-            };
+            let end = if piece.ends { self.end_of_text() } else { Vec::new() };
             [begin, &tokens[..], &end].concat()
         }))
     }
@@ -224,11 +212,7 @@ impl<'a> Work<'a> {
     /// The tokens of a line or a row.
     fn document(&self, piece: &Piece) -> Result<Vec<u32>> {
         let refuse = |problem: String| -> Error {
-            let unit = if self.recipe.form == Form::Jsonl {
-                "line"
-            } else {
-                "row"
-            };
+            let unit = if self.recipe.form == Form::Jsonl { "line" } else { "row" };
             wrong(&piece.path, format!("{unit} {} {problem}", piece.line))
         };
         match raw::document(&piece.text, &self.recipe.field, self.recipe.loss_on).map_err(refuse)? {
@@ -261,10 +245,7 @@ impl<'a> Work<'a> {
         template: &ChatTemplate,
         refuse: impl Fn(Problem) -> Error,
     ) -> Result<Vec<u32>> {
-        let written: Vec<_> = messages
-            .iter()
-            .map(|one| (one.role.as_str(), one.content.as_str()))
-            .collect();
+        let written: Vec<_> = messages.iter().map(|one| (one.role.as_str(), one.content.as_str())).collect();
         if self.recipe.loss_on == LossOn::All {
             let text = template.text(&written, false).map_err(refuse)?;
             let mut tokens = self.tokenizer.encode_bare(&text)?;
@@ -276,10 +257,7 @@ impl<'a> Work<'a> {
         }
         let (text, answers) = template.with_answers(&written).map_err(refuse)?;
         let of_assistant = messages.iter().filter(|message| message.role == ANSWERS);
-        let counted = answers
-            .into_iter()
-            .zip(of_assistant)
-            .filter(|(_, message)| message.counts);
+        let counted = answers.into_iter().zip(of_assistant).filter(|(_, message)| message.counts);
         let answers: Vec<_> = counted.map(|(answer, _)| answer).collect();
         let places = self.tokenizer.encode_with_places(&text)?;
         let marked = places.into_iter().map(|(token, place)| {

@@ -167,10 +167,7 @@ fn problem(kind: FileType) -> String {
     if kind.is_dir() {
         return "is not a file; name a token file".to_owned();
     }
-    format!(
-        "is a {}, not a regular file; write what it gives into a file first",
-        kind_name(kind)
-    )
+    format!("is a {}, not a regular file; write what it gives into a file first", kind_name(kind))
 }
 
 #[cfg(unix)]

@@ -90,9 +90,8 @@ impl Fingerprint {
                 used.abs_diff(next)
             ));
         } else if before.course != now.course {
-            notes.push(format!(
-                "the data goes on with sample {next}: none is repeated, and none is left out"
-            ));
+            notes
+                .push(format!("the data goes on with sample {next}: none is repeated, and none is left out"));
         }
         notes
     }
@@ -105,11 +104,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} (fingerprint {}; {})",
-            self.name, self.contents, self.batches
-        )
+        write!(f, "{} (fingerprint {}; {})", self.name, self.contents, self.batches)
     }
 }
 

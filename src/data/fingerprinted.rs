@@ -16,10 +16,7 @@ pub(crate) struct Fingerprinted {
 
 impl Fingerprinted {
     pub(crate) fn new(source: Arc<dyn DataSource>) -> Self {
-        Self {
-            source,
-            fingerprint: OnceLock::new(),
-        }
+        Self { source, fingerprint: OnceLock::new() }
     }
 }
 

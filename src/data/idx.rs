@@ -41,11 +41,7 @@ impl Header {
         fill(&mut contents, &mut magic, path, "its magic number")?;
         if magic[..3] != [0, 0, 8] || !allowed.contains(&magic[3]) {
             let (least, most) = allowed.into_inner();
-            let dims = if least == most {
-                most.to_string()
-            } else {
-                format!("{least} to {most}")
-            };
+            let dims = if least == most { most.to_string() } else { format!("{least} to {most}") };
             let magic = u32::from_be_bytes(magic);
             return Err(wrong(
                 path,
@@ -64,18 +60,10 @@ impl Header {
         let product = |product: u64, &dim: &usize| product.checked_mul(dim as u64);
         let expected = dims.iter().try_fold(1, product);
         let Some(expected) = expected.filter(|&count| count > 0 && count < u64::MAX) else {
-            return Err(wrong(
-                path,
-                format!("has impossible dimensions {dims:?} in its header"),
-            ));
+            return Err(wrong(path, format!("has impossible dimensions {dims:?} in its header")));
         };
         limit.check(path, &dims, expected)?;
-        Ok(Self {
-            path: path.to_owned(),
-            dims,
-            expected,
-            contents,
-        })
+        Ok(Self { path: path.to_owned(), dims, expected, contents })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -89,12 +77,7 @@ impl Header {
 
     /// Reads the bytes after the header: as many as the dimensions say, and no more.
     pub(super) fn contents(self) -> Result<Idx> {
-        let Self {
-            path,
-            dims,
-            expected,
-            contents,
-        } = self;
+        let Self { path, dims, expected, contents } = self;
         let mut bytes = Vec::new();
         let ended = contents.take(expected + 1).read_to_end(&mut bytes);
         let held = bytes.len() as u64;
@@ -102,10 +85,7 @@ impl Header {
             Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(Error::io("read", path)(error)),
             _ if held < expected => Err(wrong(&path, truncated(held, expected, &dims))),
             _ if held > expected => Err(wrong(&path, too_long(expected, &dims))),
-            Err(_) => Err(wrong(
-                &path,
-                "is truncated: the end of its gzip stream is missing",
-            )),
+            Err(_) => Err(wrong(&path, "is truncated: the end of its gzip stream is missing")),
             Ok(_) => Ok(Idx { path, dims, bytes }),
         }
     }
@@ -172,9 +152,6 @@ fn fill(reader: &mut dyn Read, bytes: &mut [u8], path: &Path, what: &'static str
 
 impl fmt::Debug for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Header")
-            .field("path", &self.path)
-            .field("dims", &self.dims)
-            .finish_non_exhaustive()
+        f.debug_struct("Header").field("path", &self.path).field("dims", &self.dims).finish_non_exhaustive()
     }
 }

@@ -62,16 +62,10 @@ impl Images {
         if span.is_empty() {
             let path = all.images.path.display();
             return Err(
-                DataError::new(format!("`{path}`: none of its {count} images is for {purpose}")).into(),
+                DataError::new(format!("`{path}`: none of its {count} images is for {purpose}")).into()
             );
         }
-        Ok(Self {
-            all,
-            span,
-            rows,
-            order,
-            augment: None,
-        })
+        Ok(Self { all, span, rows, order, augment: None })
     }
 
     /// The same images, with another course.

@@ -74,18 +74,12 @@ pub(super) fn read(tokens: &Path, path: &Path) -> Result<Index> {
     let lists = u128::from(sequences) * 12 + u128::from(entries) * 8;
     let expected = HEADER as u128 + lists;
     if u128::from(bytes) < expected {
-        return Err(wrong(
-            path,
-            format!("is truncated: it holds {bytes} of {expected} bytes"),
-        ));
+        return Err(wrong(path, format!("is truncated: it holds {bytes} of {expected} bytes")));
     }
     let (lengths, rest) = all[HEADER..].split_at(sequences as usize * 4);
     let (starts, rest) = rest.split_at(sequences as usize * 8);
     let ends = ends_of(lengths, starts, width.bytes()).ok_or_else(|| {
-        wrong(
-            path,
-            "has sequences that do not follow each other in its `.bin`: write both files again",
-        )
+        wrong(path, "has sequences that do not follow each other in its `.bin`: write both files again")
     })?;
     let described = ends.last().copied().unwrap_or(0) * width.bytes();
     let (_, held) = file::open(tokens)?;
@@ -107,10 +101,7 @@ pub(super) fn read(tokens: &Path, path: &Path) -> Result<Index> {
     let ends: Option<Vec<u64>> = ends.collect();
     let ends = ends.filter(|ends| ends.is_sorted());
     let ends = ends.ok_or_else(|| {
-        wrong(
-            path,
-            "has a list of documents that does not fit its sequences: write both files again",
-        )
+        wrong(path, "has a list of documents that does not fit its sequences: write both files again")
     })?;
     Ok(Index { width, ends })
 }

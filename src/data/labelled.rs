@@ -30,11 +30,7 @@ impl LabelledImages {
     /// # Errors
     /// When a file is missing, empty or truncated, when its magic number is wrong, or when the counts differ.
     pub fn read(images: &Path, labels: Option<&Path>) -> Result<Self> {
-        let images = if images.is_dir() {
-            images_in(images)?
-        } else {
-            images.to_owned()
-        };
+        let images = if images.is_dir() { images_in(images)? } else { images.to_owned() };
         let images = Header::read(&images, 2..=3)?;
         let labels = labels.map_or_else(|| labels_of(images.path()), |labels| Ok(labels.to_owned()))?;
         let labels = Header::read(&labels, 1..=1)?;
@@ -112,12 +108,7 @@ impl LabelledImages {
     /// # Errors
     /// For the first label that is too high: names the file, the label's position, the label and the limit.
     pub fn check_classes(&self, classes: usize) -> Result<()> {
-        match self
-            .labels
-            .bytes
-            .iter()
-            .position(|&label| usize::from(label) >= classes)
-        {
+        match self.labels.bytes.iter().position(|&label| usize::from(label) >= classes) {
             None => Ok(()),
             Some(image) => Err(Error::from(DataError::new(format!(
                 "`{}`: label {} of image {image} is outside the model's {classes} classes (0..={})",
@@ -131,10 +122,7 @@ impl LabelledImages {
 
 /// The labels' file for an images' file, by MNIST's names.
 fn labels_of(images: &Path) -> Result<PathBuf> {
-    let name = images
-        .file_name()
-        .and_then(|name| name.to_str())
-        .unwrap_or_default();
+    let name = images.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let labels = name.replace("images", "labels").replace("idx3", "idx1");
     if labels == name {
         return Err(wrong(
@@ -160,14 +148,9 @@ fn images_in(folder: &Path) -> Result<PathBuf> {
     let problem = match found.as_slice() {
         [one] => return Ok(one.clone()),
         [] => "holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)".to_owned(),
-        [first, ..] => format!(
-            "holds {} files of images; name one, such as `{}`",
-            found.len(),
-            first.display()
-        ),
+        [first, ..] => {
+            format!("holds {} files of images; name one, such as `{}`", found.len(), first.display())
+        }
     };
-    Err(Error::from(DataError::new(format!(
-        "the folder `{}` {problem}",
-        folder.display()
-    ))))
+    Err(Error::from(DataError::new(format!("the folder `{}` {problem}", folder.display()))))
 }

@@ -55,10 +55,9 @@ impl Loader {
             for micro_batch in micro_batches.clone().map(MicroBatch) {
                 let (input, target) = match read(source.as_ref(), step, micro_batch) {
                     Ok((input, target)) => (Ok(input), Ok(target)),
-                    Err(source) => (
-                        Err(failed(step, micro_batch, &source)),
-                        Err(failed(step, micro_batch, &source)),
-                    ),
+                    Err(source) => {
+                        (Err(failed(step, micro_batch, &source)), Err(failed(step, micro_batch, &source)))
+                    }
                 };
                 // Ranks that have stopped take nothing more.
                 let _ = inputs.send((step, micro_batch, input));
@@ -71,10 +70,7 @@ impl Loader {
             .map_err(|source| {
                 DataError::because(format!("cannot start the data loader's thread: {source}"), source)
             })?;
-        let loader = Self {
-            steps: Some(steps),
-            thread: Some(thread),
-        };
+        let loader = Self { steps: Some(steps), thread: Some(thread) };
         Ok((loader, Feed::new(input_items), Feed::new(target_items)))
     }
 
@@ -96,22 +92,14 @@ fn read(
 ) -> std::result::Result<(Tensor, Tensor), Arc<Error>> {
     let read = catch_unwind(AssertUnwindSafe(|| source.micro_batch(step, micro_batch)));
     read.unwrap_or_else(|panic| {
-        Err(Error::from(DataError::Panicked {
-            step,
-            micro_batch,
-            message: panic_message(panic.as_ref()),
-        }))
+        Err(Error::from(DataError::Panicked { step, micro_batch, message: panic_message(panic.as_ref()) }))
     })
     .map_err(Arc::new)
 }
 
 /// The error that both ranks receive, the one for inputs and the one for targets.
 fn failed(step: u64, micro_batch: MicroBatch, source: &Arc<Error>) -> Error {
-    Error::from(DataError::Source {
-        step,
-        micro_batch,
-        source: Arc::clone(source),
-    })
+    Error::from(DataError::Source { step, micro_batch, source: Arc::clone(source) })
 }
 
 /// Produces each requested step, unless it was produced ahead. Then it produces the following step, if there
@@ -141,10 +129,7 @@ impl Drop for Loader {
 
 impl Feed {
     fn new(items: Receiver<Item>) -> Self {
-        Self {
-            items,
-            early: Vec::new(),
-        }
+        Self { items, early: Vec::new() }
     }
 
     /// One micro-batch of a step, if it is ready. The micro-batches of a step may be taken in any order.

@@ -69,14 +69,7 @@ pub(super) fn look(start: &[u8]) -> Look {
     if let Some((what, cure)) = marked(&ENCODINGS, start).or_else(|| container(start)) {
         return Look::Other(format!("is {what}, and not text: {cure}"));
     }
-    let zeros = |parity| {
-        start
-            .iter()
-            .skip(parity)
-            .step_by(2)
-            .filter(|byte| **byte == 0)
-            .count()
-    };
+    let zeros = |parity| start.iter().skip(parity).step_by(2).filter(|byte| **byte == 0).count();
     let (what, cure) = match [zeros(0), zeros(1)] {
         [0, 0] => return Look::Text(if start.starts_with(MARK) { MARK.len() } else { 0 }),
         // Latin letters in UTF-16 have a zero in every second byte, and only there.
@@ -95,9 +88,7 @@ pub(super) fn container(start: &[u8]) -> Option<(&'static str, &'static str)> {
     let is_safetensors = start.get(4..).is_some_and(|rest| rest.starts_with(after_length)) && has(in_header);
     let weights = ("a file of weights (safetensors)", CONVERT);
     let gzip = || unpacks(start).then_some(("packed by gzip", UNPACK));
-    marked(&CONTAINERS, start)
-        .or_else(|| is_safetensors.then_some(weights))
-        .or_else(gzip)
+    marked(&CONTAINERS, start).or_else(|| is_safetensors.then_some(weights)).or_else(gzip)
 }
 
 /// Whether it begins as a file that gzip has packed: in tokens the mark alone may stand by chance.
@@ -107,10 +98,7 @@ fn unpacks(start: &[u8]) -> bool {
 
 fn marked(marks: &[Mark], start: &[u8]) -> Option<(&'static str, &'static str)> {
     let is_there = |&&(at, mark, ..): &&Mark| start.get(at..).is_some_and(|rest| rest.starts_with(mark));
-    marks
-        .iter()
-        .find(is_there)
-        .map(|&(_, _, what, cure)| (what, cure))
+    marks.iter().find(is_there).map(|&(_, _, what, cure)| (what, cure))
 }
 
 /// The first bytes of a reader.
@@ -149,8 +137,7 @@ pub(super) fn open_text(path: &Path) -> Result<(File, u64, u64)> {
     if mark > 0 && mark == bytes {
         return Err(wrong(path, "is empty"));
     }
-    file.seek(SeekFrom::Start(mark))
-        .map_err(Error::io("read", path))?;
+    file.seek(SeekFrom::Start(mark)).map_err(Error::io("read", path))?;
     Ok((file, bytes, mark))
 }
 
@@ -174,10 +161,7 @@ pub(super) fn open_packed_text(path: &Path) -> Result<Box<dyn Read>> {
             first.set_position(mark as u64);
             Ok(Box::new(first.chain(unpacked)))
         }
-        Look::Gzip => Err(wrong(
-            path,
-            format!("is packed by gzip twice, and not text: {UNPACK}"),
-        )),
+        Look::Gzip => Err(wrong(path, format!("is packed by gzip twice, and not text: {UNPACK}"))),
         Look::Other(problem) => Err(wrong(path, problem)),
     }
 }

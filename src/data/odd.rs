@@ -46,11 +46,7 @@ pub fn odd_files(paths: &[PathBuf], form: Form) -> Result<Vec<Oddity>> {
         Form::Jsonl | Form::Parquet => Vec::new(),
     };
     if let [first, ..] = &left_out[..] {
-        all.push(Oddity {
-            odd: Odd::LeftOut(form),
-            first: first.clone(),
-            files: left_out.len(),
-        });
+        all.push(Oddity { odd: Odd::LeftOut(form), first: first.clone(), files: left_out.len() });
     }
     Ok(all)
 }

@@ -22,10 +22,7 @@ pub(super) struct Parts {
 
 impl Parts {
     pub(super) fn of(pieces: Pieces) -> Self {
-        Self {
-            pieces: pieces.peekable(),
-            before: String::new(),
-        }
+        Self { pieces: pieces.peekable(), before: String::new() }
     }
 
     /// The next parts, until they have `bytes` bytes together.

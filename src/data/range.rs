@@ -17,17 +17,10 @@ pub(super) fn check_span(data: &str, span: &Range<u64>, count: u64) -> Result<()
 
 /// Refuses micro-batches without rows.
 pub(super) fn check_rows(data: &str, rows: usize) -> Result<()> {
-    if rows == 0 {
-        Err(empty(data, "row"))
-    } else {
-        Ok(())
-    }
+    if rows == 0 { Err(empty(data, "row")) } else { Ok(()) }
 }
 
 /// The error for an empty micro-batch.
 pub(super) fn empty(data: &str, what: &'static str) -> Error {
-    DataError::new(format!(
-        "a micro-batch of {data} needs at least one {what}, 0 were asked for"
-    ))
-    .into()
+    DataError::new(format!("a micro-batch of {data} needs at least one {what}, 0 were asked for")).into()
 }

@@ -75,12 +75,7 @@ impl Rows {
         if span.is_empty() {
             return Err(DataError::new(format!("{}: no row is in this part of it", table.name)).into());
         }
-        Ok(Self {
-            table,
-            span,
-            rows,
-            order,
-        })
+        Ok(Self { table, span, rows, order })
     }
 
     /// The row of the table at a position, or `None` after the last one.
@@ -93,9 +88,7 @@ impl Rows {
 
 impl DataSource for Rows {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        let rows: Vec<_> = (0..self.rows)
-            .map(|row| self.row(step, micro_batch, row))
-            .collect();
+        let rows: Vec<_> = (0..self.rows).map(|row| self.row(step, micro_batch, row)).collect();
         let Table { inputs, targets, .. } = &*self.table;
         Ok((inputs.take(&rows, 0), targets.take_targets(&rows)))
     }

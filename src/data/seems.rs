@@ -15,10 +15,7 @@ pub(super) fn records(extension: Option<&str>, start: &[u8]) -> bool {
     if matches!(extension, Some("jsonl" | "ndjson")) {
         return true;
     }
-    let start = start
-        .strip_prefix(b"\xef\xbb\xbf")
-        .unwrap_or(start)
-        .trim_ascii_start();
+    let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start).trim_ascii_start();
     let object = match start.strip_prefix(b"[") {
         Some(rest) => rest.trim_ascii_start(),
         None => start,

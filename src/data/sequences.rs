@@ -74,15 +74,7 @@ impl Sequences {
         if seq == 0 {
             return Err(empty(&name, "token of a row"));
         }
-        let mut all = Self {
-            documents,
-            span,
-            packed,
-            rows,
-            seq,
-            order,
-            without_target: 0,
-        };
+        let mut all = Self { documents, span, packed, rows, seq, order, without_target: 0 };
         if all.count() == 0 {
             let purpose = match order {
                 SampleOrder::Shuffled { .. } => "training",
@@ -121,9 +113,7 @@ impl Sequences {
     pub fn count(&self) -> u64 {
         let tokens = self.documents.tokens(&self.span);
         match self.packed {
-            true => (tokens.end - tokens.start)
-                .saturating_sub(1)
-                .div_ceil(self.seq as u64),
+            true => (tokens.end - tokens.start).saturating_sub(1).div_ceil(self.seq as u64),
             false => self.span.end - self.span.start,
         }
     }

@@ -9,10 +9,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// In configs: a whole number is a count, a number with a decimal point is a fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a fraction from 0 to below 1, or a whole number of tokens or rows"
-)]
+#[serde(untagged, expecting = "a fraction from 0 to below 1, or a whole number of tokens or rows")]
 pub enum Share {
     /// This many tokens or rows.
     Count(u64),

@@ -32,11 +32,7 @@ pub trait DataSource: Send + Sync + 'static {
     /// When the data cannot be read.
     fn fingerprint(&self) -> Result<Fingerprint> {
         let (input, target) = self.micro_batch(0, MicroBatch(0))?;
-        Ok(Fingerprint::of_sample(
-            std::any::type_name::<Self>(),
-            &input,
-            &target,
-        ))
+        Ok(Fingerprint::of_sample(std::any::type_name::<Self>(), &input, &target))
     }
 
     /// Where the data comes from, in words, for messages. Default: the name of the type.

@@ -21,10 +21,7 @@ pub(crate) struct Summed {
 
 impl Summed {
     pub(crate) fn new(source: Arc<dyn DataSource>) -> Self {
-        Self {
-            source,
-            sums: Mutex::default(),
-        }
+        Self { source, sums: Mutex::default() }
     }
 
     /// Takes out the checksums of these steps' micro-batches, each with its step and number. The checksums of

@@ -42,11 +42,7 @@ impl Table {
             ))
             .into());
         }
-        Ok(Self {
-            name: name.to_owned(),
-            inputs: Column::new(inputs),
-            targets: Column::new(targets),
-        })
+        Ok(Self { name: name.to_owned(), inputs: Column::new(inputs), targets: Column::new(targets) })
     }
 
     /// The number of rows.
@@ -97,18 +93,12 @@ impl Column {
             Kind::F32 => {
                 let mut tensor = Tensor::scratch(shape.dims());
                 let numbers = tensor.f32_mut().iter_mut();
-                numbers
-                    .zip(values)
-                    .for_each(|(to, bits)| *to = f32::from_bits(bits));
+                numbers.zip(values).for_each(|(to, bits)| *to = f32::from_bits(bits));
                 tensor
             }
             Kind::Ids => {
                 let mut tensor = Tensor::scratch_ids(shape.dims());
-                tensor
-                    .ids_mut()
-                    .iter_mut()
-                    .zip(values)
-                    .for_each(|(to, id)| *to = id);
+                tensor.ids_mut().iter_mut().zip(values).for_each(|(to, id)| *to = id);
                 tensor
             }
         }

@@ -78,9 +78,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Vec<(PathBuf, Tokens, u64)>> {
 
 fn add_folder(found: &mut FoundFiles, folder: &Path) -> Result<()> {
     let entries = fs::read_dir(folder).map_err(Error::io("list", folder))?;
-    let mut entries = entries
-        .collect::<std::io::Result<Vec<_>>>()
-        .map_err(Error::io("list", folder))?;
+    let mut entries = entries.collect::<std::io::Result<Vec<_>>>().map_err(Error::io("list", folder))?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         let (name, path) = (entry.file_name(), entry.path());
@@ -118,11 +116,7 @@ impl TextFiles {
             self.open += 1;
             Tokens::TextFile(Constant::new(file).map_err(Error::io("read", &path))?, start)
         } else {
-            Tokens::TextAt(
-                path.clone(),
-                start,
-                Seen::of(&file).map_err(Error::io("read", &path))?,
-            )
+            Tokens::TextAt(path.clone(), start, Seen::of(&file).map_err(Error::io("read", &path))?)
         };
         self.files.push((path, tokens, bytes));
         Ok(())

@@ -84,13 +84,7 @@ impl Windows {
             ))
             .into());
         }
-        Ok(Self {
-            corpus,
-            span,
-            rows,
-            seq,
-            order,
-        })
+        Ok(Self { corpus, span, rows, seq, order })
     }
 
     /// The offset of a row's window.

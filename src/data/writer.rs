@@ -53,10 +53,7 @@ impl TokenWriter {
 
     /// Says which tokenizer makes the tokens.
     pub(super) fn made_by(&mut self, tokenizer: &Tokenizer) {
-        self.tokenizer = Some(MadeBy {
-            checksum: tokenizer.checksum(),
-            vocabulary: tokenizer.vocabulary(),
-        });
+        self.tokenizer = Some(MadeBy { checksum: tokenizer.checksum(), vocabulary: tokenizer.vocabulary() });
     }
 
     /// Adds tokens. All of them fit the width.
@@ -66,10 +63,7 @@ impl TokenWriter {
     pub fn add(&mut self, tokens: &[u32]) -> Result<()> {
         self.count += tokens.len() as u64;
         let bytes: Vec<u8> = match self.width {
-            Width::U16 => tokens
-                .iter()
-                .flat_map(|token| (*token as u16).to_le_bytes())
-                .collect(),
+            Width::U16 => tokens.iter().flat_map(|token| (*token as u16).to_le_bytes()).collect(),
             Width::U32 => tokens.iter().flat_map(|token| token.to_le_bytes()).collect(),
         };
         self.checksum.add(&bytes);
@@ -87,10 +81,7 @@ impl TokenWriter {
     /// When a file cannot be written, or when a document is too long for an index.
     pub fn finish(mut self, indexed: bool) -> Result<Written> {
         self.file.complete()?;
-        let written = Written {
-            tokens: self.count,
-            documents: self.ends.len() as u64,
-        };
+        let written = Written { tokens: self.count, documents: self.ends.len() as u64 };
         let index = match indexed {
             true => Some(self.index()?),
             false => None,

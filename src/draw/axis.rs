@@ -12,21 +12,13 @@ pub(super) struct Axis {
 }
 
 /// Digits of the labels of a logarithmic axis, from many labels to few.
-const DIGITS: [&[f64]; 4] = [
-    &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0],
-    &[1.0, 2.0, 3.0, 5.0, 7.0],
-    &[1.0, 2.0, 5.0],
-    &[1.0],
-];
+const DIGITS: [&[f64]; 4] =
+    [&[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0], &[1.0, 2.0, 3.0, 5.0, 7.0], &[1.0, 2.0, 5.0], &[1.0]];
 
 impl Axis {
     /// An axis from 0 on.
     pub(super) fn from_zero(most: f64) -> Self {
-        Self {
-            from: 0.0,
-            to: if most > 0.0 { most } else { 1.0 },
-            is_log: false,
-        }
+        Self { from: 0.0, to: if most > 0.0 { most } else { 1.0 }, is_log: false }
     }
 
     /// Where a value is: 0 at the beginning, 1 at the end.
@@ -45,44 +37,27 @@ impl Axis {
         };
         let most = values.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
         let least = values.windows(2).map(|pair| pair[1] - pair[0]);
-        let step = least
-            .fold(f64::INFINITY, f64::min)
-            .min(most.max(f64::MIN_POSITIVE));
-        values
-            .into_iter()
-            .map(|value| (value, label(value, step, most)))
-            .collect()
+        let step = least.fold(f64::INFINITY, f64::min).min(most.max(f64::MIN_POSITIVE));
+        values.into_iter().map(|value| (value, label(value, step, most))).collect()
     }
 
     fn of_distances(&self, count: usize) -> Vec<f64> {
         let step = round_step((self.to - self.from) / count as f64);
-        let (first, last) = (
-            (self.from / step * 0.9999).ceil(),
-            (self.to / step * 1.0001).floor(),
-        );
-        (0..=(last - first).max(0.0) as u64)
-            .map(|index| (first + index as f64) * step)
-            .collect()
+        let (first, last) = ((self.from / step * 0.9999).ceil(), (self.to / step * 1.0001).floor());
+        (0..=(last - first).max(0.0) as u64).map(|index| (first + index as f64) * step).collect()
     }
 
     fn of_ratios(&self, count: usize) -> Vec<f64> {
         let powers = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
         let all = |digits: &'static [f64]| -> Vec<f64> {
-            let values = powers
-                .clone()
-                .flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
-            values
-                .filter(|value| (self.from..=self.to).contains(value))
-                .collect()
+            let values =
+                powers.clone().flat_map(|power| digits.iter().map(move |digit| digit * 10f64.powi(power)));
+            values.filter(|value| (self.from..=self.to).contains(value)).collect()
         };
         let mut choices = DIGITS.iter().map(|digits| all(digits));
         let fitting = choices.find(|values| values.len() <= 2 * count);
         match fitting.unwrap_or_else(|| all(DIGITS[3])) {
-            values if values.len() < 2 => Axis {
-                is_log: false,
-                ..*self
-            }
-            .of_distances(count),
+            values if values.len() < 2 => Axis { is_log: false, ..*self }.of_distances(count),
             values if values.len() > 2 * count => {
                 let every = values.len().div_ceil(count);
                 values.into_iter().step_by(every).collect()
@@ -97,10 +72,7 @@ pub(super) fn round_step(rough: f64) -> f64 {
     let rough = rough.max(f64::MIN_POSITIVE);
     let power = 10f64.powf(rough.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
-    steps
-        .into_iter()
-        .find(|step| *step >= rough * 0.999)
-        .unwrap_or(rough)
+    steps.into_iter().find(|step| *step >= rough * 0.999).unwrap_or(rough)
 }
 
 /// A value beside others. These are at least `step` apart, and the largest is `most`.
@@ -129,11 +101,7 @@ mod tests {
 
     fn labels(from: f64, to: f64, is_log: bool) -> String {
         let ticks = Axis { from, to, is_log }.ticks(5);
-        ticks
-            .into_iter()
-            .map(|(_, label)| label)
-            .collect::<Vec<_>>()
-            .join(" ")
+        ticks.into_iter().map(|(_, label)| label).collect::<Vec<_>>().join(" ")
     }
 
     #[test]

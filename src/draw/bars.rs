@@ -61,11 +61,7 @@ impl Bars {
         page.text(MARGIN, "s", &self.value);
         self.legend(&mut page, width);
         page.down(12.0);
-        let widest = self
-            .rows
-            .iter()
-            .map(|row| text_width(&row.name, 12.0))
-            .fold(0.0, f64::max);
+        let widest = self.rows.iter().map(|row| text_width(&row.name, 12.0)).fold(0.0, f64::max);
         let left = MARGIN + widest.min(width * MOST_NAME) + 8.0;
         let scale = Scale {
             axis: Axis::from_zero(self.most()),
@@ -79,9 +75,7 @@ impl Bars {
 
     fn most(&self) -> f64 {
         let lengths = self.rows.iter().flat_map(|row| &row.bars);
-        let longest = lengths
-            .map(|bar| bar.iter().map(|(_, length)| length).sum())
-            .fold(0.0, f64::max);
+        let longest = lengths.map(|bar| bar.iter().map(|(_, length)| length).sum()).fold(0.0, f64::max);
         self.most.unwrap_or(longest * 1.02)
     }
 

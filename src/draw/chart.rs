@@ -95,10 +95,7 @@ impl Chart<'_> {
         let height = height + (page.y() - HEADING).max(0.0);
         let (steps, values) = (self.steps(), self.values());
         let ticks = values.ticks(5);
-        let widest = ticks
-            .iter()
-            .map(|(_, label)| text_width(label, 11.0))
-            .fold(0.0, f64::max);
+        let widest = ticks.iter().map(|(_, label)| text_width(label, 11.0)).fold(0.0, f64::max);
         let plot = Plot {
             steps,
             values,
@@ -127,10 +124,7 @@ impl Chart<'_> {
 
     fn values(&self) -> Axis {
         let low = self.points().map(|point| point.low).fold(f64::INFINITY, f64::min);
-        let high = self
-            .points()
-            .map(|point| point.high)
-            .fold(f64::NEG_INFINITY, f64::max);
+        let high = self.points().map(|point| point.high).fold(f64::NEG_INFINITY, f64::max);
         let is_log = self.is_log && low > 0.0 && high.is_finite();
         if !low.is_finite() || (self.from_zero && low >= 0.0 && !is_log) {
             return Axis::from_zero(high * 1.05);
@@ -140,11 +134,7 @@ impl Chart<'_> {
             return Axis { from, to, is_log };
         }
         let margin = ((high - low) * 0.05).max(high.abs() * 1e-3).max(1e-9);
-        let from = if low >= 0.0 {
-            (low - margin).max(0.0)
-        } else {
-            low - margin
-        };
+        let from = if low >= 0.0 { (low - margin).max(0.0) } else { low - margin };
         let to = high + margin;
         Axis { from, to, is_log }
     }
@@ -211,11 +201,7 @@ impl Plot {
             let data = through(upper.chain(lower));
             page.add(&format!("<path class=\"band f{}\" d=\"{data}Z\"/>", line.colour));
         }
-        let places = || {
-            points
-                .iter()
-                .map(|point| (self.x(point.step), self.y(point.mean)))
-        };
+        let places = || points.iter().map(|point| (self.x(point.step), self.y(point.mean)));
         page.add(&format!(
             "<path class=\"{}\" data-name=\"{}\" d=\"{}\"/>",
             look(line),

@@ -68,17 +68,11 @@ impl Colour {
     }
 
     fn towards(self, other: Self, share: f64) -> Self {
-        Self(std::array::from_fn(|at| {
-            self.0[at] + (other.0[at] - self.0[at]) * share
-        }))
+        Self(std::array::from_fn(|at| self.0[at] + (other.0[at] - self.0[at]) * share))
     }
 }
 
 /// How far `index` is on the way through `count`: 0 for the first, 1 for the last.
 fn share(index: usize, count: usize) -> f64 {
-    if count > 1 {
-        index as f64 / (count - 1) as f64
-    } else {
-        0.0
-    }
+    if count > 1 { index as f64 / (count - 1) as f64 } else { 0.0 }
 }

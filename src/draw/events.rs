@@ -52,12 +52,7 @@ fn pass(rank: usize, timed: &Timed) -> Value {
 /// The begin and the end event of a reduction. It cannot be a complete event: complete events of one thread
 /// may not overlap.
 fn reduction(reduction: &TimedReduction) -> [Value; 2] {
-    let TimedReduction {
-        stage,
-        rank,
-        start,
-        end,
-    } = *reduction;
+    let TimedReduction { stage, rank, start, end } = *reduction;
     [("b", start), ("e", end)].map(|(phase, time)| {
         json!({
             "ph": phase,

@@ -44,11 +44,7 @@ impl Figures {
 
     /// The idle share of a rank in this time, on average.
     pub(super) fn bubble(&self, time: f64) -> f64 {
-        if time > 0.0 {
-            (1.0 - self.work / time).max(0.0)
-        } else {
-            0.0
-        }
+        if time > 0.0 { (1.0 - self.work / time).max(0.0) } else { 0.0 }
     }
 }
 

@@ -45,10 +45,7 @@ fn colours(page: &mut Page, picture: &Picture<'_>, shades: &BTreeMap<Pass, usize
     }
     swatch(page, x, "class=\"i\"");
     x = words(page, x + SWATCH, "idle");
-    if picture
-        .timelines()
-        .any(|timeline| !timeline.reductions.is_empty())
-    {
+    if picture.timelines().any(|timeline| !timeline.reductions.is_empty()) {
         swatch(page, x, &filled(Colour::REDUCTION));
         x = words(page, x + SWATCH, "reduction");
     }
@@ -77,17 +74,12 @@ fn notes(
 ) {
     let numbered = picture.timelines().any(|timeline| {
         let digits = Digits::of(frame, timeline);
-        timeline
-            .ranks
-            .iter()
-            .flatten()
-            .any(|pass| digits.fit(frame, pass))
+        timeline.ranks.iter().flatten().any(|pass| digits.fit(frame, pass))
     });
     let shaded = shades.values().any(|count| *count > 1);
-    for (holds, note) in [
-        (numbered, "numbers: micro-batches"),
-        (shaded, "shades: a rank's stages, the first dark"),
-    ] {
+    for (holds, note) in
+        [(numbered, "numbers: micro-batches"), (shaded, "shades: a rank's stages, the first dark")]
+    {
         if holds && x + text_width(note, 13.0) > WIDTH - RIGHT {
             page.down(19.0);
             x = MARGIN;

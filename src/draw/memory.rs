@@ -59,18 +59,10 @@ fn names(page: &mut Page, panel: &Panel<'_>) {
     page.text(MARGIN, "s", "memory held; equal lines lie inside each other");
     let named = ranks.min(NAMED);
     let mut x = WIDTH - RIGHT - 40.0 * named as f64;
-    let what = if panel.replicas > 1 {
-        "replica.rank"
-    } else {
-        "rank"
-    };
+    let what = if panel.replicas > 1 { "replica.rank" } else { "rank" };
     page.text(x - 8.0, "k e", what);
     for index in 0..named {
-        let rank = if named > 1 {
-            index * (ranks - 1) / (named - 1)
-        } else {
-            0
-        };
+        let rank = if named > 1 { index * (ranks - 1) / (named - 1) } else { 0 };
         let class = colour(page, rank, ranks);
         page.add(&format!(
             "<path class=\"{class}\" stroke-width=\"3\" d=\"M{} {}h14\"/>",
@@ -87,13 +79,7 @@ fn axis(page: &mut Page, frame: &Frame, bottom: f64) {
     let mut data = String::new();
     for (value, label) in frame.memory.ticks(4.0) {
         let y = bottom - height(frame, value);
-        let _ = write!(
-            data,
-            "M{} {}h{}",
-            px(frame.left),
-            px(y),
-            px(WIDTH - frame.left - RIGHT)
-        );
+        let _ = write!(data, "M{} {}h{}", px(frame.left), px(y), px(WIDTH - frame.left - RIGHT));
         page.text_at(frame.left - 8.0, y + 4.0, "k e", &label);
     }
     page.path("g", &data);
@@ -106,11 +92,7 @@ fn height(frame: &Frame, held: f64) -> f64 {
 /// A rank's curve. It is level until a pass ends, except for memory that is held only during the pass. Where
 /// passes are too narrow, it shows the most held in each micro-batch's time.
 fn curve(frame: &Frame, row: &[Timed]) -> String {
-    let count = row
-        .iter()
-        .map(|pass| pass.cell.micro_batch.0 + 1)
-        .max()
-        .unwrap_or(1);
+    let count = row.iter().map(|pass| pass.cell.micro_batch.0 + 1).max().unwrap_or(1);
     let work: f64 = row.iter().map(|pass| frame.width(pass)).sum();
     let each = work / f64::from(count);
     let grain = if each < FINEST { each } else { 0.0 };

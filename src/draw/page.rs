@@ -27,13 +27,7 @@ pub(super) struct Page {
 
 impl Page {
     pub(super) fn new(width: f64) -> Self {
-        Self {
-            width,
-            body: String::new(),
-            styles: String::new(),
-            dark: String::new(),
-            y: 0.0,
-        }
+        Self { width, body: String::new(), styles: String::new(), dark: String::new(), y: 0.0 }
     }
 
     /// How far down the page is written.
@@ -81,9 +75,7 @@ impl Page {
     /// Adds a line of text at any place.
     pub(super) fn text_at(&mut self, x: f64, y: f64, class: &str, text: &str) {
         let (x, y, text) = (px(x), px(y), escaped(text));
-        self.add(&format!(
-            "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{text}</text>"
-        ));
+        self.add(&format!("<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{text}</text>"));
     }
 
     /// A document of its own.
@@ -129,10 +121,7 @@ pub(super) fn text_width(text: &str, size: f64) -> f64 {
 
 /// A text as it stands in a document or in an attribute.
 pub(super) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// As much of a text as has room in this width.

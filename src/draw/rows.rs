@@ -31,11 +31,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>, transfers:
     let digits = Digits::of(frame, timeline);
     for (rank, row) in timeline.ranks.iter().enumerate() {
         let y = top + frame.pitch * (rank as f64 + 0.5);
-        page.add(&format!(
-            "<g class=\"r\" transform=\"translate({} {})\">",
-            px(frame.left),
-            px(y)
-        ));
+        page.add(&format!("<g class=\"r\" transform=\"translate({} {})\">", px(frame.left), px(y)));
         passes(page, frame, row);
         digits.draw(page, frame, row);
         page.add("</g>");
@@ -55,20 +51,9 @@ fn backdrop(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     let every = (LABELS / frame.pitch).ceil().max(1.0) as usize;
     for rank in 0..ranks {
         let y = page.y() + frame.pitch * (rank as f64 + 0.5);
-        let _ = write!(
-            data,
-            "M{} {}h{}",
-            px(frame.left),
-            px(y),
-            px(WIDTH - frame.left - RIGHT)
-        );
+        let _ = write!(data, "M{} {}h{}", px(frame.left), px(y), px(WIDTH - frame.left - RIGHT));
         if rank.is_multiple_of(every) {
-            page.text_at(
-                frame.left - 8.0,
-                y + 4.0,
-                "e",
-                &row_name(panel.timeline, panel.replicas, rank),
-            );
+            page.text_at(frame.left - 8.0, y + 4.0, "e", &row_name(panel.timeline, panel.replicas, rank));
         }
     }
     page.path("z r", &data);
@@ -92,10 +77,7 @@ fn passes(page: &mut Page, frame: &Frame, row: &[Timed]) {
     let stages = stages(row);
     let mut paths: BTreeMap<(Pass, usize), String> = BTreeMap::new();
     for pass in row {
-        let chunk = stages
-            .iter()
-            .position(|stage| *stage == pass.cell.stage)
-            .unwrap_or(0);
+        let chunk = stages.iter().position(|stage| *stage == pass.cell.stage).unwrap_or(0);
         let data = paths.entry((pass.pass, chunk)).or_default();
         // A narrow gap keeps neighbours apart.
         let gap = (frame.grain * 0.06).min(1.0).min(frame.width(pass) * 0.25);
@@ -132,11 +114,8 @@ impl Digits {
         let passes = timeline.ranks.iter().flatten();
         let last = passes.map(|pass| pass.cell.micro_batch.0).max().unwrap_or(0);
         let size = (frame.row * 0.75).min(*DIGITS.end());
-        let least = if size < *DIGITS.start() {
-            f64::INFINITY
-        } else {
-            text_width(&last.to_string(), size) + 1.0
-        };
+        let least =
+            if size < *DIGITS.start() { f64::INFINITY } else { text_width(&last.to_string(), size) + 1.0 };
         Self { size, least }
     }
 
@@ -150,10 +129,7 @@ impl Digits {
         page.style(&format!(".n{{font-size:{}px;text-anchor:middle}}", px(self.size)));
         for pass in row.iter().filter(|pass| self.fit(frame, pass)) {
             let number = pass.cell.micro_batch.to_string();
-            let chunk = stages
-                .iter()
-                .position(|stage| *stage == pass.cell.stage)
-                .unwrap_or(0);
+            let chunk = stages.iter().position(|stage| *stage == pass.cell.stage).unwrap_or(0);
             let dark = Colour::pass(pass.pass, chunk, stages.len()).is_dark();
             let middle = frame.x((pass.start + pass.end) / 2.0);
             page.text_at(middle, self.size * 0.36, if dark { "n l" } else { "n" }, &number);
@@ -165,12 +141,8 @@ impl Digits {
 /// buffered links two reductions of a rank may overlap, and then their marks look like one. The events of a
 /// trace tell them apart.
 fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
-    let marks = Marks {
-        class: "q",
-        colour: Colour::REDUCTION,
-        thick: REDUCTION,
-        below: 0.5 - REDUCTION / 2.0,
-    };
+    let marks =
+        Marks { class: "q", colour: Colour::REDUCTION, thick: REDUCTION, below: 0.5 - REDUCTION / 2.0 };
     let spans = timeline.reductions.iter();
     let spans = spans.map(|reduction| (reduction.rank, [reduction.start, reduction.end]));
     marks.draw(page, frame, top, spans);
@@ -179,17 +151,9 @@ fn reductions(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
 /// A mark for each copy that takes time, along the upper edge of its rank's row: to the host above, back
 /// below.
 fn copies(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
-    let rows = [
-        (MoveStep::Out, "u", Colour::OUT),
-        (MoveStep::Back, "v", Colour::BACK),
-    ];
+    let rows = [(MoveStep::Out, "u", Colour::OUT), (MoveStep::Back, "v", Colour::BACK)];
     for ((step, class, colour), row) in rows.into_iter().zip([0.5, 1.5]) {
-        let marks = Marks {
-            class,
-            colour,
-            thick: COPY,
-            below: row * COPY - 0.5,
-        };
+        let marks = Marks { class, colour, thick: COPY, below: row * COPY - 0.5 };
         let spans = timeline.copies.iter().filter(|copy| copy.step == step);
         let spans = spans.filter(|copy| copy.end > copy.start);
         let spans = spans.map(|copy| (copy.rank, [copy.start, copy.end]));

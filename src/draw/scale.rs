@@ -50,11 +50,7 @@ impl Frame {
         let replicated = picture.panels.iter().any(|panel| panel.replicas > 1);
         let left = if replicated { LEFT + REPLICA } else { LEFT };
         let stretch = (WIDTH - left - RIGHT) / end;
-        let all = || {
-            picture
-                .timelines()
-                .flat_map(|timeline| timeline.ranks.iter().flatten())
-        };
+        let all = || picture.timelines().flat_map(|timeline| timeline.ranks.iter().flatten());
         let (work, passes): (f64, usize) = (all().map(|pass| pass.end - pass.start).sum(), all().count());
         Self {
             time,
@@ -89,11 +85,7 @@ pub(super) struct Quantity {
 
 impl Quantity {
     fn plain(most: f64) -> Self {
-        Self {
-            most,
-            unit: 1.0,
-            name: "",
-        }
+        Self { most, unit: 1.0, name: "" }
     }
 
     fn seconds(most: f64) -> Self {
@@ -120,11 +112,7 @@ impl Quantity {
             _ => 0,
         };
         let short = shorten(&format!("{number:.decimals$}")).to_owned();
-        if self.name.is_empty() {
-            short
-        } else {
-            format!("{short} {}", self.name)
-        }
+        if self.name.is_empty() { short } else { format!("{short} {}", self.name) }
     }
 
     /// Round values from 0 to the largest, about `count` of them, with their labels.
@@ -134,8 +122,6 @@ impl Quantity {
         let count = (most / step * 1.0001) as usize;
         let others = (1..=count).map(|index| index as f64 * step * self.unit);
         let zero = (0.0, "0".to_owned());
-        std::iter::once(zero)
-            .chain(others.map(|value| (value, self.label(value))))
-            .collect()
+        std::iter::once(zero).chain(others.map(|value| (value, self.label(value)))).collect()
     }
 }

@@ -30,12 +30,7 @@ pub struct Series {
 
 impl Default for Series {
     fn default() -> Self {
-        Self {
-            points: Vec::new(),
-            each: 1,
-            open: None,
-            last_step: 0,
-        }
+        Self { points: Vec::new(), each: 1, open: None, last_step: 0 }
     }
 }
 
@@ -45,12 +40,7 @@ impl Series {
         if !value.is_finite() {
             return;
         }
-        let one = Point {
-            step: step as f64,
-            mean: value,
-            low: value,
-            high: value,
-        };
+        let one = Point { step: step as f64, mean: value, low: value, high: value };
         self.last_step = step;
         let (point, count) = match self.open {
             Some((point, count)) => (joined((point, count), (one, 1)), count + 1),

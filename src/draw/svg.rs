@@ -17,11 +17,7 @@ impl Picture<'_> {
     /// # Errors
     /// [`Error::Plan`] when there are more passes than a picture can show.
     pub fn svg(&self) -> Result<String> {
-        let passes: usize = self
-            .timelines()
-            .flat_map(|timeline| &timeline.ranks)
-            .map(Vec::len)
-            .sum();
+        let passes: usize = self.timelines().flat_map(|timeline| &timeline.ranks).map(Vec::len).sum();
         if passes > MOST_PASSES {
             let most = MOST_PASSES;
             return Err(Error::Plan(Problem::new(format!(
@@ -53,11 +49,7 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
     let time = |time: f64| frame.time.label(time);
     let bubble = |time: f64| 100.0 * figures.bubble(time);
     let reduced = match figures.end > figures.makespan {
-        true => format!(
-            "  ·  with reductions {}, bubble {:.1} %",
-            time(figures.end),
-            bubble(figures.end)
-        ),
+        true => format!("  ·  with reductions {}, bubble {:.1} %", time(figures.end), bubble(figures.end)),
         false => String::new(),
     };
     let summary = format!(

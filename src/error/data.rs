@@ -54,9 +54,6 @@ impl DataError {
             ),
             _ => String::new(),
         };
-        Self::because(
-            format!("cannot read `{}`: {source}{place}", path.display()),
-            source,
-        )
+        Self::because(format!("cannot read `{}`: {source}{place}", path.display()), source)
     }
 }

@@ -53,10 +53,7 @@ impl FabricError {
             }
             _ => format!("{source}; give host:port in launch.address, or MASTER_ADDR and MASTER_PORT"),
         };
-        Self::Refused(Problem::because(
-            format!("cannot listen at {address}: {why}"),
-            source,
-        ))
+        Self::Refused(Problem::because(format!("cannot listen at {address}: {why}"), source))
     }
 
     /// Without a secret, processes of other hosts would be let in.

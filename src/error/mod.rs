@@ -202,14 +202,7 @@ macro_rules! in_words {
     )*};
 }
 
-in_words!(
-    CallError,
-    CheckpointError,
-    DataError,
-    LaunchError,
-    RestartError,
-    RunError
-);
+in_words!(CallError, CheckpointError, DataError, LaunchError, RestartError, RunError);
 
 impl From<pipewright_schedule::Error> for Error {
     fn from(error: pipewright_schedule::Error) -> Self {
@@ -245,13 +238,7 @@ impl Error {
     ) -> Self {
         match self {
             Self::Action { .. } => self,
-            kind => Self::Action {
-                replica,
-                rank,
-                index,
-                action: action.to_string(),
-                kind: Box::new(kind),
-            },
+            kind => Self::Action { replica, rank, index, action: action.to_string(), kind: Box::new(kind) },
         }
     }
 
@@ -363,8 +350,7 @@ pub(crate) fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
 /// The message of a panic.
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "without a message".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
 }
 
 /// A replica in front of its rank, in messages.

@@ -85,9 +85,7 @@ impl Finding {
         let what = match value {
             Some(ValueError::Parameter { name }) => Found::Parameter { name: name.clone() },
             Some(ValueError::Output) => Found::Output,
-            _ => Found::Failure {
-                message: error.kind.to_string(),
-            },
+            _ => Found::Failure { message: error.kind.to_string() },
         };
         let layer = Some(error.place).filter(|layer| !layer.is_empty());
         Self { stage, layer, what }

@@ -13,10 +13,7 @@ impl Error {
 
     /// A file of a model that is no JSON of the expected form.
     pub fn no_json(path: &Path, source: serde_json::Error) -> Self {
-        Self::Pretrained(Problem::because(
-            format!("`{}`: {source}", path.display()),
-            source,
-        ))
+        Self::Pretrained(Problem::because(format!("`{}`: {source}", path.display()), source))
     }
 
     /// A file of a model that is not whole.
@@ -28,9 +25,7 @@ impl Error {
     /// There is something already where the folder of a model should be written.
     pub fn folder_exists(folder: &Path) -> Self {
         let folder = folder.display();
-        Self::pretrained(format!(
-            "`{folder}` is there already: name another folder, or remove it"
-        ))
+        Self::pretrained(format!("`{folder}` is there already: name another folder, or remove it"))
     }
 
     /// A key of a model that is missing, or whose value has no layer.
@@ -42,9 +37,8 @@ impl Error {
 
     /// A model that this program does not know.
     pub(crate) fn unknown_model(path: &Path, name: Option<&str>, known: &[&str]) -> Self {
-        let found = name.map_or("it names no architecture".to_owned(), |name| {
-            format!("`{name}` is not known")
-        });
+        let found =
+            name.map_or("it names no architecture".to_owned(), |name| format!("`{name}` is not known"));
         let (path, known) = (path.display(), known.join(", "));
         Self::pretrained(format!("`{path}`: {found}; known are {known}"))
     }

@@ -19,9 +19,7 @@ impl Gathered {
     /// Each rank's bytes, in rank order.
     pub fn ranks(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(&0).chain(&self.ends);
-        starts
-            .zip(&self.ends)
-            .map(|(&start, &end)| &self.bytes[start..end])
+        starts.zip(&self.ends).map(|(&start, &end)| &self.bytes[start..end])
     }
 
     fn clear(&mut self) {

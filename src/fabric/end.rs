@@ -34,14 +34,7 @@ impl<W> End<W> {
         routes: Vec<Box<dyn Route<W>>>,
         alarm: &Alarm,
     ) -> Self {
-        Self {
-            rank,
-            inbox,
-            routes,
-            carrier: None,
-            posted: VecDeque::new(),
-            alarm: alarm.clone(),
-        }
+        Self { rank, inbox, routes, carrier: None, posted: VecDeque::new(), alarm: alarm.clone() }
     }
 
     /// The same end with a carrier. It moves the numbers of wires to and from other processes, if it takes
@@ -58,11 +51,7 @@ impl<W> End<W> {
 
     /// Whether the carrier trades with this rank.
     fn is_traded(&self, peer: WorldRank) -> bool {
-        self.is_far(peer)
-            && self
-                .carrier
-                .as_deref()
-                .is_some_and(|carrier| carrier.trades_with(peer))
+        self.is_far(peer) && self.carrier.as_deref().is_some_and(|carrier| carrier.trades_with(peer))
     }
 
     /// Tells all peers that this rank has stopped, except those that have stopped.
@@ -189,13 +178,8 @@ impl<W: Send + 'static> Transport<W> for End<W> {
 
     fn start(&mut self, partners: &[WorldRank]) -> Result<()> {
         let alarm = self.alarm.clone();
-        let far: Vec<_> = partners
-            .iter()
-            .copied()
-            .filter(|peer| self.is_far(*peer))
-            .collect();
-        self.carry(|carrier, keep_going| carrier.start(&far, &alarm, keep_going))
-            .map(|_| ())
+        let far: Vec<_> = partners.iter().copied().filter(|peer| self.is_far(*peer)).collect();
+        self.carry(|carrier, keep_going| carrier.start(&far, &alarm, keep_going)).map(|_| ())
     }
 
     fn check(&mut self) -> Result<()> {
@@ -311,8 +295,6 @@ impl<W> Drop for End<W> {
 
 impl<W> std::fmt::Debug for End<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("End")
-            .field("rank", &self.rank)
-            .finish_non_exhaustive()
+        f.debug_struct("End").field("rank", &self.rank).finish_non_exhaustive()
     }
 }

@@ -98,11 +98,7 @@ impl<W> Inbox<W> {
     /// Begins a call. Packets of earlier calls are dropped, and so is a failure of an earlier attempt.
     pub(super) fn begin(&mut self, call: Call) -> Result<()> {
         self.call = call;
-        if self
-            .failed
-            .as_ref()
-            .is_some_and(|(attempt, _)| *attempt < call.attempt)
-        {
+        if self.failed.as_ref().is_some_and(|(attempt, _)| *attempt < call.attempt) {
             self.failed = None;
         }
         let mut left_over = None;
@@ -221,9 +217,7 @@ impl<W> Inbox<W> {
                 return packet;
             }
         }
-        self.packets
-            .recv()
-            .expect("the rank holds a way into its own inbox")
+        self.packets.recv().expect("the rank holds a way into its own inbox")
     }
 
     /// Waits for the next packet, and receives from the other processes.

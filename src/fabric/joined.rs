@@ -33,10 +33,9 @@ pub fn ends<W: WireFrame>(
     let route = |to: WorldRank| -> Box<dyn Route<W>> {
         match &connections[mesh.process(to) as usize] {
             Some(connection) => Box::new(FarRoute::new(connection, to)),
-            None => Box::new(Channel {
-                to,
-                inbox: deliveries.inbox(to).expect("it is of this process").clone(),
-            }),
+            None => {
+                Box::new(Channel { to, inbox: deliveries.inbox(to).expect("it is of this process").clone() })
+            }
         }
     };
     let ends = own.into_iter().zip(inboxes);

@@ -93,9 +93,7 @@ impl FromProcess {
 
 impl std::fmt::Debug for FromProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FromProcess")
-            .field("has_ended", &self.reader.is_none())
-            .finish_non_exhaustive()
+        f.debug_struct("FromProcess").field("has_ended", &self.reader.is_none()).finish_non_exhaustive()
     }
 }
 
@@ -145,12 +143,8 @@ impl StartsReaders for Opens {
         readers: Vec<Option<Box<dyn ReadsFrames>>>,
         _: &mut Vec<JoinHandle<()>>,
     ) -> Result<()> {
-        let from = |reader| FromProcess {
-            reader: Some(reader),
-            bytes: Vec::new(),
-        };
-        self.0
-            .open(readers.into_iter().map(|reader| reader.map(from)).collect());
+        let from = |reader| FromProcess { reader: Some(reader), bytes: Vec::new() };
+        self.0.open(readers.into_iter().map(|reader| reader.map(from)).collect());
         Ok(())
     }
 }

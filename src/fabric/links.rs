@@ -130,11 +130,7 @@ impl<W: Send + 'static> Route<W> for Link<W> {
     }
 
     fn send(&self, packet: Packet<W>) -> Result<Option<Packet<W>>> {
-        self.links.carry(Parcel {
-            to: self.to,
-            packet,
-            inbox: self.inbox.clone(),
-        });
+        self.links.carry(Parcel { to: self.to, packet, inbox: self.inbox.clone() });
         Ok(None)
     }
 }

@@ -18,20 +18,12 @@ pub(super) struct Packet<W> {
 impl<W> Packet<W> {
     /// A packet of this call.
     pub(super) fn new(from: WorldRank, call: Call, content: Content<W>) -> Self {
-        Self {
-            from,
-            attempt: call.attempt,
-            number: call.number,
-            content,
-        }
+        Self { from, attempt: call.attempt, number: call.number, content }
     }
 
     /// The call it belongs to.
     pub(super) fn call(&self) -> Call {
-        Call {
-            attempt: self.attempt,
-            number: self.number,
-        }
+        Call { attempt: self.attempt, number: self.number }
     }
 }
 

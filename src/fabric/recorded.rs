@@ -144,11 +144,7 @@ impl<W: Bytes + 'static> Recorded<W> {
 
 impl<W> Default for Received<W> {
     fn default() -> Self {
-        Self {
-            wires: HashMap::new(),
-            blocks: HashMap::new(),
-            done: HashMap::new(),
-        }
+        Self { wires: HashMap::new(), blocks: HashMap::new(), done: HashMap::new() }
     }
 }
 
@@ -170,10 +166,7 @@ impl<W> Received<W> {
 
 impl<T> Default for Came<T> {
     fn default() -> Self {
-        Self {
-            items: Vec::new(),
-            taken: 0,
-        }
+        Self { items: Vec::new(), taken: 0 }
     }
 }
 
@@ -328,8 +321,6 @@ impl<W: Bytes + 'static> Transport<W> for Recorded<W> {
 
 impl<W> std::fmt::Debug for Recorded<W> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorded")
-            .field("call", &self.call)
-            .finish_non_exhaustive()
+        f.debug_struct("Recorded").field("call", &self.call).finish_non_exhaustive()
     }
 }

@@ -58,10 +58,7 @@ pub struct TensorForm<W> {
 
 impl WireFrame for Tensor {
     fn as_tensor() -> Option<TensorForm<Self>> {
-        Some(TensorForm {
-            tensor: |wire| wire,
-            wire: |tensor| tensor,
-        })
+        Some(TensorForm { tensor: |wire| wire, wire: |tensor| tensor })
     }
 
     fn to_host(self) -> Result<Self> {
@@ -91,9 +88,7 @@ impl WireFrame for Tensor {
             .ok_or_else(|| io::Error::other("its description is of no tensor"))?;
         let needed = (dtype.bytes() * shape.dims().iter().product::<usize>()) as u64;
         if needed != bytes {
-            return Err(io::Error::other(format!(
-                "{shape} has {needed} bytes, and {bytes} came"
-            )));
+            return Err(io::Error::other(format!("{shape} has {needed} bytes, and {bytes} came")));
         }
         let mut tensor = room_for(&shape, dtype);
         from.read_exact(tensor.as_bytes_mut())?;
@@ -160,8 +155,6 @@ fn described_as(kind: Kind, dims: &[u8]) -> Option<Shape> {
     for (place, dim) in all.iter_mut().zip(dims) {
         *place = usize::try_from(u64::from_le_bytes(*dim)).ok()?;
     }
-    all[..dims.len()]
-        .iter()
-        .try_fold(4_usize, |bytes, dim| bytes.checked_mul(*dim))?;
+    all[..dims.len()].iter().try_fold(4_usize, |bytes, dim| bytes.checked_mul(*dim))?;
     Some(Shape::new(kind, &all[..dims.len()]))
 }

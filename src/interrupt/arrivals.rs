@@ -19,15 +19,10 @@ pub(super) struct Arrival {
 /// # Errors
 /// When the system refuses.
 pub(super) fn arrivals() -> io::Result<impl Iterator<Item = Arrival>> {
-    let heeded = [SIGINT, SIGTERM, SIGHUP]
-        .into_iter()
-        .filter(|signal| !is_ignored(*signal));
+    let heeded = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = SignalsInfo::<WithRawSiginfo>::new(heeded)?;
     let all = std::iter::from_fn(move || signals.forever().next());
-    Ok(all.map(|info| Arrival {
-        signal: info.si_signo,
-        is_typed: is_typed(info.si_code),
-    }))
+    Ok(all.map(|info| Arrival { signal: info.si_signo, is_typed: is_typed(info.si_code) }))
 }
 
 /// What is typed at a terminal comes from the kernel.

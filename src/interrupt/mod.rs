@@ -121,14 +121,8 @@ mod tests {
 
     #[test]
     fn only_a_second_signal_that_a_person_has_typed_ends_a_run_at_once() {
-        let sent = |signal| Arrival {
-            signal,
-            is_typed: false,
-        };
-        let typed = Arrival {
-            signal: SIGINT,
-            is_typed: true,
-        };
+        let sent = |signal| Arrival { signal, is_typed: false };
+        let typed = Arrival { signal: SIGINT, is_typed: true };
         let signals = [SIGINT, SIGTERM, SIGHUP];
         for first in signals.map(sent).into_iter().chain([typed]) {
             for second in signals.map(sent).into_iter().chain([typed]) {
@@ -136,21 +130,14 @@ mod tests {
                 let all = [first, second, sent(SIGTERM)];
                 let ends = interrupt.watch(&mut all.into_iter(), || told += 1);
                 assert!(interrupt.is_requested() && told == 1, "{first:?} {second:?}");
-                assert_eq!(
-                    [ends, interrupt.is_urgent()],
-                    [second.is_typed; 2],
-                    "{first:?} {second:?}"
-                );
+                assert_eq!([ends, interrupt.is_urgent()], [second.is_typed; 2], "{first:?} {second:?}");
             }
         }
     }
 
     #[test]
     fn whoever_sends_sigterm_at_any_time_does_not_wait_for_long() {
-        let sent = |signal| Arrival {
-            signal,
-            is_typed: false,
-        };
+        let sent = |signal| Arrival { signal, is_typed: false };
         for (signals, soon) in [([SIGHUP, SIGINT], false), ([SIGINT, SIGTERM], true)] {
             let interrupt = Interrupt::new();
             interrupt.watch(&mut signals.map(sent).into_iter(), || ());

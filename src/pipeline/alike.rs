@@ -63,27 +63,17 @@ pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String
         );
     }
     let loss = spec.loss.as_ref().map(|loss| loss()());
-    add(
-        "the loss",
-        loss.map_or_else(String::new, |loss| format!("{loss:?}")),
-    );
+    add("the loss", loss.map_or_else(String::new, |loss| format!("{loss:?}")));
     add("the optimizer", format!("{:?}", spec.optimizer));
     add("the learning rate", format!("{:?}", spec.learning_rate));
-    add(
-        "the gradient clipping",
-        spec.clip
-            .map_or_else(|| "none".to_owned(), |norm| norm.to_string()),
-    );
+    add("the gradient clipping", spec.clip.map_or_else(|| "none".to_owned(), |norm| norm.to_string()));
     let places = plan.mesh.world().map(|rank| {
         let place = plan.mesh.place(rank);
         format!("{} in {}", place.device, place.dtype)
     });
     add("the devices", places.collect::<Vec<_>>().join(", "));
     let (input, target) = plan.data.shapes();
-    add(
-        "the shapes of the data",
-        format!("inputs of {input}, targets of {target}"),
-    );
+    add("the shapes of the data", format!("inputs of {input}, targets of {target}"));
     let data = plan.data.fingerprint()?;
     add("the data", format!("{} ({})", data.contents, data.batches));
     Ok(all)
@@ -99,10 +89,7 @@ pub(super) fn known(processes: u32, data: &Arc<dyn DataSource>) -> (String, Opti
     match data.fingerprint() {
         Ok(known) => {
             let summed = known.is_sample.then(|| Arc::new(Summed::new(Arc::clone(data))));
-            (
-                format!(", fingerprint {} ({})", known.contents, known.batches),
-                summed,
-            )
+            (format!(", fingerprint {} ({})", known.contents, known.batches), summed)
         }
         Err(error) => (format!(", which cannot be read: {error}"), None),
     }
@@ -144,10 +131,5 @@ fn order(schedule: &Schedule, rank: Rank) -> String {
     const SHOWN: usize = 12;
     let actions = schedule.actions(rank);
     let shown: Vec<String> = actions.iter().take(SHOWN).map(ToString::to_string).collect();
-    format!(
-        "{} actions, {},... (checksum {})",
-        actions.len(),
-        shown.join(","),
-        schedule.checksum(rank)
-    )
+    format!("{} actions, {},... (checksum {})", actions.len(), shown.join(","), schedule.checksum(rank))
 }

@@ -80,21 +80,14 @@ impl<S: Stage> Pipeline<S> {
         let (copies, describe) = (self.beside.copies.clone(), self.description());
         let draft = Arc::new(draft);
         let written = Arc::clone(&draft);
-        let writing = Writing::start(
-            folder,
-            move || written.write_copies(&copies),
-            move |all| describe(&draft, all),
-        );
+        let writing =
+            Writing::start(folder, move || written.write_copies(&copies), move |all| describe(&draft, all));
         let mut writing = self.all_do("writing a checkpoint", writing)?;
         if self.processes() == 1 {
             // So it is completed even if nobody asks.
             writing.tell_others(Vec::new());
         }
-        self.beside.on_its_way = Some(Unfinished {
-            writing,
-            folder: folder.to_owned(),
-            is_written: false,
-        });
+        self.beside.on_its_way = Some(Unfinished { writing, folder: folder.to_owned(), is_written: false });
         metrics::stalled(started.elapsed(), waited);
         Ok(())
     }
@@ -130,9 +123,7 @@ impl<S: Stage> Pipeline<S> {
         };
         if self.processes() > 1 {
             let folder = on_its_way.folder.display();
-            self.announce(format_args!(
-                "question whether {folder} is saved (waits: {waits})"
-            ))?;
+            self.announce(format_args!("question whether {folder} is saved (waits: {waits})"))?;
         }
         match self.progress_of(&mut on_its_way, waits) {
             Ok(true) => Ok(Some(on_its_way.folder)),
@@ -155,9 +146,7 @@ impl<S: Stage> Pipeline<S> {
             return;
         };
         let keep_waiting = || self.keep_waiting();
-        let written = self
-            .ranks
-            .during("writing a checkpoint", || writing.own(Some(&keep_waiting)));
+        let written = self.ranks.during("writing a checkpoint", || writing.own(Some(&keep_waiting)));
         if written.is_err_and(|error| error.is_left_early()) {
             writing.leave();
         }
@@ -172,19 +161,13 @@ impl<S: Stage> Pipeline<S> {
     fn progress_of(&self, on_its_way: &mut Unfinished, waits: bool) -> Result<bool> {
         let interrupted = || self.keep_waiting();
         let keep_waiting: Option<&dyn Fn() -> Result<()>> = waits.then_some(&interrupted);
-        let Unfinished {
-            writing, is_written, ..
-        } = on_its_way;
+        let Unfinished { writing, is_written, .. } = on_its_way;
         let leads = self.process() == 0;
         if !*is_written {
-            let own = self
-                .ranks
-                .during("writing a checkpoint", || writing.own(keep_waiting));
+            let own = self.ranks.during("writing a checkpoint", || writing.own(keep_waiting));
             // Process 0 keeps its own.
             let own = own.map(|own| if leads { own.map(|_| Vec::new()) } else { own });
-            let all = self
-                .ranks
-                .spread("writing a checkpoint", own.map(|own| vec![own]))?;
+            let all = self.ranks.spread("writing a checkpoint", own.map(|own| vec![own]))?;
             let Some(all) = all.into_iter().collect::<Option<Vec<_>>>() else {
                 return Ok(false);
             };
@@ -192,14 +175,10 @@ impl<S: Stage> Pipeline<S> {
             *is_written = true;
         }
         let ended = match leads {
-            true => self
-                .ranks
-                .during("ending a checkpoint", || writing.has_ended(keep_waiting)),
+            true => self.ranks.during("ending a checkpoint", || writing.has_ended(keep_waiting)),
             false => Ok(true),
         };
-        let all = self
-            .ranks
-            .spread("ending a checkpoint", ended.map(|ended| vec![ended]))?;
+        let all = self.ranks.spread("ending a checkpoint", ended.map(|ended| vec![ended]))?;
         Ok(!all.contains(&false))
     }
 }

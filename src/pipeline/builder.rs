@@ -28,9 +28,7 @@ pub struct PipelineBuilder<S: Stage> {
 
 impl<S: Stage> Default for PipelineBuilder<S> {
     fn default() -> Self {
-        Self {
-            spec: Spec::default(),
-        }
+        Self { spec: Spec::default() }
     }
 }
 
@@ -238,10 +236,7 @@ impl<S: Stage> PipelineBuilder<S> {
         S::Wire: Clone,
     {
         let snapshot_every = snapshot_every.get();
-        self.spec.restarts = Restarts {
-            most: restarts,
-            snapshot_every,
-        };
+        self.spec.restarts = Restarts { most: restarts, snapshot_every };
         self.spec.copy = (restarts > 0).then_some(S::Wire::clone);
         self
     }
@@ -320,8 +315,6 @@ fn warn_when_not_optimized() {
 
 impl<S: Stage> std::fmt::Debug for PipelineBuilder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PipelineBuilder")
-            .field("stages", &self.spec.stages.len())
-            .finish_non_exhaustive()
+        f.debug_struct("PipelineBuilder").field("stages", &self.spec.stages.len()).finish_non_exhaustive()
     }
 }

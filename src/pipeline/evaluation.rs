@@ -30,10 +30,8 @@ impl<S: Stage> Pipeline<S> {
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {
         let shapes = source.shapes();
         let (known, summed) = alike::known(self.processes(), &source);
-        let call = self.begin(format_args!(
-            "evaluation of {micro_batches} micro-batches of {}{known}",
-            shapes.0
-        ))?;
+        let call =
+            self.begin(format_args!("evaluation of {micro_batches} micro-batches of {}{known}", shapes.0))?;
         let forwards = self.forwards(shapes, micro_batches)?;
         let source = summed.clone().map_or(source, |summed| summed as _);
         let mesh = self.ranks.mesh().clone();
@@ -55,11 +53,7 @@ impl<S: Stage> Pipeline<S> {
             let same = alike::same_batches(&self.ranks, "the evaluation", data, 0..1);
             self.note(same)?;
         }
-        Ok(Evaluation {
-            loss: total.mean(),
-            metrics: total.metrics,
-            weight: total.weight,
-        })
+        Ok(Evaluation { loss: total.mean(), metrics: total.metrics, weight: total.weight })
     }
 
     /// Refuses processes whose parts differ. `parts` are names and values, in the same order in every
@@ -78,10 +72,7 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// As for [`Pipeline::evaluate`]. The pipeline continues to run.
     pub(crate) fn check_evaluation(&mut self, shapes: (Shape, Shape), micro_batches: u32) -> Result<()> {
-        self.begin(format_args!(
-            "check of an evaluation of {micro_batches} micro-batches of {}",
-            shapes.0
-        ))?;
+        self.begin(format_args!("check of an evaluation of {micro_batches} micro-batches of {}", shapes.0))?;
         self.forwards(shapes, micro_batches).map(drop)
     }
 
@@ -137,10 +128,7 @@ impl<S: Stage> Pipeline<S> {
             None => Arc::new(Forwards::new(self.schedule().placement(), 1)?),
         };
         self.text.forwards = Some(Arc::clone(&forwards));
-        let next = Arc::new(NextTokens {
-            past,
-            tokens: tokens.to_vec(),
-        });
+        let next = Arc::new(NextTokens { past, tokens: tokens.to_vec() });
         let mesh = self.ranks.mesh().clone();
         let scores = self.ranks.ask_all("writing text", |rank| {
             let forwards = (mesh.coordinate(rank).replica == 0).then(|| Arc::clone(&forwards));

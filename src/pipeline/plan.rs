@@ -18,9 +18,7 @@ impl Plan {
     /// [`LaunchError`] when a part is missing or two do not fit each other.
     pub(super) fn of<S: Stage>(spec: &Spec<S>, processes: u32) -> Result<Self> {
         let missing = |part: &str| {
-            LaunchError::new(format!(
-                "the pipeline has no {part}: call `.{part}(...)` before `.launch()`"
-            ))
+            LaunchError::new(format!("the pipeline has no {part}: call `.{part}(...)` before `.launch()`"))
         };
         check_replicas(spec.replicas, spec.groups())?;
         let (groups, schedules) = match &spec.schedules {

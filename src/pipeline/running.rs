@@ -108,11 +108,7 @@ impl<S: Stage> Pipeline<S> {
     /// The replica of each rank of the world, and its rank in that.
     pub(crate) fn coordinates(&self) -> Vec<(u32, u32)> {
         let at = |rank| self.ranks.mesh().coordinate(rank);
-        self.ranks
-            .mesh()
-            .world()
-            .map(|rank| (at(rank).replica, at(rank).rank.0))
-            .collect()
+        self.ranks.mesh().world().map(|rank| (at(rank).replica, at(rank).rank.0)).collect()
     }
 
     /// The gradient groups of a batch. Each replica has a share of them.
@@ -261,9 +257,7 @@ impl<S: Stage> Drop for Pipeline<S> {
 
 impl<S: Stage> std::fmt::Debug for Pipeline<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pipeline")
-            .field("next_step", &self.next_step)
-            .finish_non_exhaustive()
+        f.debug_struct("Pipeline").field("next_step", &self.next_step).finish_non_exhaustive()
     }
 }
 

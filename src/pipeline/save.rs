@@ -43,8 +43,7 @@ impl<S: Stage> Pipeline<S> {
         let done = match self.process() {
             0 => {
                 let (finish, written) = (self.description(), written.into_iter().flatten().collect());
-                self.ranks
-                    .during("ending a checkpoint", || finish(&draft, written))
+                self.ranks.during("ending a checkpoint", || finish(&draft, written))
             }
             _ => Ok(()),
         };

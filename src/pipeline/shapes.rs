@@ -40,10 +40,7 @@ fn follow<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Resu
     let (mut shape, mut widest) = (input, 0);
     for stage in (0..schedule.stages()).map(StageId) {
         let rank = schedule.rank_of(stage);
-        let giver = stage
-            .0
-            .checked_sub(1)
-            .map_or("the data".to_owned(), |before| format!("stage {before}"));
+        let giver = stage.0.checked_sub(1).map_or("the data".to_owned(), |before| format!("stage {before}"));
         let job = Job::ask(move |worker| worker.output_shape(stage, &shape));
         shape = ranks.ask("checking shapes", rank, job).map_err(|error| {
             refused(error, |source| {
@@ -84,14 +81,9 @@ fn wire(numbers: usize) -> u64 {
 /// The most bytes of a block. Ranks add up gradients in blocks, which have each number once for each gradient
 /// group at most.
 fn block(parameters: &[ParameterInfo], groups: Groups) -> u64 {
-    let numbers = parameters
-        .iter()
-        .map(|info| info.dims.iter().product::<usize>() as u64);
+    let numbers = parameters.iter().map(|info| info.dims.iter().product::<usize>() as u64);
     let often = u64::from(groups.count().max(OFTEN));
-    numbers
-        .sum::<u64>()
-        .saturating_add(BUCKET)
-        .saturating_mul(NUMBER * often)
+    numbers.sum::<u64>().saturating_add(BUCKET).saturating_mul(NUMBER * often)
 }
 
 impl<S: Stage> Pipeline<S> {

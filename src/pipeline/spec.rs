@@ -80,8 +80,7 @@ pub const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 impl<S: Stage> Spec<S> {
     /// Into how many groups micro-batches are divided.
     pub(super) fn groups(&self) -> u32 {
-        self.gradient_groups
-            .unwrap_or_else(|| Groups::usual(self.replicas))
+        self.gradient_groups.unwrap_or_else(|| Groups::usual(self.replicas))
     }
 
     /// Whether there is a parameter server. With one replica there is nothing to share.
@@ -116,11 +115,7 @@ impl<S: Stage> Default for Spec<S> {
             map: Map::default(),
             pin: true,
             threads_per_rank: 1,
-            stalls: StallRules {
-                warning: StallWarning::default(),
-                limit: Some(STALL_LIMIT),
-                looks: None,
-            },
+            stalls: StallRules { warning: StallWarning::default(), limit: Some(STALL_LIMIT), looks: None },
             on_stall: Vec::new(),
             restarts: Restarts::default(),
             copy: None,

@@ -41,11 +41,7 @@ impl<S: Stage> Pipeline<S> {
     pub(super) fn train_stale(&mut self, request: StepRequest) -> Result<Vec<Trained>> {
         let (_, call) = *self.stale.since.get_or_insert((request.step, request.call));
         let asks = std::mem::take(&mut self.stale.asks);
-        let request = StepRequest {
-            call,
-            asks,
-            ..request
-        };
+        let request = StepRequest { call, asks, ..request };
         let answers = match request.trace_from {
             None => self.ranks.ask_own("training", |_| Job::train(request)),
             Some(_) => self.ranks.ask_all("training", |_| Job::train(request)),
@@ -64,9 +60,7 @@ impl<S: Stage> Pipeline<S> {
             return Ok(());
         };
         (self.stale.asks, self.stale.asked) = (false, false);
-        let answers = self
-            .ranks
-            .ask_all("bringing the replicas together", |_| Job::must(Worker::settle));
+        let answers = self.ranks.ask_all("bringing the replicas together", |_| Job::must(Worker::settle));
         let answers = self.note(answers)?;
         for answer in &answers {
             self.stale.seen += answer.staleness;

@@ -56,13 +56,7 @@ impl<S: Stage> Pipeline<S> {
         for loader in &self.loaders {
             loader.begin(step, step + 1 < self.known_steps);
         }
-        let answers = self.run_step(StepRequest {
-            call,
-            step,
-            learning_rate,
-            trace_from,
-            asks: false,
-        })?;
+        let answers = self.run_step(StepRequest { call, step, learning_rate, trace_from, asks: false })?;
         let seconds = started.elapsed().as_secs_f64();
         let loss_step = self.reported(step);
         let totals = self.totals(loss_step, &answers);
@@ -72,10 +66,9 @@ impl<S: Stage> Pipeline<S> {
             let _ = self.settle();
         }
         let totals = totals?;
-        let ranks = answers.iter().map(|answer| RankReport {
-            bubble: 1.0 - answer.report.busy / seconds,
-            ..answer.report
-        });
+        let ranks = answers
+            .iter()
+            .map(|answer| RankReport { bubble: 1.0 - answer.report.busy / seconds, ..answer.report });
         let report = StepReport {
             step,
             loss_step,
@@ -86,10 +79,7 @@ impl<S: Stage> Pipeline<S> {
             weight: totals.score.weight,
             seconds,
             ranks: ranks.collect(),
-            restarts: answers
-                .iter()
-                .flat_map(|answer| answer.restarts.clone())
-                .collect(),
+            restarts: answers.iter().flat_map(|answer| answer.restarts.clone()).collect(),
         };
         metrics::record(&report, self.ranks.mesh(), self.process());
         self.next_step += 1;
@@ -114,9 +104,7 @@ impl<S: Stage> Pipeline<S> {
 
     /// One instant, just before now, on the clocks of all processes.
     fn common_instant(&self) -> Result<Instant> {
-        let offset = self
-            .ranks
-            .together("comparing clocks", |peers| peers.offset(self.origin))?;
+        let offset = self.ranks.together("comparing clocks", |peers| peers.offset(self.origin))?;
         let now = self.origin.elapsed().as_secs_f64() + offset;
         let all = self.ranks.spread("comparing clocks", Ok(vec![now]))?;
         let last = all.into_iter().fold(now, f64::max) - offset;
@@ -162,9 +150,7 @@ impl<S: Stage> Pipeline<S> {
             let (source, forwards) = (Arc::clone(&self.plan.data), Arc::clone(&forwards));
             Job::must(move |worker| worker.search(call, &*source, step, micro_batch, &forwards))
         };
-        let findings = self
-            .ranks
-            .ask_all("looking for the first number that is not finite", search);
+        let findings = self.ranks.ask_all("looking for the first number that is not finite", search);
         Ok(self.note(findings)?.into_iter().flatten().next())
     }
 }

@@ -24,13 +24,7 @@ pub enum Family {
 
 impl Family {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Llama,
-        Self::Mistral,
-        Self::Mixtral,
-        Self::Qwen2,
-        Self::Qwen3,
-    ];
+    pub const ALL: [Self; 5] = [Self::Llama, Self::Mistral, Self::Mixtral, Self::Qwen2, Self::Qwen3];
 
     /// The name in a config.
     pub fn name(self) -> &'static str {

@@ -111,11 +111,7 @@ fn family(path: &Path, value: &Value) -> Result<Option<Family>> {
         None => kind == Some(model_type(family)),
     });
     let Some((_, family)) = known else {
-        return Err(Error::unknown_model(
-            path,
-            named.or(kind),
-            &KNOWN.map(|(name, _)| name),
-        ));
+        return Err(Error::unknown_model(path, named.or(kind), &KNOWN.map(|(name, _)| name)));
     };
     let agrees = kind.is_none_or(|kind| kind == model_type(family));
     json.require(agrees, "model_type", "the type of its `architectures`")?;
@@ -185,11 +181,7 @@ fn padding(json: Json<'_>) -> Result<Option<u32>> {
     let vocab = json.count("vocab_size")? as i64;
     let token = value.as_i64().map(|id| if id < 0 { vocab + id } else { id });
     let token = token.filter(|token| (0..vocab).contains(token));
-    json.require(
-        token.is_some(),
-        "pad_token_id",
-        "a number below vocab_size, or null",
-    )?;
+    json.require(token.is_some(), "pad_token_id", "a number below vocab_size, or null")?;
     Ok(token.and_then(|token| u32::try_from(token).ok()))
 }
 

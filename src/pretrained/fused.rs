@@ -28,11 +28,7 @@ pub(super) fn inside(name: &str, dims: &[usize]) -> Vec<Inside> {
 }
 
 fn whole(name: String, dims: &[usize]) -> Inside {
-    Inside {
-        name,
-        dims: dims.to_vec(),
-        start: 0,
-    }
+    Inside { name, dims: dims.to_vec(), start: 0 }
 }
 
 /// The matrices of each expert, one under the other.

@@ -90,10 +90,7 @@ pub fn ends(folder: &Path) -> Result<Vec<u32>> {
             )
         })
     };
-    let ids = ids
-        .iter()
-        .map(number)
-        .collect::<std::result::Result<Vec<_>, _>>()?;
+    let ids = ids.iter().map(number).collect::<std::result::Result<Vec<_>, _>>()?;
     // -1 stands for no token.
     Ok(ids.into_iter().filter_map(|id| u32::try_from(id).ok()).collect())
 }

@@ -86,11 +86,7 @@ impl<'a> Json<'a> {
 
     /// Refuses a value that this program cannot compute with.
     pub(super) fn require(self, holds: bool, key: &str, expected: &'static str) -> Result<()> {
-        if holds {
-            Ok(())
-        } else {
-            Err(self.wrong(key, expected))
-        }
+        if holds { Ok(()) } else { Err(self.wrong(key, expected)) }
     }
 
     fn wrong(self, key: &str, expected: &'static str) -> crate::Error {

@@ -44,9 +44,7 @@ fn is_token(name: &str) -> bool {
 /// Whether a key is none of the model's, and does not say in what its numbers were stored.
 fn stays(name: &str, described: &Described) -> bool {
     let tables = described.tables();
-    let rule = named(&tables)
-        .find(|(known, _)| known == name)
-        .map(|(_, key)| key.rule);
+    let rule = named(&tables).find(|(known, _)| known == name).map(|(_, key)| key.rule);
     match rule {
         Some(Rule::Used { .. }) => is_token(name),
         Some(Rule::Alias(_)) => false,

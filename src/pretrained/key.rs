@@ -52,11 +52,7 @@ pub(super) const fn may_be_null(name: &'static str, default: &'static str) -> Ke
 /// The first of the values is the default.
 pub(super) const fn only(name: &'static str, values: &'static [&'static str], expected: &'static str) -> Key {
     let rule = Rule::Only(values, expected);
-    Key {
-        name,
-        default: values[0],
-        rule,
-    }
+    Key { name, default: values[0], rule }
 }
 
 pub(super) const fn alias(name: &'static str, of: &'static str) -> Key {

@@ -27,16 +27,8 @@ impl Map {
     pub(super) fn of(file: &File, bytes: usize) -> io::Result<Self> {
         // SAFETY: it is new memory, wherever the system puts it. It is only read, and so is the file.
         #[allow(unsafe_code, reason = "it is memory of the system")]
-        let start = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ,
-                MapFlags::PRIVATE,
-                file,
-                0,
-            )?
-        };
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE, file, 0)? };
         let start = NonNull::new(start.cast()).expect("the system gives a place");
         Ok(Self { start, bytes })
     }

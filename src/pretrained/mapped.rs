@@ -31,11 +31,7 @@ impl Mapped {
         let mut dims = parts[0].1.clone();
         dims[0] = parts.iter().map(|(_, dims)| dims[0]).sum();
         let part = |(name, dims)| Part { name, dims };
-        Self {
-            name: name.into(),
-            dims,
-            parts: parts.into_iter().map(part).collect(),
-        }
+        Self { name: name.into(), dims, parts: parts.into_iter().map(part).collect() }
     }
 }
 

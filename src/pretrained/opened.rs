@@ -99,12 +99,7 @@ impl Opened {
         use rustix::fs::{Advice, fadvise};
         let bytes = width(from.dtype).unwrap_or(0) * count;
         // It is only advice.
-        let _ = fadvise(
-            &self.file,
-            from.offset,
-            NonZero::new(bytes as u64),
-            Advice::WillNeed,
-        );
+        let _ = fadvise(&self.file, from.offset, NonZero::new(bytes as u64), Advice::WillNeed);
     }
 
     #[cfg(not(target_os = "linux"))]

@@ -63,11 +63,7 @@ fn table(units: &[UnitContents]) -> Vec<Mapped> {
             continue;
         }
         let (name, dims) = (one.name.clone(), one.dims.clone());
-        table.push(Mapped {
-            name: name.clone(),
-            dims: dims.clone(),
-            parts: vec![Part { name, dims }],
-        });
+        table.push(Mapped { name: name.clone(), dims: dims.clone(), parts: vec![Part { name, dims }] });
     }
     table
 }

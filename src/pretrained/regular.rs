@@ -9,12 +9,8 @@ use crate::error::{Error, Problem, Result};
 /// waits until somebody writes into it, and a device may never end.
 pub(super) fn open(path: &Path) -> Result<(File, u64)> {
     let name = path.display();
-    let unreadable = |source| {
-        Error::Pretrained(Problem::because(
-            format!("cannot open `{name}`: {source}"),
-            source,
-        ))
-    };
+    let unreadable =
+        |source| Error::Pretrained(Problem::because(format!("cannot open `{name}`: {source}"), source));
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(Error::pretrained(format!("`{name}` is not a regular file")));

@@ -25,17 +25,12 @@ pub(super) struct Flat {
 impl Flat {
     /// What a file has.
     pub(super) fn of(path: &Path, found: &Value) -> Result<Self> {
-        let mut flat = Self {
-            prefix: format!("{}.", PLACES[1]),
-            keys: Value::Object(Map::new()),
-        };
+        let mut flat = Self { prefix: format!("{}.", PLACES[1]), keys: Value::Object(Map::new()) };
         for place in PLACES {
             let object = Json { path, value: found }.inside(place)?;
             let keys = object.and_then(|json| json.value.as_object());
             if let Some(keys) = keys.filter(|keys| !keys.is_empty()) {
-                let named = keys
-                    .iter()
-                    .map(|(key, value)| (format!("{place}.{key}"), value.clone()));
+                let named = keys.iter().map(|(key, value)| (format!("{place}.{key}"), value.clone()));
                 flat.keys = named.collect::<Map<String, Value>>().into();
                 flat.prefix = format!("{place}.");
                 break;
@@ -70,9 +65,7 @@ pub(super) fn read(path: &Path, found: &Value, whole: Json<'_>) -> Result<Rope> 
     let (kind, named_by) = named.unwrap_or(("default", key("rope_type")));
     let scaling = match kind {
         "default" => RopeScaling::None,
-        "linear" => RopeScaling::Linear {
-            factor: number("factor")?,
-        },
+        "linear" => RopeScaling::Linear { factor: number("factor")? },
         "llama3" => RopeScaling::Llama3 {
             factor: number("factor")?,
             low: number("low_freq_factor")?,
@@ -89,11 +82,7 @@ pub(super) fn read(path: &Path, found: &Value, whole: Json<'_>) -> Result<Rope> 
             ));
         }
     };
-    Ok(Rope {
-        theta,
-        scaling,
-        layout: RopeLayout::Halves,
-    })
+    Ok(Rope { theta, scaling, layout: RopeLayout::Halves })
 }
 
 /// YaRN, with the paper's numbers where the object has none.
@@ -104,11 +93,7 @@ fn yarn(own: Json<'_>, prefix: &str, whole: Json<'_>) -> Result<RopeScaling> {
     let factor = own.number(&key("factor"))?;
     let of = |scale: f64| 1.0 + 0.1 * scale * factor.max(1.0).ln();
     let (one, all) = (or("mscale", 0.0)?, or("mscale_all_dim", 0.0)?);
-    let usual = if one != 0.0 && all != 0.0 {
-        of(one) / of(all)
-    } else {
-        of(1.0)
-    };
+    let usual = if one != 0.0 && all != 0.0 { of(one) / of(all) } else { of(1.0) };
     Ok(RopeScaling::Yarn {
         factor,
         original,
@@ -141,25 +126,14 @@ pub(super) fn described(rope: Rope) -> Value {
             set("rope_type", json!("linear"));
             set("factor", json!(factor));
         }
-        RopeScaling::Llama3 {
-            factor,
-            low,
-            high,
-            original,
-        } => {
+        RopeScaling::Llama3 { factor, low, high, original } => {
             set("rope_type", json!("llama3"));
             set("factor", json!(factor));
             set("low_freq_factor", json!(low));
             set("high_freq_factor", json!(high));
             set("original_max_position_embeddings", json!(original));
         }
-        RopeScaling::Yarn {
-            factor,
-            original,
-            fast,
-            slow,
-            attention,
-        } => {
+        RopeScaling::Yarn { factor, original, fast, slow, attention } => {
             set("rope_type", json!("yarn"));
             set("factor", json!(factor));
             set("original_max_position_embeddings", json!(original));

@@ -15,11 +15,7 @@ pub fn start_from(
     adapters: Option<Arc<Weights>>,
     stage: StageBuilder<Sequential>,
 ) -> StageBuilder<Sequential> {
-    Box::new(Started {
-        weights,
-        adapters,
-        stage,
-    })
+    Box::new(Started { weights, adapters, stage })
 }
 
 struct Started {
@@ -45,11 +41,7 @@ impl BuildStage<Sequential> for Started {
 
     fn describe(&self) -> String {
         let mut lines = vec![self.stage.describe(), self.weights.describe().to_owned()];
-        lines.extend(
-            self.adapters
-                .as_ref()
-                .map(|adapters| adapters.describe().to_owned()),
-        );
+        lines.extend(self.adapters.as_ref().map(|adapters| adapters.describe().to_owned()));
         lines.join("\n")
     }
 }

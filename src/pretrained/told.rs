@@ -39,9 +39,7 @@ pub fn told_of_model(folder: &Path, trains: bool) -> Result<Vec<String>> {
             Some(Family::Mixtral) => "model.auxiliary sets the loss of the router, none is dropout",
             Some(_) => "there is no such setting here",
         };
-        lines.push(format!(
-            "{path}: {values}: transformers trains with it, this program does not; {cure}"
-        ));
+        lines.push(format!("{path}: {values}: transformers trains with it, this program does not; {cure}"));
     }
     Ok(lines)
 }
@@ -54,10 +52,7 @@ pub fn told_of_choice(folder: &Path) -> Result<Vec<String>> {
     let Some((path, found)) = read(folder, GENERATION)? else {
         return Ok(Vec::new());
     };
-    let keys = Table {
-        prefix: "",
-        keys: OF_CHOICE,
-    };
+    let keys = Table { prefix: "", keys: OF_CHOICE };
     let values = listed(&found, &[keys]);
     if values.is_empty() {
         return Ok(Vec::new());

@@ -96,10 +96,8 @@ impl Weights {
 
     /// The same tensors by other names. Two tensors that would have one name keep theirs.
     pub(super) fn renamed(mut self, rename: impl Fn(&str) -> String) -> Self {
-        let (stay, change): (BTreeMap<_, _>, BTreeMap<_, _>) = self
-            .tensors
-            .into_iter()
-            .partition(|(name, _)| rename(name) == *name);
+        let (stay, change): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.tensors.into_iter().partition(|(name, _)| rename(name) == *name);
         self.tensors = stay;
         for (name, tensor) in change {
             let new = rename(&name);
@@ -137,9 +135,7 @@ impl Weights {
         read(&mut start, 0).map_err(|_| damaged(format!("it has {size} bytes")))?;
         let length = u64::from_le_bytes(start);
         if length > size.saturating_sub(8) {
-            return Err(damaged(format!(
-                "its header should have {length} bytes, the file has {size}"
-            )));
+            return Err(damaged(format!("its header should have {length} bytes, the file has {size}")));
         }
         let mut header = vec![0; length as usize];
         read(&mut header, 8).map_err(Error::io("read", &path))?;
@@ -147,9 +143,7 @@ impl Weights {
             serde_json::from_slice(&header).map_err(|error| damaged(format!("its header: {error}")))?;
         let (held, whole) = (size - 8 - length, metadata.data_len() as u64);
         if held != whole {
-            return Err(damaged(format!(
-                "it has {held} bytes of numbers instead of {whole}"
-            )));
+            return Err(damaged(format!("it has {held} bytes of numbers instead of {whole}")));
         }
         for (name, info) in metadata.tensors() {
             let bytes = width(info.dtype).unwrap_or(0);
@@ -158,11 +152,7 @@ impl Weights {
                     dtype: info.dtype,
                     offset: 8 + length + (info.data_offsets.0 + bytes * part.start) as u64,
                 };
-                let tensor = Tensor {
-                    file: self.files.len(),
-                    dims: part.dims,
-                    place,
-                };
+                let tensor = Tensor { file: self.files.len(), dims: part.dims, place };
                 self.tensors.insert(part.name, tensor);
             }
         }
@@ -184,10 +174,7 @@ impl Weights {
                 problems.push((name.to_owned(), other_shape(&tensor.dims, &part.dims)));
             } else if width(tensor.place.dtype).is_none() {
                 let found = tensor.place.dtype;
-                problems.push((
-                    name.to_owned(),
-                    format!("is in {found:?}; only F32, BF16 and F16 are read"),
-                ));
+                problems.push((name.to_owned(), format!("is in {found:?}; only F32, BF16 and F16 are read")));
             }
         }
         let has_head = self.mapped(HEAD).is_some();
@@ -240,14 +227,9 @@ impl Weights {
     pub fn describe(&self) -> &str {
         self.described.get_or_init(|| {
             let files: Vec<String> = thread::scope(|scope| {
-                let reading: Vec<_> = self
-                    .files
-                    .iter()
-                    .map(|(path, file)| scope.spawn(|| described(path, file)))
-                    .collect();
-                let read = reading
-                    .into_iter()
-                    .map(|file| file.join().expect("it does not panic"));
+                let reading: Vec<_> =
+                    self.files.iter().map(|(path, file)| scope.spawn(|| described(path, file))).collect();
+                let read = reading.into_iter().map(|file| file.join().expect("it does not panic"));
                 read.collect()
             });
             files.join("\n")
@@ -284,8 +266,7 @@ impl Weights {
             let (numbers, after) = rest.split_at_mut(part.count());
             let tensor = self.tensor(part);
             let (path, file) = &self.files[tensor.file];
-            file.read(tensor.place, numbers)
-                .map_err(Error::io("read", path))?;
+            file.read(tensor.place, numbers).map_err(Error::io("read", path))?;
             rest = after;
         }
         Ok(())

@@ -70,11 +70,7 @@ fn header<'a>(parts: impl Iterator<Item = &'a Part>) -> Vec<u8> {
     let entry = |part: &Part| {
         let begin = end;
         end += 4 * part.count();
-        let info = TensorInfo {
-            dtype: Dtype::F32,
-            shape: part.dims.clone(),
-            data_offsets: (begin, end),
-        };
+        let info = TensorInfo { dtype: Dtype::F32, shape: part.dims.clone(), data_offsets: (begin, end) };
         (part.name.clone(), info)
     };
     let entries = parts.map(entry).collect();
@@ -97,9 +93,7 @@ mod tests {
         let folder = place.path().join("model");
         let full = || -> Result<()> {
             fs::write(folder.join("half"), "of it").expect("it was made");
-            Err(Error::io("write", &folder)(
-                std::io::ErrorKind::StorageFull.into(),
-            ))
+            Err(Error::io("write", &folder)(std::io::ErrorKind::StorageFull.into()))
         };
         fill(&folder, full).expect_err("the disk is full");
         assert!(!folder.exists());

@@ -19,36 +19,18 @@ impl Run {
         };
         let parts = [
             ("the run directory", self.dir.path().display().to_string()),
-            (
-                "what to do with a run that is there",
-                format!("{:?}", self.resume),
-            ),
+            ("what to do with a run that is there", format!("{:?}", self.resume)),
             ("whether other data is allowed", self.allow_other_data.to_string()),
             ("the steps of the run", self.steps.to_string()),
             ("the steps between checkpoints", self.save_every.to_string()),
-            (
-                "whether checkpoints are written while steps run",
-                self.save_beside.to_string(),
-            ),
+            ("whether checkpoints are written while steps run", self.save_beside.to_string()),
             ("how many checkpoints are kept", self.keep.to_string()),
-            (
-                "the steps between checkpoints that are kept for ever",
-                self.keep_every.to_string(),
-            ),
+            ("the steps between checkpoints that are kept for ever", self.keep_every.to_string()),
             ("the micro-batches of a validation", number(micro_batches)),
-            (
-                "the steps between validations",
-                number(validation.map(|validation| validation.every)),
-            ),
+            ("the steps between validations", number(validation.map(|validation| validation.every))),
             ("the data of the validation", data.unwrap_or("none").to_owned()),
-            (
-                "the steps between samples",
-                number(samples.map(|samples| samples.every)),
-            ),
-            (
-                "the text that is written",
-                samples.map_or("none".to_owned(), Samples::described),
-            ),
+            ("the steps between samples", number(samples.map(|samples| samples.every))),
+            ("the text that is written", samples.map_or("none".to_owned(), Samples::described)),
             ("the steps to trace", number(self.trace)),
             ("the forecast", forecast.to_owned()),
         ];

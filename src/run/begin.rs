@@ -95,14 +95,7 @@ impl Run {
         let best = agree(pipeline, best)?;
         let leads = pipeline.process() == 0;
         let writer = self.open(pipeline, claim, leads)?;
-        Ok(Begun {
-            in_common,
-            resumed,
-            notes,
-            best,
-            tracer,
-            writer,
-        })
+        Ok(Begun { in_common, resumed, notes, best, tracer, writer })
     }
 
     /// Takes the place of a process that was lost: what the run is at, the others know.
@@ -149,10 +142,7 @@ impl Run {
             steps: self.steps,
             save_every: self.save_every,
             saves_beside: self.save_beside,
-            kept: Retention {
-                newest: self.keep,
-                every: self.keep_every,
-            },
+            kept: Retention { newest: self.keep, every: self.keep_every },
             first: done,
             best,
             forecast: self.forecast,
@@ -209,16 +199,14 @@ impl Run {
     /// line for the history.
     fn check_data<S: Stage>(&self, claim: &Claim, pipeline: &mut Pipeline<S>) -> Result<Vec<String>> {
         let checked = match claim.checkpoint() {
-            Some(checkpoint) => pipeline
-                .fingerprint()
-                .and_then(|given| checkpoint.check_data(&given)),
+            Some(checkpoint) => pipeline.fingerprint().and_then(|given| checkpoint.check_data(&given)),
             None => Ok(()),
         };
         let checked = match checked {
             Err(Error::Checkpoint(refusal)) if self.allow_other_data => match *refusal {
-                CheckpointError::OtherData { saved, given, .. } => Ok(vec![format!(
-                    "continues with other data: {given}; it was {saved}"
-                )]),
+                CheckpointError::OtherData { saved, given, .. } => {
+                    Ok(vec![format!("continues with other data: {given}; it was {saved}")])
+                }
                 refusal @ CheckpointError::HeldBack { .. } => Ok(vec![refusal.to_string()]),
                 refusal => Err(refusal.into()),
             },

@@ -31,9 +31,7 @@ impl BestSoFar {
 
     /// Takes a checkpoint if its loss is the lowest so far. Returns whether it is.
     pub(super) fn offer(&mut self, checkpoint: Best) -> bool {
-        let is_best = self
-            .best
-            .is_none_or(|best| checkpoint.validation_loss < best.validation_loss);
+        let is_best = self.best.is_none_or(|best| checkpoint.validation_loss < best.validation_loss);
         if is_best {
             self.best = Some(checkpoint);
         }

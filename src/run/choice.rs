@@ -18,12 +18,7 @@ pub struct Choice {
 
 impl Default for Choice {
     fn default() -> Self {
-        Self {
-            temperature: 0.8,
-            top_k: None,
-            top_p: 1.0,
-            repetition_penalty: 1.0,
-        }
+        Self { temperature: 0.8, top_k: None, top_p: 1.0, repetition_penalty: 1.0 }
     }
 }
 
@@ -36,10 +31,7 @@ impl Choice {
             b_score.total_cmp(&a_score).then(a.cmp(b))
         };
         let mut tokens: Vec<u32> = (0..scores.len() as u32).collect();
-        let best = *tokens
-            .iter()
-            .min_by(|a, b| by_score(a, b))
-            .expect("a vocabulary has tokens");
+        let best = *tokens.iter().min_by(|a, b| by_score(a, b)).expect("a vocabulary has tokens");
         if self.temperature == 0.0 {
             return best;
         }
@@ -78,11 +70,7 @@ impl Choice {
         seen.dedup();
         for token in seen {
             let score = &mut scores[token as usize];
-            *score *= if *score > 0.0 {
-                1.0 / self.repetition_penalty
-            } else {
-                self.repetition_penalty
-            };
+            *score *= if *score > 0.0 { 1.0 / self.repetition_penalty } else { self.repetition_penalty };
         }
     }
 }
@@ -91,12 +79,7 @@ impl Choice {
 mod tests {
     use super::*;
 
-    const ALL: Choice = Choice {
-        temperature: 1.0,
-        top_k: None,
-        top_p: 1.0,
-        repetition_penalty: 1.0,
-    };
+    const ALL: Choice = Choice { temperature: 1.0, top_k: None, top_p: 1.0, repetition_penalty: 1.0 };
 
     /// Scores whose probabilities are 1/10, 2/10, 3/10 and 4/10.
     fn scores() -> [f32; 4] {
@@ -116,36 +99,23 @@ mod tests {
     #[test]
     fn tokens_are_chosen_by_their_probabilities() {
         assert_eq!(counts(ALL, &[]), [10, 20, 30, 40]);
-        let cold = Choice {
-            temperature: 0.0,
-            ..ALL
-        };
+        let cold = Choice { temperature: 0.0, ..ALL };
         assert_eq!(counts(cold, &[]), [0, 0, 0, 100]);
     }
 
     #[test]
     fn only_the_most_likely_are_chosen_from() {
-        let top_k = Choice {
-            top_k: Some(2),
-            ..ALL
-        };
+        let top_k = Choice { top_k: Some(2), ..ALL };
         assert_eq!(counts(top_k, &[]), [0, 0, 43, 57]);
         // The first two have 0.7 together, the first three 0.9.
-        for (top_p, expected) in [
-            (0.65, [0, 0, 43, 57]),
-            (0.75, [0, 22, 34, 44]),
-            (0.3, [0, 0, 0, 100]),
-        ] {
+        for (top_p, expected) in [(0.65, [0, 0, 43, 57]), (0.75, [0, 22, 34, 44]), (0.3, [0, 0, 0, 100])] {
             assert_eq!(counts(Choice { top_p, ..ALL }, &[]), expected, "{top_p}");
         }
     }
 
     #[test]
     fn what_was_seen_is_less_likely() {
-        let choice = Choice {
-            repetition_penalty: 2.0,
-            ..ALL
-        };
+        let choice = Choice { repetition_penalty: 2.0, ..ALL };
         // ln 4 is halved, so token 3 weighs 2 out of 8. Seen twice counts once.
         assert_eq!(counts(choice, &[3, 3]), [12, 25, 38, 25]);
         let mut scores = [-1.0, 1.0];

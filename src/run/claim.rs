@@ -66,20 +66,11 @@ impl Claim {
     pub(super) fn following(dir: RunDir, resume: Resume) -> Result<Self> {
         let resumes = resume != Resume::Never && dir.holds_run()?;
         let from = if resumes { dir.last()? } else { None };
-        Ok(Self {
-            from,
-            ..Self::of_new(dir)
-        })
+        Ok(Self { from, ..Self::of_new(dir) })
     }
 
     fn of_new(dir: RunDir) -> Self {
-        Self {
-            dir,
-            lock: None,
-            begins_again: false,
-            from: None,
-            checkpoint: None,
-        }
+        Self { dir, lock: None, begins_again: false, from: None, checkpoint: None }
     }
 
     /// Of a run that was lost before its first checkpoint. Its first weights follow from the seed, so it
@@ -89,11 +80,7 @@ impl Claim {
         if dir.had_checkpoint()? {
             return Err(RunError::NoCheckpoint(dir.path().to_owned()).into());
         }
-        Ok(Self {
-            lock,
-            begins_again: true,
-            ..Self::of_new(dir)
-        })
+        Ok(Self { lock, begins_again: true, ..Self::of_new(dir) })
     }
 
     fn of_run(dir: RunDir) -> Result<Self> {
@@ -107,12 +94,9 @@ impl Claim {
         };
         let whole = Checkpoint::open(&newest).and_then(|checkpoint| checkpoint.verify().map(|_| checkpoint));
         match whole {
-            Ok(checkpoint) => Ok(Self {
-                lock,
-                from: Some(newest),
-                checkpoint: Some(checkpoint),
-                ..Self::of_new(dir)
-            }),
+            Ok(checkpoint) => {
+                Ok(Self { lock, from: Some(newest), checkpoint: Some(checkpoint), ..Self::of_new(dir) })
+            }
             Err(source) => {
                 let cure = match all.pop() {
                     Some(older) => format!(

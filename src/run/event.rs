@@ -139,12 +139,7 @@ impl fmt::Display for Outcome {
                 "done before: {}; with more (train.steps or --steps) the run goes on",
                 counted(self.steps, "step")
             )?,
-            _ => write!(
-                f,
-                "{word}: {} in {:.1} s",
-                counted(self.trained, "step"),
-                self.seconds
-            )?,
+            _ => write!(f, "{word}: {} in {:.1} s", counted(self.trained, "step"), self.seconds)?,
         }
         if self.stalled >= 0.05 {
             write!(f, " (checkpoints: {:.1} s)", self.stalled)?;
@@ -242,10 +237,7 @@ impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(aside) = &self.set_aside {
             let aside = aside.display();
-            writeln!(
-                f,
-                "the checkpoint whose weights gave these numbers is set aside as {aside}"
-            )?;
+            writeln!(f, "the checkpoint whose weights gave these numbers is set aside as {aside}")?;
         }
         let Some(last) = &self.last else {
             return write!(f, "there is no checkpoint yet");

@@ -181,9 +181,7 @@ impl RunDir {
         }
         let mark = self.mark()?;
         Ok(BestSoFar {
-            best: mark
-                .best_validation
-                .filter(|best| self.checkpoint(best.step).exists()),
+            best: mark.best_validation.filter(|best| self.checkpoint(best.step).exists()),
             validation: mark.validation,
         })
     }
@@ -289,10 +287,7 @@ impl RunDir {
             return Ok(mark);
         }
         let (path, found) = (path.display(), mark.format);
-        Err(RunError::new(format!(
-            "{path} has format {found}, this program reads format {FORMAT}"
-        ))
-        .into())
+        Err(RunError::new(format!("{path} has format {found}, this program reads format {FORMAT}")).into())
     }
 
     /// Writes the mark of a run directory.

@@ -61,10 +61,7 @@ impl Forecast {
     pub fn by_costs(prediction: &Prediction) -> Self {
         let Prediction { step, bubble, .. } = *prediction;
         let seconds = step;
-        Self {
-            predicted: Some(StepTime { seconds, bubble }),
-            ..Self::default()
-        }
+        Self { predicted: Some(StepTime { seconds, bubble }), ..Self::default() }
     }
 
     /// The prediction, if there is one already.
@@ -92,8 +89,7 @@ impl Forecast {
             }
             self.measured.push_back((report.seconds, report.bubble()));
         }
-        self.traced
-            .extend(timeline.map(|timeline| (report.clone(), timeline)));
+        self.traced.extend(timeline.map(|timeline| (report.clone(), timeline)));
         if self.predicted.is_some() || (self.traced.len() as u64) < TRACED {
             return Ok(None);
         }
@@ -113,12 +109,7 @@ impl Forecast {
 
 impl fmt::Display for StepTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "step {:.4} s, bubble {:.1} %",
-            self.seconds,
-            100.0 * self.bubble
-        )
+        write!(f, "step {:.4} s, bubble {:.1} %", self.seconds, 100.0 * self.bubble)
     }
 }
 
@@ -138,30 +129,20 @@ fn predict(schedules: &[Arc<Schedule>], steps: &[(StepReport, Timeline)]) -> Res
     };
     let beside = |(report, timeline): &(StepReport, Timeline)| {
         let busy: f64 = report.ranks.iter().map(|rank| rank.busy).sum();
-        let passes = timeline
-            .ranks
-            .iter()
-            .flatten()
-            .map(|timed| timed.end - timed.start);
+        let passes = timeline.ranks.iter().flatten().map(|timed| timed.end - timed.start);
         let [reported, traced] = [report.ranks.len(), timeline.ranks.len()].map(|ranks| ranks as f64);
         (busy / reported - passes.sum::<f64>() / traced).max(0.0)
     };
     let step = makespan + median(steps.iter().map(end)).unwrap_or(0.0);
     let busy = passes + median(steps.iter().map(beside)).unwrap_or(0.0);
-    Ok(StepTime {
-        seconds: step,
-        bubble: (1.0 - busy / step).max(0.0),
-    })
+    Ok(StepTime { seconds: step, bubble: (1.0 - busy / step).max(0.0) })
 }
 
 /// The longest makespan of these replicas, and the time of passes, averaged over all of their ranks.
 fn simulated(schedules: &[Arc<Schedule>], costs: &Costs) -> Result<(f64, f64)> {
     let mut different: Vec<(&Schedule, usize)> = Vec::new();
     for schedule in schedules {
-        match different
-            .iter_mut()
-            .find(|(known, _)| *known == schedule.as_ref())
-        {
+        match different.iter_mut().find(|(known, _)| *known == schedule.as_ref()) {
             Some((_, count)) => *count += 1,
             None => different.push((schedule, 1)),
         }

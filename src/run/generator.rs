@@ -21,14 +21,7 @@ pub struct Generator {
 impl Generator {
     /// A text for a model that was made for texts of `context` tokens. `tokens` are its beginning.
     pub fn new(context: usize, choice: Choice, seed: u64, tokens: Vec<u32>) -> Self {
-        Self {
-            context,
-            choice,
-            key: rng::key(seed, "sample"),
-            tokens,
-            start: 0,
-            read: 0,
-        }
+        Self { context, choice, key: rng::key(seed, "sample"), tokens, start: 0, read: 0 }
     }
 
     /// The next token, which is added to the text. If the text is longer than the model's context, the model

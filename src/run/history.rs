@@ -48,12 +48,7 @@ impl History {
 
     /// Adds an event, which happens now, after `step` steps.
     pub(super) fn add(&mut self, step: u64, event: &str) -> Result<()> {
-        let entry = HistoryEntry {
-            time: now(),
-            pid: std::process::id(),
-            step,
-            event: event.to_owned(),
-        };
+        let entry = HistoryEntry { time: now(), pid: std::process::id(), step, event: event.to_owned() };
         let mut json = serde_json::to_vec(&entry).expect("numbers and text always serialise");
         json.push(b'\n');
         self.file.write_all(&json).map_err(Error::io("write", &self.path))

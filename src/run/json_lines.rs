@@ -38,9 +38,7 @@ impl JsonLines {
         }
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         if bytes < size {
-            file.set_len(bytes)
-                .and_then(|()| file.sync_all())
-                .map_err(Error::io("cut", &path))?;
+            file.set_len(bytes).and_then(|()| file.sync_all()).map_err(Error::io("cut", &path))?;
         }
         Ok(Self { file, path, bytes })
     }
@@ -81,10 +79,7 @@ pub struct WholeLines<R> {
 impl<R: Read> WholeLines<R> {
     /// Reads from the file's beginning.
     pub fn new(file: R) -> Self {
-        Self {
-            reader: BufReader::new(file),
-            line: Vec::new(),
-        }
+        Self { reader: BufReader::new(file), line: Vec::new() }
     }
 
     /// The next line with its end, if there is a whole one.

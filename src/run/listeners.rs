@@ -19,13 +19,7 @@ pub(super) struct Listeners {
 
 impl Listeners {
     pub(super) fn new(screen: Option<Screen>, listeners: Vec<Listener>, stalls: Arc<Stalls>) -> Self {
-        Self {
-            screen,
-            listeners,
-            stalls,
-            stopped: false,
-            warnings: Vec::new(),
-        }
+        Self { screen, listeners, stalls, stopped: false, warnings: Vec::new() }
     }
 
     /// Tells of an event. Stalls that came before it are told first.

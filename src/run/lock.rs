@@ -33,10 +33,7 @@ impl Lock {
     /// What is in the file: who holds the lock, and since when. Empty if that could not be written.
     pub(super) fn signature(&mut self) -> String {
         let mut text = String::new();
-        let read = self
-            .file
-            .rewind()
-            .and_then(|()| self.file.read_to_string(&mut text));
+        let read = self.file.rewind().and_then(|()| self.file.read_to_string(&mut text));
         read.map_or_else(|_| String::new(), |_| text)
     }
 

@@ -65,12 +65,7 @@ impl fmt::Display for Loss {
 
 impl fmt::Display for Return {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            step,
-            repeats,
-            from,
-            seconds,
-        } = self;
+        let Self { step, repeats, from, seconds } = self;
         let steps = if *repeats == 1 { "step" } else { "steps" };
         write!(
             f,

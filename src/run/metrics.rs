@@ -184,11 +184,7 @@ impl MetricsLine {
     pub fn metrics(&self) -> impl Iterator<Item = (&str, bool, f64)> {
         self.metrics.iter().filter_map(|(key, value)| {
             let of_validation = key.strip_prefix(VALIDATION);
-            Some((
-                of_validation.unwrap_or(key),
-                of_validation.is_some(),
-                value.as_f64()?,
-            ))
+            Some((of_validation.unwrap_or(key), of_validation.is_some(), value.as_f64()?))
         })
     }
 }

@@ -26,10 +26,7 @@ impl Notes {
                 let _ = history.and_then(|mut history| history.add(step, &line));
             }
         };
-        Self {
-            notes: Some(notes),
-            thread: thread::Builder::new().name("notes".to_owned()).spawn(note).ok(),
-        }
+        Self { notes: Some(notes), thread: thread::Builder::new().name("notes".to_owned()).spawn(note).ok() }
     }
 
     /// Notes a line, after `step` steps.

@@ -31,12 +31,7 @@ impl Progress {
     /// Begins to show a run of `steps` steps. `done` of them are done. `targets` names what the rate counts,
     /// for example `tokens`.
     pub(super) fn show(self, (done, steps): (u64, u64), targets: String) -> Screen {
-        Screen {
-            bar: Bar::on_terminal(done, steps),
-            progress: self,
-            targets,
-            last: steps.saturating_sub(1),
-        }
+        Screen { bar: Bar::on_terminal(done, steps), progress: self, targets, last: steps.saturating_sub(1) }
     }
 }
 
@@ -58,16 +53,10 @@ impl Screen {
             Event::Return(back) => self.complain(&back.to_string()),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, .. } => {
-                self.say(&format!(
-                    "validation after {}: {evaluation}",
-                    counted(*step, "step")
-                ));
+                self.say(&format!("validation after {}: {evaluation}", counted(*step, "step")));
             }
             Event::Sample(Sample { step, prompt, text }) => {
-                self.say(&format!(
-                    "sample after {}: {prompt:?} {text:?}",
-                    counted(*step, "step")
-                ));
+                self.say(&format!("sample after {}: {prompt:?} {text:?}", counted(*step, "step")));
             }
             // Stalls are shown when they happen.
             Event::Checkpoint { .. } | Event::Waits { .. } | Event::Stall(_) => {}
@@ -141,9 +130,5 @@ fn print_line(line: &str) {
 
 /// A rate with few digits.
 fn thousands(number: f64) -> String {
-    if number < 10_000.0 {
-        format!("{number:.0}")
-    } else {
-        format!("{:.1}k", number / 1000.0)
-    }
+    if number < 10_000.0 { format!("{number:.0}") } else { format!("{:.1}k", number / 1000.0) }
 }

@@ -91,11 +91,7 @@ impl<S: Stage> Session<'_, S> {
             .into());
         }
         self.rejoining.losses += 1;
-        let loss = Loss {
-            step,
-            why: failure.to_string(),
-            waits: self.pipeline.waits(),
-        };
+        let loss = Loss { step, why: failure.to_string(), waits: self.pipeline.waits() };
         self.listeners.tell(&Event::Loss(&loss));
         self.note(&loss.to_string());
         Ok(())
@@ -115,8 +111,7 @@ impl<S: Stage> Session<'_, S> {
 
     /// With all other processes: what the run must know to go on. Returns from what it goes on.
     pub(super) fn go_on(&mut self) -> Result<GoesOnFrom> {
-        self.pipeline
-            .compare("comparing runs", self.rejoining.in_common.clone())?;
+        self.pipeline.compare("comparing runs", self.rejoining.in_common.clone())?;
         let in_memory = self.pipeline.rejoined().and_then(|rejoined| rejoined.step);
         let own = self.common(in_memory);
         let common = self.pipeline.of_first("going on after a loss", own)?;
@@ -152,9 +147,7 @@ impl<S: Stage> Session<'_, S> {
             None => self.dir.last()?.and_then(|newest| named_step(&newest)),
         };
         Ok(Common {
-            best: self
-                .rejoining
-                .best_at(in_memory.or(checkpoint).unwrap_or_default()),
+            best: self.rejoining.best_at(in_memory.or(checkpoint).unwrap_or_default()),
             saved: self.saving.saved,
             unproven: self.saving.unproven,
             losses: self.rejoining.losses,

@@ -35,12 +35,7 @@ pub(super) struct Rejoining {
 
 impl Rejoining {
     pub(super) fn new(in_common: InCommon, best: BestSoFar) -> Self {
-        Self {
-            in_common,
-            losses: 0,
-            told: Told::default(),
-            bests: vec![best],
-        }
+        Self { in_common, losses: 0, told: Told::default(), bests: vec![best] }
     }
 
     /// There is a new best checkpoint. The run never goes back to before `back_to` steps.
@@ -77,10 +72,7 @@ mod tests {
     #[test]
     fn only_the_bests_to_which_a_run_may_go_back_are_kept() {
         let at = |step| BestSoFar {
-            best: Some(Best {
-                step,
-                validation_loss: 1.0 / step as f64,
-            }),
+            best: Some(Best { step, validation_loss: 1.0 / step as f64 }),
             validation: None,
         };
         let mut rejoining = Rejoining::new(Vec::new(), BestSoFar::default());

@@ -82,15 +82,7 @@ impl Samples {
 
     /// A text that names what is written. It must be equal in all processes.
     pub(super) fn described(&self) -> String {
-        let Self {
-            prompt,
-            context,
-            tokens,
-            choice,
-            seed,
-            ends,
-            ..
-        } = self;
+        let Self { prompt, context, tokens, choice, seed, ends, .. } = self;
         format!("{tokens} tokens after {prompt:?} of {context}, {choice:?}, seed {seed}, up to {ends:?}")
     }
 
@@ -117,11 +109,7 @@ impl Samples {
             Some(text) => text.to_owned(),
             None => (self.as_text)(&written)?,
         };
-        Ok(Sample {
-            step: pipeline.next_step(),
-            prompt,
-            text,
-        })
+        Ok(Sample { step: pipeline.next_step(), prompt, text })
     }
 
     fn generator(&self) -> Generator {

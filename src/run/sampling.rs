@@ -11,10 +11,8 @@ impl<S: Stage> Session<'_, S> {
     /// Writes a text after this step, if one is due.
     pub(super) fn sample_if_due(&mut self) -> Result<()> {
         let done = self.done();
-        let Some(samples) = self
-            .samples
-            .as_ref()
-            .filter(|samples| done == self.steps || is_due(done, samples.every))
+        let Some(samples) =
+            self.samples.as_ref().filter(|samples| done == self.steps || is_due(done, samples.every))
         else {
             return Ok(());
         };

@@ -157,10 +157,7 @@ impl<S: Stage> Session<'_, S> {
         if self.writer.is_none() {
             return;
         }
-        let prune = || {
-            self.dir
-                .prune(self.kept, self.saving.best.best, self.saving.unproven)
-        };
+        let prune = || self.dir.prune(self.kept, self.saving.best.best, self.saving.unproven);
         if let Err(error) = self.pipeline.during("removing old checkpoints", prune) {
             self.listeners.warn(Task::Prune, error);
         }

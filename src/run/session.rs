@@ -215,11 +215,7 @@ impl<S: Stage> Session<'_, S> {
         };
         let (schedule, replicas) = (self.pipeline.schedule(), self.pipeline.replicas());
         if let (Some(tracer), Some(timeline), Some(_)) = (tracer, &timeline, &self.writer) {
-            match tracer.take(
-                (next, report.seconds, timeline.clone()),
-                (schedule, replicas),
-                &self.dir,
-            ) {
+            match tracer.take((next, report.seconds, timeline.clone()), (schedule, replicas), &self.dir) {
                 Ok(traced) => self.traced = traced.or(self.traced),
                 Err(error) => self.listeners.warn(Task::Trace, error),
             }
@@ -253,16 +249,10 @@ impl<S: Stage> Session<'_, S> {
         let evaluation = self.pipeline.evaluate(source, validation.micro_batches)?;
         let (validation_loss, has_targets) = (evaluation.loss, evaluation.weight > 0.0);
         if has_targets && !validation_loss.is_finite() {
-            let what = Box::new(NotFinite::Validation {
-                loss: validation_loss,
-            });
+            let what = Box::new(NotFinite::Validation { loss: validation_loss });
             return Err(Error::NotFinite { step, what });
         }
-        let best = has_targets
-            && self.best.offer(Best {
-                step,
-                validation_loss,
-            });
+        let best = has_targets && self.best.offer(Best { step, validation_loss });
         if best {
             let saved = self.saving.saved.unwrap_or(u64::MAX);
             let back_to = saved.min(self.pipeline.oldest_kept());
@@ -270,11 +260,7 @@ impl<S: Stage> Session<'_, S> {
         }
         if self.rejoining.told.validations.is_new(step) {
             pipeline::validated(&evaluation);
-            self.listeners.tell(&Event::Validation {
-                step,
-                evaluation: &evaluation,
-                best,
-            });
+            self.listeners.tell(&Event::Validation { step, evaluation: &evaluation, best });
         }
         Ok(Some((evaluation, best)))
     }
@@ -331,12 +317,8 @@ impl<S: Stage> Session<'_, S> {
             self.listeners.warn(Task::Prune, error);
             (None, false)
         });
-        let failed = Failed {
-            set_aside,
-            last: self.dir.last().ok().flatten(),
-            last_is_bad,
-            repeats: not_finite,
-        };
+        let failed =
+            Failed { set_aside, last: self.dir.last().ok().flatten(), last_is_bad, repeats: not_finite };
         self.listeners.tell(&Event::Failed(&failed));
     }
 
@@ -362,9 +344,6 @@ impl<S: Stage> Session<'_, S> {
 
 impl<S: Stage> std::fmt::Debug for Session<'_, S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
-            .field("dir", &self.dir)
-            .field("steps", &self.steps)
-            .finish_non_exhaustive()
+        f.debug_struct("Session").field("dir", &self.dir).field("steps", &self.steps).finish_non_exhaustive()
     }
 }

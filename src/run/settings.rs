@@ -139,10 +139,7 @@ impl Run {
     /// Default: false.
     #[must_use]
     pub fn allow_other_data(self, allow_other_data: bool) -> Self {
-        Self {
-            allow_other_data,
-            ..self
-        }
+        Self { allow_other_data, ..self }
     }
 
     /// The settings of the run as a text, which is kept as `config.toml`. Default: none.
@@ -180,10 +177,7 @@ impl Run {
     /// `targets`.
     #[must_use]
     pub fn loss_unit(mut self, quantity: &str, target: &str) -> Self {
-        self.labels.unit = Some(LossUnit {
-            quantity: quantity.to_owned(),
-            target: target.to_owned(),
-        });
+        self.labels.unit = Some(LossUnit { quantity: quantity.to_owned(), target: target.to_owned() });
         self
     }
 
@@ -265,9 +259,6 @@ impl Run {
 
 impl std::fmt::Debug for Run {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run")
-            .field("dir", &self.dir)
-            .field("steps", &self.steps)
-            .finish_non_exhaustive()
+        f.debug_struct("Run").field("dir", &self.dir).field("steps", &self.steps).finish_non_exhaustive()
     }
 }

@@ -87,19 +87,10 @@ impl TensorBoard {
         if self.open.is_none() {
             self.open = Some(self.make()?);
             record(&mut records, 0, What::FileVersion(VERSION.to_owned()));
-            record(
-                &mut records,
-                self.first,
-                What::SessionLog(SessionLog { status: 1 }),
-            );
+            record(&mut records, self.first, What::SessionLog(SessionLog { status: 1 }));
         }
-        let values = scalars(line)
-            .into_iter()
-            .map(|(tag, value)| Scalar {
-                tag,
-                value: Some(value as f32),
-            })
-            .collect();
+        let values =
+            scalars(line).into_iter().map(|(tag, value)| Scalar { tag, value: Some(value as f32) }).collect();
         record(&mut records, line.step, What::Summary(Summary { values }));
         match &mut self.open {
             Some((file, path)) => file.write_all(&records).map_err(Error::io("write", &*path)),
@@ -120,20 +111,11 @@ impl TensorBoard {
     fn make(&self) -> Result<(File, PathBuf)> {
         fs::create_dir_all(&self.folder).map_err(Error::io("create", &self.folder))?;
         let host = gethostname::gethostname();
-        let name = format!(
-            "events.out.tfevents.{:010}.{}.{:010}",
-            now() as u64,
-            host.to_string_lossy(),
-            self.first
-        );
+        let name =
+            format!("events.out.tfevents.{:010}.{}.{:010}", now() as u64, host.to_string_lossy(), self.first);
         let path = self.folder.join(name);
         let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(&path);
+        let file = options.read(true).write(true).create(true).truncate(true).open(&path);
         Ok((file.map_err(Error::io("create", &path))?, path))
     }
 }
@@ -147,9 +129,7 @@ fn scalars(line: &MetricsLine) -> Vec<(String, f64)> {
         ("bubble".to_owned(), line.bubble),
     ];
     scalars.extend(line.loss.map(|loss| ("loss/training".to_owned(), loss)));
-    let validation = line
-        .validation_loss
-        .map(|loss| ("loss/validation".to_owned(), loss));
+    let validation = line.validation_loss.map(|loss| ("loss/validation".to_owned(), loss));
     scalars.extend(validation);
     let metrics = line.metrics();
     scalars.extend(metrics.map(|(name, of_validation, value)| match of_validation {
@@ -163,11 +143,7 @@ fn scalars(line: &MetricsLine) -> Vec<(String, f64)> {
 
 /// Adds a record to others.
 fn record(to: &mut Vec<u8>, step: u64, what: What) {
-    let event = Event {
-        wall_time: now(),
-        step: step as i64,
-        what: Some(what),
-    };
+    let event = Event { wall_time: now(), step: step as i64, what: Some(what) };
     let (event, begin) = (event.encode_to_vec(), to.len());
     to.extend((event.len() as u64).to_le_bytes());
     to.extend(masked(&to[begin..]).to_le_bytes());

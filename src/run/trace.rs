@@ -41,11 +41,7 @@ impl Tracer {
             ))
             .into());
         }
-        Ok(Self {
-            first: done + SETTLING,
-            steps,
-            taken: Vec::new(),
-        })
+        Ok(Self { first: done + SETTLING, steps, taken: Vec::new() })
     }
 
     /// Whether to trace this step.
@@ -61,11 +57,7 @@ impl Tracer {
         (schedule, replicas): (&Schedule, u32),
         dir: &RunDir,
     ) -> Result<Option<u64>> {
-        self.taken.push(Traced {
-            step,
-            seconds,
-            timeline,
-        });
+        self.taken.push(Traced { step, seconds, timeline });
         if (self.taken.len() as u64) < self.steps {
             return Ok(None);
         }
@@ -99,11 +91,7 @@ fn write(traced: &Traced, (schedule, replicas): (&Schedule, u32), costs: &Costs,
         replicas: 1,
     };
     let svg = |panels: &[Panel<'_>]| {
-        let picture = Picture {
-            panels: panels.to_vec(),
-            units: Units::SecondsAndBytes,
-            transfers: true,
-        };
+        let picture = Picture { panels: panels.to_vec(), units: Units::SecondsAndBytes, transfers: true };
         picture.svg()
     };
     let file = |name| dir.path().join(name);

@@ -17,20 +17,13 @@ pub struct Validation {
 impl Validation {
     /// A validation on the first micro-batches of this source's step 0.
     pub fn new(source: Arc<dyn DataSource>) -> Self {
-        Self {
-            source,
-            micro_batches: 1,
-            every: 0,
-        }
+        Self { source, micro_batches: 1, every: 0 }
     }
 
     /// The number of micro-batches, 1 or more. Default: 1.
     #[must_use]
     pub fn micro_batches(self, micro_batches: u32) -> Self {
-        Self {
-            micro_batches,
-            ..self
-        }
+        Self { micro_batches, ..self }
     }
 
     /// Validates every `steps` steps, besides once after the last step. Default: 0, only after the last step.
@@ -41,9 +34,7 @@ impl Validation {
 
     /// A text that names its data. It must be equal in all processes.
     pub(super) fn data(&self) -> Result<String> {
-        let Fingerprint {
-            contents, batches, ..
-        } = self.source.fingerprint()?;
+        let Fingerprint { contents, batches, .. } = self.source.fingerprint()?;
         Ok(format!("{contents} ({batches})"))
     }
 }

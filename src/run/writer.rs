@@ -113,16 +113,14 @@ impl Writer {
 
     /// Writes files of the run again that somebody has removed. Returns the first of them, as a warning.
     pub(super) fn restore(&mut self) -> std::result::Result<(), Failure> {
-        let restored = self
-            .restored()
-            .and_then(|restored| match restored.into_iter().next() {
-                Some(path) => Err(RunError::new(format!(
-                    "{} was removed or replaced: it was written again",
-                    path.display()
-                ))
-                .into()),
-                None => Ok(()),
-            });
+        let restored = self.restored().and_then(|restored| match restored.into_iter().next() {
+            Some(path) => Err(RunError::new(format!(
+                "{} was removed or replaced: it was written again",
+                path.display()
+            ))
+            .into()),
+            None => Ok(()),
+        });
         restored.map_err(|error| (Task::Files, error))
     }
 
@@ -165,9 +163,7 @@ impl Writer {
 
     /// Records an event, after `step` steps.
     pub(super) fn note(&mut self, step: u64, event: &str) -> std::result::Result<(), Failure> {
-        self.history
-            .add(step, event)
-            .map_err(|error| (Task::History, error))
+        self.history.add(step, event).map_err(|error| (Task::History, error))
     }
 
     /// Waits until the disk has the numbers and texts of the checkpoint that is about to be saved.

@@ -80,13 +80,7 @@ impl RankState {
 /// Where it is, such as `3B7 (stage 3, layer h.5.mlp)`. Nothing outside of actions.
 impl fmt::Display for Doing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Action {
-            action,
-            stage,
-            layers,
-            ..
-        } = self
-        else {
+        let Self::Action { action, stage, layers, .. } = self else {
             return Ok(());
         };
         match layers {

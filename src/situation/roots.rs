@@ -79,21 +79,13 @@ impl Situation {
         }
         links.sort_unstable();
         links.dedup();
-        links
-            .into_iter()
-            .map(|(one, other)| Root::Link(one, other))
-            .collect()
+        links.into_iter().map(|(one, other)| Root::Link(one, other)).collect()
     }
 
     fn silent(&self) -> impl Iterator<Item = Root> {
         self.processes
             .iter()
-            .filter(|state| {
-                matches!(
-                    state.contact,
-                    Contact::Silent { .. } | Contact::NotLaunched { .. }
-                )
-            })
+            .filter(|state| matches!(state.contact, Contact::Silent { .. } | Contact::NotLaunched { .. }))
             .map(|state| Root::Silent(state.process))
     }
 }

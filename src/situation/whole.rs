@@ -16,13 +16,7 @@ impl Situation {
     pub(crate) fn of_one(process: u32, program: Program) -> Self {
         let contact = Contact::Answers(program);
         let ranks = Vec::new();
-        Self {
-            processes: vec![ProcessState {
-                process,
-                ranks,
-                contact,
-            }],
-        }
+        Self { processes: vec![ProcessState { process, ranks, contact }] }
     }
 
     /// The first process that answers.
@@ -44,9 +38,7 @@ impl Situation {
 
     /// The seconds for which nothing may move before it counts as a stall: as the most patient process says.
     pub(crate) fn usual(&self) -> Option<f64> {
-        self.programs()
-            .filter_map(|(_, program)| program.usual)
-            .reduce(f64::max)
+        self.programs().filter_map(|(_, program)| program.usual).reduce(f64::max)
     }
 
     /// The processes that answer, each with its number.

@@ -19,10 +19,8 @@ impl Situation {
             said.push("all ranks wait for each other".to_owned());
         }
         let is_root = |rank: WorldRank| roots.contains(&Root::Rank(rank));
-        let mut others: Vec<_> = self
-            .ranks()
-            .filter(|(_, rank)| rank.doing != Doing::Nothing && !is_root(rank.rank))
-            .collect();
+        let mut others: Vec<_> =
+            self.ranks().filter(|(_, rank)| rank.doing != Doing::Nothing && !is_root(rank.rank)).collect();
         // Those who wait for the first root come first.
         let waits_for_root = |rank: &RankState| matches!(rank.waits, Waits::Rank(on, _) if is_root(on));
         others.sort_by_key(|(_, rank)| !waits_for_root(rank));
@@ -53,12 +51,7 @@ impl Situation {
 
     /// What a rank does, such as `rank 2 (process 1) has been in 3B7 (stage 3) for 12.3 s`.
     fn line(&self, program: &Program, rank: &RankState) -> String {
-        let RankState {
-            waits,
-            doing,
-            seconds,
-            ..
-        } = rank;
+        let RankState { waits, doing, seconds, .. } = rank;
         let name = self.name(rank.rank);
         let call = program.call.as_deref().unwrap_or("a call");
         let place = match doing {
@@ -128,10 +121,7 @@ impl fmt::Display for ProcessState {
                     Some(false) => "its machine does not answer either, so that or the network has failed",
                     None => "it is stopped, or its machine or the network has failed",
                 };
-                write!(
-                    f,
-                    " does not answer, and nothing has come from it for {seconds:.1} s: {why}"
-                )
+                write!(f, " does not answer, and nothing has come from it for {seconds:.1} s: {why}")
             }
             Contact::Ended => write!(f, " has ended"),
         }

@@ -41,12 +41,7 @@ impl About {
         let mut usual = class.map_or(Vec::new(), Class::names);
         usual.extend(padding.map(|text| ("pad_token", text.to_owned())));
         let (entries, config_extra) = entries(&path)?;
-        let mut files = Files {
-            config: entries,
-            config_extra,
-            usual,
-            ..Files::default()
-        };
+        let mut files = Files { config: entries, config_extra, usual, ..Files::default() };
         let has_decoder = files.config.get(DECODER).is_some();
         if !has_decoder {
             (files.map, files.map_extra) = self::entries(&folder.join("special_tokens_map.json"))?;

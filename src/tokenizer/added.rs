@@ -10,15 +10,8 @@ use crate::error::{DataError, Error, Result};
 
 /// The names of special tokens that every tokenizer may have, in the order in which they are added. Other
 /// names that end in `_token` come behind them.
-const NAMES: [&str; 7] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
+const NAMES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// The key of `tokenizer_config.json` with tokens by their numbers. If it is there, `special_tokens_map.json`
 /// and `added_tokens.json` do not count.
@@ -73,11 +66,7 @@ impl Listed {
             ))
             .into()
         };
-        let mut listed = Self {
-            numbered: Vec::new(),
-            named: files.named(),
-            extra: Vec::new(),
-        };
+        let mut listed = Self { numbered: Vec::new(), named: files.named(), extra: Vec::new() };
         for (name, value) in files.config_extra.0.iter().chain(&files.map_extra.0) {
             let token = token(value).ok_or_else(|| refuse(EXTRA))?;
             listed.named.push((name.clone(), token));
@@ -159,9 +148,7 @@ impl Files {
                 Some(value) => push(name, value),
                 None => {
                     let usual = self.usual.iter().find(|(usual, _)| *usual == name);
-                    usual
-                        .iter()
-                        .for_each(|(_, text)| push(name, &Value::from(text.as_str())));
+                    usual.iter().for_each(|(_, text)| push(name, &Value::from(text.as_str())));
                 }
             }
         }

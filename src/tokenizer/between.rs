@@ -71,16 +71,10 @@ impl Tokenizer {
             return Ok(Some(Border { before, after }));
         }
         let places = self.encode_with_places(&[before, after].concat())?;
-        let count = places
-            .iter()
-            .take_while(|(_, place)| place.end <= before.len())
-            .count();
+        let count = places.iter().take_while(|(_, place)| place.end <= before.len()).count();
         let (left, right) = places.split_at(count);
         let is_clean = right.iter().all(|(_, place)| place.start >= before.len());
         let tokens = |places: &[(u32, _)]| places.iter().map(|(token, _)| *token).collect();
-        Ok(is_clean.then(|| Border {
-            before: tokens(left),
-            after: tokens(right),
-        }))
+        Ok(is_clean.then(|| Border { before: tokens(left), after: tokens(right) }))
     }
 }

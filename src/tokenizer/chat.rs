@@ -65,12 +65,7 @@ impl Template {
     pub(super) fn marks(self) -> &'static [&'static str] {
         match self {
             Self::ChatMl => &["<|im_start|>", "<|im_end|>"],
-            Self::Llama3 => &[
-                "<|begin_of_text|>",
-                "<|start_header_id|>",
-                "<|end_header_id|>",
-                "<|eot_id|>",
-            ],
+            Self::Llama3 => &["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
         }
     }
 }
@@ -95,20 +90,13 @@ impl ChatTemplate {
         ends: Vec<String>,
     ) -> Result<Self, Problem> {
         let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
         environment.set_syntax(syntax.expect("the usual marks"));
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", raise);
         let read = environment.add_template_owned(NAME, source.to_owned());
         read.map_err(|error| unwritten(&error))?;
-        Ok(Self {
-            environment,
-            special,
-            ends,
-        })
+        Ok(Self { environment, special, ends })
     }
 
     /// The text of messages, each a role and a content. With `asks`, the beginning of an answer follows.
@@ -135,10 +123,7 @@ impl ChatTemplate {
         let chat = [(QUESTIONS, "Who?"), (ANSWERS, ANSWER)];
         let text = self.text(&chat, false).ok()?;
         let end = &text[text.rfind(ANSWER)? + ANSWER.len()..];
-        let ends = self
-            .ends
-            .iter()
-            .filter(|text| end.trim_start().starts_with(text.as_str()));
+        let ends = self.ends.iter().filter(|text| end.trim_start().starts_with(text.as_str()));
         ends.max_by_key(|text| text.len()).map(String::as_str)
     }
 
@@ -153,11 +138,7 @@ impl ChatTemplate {
     ) -> Result<(String, Vec<Range<usize>>), Problem> {
         let text = self.text(messages, false)?;
         let mut answers = Vec::new();
-        for (index, _) in messages
-            .iter()
-            .enumerate()
-            .filter(|(_, message)| message.0 == ANSWERS)
-        {
+        for (index, _) in messages.iter().enumerate().filter(|(_, message)| message.0 == ANSWERS) {
             let before = self.text(&messages[..index], true)?;
             let with = self.text(&messages[..=index], false)?;
             let unlike = || {
@@ -181,9 +162,7 @@ impl ChatTemplate {
 
 impl fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChatTemplate")
-            .field("special", &self.special)
-            .finish_non_exhaustive()
+        f.debug_struct("ChatTemplate").field("special", &self.special).finish_non_exhaustive()
     }
 }
 
@@ -194,7 +173,5 @@ fn raise(message: String) -> Result<Value, minijinja::Error> {
 
 /// What is wrong, in one line.
 fn unwritten(error: &minijinja::Error) -> Problem {
-    Problem::new(format!(
-        "cannot write this chat: {error}; data.template can name a ready template"
-    ))
+    Problem::new(format!("cannot write this chat: {error}; data.template can name a ready template"))
 }

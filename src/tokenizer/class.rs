@@ -39,9 +39,7 @@ impl Class {
         let Some(named) = named else {
             return of_kind;
         };
-        let class = [Self::Gpt2, Self::Llama, Self::Qwen2]
-            .into_iter()
-            .find(|class| class.name() == named)?;
+        let class = [Self::Gpt2, Self::Llama, Self::Qwen2].into_iter().find(|class| class.name() == named)?;
         let mark = b"\"ByteLevel\"";
         let has_bytes = tokenizer.windows(mark.len()).any(|part| part == mark);
         (class != Self::Llama || !has_bytes).then_some(class)
@@ -63,21 +61,14 @@ impl Class {
                 ("eos_token", "<|endoftext|>"),
                 ("unk_token", "<|endoftext|>"),
             ],
-            Self::Llama => &[
-                ("bos_token", "<s>"),
-                ("eos_token", "</s>"),
-                ("unk_token", "<unk>"),
-            ],
+            Self::Llama => &[("bos_token", "<s>"), ("eos_token", "</s>"), ("unk_token", "<unk>")],
             Self::Qwen2 => &[
                 ("eos_token", "<|endoftext|>"),
                 ("unk_token", "<|endoftext|>"),
                 ("pad_token", "<|endoftext|>"),
             ],
         };
-        names
-            .iter()
-            .map(|(name, text)| (*name, (*text).to_owned()))
-            .collect()
+        names.iter().map(|(name, text)| (*name, (*text).to_owned())).collect()
     }
 
     /// The parts of a `tokenizer.json` that are not as this class builds them.

@@ -29,9 +29,7 @@ impl Decoder {
         let keeps_end = |step: &Value| is_one_of(step, &["Strip"]) && step["stop"] == 0;
         Self {
             has_bytes: steps.iter().any(|step| is_one_of(step, &["ByteFallback"])),
-            changes_whole: after
-                .iter()
-                .any(|step| !is_one_of(step, &["Fuse"]) && !keeps_end(step)),
+            changes_whole: after.iter().any(|step| !is_one_of(step, &["Fuse"]) && !keeps_end(step)),
         }
     }
 

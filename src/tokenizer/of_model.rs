@@ -49,11 +49,7 @@ impl Tokenizer {
     /// token.
     pub fn read(path: &Path) -> Result<Self> {
         let is_folder = path.is_dir();
-        let path = if is_folder {
-            path.join(FILE)
-        } else {
-            path.to_owned()
-        };
+        let path = if is_folder { path.join(FILE) } else { path.to_owned() };
         if is_folder && !path.exists() {
             let folder = path.parent().unwrap_or(&path);
             return Err(refuse(
@@ -286,11 +282,7 @@ impl Tokenizer {
         let rules = |one: &Self| {
             let mut inner = one.inner.clone();
             inner.with_decoder(None::<DecoderWrapper>);
-            (
-                inner.to_string(false).ok(),
-                one.around.clone(),
-                one.about.splits_special,
-            )
+            (inner.to_string(false).ok(), one.around.clone(), one.about.splits_special)
         };
         self.checksum == other.checksum || rules(self) == rules(other)
     }
@@ -320,9 +312,7 @@ impl Tokenizer {
 
 impl fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tokenizer")
-            .field("path", &self.path)
-            .finish_non_exhaustive()
+        f.debug_struct("Tokenizer").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

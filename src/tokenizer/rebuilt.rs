@@ -98,10 +98,9 @@ pub fn told_of_tokenizer(path: &Path) -> Result<Vec<String>> {
             ));
         }
     }
-    for key in [
-        "fix_mistral_regex",
-        "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output",
-    ] {
+    for key in
+        ["fix_mistral_regex", "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"]
+    {
         if settings[key] == true {
             lines.push(format!(
                 "{}: {key} is true: transformers computes with it, this program does not; tokenizer.json \
@@ -117,9 +116,6 @@ pub fn told_of_tokenizer(path: &Path) -> Result<Vec<String>> {
 fn other_class(settings: &Value, model: &Value) -> Option<&'static str> {
     let named = settings["tokenizer_class"].as_str()?;
     let named = named.strip_suffix("Fast").unwrap_or(named);
-    let is_kept = matches!(
-        model["model_type"].as_str(),
-        Some("qwen2" | "mistral" | "mixtral")
-    );
+    let is_kept = matches!(model["model_type"].as_str(), Some("qwen2" | "mistral" | "mixtral"));
     OTHERS.iter().copied().find(|name| *name == named && !is_kept)
 }

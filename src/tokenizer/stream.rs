@@ -21,11 +21,7 @@ pub struct TextStream<'a> {
 impl<'a> TextStream<'a> {
     /// A text that has nothing yet.
     pub fn new(tokenizer: &'a Tokenizer) -> Self {
-        Self {
-            tokenizer,
-            tokens: Vec::new(),
-            shown: 0,
-        }
+        Self { tokenizer, tokens: Vec::new(), shown: 0 }
     }
 
     /// Takes a token, and returns the text that it completes. It is empty while a character is not whole.

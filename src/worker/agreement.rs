@@ -134,12 +134,7 @@ impl Agreement {
 
     /// Adds the squares of a piece of a parameter's gradient. The parameter is named by its place in a stage.
     pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, piece: usize, square: f64) {
-        self.tell(&Entry::Gradient(SquaredGradient {
-            stage,
-            index,
-            piece,
-            square,
-        }));
+        self.tell(&Entry::Gradient(SquaredGradient { stage, index, piece, square }));
     }
 
     fn tell(&mut self, entry: &Entry) {
@@ -153,10 +148,7 @@ impl Agreement {
     pub(super) fn exchange<W: 'static>(&mut self, transport: &mut dyn Transport<W>) -> Result<()> {
         all_gather(transport, &self.mine, &mut self.all)?;
         let all = std::mem::take(&mut self.all);
-        let heard = (0..)
-            .map(WorldRank)
-            .zip(all.ranks())
-            .try_for_each(|(rank, told)| self.hear(rank, told));
+        let heard = (0..).map(WorldRank).zip(all.ranks()).try_for_each(|(rank, told)| self.hear(rank, told));
         self.all = all;
         heard
     }
@@ -186,8 +178,7 @@ impl Agreement {
 
     /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
     pub(super) fn outcome(&mut self) -> StepOutcome {
-        self.gradients
-            .sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.piece));
+        self.gradients.sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.piece));
         self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
         for (node, loss) in self.losses.drain(..) {
             self.sums.push(node, loss, both);
@@ -201,11 +192,7 @@ impl Agreement {
             return StepOutcome::NotFinite(Fault::Gradient(gradient.stage, gradient.index));
         }
         let squares: f64 = self.gradients.iter().map(|gradient| gradient.square).sum();
-        let grad_norm = if score.weight > 0.0 {
-            squares.sqrt() / score.weight
-        } else {
-            0.0
-        };
+        let grad_norm = if score.weight > 0.0 { squares.sqrt() / score.weight } else { 0.0 };
         StepOutcome::Updated(StepTotals { score, grad_norm })
     }
 }

@@ -84,10 +84,7 @@ impl<S: Stage> Worker<S> {
             })?;
             self.chunks.push(Chunk::new(*id, stage, cells));
         }
-        let names = self
-            .chunks
-            .iter()
-            .map(|chunk| (chunk.id, chunk.stage.layer_names()));
+        let names = self.chunks.iter().map(|chunk| (chunk.id, chunk.stage.layer_names()));
         self.meter.progress.name_layers(names.collect());
         self.meter.clock = match self.chunks.first() {
             Some(chunk) => chunk.stage.clock()?,

@@ -39,11 +39,7 @@ impl<S: Stage> Worker<S> {
                     layer: layers.next(),
                     dims: parameter.dims().to_vec(),
                     fused: parameter.fused().to_vec(),
-                    site: Site {
-                        rank,
-                        stage: chunk.id,
-                        index,
-                    },
+                    site: Site { rank, stage: chunk.id, index },
                     weights: compared.then(weights),
                 });
             }

@@ -45,10 +45,7 @@ pub(super) struct Counted<T> {
 
 impl<T: Bytes> Counted<T> {
     pub(super) fn new(value: T) -> Self {
-        Self {
-            bytes: value.bytes(),
-            value,
-        }
+        Self { bytes: value.bytes(), value }
     }
 }
 
@@ -70,20 +67,12 @@ impl<S: Stage> Default for InFlight<S> {
 impl<S: Stage> Chunk<S> {
     pub(super) fn new(id: StageId, stage: S, micro_batches: u32) -> Self {
         let cells = (0..micro_batches).map(|_| InFlight::default()).collect();
-        Self {
-            id,
-            stage,
-            cells,
-            partials: Partials::default(),
-            slices: Slices::default(),
-        }
+        Self { id, stage, cells, partials: Partials::default(), slices: Slices::default() }
     }
 
     /// Appends numbers of one of the replica's sums, by its place among them.
     pub(super) fn append_sums(&mut self, node: usize, spans: &[Span], block: &mut Vec<u8>) -> Result<()> {
-        visit_spans(&mut self.stage, spans, |parameter, range| {
-            Ok(parameter.append_sum(node, range, block)?)
-        })
+        visit_spans(&mut self.stage, spans, |parameter, range| Ok(parameter.append_sum(node, range, block)?))
     }
 
     /// Adds numbers of one of the replica's sums to those in `block`. Returns true for the last sum: it is
@@ -111,9 +100,7 @@ impl<S: Stage> Chunk<S> {
     /// Appends the weights of an owner's bucket. If it has no such bucket, that is nothing.
     pub(super) fn append_weights(&mut self, owner: u32, bucket: usize, block: &mut Vec<u8>) -> Result<()> {
         let spans = self.slices.bucket(owner, bucket);
-        visit_spans(&mut self.stage, spans, |parameter, range| {
-            Ok(parameter.append_value(range, block)?)
-        })
+        visit_spans(&mut self.stage, spans, |parameter, range| Ok(parameter.append_value(range, block)?))
     }
 
     /// Sets these weights, after the stage's own update: it has dropped what it computed from old ones.

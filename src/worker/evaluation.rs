@@ -69,12 +69,7 @@ fn round(placement: &Placement, micro_batches: u32) -> Result<Schedule> {
     for (stage, rank) in (0..).zip(placement.iter()) {
         rows[rank.index()].extend((0..micro_batches).map(|micro_batch| Cell::new(stage, micro_batch)));
     }
-    Ok(Schedule::from_forwards(
-        "forward passes",
-        placement.clone(),
-        micro_batches,
-        rows,
-    )?)
+    Ok(Schedule::from_forwards("forward passes", placement.clone(), micro_batches, rows)?)
 }
 
 impl<S: Stage> Worker<S> {
@@ -118,9 +113,7 @@ impl<S: Stage> Worker<S> {
         }
         let peer = self.world_rank(last);
         let transport = &mut self.transport;
-        let told = self
-            .meter
-            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)));
+        let told = self.meter.wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)));
         told.map(|_| ())
     }
 

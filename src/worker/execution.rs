@@ -95,18 +95,12 @@ impl<'a> Execution<'a> {
 
     /// The forward pass of one training micro-batch. It ends at the first number that is not finite.
     pub(super) fn search(source: &'a dyn DataSource, step: u64, micro_batch: MicroBatch) -> Self {
-        Self {
-            first: micro_batch.0,
-            ..Self::new(Mode::Probe, step, Some(source))
-        }
+        Self { first: micro_batch.0, ..Self::new(Mode::Probe, step, Some(source)) }
     }
 
     /// The next tokens of a text.
     pub(super) fn next(next: &'a NextTokens) -> Self {
-        Self {
-            next: Some(next),
-            ..Self::new(Mode::Evaluate, 0, None)
-        }
+        Self { next: Some(next), ..Self::new(Mode::Evaluate, 0, None) }
     }
 
     fn new(mode: Mode, step: u64, source: Option<&'a dyn DataSource>) -> Self {
@@ -141,24 +135,16 @@ impl<'a> Execution<'a> {
 
     /// The cell with the number that its micro-batch has in the data.
     pub(super) fn in_batch(&self, cell: Cell) -> Cell {
-        Cell {
-            micro_batch: self.micro_batch(cell),
-            ..cell
-        }
+        Cell { micro_batch: self.micro_batch(cell), ..cell }
     }
 
     pub(super) fn context(&self, cell: Cell) -> ForwardContext {
-        ForwardContext {
-            step: self.step,
-            micro_batch: self.micro_batch(cell).0,
-            mode: self.mode,
-        }
+        ForwardContext { step: self.step, micro_batch: self.micro_batch(cell).0, mode: self.mode }
     }
 
     /// The cell's input and target from the source, or `None` where the loader provides them.
     pub(super) fn fetch(&self, cell: Cell) -> Option<Result<(Tensor, Tensor)>> {
-        self.source
-            .map(|source| source.micro_batch(self.step, self.micro_batch(cell)))
+        self.source.map(|source| source.micro_batch(self.step, self.micro_batch(cell)))
     }
 
     /// The action for messages: its micro-batch has the number that it has in the data.

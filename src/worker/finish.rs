@@ -40,15 +40,13 @@ impl<S: Stage> Worker<S> {
         sync.finish(&mut reach)?;
         self.sum_tied_gradients()?;
         for chunk in &mut self.chunks {
-            self.together.visit(&mut chunk.stage, |parameter, together| {
-                parameter.start_grad_squares(together)
-            })?;
+            self.together
+                .visit(&mut chunk.stage, |parameter, together| parameter.start_grad_squares(together))?;
         }
         self.await_devices()?;
         self.tell_own();
         let (transport, agreement) = (&mut self.transport, &mut self.agreement);
-        self.meter
-            .wait(WaitsFor::All, || agreement.exchange(transport.as_mut()))?;
+        self.meter.wait(WaitsFor::All, || agreement.exchange(transport.as_mut()))?;
         Ok(self.agreement.outcome())
     }
 

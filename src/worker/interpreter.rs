@@ -93,10 +93,7 @@ impl<S: Stage> Worker<S> {
     /// # Errors
     /// When the loss refuses the shapes.
     pub(crate) fn check_loss(&mut self, output: &Shape, target: &Shape) -> Result<()> {
-        Ok(self
-            .loss
-            .as_ref()
-            .map_or(Ok(()), |loss| loss.check(output, target))?)
+        Ok(self.loss.as_ref().map_or(Ok(()), |loss| loss.check(output, target))?)
     }
 
     /// Runs one training step.
@@ -132,10 +129,7 @@ impl<S: Stage> Worker<S> {
         self.blocks.truncate(SPARE);
         Ok(Trained {
             outcome: run.outcome.expect("lowering ends each rank with a step"),
-            report: RankReport {
-                staleness,
-                ..self.meter.report()?
-            },
+            report: RankReport { staleness, ..self.meter.report()? },
             asked: run.asked,
             restarts: Vec::new(),
             trace: self.meter.trace()?,
@@ -148,16 +142,12 @@ impl<S: Stage> Worker<S> {
         let replica = self.shown_replica();
         let progress = Arc::clone(&self.meter.progress);
         progress.begin_step(run.step);
-        let result = schedule
-            .actions(rank)
-            .iter()
-            .enumerate()
-            .try_for_each(|(index, &action)| {
-                progress.begin(index, run.shown(action));
-                let _range = Range::begin(format_args!("{}", run.shown(action)));
-                caught(|| self.perform(run, action))
-                    .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
-            });
+        let result = schedule.actions(rank).iter().enumerate().try_for_each(|(index, &action)| {
+            progress.begin(index, run.shown(action));
+            let _range = Range::begin(format_args!("{}", run.shown(action)));
+            caught(|| self.perform(run, action))
+                .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
+        });
         progress.end();
         result
     }
@@ -221,8 +211,6 @@ impl<S: Stage> Worker<S> {
 
 impl<S: Stage> std::fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker")
-            .field("rank", &self.at.rank)
-            .finish_non_exhaustive()
+        f.debug_struct("Worker").field("rank", &self.at.rank).finish_non_exhaustive()
     }
 }

@@ -85,10 +85,7 @@ pub struct RankReport {
 impl Meter {
     /// A meter for passes on a device with this clock, or on the host.
     pub(super) fn new(progress: Arc<Progress>) -> Self {
-        Self {
-            progress,
-            ..Self::default()
-        }
+        Self { progress, ..Self::default() }
     }
 
     /// A run of a schedule begins. It is traced if `origin`, the instant to count from, is given.

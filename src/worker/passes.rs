@@ -66,10 +66,7 @@ impl<S: Stage> Worker<S> {
             return self.wait(run, Flow::Activation, cell);
         }
         let input = self.cell(cell).input.take();
-        assert!(
-            input.is_some() || run.is_search(),
-            "checked: the stage before comes first"
-        );
+        assert!(input.is_some() || run.is_search(), "checked: the stage before comes first");
         Ok(input)
     }
 
@@ -105,10 +102,7 @@ impl<S: Stage> Worker<S> {
         target: Tensor,
     ) -> Result<()> {
         let shape = shape_of(&output);
-        let loss = self
-            .loss
-            .as_mut()
-            .expect("built: the last stage's rank has the loss");
+        let loss = self.loss.as_mut().expect("built: the last stage's rank has the loss");
         if run.mode != Mode::Train {
             run.scores.push(loss.score(output, target)?);
             return Ok(());
@@ -201,11 +195,7 @@ impl<S: Stage> Worker<S> {
     }
 
     pub(super) fn backward_weight(&mut self, run: &Execution<'_>, cell: Cell) -> Result<()> {
-        let pending = self
-            .cell(cell)
-            .pending
-            .take()
-            .expect("checked: backward-input before backward-weight");
+        let pending = self.cell(cell).pending.take().expect("checked: backward-input before backward-weight");
         self.expect_end(run, cell);
         self.chunk(cell.stage).stage.backward_weight(pending.value)?;
         self.meter.free(pending.bytes);
@@ -238,9 +228,7 @@ impl<S: Stage> Worker<S> {
             Flow::Activation => held.output.take(),
             Flow::Gradient => held.input_grad.take(),
         };
-        let to = flow
-            .after(cell.stage)
-            .expect("checked: a transfer has a receiver");
+        let to = flow.after(cell.stage).expect("checked: a transfer has a receiver");
         let rank = self.schedule.rank_of(to);
         if run.is_search() {
             self.send_block(rank, vec![1; usize::from(wire.is_some())])?;
@@ -308,10 +296,7 @@ impl<S: Stage> Worker<S> {
     /// Where a stage's input or output gradient comes from.
     fn source(&self, run: &Execution<'_>, flow: Flow, cell: Cell) -> (Rank, Tag) {
         let from = flow.before(cell.stage).expect("checked: a transfer has a sender");
-        (
-            self.schedule.rank_of(from),
-            tag(run, flow, cell.stage.max(from), cell),
-        )
+        (self.schedule.rank_of(from), tag(run, flow, cell.stage.max(from), cell))
     }
 
     /// Does what is to be moved before the next pass. What is not on a GPU stays where it is.

@@ -158,12 +158,7 @@ impl Progress {
 }
 
 /// The passes and flows, by their number in a packed action.
-const PASSES: [Pass; 4] = [
-    Pass::Forward,
-    Pass::Backward,
-    Pass::BackwardInput,
-    Pass::BackwardWeight,
-];
+const PASSES: [Pass; 4] = [Pass::Forward, Pass::Backward, Pass::BackwardInput, Pass::BackwardWeight];
 const FLOWS: [Flow; 2] = [Flow::Activation, Flow::Gradient];
 
 /// The first number of each kind of action: passes, sends, receives, reductions, steps.
@@ -174,10 +169,7 @@ const KINDS: [u64; 5] = [0, 4, 6, 8, 9];
 fn pack(action: Action) -> u64 {
     let of =
         |kind: u64, cell: Cell| kind << 60 | u64::from(cell.stage.0) << 32 | u64::from(cell.micro_batch.0);
-    let whole = |stage| Cell {
-        stage,
-        micro_batch: MicroBatch(0),
-    };
+    let whole = |stage| Cell { stage, micro_batch: MicroBatch(0) };
     match action {
         Action::Compute(pass, cell) => of(KINDS[0] + pass as u64, cell),
         Action::Send(flow, cell) => of(KINDS[1] + flow as u64, cell),

@@ -29,11 +29,7 @@ impl<S: Stage> Worker<S> {
         self.join_replicas();
         self.for_each_tie(|worker, tie| {
             let first = tie.sites[0];
-            if first.rank == worker.at.rank {
-                worker.spread_weights(tie)
-            } else {
-                worker.take_weights(tie)
-            }
+            if first.rank == worker.at.rank { worker.spread_weights(tie) } else { worker.take_weights(tie) }
         })
     }
 
@@ -71,11 +67,7 @@ impl<S: Stage> Worker<S> {
     fn add_gradients(&mut self, tie: &Tie, total: &mut Gradient) -> Result<()> {
         let start = self.blocks.len();
         for peer in tie.others() {
-            let block = if self.hands_over(peer) {
-                Vec::new()
-            } else {
-                self.block_from(peer)?
-            };
+            let block = if self.hands_over(peer) { Vec::new() } else { self.block_from(peer)? };
             self.blocks.push(block);
         }
         for (index, &site) in tie.sites.iter().enumerate().skip(1) {
@@ -120,11 +112,7 @@ impl<S: Stage> Worker<S> {
     fn give_gradients(&mut self, tie: &Tie) -> Result<()> {
         let to = tie.sites[0].rank;
         let handed = self.hands_over(to);
-        let mut block = if handed {
-            Vec::new()
-        } else {
-            empty_block(&mut self.blocks)
-        };
+        let mut block = if handed { Vec::new() } else { empty_block(&mut self.blocks) };
         for site in tie.on(self.at.rank) {
             let owned = self.parameter(site).owned();
             let gradient = Gradient::take(self.parameter(site));
@@ -156,9 +144,7 @@ impl<S: Stage> Worker<S> {
     /// A gradient from another rank, on the device of this rank's site.
     fn gradient_from(&mut self, rank: Rank, tag: Tag, site: Site) -> Result<Gradient> {
         let (peer, transport) = (self.world_rank(rank), &mut self.transport);
-        let wire = self
-            .meter
-            .wait(WaitsFor::Rank(peer), || transport.wait(peer, tag))?;
+        let wire = self.meter.wait(WaitsFor::Rank(peer), || transport.wait(peer, tag))?;
         Ok(Gradient::of(self.chunk(site.stage).stage.packed_of(wire)?)?)
     }
 
@@ -209,8 +195,7 @@ impl<S: Stage> Worker<S> {
 
     fn block_from(&mut self, rank: Rank) -> Result<Vec<u8>> {
         let (peer, transport) = (self.world_rank(rank), &mut self.transport);
-        self.meter
-            .wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)))
+        self.meter.wait(WaitsFor::Rank(peer), || transport.recv_bytes(peer, Tag(0)))
     }
 
     fn parameter(&mut self, site: Site) -> &mut Parameter {

@@ -40,13 +40,7 @@ pub(crate) struct Record {
 impl RankTrace {
     /// An empty record of a step that began at `origin`.
     pub(super) fn new(origin: Instant, by_marks: bool) -> Self {
-        Self {
-            origin,
-            by_marks,
-            began: 0.0,
-            sums: Vec::new(),
-            record: Record::default(),
-        }
+        Self { origin, by_marks, began: 0.0, sums: Vec::new(), record: Record::default() }
     }
 
     /// The time of the host, or the given mark.
@@ -74,12 +68,8 @@ impl RankTrace {
             let times = [seconds(start)?, seconds(end)?];
             self.record.reductions.push((stage, times));
         }
-        let Record {
-            passes, sent, taken, ..
-        } = &mut self.record;
-        let passes = passes
-            .iter_mut()
-            .flat_map(|pass| [&mut pass.start, &mut pass.end]);
+        let Record { passes, sent, taken, .. } = &mut self.record;
+        let passes = passes.iter_mut().flat_map(|pass| [&mut pass.start, &mut pass.end]);
         let wires = sent.iter_mut().chain(taken).map(|(_, at)| at);
         for at in passes.chain(wires) {
             *at = seconds(*at as usize)?;
@@ -147,15 +137,9 @@ impl RankTrace {
 /// The timeline of all ranks, from their records in the order of their numbers. Replica 0 has the first rows,
 /// then replica 1, and so on. Micro-batches have their numbers in the batch.
 pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) -> Timeline {
-    let taken: HashMap<_, _> = traces
-        .iter()
-        .flat_map(|trace| trace.taken.iter().copied())
-        .collect();
-    let mut rows: Vec<(Coordinate, Record)> = mesh
-        .world()
-        .map(|rank| mesh.coordinate(rank))
-        .zip(traces)
-        .collect();
+    let taken: HashMap<_, _> = traces.iter().flat_map(|trace| trace.taken.iter().copied()).collect();
+    let mut rows: Vec<(Coordinate, Record)> =
+        mesh.world().map(|rank| mesh.coordinate(rank)).zip(traces).collect();
     rows.sort_by_key(|(at, _)| *at);
     let row = |at: &Coordinate, stage: StageId| {
         let rank = placement.rank(stage).expect("the placement has this stage");
@@ -165,14 +149,7 @@ pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) 
         let to = flow.after(cell.stage)?;
         // Devices' clocks are a few microseconds off the host's. A wire must not be taken before it is sent.
         let end = taken.get(&(flow, cell))?.max(start);
-        Some(TimedTransfer {
-            flow,
-            cell,
-            from: row(at, cell.stage),
-            to: row(at, to),
-            start,
-            end,
-        })
+        Some(TimedTransfer { flow, cell, from: row(at, cell.stage), to: row(at, to), start, end })
     };
     let mut transfers: Vec<_> = rows
         .iter()
@@ -185,16 +162,9 @@ pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) 
         start,
         end,
     };
-    let mut reductions: Vec<_> = rows
-        .iter()
-        .flat_map(|(at, trace)| trace.reductions.iter().map(|of| reduction(at, *of)))
-        .collect();
+    let mut reductions: Vec<_> =
+        rows.iter().flat_map(|(at, trace)| trace.reductions.iter().map(|of| reduction(at, *of))).collect();
     reductions.sort_by(|a, b| a.start.total_cmp(&b.start));
     let ranks = rows.into_iter().map(|(_, trace)| trace.passes).collect();
-    Timeline {
-        ranks,
-        transfers,
-        reductions,
-        copies: Vec::new(),
-    }
+    Timeline { ranks, transfers, reductions, copies: Vec::new() }
 }

@@ -22,24 +22,9 @@ struct Size {
 }
 
 const A: Size = Size { gpt: GPT, rows: 4 };
-const B: Size = Size {
-    gpt: Gpt {
-        dim: 512,
-        context: 256,
-        ..GPT
-    },
-    rows: 2,
-};
-const GPT: Gpt = Gpt {
-    vocab: 256,
-    dim: 256,
-    layers: 8,
-    heads: 8,
-    context: 128,
-    dropout: 0.0,
-    tied: false,
-    seed: 0,
-};
+const B: Size = Size { gpt: Gpt { dim: 512, context: 256, ..GPT }, rows: 2 };
+const GPT: Gpt =
+    Gpt { vocab: 256, dim: 256, layers: 8, heads: 8, context: 128, dropout: 0.0, tied: false, seed: 0 };
 const MICRO_BATCHES: u32 = 8;
 
 /// A start, in CPU time of the thread and in wall time.
@@ -64,11 +49,7 @@ type Parts = [f64; 5];
 fn main() -> Result<()> {
     let mut counts = std::env::args().filter_map(|argument| argument.parse::<usize>().ok());
     let (steps, count) = (counts.next().unwrap_or(5), counts.next().unwrap_or(1));
-    let size = if std::env::args().any(|argument| argument == "B") {
-        B
-    } else {
-        A
-    };
+    let size = if std::env::args().any(|argument| argument == "B") { B } else { A };
     let _threads = threads::start(count, |_| ())?;
     size.time_steps(steps.max(1))
 }
@@ -97,10 +78,7 @@ impl Size {
             "step {total:.1} ms: forward {forward:.1}, loss {loss:.1}, \
              I {input:.1}, W {weight:.1}, optimizer {optimizer:.1}"
         );
-        println!(
-            "kept for one micro-batch: {:.2} MiB",
-            saved as f64 / f64::from(1 << 20)
-        );
+        println!("kept for one micro-batch: {:.2} MiB", saved as f64 / f64::from(1 << 20));
         println!("tokens/s {:.1}", tokens as f64 / total * 1e3);
         Ok(())
     }
@@ -109,11 +87,7 @@ impl Size {
         let mut parts = [0.0; 5];
         let mut total = Score::default();
         for micro_batch in 0..MICRO_BATCHES {
-            let at = ForwardContext {
-                step,
-                micro_batch,
-                mode: Mode::Train,
-            };
+            let at = ForwardContext { step, micro_batch, mode: Mode::Train };
             let start = Clock::start();
             let (output, saved) = stage.forward(at, self.tokens("x", micro_batch)?)?;
             parts[0] += start.seconds();
@@ -130,12 +104,8 @@ impl Size {
             parts[3] += start.seconds();
         }
         let start = Clock::start();
-        let update = Update {
-            step: step + 1,
-            learning_rate: 3e-4,
-            scale: 1.0 / total.weight,
-            micro_batches: 1,
-        };
+        let update =
+            Update { step: step + 1, learning_rate: 3e-4, scale: 1.0 / total.weight, micro_batches: 1 };
         for parameter in stage.parameters() {
             Together::now(|together| AdamW::default().update(parameter, update, together))
                 .expect("the CPU can");

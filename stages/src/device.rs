@@ -40,11 +40,7 @@ impl<'de> serde::Deserialize<'de> for Device {
 /// The number format of activations and of the operands of matrix products. Weights, their gradients and the
 /// optimizer's state are always `f32`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum DType {
     /// 32-bit floating point.
     #[default]

@@ -18,12 +18,7 @@ pub fn philox(key: [u32; 2], counter: [u32; 4]) -> [u32; 4] {
     for _ in 0..10 {
         let a = u64::from(MULTIPLIERS[0]) * u64::from(words[0] as u32);
         let b = u64::from(MULTIPLIERS[1]) * u64::from(words[2] as u32);
-        words = [
-            b >> 32 ^ words[1] ^ u64::from(key[0]),
-            b,
-            a >> 32 ^ words[3] ^ u64::from(key[1]),
-            a,
-        ];
+        words = [b >> 32 ^ words[1] ^ u64::from(key[0]), b, a >> 32 ^ words[3] ^ u64::from(key[1]), a];
         key = [key[0].wrapping_add(WEYL[0]), key[1].wrapping_add(WEYL[1])];
     }
     words.map(|word| word as u32)
@@ -33,9 +28,9 @@ struct Fnv(u64);
 
 impl fmt::Write for Fnv {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = text.bytes().fold(self.0, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        self.0 = text
+            .bytes()
+            .fold(self.0, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         Ok(())
     }
 }
@@ -44,10 +39,7 @@ impl fmt::Write for Fnv {
 pub fn key(seed: u64, name: impl fmt::Display) -> [u32; 2] {
     let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
     write!(hash, "{name}").expect("hashing cannot fail");
-    let words = philox(
-        [seed as u32, (seed >> 32) as u32],
-        [hash.0 as u32, (hash.0 >> 32) as u32, 0, 0],
-    );
+    let words = philox([seed as u32, (seed >> 32) as u32], [hash.0 as u32, (hash.0 >> 32) as u32, 0, 0]);
     [words[0], words[1]]
 }
 

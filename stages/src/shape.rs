@@ -7,11 +7,7 @@ pub const MAX_DIMS: usize = 4;
 
 /// What a tensor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Kind {
     /// Floating-point numbers: `f32` on the host, the number format of the stage's [`Place`](crate::Place) on
     /// a GPU.
@@ -34,17 +30,10 @@ impl Shape {
     /// # Panics
     /// With more than [`MAX_DIMS`] dimensions.
     pub fn new(kind: Kind, dims: &[usize]) -> Self {
-        assert!(
-            dims.len() <= MAX_DIMS,
-            "at most {MAX_DIMS} dimensions, got {dims:?}"
-        );
+        assert!(dims.len() <= MAX_DIMS, "at most {MAX_DIMS} dimensions, got {dims:?}");
         let mut all = [0; MAX_DIMS];
         all[..dims.len()].copy_from_slice(dims);
-        Self {
-            kind,
-            len: dims.len() as u8,
-            dims: all,
-        }
+        Self { kind, len: dims.len() as u8, dims: all }
     }
 
     /// A shape of `f32` numbers.
@@ -79,9 +68,7 @@ impl Shape {
 
     /// The product of all dimensions but the innermost.
     pub fn rows(&self) -> usize {
-        self.dims()
-            .split_last()
-            .map_or(1, |(_, outer)| outer.iter().product())
+        self.dims().split_last().map_or(1, |(_, outer)| outer.iter().product())
     }
 
     /// The same shape with another outermost dimension.
@@ -118,10 +105,7 @@ struct ShapeForm {
 #[cfg(feature = "serde")]
 impl serde::Serialize for Shape {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let form = ShapeForm {
-            kind: self.kind,
-            dims: self.dims().into(),
-        };
+        let form = ShapeForm { kind: self.kind, dims: self.dims().into() };
         form.serialize(serializer)
     }
 }

@@ -34,11 +34,7 @@ pub fn count() -> usize {
 /// # Errors
 /// When the system gives no more threads, or the current thread has had helpers before.
 pub fn start(count: usize, on_start: impl Fn(usize) + Clone + Send + 'static) -> Result<Threads> {
-    let mut threads = Threads {
-        pool: None,
-        helpers: Vec::new(),
-        stays: PhantomData,
-    };
+    let mut threads = Threads { pool: None, helpers: Vec::new(), stays: PhantomData };
     if count > 1 {
         let helpers = &mut threads.helpers;
         let pool = ThreadPoolBuilder::new()

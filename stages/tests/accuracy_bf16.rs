@@ -38,8 +38,5 @@ mod rms_norm;
 mod rotary;
 
 fn place() -> Place {
-    Place {
-        device: Device::Cpu,
-        dtype: DType::Bf16,
-    }
+    Place { device: Device::Cpu, dtype: DType::Bf16 }
 }

@@ -12,37 +12,22 @@ use pipewright_stages::{
 };
 use proptest::prelude::*;
 
-const FROZEN: Training = Training {
-    frozen: true,
-    rate: 1.0,
-    weight_decay: None,
-};
+const FROZEN: Training = Training { frozen: true, rate: 1.0, weight_decay: None };
 
-const TRAIN: ForwardContext = ForwardContext {
-    step: 3,
-    micro_batch: 1,
-    mode: Mode::Train,
-};
+const TRAIN: ForwardContext = ForwardContext { step: 3, micro_batch: 1, mode: Mode::Train };
 
 fn lora(rank: usize, dropout: f32) -> Lora {
-    Lora {
-        rank,
-        alpha: 2.5,
-        dropout,
-        seed: 7,
-    }
+    Lora { rank, alpha: 2.5, dropout, seed: 7 }
 }
 
 /// A layer whose output has the parts `fc.q`, `fc.k` and `fc.v`.
 fn fused(layout: Layout, inputs: usize, widths: [usize; 3]) -> Linear {
     let [q, k, v] = widths;
-    Linear::new("fc", [inputs, q + k + v], Init::Normal(0.5), 1)
-        .with_layout(layout)
-        .with_parts([
-            ("fc.q".to_owned(), q),
-            ("fc.k".to_owned(), k),
-            ("fc.v".to_owned(), v),
-        ])
+    Linear::new("fc", [inputs, q + k + v], Init::Normal(0.5), 1).with_layout(layout).with_parts([
+        ("fc.q".to_owned(), q),
+        ("fc.k".to_owned(), k),
+        ("fc.v".to_owned(), v),
+    ])
 }
 
 fn layouts() -> impl Strategy<Value = Layout> {
@@ -140,11 +125,7 @@ fn new_adapters_change_no_bit_of_the_output() {
     let mut plain = fused(Layout::OutIn, 11, [3, 5, 4]);
     let mut adapted = fused(Layout::OutIn, 11, [3, 5, 4]);
     adapted.adapt(&mut |_| Some(lora(2, 0.1))).unwrap();
-    let names: Vec<String> = adapted
-        .parameters()
-        .iter()
-        .map(|one| one.name().to_owned())
-        .collect();
+    let names: Vec<String> = adapted.parameters().iter().map(|one| one.name().to_owned()).collect();
     assert_eq!(
         names,
         [
@@ -181,10 +162,7 @@ fn frozen_layers_keep_nothing_and_give_the_same_input_gradient() {
     let expected = pass(&mut trained, &x, &grad);
     assert_eq!((output, input_grad), expected);
     for parameter in frozen.parameters() {
-        assert_eq!(
-            (parameter.grad.len(), parameter.trained(), parameter.pieces()),
-            (0, 0, 0)
-        );
+        assert_eq!((parameter.grad.len(), parameter.trained(), parameter.pieces()), (0, 0, 0));
         assert_eq!(parameter.owned(), 0..0);
         parameter.make_state(&[StateTensor::for_each("mean", parameter.dims())]);
         assert!(parameter.state.is_empty());
@@ -193,11 +171,7 @@ fn frozen_layers_keep_nothing_and_give_the_same_input_gradient() {
 
 /// Three layers of the first stage. Parameters whose names start with one of `frozen` are frozen.
 fn stage(frozen: &'static [&'static str]) -> Sequential {
-    let mlp = Mlp {
-        sizes: vec![6, 5, 4, 3],
-        dropout: 0.0,
-        seed: 1,
-    };
+    let mlp = Mlp { sizes: vec![6, 5, 4, 3], dropout: 0.0, seed: 1 };
     let training = |name: &str| match frozen.iter().any(|start| name.starts_with(start)) {
         true => FROZEN,
         false => Training::default(),
@@ -212,9 +186,7 @@ fn gradients(stage: &mut Sequential) -> Vec<(String, Vec<f32>)> {
     let (_, pending) = stage.backward_input(saved, grad).unwrap();
     stage.backward_weight(pending).unwrap();
     let parameters = stage.parameters().into_iter();
-    parameters
-        .map(|parameter| (parameter.name().to_owned(), parameter.grad.to_vec()))
-        .collect()
+    parameters.map(|parameter| (parameter.name().to_owned(), parameter.grad.to_vec())).collect()
 }
 
 #[test]
@@ -242,27 +214,15 @@ fn layers_before_the_first_that_is_trained_run_forward_only() {
 
 #[test]
 fn a_model_tells_what_is_in_its_units() {
-    let mlp = Mlp {
-        sizes: vec![6, 5, 3],
-        dropout: 0.0,
-        seed: 1,
-    };
-    let rules = Rules::default()
-        .with_lora(|target| (target == "fc1").then_some(lora(2, 0.0)))
-        .with_training(|name| {
-            if is_no_adapter(name) {
-                FROZEN
-            } else {
-                Training::default()
-            }
-        });
+    let mlp = Mlp { sizes: vec![6, 5, 3], dropout: 0.0, seed: 1 };
+    let rules = Rules::default().with_lora(|target| (target == "fc1").then_some(lora(2, 0.0))).with_training(
+        |name| {
+            if is_no_adapter(name) { FROZEN } else { Training::default() }
+        },
+    );
     let model: Model = mlp.model().unwrap().with_rules(rules);
     let contents = model.contents().unwrap();
-    let targets: Vec<&str> = contents
-        .iter()
-        .flat_map(|unit| &unit.targets)
-        .map(String::as_str)
-        .collect();
+    let targets: Vec<&str> = contents.iter().flat_map(|unit| &unit.targets).map(String::as_str).collect();
     assert_eq!(targets, ["fc0", "fc1"]);
     let parameters: Vec<(&str, &[usize], bool)> = contents
         .iter()
@@ -285,10 +245,7 @@ fn a_model_tells_what_is_in_its_units() {
 #[test]
 fn tied_weights_get_no_adapter() {
     let table = Parameter::new("wte.weight", &[4, 3], Init::Ones, 1).tied();
-    let mut head = Linear::new("lm_head", [3, 4], Init::Zeros, 1)
-        .without_bias()
-        .with_weight(table)
-        .unwrap();
+    let mut head = Linear::new("lm_head", [3, 4], Init::Zeros, 1).without_bias().with_weight(table).unwrap();
     head.adapt(&mut |target| panic!("{target} was offered")).unwrap();
 }
 
@@ -296,10 +253,7 @@ fn tied_weights_get_no_adapter() {
 fn layers_without_weights_have_nothing_to_adapt() {
     let mut stage = Sequential::new(vec![Box::new(Relu::new("relu"))]);
     stage.adapt(&mut |target| panic!("{target} was offered")).unwrap();
-    assert_eq!(
-        stage.forward(TRAIN, Tensor::zeros(&[2])).unwrap().0,
-        Tensor::zeros(&[2])
-    );
+    assert_eq!(stage.forward(TRAIN, Tensor::zeros(&[2])).unwrap().0, Tensor::zeros(&[2]));
 }
 
 #[test]

@@ -38,10 +38,7 @@ fn what_does_not_fit_is_refused_by_name() {
             "both: what is put side by side must have the same rows, but branch 0 gives f32[2, 4] and \
              branch 1 gives f32[2, 2, 2] (branches count from 0)",
         ),
-        (
-            Block::sum("none", []),
-            "none: a block needs a branch; one without layers gives its input",
-        ),
+        (Block::sum("none", []), "none: a block needs a branch; one without layers gives its input"),
         (
             Block::sum("parts", [f(4), f(4)]).of_columns(&[3, 2]),
             "parts: the branches get columns [3, 2] of f32[2, 4]: the widths add up to 5",
@@ -54,10 +51,7 @@ fn what_does_not_fit_is_refused_by_name() {
             Block::sum("parts", [f(4), f(4)]).of_columns(&[4, 0]),
             "parts: the branches get columns [4, 0] of f32[2, 4]: a width is 0",
         ),
-        (
-            Block::chain("outer", f(5)).repeated(2),
-            "fc: expected an input of f32[.., 4], got f32[2, 5]",
-        ),
+        (Block::chain("outer", f(5)).repeated(2), "fc: expected an input of f32[.., 4], got f32[2, 5]"),
     ];
     for (block, expected) in cases {
         assert_eq!(refusal(&block, &[2, 4]), expected);
@@ -109,12 +103,7 @@ proptest! {
 fn forward_refuses_what_output_shape_refuses() {
     let mut block = Block::sum("sum", [chain![linear("a", 4, 3)], chain![linear("b", 4, 2)]]);
     let forward = block.forward(train(0), tensor("x", &[2, 4]));
-    assert!(
-        forward
-            .unwrap_err()
-            .to_string()
-            .starts_with("what is added must have one shape")
-    );
+    assert!(forward.unwrap_err().to_string().starts_with("what is added must have one shape"));
     let mut block = Block::sum("sum", [chain![], chain![]]).of_columns(&[2, 3]);
     assert!(block.forward(train(0), tensor("x", &[2, 4])).is_err());
 }
@@ -123,18 +112,13 @@ fn forward_refuses_what_output_shape_refuses() {
 fn a_repeated_block_writes_no_text() {
     let mut block = Block::chain("twice", chain![linear("fc", 4, 4)]).repeated(2);
     let error = block.forward_next(0, tensor("x", &[1, 1, 4])).unwrap_err();
-    assert!(
-        error.to_string().contains("a repeated block writes no text"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("a repeated block writes no text"), "{error}");
 }
 
 #[test]
 fn a_reshape_turns_rows_back_into_other_dimensions() {
     check_gradients(Reshape::new("reshape", &[3, 2]), &tensor("x", &[4, 6])).unwrap();
-    let error = Reshape::new("reshape", &[3, 2])
-        .output_shape(&Shape::f32(&[4, 5]))
-        .unwrap_err();
+    let error = Reshape::new("reshape", &[3, 2]).output_shape(&Shape::f32(&[4, 5])).unwrap_err();
     assert_eq!(
         error.to_string(),
         "expected an input of f32[batch, ..] for [3, 2]: 6 numbers, 3 dimensions at most, got f32[4, 5]"
@@ -183,34 +167,16 @@ fn only_a_product_keeps_more_than_its_layers_and_recomputing_keeps_the_input() {
     let f = |name: &str| chain![linear(name, 8, 8)];
     let kept = |mut block: Block| block.forward(train(0), input.clone()).unwrap().1.bytes();
     let one = 5 * 8 * 4;
-    assert_eq!(
-        kept(Block::sum("sum", [f("a"), f("b")])),
-        one,
-        "both layers keep the input"
-    );
+    assert_eq!(kept(Block::sum("sum", [f("a"), f("b")])), one, "both layers keep the input");
     assert_eq!(kept(Block::concat("concat", [f("a"), f("b"), chain![]])), one);
-    assert_eq!(
-        kept(Block::product("product", [f("a"), f("b")])),
-        3 * one,
-        "the input and two outputs"
-    );
-    assert_eq!(
-        kept(Block::chain("three", f("a")).repeated(3)),
-        3 * one,
-        "the input of each use"
-    );
-    for block in [
-        Block::product("product", [f("a"), f("b")]),
-        Block::chain("three", f("a")).repeated(3),
-    ] {
+    assert_eq!(kept(Block::product("product", [f("a"), f("b")])), 3 * one, "the input and two outputs");
+    assert_eq!(kept(Block::chain("three", f("a")).repeated(3)), 3 * one, "the input of each use");
+    for block in [Block::product("product", [f("a"), f("b")]), Block::chain("three", f("a")).repeated(3)] {
         let mut block = block;
         block.recompute_interior();
         assert_eq!(kept(block), one, "the input");
     }
     let mut block = Block::product("product", [f("a"), f("b")]);
-    let evaluated = ForwardContext {
-        mode: Mode::Evaluate,
-        ..train(0)
-    };
+    let evaluated = ForwardContext { mode: Mode::Evaluate, ..train(0) };
     block.forward(evaluated, input).unwrap();
 }

@@ -21,13 +21,8 @@ fn gelu() -> Gelu {
 /// Panics if something is wrong with the layer.
 fn check(layer: impl Layer, input: &Tensor) {
     // Layers in a row curve more, and some gradients are tiny: rounding is seen in the slopes.
-    let check = GradientCheck {
-        step: 1e-2,
-        tolerance: 2e-2,
-    };
-    check
-        .layer(layer, input)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let check = GradientCheck { step: 1e-2, tolerance: 2e-2 };
+    check.layer(layer, input).unwrap_or_else(|error| panic!("{error}"));
 }
 
 /// A branch from `inputs` numbers to `outputs`, of one of several kinds.
@@ -35,15 +30,8 @@ fn branch(kind: usize, name: &str, inputs: usize, outputs: usize) -> Layers {
     let own = |part: &str| format!("{name}.{part}");
     match kind {
         0 if inputs == outputs => chain![],
-        1 => chain![
-            linear(&own("fc"), inputs, 5),
-            gelu(),
-            linear(&own("out"), 5, outputs)
-        ],
-        2 => chain![
-            linear(&own("fc"), inputs, outputs),
-            Dropout::new(&own("dropout"), 0.3, 1).unwrap()
-        ],
+        1 => chain![linear(&own("fc"), inputs, 5), gelu(), linear(&own("out"), 5, outputs)],
+        2 => chain![linear(&own("fc"), inputs, outputs), Dropout::new(&own("dropout"), 0.3, 1).unwrap()],
         3 => chain![
             Block::residual(&own("r"), chain![linear(&own("fc"), inputs, inputs)]),
             linear(&own("out"), inputs, outputs)
@@ -58,8 +46,7 @@ fn kinds() -> impl Strategy<Value = Vec<usize>> {
 
 fn branches(kinds: &[usize], inputs: usize, outputs: usize) -> Vec<Layers> {
     let all = kinds.iter().enumerate();
-    all.map(|(index, &kind)| branch(kind, &format!("b{index}"), inputs, outputs))
-        .collect()
+    all.map(|(index, &kind)| branch(kind, &format!("b{index}"), inputs, outputs)).collect()
 }
 
 proptest! {
@@ -177,10 +164,7 @@ fn assert_same(
     let (got, got_grad) = pass(&mut block, input, grad);
     assert_eq!(got, output);
     assert_eq!(got_grad, Some(input_grad));
-    let expected: Vec<Vec<f32>> = by_hand
-        .into_iter()
-        .flat_map(|mut layers| gradients(&mut layers))
-        .collect();
+    let expected: Vec<Vec<f32>> = by_hand.into_iter().flat_map(|mut layers| gradients(&mut layers)).collect();
     assert_eq!(gradients(&mut chain![block]), expected);
 }
 
@@ -200,13 +184,7 @@ fn a_residual_has_the_bits_of_its_chain_and_its_input_added() {
     let [a, da] = run(&mut f, &x, &dy);
     let by_hand = [map(&a, &x, |a, x| a + x), map(&da, &dy, |a, dy| a + dy)];
     let [chain, _] = two();
-    assert_same(
-        Block::residual("residual", chain),
-        &x,
-        &dy,
-        by_hand,
-        [f, chain![]],
-    );
+    assert_same(Block::residual("residual", chain), &x, &dy, by_hand, [f, chain![]]);
 }
 
 #[test]

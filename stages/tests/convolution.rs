@@ -6,11 +6,7 @@ use pipewright_stages::layers::{Conv2d, GlobalAverage, MaxPool};
 use pipewright_stages::testing::check_gradients;
 use pipewright_stages::{ForwardContext, Init, Layer, Mode, Tensor, rng, threads};
 
-const AT: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 fn random(name: &str, dims: &[usize]) -> Tensor {
     let mut tensor = Tensor::scratch(dims);
@@ -43,8 +39,7 @@ impl Sizes {
     }
 
     fn places(self) -> [usize; 2] {
-        self.sides
-            .map(|side| (side + 2 * self.padding - self.kernel) / self.stride + 1)
+        self.sides.map(|side| (side + 2 * self.padding - self.kernel) / self.stride + 1)
     }
 
     /// Calls `visit` with the place of a number of the input, of the weights and of the output, for each
@@ -81,15 +76,10 @@ impl Sizes {
 
 fn assert_near(what: &str, sizes: Sizes, got: &[f32], expected: &[f64]) {
     assert_eq!(got.len(), expected.len(), "{what} of {sizes:?}");
-    let most = expected
-        .iter()
-        .fold(1.0, |most: f64, number| most.max(number.abs()));
+    let most = expected.iter().fold(1.0, |most: f64, number| most.max(number.abs()));
     for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
         let apart = (f64::from(*got) - expected).abs();
-        assert!(
-            apart < 3e-6 * most,
-            "{what} of {sizes:?}: {got} for {expected} at {index}"
-        );
+        assert!(apart < 3e-6 * most, "{what} of {sizes:?}: {got} for {expected} at {index}");
     }
 }
 
@@ -143,14 +133,7 @@ fn every_kernel_stride_and_padding_computes_its_formula() {
         for stride in [1, 2, 3] {
             for padding in [0, 1, 2, 3] {
                 for sides in [[5, 5], [6, 9], [7, 5]] {
-                    check(Sizes {
-                        count: 2,
-                        sides,
-                        channels: [3, 5],
-                        kernel,
-                        stride,
-                        padding,
-                    });
+                    check(Sizes { count: 2, sides, channels: [3, 5], kernel, stride, padding });
                 }
             }
         }
@@ -159,59 +142,23 @@ fn every_kernel_stride_and_padding_computes_its_formula() {
 
 #[test]
 fn every_number_of_channels_does() {
-    for channels in [
-        [1, 1],
-        [8, 16],
-        [9, 17],
-        [7, 33],
-        [33, 48],
-        [2, 300],
-        [210, 3],
-        [600, 2],
-    ] {
-        check(Sizes {
-            count: 3,
-            sides: [4, 3],
-            channels,
-            kernel: 3,
-            stride: 1,
-            padding: 1,
-        });
+    for channels in [[1, 1], [8, 16], [9, 17], [7, 33], [33, 48], [2, 300], [210, 3], [600, 2]] {
+        check(Sizes { count: 3, sides: [4, 3], channels, kernel: 3, stride: 1, padding: 1 });
     }
 }
 
 #[test]
 fn images_of_every_size_do() {
-    for (count, sides) in [
-        (1, [1, 1]),
-        (1, [40, 30]),
-        (5, [16, 17]),
-        (130, [2, 3]),
-        (2, [3, 600]),
-    ] {
+    for (count, sides) in [(1, [1, 1]), (1, [40, 30]), (5, [16, 17]), (130, [2, 3]), (2, [3, 600])] {
         for stride in [1, 2] {
-            check(Sizes {
-                count,
-                sides,
-                channels: [2, 3],
-                kernel: 3,
-                stride,
-                padding: 1,
-            });
+            check(Sizes { count, sides, channels: [2, 3], kernel: 3, stride, padding: 1 });
         }
     }
 }
 
 #[test]
 fn neither_threads_nor_the_images_beside_change_a_bit() {
-    let sizes = Sizes {
-        count: 6,
-        sides: [12, 12],
-        channels: [16, 24],
-        kernel: 3,
-        stride: 1,
-        padding: 1,
-    };
+    let sizes = Sizes { count: 6, sides: [12, 12], channels: [16, 24], kernel: 3, stride: 1, padding: 1 };
     let alone = passes(sizes);
     for count in [2, 3] {
         // A thread gets helpers only once.
@@ -246,20 +193,14 @@ fn gradients_are_slopes() {
 #[test]
 fn a_pool_takes_the_first_of_the_largest() {
     let mut pool = MaxPool::new("pool", 2);
-    let input = Tensor::from_vec(
-        &[1, 2, 4, 1],
-        vec![1.0, 5.0, -3.0, -2.0, 5.0, 0.0, -2.0, f32::NAN],
-    )
-    .unwrap();
+    let input =
+        Tensor::from_vec(&[1, 2, 4, 1], vec![1.0, 5.0, -3.0, -2.0, 5.0, 0.0, -2.0, f32::NAN]).unwrap();
     let (output, saved) = pool.forward(AT, input).unwrap();
     assert_eq!(output.f32()[0], 5.0);
     assert!(output.f32()[1].is_nan());
     let grad = Tensor::from_vec(&[1, 1, 2, 1], vec![2.0, 3.0]).unwrap();
     let (input_grad, _) = pool.backward_input(saved, grad).unwrap();
-    assert_eq!(
-        input_grad.unwrap().f32(),
-        [0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0]
-    );
+    assert_eq!(input_grad.unwrap().f32(), [0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0, 3.0]);
 }
 
 #[test]

@@ -26,16 +26,7 @@ impl Sizes {
         [query, key_value, width]: [usize; 3],
         window: Option<usize>,
     ) -> Self {
-        Self {
-            batch,
-            time,
-            heads: Heads {
-                query,
-                key_value,
-                width,
-            },
-            window,
-        }
+        Self { batch, time, heads: Heads { query, key_value, width }, window }
     }
 
     /// The length of a row of the output.
@@ -45,11 +36,7 @@ impl Sizes {
 
     /// The range of a query head's query, key or value in the input.
     fn input(self, part: usize, [b, h, row]: [usize; 3]) -> std::ops::Range<usize> {
-        let Heads {
-            query,
-            key_value,
-            width,
-        } = self.heads;
+        let Heads { query, key_value, width } = self.heads;
         let shared = h / (query / key_value);
         let vector = [h, query + shared, query + key_value + shared][part];
         let start = (b * self.time + row) * self.heads.row() + vector * width;
@@ -67,19 +54,13 @@ impl Sizes {
 fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
     let rows = sizes.batch * sizes.time;
     [("qkv", rows * sizes.heads.row()), ("grad", rows * sizes.dim())].map(|(name, count)| {
-        numbers(name, count)
-            .into_iter()
-            .map(|x| f32::from_bits((3.0 * x).to_bits() & 0xffff_0000))
-            .collect()
+        numbers(name, count).into_iter().map(|x| f32::from_bits((3.0 * x).to_bits() & 0xffff_0000)).collect()
     })
 }
 
 /// Output and input gradient of the layer on the device.
 fn on_gpu(sizes: Sizes, dtype: DType, [qkv, grad]: &[Vec<f32>; 2]) -> [Vec<f32>; 2] {
-    let place = Place {
-        device: Device::Cuda(0),
-        dtype,
-    };
+    let place = Place { device: Device::Cuda(0), dtype };
     let to = |dims: &[usize], numbers: &[f32]| {
         let tensor = Tensor::from_vec(dims, numbers.to_vec()).unwrap();
         tensor.to(place).unwrap()
@@ -102,9 +83,7 @@ fn add(to: &mut [f64], factor: f64, row: &[f64]) {
 
 /// Output and input gradient by the plain formula, with every score.
 fn formula(sizes: Sizes, inputs: &[Vec<f32>; 2]) -> [Vec<f64>; 2] {
-    let [qkv, grad] = inputs
-        .each_ref()
-        .map(|x| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
+    let [qkv, grad] = inputs.each_ref().map(|x| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>());
     let (mut out, mut qkv_grad) = (vec![0.0; grad.len()], vec![0.0; qkv.len()]);
     let (time, heads) = (sizes.time, sizes.heads.query);
     let scale = 1.0 / (sizes.heads.width as f64).sqrt();
@@ -113,9 +92,8 @@ fn formula(sizes: Sizes, inputs: &[Vec<f32>; 2]) -> [Vec<f64>; 2] {
         let at = |part, row| sizes.input(part, [b, h, row]);
         let own = sizes.output([b, h, t]);
         let first = sizes.window.map_or(0, |window| (t + 1).saturating_sub(window));
-        let powers: Vec<f64> = (first..=t)
-            .map(|row| (scale * dot(&qkv[at(0, t)], &qkv[at(1, row)])).exp())
-            .collect();
+        let powers: Vec<f64> =
+            (first..=t).map(|row| (scale * dot(&qkv[at(0, t)], &qkv[at(1, row)])).exp()).collect();
         let total: f64 = powers.iter().sum();
         for (row, power) in (first..).zip(&powers) {
             add(&mut out[own.clone()], power / total, &qkv[at(2, row)]);
@@ -148,10 +126,7 @@ fn check(dtype: DType, sizes: Sizes) {
     let inputs = draw(sizes);
     let (got, expected) = (on_gpu(sizes, dtype, &inputs), formula(sizes, &inputs));
     let most = if dtype == DType::F32 { F32 } else { BF16 };
-    for (what, (got, expected)) in ["output", "input gradient"]
-        .into_iter()
-        .zip(got.iter().zip(&expected))
-    {
+    for (what, (got, expected)) in ["output", "input gradient"].into_iter().zip(got.iter().zip(&expected)) {
         let away = distance(got, expected);
         assert!(away < most, "{dtype} {sizes:?}: {what} is {away:.2e} away");
     }
@@ -272,10 +247,7 @@ fn heads_too_wide_for_the_kernel_of_next_tokens_are_refused() {
         return;
     }
     let device = Device::Cuda(0);
-    let place = Place {
-        device,
-        dtype: DType::F32,
-    };
+    let place = Place { device, dtype: DType::F32 };
     let mut layer = Attention::new("attn", 2048, 1).unwrap();
     let row = Tensor::zeros(&[1, 1, 3 * 2048]).to(place).unwrap();
     layer.forward_next(0, row.clone()).unwrap();

@@ -18,27 +18,14 @@ fn linear(name: &str, inputs: usize, outputs: usize) -> Linear {
 
 /// Every form of a block: `[rows, 24]` to `[rows, 13]`.
 fn stage() -> Sequential {
-    let factors = [
-        chain![linear("gate", 9, 9), Sigmoid::new("sigmoid")],
-        chain![],
-        chain![linear("up", 9, 9)],
-    ];
+    let factors =
+        [chain![linear("gate", 9, 9), Sigmoid::new("sigmoid")], chain![], chain![linear("up", 9, 9)]];
     let dropout = Dropout::new("dropout", 0.2, 1).expect("a rate");
-    let shared = chain![
-        linear("shared", 15, 15),
-        Gelu::new("gelu", GeluForm::Tanh),
-        dropout
-    ];
-    let parts = [
-        chain![Block::product("gated", factors)],
-        chain![Block::residual("shared", shared).repeated(3)],
-    ];
+    let shared = chain![linear("shared", 15, 15), Gelu::new("gelu", GeluForm::Tanh), dropout];
+    let parts =
+        [chain![Block::product("gated", factors)], chain![Block::residual("shared", shared).repeated(3)]];
     let wide = [chain![linear("a", 24, 5)], chain![], chain![linear("b", 24, 10)]];
-    let terms = [
-        chain![],
-        chain![linear("c", 13, 13)],
-        chain![Reshape::new("r", &[13])],
-    ];
+    let terms = [chain![], chain![linear("c", 13, 13)], chain![Reshape::new("r", &[13])]];
     Sequential::new(chain![
         Block::concat("parts", parts).of_columns(&[9, 15]),
         Block::concat("wide", wide),
@@ -57,9 +44,7 @@ fn run(mut stage: Sequential, place: Place) -> Vec<Vec<f32>> {
     let (second, kept) = stage.forward(train(1), input).unwrap();
     let (second_grad, pending) = stage.backward_input(kept, grad).unwrap();
     stage.backward_weight(pending).unwrap();
-    let mut all = [first, first_grad, second, second_grad.unwrap()]
-        .map(here)
-        .to_vec();
+    let mut all = [first, first_grad, second, second_grad.unwrap()].map(here).to_vec();
     stage.visit_gradients(&mut |parameter| {
         parameter.fetch(Part::Gradient).unwrap();
         all.push(parameter.grad.to_vec());
@@ -68,10 +53,7 @@ fn run(mut stage: Sequential, place: Place) -> Vec<Vec<f32>> {
 }
 
 fn gpu(dtype: DType) -> Place {
-    Place {
-        device: Device::Cuda(0),
-        dtype,
-    }
+    Place { device: Device::Cuda(0), dtype }
 }
 
 #[test]
@@ -87,10 +69,7 @@ fn a_gpu_computes_the_numbers_of_the_cpu() {
             let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
             for (got, expected) in got.iter().zip(expected) {
                 let off = (got - expected).abs();
-                assert!(
-                    off <= bound * largest,
-                    "{dtype:?}, tensor {index}: {got}, not {expected}"
-                );
+                assert!(off <= bound * largest, "{dtype:?}, tensor {index}: {got}, not {expected}");
             }
         }
     }
@@ -104,11 +83,7 @@ fn recomputing_changes_no_bit_on_a_gpu() {
     for dtype in [DType::F32, DType::Bf16] {
         let mut recomputing = stage();
         recomputing.recompute_interiors();
-        assert_eq!(
-            run(recomputing, gpu(dtype)),
-            run(stage(), gpu(dtype)),
-            "{dtype:?}"
-        );
+        assert_eq!(run(recomputing, gpu(dtype)), run(stage(), gpu(dtype)), "{dtype:?}");
     }
 }
 
@@ -141,24 +116,15 @@ impl Layer for Constant {
 /// Only one of the branches has something to say of its columns.
 #[test]
 fn columns_without_a_gradient_get_zeros() {
-    let places = [
-        Some(Place::default()),
-        (!emulator::start().is_none()).then(|| gpu(DType::F32)),
-    ];
+    let places = [Some(Place::default()), (!emulator::start().is_none()).then(|| gpu(DType::F32))];
     for place in places.into_iter().flatten() {
         let block = Block::concat("block", [chain![Constant], chain![]]).of_columns(&[2, 3]);
         let mut stage = Sequential::new(chain![block]);
         stage.move_to(place).unwrap();
         let input = tensor("x", &[1, 5]).to(place).unwrap();
-        let grad = Tensor::from_vec(&[1, 5], vec![1.0; 5])
-            .unwrap()
-            .to(place)
-            .unwrap();
+        let grad = Tensor::from_vec(&[1, 5], vec![1.0; 5]).unwrap().to(place).unwrap();
         let (_, kept) = stage.forward(train(0), input).unwrap();
         let input_grad = stage.backward(kept, grad).unwrap().unwrap();
-        assert_eq!(
-            input_grad.to(Place::default()).unwrap().f32(),
-            [0.0, 0.0, 1.0, 1.0, 1.0]
-        );
+        assert_eq!(input_grad.to(Place::default()).unwrap().f32(), [0.0, 0.0, 1.0, 1.0, 1.0]);
     }
 }

@@ -34,10 +34,7 @@ fn bits(output: Tensor) -> Vec<u32> {
 
 /// The bits of a product that is large enough for a trial, used once and twice.
 fn computed_twice() -> [(Vec<u32>, Option<[u64; 5]>); 2] {
-    let place = Place {
-        device: Device::Cuda(0),
-        dtype: DType::Bf16,
-    };
+    let place = Place { device: Device::Cuda(0), dtype: DType::Bf16 };
     let mut layer = Linear::new("large", [1024, 1024], Init::Normal(0.02), 1);
     for parameter in layer.parameters() {
         parameter.move_to(place).expect("memory");
@@ -84,11 +81,7 @@ fn a_large_product_is_computed_by_the_fastest_algorithm_that_changes_no_bit() {
         assert_eq!(after, [5, 4, 5, 4, 0], "the fastest with the bits of the first");
         let [_, (third, later)] = thread::spawn(computed_twice).join().expect("no panic");
         assert!(third == second, "another rank has the same bits");
-        assert_eq!(
-            later,
-            Some([5, 4, 7, 4, 0]),
-            "what one rank has measured all ranks know"
-        );
+        assert_eq!(later, Some([5, 4, 7, 4, 0]), "what one rank has measured all ranks know");
     } else {
         assert_eq!(after, [0, 0, 2, 0, 0], "and later runs");
     }

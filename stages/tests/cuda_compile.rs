@@ -45,11 +45,7 @@ fn compile(architecture: &str) -> Vec<u8> {
         (compiled, result::get_program_log(program).expect("a log"))
     };
     let log: Vec<u8> = log.into_iter().map(|letter| letter as u8).collect();
-    assert!(
-        compiled.is_ok(),
-        "{architecture}: {}",
-        String::from_utf8_lossy(&log)
-    );
+    assert!(compiled.is_ok(), "{architecture}: {}", String::from_utf8_lossy(&log));
     let mut size = 0;
     // SAFETY: as above; the pointer is to a local.
     let asked = unsafe { sys::nvrtcGetCUBINSize(program, &mut size) };

@@ -39,20 +39,14 @@ fn images_whose_windows_do_not_fit_go_a_few_at_a_time() {
     if emulator::start().is_none() {
         return;
     }
-    let gpu = Place {
-        device: Device::Cuda(0),
-        dtype: DType::F32,
-    };
+    let gpu = Place { device: Device::Cuda(0), dtype: DType::F32 };
     let expected = numbers(Place::default());
     for (which, (got, expected)) in numbers(gpu).iter().zip(&expected).enumerate() {
         let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         assert_eq!(got.len(), expected.len());
         for (got, expected) in got.iter().zip(expected) {
             let off = (got - expected).abs();
-            assert!(
-                off <= 1e-4 * largest,
-                "{which}: {got} and {expected}, of up to {largest}"
-            );
+            assert!(off <= 1e-4 * largest, "{which}: {got} and {expected}, of up to {largest}");
         }
     }
 }

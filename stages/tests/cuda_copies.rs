@@ -11,10 +11,7 @@ use pipewright_stages::{DType, Device, Place, Sequential, Stage, Tensor};
 /// A stage on a GPU that changes no positive number.
 fn stage(number: u32) -> Sequential {
     let mut stage = Sequential::new(vec![Box::new(Relu::new("relu"))]);
-    let place = Place {
-        device: Device::Cuda(number),
-        dtype: DType::F32,
-    };
+    let place = Place { device: Device::Cuda(number), dtype: DType::F32 };
     stage.move_to(place).expect("it runs there");
     stage
 }
@@ -36,10 +33,7 @@ fn where_memory_is_mapped_copies_are_direct_and_no_kernel_is_loaded_late() {
     let copy = near.receive(output).expect("copied");
     let host = copy.to(Place::default()).expect("there");
     assert_eq!(host.f32(), [1.0, 2.0, 3.0]);
-    for (library, function) in [
-        ("libcuda.so", "pw_left_to_driver"),
-        ("libcuda.so", "pw_loaded_late"),
-    ] {
+    for (library, function) in [("libcuda.so", "pw_left_to_driver"), ("libcuda.so", "pw_loaded_late")] {
         if let Some(count) = emulator::counted(library, function) {
             assert_eq!(count, 0, "{function}");
         }

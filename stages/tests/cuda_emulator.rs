@@ -52,13 +52,9 @@ fn compile(source: &str, options: &[&str]) -> Result<Vec<u8>, String> {
             return Err(String::from_utf8(log.iter().map(|&c| c as u8).collect()).expect("text"));
         }
         let mut size = 0;
-        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size)
-            .result()
-            .expect("an image");
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().expect("an image");
         let mut image = vec![0_u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast())
-            .result()
-            .expect("an image");
+        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().expect("an image");
         nvrtc::result::destroy_program(program).expect("a program");
         Ok(image)
     }
@@ -175,10 +171,7 @@ fn launches_beyond_the_limits_are_refused() {
         launch(sum, 1, block, shared, stream, arguments).is_err()
     };
     assert!(refused(129, 512), "over the launch bounds");
-    assert!(
-        refused(128, (48 << 10) + 4),
-        "more shared memory than is allowed without asking"
-    );
+    assert!(refused(128, (48 << 10) + 4), "more shared memory than is allowed without asking");
     let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     // SAFETY: the module of the function stays loaded.
     unsafe { result::function::set_function_attribute(sum, attribute, 100 << 10) }.expect("an attribute");
@@ -203,8 +196,5 @@ fn a_barrier_that_not_all_threads_reach_is_a_failed_launch() {
     // SAFETY: the stream is alive.
     let failed = unsafe { result::stream::synchronize(stream) }.expect_err("threads are stuck");
     assert_eq!(failed.0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
-    assert_eq!(
-        result::mem_get_info().expect_err("for good").0,
-        CUresult::CUDA_ERROR_LAUNCH_FAILED
-    );
+    assert_eq!(result::mem_get_info().expect_err("for good").0, CUresult::CUDA_ERROR_LAUNCH_FAILED);
 }

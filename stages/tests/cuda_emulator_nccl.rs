@@ -57,11 +57,7 @@ impl Rank {
             let started = nccl::ncclCommInitRankConfig(&mut comm, 2, id, rank, &mut config);
             assert_eq!(started, ncclResult_t::ncclInProgress);
         }
-        Self {
-            comm,
-            stream,
-            peer: 1 - rank,
-        }
+        Self { comm, stream, peer: 1 - rank }
     }
 
     fn state(&self) -> ncclResult_t {
@@ -155,10 +151,7 @@ impl Rank {
 
     fn abort(self) {
         // SAFETY: nobody uses the communicator any more.
-        assert_eq!(
-            unsafe { nccl::ncclCommAbort(self.comm) },
-            ncclResult_t::ncclSuccess
-        );
+        assert_eq!(unsafe { nccl::ncclCommAbort(self.comm) }, ncclResult_t::ncclSuccess);
         // SAFETY: the stream is alive.
         unsafe { result::stream::synchronize(self.stream) }.expect("what was under way has ended");
     }
@@ -167,10 +160,7 @@ impl Rank {
 fn id() -> ncclUniqueId {
     let mut id = ncclUniqueId { internal: [0; 128] };
     // SAFETY: the address is a local's.
-    assert_eq!(
-        unsafe { nccl::ncclGetUniqueId(&mut id) },
-        ncclResult_t::ncclSuccess
-    );
+    assert_eq!(unsafe { nccl::ncclGetUniqueId(&mut id) }, ncclResult_t::ncclSuccess);
     id
 }
 
@@ -180,11 +170,7 @@ fn emulated() -> bool {
 
 /// Starts this program again as rank 1, on the same device but as if on another host.
 fn peer(id: ncclUniqueId, task: &str) -> Child {
-    let text: String = id
-        .internal
-        .iter()
-        .map(|&byte| format!("{:02x}", byte as u8))
-        .collect();
+    let text: String = id.internal.iter().map(|&byte| format!("{:02x}", byte as u8)).collect();
     Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "rank_1", "--nocapture"])
         .env(ID, text)
@@ -229,11 +215,7 @@ fn processes_exchange_what_their_streams_send() {
     let rank = Rank::join(0, 0, id).ready();
     let (here, back) = (rank.memory(&[1.0, 2.0, 3.0]), rank.memory(&[0.0; 3]));
     assert_eq!(rank.send(here, 3), ncclResult_t::ncclInProgress);
-    assert_eq!(
-        rank.send(here, 3),
-        ncclResult_t::ncclInvalidArgument,
-        "the first is still in progress"
-    );
+    assert_eq!(rank.send(here, 3), ncclResult_t::ncclInvalidArgument, "the first is still in progress");
     assert_eq!(rank.settle(), ncclResult_t::ncclSuccess);
     assert_eq!(rank.recv(back, 3), ncclResult_t::ncclInProgress);
     assert_eq!(rank.settle(), ncclResult_t::ncclSuccess);

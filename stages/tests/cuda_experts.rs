@@ -18,11 +18,7 @@ struct Case {
 
 impl Case {
     fn layer(self) -> Experts {
-        let routing = Routing {
-            experts: self.experts,
-            chosen: self.chosen,
-            auxiliary: 0.1,
-        };
+        let routing = Routing { experts: self.experts, chosen: self.chosen, auxiliary: 0.1 };
         Experts::new("experts", self.sizes, routing, Init::Normal(0.5), 1).unwrap()
     }
 
@@ -49,19 +45,11 @@ const CASES: [Case; 6] = [
 ];
 
 const fn case(tokens: usize, sizes: [usize; 2], experts: usize, chosen: usize) -> Case {
-    Case {
-        tokens,
-        sizes,
-        experts,
-        chosen,
-    }
+    Case { tokens, sizes, experts, chosen }
 }
 
 fn gpu(dtype: DType) -> Place {
-    Place {
-        device: Device::Cuda(0),
-        dtype,
-    }
+    Place { device: Device::Cuda(0), dtype }
 }
 
 fn move_to(layer: &mut Experts, place: Place) {
@@ -113,10 +101,7 @@ fn assert_near(got: &[Vec<f32>], expected: &[Vec<f32>], within: f32, case: Case)
         let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         for (got, expected) in got.iter().zip(expected) {
             let off = (got - expected).abs();
-            assert!(
-                off <= within * largest,
-                "{case:?}, result {which}: {got}, not {expected}"
-            );
+            assert!(off <= within * largest, "{case:?}, result {which}: {got}, not {expected}");
         }
     }
 }
@@ -141,16 +126,8 @@ fn a_gpu_gives_the_same_bits_again_and_recomputed() {
     for dtype in [DType::F32, DType::Bf16] {
         for case in CASES {
             let first = pass(&mut case.layer(), case, gpu(dtype), false);
-            assert_eq!(
-                pass(&mut case.layer(), case, gpu(dtype), false),
-                first,
-                "{case:?}"
-            );
-            assert_eq!(
-                pass(&mut case.layer(), case, gpu(dtype), true),
-                first,
-                "{case:?}, recomputed"
-            );
+            assert_eq!(pass(&mut case.layer(), case, gpu(dtype), false), first, "{case:?}");
+            assert_eq!(pass(&mut case.layer(), case, gpu(dtype), true), first, "{case:?}, recomputed");
         }
     }
 }
@@ -201,10 +178,7 @@ fn a_frozen_layer_has_the_same_input_gradient() {
     let trained = pass(&mut case.layer(), case, gpu(DType::F32), false);
     let mut layer = case.layer();
     layer.visit_parameters(&mut |parameter| {
-        parameter.train_by(Training {
-            frozen: true,
-            ..Training::default()
-        });
+        parameter.train_by(Training { frozen: true, ..Training::default() });
     });
     let frozen = pass(&mut layer, case, gpu(DType::F32), false);
     assert_eq!(frozen, trained[..4]);
@@ -219,16 +193,12 @@ fn tokens_that_follow_others_have_the_outputs_of_all_tokens() {
     for (dtype, within) in [(DType::F32, 1e-5), (DType::Bf16, 2e-2)] {
         let mut layer = case.layer();
         move_to(&mut layer, gpu(dtype));
-        let (all, _) = layer
-            .forward(train(0), case.input().to(gpu(dtype)).unwrap())
-            .unwrap();
+        let (all, _) = layer.forward(train(0), case.input().to(gpu(dtype)).unwrap()).unwrap();
         let (input, mut past, mut got) = (case.input(), 0, Vec::new());
         for count in [4, 1, 1, 3] {
             let part = input.f32()[past * 24..][..count * 24].to_vec();
             let part = Tensor::from_vec(&[1, count, 24], part).unwrap();
-            got.extend(back(
-                layer.forward_next(past, part.to(gpu(dtype)).unwrap()).unwrap(),
-            ));
+            got.extend(back(layer.forward_next(past, part.to(gpu(dtype)).unwrap()).unwrap()));
             past += count;
         }
         assert_near(&[got], &[back(all)], within, case);
@@ -247,9 +217,7 @@ fn a_score_that_is_no_number_ends_nothing() {
     let mut input = case.input();
     input.f32_mut()[6] = f32::NAN;
     let (output, saved) = layer.forward(train(0), input.to(place).unwrap()).unwrap();
-    let (_, pending) = layer
-        .backward_input(saved, case.grad().to(place).unwrap())
-        .unwrap();
+    let (_, pending) = layer.backward_input(saved, case.grad().to(place).unwrap()).unwrap();
     layer.backward_weight(pending).unwrap();
     let is_nan: Vec<bool> = back(output).chunks(6).map(|row| row[0].is_nan()).collect();
     assert_eq!(is_nan, [false, true, false, false]);

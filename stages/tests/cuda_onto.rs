@@ -14,10 +14,7 @@ const ROWS: usize = 19;
 const WIDTHS: [usize; 8] = [8, 264, 768, 1024, 100, 1032, 4096, 4100];
 
 fn gpu(dtype: DType) -> Place {
-    Place {
-        device: Device::Cuda(0),
-        dtype,
-    }
+    Place { device: Device::Cuda(0), dtype }
 }
 
 fn here(tensor: Tensor) -> Vec<f32> {
@@ -113,34 +110,21 @@ fn no_kernel_only_adds_in_a_residual_that_begins_with_a_norm_and_ends_with_a_pro
             stage.backward(kept, output).unwrap();
         })
     };
-    let (apart, residual) = (
-        Block::chain("chain", layers()),
-        Block::residual("residual", layers()),
-    );
+    let (apart, residual) = (Block::chain("chain", layers()), Block::residual("residual", layers()));
     assert_eq!(launched(residual), launched(apart));
 }
 
 #[test]
 fn a_tensor_of_another_shape_is_not_added() {
-    let places = [
-        Some(Place::default()),
-        (!emulator::start().is_none()).then(|| gpu(DType::F32)),
-    ];
+    let places = [Some(Place::default()), (!emulator::start().is_none()).then(|| gpu(DType::F32))];
     for place in places.into_iter().flatten() {
         let there = |dims: &[usize]| tensor("x", dims).to(place).unwrap();
         let mut layer = linear(4, 3);
         layer.visit_parameters(&mut |parameter| parameter.move_to(place).unwrap());
-        let error = layer
-            .forward_onto(train(0), there(&[2, 4]), there(&[2, 4]))
-            .unwrap_err();
-        assert!(
-            error.to_string().starts_with("what is added must have one shape"),
-            "{error}"
-        );
+        let error = layer.forward_onto(train(0), there(&[2, 4]), there(&[2, 4])).unwrap_err();
+        assert!(error.to_string().starts_with("what is added must have one shape"), "{error}");
         let (_, kept) = layer.forward(train(0), there(&[2, 4])).unwrap();
-        let error = layer
-            .backward_input_onto(kept, there(&[2, 3]), there(&[2, 3]))
-            .unwrap_err();
+        let error = layer.backward_input_onto(kept, there(&[2, 3]), there(&[2, 3])).unwrap_err();
         assert!(error.to_string().contains("must have one shape"), "{error}");
     }
 }

@@ -22,10 +22,7 @@ const EIGHTH: usize = BYTES / 8 / 4;
 /// A stage on the GPU that changes no positive number.
 fn stage() -> Sequential {
     let mut stage = Sequential::new(vec![Box::new(Relu::new("relu"))]);
-    let place = Place {
-        device: Device::Cuda(0),
-        dtype: DType::F32,
-    };
+    let place = Place { device: Device::Cuda(0), dtype: DType::F32 };
     stage.move_to(place).expect("it runs there");
     stage
 }
@@ -77,9 +74,7 @@ fn unused_blocks_of_another_thread_are_freed_when_there_is_no_other_memory() {
         let mut stage = stage();
         let large = vec![4.0; 5 * EIGHTH];
         let host = Tensor::from_vec(&[large.len()], large.clone()).expect("it fits");
-        let input = stage
-            .load(host)
-            .expect("there is room once the other shelf is empty");
+        let input = stage.load(host).expect("there is room once the other shelf is empty");
         let host = input.to(Place::default()).expect("there");
         assert_eq!(host.f32(), large);
         // More than there is.

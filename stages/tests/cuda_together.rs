@@ -40,19 +40,11 @@ fn move_to(parameters: &mut [Parameter], place: Place) {
 }
 
 fn gpu(dtype: DType) -> Place {
-    Place {
-        device: Device::Cuda(0),
-        dtype,
-    }
+    Place { device: Device::Cuda(0), dtype }
 }
 
 fn of_step(step: u64) -> Update {
-    Update {
-        step,
-        learning_rate: 0.1,
-        scale: 0.5,
-        micro_batches: 3,
-    }
+    Update { step, learning_rate: 0.1, scale: 0.5, micro_batches: 3 }
 }
 
 /// Does two updates of these parameters.
@@ -76,17 +68,10 @@ fn updates_have_the_bits_of_the_cpu() {
         return;
     }
     let optimizers: [&dyn Optimizer; 4] = [
-        &AdamW {
-            decay: Decay::All,
-            ..AdamW::default()
-        },
+        &AdamW { decay: Decay::All, ..AdamW::default() },
         &Lion::default(),
         &Sgd::default(),
-        &Sgd {
-            momentum: 0.9,
-            weight_decay: 0.1,
-            decay: Decay::Matrices,
-        },
+        &Sgd { momentum: 0.9, weight_decay: 0.1, decay: Decay::Matrices },
     ];
     for optimizer in optimizers {
         for many in [1, 2, 63, 64, 65, 130] {
@@ -99,12 +84,7 @@ fn updates_have_the_bits_of_the_cpu() {
                     there.fetch(part).unwrap();
                 }
                 let same = |name: &str, here: &[f32], there: &[f32]| {
-                    assert_eq!(
-                        bits(here),
-                        bits(there),
-                        "{optimizer:?}, {many}: {} {name}",
-                        there.len()
-                    );
+                    assert_eq!(bits(here), bits(there), "{optimizer:?}, {many}: {} {name}", there.len());
                 };
                 same("weights", &here.value, &there.value);
                 same("gradients", &here.grad, &there.grad);
@@ -153,10 +133,7 @@ fn norms_and_new_sums_are_those_of_each_alone() {
         for parameter in &mut all {
             parameter.fetch(Part::Gradient).unwrap();
         }
-        assert!(
-            all.iter()
-                .all(|parameter| parameter.grad.iter().all(|&number| number == 0.0))
-        );
+        assert!(all.iter().all(|parameter| parameter.grad.iter().all(|&number| number == 0.0)));
     }
 }
 
@@ -191,9 +168,8 @@ fn a_launch_has_64_parameters_at_most_and_what_waits_may_be_dropped() {
     if emulator::start().is_none() {
         return;
     }
-    let mut all: Vec<Parameter> = (0..130)
-        .map(|index| Parameter::new(format!("p{index}"), &[5], Init::Normal(1.0), 1))
-        .collect();
+    let mut all: Vec<Parameter> =
+        (0..130).map(|index| Parameter::new(format!("p{index}"), &[5], Init::Normal(1.0), 1)).collect();
     move_to(&mut all, gpu(DType::F32));
     let launched = || emulator::counted("libcuda.so", "pw_launched");
     // The first update makes the optimizer's tensors.

@@ -36,17 +36,7 @@ fn the_mask_is_a_function_of_seed_name_step_and_micro_batch() {
 
 #[test]
 fn a_probe_draws_the_mask_of_training() {
-    assert_eq!(
-        mask("a", 1, train(2)),
-        mask(
-            "a",
-            1,
-            ForwardContext {
-                mode: Mode::Probe,
-                ..train(2)
-            }
-        )
-    );
+    assert_eq!(mask("a", 1, train(2)), mask("a", 1, ForwardContext { mode: Mode::Probe, ..train(2) }));
 }
 
 #[test]
@@ -62,16 +52,7 @@ fn survivors_are_scaled_and_their_share_is_right() {
 fn evaluation_lets_everything_through() {
     let mut layer = Dropout::new("dropout", 0.9, 1).unwrap();
     let input = tensor("x", &[100]);
-    let output = layer
-        .forward(
-            ForwardContext {
-                mode: Mode::Evaluate,
-                ..train(0)
-            },
-            input.clone(),
-        )
-        .unwrap()
-        .0;
+    let output = layer.forward(ForwardContext { mode: Mode::Evaluate, ..train(0) }, input.clone()).unwrap().0;
     assert_eq!(output, input);
 }
 

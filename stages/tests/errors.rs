@@ -10,11 +10,7 @@ use pipewright_stages::{
     Device, Error, ErrorKind, ForwardContext, Init, Mode, Parameter, Result, Sequential, Shape, Stage, Tensor,
 };
 
-const AT: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 /// An error of a user.
 #[derive(Debug, PartialEq)]
@@ -69,11 +65,7 @@ fn a_refusal_has_its_layer_and_its_numbers_in_fields() {
     let error = Linear::new("fc", [2, 3], Init::Zeros, 0)
         .with_weight(Parameter::new("table", &[3, 3], Init::Zeros, 0))
         .unwrap_err();
-    let weight = ShapeError::Weight {
-        expected: vec![3, 2],
-        name: "table".to_owned(),
-        got: vec![3, 3],
-    };
+    let weight = ShapeError::Weight { expected: vec![3, 2], name: "table".to_owned(), got: vec![3, 3] };
     assert_eq!((error.place.as_str(), error.kind), ("fc", weight.into()));
     let error = Tensor::from_vec(&[2], vec![1.0; 3]).unwrap_err();
     let shape = Shape::f32(&[2]);
@@ -90,15 +82,9 @@ fn a_refusal_has_its_layer_and_its_numbers_in_fields() {
 fn a_parameter_that_is_not_finite_is_named_with_its_layer() {
     let mut stage = Sequential::new(vec![Box::new(Linear::new("fc", [1, 1], Init::Ones, 0))]);
     stage.parameters()[0].value[0] = f32::NAN;
-    let at = ForwardContext {
-        mode: Mode::Probe,
-        ..AT
-    };
+    let at = ForwardContext { mode: Mode::Probe, ..AT };
     let error = stage.forward(at, Tensor::zeros(&[1, 1])).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "fc: parameter `fc.weight` is not finite (NaN or infinite)"
-    );
+    assert_eq!(error.to_string(), "fc: parameter `fc.weight` is not finite (NaN or infinite)");
     let name = "fc.weight".to_owned();
     assert_eq!(error.kind, ValueError::Parameter { name }.into());
 }
@@ -132,8 +118,5 @@ fn a_layer_whose_output_has_no_memory_is_named() {
 fn a_tensor_that_has_no_memory_is_a_panic_that_says_so_and_not_the_end_of_the_process() {
     let panic = catch_unwind(|| Tensor::scratch(&[WIDE, WIDE])).unwrap_err();
     let text = panic.downcast_ref::<String>().expect("a text");
-    assert!(
-        text.starts_with("out of memory on cpu: 256.00 TiB wanted; "),
-        "{text}"
-    );
+    assert!(text.starts_with("out of memory on cpu: 256.00 TiB wanted; "), "{text}");
 }

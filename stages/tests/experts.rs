@@ -9,11 +9,7 @@ use pipewright_stages::{Bytes, Init, Layer, Parameter, Together, Training};
 const DIM: usize = 6;
 
 fn experts(experts: usize, chosen: usize, auxiliary: f32) -> Experts {
-    let routing = Routing {
-        experts,
-        chosen,
-        auxiliary,
-    };
+    let routing = Routing { experts, chosen, auxiliary };
     Experts::new("experts", [DIM, 5], routing, Init::Normal(0.5), 1).unwrap()
 }
 
@@ -22,23 +18,14 @@ fn auxiliary_loss(router: &[f32], x: &[f32], counts: &[usize], auxiliary: f64) -
     let (tokens, experts) = (x.len() / DIM, counts.len());
     let mut means = vec![0.0; experts];
     for x in x.chunks(DIM) {
-        let score = |row: &[f32]| -> f64 {
-            row.iter()
-                .zip(x)
-                .map(|(&w, &x)| f64::from(w) * f64::from(x))
-                .sum()
-        };
+        let score =
+            |row: &[f32]| -> f64 { row.iter().zip(x).map(|(&w, &x)| f64::from(w) * f64::from(x)).sum() };
         let terms: Vec<f64> = router.chunks(DIM).map(|row| score(row).exp()).collect();
         let total: f64 = terms.iter().sum();
-        means
-            .iter_mut()
-            .zip(terms)
-            .for_each(|(mean, term)| *mean += term / total / tokens as f64);
+        means.iter_mut().zip(terms).for_each(|(mean, term)| *mean += term / total / tokens as f64);
     }
     let pairs = counts.iter().zip(means);
-    let sum: f64 = pairs
-        .map(|(&count, mean)| count as f64 / tokens as f64 * mean)
-        .sum();
+    let sum: f64 = pairs.map(|(&count, mean)| count as f64 / tokens as f64 * mean).sum();
     tokens as f64 * auxiliary * experts as f64 * sum
 }
 
@@ -75,24 +62,13 @@ fn backward_adds_the_slopes_of_the_auxiliary_loss() {
     let input_grad = input_grad.unwrap();
     for (at, &got) in input_grad.f32().iter().enumerate() {
         let expected = slope(input.f32(), at, &|x| auxiliary_loss(&router, x, &counts, 0.3));
-        assert!(
-            (f64::from(got) - expected).abs() < 1e-4,
-            "input, {at}: {got}, not {expected}"
-        );
+        assert!((f64::from(got) - expected).abs() < 1e-4, "input, {at}: {got}, not {expected}");
     }
     for (at, &got) in layer.parameters()[0].grad.iter().enumerate() {
-        let expected = slope(&router, at, &|router| {
-            auxiliary_loss(router, input.f32(), &counts, 0.3)
-        });
-        assert!(
-            (f64::from(got) - expected).abs() < 1e-4,
-            "router, {at}: {got}, not {expected}"
-        );
+        let expected = slope(&router, at, &|router| auxiliary_loss(router, input.f32(), &counts, 0.3));
+        assert!((f64::from(got) - expected).abs() < 1e-4, "router, {at}: {got}, not {expected}");
     }
-    assert!(
-        layer.parameters()[0].grad.iter().any(|grad| grad.abs() > 1e-3),
-        "it has a slope"
-    );
+    assert!(layer.parameters()[0].grad.iter().any(|grad| grad.abs() > 1e-3), "it has a slope");
 }
 
 #[test]
@@ -111,26 +87,16 @@ fn an_expert_without_tokens_has_no_gradient_and_keeps_the_sum_of_others() {
     pass(&mut layer, &input, &tensor("dy", &[4, DIM]));
     let of = |layer: &mut Experts, which: &str| -> Vec<f32> {
         let parameters = layer.parameters();
-        let found = parameters
-            .into_iter()
-            .find(|parameter| parameter.name().contains(which));
+        let found = parameters.into_iter().find(|parameter| parameter.name().contains(which));
         found.unwrap().grad.to_vec()
     };
-    for idle in [
-        "experts.0.gate_up",
-        "experts.0.down",
-        "experts.2.gate_up",
-        "experts.2.down",
-    ] {
+    for idle in ["experts.0.gate_up", "experts.0.down", "experts.2.gate_up", "experts.2.down"] {
         assert!(of(&mut layer, idle).iter().all(|&grad| grad == 0.0), "{idle}");
     }
     let once = of(&mut layer, "experts.1.down");
     assert!(once.iter().all(|grad| grad.is_finite()) && once.iter().any(|&grad| grad != 0.0));
     // Another micro-batch that goes elsewhere adds nothing there.
-    layer.parameters()[0]
-        .value
-        .iter_mut()
-        .for_each(|weight| *weight = -*weight);
+    layer.parameters()[0].value.iter_mut().for_each(|weight| *weight = -*weight);
     pass(&mut layer, &input, &tensor("dy", &[4, DIM]));
     assert_eq!(of(&mut layer, "experts.1.down"), once);
 }
@@ -158,10 +124,7 @@ fn a_frozen_layer_keeps_less_and_has_the_same_input_gradient() {
     let (input, grad) = (tensor("x", &[5, DIM]), tensor("dy", &[5, DIM]));
     let (mut trained, mut frozen) = (experts(4, 2, 0.1), experts(4, 2, 0.1));
     for parameter in frozen.parameters() {
-        parameter.train_by(Training {
-            frozen: true,
-            ..Training::default()
-        });
+        parameter.train_by(Training { frozen: true, ..Training::default() });
     }
     let (_, saved) = frozen.forward(common::train(0), input.clone()).unwrap();
     let (_, more) = trained.forward(common::train(0), input.clone()).unwrap();
@@ -197,32 +160,17 @@ fn parameters_are_named_by_expert() {
         ("experts.experts.1.gate_up.weight", [10, 6]),
         ("experts.experts.1.down.weight", [6, 5]),
     ];
-    assert_eq!(
-        named,
-        expected.map(|(name, dims)| (name.to_owned(), dims.to_vec()))
-    );
+    assert_eq!(named, expected.map(|(name, dims)| (name.to_owned(), dims.to_vec())));
 }
 
 #[test]
 fn impossible_routings_are_refused() {
     let refused = |experts, chosen, auxiliary| {
-        let routing = Routing {
-            experts,
-            chosen,
-            auxiliary,
-        };
-        Experts::new("h.0.mlp", [4, 4], routing, Init::Zeros, 1)
-            .unwrap_err()
-            .to_string()
+        let routing = Routing { experts, chosen, auxiliary };
+        Experts::new("h.0.mlp", [4, 4], routing, Init::Zeros, 1).unwrap_err().to_string()
     };
-    assert_eq!(
-        refused(0, 1, 0.0),
-        "h.0.mlp: the number of experts is 0: it must be at least 1"
-    );
-    assert_eq!(
-        refused(4, 5, 0.0),
-        "h.0.mlp: a token cannot choose 5 of 4 experts: it must be 1 to 4"
-    );
+    assert_eq!(refused(0, 1, 0.0), "h.0.mlp: the number of experts is 0: it must be at least 1");
+    assert_eq!(refused(4, 5, 0.0), "h.0.mlp: a token cannot choose 5 of 4 experts: it must be 1 to 4");
     assert_eq!(
         refused(4, 2, -1.0),
         "h.0.mlp: the auxiliary loss's coefficient is -1: it must be 0 or more, such as 0.01"

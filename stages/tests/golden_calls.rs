@@ -31,9 +31,7 @@ fn steps(count: usize, factor: usize, modulus: usize, shift: f32, divisor: f32) 
 /// ```
 #[test]
 fn conv1d_has_pytorchs_numbers() {
-    let mut conv = Conv1d::new("conv", [3, 2], 3, Init::Zeros, 1)
-        .with_stride(2)
-        .with_padding(1);
+    let mut conv = Conv1d::new("conv", [3, 2], 3, Init::Zeros, 1).with_stride(2).with_padding(1);
     let input = Tensor::from_vec(&[2, 6, 3], steps(36, 7, 11, 5.0, 4.0)).unwrap();
     let grad = Tensor::from_vec(&[2, 3, 2], steps(12, 3, 7, 3.0, 2.0)).unwrap();
     let [weight, bias] = &mut conv.parameters()[..] else {
@@ -71,44 +69,16 @@ fn tanh_and_softmax_have_pytorchs_numbers() {
     let grad = vec![1.0, -2.0, 0.5, 3.0, 1.0, 1.0, -1.0, 2.0];
     let grad = Tensor::from_vec(&[2, 4], grad).unwrap();
     let (output, input_grad) = common::pass(&mut Tanh::new("tanh"), &input, &grad);
-    assert_near(
-        output.f32(),
-        &[
-            -0.9950548, -0.4621172, 0.001, 0.1973753, 0.0, 0.7615942, 0.9993293, 1.0,
-        ],
-    );
+    assert_near(output.f32(), &[-0.9950548, -0.4621172, 0.001, 0.1973753, 0.0, 0.7615942, 0.9993293, 1.0]);
     assert_near(
         input_grad.unwrap().f32(),
-        &[
-            0.009_865_98,
-            -1.5728954,
-            0.4999995,
-            2.883_129,
-            1.0,
-            0.4199743,
-            -0.001_340_893,
-            0.0,
-        ],
+        &[0.009_865_98, -1.5728954, 0.4999995, 2.883_129, 1.0, 0.4199743, -0.001_340_893, 0.0],
     );
     let (output, input_grad) = common::pass(&mut Softmax::new("softmax"), &input, &grad);
-    assert_near(
-        output.f32(),
-        &[
-            0.0172949, 0.2106945, 0.3477241, 0.4242866, 0.0, 0.0, 1e-7, 0.9999999,
-        ],
-    );
+    assert_near(output.f32(), &[0.0172949, 0.2106945, 0.3477241, 0.4242866, 0.0, 0.0, 1e-7, 0.9999999]);
     assert_near(
         input_grad.unwrap().f32(),
-        &[
-            -0.000_737_24,
-            -0.6410649,
-            -0.1886847,
-            0.8304868,
-            0.0,
-            0.0,
-            -3.376e-7,
-            3.576e-7,
-        ],
+        &[-0.000_737_24, -0.6410649, -0.1886847, 0.8304868, 0.0, 0.0, -3.376e-7, 3.576e-7],
     );
 }
 
@@ -125,10 +95,7 @@ fn sequences_that_do_not_fit_are_refused() {
         layer.output_shape(input.shape()).unwrap_err().to_string()
     };
     let conv = Conv1d::new("conv", [3, 4], 5, Init::Zeros, 1).with_padding(1);
-    assert_eq!(
-        refusal(&conv, &[2, 8, 4]),
-        "expected an input of f32[batch, time, 3], got f32[2, 8, 4]"
-    );
+    assert_eq!(refusal(&conv, &[2, 8, 4]), "expected an input of f32[batch, time, 3], got f32[2, 8, 4]");
     assert_eq!(
         refusal(&conv, &[2, 2, 3]),
         "a window of 5 does not fit into sequences of 2 with a border of 1: choose a smaller kernel, more \
@@ -136,10 +103,7 @@ fn sequences_that_do_not_fit_are_refused() {
     );
     let conv = Conv1d::new("conv", [3, 4], 5, Init::Zeros, 1).with_stride(0);
     assert_eq!(refusal(&conv, &[2, 8, 3]), "stride is 0: it must be at least 1");
-    assert_eq!(
-        refusal(&Softmax::new("softmax"), &[]),
-        "expected an input of f32[.., width], got f32[]"
-    );
+    assert_eq!(refusal(&Softmax::new("softmax"), &[]), "expected an input of f32[.., width], got f32[]");
 }
 
 /// They compute on the CPU, in `f32`. A convolution sees what comes later, so it writes no text.
@@ -150,24 +114,13 @@ fn what_these_layers_do_not_do_is_refused() {
         || Box::new(Tanh::new("one")),
         || Box::new(Softmax::new("one")),
     ];
-    let half = Place {
-        device: Device::Cpu,
-        dtype: DType::Bf16,
-    };
+    let half = Place { device: Device::Cpu, dtype: DType::Bf16 };
     for layer in layers {
         let error = Sequential::new(vec![layer()]).move_to(half).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "one: this layer computes in f32 only: set dtype to f32"
-        );
+        assert_eq!(error.to_string(), "one: this layer computes in f32 only: set dtype to f32");
     }
-    let error = layers[0]()
-        .forward_next(0, Tensor::zeros(&[1, 8, 3]))
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "a convolution writes no text: its windows see tokens that come later"
-    );
+    let error = layers[0]().forward_next(0, Tensor::zeros(&[1, 8, 3])).unwrap_err();
+    assert_eq!(error.to_string(), "a convolution writes no text: its windows see tokens that come later");
 }
 
 fn six(numbers: [f32; 6]) -> Tensor {
@@ -182,30 +135,19 @@ fn losses_have_pytorchs_numbers() {
     let target = six([1.0, 0.0, 1.0, 1.0, 0.0, 2.5]);
     let check = |loss: &mut dyn Loss<Tensor>, target: &Tensor, sum: f64, grad: [f32; 6]| {
         let (score, got) = loss.forward(output.clone(), target.clone()).unwrap();
-        assert!(
-            (score.sum - sum).abs() < 1e-6,
-            "{loss:?}: {} for {sum}",
-            score.sum
-        );
+        assert!((score.sum - sum).abs() < 1e-6, "{loss:?}: {} for {sum}", score.sum);
         assert_near(got.f32(), &grad);
         assert_eq!(score.weight, 6.0);
         assert_eq!(loss.score(output.clone(), target.clone()).unwrap(), score);
         score
     };
-    check(
-        &mut AbsoluteError,
-        &target,
-        4.625,
-        [-1.0, 1.0, 1.0, -1.0, -1.0, 1.0],
-    );
+    check(&mut AbsoluteError, &target, 4.625, [-1.0, 1.0, 1.0, -1.0, -1.0, 1.0]);
     let slopes = [-1.0, 0.25, 0.5, -0.25, -0.125, 0.5];
     check(&mut Huber::new(1.0).unwrap(), &target, 2.8203125, slopes);
     let slopes = [-0.5, 0.25, 0.5, -0.25, -0.125, 0.5];
     check(&mut Huber::new(0.5).unwrap(), &target, 1.6953125, slopes);
     let target = six([1.0, 0.0, 1.0, 0.0, 0.25, 1.0]);
-    let slopes = [
-        -0.8807971, 0.5621765, -0.1824256, 0.6791787, 0.2187906, -0.0474259,
-    ];
+    let slopes = [-0.8807971, 0.5621765, -0.1824256, 0.6791787, 0.2187906, -0.0474259];
     let score = check(&mut BinaryCrossEntropy, &target, 5.003_588_2, slopes);
     assert_eq!(score.metrics.get("accuracy"), Some(0.5));
 }
@@ -214,16 +156,10 @@ fn losses_have_pytorchs_numbers() {
 #[test]
 fn gradients_of_losses_are_their_slopes() {
     let numbers = common::numbers("output", 40);
-    let target = Tensor::from_vec(
-        &[40],
-        common::numbers("target", 40).iter().map(|x| x.abs()).collect(),
-    )
-    .unwrap();
-    let mut losses: [Box<dyn Loss<Tensor>>; 3] = [
-        Box::new(AbsoluteError),
-        Box::new(Huber::new(0.7).unwrap()),
-        Box::new(BinaryCrossEntropy),
-    ];
+    let target =
+        Tensor::from_vec(&[40], common::numbers("target", 40).iter().map(|x| x.abs()).collect()).unwrap();
+    let mut losses: [Box<dyn Loss<Tensor>>; 3] =
+        [Box::new(AbsoluteError), Box::new(Huber::new(0.7).unwrap()), Box::new(BinaryCrossEntropy)];
     for loss in &mut losses {
         let output = Tensor::from_vec(&[40], numbers.clone()).unwrap();
         let grad = loss.forward(output, target.clone()).unwrap().1;
@@ -231,9 +167,7 @@ fn gradients_of_losses_are_their_slopes() {
             let mut moved = |by: f32| {
                 let mut numbers = numbers.clone();
                 numbers[at] += by;
-                loss.score(Tensor::from_vec(&[40], numbers).unwrap(), target.clone())
-                    .unwrap()
-                    .sum
+                loss.score(Tensor::from_vec(&[40], numbers).unwrap(), target.clone()).unwrap().sum
             };
             let step = 1e-3;
             let difference = (moved(step) - moved(-step)) / (2.0 * f64::from(step));
@@ -252,10 +186,7 @@ fn huge_logits_and_equal_numbers_have_finite_losses() {
     let (score, grad) = BinaryCrossEntropy.forward(output, target.clone()).unwrap();
     assert_eq!(score.sum, 2e4);
     let slopes = grad.f32().iter().zip([0.0_f32, 0.0, 1.0, -1.0]);
-    assert!(
-        slopes.clone().all(|(got, slope)| (got - slope).abs() < 1e-30),
-        "{slopes:?}"
-    );
+    assert!(slopes.clone().all(|(got, slope)| (got - slope).abs() < 1e-30), "{slopes:?}");
     let (score, grad) = AbsoluteError.forward(target.clone(), target).unwrap();
     assert_eq!((score.sum, grad.f32()), (0.0, &[0.0; 4][..]));
 }
@@ -264,25 +195,13 @@ fn huge_logits_and_equal_numbers_have_finite_losses() {
 fn what_these_losses_cannot_use_is_refused() {
     for delta in [0.0, -1.0, f32::NAN, f32::INFINITY] {
         let said = Huber::new(delta).unwrap_err().to_string();
-        assert_eq!(
-            said,
-            format!("Huber's delta is {delta}: it must be a number above 0, such as 1.0")
-        );
+        assert_eq!(said, format!("Huber's delta is {delta}: it must be a number above 0, such as 1.0"));
     }
     let target = Tensor::from_vec(&[1], vec![1.5]).unwrap();
-    let said = BinaryCrossEntropy
-        .score(Tensor::zeros(&[1]), target)
-        .unwrap_err()
-        .to_string();
-    assert_eq!(
-        said,
-        "loss: a target is 1.5, and must be from 0 to 1: 0 for no, 1 for yes"
-    );
+    let said = BinaryCrossEntropy.score(Tensor::zeros(&[1]), target).unwrap_err().to_string();
+    assert_eq!(said, "loss: a target is 1.5, and must be from 0 to 1: 0 for no, 1 for yes");
     let ids = Tensor::from_ids(&[1], vec![1]).unwrap();
-    let said = AbsoluteError
-        .score(Tensor::zeros(&[1]), ids)
-        .unwrap_err()
-        .to_string();
+    let said = AbsoluteError.score(Tensor::zeros(&[1]), ids).unwrap_err().to_string();
     assert_eq!(said, "loss: expected f32[1] as the target, got ids[1]");
     assert!(!Loss::<Tensor>::runs_on_gpus(&AbsoluteError));
 }

@@ -15,11 +15,7 @@ const STEPS: usize = 3;
 const MICRO_BATCHES: usize = 2;
 const ROWS: usize = 5;
 const CLASSES: usize = 4;
-const SGD: Sgd = Sgd {
-    momentum: 0.9,
-    weight_decay: 0.01,
-    decay: Decay::All,
-};
+const SGD: Sgd = Sgd { momentum: 0.9, weight_decay: 0.01, decay: Decay::All };
 
 struct Golden {
     tensors: HashMap<String, (Vec<usize>, Vec<f32>)>,
@@ -55,33 +51,21 @@ impl Golden {
         let dims = [&[count], &dims[2..]].concat();
         let images = numbers[first * row..(first + count) * row].to_vec();
         let classes = self.classes[first..first + count].to_vec();
-        (
-            Tensor::from_vec(&dims, images).unwrap(),
-            Tensor::from_ids(&[count], classes).unwrap(),
-        )
+        (Tensor::from_vec(&dims, images).unwrap(), Tensor::from_ids(&[count], classes).unwrap())
     }
 }
 
 fn assert_close(what: &str, got: &[f32], expected: &[f32], tolerance: f32) {
     assert_eq!(got.len(), expected.len(), "{what}");
-    let largest = expected
-        .iter()
-        .fold(0.0_f32, |largest, number| largest.max(number.abs()));
+    let largest = expected.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
     for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
-        assert!(
-            (got - expected).abs() <= tolerance * largest,
-            "{what}[{index}]: {got} and {expected}"
-        );
+        assert!((got - expected).abs() <= tolerance * largest, "{what}[{index}]: {got} and {expected}");
     }
 }
 
 /// One micro-batch of training. Returns the loss.
 fn train(stage: &mut Sequential, golden: &Golden, step: usize, micro_batch: usize) -> f64 {
-    let ctx = ForwardContext {
-        step: step as u64,
-        micro_batch: micro_batch as u32,
-        mode: Mode::Train,
-    };
+    let ctx = ForwardContext { step: step as u64, micro_batch: micro_batch as u32, mode: Mode::Train };
     let (images, classes) = golden.rows((step * MICRO_BATCHES + micro_batch) * ROWS, ROWS);
     let (output, saved) = stage.forward(ctx, images).unwrap();
     let (score, grad) = CrossEntropy::default().forward(output, classes).unwrap();
@@ -128,37 +112,20 @@ fn check(name: &str, mut stage: Sequential) {
     }
     let finals = golden.tensors.keys().filter(|name| name.starts_with("final."));
     assert_eq!(finals.count(), compared, "{name}: all that PyTorch has");
-    let ctx = ForwardContext {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Evaluate,
-    };
-    let (logits, _) = stage
-        .forward(ctx, golden.rows(0, MICRO_BATCHES * ROWS).0)
-        .unwrap();
+    let ctx = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Evaluate };
+    let (logits, _) = stage.forward(ctx, golden.rows(0, MICRO_BATCHES * ROWS).0).unwrap();
     assert_close("the logits", logits.f32(), golden.numbers("logits"), 2e-5);
 }
 
 #[test]
 fn a_residual_network_has_pytorchs_numbers() {
-    let resnet = ResNet {
-        image: [9, 8, 3],
-        blocks: vec![2, 1, 1],
-        width: 4,
-        classes: CLASSES,
-        seed: 1,
-    };
+    let resnet = ResNet { image: [9, 8, 3], blocks: vec![2, 1, 1], width: 4, classes: CLASSES, seed: 1 };
     check("resnet", resnet.model().unwrap().whole().unwrap());
 }
 
 #[test]
 fn a_small_network_has_pytorchs_numbers() {
-    let cnn = Cnn {
-        image: [9, 8, 1],
-        channels: vec![6, 8],
-        classes: CLASSES,
-        seed: 1,
-    };
+    let cnn = Cnn { image: [9, 8, 1], channels: vec![6, 8], classes: CLASSES, seed: 1 };
     check("cnn", cnn.model().unwrap().whole().unwrap());
 }
 
@@ -166,11 +133,7 @@ fn a_small_network_has_pytorchs_numbers() {
 fn layers_of_other_sizes_have_pytorchs_numbers() {
     let init = Init::Zeros;
     let stage = Sequential::new(vec![
-        Box::new(
-            Conv2d::new("conv1", [3, 12], 5, init, 1)
-                .with_stride(2)
-                .with_padding(2),
-        ),
+        Box::new(Conv2d::new("conv1", [3, 12], 5, init, 1).with_stride(2).with_padding(2)),
         Box::new(GroupNorm::new("norm1", 3, 12, 1e-5).unwrap()),
         Box::new(MaxPool::new("pool", 3).with_stride(1).with_padding(1)),
         Box::new(Conv2d::new("conv2", [12, 10], 2, init, 1)),

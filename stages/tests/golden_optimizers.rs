@@ -14,31 +14,17 @@ fn numbers(count: usize, start: f64) -> Vec<f32> {
 
 /// The optimizer that the script has, and the learning rate.
 fn optimizer(kind: &str) -> (Box<dyn Optimizer>, f64) {
-    let adafactor = |weight_decay| Adafactor {
-        weight_decay,
-        decay: Decay::All,
-        ..Adafactor::default()
-    };
+    let adafactor = |weight_decay| Adafactor { weight_decay, decay: Decay::All, ..Adafactor::default() };
     match kind {
         "lion" => {
-            let lion = Lion {
-                weight_decay: 0.2,
-                decay: Decay::All,
-                ..Lion::default()
-            };
+            let lion = Lion { weight_decay: 0.2, decay: Decay::All, ..Lion::default() };
             (Box::new(lion), 3e-3)
         }
         "adafactor" => (Box::new(adafactor(0.1)), 0.02),
         "adafactor, small rate" => (Box::new(adafactor(0.0)), 1e-3),
         "muon" => {
-            let adamw = AdamW {
-                weight_decay: 0.1,
-                ..AdamW::default()
-            };
-            let muon = Muon {
-                adamw,
-                ..Muon::default()
-            };
+            let adamw = AdamW { weight_decay: 0.1, ..AdamW::default() };
+            let muon = Muon { adamw, ..Muon::default() };
             (Box::new(muon), 0.02)
         }
         other => panic!("{other}"),
@@ -52,15 +38,8 @@ fn train(optimizer: &dyn Optimizer, learning_rate: f64, dims: &[usize]) -> Param
     let count = parameter.value.len();
     parameter.value.copy_from_slice(&numbers(count, 0.3));
     for step in 1..=STEPS {
-        parameter
-            .grad
-            .copy_from_slice(&numbers(count, 2.0 * step as f64 - 1.0));
-        let by = Update {
-            step,
-            learning_rate,
-            scale: 0.05,
-            micro_batches: 1,
-        };
+        parameter.grad.copy_from_slice(&numbers(count, 2.0 * step as f64 - 1.0));
+        let by = Update { step, learning_rate, scale: 0.05, micro_batches: 1 };
         Together::now(|together| optimizer.update(&mut parameter, by, together)).unwrap();
     }
     parameter
@@ -77,10 +56,7 @@ fn updates_equal_the_golden_numbers() {
             let parameter = train(&*optimizer, learning_rate, &dims);
             for (index, (got, expected)) in parameter.value.iter().zip(list("weights")).enumerate() {
                 let off = (f64::from(*got) - expected).abs();
-                assert!(
-                    off < 2e-6,
-                    "{kind}, {name}, weight {index}: {got}, not {expected}"
-                );
+                assert!(off < 2e-6, "{kind}, {name}, weight {index}: {got}, not {expected}");
             }
             let states = optimizer.states("p", &dims);
             let lengths = states.iter().map(|state| state.dims.iter().product());
@@ -93,19 +69,13 @@ fn updates_equal_the_golden_numbers() {
 /// A vector, and a matrix that is named.
 #[test]
 fn muon_leaves_some_to_adamw() {
-    let muon = Muon {
-        by_adamw: vec!["p".to_owned()],
-        ..Muon::default()
-    };
+    let muon = Muon { by_adamw: vec!["p".to_owned()], ..Muon::default() };
     for dims in [&[21][..], &[2, 3, 5], &[5, 4]] {
         let expected = train(&muon.adamw, 0.01, dims);
         let got = train(&muon, 0.01, dims);
         assert_eq!((&got.value, &got.state), (&expected.value, &expected.state));
     }
-    assert_ne!(
-        train(&Muon::default(), 0.01, &[5, 4]).value,
-        train(&muon, 0.01, &[5, 4]).value
-    );
+    assert_ne!(train(&Muon::default(), 0.01, &[5, 4]).value, train(&muon, 0.01, &[5, 4]).value);
 }
 
 /// An empty tensor, and a gradient of zeros.
@@ -115,17 +85,9 @@ fn nothing_to_do_is_done() {
         let (optimizer, _) = optimizer(kind);
         for dims in [&[0][..], &[0, 3], &[3, 0], &[2, 3]] {
             let mut parameter = Parameter::new("p", dims, Init::Zeros, 0);
-            let by = Update {
-                step: 1,
-                learning_rate: 0.1,
-                scale: 1.0,
-                micro_batches: 1,
-            };
+            let by = Update { step: 1, learning_rate: 0.1, scale: 1.0, micro_batches: 1 };
             Together::now(|together| optimizer.update(&mut parameter, by, together)).unwrap();
-            assert!(
-                parameter.value.iter().all(|&weight| weight == 0.0),
-                "{kind} {dims:?}"
-            );
+            assert!(parameter.value.iter().all(|&weight| weight == 0.0), "{kind} {dims:?}");
         }
     }
 }
@@ -135,12 +97,8 @@ fn nothing_to_do_is_done() {
 fn fused_tensors_are_updated_each_by_itself() {
     for kind in ["lion", "adafactor", "muon"] {
         let (optimizer, learning_rate) = optimizer(kind);
-        for (sizes, rest) in [
-            (&[4, 2, 2][..], &[5][..]),
-            (&[3, 3], &[9]),
-            (&[6, 2], &[]),
-            (&[1, 2], &[3, 4]),
-        ] {
+        for (sizes, rest) in [(&[4, 2, 2][..], &[5][..]), (&[3, 3], &[9]), (&[6, 2], &[]), (&[1, 2], &[3, 4])]
+        {
             let dims = [&[sizes.iter().sum()], rest].concat();
             let mut whole = Parameter::new("p", &dims, Init::Zeros, 0);
             whole.fuse(sizes);
@@ -153,12 +111,7 @@ fn fused_tensors_are_updated_each_by_itself() {
                 let grad = numbers(count, 2.0 * step as f64 - 1.0);
                 whole.grad.copy_from_slice(&grad);
                 each(&mut apart, &grad, |one| &mut one.grad);
-                let by = Update {
-                    step,
-                    learning_rate,
-                    scale: 0.05,
-                    micro_batches: 1,
-                };
+                let by = Update { step, learning_rate, scale: 0.05, micro_batches: 1 };
                 for one in apart.iter_mut().chain([&mut whole]) {
                     Together::now(|together| optimizer.update(one, by, together)).unwrap();
                 }
@@ -190,47 +143,22 @@ fn each(apart: &mut [Parameter], numbers: &[f32], of: impl Fn(&mut Parameter) ->
 /// `decay` says which parameters decay, and a parameter's own weight decay only how much.
 #[test]
 fn an_own_weight_decay_decays_no_vector_unless_all_decay() {
-    for (decay, dims, share) in [
-        (Decay::Matrices, &[4][..], 0.0),
-        (Decay::Matrices, &[2, 2], 0.5),
-        (Decay::All, &[4], 0.5),
-    ] {
+    for (decay, dims, share) in
+        [(Decay::Matrices, &[4][..], 0.0), (Decay::Matrices, &[2, 2], 0.5), (Decay::All, &[4], 0.5)]
+    {
         let optimizers: [Box<dyn Optimizer>; 4] = [
-            Box::new(AdamW {
-                decay,
-                ..AdamW::default()
-            }),
-            Box::new(Lion {
-                decay,
-                ..Lion::default()
-            }),
-            Box::new(Sgd {
-                decay,
-                ..Sgd::default()
-            }),
-            Box::new(Adafactor {
-                decay,
-                ..Adafactor::default()
-            }),
+            Box::new(AdamW { decay, ..AdamW::default() }),
+            Box::new(Lion { decay, ..Lion::default() }),
+            Box::new(Sgd { decay, ..Sgd::default() }),
+            Box::new(Adafactor { decay, ..Adafactor::default() }),
         ];
         for optimizer in optimizers {
             let mut parameter = Parameter::new("p", dims, Init::Ones, 0);
-            parameter.train_by(Training {
-                weight_decay: Some(0.5),
-                ..Training::default()
-            });
-            let by = Update {
-                step: 1,
-                learning_rate: 0.1,
-                scale: 1.0,
-                micro_batches: 1,
-            };
+            parameter.train_by(Training { weight_decay: Some(0.5), ..Training::default() });
+            let by = Update { step: 1, learning_rate: 0.1, scale: 1.0, micro_batches: 1 };
             Together::now(|together| optimizer.update(&mut parameter, by, together)).unwrap();
             let expected = (1.0 - 0.1 * share) as f32;
-            let is_near = parameter
-                .value
-                .iter()
-                .all(|value| (value - expected).abs() < 1e-6);
+            let is_near = parameter.value.iter().all(|value| (value - expected).abs() < 1e-6);
             assert!(is_near, "{optimizer:?}, {dims:?}: {:?}", parameter.value);
         }
     }

@@ -27,14 +27,7 @@ enum Numbers {
 impl Golden {
     fn read(path: &Path) -> Self {
         let json: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-        let floats = |key: &str| {
-            json[key]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|x| x.as_f64().unwrap())
-                .collect()
-        };
+        let floats = |key: &str| json[key].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
         let bytes = std::fs::read(path.with_extension("safetensors")).unwrap();
         let tensors = SafeTensors::deserialize(&bytes).unwrap();
         let tensors = tensors.iter().map(|(name, view)| {
@@ -45,12 +38,7 @@ impl Golden {
                 }
                 Dtype::I64 => {
                     let words = view.data().as_chunks::<8>().0;
-                    Numbers::Ids(
-                        words
-                            .iter()
-                            .map(|&word| i64::from_le_bytes(word) as u32)
-                            .collect(),
-                    )
+                    Numbers::Ids(words.iter().map(|&word| i64::from_le_bytes(word) as u32).collect())
                 }
                 other => panic!("{name}: {other:?}"),
             };
@@ -84,53 +72,21 @@ impl Golden {
             let (vocab, dim, layers) = (self.size("vocab"), self.size("dim"), self.size("layers"));
             let (heads, context) = (self.size("heads"), self.size("seq"));
             let tied = self.settings["tied"].as_bool().unwrap();
-            return Gpt {
-                vocab,
-                dim,
-                layers,
-                heads,
-                context,
-                dropout: 0.0,
-                tied,
-                seed: 0,
-            }
-            .model()
-            .unwrap();
+            return Gpt { vocab, dim, layers, heads, context, dropout: 0.0, tied, seed: 0 }.model().unwrap();
         }
-        let sizes = self.settings["sizes"]
-            .as_str()
-            .unwrap()
-            .split(',')
-            .map(|size| size.parse().unwrap())
-            .collect();
-        Mlp {
-            sizes,
-            dropout: 0.0,
-            seed: 0,
-        }
-        .model()
-        .unwrap()
+        let sizes =
+            self.settings["sizes"].as_str().unwrap().split(',').map(|size| size.parse().unwrap()).collect();
+        Mlp { sizes, dropout: 0.0, seed: 0 }.model().unwrap()
     }
 
     fn optimizer(&self) -> Box<dyn Optimizer> {
         let (weight_decay, decay) = (self.number("weight_decay"), Decay::All);
         if self.settings["optimizer"] == "sgd" {
-            return Box::new(Sgd {
-                momentum: self.number("momentum"),
-                weight_decay,
-                decay,
-            });
+            return Box::new(Sgd { momentum: self.number("momentum"), weight_decay, decay });
         }
-        let betas = (
-            self.settings["betas"][0].as_f64().unwrap(),
-            self.settings["betas"][1].as_f64().unwrap(),
-        );
-        Box::new(AdamW {
-            betas,
-            eps: self.number("eps"),
-            weight_decay,
-            decay,
-        })
+        let betas =
+            (self.settings["betas"][0].as_f64().unwrap(), self.settings["betas"][1].as_f64().unwrap());
+        Box::new(AdamW { betas, eps: self.number("eps"), weight_decay, decay })
     }
 
     /// The rows of `x` or `y` for a micro-batch of a step.
@@ -152,11 +108,7 @@ impl Golden {
 fn gradients(golden: &Golden, stage: &mut Sequential, step: usize) -> Score {
     let mut total = Score::default();
     for micro_batch in 0..golden.size("micro_batches") {
-        let at = ForwardContext {
-            step: step as u64,
-            micro_batch: micro_batch as u32,
-            mode: Mode::Train,
-        };
+        let at = ForwardContext { step: step as u64, micro_batch: micro_batch as u32, mode: Mode::Train };
         let (output, saved) = stage.forward(at, golden.rows("x", step, micro_batch)).unwrap();
         let target = golden.rows("y", step, micro_batch);
         let (score, grad) = CrossEntropy::default().forward(output, target).unwrap();
@@ -173,10 +125,7 @@ fn sum_ties(stage: &mut Sequential) {
     let mut sums: HashMap<String, Vec<f32>> = HashMap::new();
     for parameter in stage.parameters() {
         match sums.get_mut(parameter.name()) {
-            Some(sum) => sum
-                .iter_mut()
-                .zip(&*parameter.grad)
-                .for_each(|(sum, grad)| *sum += grad),
+            Some(sum) => sum.iter_mut().zip(&*parameter.grad).for_each(|(sum, grad)| *sum += grad),
             None => drop(sums.insert(parameter.name().to_owned(), parameter.grad.to_vec())),
         }
     }
@@ -189,32 +138,19 @@ fn sum_ties(stage: &mut Sequential) {
 /// The parameters in layer order, each name once.
 fn unique(stage: &mut Sequential) -> Vec<&mut Parameter> {
     let mut seen = std::collections::HashSet::new();
-    stage
-        .parameters()
-        .into_iter()
-        .filter(|parameter| seen.insert(parameter.name().to_owned()))
-        .collect()
+    stage.parameters().into_iter().filter(|parameter| seen.insert(parameter.name().to_owned())).collect()
 }
 
 fn assert_close(what: &str, got: &[f32], expected: &[f32], scale: f32, tolerance: f32) {
-    let largest = expected
-        .iter()
-        .fold(0.0_f32, |largest, number| largest.max(number.abs()));
+    let largest = expected.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
     for (index, (&got, &expected)) in got.iter().zip(expected).enumerate() {
         let off = (got * scale - expected).abs();
-        assert!(
-            off <= tolerance * largest,
-            "{what}[{index}]: {} and {expected}",
-            got * scale
-        );
+        assert!(off <= tolerance * largest, "{what}[{index}]: {} and {expected}", got * scale);
     }
 }
 
 fn assert_relative(what: &str, got: f64, expected: f64) {
-    assert!(
-        (got - expected).abs() <= 1e-5 * expected,
-        "{what}: {got} and {expected}"
-    );
+    assert!((got - expected).abs() <= 1e-5 * expected, "{what}: {got} and {expected}");
 }
 
 fn run(golden: &Golden) {
@@ -233,11 +169,7 @@ fn run(golden: &Golden) {
             .flat_map(|parameter| (0..parameter.pieces()).map(|piece| parameter.grad_squares(piece)))
             .sum();
         let norm = squares.sqrt() * mean;
-        assert_relative(
-            &format!("loss of step {step}"),
-            score.sum * mean,
-            golden.losses[step],
-        );
+        assert_relative(&format!("loss of step {step}"), score.sum * mean, golden.losses[step]);
         assert_relative(&format!("norm of step {step}"), norm, golden.norms[step]);
         let clip = golden.number("clip");
         let factor = if clip > 0.0 { clip_factor(norm, clip) } else { 1.0 };
@@ -271,27 +203,16 @@ fn check_final(golden: &Golden, parameter: &Parameter) {
     let dim = expected.len() / 3;
     assert_close(&name, &parameter.value, expected, 1.0, 2e-2);
     for third in [0..dim, 2 * dim..3 * dim] {
-        assert_close(
-            &name,
-            &parameter.value[third.clone()],
-            &expected[third],
-            1.0,
-            1e-4,
-        );
+        assert_close(&name, &parameter.value[third.clone()], &expected[third], 1.0, 1e-4);
     }
 }
 
 #[test]
 fn every_golden_run_gives_pytorch_numbers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/golden");
-    let runs: Vec<PathBuf> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    let runs: Vec<&PathBuf> = runs
-        .iter()
-        .filter(|path| path.extension().is_some_and(|end| end == "json"))
-        .collect();
+    let runs: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let runs: Vec<&PathBuf> =
+        runs.iter().filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
     assert!(runs.len() >= 3);
     for path in runs {
         println!("{}", path.display());

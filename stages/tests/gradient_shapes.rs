@@ -33,11 +33,7 @@ impl Layer for Mine {
     }
 }
 
-const CTX: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+const CTX: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 fn linear_layer() -> Linear {
     Linear::new("fc", [8, 8], Init::Normal(0.1), 1)
@@ -75,32 +71,17 @@ fn refusal(got: &str) -> Option<String> {
 
 #[test]
 fn an_input_gradient_of_another_shape_is_refused_with_the_layer() {
-    for (dims, got) in [
-        (&[8, 4][..], "f32[8, 4]"),
-        (&[4, 9], "f32[4, 9]"),
-        (&[32], "f32[32]"),
-        (&[4, 4], "f32[4, 4]"),
-    ] {
+    for (dims, got) in
+        [(&[8, 4][..], "f32[8, 4]"), (&[4, 9], "f32[4, 9]"), (&[32], "f32[32]"), (&[4, 4], "f32[4, 4]")]
+    {
         let expected = [refusal(got), refusal(got)];
         assert_eq!(messages(|| stage(dims)), expected);
-        let inside = || {
-            Sequential::new(vec![Box::new(Block::residual(
-                "block",
-                vec![Box::new(Mine(dims.to_vec()))],
-            ))])
-        };
+        let inside =
+            || Sequential::new(vec![Box::new(Block::residual("block", vec![Box::new(Mine(dims.to_vec()))]))]);
         assert_eq!(messages(inside), expected, "in a residual");
         for how in [Recompute::Selective, Recompute::Full] {
-            assert_eq!(
-                messages(|| RecomputedStage::new(stage(dims), how)),
-                expected,
-                "{how:?}"
-            );
-            assert_eq!(
-                messages(|| RecomputedStage::new(inside(), how)),
-                expected,
-                "{how:?}"
-            );
+            assert_eq!(messages(|| RecomputedStage::new(stage(dims), how)), expected, "{how:?}");
+            assert_eq!(messages(|| RecomputedStage::new(inside(), how)), expected, "{how:?}");
         }
     }
 }
@@ -114,11 +95,7 @@ fn a_gradient_after_a_layer_that_changes_the_shape_is_compared_with_the_input() 
     let mut stage = flat();
     let (_, saved) = stage.forward(CTX, Tensor::zeros(&[4, 2, 4])).unwrap();
     let error = stage.backward(saved, Tensor::zeros(&[4, 8])).unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .ends_with("the input was f32[4, 2, 4]: they must have one shape")
-    );
+    assert!(error.to_string().ends_with("the input was f32[4, 2, 4]: they must have one shape"));
 }
 
 #[test]

@@ -16,11 +16,7 @@ use proptest::sample::select;
 
 fn linear(layout: Layout, inputs: usize, outputs: usize, bias: bool) -> Linear {
     let layer = Linear::new("fc", [inputs, outputs], Init::Normal(0.5), 1).with_layout(layout);
-    if bias {
-        layer.with_bias(Init::Uniform(0.5))
-    } else {
-        layer.without_bias()
-    }
+    if bias { layer.with_bias(Init::Uniform(0.5)) } else { layer.without_bias() }
 }
 
 const FORMS: [GateForm; 3] = [GateForm::Silu, GateForm::GeluTanh, GateForm::Gelu];
@@ -193,24 +189,16 @@ proptest! {
 }
 
 fn experts(experts: usize, chosen: usize, [dim, ffn]: [usize; 2]) -> Experts {
-    let routing = Routing {
-        experts,
-        chosen,
-        auxiliary: 0.0,
-    };
+    let routing = Routing { experts, chosen, auxiliary: 0.0 };
     Experts::new("experts", [dim, ffn], routing, Init::Normal(0.5), 1).unwrap()
 }
 
 /// The sizes are fixed: where two scores are nearly equal, forward has a step, and no slope.
 #[test]
 fn experts_in_several_sizes() {
-    for (rows, dim, ffn, [all, chosen]) in [
-        (1, 4, 3, [1, 1]),
-        (5, 7, 6, [2, 1]),
-        (6, 9, 8, [4, 2]),
-        (3, 8, 5, [8, 2]),
-        (4, 6, 7, [3, 3]),
-    ] {
+    for (rows, dim, ffn, [all, chosen]) in
+        [(1, 4, 3, [1, 1]), (5, 7, 6, [2, 1]), (6, 9, 8, [4, 2]), (3, 8, 5, [8, 2]), (4, 6, 7, [3, 3])]
+    {
         let input = tensor("x", &[rows, dim]);
         check(experts(all, chosen, [dim, ffn]), &input);
         let norm = RmsNorm::new("norm", dim, 1e-5);
@@ -252,18 +240,10 @@ fn assert_recomputed_equals<C: Cheap>(width: usize, make: impl Fn() -> C) {
     let expected = in_a_row(&mut first, &mut second, &input, &grad);
     let (output, input_grad) = common::pass(&mut both, &input, &grad);
     assert_eq!([output, input_grad.unwrap()], expected);
-    let separate: Vec<&mut Parameter> = first
-        .parameters()
-        .into_iter()
-        .chain(second.parameters())
-        .collect();
+    let separate: Vec<&mut Parameter> = first.parameters().into_iter().chain(second.parameters()).collect();
     assert_eq!(both.parameters(), separate);
     let kept = |layer: &mut dyn Layer| layer.forward(common::train(0), input.clone()).unwrap().1.bytes();
-    assert_eq!(
-        kept(&mut both),
-        kept(&mut first),
-        "only what the cheap layer keeps"
-    );
+    assert_eq!(kept(&mut both), kept(&mut first), "only what the cheap layer keeps");
 }
 
 #[test]

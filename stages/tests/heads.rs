@@ -9,26 +9,15 @@ use common::{numbers, pass, tensor};
 use pipewright_stages::layers::{Attention, Heads, Rope, RopeLayout, RopeScaling, Rotary};
 use pipewright_stages::{Bytes, DType, Device, Layer, Place, Result, Shape, Tensor, threads};
 
-const HEADS: Heads = Heads {
-    query: 9,
-    key_value: 3,
-    width: 64,
-};
+const HEADS: Heads = Heads { query: 9, key_value: 3, width: 64 };
 
-const ROPE: Rope = Rope {
-    theta: 1e5,
-    scaling: RopeScaling::None,
-    layout: RopeLayout::Halves,
-};
+const ROPE: Rope = Rope { theta: 1e5, scaling: RopeScaling::None, layout: RopeLayout::Halves };
 
 /// The bytes of output and input gradient of a layer, with `count` threads.
 fn bytes(make: fn() -> Box<dyn Layer>, count: usize, dtype: DType) -> [Vec<u8>; 2] {
     let run = move || {
         let _threads = threads::start(count, |_| ()).unwrap();
-        let place = Place {
-            device: Device::Cpu,
-            dtype,
-        };
+        let place = Place { device: Device::Cpu, dtype };
         let mut layer = make();
         let input = tensor("x", &[2, 131, HEADS.row()]);
         let shape = layer.output_shape(input.shape()).unwrap();
@@ -51,10 +40,7 @@ fn every_number_of_threads_gives_the_same_bits() {
         for (which, &make) in layers.iter().enumerate() {
             let alone = bytes(make, 1, dtype);
             for count in [2, 3, 5] {
-                assert!(
-                    bytes(make, count, dtype) == alone,
-                    "layer {which}, {count} threads, {dtype}"
-                );
+                assert!(bytes(make, count, dtype) == alone, "layer {which}, {count} threads, {dtype}");
             }
         }
     }
@@ -71,21 +57,13 @@ fn rotary_works_in_place_and_keeps_nothing() {
     assert_eq!(grad.unwrap().memory(), memory);
     let shared = tensor("x", &[1, 5, HEADS.row()]);
     layer.forward(common::train(0), shared.clone()).unwrap();
-    assert_eq!(
-        shared.f32(),
-        numbers("x", 5 * HEADS.row()),
-        "a shared tensor stays as it is"
-    );
+    assert_eq!(shared.f32(), numbers("x", 5 * HEADS.row()), "a shared tensor stays as it is");
 }
 
 /// The first position turns by 0, and the products of queries and keys depend on their distance only.
 #[test]
 fn rotary_products_depend_on_the_distance() {
-    let heads = Heads {
-        query: 1,
-        key_value: 1,
-        width: 32,
-    };
+    let heads = Heads { query: 1, key_value: 1, width: 32 };
     let row = numbers("x", heads.row());
     let input = Tensor::from_vec(&[1, 40, heads.row()], row.repeat(40)).unwrap();
     let mut layer = Rotary::new("rope", heads, ROPE).unwrap();
@@ -95,10 +73,7 @@ fn rotary_products_depend_on_the_distance() {
     let product = |query, key| -> f32 { at(query, 0).iter().zip(at(key, 1)).map(|(a, b)| a * b).sum() };
     for distance in 0..10 {
         let near = product(distance, 0);
-        assert!(
-            (product(distance + 29, 29) - near).abs() < 1e-5,
-            "{distance} apart"
-        );
+        assert!((product(distance + 29, 29) - near).abs() < 1e-5, "{distance} apart");
     }
     assert!((product(9, 0) - product(0, 0)).abs() > 1e-3);
 }
@@ -109,11 +84,7 @@ fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
 
 #[test]
 fn heads_that_do_not_fit_are_refused() {
-    let heads = |query, key_value, width| Heads {
-        query,
-        key_value,
-        width,
-    };
+    let heads = |query, key_value, width| Heads { query, key_value, width };
     assert_eq!(
         refusal(Attention::grouped("h.0.attn", heads(9, 4, 64), None)),
         "h.0.attn: 9 query heads cannot share 4 key/value heads evenly: choose query heads that are a \
@@ -137,11 +108,7 @@ fn heads_that_do_not_fit_are_refused() {
 #[test]
 fn angles_out_of_range_are_refused() {
     let refused = |theta, scaling| {
-        let rope = Rope {
-            theta,
-            scaling,
-            ..ROPE
-        };
+        let rope = Rope { theta, scaling, ..ROPE };
         refusal(Rotary::new("rope", HEADS, rope))
     };
     assert_eq!(
@@ -152,12 +119,7 @@ fn angles_out_of_range_are_refused() {
         refused(1e4, RopeScaling::Linear { factor: f64::NAN }),
         "rope: the rotary embedding's factor is NaN: it must be a finite number above 0"
     );
-    let llama3 = RopeScaling::Llama3 {
-        factor: 8.0,
-        low: 4.0,
-        high: 1.0,
-        original: 8192,
-    };
+    let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 4.0, high: 1.0, original: 8192 };
     assert_eq!(
         refused(1e4, llama3),
         "rope: the rotary embedding's high frequency factor is 1: it must be above the low frequency factor"

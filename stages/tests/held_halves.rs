@@ -6,10 +6,7 @@ use pipewright_stages::{Init, Layer, Parameter, Tensor, rng, threads};
 /// Rounds to 16 bits, toward zero.
 fn round(parameter: &mut Parameter) {
     let bits = |number: f32| f32::from_bits(number.to_bits() & 0xffff_0000);
-    parameter
-        .value
-        .iter_mut()
-        .for_each(|number| *number = bits(*number));
+    parameter.value.iter_mut().for_each(|number| *number = bits(*number));
 }
 
 /// The outputs of a layer before and after its weights are held in 16 bits.

@@ -26,10 +26,7 @@ fn threads_change_no_bit() {
         shuffle(layer);
         let dims = [7, 30, 31, 36];
         let (output, input_grad) = pass(layer, &tensor("x", &dims), &tensor("grad", &dims));
-        let grads = layer
-            .parameters()
-            .into_iter()
-            .map(|parameter| parameter.grad.to_vec());
+        let grads = layer.parameters().into_iter().map(|parameter| parameter.grad.to_vec());
         let grads: Vec<Vec<f32>> = grads.collect();
         (output.f32().to_vec(), input_grad.unwrap().f32().to_vec(), grads)
     };
@@ -56,13 +53,7 @@ fn far() -> Tensor {
 }
 
 fn mean_and_variance(input: &Tensor, channel: usize) -> [f64; 2] {
-    let numbers: Vec<f64> = input
-        .f32()
-        .iter()
-        .skip(channel)
-        .step_by(3)
-        .map(|&x| f64::from(x))
-        .collect();
+    let numbers: Vec<f64> = input.f32().iter().skip(channel).step_by(3).map(|&x| f64::from(x)).collect();
     let count = numbers.len() as f64;
     let mean = numbers.iter().sum::<f64>() / count;
     let squares: f64 = numbers.iter().map(|x| (x - mean) * (x - mean)).sum();
@@ -77,12 +68,7 @@ fn running_means_take_a_tenth_of_the_mean_over_micro_batches() {
         pass(&mut norm, input, &tensor("grad", &[400, 3]));
     }
     // Neither the rate nor the scale of gradients is theirs.
-    let by = Update {
-        step: 1,
-        learning_rate: 7.0,
-        scale: 0.3,
-        micro_batches: 2,
-    };
+    let by = Update { step: 1, learning_rate: 7.0, scale: 0.3, micro_batches: 2 };
     for parameter in norm.parameters() {
         Together::now(|together| update(&Sgd::default(), parameter, by, together)).unwrap();
     }
@@ -92,10 +78,7 @@ fn running_means_take_a_tenth_of_the_mean_over_micro_batches() {
         for (which, start) in [(0, 0.0), (1, 1.0)] {
             let expected = 0.9 * start + 0.1 * (seen[0][which] + seen[1][which]) / 2.0;
             let got = f64::from(parameters[2 + which].value[channel]);
-            assert!(
-                (got - expected).abs() < 1e-4 * expected.abs(),
-                "{which}: {got} and {expected}"
-            );
+            assert!((got - expected).abs() < 1e-4 * expected.abs(), "{which}: {got} and {expected}");
         }
     }
 }
@@ -104,38 +87,21 @@ fn running_means_take_a_tenth_of_the_mean_over_micro_batches() {
 fn an_evaluation_takes_the_running_means_and_changes_nothing() {
     let mut norm = BatchNorm::new("norm", 3, 0.0);
     for (index, parameter) in norm.parameters().into_iter().enumerate() {
-        parameter
-            .value
-            .copy_from_slice(&[[2.0; 3], [5.0; 3], [1.0, 2.0, 3.0], [4.0; 3]][index]);
+        parameter.value.copy_from_slice(&[[2.0; 3], [5.0; 3], [1.0, 2.0, 3.0], [4.0; 3]][index]);
     }
-    let ctx = ForwardContext {
-        mode: Mode::Evaluate,
-        ..train(0)
-    };
+    let ctx = ForwardContext { mode: Mode::Evaluate, ..train(0) };
     let input = Tensor::from_vec(&[1, 3], vec![3.0, 3.0, 3.0]).unwrap();
     let (output, _) = norm.forward(ctx, input).unwrap();
     assert_eq!(output.f32(), [7.0, 6.0, 5.0]);
-    assert!(
-        norm.parameters()
-            .iter()
-            .all(|one| one.grad.iter().all(|&x| x == 0.0))
-    );
+    assert!(norm.parameters().iter().all(|one| one.grad.iter().all(|&x| x == 0.0)));
 }
 
 #[test]
 fn running_means_have_no_norm_and_no_state_and_can_be_frozen() {
     let mut norm = BatchNorm::new("norm", 3, 1e-5);
     pass(&mut norm, &far(), &tensor("grad", &[400, 3]));
-    let sgd = Sgd {
-        momentum: 0.9,
-        ..Sgd::default()
-    };
-    let by = Update {
-        step: 1,
-        learning_rate: 0.1,
-        scale: 1.0,
-        micro_batches: 1,
-    };
+    let sgd = Sgd { momentum: 0.9, ..Sgd::default() };
+    let by = Update { step: 1, learning_rate: 0.1, scale: 1.0, micro_batches: 1 };
     let mut parameters = norm.parameters();
     let squares: Vec<f64> = parameters.iter().map(|one| one.grad_squares(0)).collect();
     assert!(squares[0] > 0.0 && squares[1] > 0.0);
@@ -148,10 +114,7 @@ fn running_means_have_no_norm_and_no_state_and_can_be_frozen() {
     parameters[2].grad[1] = f32::INFINITY;
     assert!(parameters[2].grad_squares(0).is_nan());
     for parameter in &mut parameters {
-        parameter.train_by(Training {
-            frozen: true,
-            ..Training::default()
-        });
+        parameter.train_by(Training { frozen: true, ..Training::default() });
     }
     let before = parameters[2].value.to_vec();
     Together::now(|together| update(&sgd, parameters[2], by, together)).unwrap();
@@ -162,15 +125,9 @@ fn running_means_have_no_norm_and_no_state_and_can_be_frozen() {
 #[test]
 fn sizes_that_do_not_fit_are_refused() {
     let refused = GroupNorm::new("norm", 4, 6, 1e-5).unwrap_err().to_string();
-    assert_eq!(
-        refused,
-        "6 channels cannot be divided into 4 groups: choose groups that divide the channels"
-    );
+    assert_eq!(refused, "6 channels cannot be divided into 4 groups: choose groups that divide the channels");
     let mut norm = BatchNorm::new("norm", 3, 1e-5);
-    let refused = norm
-        .forward(train(0), Tensor::zeros(&[1, 3]))
-        .unwrap_err()
-        .to_string();
+    let refused = norm.forward(train(0), Tensor::zeros(&[1, 3])).unwrap_err().to_string();
     assert_eq!(
         refused,
         "expected an input of at least 2 rows or pixels, which batch norm needs to train, got f32[1, 3]"

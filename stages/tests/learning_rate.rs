@@ -4,12 +4,7 @@ use pipewright_stages::optimizer::{LearningRate, clip_factor};
 
 #[test]
 fn warm_up_then_cosine_then_floor() {
-    let rate = LearningRate::WarmupCosine {
-        peak: 1.0,
-        floor: 0.1,
-        warmup_steps: 4,
-        total_steps: 14,
-    };
+    let rate = LearningRate::WarmupCosine { peak: 1.0, floor: 0.1, warmup_steps: 4, total_steps: 14 };
     let rates: Vec<f64> = (0..16).map(|step| rate.at(step)).collect();
     assert_eq!(rates[..5], [0.25, 0.5, 0.75, 1.0, 1.0]);
     assert!((rates[9] - 0.55).abs() < 1e-12, "half-way down: {}", rates[9]);
@@ -22,49 +17,13 @@ fn warm_up_then_cosine_then_floor() {
 #[test]
 fn rates_are_those_of_transformers_after_a_warm_up_that_is_one_step_ahead() {
     let (peak, floor, warmup_steps, total_steps) = (1.0, 0.0, 3, 10);
-    let wsd = |decay_steps| LearningRate::Wsd {
-        peak,
-        floor,
-        warmup_steps,
-        decay_steps,
-        total_steps,
-    };
-    let cosine = LearningRate::WarmupCosine {
-        peak,
-        floor,
-        warmup_steps,
-        total_steps,
-    };
-    let linear = LearningRate::WarmupLinear {
-        peak,
-        floor,
-        warmup_steps,
-        total_steps,
-    };
+    let wsd = |decay_steps| LearningRate::Wsd { peak, floor, warmup_steps, decay_steps, total_steps };
+    let cosine = LearningRate::WarmupCosine { peak, floor, warmup_steps, total_steps };
+    let linear = LearningRate::WarmupLinear { peak, floor, warmup_steps, total_steps };
     let warm_up = [0.0, 0.333333333, 0.666666667, 1.0];
     for (ours, theirs) in [
-        (
-            cosine,
-            [
-                0.950484434,
-                0.811744901,
-                0.611260467,
-                0.388739533,
-                0.188255099,
-                0.049515566,
-            ],
-        ),
-        (
-            linear,
-            [
-                0.857142857,
-                0.714285714,
-                0.571428571,
-                0.428571429,
-                0.285714286,
-                0.142857143,
-            ],
-        ),
+        (cosine, [0.950484434, 0.811744901, 0.611260467, 0.388739533, 0.188255099, 0.049515566]),
+        (linear, [0.857142857, 0.714285714, 0.571428571, 0.428571429, 0.285714286, 0.142857143]),
         (wsd(4), [1.0, 1.0, 1.0, 0.75, 0.5, 0.25]),
         (wsd(0), [1.0; 6]),
     ] {
@@ -82,12 +41,7 @@ fn rates_are_those_of_transformers_after_a_warm_up_that_is_one_step_ahead() {
 
 #[test]
 fn warm_up_then_a_straight_line_then_floor() {
-    let rate = LearningRate::WarmupLinear {
-        peak: 1.0,
-        floor: 0.5,
-        warmup_steps: 2,
-        total_steps: 6,
-    };
+    let rate = LearningRate::WarmupLinear { peak: 1.0, floor: 0.5, warmup_steps: 2, total_steps: 6 };
     let rates: Vec<f64> = (0..8).map(|step| rate.at(step)).collect();
     assert_eq!(rates, [0.5, 1.0, 1.0, 0.875, 0.75, 0.625, 0.5, 0.5]);
 }
@@ -108,12 +62,7 @@ fn warm_up_then_stable_then_decay() {
 
 #[test]
 fn warm_up_longer_than_the_run_is_no_failure() {
-    let rate = LearningRate::WarmupCosine {
-        peak: 1.0,
-        floor: 0.0,
-        warmup_steps: 10,
-        total_steps: 5,
-    };
+    let rate = LearningRate::WarmupCosine { peak: 1.0, floor: 0.0, warmup_steps: 10, total_steps: 5 };
     assert_eq!([rate.at(4), rate.at(10)], [0.5, 0.0]);
 }
 

@@ -9,10 +9,7 @@ use pipewright_stages::{Shape, Tensor};
 #[test]
 fn a_class_outside_the_logits_is_named() {
     let target = Tensor::from_ids(&[2], vec![1, 10]).unwrap();
-    let error = CrossEntropy::default()
-        .score(tensor("logits", &[2, 10]), target)
-        .unwrap_err()
-        .to_string();
+    let error = CrossEntropy::default().score(tensor("logits", &[2, 10]), target).unwrap_err().to_string();
     assert_eq!(error, "loss: class 10 is outside 0..10");
 }
 
@@ -20,15 +17,11 @@ fn a_class_outside_the_logits_is_named() {
 fn shapes_that_do_not_go_together_are_refused() {
     let check = |output: Shape, target: Shape| CrossEntropy::default().check(&output, &target);
     assert!(check(Shape::f32(&[4, 8, 10]), Shape::ids(&[4, 8])).is_ok());
-    let error = check(Shape::f32(&[4, 8, 10]), Shape::ids(&[4]))
-        .unwrap_err()
-        .to_string();
+    let error = check(Shape::f32(&[4, 8, 10]), Shape::ids(&[4])).unwrap_err().to_string();
     assert_eq!(error, "loss: expected ids[4, 8] as the target, got ids[4]");
     assert!(check(Shape::ids(&[4, 8]), Shape::ids(&[4])).is_err());
-    let error = MeanSquaredError::default()
-        .check(&Shape::f32(&[4, 2]), &Shape::ids(&[4]))
-        .unwrap_err()
-        .to_string();
+    let error =
+        MeanSquaredError::default().check(&Shape::f32(&[4, 2]), &Shape::ids(&[4])).unwrap_err().to_string();
     assert_eq!(error, "loss: expected f32[4, 2] as the target, got ids[4]");
 }
 
@@ -42,11 +35,7 @@ fn scores_add_up() {
     let metrics = [Metric::ACCURACY.of(1.0, 3.0), RECALL.of(3.0, 4.0)];
     assert_eq!(total, Score::new(1.5, 3.0).with(metrics));
     assert_eq!(total.mean(), 0.5);
-    let values: Vec<_> = total
-        .metrics
-        .iter()
-        .map(|metric| (metric.name(), metric.value()))
-        .collect();
+    let values: Vec<_> = total.metrics.iter().map(|metric| (metric.name(), metric.value())).collect();
     assert_eq!(values, [("accuracy", Some(1.0 / 3.0)), ("recall", Some(0.75))]);
     assert_eq!(total.metrics.get("precision"), None);
 }
@@ -102,9 +91,6 @@ fn cross_entropy_of_tokens_has_a_perplexity_unless_it_is_smoothed() {
 fn a_smoothing_that_is_no_share_is_refused() {
     for share in [-0.1, 1.0, f32::NAN] {
         let error = CrossEntropy::default().smoothed(share).unwrap_err();
-        assert!(
-            error.to_string().starts_with("label smoothing "),
-            "{share}: {error}"
-        );
+        assert!(error.to_string().starts_with("label smoothing "), "{share}: {error}");
     }
 }

@@ -19,33 +19,18 @@ fn stages(built: Result<Vec<StageBuilder<Sequential>>>) -> Vec<Vec<String>> {
         let text = format!("{stage:?}");
         text.split('"').skip(1).step_by(2).map(str::to_owned).collect()
     };
-    built
-        .unwrap()
-        .into_iter()
-        .map(|stage| names(stage.build().unwrap()))
-        .collect()
+    built.unwrap().into_iter().map(|stage| names(stage.build().unwrap())).collect()
 }
 
 fn gpt() -> Model {
-    Gpt {
-        vocab: 9,
-        dim: 4,
-        layers: 4,
-        heads: 2,
-        context: 4,
-        dropout: 0.0,
-        tied: false,
-        seed: 0,
-    }
-    .model()
-    .unwrap()
+    Gpt { vocab: 9, dim: 4, layers: 4, heads: 2, context: 4, dropout: 0.0, tied: false, seed: 0 }
+        .model()
+        .unwrap()
 }
 
 fn by_names(lists: &[&[&str]]) -> Result<Vec<StageBuilder<Sequential>>> {
-    let lists: Vec<Vec<String>> = lists
-        .iter()
-        .map(|list| list.iter().map(|&entry| entry.to_owned()).collect())
-        .collect();
+    let lists: Vec<Vec<String>> =
+        lists.iter().map(|list| list.iter().map(|&entry| entry.to_owned()).collect()).collect();
     gpt().split_by(&lists)
 }
 
@@ -59,13 +44,8 @@ fn best(costs: &[f64], stages: usize) -> f64 {
         return costs.iter().sum();
     }
     let cuts = 1..=costs.len() - (stages - 1);
-    cuts.map(|cut| {
-        costs[..cut]
-            .iter()
-            .sum::<f64>()
-            .max(best(&costs[cut..], stages - 1))
-    })
-    .fold(f64::INFINITY, f64::min)
+    cuts.map(|cut| costs[..cut].iter().sum::<f64>().max(best(&costs[cut..], stages - 1)))
+        .fold(f64::INFINITY, f64::min)
 }
 
 proptest! {
@@ -87,31 +67,12 @@ proptest! {
 
 #[test]
 fn the_head_and_the_embedding_are_counted() {
-    let gpt = Gpt {
-        vocab: 50_000,
-        dim: 16,
-        layers: 6,
-        heads: 2,
-        context: 8,
-        dropout: 0.0,
-        tied: true,
-        seed: 0,
-    };
+    let gpt =
+        Gpt { vocab: 50_000, dim: 16, layers: 6, heads: 2, context: 8, dropout: 0.0, tied: true, seed: 0 };
     let costs = gpt.model().unwrap().costs();
     assert!(costs[0] > 0.0 && costs[0] < costs[1]);
-    assert!(
-        costs[13] > costs[1..13].iter().sum(),
-        "a large vocabulary makes the head the heaviest unit"
-    );
-    let head = gpt
-        .model()
-        .unwrap()
-        .split(2)
-        .unwrap()
-        .pop()
-        .unwrap()
-        .build()
-        .unwrap();
+    assert!(costs[13] > costs[1..13].iter().sum(), "a large vocabulary makes the head the heaviest unit");
+    let head = gpt.model().unwrap().split(2).unwrap().pop().unwrap().build().unwrap();
     assert!(!format!("{head:?}").contains("h.5"));
 }
 
@@ -143,21 +104,12 @@ fn wrong_partitions_are_refused_with_the_layer() {
     let backwards = refusal(&[&["embed", "h.3..h.0"], &["head"]]);
     assert_eq!(backwards, "partition: `h.3..h.0` runs backwards: turn it round");
     let empty = refusal(&[&["embed..h.3"], &[], &["head"]]);
-    assert_eq!(
-        empty,
-        "partition: stage 1 is empty: give it a layer or leave it out"
-    );
+    assert_eq!(empty, "partition: stage 1 is empty: give it a layer or leave it out");
 }
 
 #[test]
 fn more_stages_than_layers_are_refused() {
     let error = model(&[1.0; 3]).split(4).err().unwrap().to_string();
-    assert_eq!(
-        error,
-        "4 stages for 3 layers: use at most 3 stages or a deeper model"
-    );
-    assert_eq!(
-        model(&[1.0]).split(0).err().unwrap().to_string(),
-        "0 stages: a pipeline has at least 1"
-    );
+    assert_eq!(error, "4 stages for 3 layers: use at most 3 stages or a deeper model");
+    assert_eq!(model(&[1.0]).split(0).err().unwrap().to_string(), "0 stages: a pipeline has at least 1");
 }

@@ -6,11 +6,7 @@ use pipewright_stages::{ForwardContext, Init, Layer, Mode, Result, Tensor, rng};
 
 const SIZES: [usize; 2] = [70, 300];
 const ROWS: usize = 600;
-const AT: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 fn draw(name: &str, count: usize) -> Vec<f32> {
     let mut numbers = vec![0.0; count];
@@ -22,9 +18,7 @@ fn draw(name: &str, count: usize) -> Vec<f32> {
 fn pass(layout: Layout, rows: usize) -> Result<[Vec<f32>; 2]> {
     let [inputs, outputs] = SIZES;
     let init = Init::Normal(0.1);
-    let mut layer = Linear::new("fc", SIZES, init, 1)
-        .with_layout(layout)
-        .with_bias(init);
+    let mut layer = Linear::new("fc", SIZES, init, 1).with_layout(layout).with_bias(init);
     let (x, dy) = (draw("x", ROWS * inputs), draw("dy", ROWS * outputs));
     let mut all = [Vec::new(), Vec::new()];
     for (x, dy) in x.chunks(rows * inputs).zip(dy.chunks(rows * outputs)) {
@@ -42,11 +36,7 @@ fn rows_give_the_same_bits_however_many_pass_together() {
     for layout in [Layout::InOut, Layout::OutIn] {
         let all = pass(layout, ROWS).expect("the shapes fit");
         for rows in [1, 8, 300] {
-            assert_eq!(
-                pass(layout, rows).expect("the shapes fit"),
-                all,
-                "{layout:?}, {rows} rows"
-            );
+            assert_eq!(pass(layout, rows).expect("the shapes fit"), all, "{layout:?}, {rows} rows");
         }
     }
 }

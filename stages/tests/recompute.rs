@@ -16,25 +16,12 @@ use pipewright_stages::{
 const ALL: [Recompute; 3] = [Recompute::None, Recompute::Selective, Recompute::Full];
 
 fn gpt(dropout: f32, tied: bool) -> Model {
-    let gpt = Gpt {
-        vocab: 50,
-        dim: 24,
-        layers: 2,
-        heads: 3,
-        context: 16,
-        dropout,
-        tied,
-        seed: 5,
-    };
+    let gpt = Gpt { vocab: 50, dim: 24, layers: 2, heads: 3, context: 16, dropout, tied, seed: 5 };
     gpt.model().unwrap()
 }
 
 fn mlp() -> Model {
-    let mlp = Mlp {
-        sizes: vec![12, 8, 9, 3],
-        dropout: 0.2,
-        seed: 1,
-    };
+    let mlp = Mlp { sizes: vec![12, 8, 9, 3], dropout: 0.2, seed: 1 };
     mlp.model().unwrap()
 }
 
@@ -54,26 +41,18 @@ fn nested() -> Model {
             let outer = Block::residual("b.out", vec![linear("b.fc0"), Box::new(inner), relu("b.relu1")]);
             Ok(vec![relu("b.relu0"), Box::new(outer), dropout("b.last")])
         }),
-        LayerSpec::new("c", 1.0, move || {
-            Ok(vec![dropout("c.first"), relu("c"), dropout("c.last")])
-        }),
+        LayerSpec::new("c", 1.0, move || Ok(vec![dropout("c.first"), relu("c"), dropout("c.last")])),
         LayerSpec::new("d", 1.0, move || Ok(vec![dropout("d")])),
     ])
 }
 
 fn build(model: Model, stages: u32, how: Recompute) -> Vec<RecomputedStage<Sequential>> {
     let stages = model.split(stages).unwrap().into_iter();
-    stages
-        .map(|stage| recompute(stage, how).build().unwrap())
-        .collect()
+    stages.map(|stage| recompute(stage, how).build().unwrap()).collect()
 }
 
 fn ctx(micro_batch: u32, mode: Mode) -> ForwardContext {
-    ForwardContext {
-        step: 3,
-        micro_batch,
-        mode,
-    }
+    ForwardContext { step: 3, micro_batch, mode }
 }
 
 /// The outputs and gradients of a training step of two micro-batches. Backward is one call for the first
@@ -105,10 +84,7 @@ fn train<S: Stage<Wire = Tensor>>(stages: &mut [S], input: &Tensor) -> (Vec<Tens
         outputs.extend(grad);
     }
     let gradients = stages.iter_mut().flat_map(|stage| stage.parameters());
-    (
-        outputs,
-        gradients.map(|parameter| parameter.grad.to_vec()).collect(),
-    )
+    (outputs, gradients.map(|parameter| parameter.grad.to_vec()).collect())
 }
 
 #[test]
@@ -156,22 +132,12 @@ fn a_stage_keeps_what_it_says() {
         let whole = 2 * block + ends;
         assert_eq!(kept(gpt(dropout, true), Recompute::None, &input), [whole; 2]);
         let inputs = numbers(4 * 24) + ends;
-        assert_eq!(
-            kept(gpt(dropout, true), Recompute::Selective, &input),
-            [inputs; 2]
-        );
-        assert_eq!(
-            kept(gpt(dropout, true), Recompute::Full, &input),
-            [numbers(1), whole]
-        );
+        assert_eq!(kept(gpt(dropout, true), Recompute::Selective, &input), [inputs; 2]);
+        assert_eq!(kept(gpt(dropout, true), Recompute::Full, &input), [numbers(1), whole]);
     }
     let rows = tensor("x", &[5, 12]);
     let [all, _] = kept(mlp(), Recompute::None, &rows);
-    assert_eq!(
-        kept(mlp(), Recompute::Selective, &rows),
-        [all; 2],
-        "nothing is composite"
-    );
+    assert_eq!(kept(mlp(), Recompute::Selective, &rows), [all; 2], "nothing is composite");
     assert_eq!(kept(mlp(), Recompute::Full, &rows), [5 * 12 * 4, all]);
 }
 
@@ -269,11 +235,7 @@ fn the_last_layer_that_needs_its_input_does_not_make_its_output_again() {
     for how in [Recompute::Selective, Recompute::Full] {
         let [first, last] = [(); 2].map(|()| Noted(Arc::default()));
         let dropout = || Box::new(Dropout::new("drop", 0.5, 1).unwrap());
-        let inner = vec![
-            Box::new(first.clone()) as Box<dyn Layer>,
-            Box::new(last.clone()),
-            dropout(),
-        ];
+        let inner = vec![Box::new(first.clone()) as Box<dyn Layer>, Box::new(last.clone()), dropout()];
         let layers: Vec<Box<dyn Layer>> = vec![Box::new(Block::residual("block", inner)), dropout()];
         let mut stage = RecomputedStage::new(Sequential::new(layers), how);
         let (output, saved) = stage.forward(ctx(0, Mode::Train), tensor("x", &[4])).unwrap();

@@ -35,12 +35,7 @@ struct Scale {
 
 impl Scale {
     fn new(fault: Fault) -> Self {
-        Self {
-            weight: Parameter::new("scale.weight", &[1], Init::Zeros, 1),
-            fault,
-            last: None,
-            calls: 0,
-        }
+        Self { weight: Parameter::new("scale.weight", &[1], Init::Zeros, 1), fault, last: None, calls: 0 }
     }
 }
 
@@ -64,11 +59,7 @@ impl Layer for Scale {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.calls += 1;
-        let drift = if self.fault == Fault::Random {
-            self.calls
-        } else {
-            0
-        };
+        let drift = if self.fault == Fault::Random { self.calls } else { 0 };
         let output = times(&input, self.weight.value[0] + drift as f32);
         self.last = Some(input.clone());
         Ok((output, Kept::new(ctx, [input])))
@@ -85,11 +76,7 @@ impl Layer for Scale {
         }
         let ctx = saved.ctx;
         let [input] = saved.into_tensors();
-        let factor = if self.fault == Fault::InputGradient {
-            1.1
-        } else {
-            1.0
-        };
+        let factor = if self.fault == Fault::InputGradient { 1.1 } else { 1.0 };
         let input_grad = times(&grad, self.weight.value[0] * factor);
         let input_grad = match self.fault {
             Fault::NoInputGradient => None,
@@ -135,30 +122,15 @@ fn a_layer_with_the_gradients_of_its_forward_passes() {
 fn a_wrong_input_gradient_is_named_with_its_place() {
     let error = found(Fault::InputGradient);
     assert_eq!(error.layer, "scale");
-    let Problem::Slope {
-        of,
-        index,
-        expected,
-        got,
-        ..
-    } = *error.problem
-    else {
-        panic!("{error}")
-    };
-    assert_eq!(
-        (of.as_str(), &index[..]),
-        ("the input gradient of micro-batch 0", &[0, 0][..])
-    );
+    let Problem::Slope { of, index, expected, got, .. } = *error.problem else { panic!("{error}") };
+    assert_eq!((of.as_str(), &index[..]), ("the input gradient of micro-batch 0", &[0, 0][..]));
     assert!((f64::from(got) / expected - 1.1).abs() < 1e-3);
 }
 
 #[test]
 fn a_wrong_weight_gradient_is_named_with_the_parameter() {
     let message = found(Fault::WeightGradient).to_string();
-    assert!(
-        message.starts_with("scale: the gradient of parameter `scale.weight` at [0] is "),
-        "{message}"
-    );
+    assert!(message.starts_with("scale: the gradient of parameter `scale.weight` at [0] is "), "{message}");
     assert!(message.contains("forward's slope there is"), "{message}");
 }
 
@@ -172,34 +144,19 @@ fn gradients_that_do_not_add_up_are_found() {
 #[test]
 fn a_layer_that_holds_a_micro_batch_in_itself_is_found() {
     let error = found(Fault::KeepsInSelf);
-    assert!(
-        matches!(*error.problem, Problem::Bits { way: Way::Apart, .. }),
-        "{error}"
-    );
+    assert!(matches!(*error.problem, Problem::Bits { way: Way::Apart, .. }), "{error}");
 }
 
 #[test]
 fn other_numbers_made_again_are_found() {
     let error = found(Fault::OtherAgain);
-    assert!(
-        matches!(*error.problem, Problem::Bits { way: Way::Again, .. }),
-        "{error}"
-    );
+    assert!(matches!(*error.problem, Problem::Bits { way: Way::Again, .. }), "{error}");
 }
 
 #[test]
 fn a_forward_that_is_no_function_of_its_input_is_found() {
     let error = found(Fault::Random);
-    assert!(
-        matches!(
-            *error.problem,
-            Problem::Bits {
-                way: Way::Repeated,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(*error.problem, Problem::Bits { way: Way::Repeated, .. }), "{error}");
 }
 
 #[test]
@@ -214,14 +171,9 @@ fn wrong_shapes_are_found() {
         "scale: backward_input gave no input gradient, and the input is f32[2, 3]: only ids have none"
     );
     let error = found(Fault::Turned);
-    let Problem::Failed(error) = *error.problem else {
-        panic!("{error}")
-    };
+    let Problem::Failed(error) = *error.problem else { panic!("{error}") };
     let (expected, got) = (Shape::f32(&[2, 3]), Shape::f32(&[3, 2]));
-    assert_eq!(
-        error.kind,
-        ErrorKind::from(ShapeError::InputGradient { expected, got })
-    );
+    assert_eq!(error.kind, ErrorKind::from(ShapeError::InputGradient { expected, got }));
 }
 
 #[test]
@@ -231,24 +183,10 @@ fn a_failure_names_the_layer_once() {
 
 #[test]
 fn a_whole_stage_can_be_checked() {
-    let gpt = Gpt {
-        vocab: 11,
-        dim: 8,
-        layers: 1,
-        heads: 2,
-        context: 4,
-        dropout: 0.2,
-        tied: false,
-        seed: 3,
-    };
+    let gpt = Gpt { vocab: 11, dim: 8, layers: 1, heads: 2, context: 4, dropout: 0.2, tied: false, seed: 3 };
     let tokens = Tensor::from_ids(&[2, 4], vec![1, 4, 2, 10, 0, 3, 3, 7]).unwrap();
-    let check = GradientCheck {
-        tolerance: 1e-2,
-        ..GradientCheck::default()
-    };
-    check
-        .stage(gpt.model().unwrap().whole().unwrap(), &tokens)
-        .unwrap();
+    let check = GradientCheck { tolerance: 1e-2, ..GradientCheck::default() };
+    check.stage(gpt.model().unwrap().whole().unwrap(), &tokens).unwrap();
 }
 
 #[test]

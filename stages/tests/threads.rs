@@ -21,12 +21,7 @@ fn run(layer: &mut dyn Layer, input: &Tensor, place: Place) -> Vec<Vec<f32>> {
     let tensors = [Some(output), input_grad].into_iter().flatten();
     tensors
         .map(|tensor| tensor.to(Place::default()).unwrap().f32().to_vec())
-        .chain(
-            layer
-                .parameters()
-                .into_iter()
-                .map(|parameter| parameter.grad.to_vec()),
-        )
+        .chain(layer.parameters().into_iter().map(|parameter| parameter.grad.to_vec()))
         .collect()
 }
 
@@ -35,10 +30,7 @@ const ROWS: usize = 401;
 
 fn assert_equal<L: Layer>(input: impl Fn() -> Tensor + Sync, make: impl Fn() -> L + Sync) {
     for dtype in [DType::F32, DType::Bf16] {
-        let place = Place {
-            dtype,
-            ..Place::default()
-        };
+        let place = Place { dtype, ..Place::default() };
         // A thread gets helpers only once.
         let by = |count| {
             let run = || {
@@ -59,15 +51,8 @@ fn norms() {
     let input = || tensor("x", &[ROWS, 333]);
     assert_equal(input, || LayerNorm::new("norm", 333));
     assert_equal(input, || RmsNorm::new("norm", 333, 1e-5));
-    let heads = Heads {
-        query: 6,
-        key_value: 2,
-        width: 50,
-    };
-    assert_equal(
-        || tensor("x", &[ROWS, 500]),
-        || HeadNorm::new("norm", heads, 1e-5),
-    );
+    let heads = Heads { query: 6, key_value: 2, width: 50 };
+    assert_equal(|| tensor("x", &[ROWS, 500]), || HeadNorm::new("norm", heads, 1e-5));
 }
 
 #[test]
@@ -81,11 +66,7 @@ fn activations() {
 
 #[test]
 fn experts() {
-    let routing = Routing {
-        experts: 4,
-        chosen: 2,
-        auxiliary: 0.1,
-    };
+    let routing = Routing { experts: 4, chosen: 2, auxiliary: 0.1 };
     assert_equal(
         || tensor("x", &[ROWS, 96]),
         || Experts::new("experts", [96, 133], routing, Init::Normal(0.1), 1).unwrap(),
@@ -95,7 +76,5 @@ fn experts() {
 #[test]
 fn embeddings() {
     let input = || ids("x", &[1, ROWS], 11);
-    assert_equal(input, || {
-        Embedding::of_tokens("embed", "table", 11, 333, Init::Normal(1.0), 1)
-    });
+    assert_equal(input, || Embedding::of_tokens("embed", "table", 11, 333, Init::Normal(1.0), 1));
 }

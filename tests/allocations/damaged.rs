@@ -40,10 +40,7 @@ fn changed(bytes: &[u8], range: Range<usize>) -> impl Iterator<Item = Vec<u8>> +
             let at = range.start + draw([number, 3 * place], range.len());
             let byte = draw([number, 3 * place + 1], 256) as u8;
             match number % 4 {
-                0 => bytes[at..range.end]
-                    .iter_mut()
-                    .take(8)
-                    .for_each(|number| *number = byte | 0x7f),
+                0 => bytes[at..range.end].iter_mut().take(8).for_each(|number| *number = byte | 0x7f),
                 _ => bytes[at] = byte,
             }
         }
@@ -73,9 +70,7 @@ fn refused(
 }
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
 /// All weights of a folder.
@@ -131,10 +126,7 @@ fn lengths_that_overflow_are_refused() {
         let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
         fs::write(&path, bytes).expect("written");
         let said = read(folder.path()).expect_err("refused").to_string();
-        assert!(
-            said.contains("model.safetensors` is damaged: its header: "),
-            "{said}"
-        );
+        assert!(said.contains("model.safetensors` is damaged: its header: "), "{said}");
     }
 }
 
@@ -174,12 +166,8 @@ fn other_values(config: &Value) -> Vec<Vec<u8>> {
         json!({"eight": 8}),
     ];
     let mut all = Vec::new();
-    let mut keys: Vec<String> = config
-        .as_object()
-        .expect("an object")
-        .keys()
-        .map(|key| format!("/{key}"))
-        .collect();
+    let mut keys: Vec<String> =
+        config.as_object().expect("an object").keys().map(|key| format!("/{key}")).collect();
     let inside = config["rope_parameters"].as_object().into_iter().flatten();
     keys.extend(inside.map(|(key, _)| format!("/rope_parameters/{key}")));
     for key in keys {
@@ -206,11 +194,7 @@ fn a_damaged_gguf_is_refused_or_imported() {
         let imported = import(&path, &folder).map_err(|error| error.to_string());
         let made = folder.exists();
         let _ = fs::remove_dir_all(&folder);
-        assert_eq!(
-            made,
-            imported.is_ok(),
-            "nothing is left of a file that is refused"
-        );
+        assert_eq!(made, imported.is_ok(), "nothing is left of a file that is refused");
         imported.map(|_| ())
     };
     let cuts = cut(&whole, header).count();

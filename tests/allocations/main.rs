@@ -56,12 +56,7 @@ fn source(kind: &str) -> Arc<dyn DataSource> {
     let labels = [&[0, 0, 8, 1, 0, 0, 0, 40], &[3; 40][..]].concat();
     // Of bytes below 17, only white space is text.
     let text: Vec<u8> = (0..1000).map(|index| [b'\t', b'\n'][index % 2]).collect();
-    for (name, bytes) in [
-        ("text", &text),
-        ("tokens", &words),
-        ("images", &pixels),
-        ("labels", &labels),
-    ] {
+    for (name, bytes) in [("text", &text), ("tokens", &words), ("images", &pixels), ("labels", &labels)] {
         fs::write(path(name), bytes).expect("written");
     }
     let windows = |corpus: pipewright::Result<Corpus>| {
@@ -81,19 +76,13 @@ fn source(kind: &str) -> Arc<dyn DataSource> {
 
 /// A GPT with dropout, tied weights, clipping and AdamW.
 fn gpt(layers: usize, micro_batches: u32) -> Recipe {
-    Recipe {
-        data: source("text"),
-        ..recipe(layers, true, micro_batches)
-    }
+    Recipe { data: source("text"), ..recipe(layers, true, micro_batches) }
 }
 
 fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> Pipeline<impl Stage> {
     let stages = (recipe.model)().split(schedule.stages()).expect("enough layers");
     let stages = stages.into_iter().map(|stage| recompute(stage, how)).collect();
-    let builder = Pipeline::builder()
-        .schedule(schedule)
-        .stages(stages)
-        .loss(CrossEntropy::default());
+    let builder = Pipeline::builder().schedule(schedule).stages(stages).loss(CrossEntropy::default());
     let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5);
     let builder = builder.replicas(recipe.replicas).sharded(recipe.sharded);
     let builder = builder.threads_per_rank(recipe.threads_per_rank).pin(false);
@@ -144,41 +133,19 @@ fn the_pipelines_threads_allocate_nothing() {
     }
     let schedule = || Schedule::named("1f1b", 4, 8).expect("the sizes fit");
     steady(&gpt(6, 8), schedule(), Recompute::Selective);
-    let tokens = Recipe {
-        data: source("tokens"),
-        ..gpt(2, 8)
-    };
+    let tokens = Recipe { data: source("tokens"), ..gpt(2, 8) };
     steady(&tokens, schedule(), Recompute::None);
     let sizes = vec![25, 16, 16, 10];
-    let mlp = Mlp {
-        sizes,
-        dropout: 0.1,
-        seed: 1,
-    };
-    steady(
-        &recipe_of(move || mlp.model(), source("images"), 8),
-        schedule(),
-        Recompute::None,
-    );
+    let mlp = Mlp { sizes, dropout: 0.1, seed: 1 };
+    steady(&recipe_of(move || mlp.model(), source("images"), 8), schedule(), Recompute::None);
 }
 
 #[test]
 fn a_ranks_other_threads_allocate_nothing() {
     let _alone = alone();
-    let gpt = Gpt {
-        vocab: 17,
-        dim: 96,
-        layers: 2,
-        heads: 4,
-        context: 64,
-        dropout: 0.1,
-        tied: false,
-        seed: 1,
-    };
-    let recipe = Recipe {
-        threads_per_rank: 2,
-        ..recipe_of(move || gpt.model(), source("long text"), 4)
-    };
+    let gpt =
+        Gpt { vocab: 17, dim: 96, layers: 2, heads: 4, context: 64, dropout: 0.1, tied: false, seed: 1 };
+    let recipe = Recipe { threads_per_rank: 2, ..recipe_of(move || gpt.model(), source("long text"), 4) };
     let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
     steady(&recipe, schedule, Recompute::Selective);
 }
@@ -211,27 +178,15 @@ fn what_the_caller_allocates_does_not_grow() {
 /// The bytes counted and the bytes allocated for what forward keeps of some micro-batches, on a thread whose
 /// pool is empty.
 fn kept_and_taken(how: Recompute) -> [f64; 2] {
-    let gpt = Gpt {
-        vocab: 64,
-        dim: 64,
-        layers: 2,
-        heads: 4,
-        context: 64,
-        dropout: 0.1,
-        tied: false,
-        seed: 1,
-    };
+    let gpt =
+        Gpt { vocab: 64, dim: 64, layers: 2, heads: 4, context: 64, dropout: 0.1, tied: false, seed: 1 };
     let stages = gpt.model().and_then(|model| model.split(1));
     let mut stages = stages.expect("one stage").into_iter();
     let stage = stages.next().map(|build| recompute(build, how).build());
     let mut stage = stage.expect("one stage").expect("it is built");
     let mut forward = |micro_batch| {
         let mode = Mode::Train;
-        let at = ForwardContext {
-            step: 0,
-            micro_batch,
-            mode,
-        };
+        let at = ForwardContext { step: 0, micro_batch, mode };
         let ids = Tensor::scratch_ids(&[4, 64]);
         stage.forward(at, ids).expect("forward").1
     };
@@ -249,20 +204,14 @@ fn what_forward_keeps_takes_the_memory_that_is_counted() {
     for how in [Recompute::None, Recompute::Selective] {
         let run = thread::spawn(move || kept_and_taken(how));
         let [counted, taken] = run.join().expect("no panic");
-        assert!(
-            taken >= counted && taken < 1.02 * counted,
-            "{how:?}: {taken} bytes for {counted}"
-        );
+        assert!(taken >= counted && taken < 1.02 * counted, "{how:?}: {taken} bytes for {counted}");
     }
 }
 
 #[test]
 fn nor_do_ranks_in_bf16() {
     let _alone = alone();
-    let place = Place {
-        device: Device::Cpu,
-        dtype: DType::Bf16,
-    };
+    let place = Place { device: Device::Cpu, dtype: DType::Bf16 };
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
         let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
         steady_on(&gpt(1, 4), schedule, Recompute::None, place);
@@ -273,16 +222,9 @@ fn nor_do_ranks_in_bf16() {
 #[test]
 fn nor_do_experts() {
     let _alone = alone();
-    let half = Place {
-        device: Device::Cpu,
-        dtype: DType::Bf16,
-    };
+    let half = Place { device: Device::Cpu, dtype: DType::Bf16 };
     for (place, threads_per_rank) in [(Place::default(), 1), (half, 1), (Place::default(), 2)] {
-        let recipe = Recipe {
-            threads_per_rank,
-            data: source("long text"),
-            ..recipe_of_mixtral(8, 4)
-        };
+        let recipe = Recipe { threads_per_rank, data: source("long text"), ..recipe_of_mixtral(8, 4) };
         let schedule = Schedule::named("zb-2p", 2, 4).expect("the sizes fit");
         steady_on(&recipe, schedule, Recompute::None, place);
     }
@@ -294,10 +236,7 @@ fn nor_do_composed_layers() {
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 3)] {
         for how in [Recompute::None, Recompute::Selective] {
             let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
-            let recipe = Recipe {
-                data: source("images"),
-                ..recipe_of_blocks(4)
-            };
+            let recipe = Recipe { data: source("images"), ..recipe_of_blocks(4) };
             steady(&recipe, schedule, how);
         }
     }
@@ -306,33 +245,14 @@ fn nor_do_composed_layers() {
 #[test]
 fn nor_do_convolutions() {
     let _alone = alone();
-    let resnet = ResNet {
-        image: [5, 5, 1],
-        blocks: vec![1, 1],
-        width: 4,
-        classes: 10,
-        seed: 1,
-    };
-    let cnn = Cnn {
-        image: [5, 5, 1],
-        channels: vec![3, 4],
-        classes: 10,
-        seed: 1,
-    };
+    let resnet = ResNet { image: [5, 5, 1], blocks: vec![1, 1], width: 4, classes: 10, seed: 1 };
+    let cnn = Cnn { image: [5, 5, 1], channels: vec![3, 4], classes: 10, seed: 1 };
     for how in [Recompute::None, Recompute::Selective] {
         let schedule = || Schedule::named("zb-2p", 2, 4).expect("the sizes fit");
         let net = resnet.clone();
-        steady(
-            &recipe_of(move || net.model(), source("images"), 4),
-            schedule(),
-            how,
-        );
+        steady(&recipe_of(move || net.model(), source("images"), 4), schedule(), how);
         let net = cnn.clone();
-        steady(
-            &recipe_of(move || net.model(), source("images"), 4),
-            schedule(),
-            how,
-        );
+        steady(&recipe_of(move || net.model(), source("images"), 4), schedule(), how);
     }
 }
 
@@ -342,10 +262,7 @@ fn nor_do_ranks_on_a_gpu_here_or_there() {
     if emulator::start().is_none() {
         return;
     }
-    let place = Place {
-        device: Device::Cuda(0),
-        dtype: DType::Bf16,
-    };
+    let place = Place { device: Device::Cuda(0), dtype: DType::Bf16 };
     let free = || devices::probe().gpus.expect("there is one")[0].free;
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
         let recipe = gpt(1, 4);

@@ -29,27 +29,15 @@ const STEPS: usize = 6;
 fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let folder = TempDir::new().unwrap();
     let text = folder.path().join("text.txt");
-    fs::write(
-        &text,
-        "the quick brown fox jumps over the lazy dog. ".repeat(2000),
-    )
-    .unwrap();
+    fs::write(&text, "the quick brown fox jumps over the lazy dog. ".repeat(2000)).unwrap();
     let images = folder.path().join("images");
-    fs::write(
-        &images,
-        [
-            &[0, 0, 8, 3, 0, 0, 1, 0, 0, 0, 0, 28, 0, 0, 0, 28][..],
-            &[7; 256 * 784],
-        ]
-        .concat(),
-    )
-    .unwrap();
+    fs::write(&images, [&[0, 0, 8, 3, 0, 0, 1, 0, 0, 0, 0, 28, 0, 0, 0, 28][..], &[7; 256 * 784]].concat())
+        .unwrap();
     let labels = folder.path().join("labels");
     fs::write(&labels, [&[0, 0, 8, 1, 0, 0, 1, 0][..], &[3; 256]].concat()).unwrap();
-    let config = config.replace("TEXT", &format!("path = {text:?}")).replace(
-        "IMAGES",
-        &format!("kind = 'idx'\npath = {images:?}\nlabels = {labels:?}"),
-    );
+    let config = config
+        .replace("TEXT", &format!("path = {text:?}"))
+        .replace("IMAGES", &format!("kind = 'idx'\npath = {images:?}\nlabels = {labels:?}"));
     let config = Config::parse("test", &config, &[], &[]).unwrap();
     let plan = compose::plan(&config).unwrap();
     let estimated = compose::memory(&config, &plan).unwrap();
@@ -75,10 +63,7 @@ fn holds(name: &str, config: &str) {
     println!("{name}: activations {activations:?}, held {peaks:?}; all {all}, held {held}");
     for (rank, (estimated, held)) in activations.iter().zip(&peaks).enumerate() {
         let off = (estimated - held).abs() / held;
-        assert!(
-            off <= ACTIVATIONS,
-            "{name}, rank {rank}: {estimated} estimated, {held} held"
-        );
+        assert!(off <= ACTIVATIONS, "{name}, rank {rank}: {estimated} estimated, {held} held");
     }
     let off = (all - held).abs() / held;
     assert!(off <= ALL, "{name}: {all} estimated, {held} held");
@@ -99,50 +84,14 @@ fn memory_of_a_gpt_is_what_was_estimated_for_several_shapes_and_schedules() {
         ("one rank", gpt(128, 2, 256, 64, &format!("stages = 1\n{small}"))),
         ("1f1b", gpt(64, 4, 256, 64, &format!("stages = 4\n{small}"))),
         ("gpipe, many rows", gpt(64, 2, 256, 128, wide)),
-        (
-            "zb-h1",
-            gpt(
-                96,
-                3,
-                300,
-                64,
-                &format!("stages = 2\nschedule = 'zb-h1'\n{small}"),
-            ),
-        ),
-        (
-            "a large vocabulary",
-            gpt(64, 2, 5000, 64, &format!("stages = 2\n{small}")),
-        ),
+        ("zb-h1", gpt(96, 3, 300, 64, &format!("stages = 2\nschedule = 'zb-h1'\n{small}"))),
+        ("a large vocabulary", gpt(64, 2, 5000, 64, &format!("stages = 2\n{small}"))),
         (
             "interleaved",
-            gpt(
-                64,
-                4,
-                256,
-                64,
-                &format!("stages = 4\nchunks = 2\nschedule = 'interleaved-1f1b'\n{small}"),
-            ),
+            gpt(64, 4, 256, 64, &format!("stages = 4\nchunks = 2\nschedule = 'interleaved-1f1b'\n{small}")),
         ),
-        (
-            "full",
-            gpt(
-                64,
-                4,
-                256,
-                64,
-                &format!("stages = 2\nrecompute = 'full'\n{small}"),
-            ),
-        ),
-        (
-            "selective",
-            gpt(
-                64,
-                4,
-                256,
-                64,
-                &format!("stages = 2\nrecompute = 'selective'\n{small}"),
-            ),
-        ),
+        ("full", gpt(64, 4, 256, 64, &format!("stages = 2\nrecompute = 'full'\n{small}"))),
+        ("selective", gpt(64, 4, 256, 64, &format!("stages = 2\nrecompute = 'selective'\n{small}"))),
     ] {
         holds(name, &config);
     }
@@ -159,10 +108,7 @@ fn memory_of_a_llama_and_its_kin_is_what_was_estimated() {
     };
     for (name, config) in [
         ("llama", grouped("llama", "tied = true\n")),
-        (
-            "mistral, zb-h1",
-            grouped("mistral", "window = 24\n") + "schedule = 'zb-h1'",
-        ),
+        ("mistral, zb-h1", grouped("mistral", "window = 24\n") + "schedule = 'zb-h1'"),
         ("qwen2, bf16", grouped("qwen2", "") + "dtype = 'bf16'"),
         ("qwen3", grouped("qwen3", "")),
         ("selective", grouped("qwen3", "") + "recompute = 'selective'"),
@@ -190,11 +136,7 @@ fn memory_in_bf16_is_what_was_estimated() {
 fn memory_of_a_mixture_of_experts_is_what_was_estimated() {
     let model = "[model]\nkind = 'mixtral'\ndim = 96\nlayers = 2\nffn = 160\nexperts = 4\n";
     let rest = "[data]\nTEXT\nseq = 64\n[pipeline]\nmicro_batches = 4\nmicro_batch_size = 2\n";
-    for pipeline in [
-        "stages = 2",
-        "stages = 2\ndtype = 'bf16'",
-        "stages = 1\nrecompute = 'selective'",
-    ] {
+    for pipeline in ["stages = 2", "stages = 2\ndtype = 'bf16'", "stages = 1\nrecompute = 'selective'"] {
         holds(pipeline, &format!("{model}{rest}{pipeline}\n"));
     }
 }
@@ -204,11 +146,7 @@ fn memory_of_a_perceptron_is_what_was_estimated() {
     let model = "[model]\nkind = 'mlp'\nsizes = '784,512,256,10'\n[data]\nIMAGES\n[pipeline]\n";
     for (name, pipeline, rest) in [
         ("adamw", "stages = 2\nmicro_batches = 4\nmicro_batch_size = 8", ""),
-        (
-            "sgd",
-            "stages = 1\nmicro_batches = 2\nmicro_batch_size = 32",
-            "[optimizer]\nkind = 'sgd'",
-        ),
+        ("sgd", "stages = 1\nmicro_batches = 2\nmicro_batch_size = 32", "[optimizer]\nkind = 'sgd'"),
     ] {
         holds(name, &format!("{model}{pipeline}\n{rest}\n"));
     }
@@ -236,47 +174,24 @@ fn memory_of_networks_of_convolutions_is_what_was_estimated() {
 fn frozen_weights_are_in_no_snapshot() {
     let _alone = alone();
     let held = |restarts: u32| {
-        let config = gpt(
-            128,
-            4,
-            256,
-            16,
-            "stages = 1\nmicro_batches = 2\nmicro_batch_size = 1",
-        );
-        let [_, held] = trained(&format!(
-            "{config}[lora]\nrank = 2\n[train]\nrestarts = {restarts}\n"
-        ))
-        .1;
+        let config = gpt(128, 4, 256, 16, "stages = 1\nmicro_batches = 2\nmicro_batch_size = 1");
+        let [_, held] = trained(&format!("{config}[lora]\nrank = 2\n[train]\nrestarts = {restarts}\n")).1;
         held
     };
     let (without, with) = (held(0), held(3));
     // Twelve matrices in each of four blocks.
     let weights = (4 * 12 * 128 * 128 * size_of::<f32>()) as f64;
-    assert!(
-        with - without < 0.2 * weights,
-        "{with} and {without} of {weights}"
-    );
+    assert!(with - without < 0.2 * weights, "{with} and {without} of {weights}");
 }
 
 #[test]
 fn processes_hold_four_snapshots_of_each_rank() {
     let _alone = alone();
-    let gpt = Gpt {
-        vocab: 17,
-        dim: 128,
-        layers: 4,
-        heads: 2,
-        context: 8,
-        dropout: 0.0,
-        tied: false,
-        seed: 1,
-    };
+    let gpt =
+        Gpt { vocab: 17, dim: 128, layers: 4, heads: 2, context: 8, dropout: 0.0, tied: false, seed: 1 };
     let held = |restarts: bool| {
         let before = live_bytes_of_all();
-        let first = Membership {
-            replaces: restarts,
-            ..worlds::place(2, worlds::free_address())
-        };
+        let first = Membership { replaces: restarts, ..worlds::place(2, worlds::free_address()) };
         let together = Barrier::new(2);
         let held = worlds::in_processes_like(&first, |world| {
             let recipe = recipe_of(move || gpt.model(), source("text"), 2);
@@ -287,10 +202,7 @@ fn processes_hold_four_snapshots_of_each_rank() {
             }
             let mut pipeline = builder.launch().unwrap();
             (0..STEPS).for_each(|_| drop(pipeline.step().unwrap()));
-            let numbers = pipeline
-                .parameters()
-                .iter()
-                .map(|info| info.dims.iter().product::<usize>());
+            let numbers = pipeline.parameters().iter().map(|info| info.dims.iter().product::<usize>());
             let numbers: usize = numbers.sum();
             together.wait();
             let held = live_bytes_of_all() - before;

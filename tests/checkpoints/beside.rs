@@ -26,9 +26,7 @@ fn files(place: &Path) -> BTreeMap<OsString, Vec<u8>> {
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
     let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
-    let mut names: Vec<_> = entries
-        .map(|entry| name(entry).into_string().expect("UTF-8"))
-        .collect();
+    let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().expect("UTF-8")).collect();
     names.sort();
     names
 }
@@ -68,20 +66,12 @@ fn what_is_written_beside_steps_has_the_bytes_of_a_save_at_that_step() {
 
 #[test]
 fn replicas_sharded_optimizers_servers_and_threads_write_the_same_bytes_beside_steps() {
-    for (sharded, sync) in [
-        (false, SyncMode::Reduce),
-        (true, SyncMode::Reduce),
-        (false, SyncMode::Server { max_staleness: 0 }),
-    ] {
+    for (sharded, sync) in
+        [(false, SyncMode::Reduce), (true, SyncMode::Reduce), (false, SyncMode::Server { max_staleness: 0 })]
+    {
         for replicas in [2, 3] {
             let folder = tempfile::tempdir().expect("a folder");
-            let recipe = Recipe {
-                replicas,
-                sharded,
-                sync,
-                threads_per_rank: 2,
-                ..recipe(2, true, 6)
-            };
+            let recipe = Recipe { replicas, sharded, sync, threads_per_rank: 2, ..recipe(2, true, 6) };
             both_ways_are_equal(&mut recipe.pipeline(2, "1f1b"), folder.path(), 2);
         }
     }
@@ -100,12 +90,7 @@ fn several_processes_write_the_same_bytes_beside_steps() {
         in_processes(2, |world| {
             // Tied parameters cannot be stale.
             let tied = sync != server(2);
-            let recipe = Recipe {
-                replicas,
-                sharded,
-                sync,
-                ..recipe(2, tied, 4)
-            };
+            let recipe = Recipe { replicas, sharded, sync, ..recipe(2, tied, 4) };
             let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
             let builder = recipe.builder(schedule).expect("the model fits");
             let mut pipeline = builder.world(world).launch().expect("it starts");
@@ -135,9 +120,7 @@ fn training_goes_on_bit_for_bit_from_what_was_written_beside_steps() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut pipeline = recipe.pipeline(2, "1f1b");
     train(&mut pipeline, 2);
-    pipeline
-        .save_beside(folder.path().join("two"))
-        .expect("it is copied");
+    pipeline.save_beside(folder.path().join("two")).expect("it is copied");
     train(&mut pipeline, 3);
     let expected = recipe.plain_hash(5);
     assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
@@ -162,10 +145,7 @@ impl Held {
         let recipe = recipe(1, false, 2);
         let source = Arc::clone(&recipe.data);
         let held = Mutex::new(Some(held));
-        let recipe = Recipe {
-            data: Arc::new(Self { source, held }),
-            ..recipe
-        };
+        let recipe = Recipe { data: Arc::new(Self { source, held }), ..recipe };
         (recipe.pipeline(2, "1f1b"), let_go)
     }
 }
@@ -201,10 +181,7 @@ fn steps_and_other_calls_do_not_wait_for_what_is_on_its_way_and_the_next_checkpo
     assert_eq!(names(folder.path()), [".one.partial"], "nothing is there yet");
     let_go.send(true).expect("it waits");
     pipeline.save_beside(&two).expect("it is copied");
-    assert!(
-        names(folder.path()).contains(&"one".to_owned()),
-        "the first is whole"
-    );
+    assert!(names(folder.path()).contains(&"one".to_owned()), "the first is whole");
     pipeline.save(&three).expect("it is saved");
     assert_eq!(names(folder.path()), ["one", "three", "two"]);
     assert!(!pipeline.is_saving());
@@ -236,19 +213,14 @@ fn a_failure_while_it_is_written_is_told_by_name_and_leaves_the_last_good_one() 
     pipeline.step().expect("the pipeline goes on");
     fs::remove_dir_all(&place).expect("removed");
     pipeline.save_beside(&place).expect("it is copied");
-    assert_eq!(
-        pipeline.wait_until_saved().expect("it is written"),
-        Some(place.clone())
-    );
+    assert_eq!(pipeline.wait_until_saved().expect("it is written"), Some(place.clone()));
 }
 
 #[test]
 fn a_folder_that_is_removed_while_it_is_written_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut pipeline, let_go) = Held::pipeline();
-    pipeline
-        .save_beside(folder.path().join("one"))
-        .expect("it is copied");
+    pipeline.save_beside(folder.path().join("one")).expect("it is copied");
     fs::remove_dir_all(folder.path().join(".one.partial")).expect("removed");
     let_go.send(true).expect("it waits");
     let error = pipeline.wait_until_saved().expect_err("its folder is gone");
@@ -261,17 +233,13 @@ fn a_folder_that_is_removed_while_it_is_written_is_named() {
 fn a_panic_of_the_thread_that_writes_is_an_error_and_the_pipeline_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut pipeline, let_go) = Held::pipeline();
-    pipeline
-        .save_beside(folder.path().join("one"))
-        .expect("it is copied");
+    pipeline.save_beside(folder.path().join("one")).expect("it is copied");
     let_go.send(false).expect("it waits");
     let error = pipeline.wait_until_saved().expect_err("it has panicked");
     assert!(error.to_string().contains("the disk is on fire"), "{error}");
     assert_eq!(names(folder.path()), [""; 0]);
     pipeline.step().expect("a step");
-    pipeline
-        .save_beside(folder.path().join("one"))
-        .expect("it is copied");
+    pipeline.save_beside(folder.path().join("one")).expect("it is copied");
     assert!(pipeline.wait_until_saved().expect("it is written").is_some());
 }
 
@@ -285,14 +253,7 @@ fn a_dropped_pipeline_completes_what_is_on_its_way() {
     train(&mut pipeline, 1);
     let_go.send(true).expect("it waits");
     drop(pipeline);
-    assert_eq!(
-        Checkpoint::open(&place)
-            .expect("whole")
-            .verify()
-            .expect("whole")
-            .step,
-        2
-    );
+    assert_eq!(Checkpoint::open(&place).expect("whole").verify().expect("whole").step, 2);
     assert_eq!(names(folder.path()), ["one"]);
 }
 
@@ -311,9 +272,7 @@ fn processes_that_drop_their_pipelines_complete_what_is_on_its_way() {
     let folder = tempfile::tempdir().expect("a folder");
     in_two(|mut pipeline, _| {
         train(&mut pipeline, 2);
-        pipeline
-            .save_beside(folder.path().join("two"))
-            .expect("it is copied");
+        pipeline.save_beside(folder.path().join("two")).expect("it is copied");
     });
     let checkpoint = Checkpoint::open(&folder.path().join("two")).expect("whole");
     assert_eq!(checkpoint.verify().expect("whole").step, 2);
@@ -334,9 +293,7 @@ fn a_failure_of_the_end_is_told_in_all_processes_and_all_go_on() {
         let error = pipeline.wait_until_saved().expect_err("the place is taken");
         assert!(!pipeline.is_saving());
         pipeline.step().expect("it goes on");
-        pipeline
-            .save_beside(folder.path().join("three"))
-            .expect("it is copied");
+        pipeline.save_beside(folder.path().join("three")).expect("it is copied");
         pipeline.wait_until_saved().expect("it is written");
         error
     });
@@ -359,9 +316,7 @@ fn a_process_that_fails_leaves_no_half_of_what_is_on_its_way() {
     in_two(|mut pipeline, process| {
         pipeline.save(folder.path().join("zero")).expect("it is saved");
         pipeline.step().expect("a step");
-        pipeline
-            .save_beside(folder.path().join("one"))
-            .expect("it is copied");
+        pipeline.save_beside(folder.path().join("one")).expect("it is copied");
         if process == 1 {
             pipeline.fail(&Error::Panicked("a test".to_owned()));
         } else {

@@ -43,10 +43,7 @@ fn start(bytes: &[u8]) -> usize {
 #[test]
 fn a_whole_checkpoint_is_verified() {
     let (_folder, place) = changed(0, |_| {});
-    let verified = Checkpoint::open(&place)
-        .expect("it opens")
-        .verify()
-        .expect("it is whole");
+    let verified = Checkpoint::open(&place).expect("it opens").verify().expect("it is whole");
     let (model, optimizer) = (&WHOLE[0], &WHOLE[1]);
     let bytes = model.len() - start(model) + optimizer.len() - start(optimizer);
     assert!(verified.checksums && verified.step == 2);
@@ -110,16 +107,9 @@ fn another_steps_optimizer_is_found() {
     train(&mut pipeline, 1);
     let other = place.with_file_name("other");
     pipeline.save(&other).expect("it is saved");
-    fs::copy(
-        other.join("optimizer.safetensors"),
-        place.join("optimizer.safetensors"),
-    )
-    .expect("copied");
+    fs::copy(other.join("optimizer.safetensors"), place.join("optimizer.safetensors")).expect("copied");
     let message = refusal(&recipe, &place);
-    assert!(
-        message.contains("optimizer.safetensors: not a whole file: `wte.weight.exp_avg`"),
-        "{message}"
-    );
+    assert!(message.contains("optimizer.safetensors: not a whole file: `wte.weight.exp_avg`"), "{message}");
 }
 
 #[test]
@@ -148,9 +138,7 @@ fn another_step_in_the_description_is_found() {
     for step in ["140", "18446744073709551615"] {
         let (_folder, place) = changed(2, |bytes| {
             let text = String::from_utf8(bytes.clone()).expect("text");
-            *bytes = text
-                .replace("\"step\": 2", &format!("\"step\": {step}"))
-                .into_bytes();
+            *bytes = text.replace("\"step\": 2", &format!("\"step\": {step}")).into_bytes();
         });
         let message = refusal(&recipe(1, false, 2), &place);
         assert!(
@@ -189,18 +177,10 @@ fn a_checkpoint_knows_its_data() {
     let (_folder, place) = saved(&recipe(1, false, 2));
     let checkpoint = Checkpoint::open(&place).expect("it opens");
     let saved: Fingerprint = checkpoint.data().expect("the data is known").clone();
-    let elsewhere = Fingerprint {
-        name: "`moved.txt`".to_owned(),
-        batches: "fewer rows".to_owned(),
-        ..saved.clone()
-    };
-    checkpoint
-        .check_data(&elsewhere)
-        .expect("the contents are the same");
-    let other = Fingerprint {
-        contents: pipewright::checksum::Checksum::of(b"other data"),
-        ..elsewhere
-    };
+    let elsewhere =
+        Fingerprint { name: "`moved.txt`".to_owned(), batches: "fewer rows".to_owned(), ..saved.clone() };
+    checkpoint.check_data(&elsewhere).expect("the contents are the same");
+    let other = Fingerprint { contents: pipewright::checksum::Checksum::of(b"other data"), ..elsewhere };
     let message = checkpoint.check_data(&other).expect_err("other data").to_string();
     for part in [
         &saved.name,

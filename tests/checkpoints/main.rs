@@ -51,11 +51,7 @@ fn training_continues_bit_for_bit_on_any_number_of_stages() {
             pipeline.load(&place).expect("it loads");
             assert_eq!(pipeline.next_step(), 2);
             train(&mut pipeline, 3);
-            assert_eq!(
-                pipeline.weights_hash().expect("it runs"),
-                expected,
-                "{stages} stages, tied: {tied}"
-            );
+            assert_eq!(pipeline.weights_hash().expect("it runs"), expected, "{stages} stages, tied: {tied}");
         }
     }
 }
@@ -64,10 +60,7 @@ fn training_continues_bit_for_bit_on_any_number_of_stages() {
 fn a_checkpoint_from_before_the_first_step_starts_training() {
     let recipe = recipe(1, true, 2);
     let folder = tempfile::tempdir().expect("a folder");
-    recipe
-        .pipeline(2, "gpipe")
-        .save(folder.path().join("start"))
-        .expect("it is saved");
+    recipe.pipeline(2, "gpipe").save(folder.path().join("start")).expect("it is saved");
     let mut pipeline = recipe.pipeline(1, "gpipe");
     pipeline.load(folder.path().join("start")).expect("it loads");
     train(&mut pipeline, 2);
@@ -83,23 +76,14 @@ fn nothing_in_a_checkpoint_depends_on_the_stages() {
         let mut pipeline = recipe.pipeline(stages, "1f1b");
         train(&mut pipeline, 1);
         pipeline.save(&place).expect("it is saved");
-        let mut files: Vec<PathBuf> = fs::read_dir(&place)
-            .expect("a folder")
-            .map(|entry| entry.expect("entry").path())
-            .collect();
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(&place).expect("a folder").map(|entry| entry.expect("entry").path()).collect();
         files.sort();
-        let read = |path: PathBuf| {
-            (
-                path.file_name().expect("a name").to_owned(),
-                fs::read(path).expect("a file"),
-            )
-        };
+        let read =
+            |path: PathBuf| (path.file_name().expect("a name").to_owned(), fs::read(path).expect("a file"));
         files.into_iter().map(read).collect::<Vec<_>>()
     };
-    assert!(
-        contents(1) == contents(4),
-        "the files of one and of four stages are equal"
-    );
+    assert!(contents(1) == contents(4), "the files of one and of four stages are equal");
 }
 
 #[test]
@@ -131,10 +115,7 @@ fn an_interrupted_or_failed_save_leaves_the_last_good_one() {
     fs::write(&partial, "in the way").expect("written");
     let error = pipeline.save(&place).expect_err("a file is in the way");
     assert!(error.to_string().contains(".step-2.partial"), "{error}");
-    assert_eq!(
-        fs::read(place.join("model.safetensors")).expect("it is there"),
-        before
-    );
+    assert_eq!(fs::read(place.join("model.safetensors")).expect("it is there"), before);
     fs::remove_file(&partial).expect("removed");
     fs::create_dir(&partial).expect("made");
     fs::write(partial.join("model.safetensors"), "half").expect("written");
@@ -161,10 +142,7 @@ fn refusal(recipe: &Recipe, place: &Path) -> String {
     let mut pipeline = recipe.pipeline(2, "gpipe");
     let before = pipeline.weights_hash().expect("it runs");
     let error = pipeline.load(place).expect_err("it must be refused");
-    assert!(
-        matches!(error, Error::Checkpoint(_) | Error::Io { .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error, Error::Checkpoint(_) | Error::Io { .. }), "{error:?}");
     assert_eq!(pipeline.weights_hash().expect("it still runs"), before);
     pipeline.step().expect("it still trains");
     error.to_string()
@@ -184,10 +162,7 @@ fn a_truncated_file_is_named() {
         let bytes = fs::read(&path).expect("it is there");
         fs::write(&path, &bytes[..keep]).expect("written");
         let message = refusal(&recipe, &place);
-        assert!(
-            message.contains(&format!("{}: not a whole file", path.display())),
-            "{message}"
-        );
+        assert!(message.contains(&format!("{}: not a whole file", path.display())), "{message}");
         assert!(message.contains(&format!("it has {keep} bytes")), "{message}");
         assert!(message.ends_with("use an earlier checkpoint"), "{message}");
     }
@@ -197,24 +172,14 @@ fn a_truncated_file_is_named() {
 fn a_missing_folder_and_a_damaged_state_are_named() {
     let recipe = recipe(1, false, 2);
     let message = refusal(&recipe, Path::new("/nowhere/step-1"));
-    assert!(
-        message.starts_with("cannot read /nowhere/step-1/state.json"),
-        "{message}"
-    );
+    assert!(message.starts_with("cannot read /nowhere/step-1/state.json"), "{message}");
     let (_folder, place) = saved(&recipe);
     fs::write(place.join("state.json"), "{").expect("written");
     let message = refusal(&recipe, &place);
     assert!(message.contains("state.json: not a whole file"), "{message}");
-    fs::write(
-        place.join("state.json"),
-        r#"{"format": 9, "step": 1, "config": ""}"#,
-    )
-    .expect("written");
+    fs::write(place.join("state.json"), r#"{"format": 9, "step": 1, "config": ""}"#).expect("written");
     let message = refusal(&recipe, &place);
-    assert!(
-        message.contains("state.json: its format is 9, this program reads 1 and 2"),
-        "{message}"
-    );
+    assert!(message.contains("state.json: its format is 9, this program reads 1 and 2"), "{message}");
 }
 
 #[test]
@@ -234,26 +199,14 @@ fn a_checkpoint_of_another_model_is_refused_by_parameter() {
     );
     let wide = Recipe {
         model: Box::new(|| {
-            Gpt {
-                vocab: 17,
-                dim: 24,
-                layers: 1,
-                heads: 2,
-                context: 8,
-                dropout: 0.1,
-                tied: false,
-                seed: 3,
-            }
-            .model()
-            .expect("the settings fit")
+            Gpt { vocab: 17, dim: 24, layers: 1, heads: 2, context: 8, dropout: 0.1, tied: false, seed: 3 }
+                .model()
+                .expect("the settings fit")
         }),
         ..recipe(1, false, 2)
     };
     let message = refusal(&wide, &place);
-    assert!(
-        message.contains("`h.0.attn.c_attn.bias` has dimensions [48], the model has [72]"),
-        "{message}"
-    );
+    assert!(message.contains("`h.0.attn.c_attn.bias` has dimensions [48], the model has [72]"), "{message}");
 }
 
 /// Turns a checkpoint into one of format 1, which earlier versions wrote without checksums.
@@ -285,12 +238,7 @@ fn a_missing_and_an_extra_tensor_are_named() {
             "",
             "`ln_f.bias.exp_avg` is missing, the optimizer has it",
         ),
-        (
-            "optimizer.safetensors",
-            "",
-            "y",
-            "`y` is in it, but the optimizer has no such tensor",
-        ),
+        ("optimizer.safetensors", "", "y", "`y` is in it, but the optimizer has no such tensor"),
     ] {
         let (_folder, place) = saved(&recipe);
         rewrite(&place.join(file), drop, add);
@@ -309,20 +257,8 @@ fn other_programs_can_read_the_weights() {
     let (_folder, place) = saved(&recipe);
     let bytes = fs::read(place.join("model.safetensors")).expect("it is there");
     let tensors = SafeTensors::deserialize(&bytes).expect("safetensors reads it");
-    assert_eq!(
-        tensors
-            .tensor("h.0.attn.c_attn.weight")
-            .expect("it has it")
-            .shape(),
-        [16, 48]
-    );
-    assert_eq!(
-        tensors
-            .tensor("wte.weight")
-            .expect("tied, and there once")
-            .shape(),
-        [17, 16]
-    );
+    assert_eq!(tensors.tensor("h.0.attn.c_attn.weight").expect("it has it").shape(), [16, 48]);
+    assert_eq!(tensors.tensor("wte.weight").expect("tied, and there once").shape(), [17, 16]);
     assert!(tensors.tensor("lm_head.weight").is_err());
     let schedule = Schedule::gpipe(1, 2).expect("sizes");
     assert_eq!(recipe.launch(schedule).expect("it starts").next_step(), 0);

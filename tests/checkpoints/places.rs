@@ -46,16 +46,10 @@ const NOT_OURS: [Standing; 6] = [
     ("is not a checkpoint: it holds `state.json`", |place| {
         write(place.join("state.json/precious"), "a folder of that name");
     }),
-    (
-        "is not a checkpoint: its `state.json` is not one of a checkpoint",
-        |place| {
-            write(
-                place.join("state.json"),
-                "{\"step\": 7, \"of\": \"another program\"}",
-            );
-            write(place.join("model.safetensors"), "somebody else's");
-        },
-    ),
+    ("is not a checkpoint: its `state.json` is not one of a checkpoint", |place| {
+        write(place.join("state.json"), "{\"step\": 7, \"of\": \"another program\"}");
+        write(place.join("model.safetensors"), "somebody else's");
+    }),
     ("is not a folder", |place| write(place.to_owned(), "a file")),
 ];
 
@@ -124,10 +118,7 @@ fn a_symbolic_link_is_not_followed() {
     let link = folder.path().join("latest");
     std::os::unix::fs::symlink(&place, &link).expect("made");
     let before = everything(folder.path());
-    let error = recipe
-        .pipeline(1, "gpipe")
-        .save(&link)
-        .expect_err("it must be refused");
+    let error = recipe.pipeline(1, "gpipe").save(&link).expect_err("it must be refused");
     assert!(error.to_string().contains("latest is not a folder"), "{error}");
     remove(&link).expect_err("it must be refused");
     assert_eq!(everything(folder.path()), before);
@@ -182,10 +173,7 @@ fn tidying_puts_back_a_checkpoint_that_was_about_to_be_replaced() {
         assert_eq!(everything(folder.path()), before);
     }
     write(aside.join("model.safetensors"), "half");
-    recipe
-        .pipeline(1, "gpipe")
-        .save(&place)
-        .expect("half of one is no obstacle");
+    recipe.pipeline(1, "gpipe").save(&place).expect("half of one is no obstacle");
 }
 
 #[test]
@@ -208,20 +196,11 @@ fn a_step_in_the_folders_name_has_to_be_that_of_the_checkpoint() {
 #[test]
 fn a_checkpoint_that_lacks_a_tensor_is_not_put_in_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
-    let tensors = [TensorInfo {
-        is_trained: true,
-        name: "weight".to_owned(),
-        dims: vec![2, 3],
-        fused: Vec::new(),
-    }];
+    let tensors =
+        [TensorInfo { is_trained: true, name: "weight".to_owned(), dims: vec![2, 3], fused: Vec::new() }];
     let draft = Draft::create(&folder.path().join("new"), &tensors, &Sgd::default()).expect("laid out");
-    let error = draft
-        .finish(1, "", None, Vec::new())
-        .expect_err("no rank has written it");
-    assert!(
-        error.to_string().contains("no rank has written `weight`"),
-        "{error}"
-    );
+    let error = draft.finish(1, "", None, Vec::new()).expect_err("no rank has written it");
+    assert!(error.to_string().contains("no rank has written `weight`"), "{error}");
     drop(draft);
     assert!(everything(folder.path()).is_empty());
 }
@@ -248,9 +227,7 @@ fn two_programs_that_save_at_one_place_do_not_write_into_one_folder() {
     let before = everything(folder.path());
     let refused = create().expect_err("the first one is not done");
     assert!(
-        refused
-            .to_string()
-            .contains(".last.partial is being written: another program saves"),
+        refused.to_string().contains(".last.partial is being written: another program saves"),
         "{refused}"
     );
     remove(&place).expect("there is nothing to remove");

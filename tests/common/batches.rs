@@ -44,10 +44,7 @@ impl Recorded {
             Dtype::F32 => Numbers::F32(floats(bytes)),
             other => panic!("batches of {other:?}"),
         };
-        Self {
-            dims: view.shape().to_vec(),
-            numbers,
-        }
+        Self { dims: view.shape().to_vec(), numbers }
     }
 
     /// The shape of `rows` rows.
@@ -75,10 +72,7 @@ impl DataSource for Batches {
     fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
         let step = step as usize;
         let first = (step * self.micro_batches + micro_batch.index()) * self.rows;
-        Ok((
-            self.input.rows(first, self.rows),
-            self.target.rows(first, self.rows),
-        ))
+        Ok((self.input.rows(first, self.rows), self.target.rows(first, self.rows)))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -88,10 +82,5 @@ impl DataSource for Batches {
 
 /// The numbers in little-endian bytes.
 pub fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .map(|word| f32::from_le_bytes(*word))
-        .collect()
+    bytes.as_chunks::<4>().0.iter().map(|word| f32::from_le_bytes(*word)).collect()
 }

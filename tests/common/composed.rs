@@ -31,10 +31,7 @@ fn layers(unit: &str) -> Result<Vec<Box<dyn Layer>>> {
         "repeated" => {
             let dropout = Dropout::new("repeated.dropout", 0.1, 3)?;
             let shared = chain![norm(8), fc("fc", 8, 8), gelu("repeated"), dropout];
-            chain![beside(
-                unit,
-                chain![Block::residual("repeated.r", shared).repeated(3)]
-            )]
+            chain![beside(unit, chain![Block::residual("repeated.r", shared).repeated(3)])]
         }
         "middle" => chain![beside(unit, chain![fc("fc", 8, 8), gelu("middle")])],
         "up" => chain![Block::sum(unit, [chain![fc("fc", 8, 16)], chain![]]).of_columns(&[8, 16])],
@@ -56,10 +53,6 @@ pub(crate) fn model_of_blocks() -> Result<Model> {
 
 /// How it is trained.
 pub(crate) fn recipe_of_blocks(micro_batches: u32) -> Recipe {
-    let data = RandomRows {
-        rows: 6,
-        width: 25,
-        classes: 10,
-    };
+    let data = RandomRows { rows: 6, width: 25, classes: 10 };
     recipe_of(model_of_blocks, Arc::new(data), micro_batches)
 }

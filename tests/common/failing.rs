@@ -95,10 +95,7 @@ struct Around {
 
 impl BuildStage<Failing> for Around {
     fn build(&self) -> Result<Failing> {
-        Ok(Failing {
-            inner: self.builder.build()?,
-            faults: self.faults.clone(),
-        })
+        Ok(Failing { inner: self.builder.build()?, faults: self.faults.clone() })
     }
 }
 

@@ -22,17 +22,11 @@ pub fn text(text: &str) -> Vec<u8> {
 impl Gguf {
     pub fn value(&mut self, key: &str, kind: u32, bytes: &[u8]) {
         self.values.0 += 1;
-        self.values
-            .1
-            .extend([&text(key)[..], &kind.to_le_bytes(), bytes].concat());
+        self.values.1.extend([&text(key)[..], &kind.to_le_bytes(), bytes].concat());
     }
 
     pub fn texts(&mut self, key: &str, texts: &[&str]) {
-        let mut list = [
-            8_u32.to_le_bytes().as_slice(),
-            &(texts.len() as u64).to_le_bytes(),
-        ]
-        .concat();
+        let mut list = [8_u32.to_le_bytes().as_slice(), &(texts.len() as u64).to_le_bytes()].concat();
         texts.iter().for_each(|each| list.extend(text(each)));
         self.value(key, 9, &list);
     }
@@ -51,9 +45,7 @@ impl Gguf {
 
     pub fn numbers(&mut self, name: &str, dims: &[u64], first: f32) {
         let count = dims.iter().product::<u64>();
-        let bytes: Vec<u8> = (0..count)
-            .flat_map(|index| (first + index as f32).to_le_bytes())
-            .collect();
+        let bytes: Vec<u8> = (0..count).flat_map(|index| (first + index as f32).to_le_bytes()).collect();
         self.tensor(name, dims, 0, &bytes);
     }
 
@@ -84,11 +76,7 @@ pub fn small() -> Gguf {
     ] {
         file.value(&format!("llama.{key}"), 4, &count.to_le_bytes());
     }
-    file.value(
-        "llama.attention.layer_norm_rms_epsilon",
-        6,
-        &1e-5_f32.to_le_bytes(),
-    );
+    file.value("llama.attention.layer_norm_rms_epsilon", 6, &1e-5_f32.to_le_bytes());
     file.value("tokenizer.ggml.model", 8, &text("gpt2"));
     file.value("tokenizer.ggml.pre", 8, &text("smollm"));
     file.texts("tokenizer.ggml.tokens", &["<|end|>", "a", "b", "ab"]);

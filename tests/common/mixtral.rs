@@ -16,29 +16,17 @@ fn mixtral() -> Llama {
         vocab: 43,
         dim: 40,
         layers: 2,
-        heads: Heads {
-            query: 6,
-            key_value: 2,
-            width: 8,
-        },
+        heads: Heads { query: 6, key_value: 2, width: 8 },
         ffn: 27,
         context: 64,
-        rope: Rope {
-            theta: 10_000.0,
-            scaling: RopeScaling::None,
-            layout: RopeLayout::Halves,
-        },
+        rope: Rope { theta: 10_000.0, scaling: RopeScaling::None, layout: RopeLayout::Halves },
         epsilon: 1e-5,
         tied: false,
         bias: false,
         head_norms: false,
         padding: None,
         window: Some(11),
-        experts: Some(Routing {
-            experts: 5,
-            chosen: 2,
-            auxiliary: 0.02,
-        }),
+        experts: Some(Routing { experts: 5, chosen: 2, auxiliary: 0.02 }),
         seed: 3,
     }
 }
@@ -46,10 +34,6 @@ fn mixtral() -> Llama {
 /// How it is trained, with `rows` sequences in a micro-batch.
 pub(crate) fn recipe_of_mixtral(rows: usize, micro_batches: u32) -> Recipe {
     let model = mixtral();
-    let data = RandomTokens {
-        rows,
-        seq: SEQ,
-        vocab: model.vocab as u32,
-    };
+    let data = RandomTokens { rows, seq: SEQ, vocab: model.vocab as u32 };
     recipe_of(move || model.model(), Arc::new(data), micro_batches)
 }

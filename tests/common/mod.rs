@@ -1,10 +1,5 @@
 //! Helpers for several test files: small models, data, and training without the engine.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    reason = "each test file uses a part"
-)]
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,41 +93,20 @@ impl DataSource for RandomRows {
 
 /// A small GPT with every risky feature: dropout, clipping, weight decay, a warm-up.
 pub fn recipe(layers: usize, tied: bool, micro_batches: u32) -> Recipe {
-    let gpt = Gpt {
-        vocab: 17,
-        dim: 16,
-        layers,
-        heads: 2,
-        context: 8,
-        dropout: 0.1,
-        tied,
-        seed: 3,
-    };
+    let gpt = Gpt { vocab: 17, dim: 16, layers, heads: 2, context: 8, dropout: 0.1, tied, seed: 3 };
     gpt_recipe(gpt, 2, micro_batches)
 }
 
 /// Any GPT. A micro-batch has `rows` rows, each as long as the context.
 pub fn gpt_recipe(gpt: Gpt, rows: usize, micro_batches: u32) -> Recipe {
-    let data = RandomTokens {
-        rows,
-        seq: gpt.context,
-        vocab: gpt.vocab as u32,
-    };
+    let data = RandomTokens { rows, seq: gpt.context, vocab: gpt.vocab as u32 };
     recipe_of(move || gpt.model(), Arc::new(data), micro_batches)
 }
 
 /// A perceptron so large that threads share all its work, with sizes that nothing divides.
 pub fn odd_mlp() -> Recipe {
-    let data = RandomRows {
-        rows: 307,
-        width: 301,
-        classes: 103,
-    };
-    let mlp = Mlp {
-        sizes: vec![301, 293, 103],
-        dropout: 0.1,
-        seed: 5,
-    };
+    let data = RandomRows { rows: 307, width: 301, classes: 103 };
+    let mlp = Mlp { sizes: vec![301, 293, 103], dropout: 0.1, seed: 5 };
     recipe_of(move || mlp.model(), Arc::new(data), 2)
 }
 
@@ -199,10 +173,7 @@ impl Recipe {
 
     /// The hash of all weights after some steps of a pipeline with one stage per rank.
     pub fn hash(&self, stages: u32, schedule: &str, steps: u64) -> String {
-        self.hash_on(
-            Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit"),
-            steps,
-        )
+        self.hash_on(Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit"), steps)
     }
 
     /// The hash of all weights after some steps of this schedule.
@@ -219,22 +190,14 @@ impl Recipe {
         let mut stage = (self.model)().whole().expect("the model can be built");
         stage.move_to(self.place).expect("the CPU can");
         let plain = Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip);
-        Plain {
-            gradient_groups: self.gradient_groups,
-            ..plain
-        }
+        Plain { gradient_groups: self.gradient_groups, ..plain }
     }
 
     /// The hash of all weights after some steps of the plain loop.
     pub fn plain_hash(&self, steps: u64) -> String {
         let mut plain = self.plain();
         for step in 0..steps {
-            plain.step(
-                self.data.as_ref(),
-                step,
-                self.micro_batches,
-                &mut CrossEntropy::default(),
-            );
+            plain.step(self.data.as_ref(), step, self.micro_batches, &mut CrossEntropy::default());
         }
         plain.hash()
     }
@@ -256,13 +219,7 @@ impl Plain {
         learning_rate: LearningRate,
         clip: Option<f64>,
     ) -> Self {
-        Self {
-            stage,
-            gradient_groups: GROUPS,
-            optimizer,
-            learning_rate,
-            clip,
-        }
+        Self { stage, gradient_groups: GROUPS, optimizer, learning_rate, clip }
     }
 
     /// One step. Returns the mean loss and the gradient norm.
@@ -278,11 +235,7 @@ impl Plain {
         let mut group_sums = Vec::new();
         for micro_batch in 0..micro_batches {
             let (input, target) = data.micro_batch(step, MicroBatch(micro_batch)).expect("data");
-            let at = ForwardContext {
-                step,
-                micro_batch,
-                mode: Mode::Train,
-            };
+            let at = ForwardContext { step, micro_batch, mode: Mode::Train };
             let input = self.stage.load(input).expect("load");
             let (output, saved) = self.stage.forward(at, input).expect("forward");
             let (score, grad) = loss.forward(output, target).expect("loss");
@@ -307,21 +260,14 @@ impl Plain {
         let mut parameters = self.stage.parameters();
         let mut first_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (index, parameter) in parameters.iter().enumerate() {
-            first_of
-                .entry(parameter.name().to_owned())
-                .or_default()
-                .push(index);
+            first_of.entry(parameter.name().to_owned()).or_default().push(index);
         }
         for sites in first_of.values().filter(|sites| sites.len() > 1) {
             let mut sum = parameters[sites[0]].grad.clone();
             for &site in &sites[1..] {
-                sum.iter_mut()
-                    .zip(&*parameters[site].grad)
-                    .for_each(|(sum, grad)| *sum += grad);
+                sum.iter_mut().zip(&*parameters[site].grad).for_each(|(sum, grad)| *sum += grad);
             }
-            sites
-                .iter()
-                .for_each(|&site| parameters[site].grad.copy_from_slice(&sum));
+            sites.iter().for_each(|&site| parameters[site].grad.copy_from_slice(&sum));
         }
         let counted = |index: &usize| first_of.values().any(|sites| sites[0] == *index);
         let squares: f64 = (0..parameters.len())
@@ -333,12 +279,7 @@ impl Plain {
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));
         let learning_rate = self.learning_rate.at(step);
         for parameter in parameters.iter_mut().filter(|parameter| !parameter.is_frozen()) {
-            let by = Update {
-                step: step + 1,
-                learning_rate,
-                scale: clip / total.weight,
-                micro_batches,
-            };
+            let by = Update { step: step + 1, learning_rate, scale: clip / total.weight, micro_batches };
             let update = |together: &mut Together| update(self.optimizer.as_ref(), parameter, by, together);
             Together::now(update).expect("the CPU can");
             parameter.grad.fill(0.0);
@@ -356,10 +297,7 @@ impl Plain {
             .collect();
         let mut hash = Sha256::new();
         for parameter in by_name.values() {
-            parameter
-                .value
-                .iter()
-                .for_each(|number| hash.update(number.to_le_bytes()));
+            parameter.value.iter().for_each(|number| hash.update(number.to_le_bytes()));
         }
         hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -385,15 +323,6 @@ fn tree(mut sums: Vec<Vec<Vec<f32>>>) -> Vec<Vec<f32>> {
 
 /// A GPT with a parameter of several pieces, whose sum over replicas has several buckets.
 pub fn large(tied: bool, micro_batches: u32) -> Recipe {
-    let gpt = Gpt {
-        vocab: 700,
-        dim: 144,
-        layers: 1,
-        heads: 2,
-        context: 8,
-        dropout: 0.1,
-        tied,
-        seed: 3,
-    };
+    let gpt = Gpt { vocab: 700, dim: 144, layers: 1, heads: 2, context: 8, dropout: 0.1, tied, seed: 3 };
     gpt_recipe(gpt, 1, micro_batches)
 }

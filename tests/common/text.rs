@@ -25,19 +25,11 @@ pub(crate) fn llama() -> Recipe {
 
 /// The same with experts.
 pub(crate) fn mixtral() -> Recipe {
-    recipe_with(Some(Routing {
-        experts: 4,
-        chosen: 2,
-        auxiliary: 0.0,
-    }))
+    recipe_with(Some(Routing { experts: 4, chosen: 2, auxiliary: 0.0 }))
 }
 
 fn recipe_with(experts: Option<Routing>) -> Recipe {
-    let heads = Heads {
-        query: 4,
-        key_value: 2,
-        width: 4,
-    };
+    let heads = Heads { query: 4, key_value: 2, width: 4 };
     let llama = Llama {
         experts,
         vocab: 17,
@@ -46,11 +38,7 @@ fn recipe_with(experts: Option<Routing>) -> Recipe {
         heads,
         ffn: 24,
         context: 8,
-        rope: Rope {
-            theta: 1e4,
-            scaling: RopeScaling::None,
-            layout: RopeLayout::Halves,
-        },
+        rope: Rope { theta: 1e4, scaling: RopeScaling::None, layout: RopeLayout::Halves },
         epsilon: 1e-5,
         tied: true,
         bias: false,
@@ -59,11 +47,7 @@ fn recipe_with(experts: Option<Routing>) -> Recipe {
         window: Some(3),
         seed: 7,
     };
-    let data = RandomTokens {
-        rows: 2,
-        seq: 8,
-        vocab: 17,
-    };
+    let data = RandomTokens { rows: 2, seq: 8, vocab: 17 };
     recipe_of(move || llama.model(), Arc::new(data), 4)
 }
 

@@ -33,19 +33,11 @@ pub fn place(processes: u32, address: String) -> Membership {
 /// As [`in_processes`], for processes that differ from `first` only by their numbers.
 pub fn in_processes_like<T: Send>(first: &Membership, call: impl Fn(World) -> T + Sync) -> Vec<T> {
     let run = &|process| {
-        let membership = Membership {
-            process,
-            ..first.clone()
-        };
+        let membership = Membership { process, ..first.clone() };
         call(World::join(&membership, "the same").expect("all come"))
     };
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..first.processes)
-            .map(|process| scope.spawn(move || run(process)))
-            .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("no panic"))
-            .collect()
+        let threads: Vec<_> = (0..first.processes).map(|process| scope.spawn(move || run(process))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
 }

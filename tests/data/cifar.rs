@@ -42,16 +42,12 @@ fn colors_are_side_by_side_and_have_mean_0_and_deviation_1() {
 
 #[test]
 fn a_folder_is_read_in_the_order_of_its_names_and_the_test_is_last() {
-    let files: Vec<(&str, Vec<u8>)> = [
-        "test_batch.bin",
-        "data_batch_2.bin",
-        "data_batch_1.bin",
-        "readme.html",
-    ]
-    .into_iter()
-    .zip([9, 2, 1, 0])
-    .map(|(name, label)| (name, plain(label, [0; 3])))
-    .collect();
+    let files: Vec<(&str, Vec<u8>)> =
+        ["test_batch.bin", "data_batch_2.bin", "data_batch_1.bin", "readme.html"]
+            .into_iter()
+            .zip([9, 2, 1, 0])
+            .map(|(name, label)| (name, plain(label, [0; 3])))
+            .collect();
     let files: Vec<(&str, &[u8])> = files.iter().map(|(name, bytes)| (*name, &bytes[..])).collect();
     let folder = folder(&files);
     let all = LabelledImages::cifar10(folder.path()).unwrap();
@@ -64,9 +60,7 @@ fn a_folder_is_read_in_the_order_of_its_names_and_the_test_is_last() {
 fn images_are_moved_by_up_to_four_pixels_and_flipped() {
     let folder = folder(&[("one.bin", &places(0).repeat(64))]);
     let all = Arc::new(LabelledImages::cifar10(&folder.path().join("one.bin")).unwrap());
-    let images = Images::shuffled(all, 0..64, 8, 2, 3)
-        .unwrap()
-        .with_crops_and_flips(3);
+    let images = Images::shuffled(all, 0..64, 8, 2, 3).unwrap().with_crops_and_flips(3);
     let (mut moves, mut flipped) = (std::collections::BTreeSet::new(), 0);
     for step in 0..12 {
         let (input, _) = images.micro_batch(step, MicroBatch(1)).unwrap();
@@ -108,14 +102,7 @@ fn moves_depend_on_the_image_and_the_epoch_and_not_on_how_a_step_is_divided() {
     };
     let numbers = |images: &Images, step, micro_batches| -> Vec<f32> {
         (0..micro_batches)
-            .flat_map(|index| {
-                images
-                    .micro_batch(step, MicroBatch(index))
-                    .unwrap()
-                    .0
-                    .f32()
-                    .to_vec()
-            })
+            .flat_map(|index| images.micro_batch(step, MicroBatch(index)).unwrap().0.f32().to_vec())
             .collect()
     };
     let whole = numbers(&of(8, 1, 1), 1, 1);
@@ -136,16 +123,9 @@ fn other_files_are_refused() {
     );
     assert!(said("empty.bin").contains("is empty"), "{}", said("empty.bin"));
     assert!(said("none.bin").contains("cannot read"), "{}", said("none.bin"));
-    assert!(
-        said("").contains("holds neither `data_batch_1.bin` nor `test_batch.bin`"),
-        "{}",
-        said("")
-    );
+    assert!(said("").contains("holds neither `data_batch_1.bin` nor `test_batch.bin`"), "{}", said(""));
     let labelled = folder(&[("one.bin", &plain(10, [0; 3]))]);
     let all = LabelledImages::cifar10(&labelled.path().join("one.bin")).unwrap();
     let said = message(all.check_classes(10));
-    assert!(
-        said.contains("label 10 of image 0 is outside the model's 10 classes"),
-        "{said}"
-    );
+    assert!(said.contains("label 10 of image 0 is outside the model's 10 classes"), "{said}");
 }

@@ -49,10 +49,7 @@ struct Own(f32);
 
 impl DataSource for Own {
     fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        Ok((
-            Tensor::from_vec(&[1], vec![self.0])?,
-            Tensor::from_ids(&[1], vec![0])?,
-        ))
+        Ok((Tensor::from_vec(&[1], vec![self.0])?, Tensor::from_ids(&[1], vec![0])?))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -72,9 +69,6 @@ fn a_source_of_ones_own_is_known_by_its_first_micro_batch() {
 fn the_built_in_text_never_changes() {
     let corpus = Corpus::built_in();
     assert_eq!((corpus.count(), corpus.files()), (131_058, 1));
-    assert_eq!(
-        corpus.checksum().unwrap().to_string(),
-        "5dc96ba83aae4360db00d6b2174ea512"
-    );
+    assert_eq!(corpus.checksum().unwrap().to_string(), "5dc96ba83aae4360db00d6b2174ea512");
     corpus.check_vocabulary(128).unwrap();
 }

@@ -1,9 +1,7 @@
 use super::*;
 
 fn idx(magic: u32, dims: &[u32], bytes: &[u8]) -> Vec<u8> {
-    let header = std::iter::once(&magic)
-        .chain(dims)
-        .flat_map(|word| word.to_be_bytes());
+    let header = std::iter::once(&magic).chain(dims).flat_map(|word| word.to_be_bytes());
     header.chain(bytes.iter().copied()).collect()
 }
 
@@ -38,9 +36,7 @@ pub(super) fn read(folder: &Path) -> Arc<LabelledImages> {
 
 fn labels(source: &Images, steps: Range<u64>, micro_batches: u32) -> Vec<u32> {
     let places = steps.flat_map(|step| (0..micro_batches).map(move |index| (step, MicroBatch(index))));
-    places
-        .flat_map(|(step, index)| source.micro_batch(step, index).unwrap().1.ids().to_vec())
-        .collect()
+    places.flat_map(|(step, index)| source.micro_batch(step, index).unwrap().1.ids().to_vec()).collect()
 }
 
 #[test]
@@ -66,15 +62,9 @@ fn validation_is_in_order_and_fills_the_last_micro_batch_with_ignored_rows() {
 #[test]
 fn gzipped_files_are_told_by_their_contents_and_labels_can_be_named() {
     let images = gzip(&idx(0x803, &[2, 1, 2], &[1, 2, 3, 4]));
-    let folder = folder(&[
-        ("pictures", &images),
-        ("answers", &gzip(&idx(0x801, &[2], &[0, 1]))),
-    ]);
+    let folder = folder(&[("pictures", &images), ("answers", &gzip(&idx(0x801, &[2], &[0, 1])))]);
     let (pictures, answers) = (folder.path().join("pictures"), folder.path().join("answers"));
-    assert_eq!(
-        LabelledImages::read(&pictures, Some(&answers)).unwrap().count(),
-        2
-    );
+    assert_eq!(LabelledImages::read(&pictures, Some(&answers)).unwrap().count(), 2);
     let said = message(LabelledImages::read(&pictures, None));
     assert!(said.contains("its name does not say `images`"), "{said}");
 }
@@ -94,10 +84,7 @@ fn a_range_that_is_not_a_part_of_the_images_and_no_rows_are_refused() {
     #[expect(clippy::reversed_empty_ranges, reason = "what is refused")]
     for span in [0..11, 6..4] {
         let said = message(Images::in_order(read(folder.path()), span.clone(), 1));
-        assert!(
-            said.contains("is not a part of") && said.ends_with("0..10"),
-            "{said}"
-        );
+        assert!(said.contains("is not a part of") && said.ends_with("0..10"), "{said}");
     }
     let said = message(Images::shuffled(read(folder.path()), 0..10, 0, 1, 1));
     assert!(said.contains("at least one row"), "{said}");
@@ -109,16 +96,10 @@ fn a_gzip_bomb_is_refused_before_it_is_unpacked() {
     let many = 64 << 20;
     let bomb = gzip(&idx(0x803, &[many, 1, 1], &vec![0; many as usize]));
     let said = refused(&bomb, &gzip(&idx(0x801, &[2], &[0, 1])));
-    assert!(
-        said.contains("holds 67108864 images and") && said.contains("2 labels"),
-        "{said}"
-    );
+    assert!(said.contains("holds 67108864 images and") && said.contains("2 labels"), "{said}");
     let cut = gzip(&idx(0x803, &[many, 100, 100], &[0]));
     let said = refused(&cut, &gzip(&idx(0x801, &[many], &[])));
-    assert!(
-        said.contains("compressed bytes cannot hold the 671088640000 bytes"),
-        "{said}"
-    );
+    assert!(said.contains("compressed bytes cannot hold the 671088640000 bytes"), "{said}");
 }
 
 proptest! {
@@ -147,10 +128,7 @@ proptest! {
 
 fn refused(images: &[u8], labels: &[u8]) -> String {
     let folder = folder(&[("t-images-idx3-ubyte", images), ("t-labels-idx1-ubyte", labels)]);
-    message(LabelledImages::read(
-        &folder.path().join("t-images-idx3-ubyte"),
-        None,
-    ))
+    message(LabelledImages::read(&folder.path().join("t-images-idx3-ubyte"), None))
 }
 
 #[test]
@@ -161,10 +139,7 @@ fn a_wrong_magic_number_is_shown_beside_the_right_one() {
     assert!(said.contains("starts with 00000801, expected 00000803"), "{said}");
     let images = idx(0x803, &[1, 1, 1], &[0]);
     let said = refused(&images, &images);
-    assert!(
-        said.contains("t-labels-idx1-ubyte` is not an IDX file of unsigned bytes with 1 dim"),
-        "{said}"
-    );
+    assert!(said.contains("t-labels-idx1-ubyte` is not an IDX file of unsigned bytes with 1 dim"), "{said}");
     let floats = idx(0xd03, &[1, 1, 1], &[0; 4]);
     assert!(refused(&floats, &labels).contains("starts with 00000d03, expected 00000803"));
 }
@@ -174,10 +149,7 @@ fn truncated_and_overlong_files_say_what_there_is_and_what_is_needed() {
     let labels = idx(0x801, &[2], &[0, 1]);
     let whole = idx(0x803, &[2, 2, 2], &[9; 8]);
     let said = refused(&whole[..whole.len() - 3], &labels);
-    assert!(
-        said.contains("is truncated: it holds 5 of the 8 bytes that its dimensions [2, 2, 2]"),
-        "{said}"
-    );
+    assert!(said.contains("is truncated: it holds 5 of the 8 bytes that its dimensions [2, 2, 2]"), "{said}");
     let packed = gzip(&whole);
     assert!(refused(&packed[..packed.len() - 9], &labels).contains("is truncated"));
     assert!(refused(&packed[..packed.len() - 1], &labels).contains("the end of its gzip stream is missing"));
@@ -193,10 +165,7 @@ fn truncated_and_overlong_files_say_what_there_is_and_what_is_needed() {
 fn images_and_labels_that_are_no_pair_are_both_named() {
     let said = refused(&idx(0x803, &[2, 1, 1], &[0, 0]), &idx(0x801, &[3], &[0; 3]));
     assert!(said.contains("t-images-idx3-ubyte` holds 2 images"), "{said}");
-    assert!(
-        said.contains("t-labels-idx1-ubyte` 3 labels: they are not a pair"),
-        "{said}"
-    );
+    assert!(said.contains("t-labels-idx1-ubyte` 3 labels: they are not a pair"), "{said}");
 }
 
 #[test]
@@ -212,15 +181,8 @@ fn missing_files_bad_folders_and_bad_labels_are_named() {
     assert!(message(Images::in_order(images, 12..12, 1)).contains("none of its 12 images is for validation"));
     fs::remove_file(folder.path().join("t-labels-idx1-ubyte")).unwrap();
     let said = message(LabelledImages::read(folder.path(), None));
-    assert!(
-        said.starts_with("cannot read `") && said.contains("t-labels-idx1-ubyte"),
-        "{said}"
-    );
-    fs::copy(
-        folder.path().join("t-images-idx3-ubyte"),
-        folder.path().join("a-images-idx3-ubyte"),
-    )
-    .unwrap();
+    assert!(said.starts_with("cannot read `") && said.contains("t-labels-idx1-ubyte"), "{said}");
+    fs::copy(folder.path().join("t-images-idx3-ubyte"), folder.path().join("a-images-idx3-ubyte")).unwrap();
     assert!(message(LabelledImages::read(folder.path(), None)).contains("holds 2 files of images; name one"));
     assert!(
         message(LabelledImages::read(TempDir::new().unwrap().path(), None)).contains("holds no IDX images")
@@ -241,8 +203,5 @@ fn the_mnist_test_files_read() {
     assert_eq!((train.end, validation.end), (8000, 10_000));
     let source = Images::in_order(images, 0..10_000, 5).unwrap();
     let (input, target) = source.micro_batch(0, MicroBatch(0)).unwrap();
-    assert_eq!(
-        (input.dims(), target.ids()),
-        (&[5, 28, 28][..], &[7, 2, 1, 0, 4][..])
-    );
+    assert_eq!((input.dims(), target.ids()), (&[5, 28, 28][..], &[7, 2, 1, 0, 4][..]));
 }

@@ -34,11 +34,7 @@ fn text(bytes: &[u8]) -> Arc<Corpus> {
 fn counting(count: usize) -> Arc<Corpus> {
     let folder = TempDir::new().unwrap();
     let path = folder.path().join("tokens.bin");
-    fs::write(
-        &path,
-        (0..count as u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>(),
-    )
-    .unwrap();
+    fs::write(&path, (0..count as u32).flat_map(u32::to_le_bytes).collect::<Vec<_>>()).unwrap();
     Arc::new(Corpus::tokens(&[path], Width::U32).unwrap())
 }
 

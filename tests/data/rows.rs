@@ -4,9 +4,7 @@ use super::*;
 
 /// Rows with the inputs `[n, 10 n]` and the class `n % 3`.
 fn classes(count: u32) -> Arc<Table> {
-    let inputs = (0..count)
-        .flat_map(|row| [row as f32, 10.0 * row as f32])
-        .collect();
+    let inputs = (0..count).flat_map(|row| [row as f32, 10.0 * row as f32]).collect();
     let inputs = Tensor::from_vec(&[count as usize, 2], inputs).unwrap();
     let targets = Tensor::from_ids(&[count as usize], (0..count).map(|row| row % 3).collect()).unwrap();
     Arc::new(Table::new(&inputs, &targets).unwrap())
@@ -31,9 +29,7 @@ fn an_epoch_has_every_row_once_and_another_batch_goes_on_where_it_was() {
     let next = [step_of(&source, 2, 3), step_of(&source, 3, 3)].concat();
     assert_ne!(epoch, next);
     let course = Course::new(6).go_on(1, 2);
-    let by_two = Rows::shuffled(classes(12), 0..12, 2, 1, 7)
-        .unwrap()
-        .on_course(course);
+    let by_two = Rows::shuffled(classes(12), 0..12, 2, 1, 7).unwrap().on_course(course);
     let parts: Vec<_> = (1..4).flat_map(|step| step_of(&by_two, step, 1)).collect();
     assert_eq!(parts, epoch[6..]);
     epoch.sort();
@@ -46,10 +42,7 @@ fn rows_in_order_end_with_targets_that_do_not_count() {
     assert_eq!(source.micro_batches(), 3);
     assert_eq!(step_of(&source, 3, 2), [7, 8, 9, 10]);
     let (input, target) = source.micro_batch(0, MicroBatch(2)).unwrap();
-    assert_eq!(
-        (input.f32(), target.ids()),
-        (&[11.0, 110.0, 0.0, 0.0][..], &[2, IGNORED][..])
-    );
+    assert_eq!((input.f32(), target.ids()), (&[11.0, 110.0, 0.0, 0.0][..], &[2, IGNORED][..]));
     let numbers = Tensor::from_vec(&[3, 1], vec![1.0, 2.0, 3.0]).unwrap();
     let numbers = Arc::new(Table::new(&numbers, &numbers).unwrap());
     let said = message(Rows::in_order(Arc::clone(&numbers), 0..3, 2));
@@ -78,33 +71,18 @@ fn the_fingerprint_of_rows_covers_all_of_them() {
 #[test]
 fn a_csv_has_inputs_and_targets_by_the_names_of_its_columns() {
     let text = "\u{feff}kind,width,\"height, in m\",price\r\n2,1.5,-3e2,10\r\n0,\"2\",4,20\r\n";
-    let folder = folder(&[
-        ("a.csv", text.as_bytes()),
-        ("a.tsv", text.replace(',', "\t").as_bytes()),
-    ]);
+    let folder = folder(&[("a.csv", text.as_bytes()), ("a.tsv", text.replace(',', "\t").as_bytes())]);
     let path = folder.path().join("a.csv");
     let first = |targets| {
         let table = Arc::new(Table::csv(&path, targets).unwrap());
-        Rows::in_order(table, 0..2, 2)
-            .unwrap()
-            .micro_batch(0, MicroBatch(0))
-            .unwrap()
+        Rows::in_order(table, 0..2, 2).unwrap().micro_batch(0, MicroBatch(0)).unwrap()
     };
     let (input, target) = first(Targets::Class("kind"));
-    assert_eq!(
-        input,
-        Tensor::from_vec(&[2, 3], vec![1.5, -300.0, 10.0, 2.0, 4.0, 20.0]).unwrap()
-    );
+    assert_eq!(input, Tensor::from_vec(&[2, 3], vec![1.5, -300.0, 10.0, 2.0, 4.0, 20.0]).unwrap());
     assert_eq!(target, Tensor::from_ids(&[2], vec![2, 0]).unwrap());
     let (input, target) = first(Targets::Numbers(&["price", "width"]));
-    assert_eq!(
-        input,
-        Tensor::from_vec(&[2, 2], vec![2.0, -300.0, 0.0, 4.0]).unwrap()
-    );
-    assert_eq!(
-        target,
-        Tensor::from_vec(&[2, 2], vec![10.0, 1.5, 20.0, 2.0]).unwrap()
-    );
+    assert_eq!(input, Tensor::from_vec(&[2, 2], vec![2.0, -300.0, 0.0, 4.0]).unwrap());
+    assert_eq!(target, Tensor::from_vec(&[2, 2], vec![10.0, 1.5, 20.0, 2.0]).unwrap());
     let tabs = Table::csv(&folder.path().join("a.tsv"), Targets::Class("kind")).unwrap();
     assert_eq!(tabs.count(), 2);
 }
@@ -117,28 +95,16 @@ fn a_csv_that_cannot_be_used_is_refused_with_its_line_and_column() {
     };
     let class = Targets::Class("kind");
     let cases = [
-        (
-            "a,b\n1,2\n",
-            "a.csv` has no column \"kind\" for targets, only \"a\", \"b\"",
-        ),
+        ("a,b\n1,2\n", "a.csv` has no column \"kind\" for targets, only \"a\", \"b\""),
         (
             "kind,b\n1,2\n0,two\n",
             "a.csv` line 3 has \"two\" in the column \"b\", where a finite number was expected",
         ),
         ("kind,b\n1,inf\n", "line 2 has \"inf\" in the column \"b\""),
         ("kind,b\n1,\n", "line 2 has \"\" in the column \"b\""),
-        (
-            "kind,b\n-1,2\n",
-            "line 2 has \"-1\" in the column \"kind\", where a class",
-        ),
-        (
-            "kind,b\n1.0,2\n",
-            "line 2 has \"1.0\" in the column \"kind\", where a class",
-        ),
-        (
-            "kind,b\n1,2,3\n",
-            "a.csv` cannot be read as comma-separated values",
-        ),
+        ("kind,b\n-1,2\n", "line 2 has \"-1\" in the column \"kind\", where a class"),
+        ("kind,b\n1.0,2\n", "line 2 has \"1.0\" in the column \"kind\", where a class"),
+        ("kind,b\n1,2,3\n", "a.csv` cannot be read as comma-separated values"),
         ("kind,b\n", "0 rows of inputs"),
     ];
     for (text, expected) in cases {

@@ -2,10 +2,7 @@ use super::*;
 
 #[test]
 fn a_file_is_its_bytes() {
-    assert_eq!(
-        everything(&text("naïve\n".as_bytes())),
-        [110, 97, 195, 175, 118, 101, 10]
-    );
+    assert_eq!(everything(&text("naïve\n".as_bytes())), [110, 97, 195, 175, 118, 101, 10]);
 }
 
 #[test]
@@ -29,10 +26,7 @@ fn a_folder_is_read_in_sorted_order_without_hidden_binary_target_and_runs() {
 fn several_paths_follow_each_other_and_a_named_file_is_taken_whatever_its_name() {
     let folder = folder(&[("two", b"2"), (".one", b"1"), ("target/three", b"3")]);
     let paths = [".one", "two", "target"].map(|name| folder.path().join(name));
-    assert_eq!(
-        as_text(&everything(&Arc::new(Corpus::text(&paths).unwrap()))),
-        "123"
-    );
+    assert_eq!(as_text(&everything(&Arc::new(Corpus::text(&paths).unwrap()))), "123");
 }
 
 #[test]
@@ -47,15 +41,9 @@ fn a_missing_path_says_where_it_was_looked_for() {
 fn an_empty_file_and_a_folder_without_text_are_named() {
     let folder = folder(&[("empty.txt", b""), ("sub/picture", b"\0")]);
     let file = folder.path().join("empty.txt");
-    assert_eq!(
-        message(Corpus::text(std::slice::from_ref(&file))),
-        format!("`{}` is empty", file.display())
-    );
+    assert_eq!(message(Corpus::text(std::slice::from_ref(&file))), format!("`{}` is empty", file.display()));
     let said = message(Corpus::text(&[folder.path().to_owned()]));
-    assert!(
-        said.starts_with(&format!("the folder `{}` holds no text", folder.path().display())),
-        "{said}"
-    );
+    assert!(said.starts_with(&format!("the folder `{}` holds no text", folder.path().display())), "{said}");
 }
 
 #[test]
@@ -63,10 +51,7 @@ fn a_byte_outside_the_vocabulary_is_named() {
     let corpus = text(b"abc\xc3");
     corpus.check_vocabulary(196).unwrap();
     let said = message(corpus.check_vocabulary(128));
-    assert!(
-        said.contains("text.txt`: token 195 at position 3 is outside"),
-        "{said}"
-    );
+    assert!(said.contains("text.txt`: token 195 at position 3 is outside"), "{said}");
     assert!(said.contains("vocabulary of 128 (0..=127)"), "{said}");
 }
 
@@ -92,12 +77,7 @@ fn a_device_and_a_pipe_are_refused_without_being_read() {
 fn text_beyond_what_memory_holds_is_read_from_its_file() {
     let folder = folder(&[("b", b"the end")]);
     let long = folder.path().join("a");
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&long)
-        .unwrap();
+    let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&long).unwrap();
     // A sparse file of 300 MiB: the disk stores none of its zeros. It begins as text does.
     fs::write(&long, "x".repeat(8192)).unwrap();
     file.set_len(300 << 20).unwrap();
@@ -114,12 +94,7 @@ fn text_in_more_files_than_a_process_may_open_is_read() {
     let folder = folder(&[("last", b"the end")]);
     let long = folder.path().join("long.txt");
     fs::write(&long, "x".repeat(8192)).unwrap();
-    fs::OpenOptions::new()
-        .write(true)
-        .open(&long)
-        .unwrap()
-        .set_len(256 << 20)
-        .unwrap();
+    fs::OpenOptions::new().write(true).open(&long).unwrap().set_len(256 << 20).unwrap();
     let many = folder.path().join("many");
     fs::create_dir(&many).unwrap();
     (0..600).for_each(|index| fs::write(many.join(format!("{index:03}")), "word ").unwrap());

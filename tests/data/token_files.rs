@@ -21,9 +21,7 @@ fn both_widths_are_little_endian_and_files_follow_each_other() {
 #[test]
 fn a_token_outside_the_vocabulary_is_named_with_its_file_and_position() {
     let folder = TempDir::new().unwrap();
-    let many: Vec<u8> = (0..200_000_u32)
-        .flat_map(|index| ((index % 50) as u16).to_le_bytes())
-        .collect();
+    let many: Vec<u8> = (0..200_000_u32).flat_map(|index| ((index % 50) as u16).to_le_bytes()).collect();
     let one = write(&folder, "one.bin", &many);
     let two = write(&folder, "two.bin", &[7, 0, 8, 0, 51, 0]);
     let corpus = Corpus::tokens(&[one, two], Width::U16).unwrap();
@@ -54,16 +52,9 @@ fn missing_empty_and_ragged_files_are_named() {
 #[test]
 fn a_numpy_array_is_no_token_file() {
     let folder = TempDir::new().unwrap();
-    let path = write(
-        &folder,
-        "tokens.npy",
-        b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}  \n",
-    );
+    let path = write(&folder, "tokens.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}  \n");
     let said = message(Corpus::tokens(&[path], Width::U16));
-    assert!(
-        said.contains("tokens.npy` is a NumPy array (.npy)") && said.contains("tofile"),
-        "{said}"
-    );
+    assert!(said.contains("tokens.npy` is a NumPy array (.npy)") && said.contains("tofile"), "{said}");
 }
 
 #[test]
@@ -75,31 +66,11 @@ fn what_is_hardly_a_token_file_of_this_width_is_refused_with_the_cure() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     packed.write_all(b"Hear me speak").unwrap();
     let cases = [
-        (
-            "wide.bin",
-            wide,
-            "has a 0 in every second place when it is read as u16: set data.dtype to \"u32\"",
-        ),
-        (
-            "a.txt",
-            b"Hear me speak.\n".repeat(8),
-            "is text, and not tokens: set data.kind",
-        ),
-        (
-            "a.safetensors",
-            safetensors,
-            "is a file of weights (safetensors), and not tokens",
-        ),
-        (
-            "a.zip",
-            b"PK\x03\x04 and more".to_vec(),
-            "is a ZIP archive, and not tokens: unpack it first",
-        ),
-        (
-            "a.bin.gz",
-            packed.finish().unwrap(),
-            "is packed by gzip, and not tokens: unpack it first",
-        ),
+        ("wide.bin", wide, "has a 0 in every second place when it is read as u16: set data.dtype to \"u32\""),
+        ("a.txt", b"Hear me speak.\n".repeat(8), "is text, and not tokens: set data.kind"),
+        ("a.safetensors", safetensors, "is a file of weights (safetensors), and not tokens"),
+        ("a.zip", b"PK\x03\x04 and more".to_vec(), "is a ZIP archive, and not tokens: unpack it first"),
+        ("a.bin.gz", packed.finish().unwrap(), "is packed by gzip, and not tokens: unpack it first"),
     ];
     for (name, bytes, expected) in cases {
         let said = message(Corpus::tokens(&[write(&folder, name, &bytes)], Width::U16));
@@ -139,10 +110,7 @@ fn tokens_and_text_that_are_written_while_they_are_read_are_found() {
     std::os::unix::fs::FileExt::write_all_at(&file, &[9; 100], 0).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
     let said = windows.micro_batch(1, MicroBatch(0)).unwrap_err().to_string();
-    assert!(
-        said.contains("tokens.bin") && said.contains("it was written while it was in use"),
-        "{said}"
-    );
+    assert!(said.contains("tokens.bin") && said.contains("it was written while it was in use"), "{said}");
     // A file that takes the name of another leaves what is open as it is.
     let corpus = Arc::new(Corpus::tokens(std::slice::from_ref(&path), Width::U16).unwrap());
     let windows = Windows::drawn(corpus, 0..4000, 2, 8, 1).unwrap();

@@ -5,16 +5,10 @@ fn a_part_shorter_than_one_window_says_what_there_is_and_what_is_needed() {
     let corpus = text(&[b'x'; 57]);
     let (train, validation) = Share::Fraction(0.1).split(57);
     let said = message(Windows::drawn(Arc::clone(&corpus), train.clone(), 1, 128, 0));
-    assert!(
-        said.contains("text.txt` is too short: of its 57 tokens 51 are for training"),
-        "{said}"
-    );
+    assert!(said.contains("text.txt` is too short: of its 57 tokens 51 are for training"), "{said}");
     assert!(said.contains("one window needs 129"), "{said}");
     let said = message(Windows::even(Arc::clone(&corpus), validation, 1, 8, 1));
-    assert!(
-        said.contains("6 are for validation, and one window needs 9"),
-        "{said}"
-    );
+    assert!(said.contains("6 are for validation, and one window needs 9"), "{said}");
     assert!(Windows::drawn(corpus, train, 1, 50, 0).is_ok());
 }
 
@@ -23,14 +17,7 @@ fn even_windows_reach_from_the_first_token_to_the_last() {
     let corpus = counting(1000);
     let windows = Windows::even(corpus, 900..1000, 2, 9, 2).unwrap();
     let starts: Vec<u32> = (0..2)
-        .flat_map(|index| {
-            windows
-                .micro_batch(7, MicroBatch(index))
-                .unwrap()
-                .0
-                .ids()
-                .to_vec()
-        })
+        .flat_map(|index| windows.micro_batch(7, MicroBatch(index)).unwrap().0.ids().to_vec())
         .step_by(9)
         .collect();
     assert_eq!(starts, [900, 930, 960, 990]);
@@ -41,12 +28,7 @@ fn steps_micro_batches_rows_and_seeds_draw_their_own_windows() {
     let corpus = counting(1_000_000);
     let draw = |seed, step, micro_batch| {
         let windows = Windows::drawn(Arc::clone(&corpus), 0..1_000_000, 2, 1, seed).unwrap();
-        windows
-            .micro_batch(step, MicroBatch(micro_batch))
-            .unwrap()
-            .0
-            .ids()
-            .to_vec()
+        windows.micro_batch(step, MicroBatch(micro_batch)).unwrap().0.ids().to_vec()
     };
     let all = [draw(1, 0, 0), draw(2, 0, 0), draw(1, 1, 0), draw(1, 0, 1)].concat();
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 8, "{all:?}");

@@ -37,10 +37,7 @@ fn another_build_that_knows_the_secret_is_named_in_both_processes() {
     let address = free_address();
     let version = env!("CARGO_PKG_VERSION");
     for (theirs, expected) in [
-        (
-            version,
-            "process 1 runs another build of the program: start the same file everywhere".to_owned(),
-        ),
+        (version, "process 1 runs another build of the program: start the same file everywhere".to_owned()),
         (
             "0.0.1",
             format!(

@@ -28,9 +28,7 @@ impl Carrier<Number> for Beside {
 
     fn receive(&mut self, peer: WorldRank, description: &[u8]) -> Result<Number> {
         assert_eq!((peer, description), (WorldRank(0), &[1][..]));
-        Ok(Number(
-            self.from.recv().expect("queued before the header was sent"),
-        ))
+        Ok(Number(self.from.recv().expect("queued before the header was sent")))
     }
 }
 
@@ -39,10 +37,7 @@ fn beside() -> [(End<Number>, Peers); 2] {
     let (to, from) = crossbeam_channel::unbounded();
     let ends = in_processes(2, |world| {
         let (mut ends, peers) = fabric::ends(world, &mesh(2, 2), 2, ROOM).expect("connected");
-        let beside = Beside {
-            to: to.clone(),
-            from: from.clone(),
-        };
+        let beside = Beside { to: to.clone(), from: from.clone() };
         let end: End<Number> = ends.pop().expect("one rank");
         (end.carried_by(Box::new(beside)), peers)
     });
@@ -53,15 +48,11 @@ fn beside() -> [(End<Number>, Peers); 2] {
 fn a_carrier_receives_in_the_order_of_the_schedule_whatever_is_waited_for_first() {
     let [(mut a, _a), (mut b, _b)] = beside();
     for number in 0..6 {
-        a.send(WorldRank(1), Tag(number), Number(number as u32))
-            .expect("sent");
+        a.send(WorldRank(1), Tag(number), Number(number as u32)).expect("sent");
         b.post_recv(WorldRank(0), Tag(number)).expect("posted");
     }
     for number in [3, 0, 5, 1, 2, 4] {
-        assert_eq!(
-            b.wait(WorldRank(0), Tag(number)).expect("arrives"),
-            Number(number as u32)
-        );
+        assert_eq!(b.wait(WorldRank(0), Tag(number)).expect("arrives"), Number(number as u32));
     }
 }
 
@@ -71,10 +62,7 @@ fn a_later_attempt_is_refused_where_a_carrier_may_hold_numbers_of_an_earlier_one
     // These numbers wait in the carrier. The next receive would take them, whatever it is for.
     a.send(WorldRank(1), Tag(7), Number(1)).expect("sent");
     a.stop();
-    let again = Call {
-        attempt: 1,
-        number: 0,
-    };
+    let again = Call { attempt: 1, number: 0 };
     let error = b.begin(again).expect_err("it has a carrier");
     assert!(matches!(error, Error::Fabric(_)));
     assert_eq!(
@@ -94,17 +82,11 @@ fn a_rank_that_refuses_an_attempt_ends_it_for_the_others() {
     });
     let [(mut a, _a), (b, _b)] = ends.try_into().expect("two ends");
     let mut b = b.carried_by(Box::new(Reaching(Vec::new())));
-    let again = Call {
-        attempt: 1,
-        number: 0,
-    };
+    let again = Call { attempt: 1, number: 0 };
     a.begin(again).expect("it has no carrier");
     b.begin(again).expect_err("it has a carrier");
     drop(b);
-    assert!(matches!(
-        a.wait(WorldRank(1), Tag(0)),
-        Err(Error::PeerGone(WorldRank(1)))
-    ));
+    assert!(matches!(a.wait(WorldRank(1), Tag(0)), Err(Error::PeerGone(WorldRank(1)))));
 }
 
 /// A carrier that reaches these partners.
@@ -144,10 +126,7 @@ fn ranks_of_one_process_have_a_direct_way_and_others_where_a_carrier_has_one() {
         let after: Vec<_> = started.iter().map(direct).collect();
         (before, after, started, peers)
     });
-    let found: Vec<_> = all
-        .iter()
-        .map(|(before, after, ..)| (before.as_slice(), after.as_slice()))
-        .collect();
+    let found: Vec<_> = all.iter().map(|(before, after, ..)| (before.as_slice(), after.as_slice())).collect();
     let (first, second) = ([true, true, false, false], [false, false, true, true]);
     assert_eq!(
         found,

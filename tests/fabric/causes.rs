@@ -19,24 +19,13 @@ fn peers(world: World) -> Peers {
 /// What a process says that misses what another one has made.
 fn missing() -> [Error; 3] {
     let place = PathBuf::from("made");
-    let io = Error::Io {
-        what: "open",
-        path: place.clone(),
-        source: std::io::ErrorKind::NotFound.into(),
-    };
+    let io = Error::Io { what: "open", path: place.clone(), source: std::io::ErrorKind::NotFound.into() };
     let folder = place.clone();
-    [
-        CheckpointError::NotShared { folder }.into(),
-        RunError::NotShared(place).into(),
-        io,
-    ]
+    [CheckpointError::NotShared { folder }.into(), RunError::NotShared(place).into(), io]
 }
 
 fn part(mine: Result<Vec<u8>>, peers: &Peers) -> String {
-    peers
-        .share("a call", mine)
-        .expect_err("one has failed")
-        .to_string()
+    peers.share("a call", mine).expect_err("one has failed").to_string()
 }
 
 #[test]
@@ -66,10 +55,7 @@ fn what_a_process_misses_is_not_the_cause_where_another_has_ended_and_may_have_r
                     true => "interrupted a second time; ",
                     false => told.as_str(),
                 };
-                assert!(
-                    said.starts_with(expected),
-                    "case {which}, process {process}: {said}"
-                );
+                assert!(said.starts_with(expected), "case {which}, process {process}: {said}");
             }
         }
     }
@@ -81,10 +67,7 @@ fn what_a_process_misses_is_the_cause_where_no_other_fails() {
         let said = in_processes(3, |world| {
             let peers = peers(world);
             match peers.process() {
-                1 => part(
-                    Err(missing().into_iter().nth(which).expect("one of three")),
-                    &peers,
-                ),
+                1 => part(Err(missing().into_iter().nth(which).expect("one of three")), &peers),
                 _ => part(Ok(Vec::new()), &peers),
             }
         });

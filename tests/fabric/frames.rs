@@ -53,10 +53,7 @@ fn a_whole_frame_of_a_played_process_arrives() {
 #[test]
 fn lengths_that_nobody_sends_end_the_connection_and_are_named() {
     for (frame, said) in [
-        (
-            head(CALL, 0, 1 << 45, 0),
-            "a text of 35184372088832 bytes, and 1048576 are the most in this run",
-        ),
+        (head(CALL, 0, 1 << 45, 0), "a text of 35184372088832 bytes, and 1048576 are the most in this run"),
         (
             head(FAREWELL, 0, (1 << 20) + 1, 0),
             "a text of 1048577 bytes, and 1048576 are the most in this run",
@@ -65,10 +62,7 @@ fn lengths_that_nobody_sends_end_the_connection_and_are_named() {
         (head(77, 0, 0, 0), "a frame of no known kind"),
     ] {
         let error = told(&frame).expect_err("refused");
-        assert_eq!(
-            error.to_string(),
-            format!("process 1 sends what cannot be read: {said}")
-        );
+        assert_eq!(error.to_string(), format!("process 1 sends what cannot be read: {said}"));
     }
 }
 
@@ -84,22 +78,13 @@ fn rejoins(lost: u64, how: &[u8]) -> Vec<u8> {
 fn losses_that_cannot_be_end_the_connection_and_are_named() {
     for (frame, said) in [
         (rejoins(2, &[0]), "the loss of process 2, which there is not"),
-        (
-            rejoins(1 << 40, &[0]),
-            "the loss of process 1099511627776, which there is not",
-        ),
+        (rejoins(1 << 40, &[0]), "the loss of process 1099511627776, which there is not"),
         (rejoins(1, &[9]), "a loss of no known kind"),
         (rejoins(1, &[]), "a loss of no known kind"),
-        (
-            rejoins(1, &[0, 0]),
-            "a loss of 2 bytes, and 1 are the most in this run",
-        ),
+        (rejoins(1, &[0, 0]), "a loss of 2 bytes, and 1 are the most in this run"),
     ] {
         let error = told(&frame).expect_err("refused");
-        assert_eq!(
-            error.to_string(),
-            format!("process 1 sends what cannot be read: {said}")
-        );
+        assert_eq!(error.to_string(), format!("process 1 sends what cannot be read: {said}"));
     }
 }
 
@@ -141,10 +126,7 @@ fn bytes_that_are_no_frame_are_refused_as_soon_as_they_come_on_lines_of_ones_own
     let (mut ends, _peers) = fabric::ends::<Tensor>(world, &mesh(2, 2), 2, ROOM).expect("connected");
     let mut end = ends.pop().expect("one rank");
     let error = end.wait(WorldRank(1), Tag(0)).expect_err("refused");
-    assert_eq!(
-        error.to_string(),
-        "process 1 sends what cannot be read: a frame of no known kind"
-    );
+    assert_eq!(error.to_string(), "process 1 sends what cannot be read: a frame of no known kind");
 }
 
 #[test]

@@ -57,9 +57,7 @@ pub(crate) fn connect(address: &str) -> TcpStream {
         match TcpStream::connect(address) {
             Ok(stream) => {
                 stream.set_nodelay(true).expect("it is open");
-                stream
-                    .set_read_timeout(Some(Duration::from_secs(30)))
-                    .expect("not zero");
+                stream.set_read_timeout(Some(Duration::from_secs(30))).expect("not zero");
                 return stream;
             }
             Err(error) => assert!(since.elapsed() < Duration::from_secs(30), "{error}"),
@@ -100,13 +98,7 @@ pub(crate) fn ask(process: u32, purpose: u8) -> Vec<u8> {
 
 fn ask_with(process: u32, purpose: u8, tls: bool) -> Vec<u8> {
     let number = Sha256::digest(format!("{:?} {process} {purpose}", Instant::now()));
-    [
-        &MAGIC[..],
-        &number,
-        &process.to_le_bytes(),
-        &[purpose, tls.into()],
-    ]
-    .concat()
+    [&MAGIC[..], &number, &process.to_le_bytes(), &[purpose, tls.into()]].concat()
 }
 
 /// The proof of the side that connects, or of the one that listens.
@@ -141,11 +133,7 @@ pub(crate) fn let_in(address: &str, key: &[u8], process: u32, purpose: u8) -> Tc
     let mut verdict = [0; 33];
     (&stream).read_exact(&mut verdict).expect("let in");
     let theirs = proof(key, "listens", &ask, &answer);
-    assert_eq!(
-        (verdict[0], &verdict[1..]),
-        (1, &theirs[..]),
-        "it proves the same"
-    );
+    assert_eq!((verdict[0], &verdict[1..]), (1, &theirs[..]), "it proves the same");
     stream
 }
 
@@ -208,8 +196,5 @@ pub(crate) fn play_until_ready(address: &str) -> Played {
     let [data, watch] = [DATA, WATCH].map(|purpose| let_in(address, &key, 1, purpose));
     say(&first, &json!("Connected"));
     assert_eq!(hear(&first), json!("Ready"));
-    Played {
-        data,
-        _others: [first, watch],
-    }
+    Played { data, _others: [first, watch] }
 }

@@ -44,12 +44,7 @@ impl OnThread {
             todo.into_iter().for_each(|job| job(&mut end));
         });
         wait.recv().expect("it starts");
-        Self {
-            rank,
-            ranks,
-            jobs: Some(jobs),
-            thread: Some(thread),
-        }
+        Self { rank, ranks, jobs: Some(jobs), thread: Some(thread) }
     }
 
     fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut End<Tensor>) -> T + Send + 'static) -> T {
@@ -62,10 +57,7 @@ impl OnThread {
 }
 
 fn place(rank: WorldRank) -> Place {
-    Place {
-        device: Device::Cuda(rank.0),
-        dtype: DType::F32,
-    }
+    Place { device: Device::Cuda(rank.0), dtype: DType::F32 }
 }
 
 /// The end of a process's only rank. NCCL takes wires from each rank to each.
@@ -138,9 +130,6 @@ impl Drop for OnThread {
     fn drop(&mut self) {
         drop(self.jobs.take());
         let thread = self.thread.take().expect("it runs");
-        assert!(
-            thread.join().is_ok() || thread::panicking(),
-            "its thread panicked"
-        );
+        assert!(thread.join().is_ok() || thread::panicking(), "its thread panicked");
     }
 }

@@ -64,9 +64,7 @@ fn place() -> Option<(u32, String)> {
 }
 
 fn signal(child: &Child, signal: &str) {
-    let done = Command::new("kill")
-        .args([signal, &child.id().to_string()])
-        .status();
+    let done = Command::new("kill").args([signal, &child.id().to_string()]).status();
     assert!(done.expect("kill is there").success());
 }
 
@@ -78,8 +76,7 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
         end.send_bytes(WorldRank(0), Tag(0), Vec::new()).expect("sent");
         let bytes = (0..BLOCKS).map(|_| end.recv_bytes(WorldRank(0), Tag(0)).expect("it goes on").len());
         let all = bytes.sum::<usize>() as u64;
-        end.send_bytes(WorldRank(0), Tag(0), all.to_le_bytes().to_vec())
-            .expect("sent");
+        end.send_bytes(WorldRank(0), Tag(0), all.to_le_bytes().to_vec()).expect("sent");
         end.recv_bytes(WorldRank(0), Tag(0)).expect("the end of the test");
         return;
     }
@@ -95,8 +92,7 @@ fn a_process_that_is_stopped_for_longer_than_the_silence_goes_on() {
             signal(&child, "-CONT");
         });
         for _ in 0..BLOCKS {
-            end.send_bytes(WorldRank(1), Tag(0), vec![7; 1 << 20])
-                .expect("it is not gone");
+            end.send_bytes(WorldRank(1), Tag(0), vec![7; 1 << 20]).expect("it is not gone");
         }
     });
     let all = end.recv_bytes(WorldRank(1), Tag(0)).expect("it goes on");
@@ -113,9 +109,7 @@ fn a_rank_that_sends_to_a_stopped_process_learns_that_another_has_ended() {
         let (mut end, _peers) = join(process, 3, &address);
         end.send_bytes(WorldRank(0), Tag(0), Vec::new()).expect("sent");
         // It is stopped, or killed, here.
-        let _ = end
-            .recv_bytes(WorldRank(0), Tag(0))
-            .and_then(|_| end.recv_bytes(WorldRank(0), Tag(0)));
+        let _ = end.recv_bytes(WorldRank(0), Tag(0)).and_then(|_| end.recv_bytes(WorldRank(0), Tag(0)));
         return;
     }
     let address = free_address();
@@ -145,15 +139,11 @@ impl Machines {
         let [a, b] = [machines.name(0), machines.name(1)];
         let made = ip(&["netns", "add", &a])
             && ip(&["netns", "add", &b])
-            && ip(&[
-                "-n", &a, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &b,
-            ])
-            && [(&a, "10.77.0.1/24"), (&b, "10.77.0.2/24")]
-                .iter()
-                .all(|(name, address)| {
-                    ip(&["-n", name, "addr", "add", address, "dev", "cable"])
-                        && ip(&["-n", name, "link", "set", "cable", "up"])
-                });
+            && ip(&["-n", &a, "link", "add", "cable", "type", "veth", "peer", "name", "cable", "netns", &b])
+            && [(&a, "10.77.0.1/24"), (&b, "10.77.0.2/24")].iter().all(|(name, address)| {
+                ip(&["-n", name, "addr", "add", address, "dev", "cable"])
+                    && ip(&["-n", name, "link", "set", "cable", "up"])
+            });
         if !made {
             eprintln!("skipped: the system allows no network namespaces, or has no `ip`");
         }
@@ -166,9 +156,7 @@ impl Machines {
 
     fn command(&self, machine: u32) -> Command {
         let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &self.name(machine)])
-            .arg(this_program());
+        command.args(["netns", "exec", &self.name(machine)]).arg(this_program());
         command
     }
 }
@@ -208,15 +196,7 @@ impl Swallowing {
             && in_it(&["addr", "add", "192.0.2.2/24", "dev", "cable"])
             && in_it(&["link", "set", "cable", "up"])
             && in_it(&["link", "set", "nobody", "up"])
-            && in_it(&[
-                "neigh",
-                "add",
-                "192.0.2.1",
-                "lladdr",
-                "02:00:00:00:00:01",
-                "dev",
-                "cable",
-            ]);
+            && in_it(&["neigh", "add", "192.0.2.1", "lladdr", "02:00:00:00:00:01", "dev", "cable"]);
         if !made {
             eprintln!("skipped: the system allows no network namespaces, or has no `ip`");
         }
@@ -313,11 +293,8 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
 
 /// How many sockets this process has, and how many threads.
 fn sockets_and_threads() -> [usize; 2] {
-    let entries = |path| {
-        std::fs::read_dir(path)
-            .expect("this is Linux")
-            .map(|entry| entry.expect("an entry"))
-    };
+    let entries =
+        |path| std::fs::read_dir(path).expect("this is Linux").map(|entry| entry.expect("an entry"));
     let files = entries("/proc/self/fd").filter_map(|entry| std::fs::read_link(entry.path()).ok());
     let sockets = files.filter(|file| file.to_string_lossy().starts_with("socket:"));
     [sockets.count(), entries("/proc/self/task").count()]
@@ -330,10 +307,7 @@ fn ends_need_no_more_files_than_connections_and_leave_no_socket_and_no_thread() 
     if let Some((_, address)) = place() {
         let before = sockets_and_threads();
         let world = World::join(&membership(0, 3, &address), "the same").expect("all come");
-        assert!(
-            sockets_and_threads()[0] >= before[0] + 4,
-            "two lines to each of two"
-        );
+        assert!(sockets_and_threads()[0] >= before[0] + 4, "two lines to each of two");
         // No room for one file more.
         let files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
         let made = fabric::ends::<Number>(world, &mesh(3, 3), 3, ROOM);
@@ -346,9 +320,7 @@ fn ends_need_no_more_files_than_connections_and_leave_no_socket_and_no_thread() 
     }
     let address = free_address();
     let mut limited = Command::new("sh");
-    limited
-        .args(["-c", "ulimit -n 100; exec \"$0\" \"$@\""])
-        .arg(this_program());
+    limited.args(["-c", "ulimit -n 100; exec \"$0\" \"$@\""]).arg(this_program());
     let mut child = again(limited, NAME, 0, &address);
     let others = [1, 2].map(|process| {
         let address = address.clone();

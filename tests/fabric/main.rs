@@ -102,10 +102,7 @@ fn mesh(ranks: u32, processes: u32) -> Mesh {
 }
 
 /// A rank's end, and the connection that keeps its process in the run.
-struct Held(
-    End<Number>,
-    #[allow(dead_code, reason = "dropped with the last end")] Arc<Peers>,
-);
+struct Held(End<Number>, #[allow(dead_code, reason = "dropped with the last end")] Arc<Peers>);
 
 impl Transport<Number> for Held {
     fn rank(&self) -> WorldRank {

@@ -28,9 +28,7 @@ pub(crate) fn join_in_spite_of(meanwhile: impl FnOnce(&str)) {
 fn a_stranger_that_says_nothing_hears_nothing() {
     join_in_spite_of(|address| {
         let stranger = connect(address);
-        stranger
-            .set_read_timeout(Some(Duration::from_millis(100)))
-            .expect("not zero");
+        stranger.set_read_timeout(Some(Duration::from_millis(100))).expect("not zero");
         stranger.peek(&mut [0]).expect_err("nothing");
     });
 }
@@ -38,11 +36,7 @@ fn a_stranger_that_says_nothing_hears_nothing() {
 #[test]
 fn a_stranger_that_speaks_another_protocol_hears_nothing() {
     join_in_spite_of(|address| {
-        for said in [
-            "GET / HTTP/1.1\r\n\r\n",
-            "PIPEWRT2\u{1}\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}0",
-            "P\n",
-        ] {
+        for said in ["GET / HTTP/1.1\r\n\r\n", "PIPEWRT2\u{1}\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}\u{0}0", "P\n"] {
             let mut stranger = connect(address);
             stranger.write_all(said.as_bytes()).expect("sent");
             assert_eq!(all_of(&stranger), [0; 0], "{said:?}");
@@ -133,10 +127,7 @@ fn a_process_with_another_secret_is_told_so_and_named_when_nobody_else_comes() {
     let address = free_address();
     thread::scope(|scope| {
         let first = scope.spawn(|| join(0, &address, 2));
-        let other = Membership {
-            secret: Some(secret("another secret of tests")),
-            ..member(1, &address, 10)
-        };
+        let other = Membership { secret: Some(secret("another secret of tests")), ..member(1, &address, 10) };
         let error = World::join(&other, PROGRAM).expect_err("another secret");
         assert_eq!(
             error.to_string(),
@@ -145,10 +136,7 @@ fn a_process_with_another_secret_is_told_so_and_named_when_nobody_else_comes() {
                  all processes the same one (PIPEWRIGHT_TOKEN or launch.token_file)"
             )
         );
-        let without = Membership {
-            secret: None,
-            ..member(1, &address, 10)
-        };
+        let without = Membership { secret: None, ..member(1, &address, 10) };
         let error = World::join(&without, PROGRAM).expect_err("no secret");
         assert_eq!(
             error.to_string(),
@@ -179,16 +167,10 @@ fn without_a_secret_only_addresses_of_this_machine_alone_are_used() {
              as 127.0.0.1:29500"
         )
     };
-    for (process, address) in [
-        (0, "0.0.0.0:0"),
-        (0, "[::]:0"),
-        (0, "192.0.2.1:29500"),
-        (1, "192.0.2.1:29500"),
-    ] {
-        let open = Membership {
-            secret: None,
-            ..member(process, address, 30)
-        };
+    for (process, address) in
+        [(0, "0.0.0.0:0"), (0, "[::]:0"), (0, "192.0.2.1:29500"), (1, "192.0.2.1:29500")]
+    {
+        let open = Membership { secret: None, ..member(process, address, 30) };
         let error = World::join(&open, PROGRAM).expect_err("no secret");
         assert_eq!(error.to_string(), needed(address));
     }
@@ -215,10 +197,7 @@ fn a_connection_for_frames_is_proved_for_this_run() {
         say(&joined, &json!("Connected"));
         assert_eq!(hear(&joined), json!("Ready"));
         drop(_lines);
-        first
-            .join()
-            .expect("no panic")
-            .expect_err("it has gone before it was all set up");
+        first.join().expect("no panic").expect_err("it has gone before it was all set up");
     });
 }
 
@@ -337,10 +316,7 @@ fn damaged_first_messages_are_refused_and_end_nothing() {
             let mut ask = ask(1, JOIN);
             let damage = |bytes: &mut Vec<u8>, index| match draw(index, 3) {
                 0 => bytes.truncate(draw(index + 1, bytes.len())),
-                1 => bytes
-                    .iter_mut()
-                    .take(8)
-                    .for_each(|byte| *byte = draw(index + 1, 256) as u8),
+                1 => bytes.iter_mut().take(8).for_each(|byte| *byte = draw(index + 1, 256) as u8),
                 _ => {
                     let at = draw(index + 1, bytes.len());
                     bytes[at] ^= 1 << draw(index + 2, 8);
@@ -359,20 +335,14 @@ fn damaged_first_messages_are_refused_and_end_nothing() {
             }
             stream.shutdown(std::net::Shutdown::Write).expect("it is open");
             let answered = all_of(&stream);
-            assert!(
-                answered.len() <= ANSWER && !answered.starts_with(&[1]),
-                "{number}: {answered:?}"
-            );
+            assert!(answered.len() <= ANSWER && !answered.starts_with(&[1]), "{number}: {answered:?}");
         }
     });
 }
 
 #[test]
 fn a_secret_is_not_shown() {
-    assert_eq!(
-        format!("{:?}", member(0, "127.0.0.1:1", 1).secret),
-        "Some(Secret)"
-    );
+    assert_eq!(format!("{:?}", member(0, "127.0.0.1:1", 1).secret), "Some(Secret)");
     assert_eq!(
         Secret::new("short").expect_err("too short").to_string(),
         "the secret has 5 bytes, and a secret has 16 to 4096: make one by `openssl rand -hex 32`, and give \

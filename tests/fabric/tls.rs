@@ -29,19 +29,12 @@ fn far_address() -> String {
 }
 
 fn encrypting(processes: u32, address: String) -> Membership {
-    Membership {
-        secret: Some(secret(SECRET)),
-        tls: true,
-        replaces: false,
-        ..place(processes, address)
-    }
+    Membership { secret: Some(secret(SECRET)), tls: true, replaces: false, ..place(processes, address) }
 }
 
 /// A process for each rank. Those to process 0 are encrypted all the way.
 pub(crate) fn encrypted(ranks: u32) -> Ends {
-    let all = in_processes_like(&encrypting(ranks, far_address()), |world| {
-        crate::ends(world, ranks)
-    });
+    let all = in_processes_like(&encrypting(ranks, far_address()), |world| crate::ends(world, ranks));
     all.into_iter().flatten().collect()
 }
 
@@ -55,17 +48,13 @@ fn two_processes_that_both_send_much_and_read_nothing_yet_do_not_wait_for_ever()
         let (mut ends, peers) = fabric::ends::<Number>(world, &mesh(2, 2), 2, ROOM).expect("connected");
         let (mut end, other) = (ends.pop().expect("one rank"), WorldRank(1 - process));
         for number in 0..BLOCKS {
-            end.send_bytes(other, Tag(0), vec![number as u8; (1 << 20) + number])
-                .expect("sent");
+            end.send_bytes(other, Tag(0), vec![number as u8; (1 << 20) + number]).expect("sent");
         }
         for number in 0..BLOCKS {
             let block = end.recv_bytes(other, Tag(0)).expect("it comes");
             assert!(block.len() == (1 << 20) + number && block.iter().all(|byte| *byte == number as u8));
         }
-        peers
-            .share("the end of the test", Ok(Vec::new()))
-            .expect("both are done")
-            .len()
+        peers.share("the end of the test", Ok(Vec::new())).expect("both are done").len()
     });
     assert_eq!(sums, [2, 2]);
 }
@@ -91,10 +80,7 @@ fn overheard(tls: bool, said: &'static [u8]) -> Vec<u8> {
     // It ends with this test program.
     thread::spawn(move || {
         for from in port.incoming() {
-            let (from, to) = (
-                from.expect("it comes"),
-                TcpStream::connect(&to).expect("process 0 is there"),
-            );
+            let (from, to) = (from.expect("it comes"), TcpStream::connect(&to).expect("process 0 is there"));
             for (from, to) in [(&from, &to), (&to, &from)] {
                 let ends = [from, to].map(|end| end.try_clone().expect("it is open"));
                 let keeps = Arc::clone(&keeps);
@@ -103,23 +89,13 @@ fn overheard(tls: bool, said: &'static [u8]) -> Vec<u8> {
         }
     });
     let join = |process: u32, address: &str| {
-        let membership = Membership {
-            process,
-            tls,
-            ..encrypting(2, address.to_owned())
-        };
+        let membership = Membership { process, tls, ..encrypting(2, address.to_owned()) };
         let world = World::join(&membership, PROGRAM).expect("both come");
         let (mut ends, peers) = fabric::ends::<Number>(world, &mesh(2, 2), 2, ROOM).expect("connected");
         let mut end = ends.pop().expect("one rank");
-        end.send_bytes(WorldRank(1 - process), Tag(0), said.to_vec())
-            .expect("sent");
-        assert_eq!(
-            end.recv_bytes(WorldRank(1 - process), Tag(0)).expect("it comes"),
-            said
-        );
-        peers
-            .share("the end of the test", Ok(Vec::new()))
-            .expect("both are done");
+        end.send_bytes(WorldRank(1 - process), Tag(0), said.to_vec()).expect("sent");
+        assert_eq!(end.recv_bytes(WorldRank(1 - process), Tag(0)).expect("it comes"), said);
+        peers.share("the end of the test", Ok(Vec::new())).expect("both are done");
     };
     thread::scope(|scope| {
         let first = scope.spawn(|| join(0, &address));
@@ -137,10 +113,7 @@ fn whoever_listens_on_the_way_hears_neither_the_config_nor_what_ranks_send() {
     let has = |heard: &[u8], text: &[u8]| heard.windows(text.len()).any(|part| part == text);
     let config = b"a line of the config";
     let open = overheard(false, said);
-    assert!(
-        has(&open, said) && has(&open, config),
-        "without encryption all is heard"
-    );
+    assert!(has(&open, said) && has(&open, config), "without encryption all is heard");
     let closed = overheard(true, said);
     assert!(closed.len() > 1000, "{} bytes", closed.len());
     assert!(!has(&closed, said) && !has(&closed, config) && !has(&closed, SECRET.as_bytes()));
@@ -181,9 +154,7 @@ impl ServerCertVerifier for AnyKey {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
+        default_provider().signature_verification_algorithms.supported_schemes()
     }
 
     fn requires_raw_public_keys(&self) -> bool {
@@ -251,13 +222,7 @@ fn somebody_in_the_middle_who_passes_on_the_proofs_is_found_out_by_both() {
     let on_the_way = port.local_addr().expect("it has one").to_string();
     let join = |process, address: &str, deadline| {
         let tls = true;
-        World::join(
-            &Membership {
-                tls,
-                ..member(process, address, deadline)
-            },
-            PROGRAM,
-        )
+        World::join(&Membership { tls, ..member(process, address, deadline) }, PROGRAM)
     };
     thread::scope(|scope| {
         let first = scope.spawn(|| join(0, &address, 5));
@@ -270,11 +235,7 @@ fn somebody_in_the_middle_who_passes_on_the_proofs_is_found_out_by_both() {
                  a stranger has that port; give all processes another MASTER_PORT or launch.address"
             )
         );
-        let error = first
-            .join()
-            .expect("no panic")
-            .expect_err("nobody else comes")
-            .to_string();
+        let error = first.join().expect("no panic").expect_err("nobody else comes").to_string();
         let expected = "a process came that calls itself 1 and does not know the secret";
         assert!(error.ends_with(expected), "{error}");
     });

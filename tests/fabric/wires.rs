@@ -116,10 +116,7 @@ fn a_wire_that_cannot_be_written_fails_on_both_sides_for_its_own_reason() {
         (WritesLess, "it wrote 50 bytes, but had announced 100"),
         (WritesMore, "it writes more bytes than it had announced"),
         (PanicsWhenDescribed, "it panicked: no words for it"),
-        (
-            HasALongDescription,
-            "its description has 4097 bytes, and 4096 is the most",
-        ),
+        (HasALongDescription, "its description has 4097 bytes, and 4096 is the most"),
     ];
     for (wire, reason) in reasons {
         let [(mut a, _a), (mut b, _b)] = pair();
@@ -133,18 +130,14 @@ fn a_wire_that_cannot_be_written_fails_on_both_sides_for_its_own_reason() {
 
 #[test]
 fn a_wire_that_cannot_be_read_fails_on_both_sides_for_its_own_reason() {
-    for (wire, reason) in [
-        (FailsToRead, "nobody can read this"),
-        (PanicsWhenRead, "it panicked: no glasses"),
-    ] {
+    for (wire, reason) in [(FailsToRead, "nobody can read this"), (PanicsWhenRead, "it panicked: no glasses")]
+    {
         let [(mut a, _a), (mut b, _b)] = pair();
         a.send(WorldRank(1), Tag(7), wire).expect("sent");
         let expected = format!("rank 1 cannot read the wire with tag 0x7 from rank 0: {reason}");
         let received = b.wait(WorldRank(0), Tag(7)).expect_err("it fails");
         assert_eq!(received.to_string(), expected);
-        let told = a
-            .recv_bytes(WorldRank(1), Tag(0))
-            .expect_err("the other rank has failed");
+        let told = a.recv_bytes(WorldRank(1), Tag(0)).expect_err("the other rank has failed");
         assert_eq!(told.to_string(), expected);
     }
 }
@@ -199,9 +192,7 @@ fn wires_of_many_bytes_arrive_whole() {
     let [(mut a, _a), (mut b, _b)] = pair();
     for count in [3 << 20, 1, 1 << 20] {
         let mut sent = Tensor::scratch(&[count]);
-        (0..)
-            .zip(sent.f32_mut())
-            .for_each(|(index, number)| *number = index as f32);
+        (0..).zip(sent.f32_mut()).for_each(|(index, number)| *number = index as f32);
         a.send(WorldRank(1), Tag(7), sent.clone()).expect("sent");
         assert_eq!(b.wait(WorldRank(0), Tag(7)).expect("arrives"), sent);
     }

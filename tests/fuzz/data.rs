@@ -105,10 +105,7 @@ fn token_indexes() {
 
 fn packed(bytes: &[u8]) -> Vec<u8> {
     let mut packer = GzEncoder::new(Vec::new(), Compression::best());
-    packer
-        .write_all(bytes)
-        .and_then(|()| packer.finish())
-        .expect("memory takes it")
+    packer.write_all(bytes).and_then(|()| packer.finish()).expect("memory takes it")
 }
 
 /// Images, or their labels, are changed.
@@ -119,17 +116,9 @@ fn images(name: &'static str, changes_labels: bool) {
     let labels = [&[0, 0, 8, 1, 0, 0, 0, 10], &[3; 10][..]].concat();
     write(&paths[0], &pixels);
     write(&paths[1], &labels);
-    let (changed, whole) = if changes_labels {
-        (&paths[1], labels)
-    } else {
-        (&paths[0], pixels)
-    };
+    let (changed, whole) = if changes_labels { (&paths[1], labels) } else { (&paths[0], pixels) };
     // A packed file that grows a thousandfold.
-    let bomb = [
-        &[0, 0, 8, 3, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 1, 0],
-        &vec![0; 16 * MIB][..],
-    ]
-    .concat();
+    let bomb = [&[0, 0, 8, 3, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 1, 0], &vec![0; 16 * MIB][..]].concat();
     Target {
         name,
         seeds: vec![packed(&whole), whole, packed(&bomb)],
@@ -187,14 +176,7 @@ fn documents(folder: &Path, path: &Path, tokenizer: &Tokenizer, recipe: &Recipe)
     let documents = Documents::encode(&paths, tokenizer, recipe, &cache, &mut |_| {});
     let read = documents.and_then(|documents| {
         let count = documents.count();
-        take(&Sequences::shuffled(
-            Arc::new(documents),
-            0..count,
-            true,
-            (2, 8),
-            2,
-            1,
-        )?)
+        take(&Sequences::shuffled(Arc::new(documents), 0..count, true, (2, 8), 2, 1)?)
     });
     let _ = std::fs::remove_dir_all(&cache);
     told(read)
@@ -242,9 +224,7 @@ fn json_lines() {
     }
     .fuzz(|input| {
         write(&path, input);
-        let read = recipes
-            .each_ref()
-            .map(|recipe| documents(folder.path(), &path, &tokenizer, recipe));
+        let read = recipes.each_ref().map(|recipe| documents(folder.path(), &path, &tokenizer, recipe));
         let [text, chat, _] = read;
         text.and(chat)
     });
@@ -259,9 +239,7 @@ fn parquet_tables() {
     let names = ["brotli", "gzip", "lz4", "none", "snappy", "zstd"];
     Target {
         name: "parquet_tables",
-        seeds: names
-            .map(|name| contents(&here(&format!("tests/golden/parquet/{name}.parquet"))))
-            .into(),
+        seeds: names.map(|name| contents(&here(&format!("tests/golden/parquet/{name}.parquet")))).into(),
         words: &["text", "PAR1"],
         inputs: 1000,
         bytes: 512 * MIB,

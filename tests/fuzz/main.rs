@@ -122,10 +122,9 @@ impl Target<'_> {
             {
                 Some(format!("it hides a panic: {}", panicked.join("; ")))
             }
-            Ok(_) if taken.bytes > self.bytes || taken.blocks > self.blocks => Some(format!(
-                "it takes {taken:?}, and may {} bytes and {} blocks",
-                self.bytes, self.blocks
-            )),
+            Ok(_) if taken.bytes > self.bytes || taken.blocks > self.blocks => {
+                Some(format!("it takes {taken:?}, and may {} bytes and {} blocks", self.bytes, self.blocks))
+            }
             Ok(_) => None,
         };
         if let Some(wrong) = wrong {
@@ -155,11 +154,7 @@ fn without_values(said: &Result<(), String>) -> String {
         return String::new();
     };
     let plain = said.split(['`', '"', '\'']).step_by(2).collect::<String>();
-    plain
-        .chars()
-        .filter(|letter| !letter.is_ascii_digit())
-        .take(300)
-        .collect()
+    plain.chars().filter(|letter| !letter.is_ascii_digit()).take(300).collect()
 }
 
 /// The message of an error.

@@ -84,10 +84,7 @@ fn safetensors() {
 #[test]
 fn indexes_of_safetensors() {
     let folder = copied("tests/golden/hf/llama");
-    let (one, part) = (
-        folder.path().join("model.safetensors"),
-        "model-00001-of-00001.safetensors",
-    );
+    let (one, part) = (folder.path().join("model.safetensors"), "model-00001-of-00001.safetensors");
     let index = folder.path().join("model.safetensors.index.json");
     fs::rename(&one, folder.path().join(part)).expect("renamed");
     let places = json!({"model.norm.weight": part, "lm_head.weight": part});
@@ -116,13 +113,7 @@ fn gguf_files() {
     Target {
         name: "gguf_files",
         seeds: vec![file.bytes()],
-        words: &[
-            "llama",
-            "gpt2",
-            "tokenizer.ggml.tokens",
-            "general.alignment",
-            "blk.0.attn_q.weight",
-        ],
+        words: &["llama", "gpt2", "tokenizer.ggml.tokens", "general.alignment", "blk.0.attn_q.weight"],
         inputs: 600,
         bytes: 64 * MIB,
         blocks: 4_000_000,
@@ -217,12 +208,8 @@ fn tokenizers() {
 /// The layers of the golden model that have adapters.
 fn adapted(patterns: &[String]) -> Vec<Adapted> {
     let known = [("attn.q", [32, 32]), ("attn.v", [32, 16]), ("mlp.down", [48, 32])];
-    let known = known
-        .into_iter()
-        .filter(|(name, _)| patterns.iter().any(|pattern| pattern.ends_with(name)));
-    known
-        .flat_map(|(name, sizes)| [0, 1].map(|block| (format!("h.{block}.{name}"), sizes)))
-        .collect()
+    let known = known.into_iter().filter(|(name, _)| patterns.iter().any(|pattern| pattern.ends_with(name)));
+    known.flat_map(|(name, sizes)| [0, 1].map(|block| (format!("h.{block}.{name}"), sizes))).collect()
 }
 
 fn adapters(name: &'static str, file: &str) {
@@ -232,15 +219,7 @@ fn adapters(name: &'static str, file: &str) {
     Target {
         name,
         seeds: vec![contents(&path)],
-        words: &[
-            "LORA",
-            "q_proj",
-            "model.layers.0.mlp.down_proj",
-            "lm_head",
-            "all-linear",
-            "none",
-            "F16",
-        ],
+        words: &["LORA", "q_proj", "model.layers.0.mlp.down_proj", "lm_head", "all-linear", "none", "F16"],
         inputs: 500,
         bytes: 64 * MIB,
         blocks: 1_000_000,
@@ -248,13 +227,8 @@ fn adapters(name: &'static str, file: &str) {
     .fuzz(|input| {
         write(&path, input);
         let adapters = told(read_adapters(folder.path(), architecture.base()))?;
-        told(open_adapters(
-            folder.path(),
-            &architecture,
-            adapters.rank,
-            &adapted(&adapters.targets),
-        ))
-        .map(|_| ())
+        told(open_adapters(folder.path(), &architecture, adapters.rank, &adapted(&adapters.targets)))
+            .map(|_| ())
     });
 }
 

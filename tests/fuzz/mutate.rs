@@ -106,11 +106,7 @@ pub(crate) fn mutate(random: &mut Random, seeds: &[Vec<u8>], whole: usize, words
             bytes.push(0);
         }
         // Most changes of bytes make a text that nothing can be read of.
-        let kinds = if is_text && random.below(4) > 0 {
-            7..14
-        } else {
-            0..14
-        };
+        let kinds = if is_text && random.below(4) > 0 { 7..14 } else { 0..14 };
         match kinds.start + random.below(kinds.len()) {
             0..3 => change_a_byte(random, &mut bytes),
             3..5 => write_a_number(random, &mut bytes),
@@ -140,20 +136,14 @@ fn change_a_byte(random: &mut Random, bytes: &mut [u8]) {
 
 /// A number of 1 to 8 bytes, in either order.
 fn write_a_number(random: &mut Random, bytes: &mut [u8]) {
-    let number = random
-        .one_of(&NUMBERS)
-        .wrapping_add(random.below(3) as u64)
-        .wrapping_sub(1);
+    let number = random.one_of(&NUMBERS).wrapping_add(random.below(3) as u64).wrapping_sub(1);
     let width = 1 << random.below(4);
     let written = match random.below(2) {
         0 => number.to_le_bytes()[..width].to_vec(),
         _ => number.to_be_bytes()[8 - width..].to_vec(),
     };
     let place = random.place(bytes.len());
-    bytes[place..]
-        .iter_mut()
-        .zip(written)
-        .for_each(|(byte, new)| *byte = new);
+    bytes[place..].iter_mut().zip(written).for_each(|(byte, new)| *byte = new);
 }
 
 fn repeat(random: &mut Random, bytes: &mut Vec<u8>) {
@@ -184,9 +174,7 @@ fn run_of(random: &mut Random, bytes: &[u8], is_in: impl Fn(u8) -> bool) -> Opti
 fn write_another_value(random: &mut Random, bytes: &mut Vec<u8>) {
     let range = match random.below(3) {
         0 => run_of(random, bytes, |byte| byte.is_ascii_digit()),
-        1 => run_of(random, bytes, |byte| {
-            byte.is_ascii_alphanumeric() || b"\"-._".contains(&byte)
-        }),
+        1 => run_of(random, bytes, |byte| byte.is_ascii_alphanumeric() || b"\"-._".contains(&byte)),
         _ => run_of(random, bytes, |byte| !b":=,\n".contains(&byte)),
     };
     if let Some(range) = range {

@@ -75,10 +75,7 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
     make(whole.path());
     let other = Record::read(whole.path()).expect("a run");
     let path = damaged.path().join(file);
-    let (_, seed) = files()
-        .into_iter()
-        .find(|(name, _)| *name == file)
-        .expect("one of them");
+    let (_, seed) = files().into_iter().find(|(name, _)| *name == file).expect("one of them");
     let scripts = page(slice::from_ref(&other), false).matches("<script").count();
     Target {
         name,
@@ -95,18 +92,11 @@ fn fuzz(name: &'static str, file: &str, words: &'static [&'static str]) {
         told(again.update())?;
         let run = told(Record::read(damaged.path()))?;
         let notices = run.notices().to_vec();
-        let pages = [
-            page(slice::from_ref(&run), false),
-            page(&[other.clone(), run], false),
-            page(&[again], true),
-        ];
+        let pages =
+            [page(slice::from_ref(&run), false), page(&[other.clone(), run], false), page(&[again], true)];
         let could_have_said = String::from_utf8_lossy(input).to_lowercase();
         for page in pages {
-            assert_eq!(
-                page.matches("<script").count(),
-                scripts,
-                "a text of the run is code"
-            );
+            assert_eq!(page.matches("<script").count(), scripts, "a text of the run is code");
             // Text may have such words; the attributes of a picture may not.
             for (at, number) in ["NaN", "inf"].iter().flat_map(|word| page.match_indices(word)) {
                 let before = &page[..at];
@@ -187,20 +177,7 @@ fn report_settings() {
     fuzz(
         "report_settings",
         "config.toml",
-        &[
-            "[train]",
-            "steps",
-            "= -1",
-            "[[",
-            "]]",
-            "{",
-            "nan",
-            "inf",
-            "\"",
-            "'''",
-            "<script>",
-            "2026-01-31",
-        ],
+        &["[train]", "steps", "= -1", "[[", "]]", "{", "nan", "inf", "\"", "'''", "<script>", "2026-01-31"],
     );
 }
 
@@ -209,17 +186,7 @@ fn report_history() {
     fuzz(
         "report_history",
         "history.jsonl",
-        &[
-            "time",
-            "pid",
-            "step",
-            "event",
-            "18446744073709551615",
-            "\\u0000",
-            "<script>",
-            "\n{",
-            "}\n",
-        ],
+        &["time", "pid", "step", "event", "18446744073709551615", "\\u0000", "<script>", "\n{", "}\n"],
     );
 }
 
@@ -228,17 +195,7 @@ fn report_samples() {
     fuzz(
         "report_samples",
         "samples.jsonl",
-        &[
-            "step",
-            "prompt",
-            "text",
-            "18446744073709551615",
-            "\\ud800",
-            "\\u0000",
-            "<script>",
-            "\n{",
-            "}\n",
-        ],
+        &["step", "prompt", "text", "18446744073709551615", "\\ud800", "\\u0000", "<script>", "\n{", "}\n"],
     );
 }
 
@@ -247,8 +204,6 @@ fn report_timelines() {
     fuzz(
         "report_timelines",
         "plan-and-trace.svg",
-        &[
-            "<svg", "</svg>", "<script>", "\"", "&quot;", "%", "#", "\u{0}", "]]>", "-->",
-        ],
+        &["<svg", "</svg>", "<script>", "\"", "&quot;", "%", "#", "\u{0}", "]]>", "-->"],
     );
 }

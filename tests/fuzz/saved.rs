@@ -40,16 +40,7 @@ fn checkpoints(name: &'static str, file: &str, description: Option<&str>) {
     Target {
         name,
         seeds: vec![contents(&path)],
-        words: &[
-            "F32",
-            "shape",
-            "data_offsets",
-            "format",
-            "step",
-            "files",
-            "model.safetensors",
-            "exp_avg",
-        ],
+        words: &["F32", "shape", "data_offsets", "format", "step", "files", "model.safetensors", "exp_avg"],
         inputs: 300,
         bytes: 64 * MIB,
         blocks: 1_000_000,
@@ -91,14 +82,7 @@ fn run_marks() {
     Target {
         name: "run_marks",
         seeds: vec![mark.into()],
-        words: &[
-            "format",
-            "last",
-            "best",
-            "validation",
-            "../..",
-            "checkpoints/step-00000003",
-        ],
+        words: &["format", "last", "best", "validation", "../..", "checkpoints/step-00000003"],
         inputs: 300,
         bytes: 64 * MIB,
         blocks: 1_000_000,

@@ -25,12 +25,7 @@ fn read_config(input: &[u8]) -> Result<(), String> {
         .filter_map(|line| line.split_once('='))
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect();
-    let sets: Vec<String> = parts
-        .next()
-        .unwrap_or_default()
-        .lines()
-        .map(str::to_owned)
-        .collect();
+    let sets: Vec<String> = parts.next().unwrap_or_default().lines().map(str::to_owned).collect();
     let _ = launched(&variables);
     let config = told(Config::parse("config", config, &variables, &sets))?;
     let _ = config.membership(&variables);
@@ -54,9 +49,7 @@ fn configs() {
     let slurm = format!("{slurm}\nSLURM_JOB_ID=7\nSLURM_STEP_ID=0\nJOB_COMPLETION_INDEX=1");
     let mut seeds = vec![
         [&text, variables, sets].join(PART).into_bytes(),
-        [&text, &slurm, "model.kind=llama\nmodel.kv_heads=1"]
-            .join(PART)
-            .into_bytes(),
+        [&text, &slurm, "model.kind=llama\nmodel.kv_heads=1"].join(PART).into_bytes(),
     ];
     for name in ["mnist", "lora-smollm2", "finetune-smollm2"] {
         seeds.push(contents(&here(&format!("examples/{name}.toml"))));
@@ -102,17 +95,11 @@ fn schedules() {
         contents(&here("examples/missing.csv")),
         contents(&here("examples/stuck.csv")),
     ];
-    for (name, ranks, micro_batches) in [
-        ("1f1b", 2, 4),
-        ("zb-2p", 3, 5),
-        ("zb-v", 2, 4),
-        ("interleaved-1f1b", 2, 4),
-    ] {
+    for (name, ranks, micro_batches) in
+        [("1f1b", 2, 4), ("zb-2p", 3, 5), ("zb-v", 2, 4), ("interleaved-1f1b", 2, 4)]
+    {
         let schedule = named(name, ranks, micro_batches);
-        seeds.extend([
-            schedule.csv().into_bytes(),
-            schedule.csv_with_comms().into_bytes(),
-        ]);
+        seeds.extend([schedule.csv().into_bytes(), schedule.csv_with_comms().into_bytes()]);
     }
     Target {
         name: "schedules",

@@ -29,11 +29,7 @@ impl Watch {
             let (path, since) = (path.to_owned(), Arc::downgrade(&since));
             thread::spawn(move || {
                 while let Some(since) = since.upgrade() {
-                    if since
-                        .lock()
-                        .expect("no panic")
-                        .is_some_and(|since| since.elapsed() > LONGEST)
-                    {
+                    if since.lock().expect("no panic").is_some_and(|since| since.elapsed() > LONGEST) {
                         eprintln!("it hangs with the input in {}", path.display());
                         process::abort();
                     }
@@ -49,10 +45,7 @@ impl Watch {
 
     /// Notes what is read now.
     pub(crate) fn reads(&self, input: &[u8]) {
-        self.file
-            .set_len(0)
-            .and_then(|()| self.file.write_all_at(input, 0))
-            .expect("it is noted");
+        self.file.set_len(0).and_then(|()| self.file.write_all_at(input, 0)).expect("it is noted");
         *self.since.lock().expect("no panic") = Some(Instant::now());
     }
 
@@ -80,9 +73,7 @@ fn collect_panics() {
             }
             let at = info.location().map(ToString::to_string).unwrap_or_default();
             let text = info.payload().downcast_ref::<String>().map(String::as_str);
-            let what = text
-                .or_else(|| info.payload().downcast_ref::<&str>().copied())
-                .unwrap_or("?");
+            let what = text.or_else(|| info.payload().downcast_ref::<&str>().copied()).unwrap_or("?");
             let mut all = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
             all.push(format!("{what}, at {at}"));
         }));

@@ -44,25 +44,13 @@ fn after(input: &[u8], on: usize) -> Result<(), String> {
         let to = [&played.data, &played._others[0], &played._others[1]][on];
         let _ = (&*to).write_all(input);
         drop(played);
-        told(
-            first
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-        )
-        .map(|_| ())
+        told(first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).map(|_| ())
     })
 }
 
 fn on_a_connection(name: &'static str, on: usize) {
-    Target {
-        name,
-        seeds: frames(),
-        words: &["text"],
-        inputs: 100,
-        bytes: 64 * MIB,
-        blocks: 100_000,
-    }
-    .fuzz(|input| after(input, on));
+    Target { name, seeds: frames(), words: &["text"], inputs: 100, bytes: 64 * MIB, blocks: 100_000 }
+        .fuzz(|input| after(input, on));
 }
 
 #[test]
@@ -98,11 +86,7 @@ fn strangers() {
             // What it hears is at most a random number and a no.
             let heard = all_of(&stranger).len();
             assert!(heard <= ANSWER + 1, "{heard} bytes");
-            if heard > 0 {
-                Ok(())
-            } else {
-                Err("not heard".to_owned())
-            }
+            if heard > 0 { Ok(()) } else { Err("not heard".to_owned()) }
         });
         join(1, &address, 60).expect("it finds process 0");
         first.join().expect("no panic").expect("process 1 finds it");
@@ -137,10 +121,7 @@ fn hellos() {
     }
     .fuzz(|input| {
         let address = free_address();
-        let member = Membership {
-            deadline: Duration::from_millis(300),
-            ..gate::member(0, &address, 1)
-        };
+        let member = Membership { deadline: Duration::from_millis(300), ..gate::member(0, &address, 1) };
         thread::scope(|scope| {
             let first = scope.spawn(|| World::join(&member, PROGRAM));
             // On a slow machine its time may be over before it is found.
@@ -156,12 +137,7 @@ fn hellos() {
                 let _ = stream.shutdown(Shutdown::Write);
                 all_of(&stream);
             }
-            told(
-                first
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            )
-            .map(|_| ())
+            told(first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).map(|_| ())
         })
     });
 }
@@ -202,12 +178,7 @@ fn welcomes() {
             let (stream, _) = port.accept().expect("it comes");
             let _ = welcomed(&stream, &key, input);
             drop((stream, port));
-            told(
-                joins
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            )
-            .map(|_| ())
+            told(joins.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).map(|_| ())
         })
     });
 }
@@ -231,12 +202,7 @@ fn first_words() {
             let mut played = play_until_ready(&address);
             let _ = played.data.write_all(input);
             drop(played);
-            told(
-                first
-                    .join()
-                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            )
-            .map(|_| ())
+            told(first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).map(|_| ())
         })
     });
 }

@@ -11,34 +11,13 @@ use crate::training::{GPU, assert_close, named, on, train};
 const IMAGE: [usize; 3] = [9, 7, 2];
 
 fn data() -> Arc<RandomRows> {
-    Arc::new(RandomRows {
-        rows: 3,
-        width: IMAGE.iter().product(),
-        classes: 3,
-    })
+    Arc::new(RandomRows { rows: 3, width: IMAGE.iter().product(), classes: 3 })
 }
 
 /// A ResNet with a shortcut, and a network with biases and max pools.
 fn recipes() -> [Recipe; 2] {
-    let resnet = || {
-        ResNet {
-            image: IMAGE,
-            blocks: vec![1, 1],
-            width: 4,
-            classes: 3,
-            seed: 5,
-        }
-        .model()
-    };
-    let cnn = || {
-        Cnn {
-            image: IMAGE,
-            channels: vec![5, 6],
-            classes: 3,
-            seed: 5,
-        }
-        .model()
-    };
+    let resnet = || ResNet { image: IMAGE, blocks: vec![1, 1], width: 4, classes: 3, seed: 5 }.model();
+    let cnn = || Cnn { image: IMAGE, channels: vec![5, 6], classes: 3, seed: 5 }.model();
     [recipe_of(resnet, data(), 4), recipe_of(cnn, data(), 4)]
 }
 

@@ -28,19 +28,8 @@ const PATIENCE: usize = 3000;
 
 /// A perceptron with two layers, one for each rank.
 fn small() -> Recipe {
-    let data = RandomRows {
-        rows: 3,
-        width: 4,
-        classes: 2,
-    };
-    let model = || {
-        Mlp {
-            sizes: vec![4, 3, 2],
-            dropout: 0.0,
-            seed: 3,
-        }
-        .model()
-    };
+    let data = RandomRows { rows: 3, width: 4, classes: 2 };
+    let model = || Mlp { sizes: vec![4, 3, 2], dropout: 0.0, seed: 3 }.model();
     recipe_of(model, Arc::new(data), 2)
 }
 
@@ -129,9 +118,7 @@ fn with_failure(case: Case, n: u64, expected: &str) -> Option<Vec<String>> {
         Ok(hash) if hash == expected => {}
         other => wrong.push(format!("the next run: {other:?}")),
     }
-    wrong
-        .iter_mut()
-        .for_each(|what| *what = format!("call {n}, {call}: {what}"));
+    wrong.iter_mut().for_each(|what| *what = format!("call {n}, {call}: {what}"));
     println!("call {n}, {call}: {told}");
     Some(wrong)
 }
@@ -149,11 +136,7 @@ fn any_call_of_a_step_that_offloads_may_fail() {
 /// Which call is the n-th depends on the processes' order too. All are tried in many runs.
 #[test]
 fn any_call_of_a_step_in_two_processes_may_fail() {
-    calls_may_fail(
-        Case::TwoProcesses,
-        "any_call_of_a_step_in_two_processes_may_fail",
-        61,
-    );
+    calls_may_fail(Case::TwoProcesses, "any_call_of_a_step_in_two_processes_may_fail", 61);
 }
 
 /// Lets every `stride`-th call of a run fail, in a process where this test is alone.
@@ -168,9 +151,7 @@ fn calls_may_fail(case: Case, test: &str, stride: u64) {
     let expected = hash(case).expect("nothing fails");
     assert_eq!(left_since(""), None, "after a run");
     // All of them need another stride, 1.
-    let wrong: Vec<_> = (0..)
-        .map_while(|index| with_failure(case, 1 + index * stride, &expected))
-        .collect();
+    let wrong: Vec<_> = (0..).map_while(|index| with_failure(case, 1 + index * stride, &expected)).collect();
     assert!(wrong.len() > 5, "few calls");
     assert_eq!(wrong.concat(), [""; 0]);
 }
@@ -183,10 +164,5 @@ fn in_a_process_of_its_own(test: &str) {
         .output()
         .expect("a process");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{}\n{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }

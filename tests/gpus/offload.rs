@@ -57,13 +57,7 @@ fn offloaded_activations_come_back_bit_for_bit() {
     }
     let many = recipe(2, true, 8);
     for dtype in [DType::F32, DType::Bf16] {
-        for (name, ranks) in [
-            ("gpipe", 1),
-            ("gpipe", 2),
-            ("looped-bfs", 2),
-            ("1f1b", 4),
-            ("zb-2p", 3),
-        ] {
+        for (name, ranks) in [("gpipe", 1), ("gpipe", 2), ("looped-bfs", 2), ("1f1b", 4), ("zb-2p", 3)] {
             same_bits(&many, named(name, ranks, 8), vec![on(GPU, dtype)]);
         }
     }
@@ -112,10 +106,7 @@ fn what_recomputing_stages_keep_is_offloaded() {
         let kept = recomputed(&recipe, schedule.clone(), how).expect("it trains");
         let got = recomputed(&recipe, offloading(schedule.clone()), how).expect("it trains");
         assert_eq!(got.2, kept.2, "{how:?}");
-        assert!(
-            got.0 < kept.0 && got.1 > 0 && kept.1 == 0,
-            "{how:?}: {got:?}, {kept:?}"
-        );
+        assert!(got.0 < kept.0 && got.1 > 0 && kept.1 == 0, "{how:?}: {got:?}, {kept:?}");
     }
 }
 
@@ -131,19 +122,11 @@ fn ranks_hold_exactly_what_is_planned() {
         let with = offloading(schedule.clone());
         let (got, _) = train(&recipe, with.clone(), vec![on(GPU, DType::F32)]);
         let peaks = |schedule: &Schedule, saved: f64, stays: f64| {
-            let cost = StageCost {
-                saved,
-                stays,
-                ..StageCost::default()
-            };
+            let cost = StageCost { saved, stays, ..StageCost::default() };
             let costs = Costs::share(cost, 0.0).expect("costs");
             let simulation =
                 pipewright::plan::simulate(schedule, &costs, LinkKind::Buffered).expect("it ends");
-            simulation
-                .ranks
-                .iter()
-                .map(|rank| rank.peak_memory)
-                .collect::<Vec<_>>()
+            simulation.ranks.iter().map(|rank| rank.peak_memory).collect::<Vec<_>>()
         };
         for rank in 0..ranks as usize {
             // What a micro-batch keeps, from the run without offload. The ids of rank 0 stay on the host.
@@ -190,9 +173,8 @@ fn later_steps_take_no_more_memory() {
     // reads the last one, so how much they have depends on which is faster. Host memory does not.
     let left = emulator::answer as fn(&str) -> String;
     for (ranks, count) in [(1, left), (2, page_locked)] {
-        let builder = recipe(2, false, 8)
-            .builder(offloading(named("gpipe", ranks, 8)))
-            .expect("the sizes fit");
+        let builder =
+            recipe(2, false, 8).builder(offloading(named("gpipe", ranks, 8))).expect("the sizes fit");
         let places = vec![on(GPU, DType::F32)];
         let mut pipeline = builder.places(places).launch().expect("it starts");
         let counts = [0; 5].map(|_| {
@@ -201,10 +183,7 @@ fn later_steps_take_no_more_memory() {
         });
         // The first update makes the state of the optimizer.
         let later = &counts[1..];
-        assert!(
-            later.iter().all(|count| *count == later[0]),
-            "{ranks}: {counts:?}"
-        );
+        assert!(later.iter().all(|count| *count == later[0]), "{ranks}: {counts:?}");
     }
 }
 
@@ -219,9 +198,7 @@ fn page_locked(left: &str) -> String {
 fn is_told(call: u32) -> bool {
     let recipe = recipe(2, false, 8);
     emulator::tell("pw_fail", &format!("cuMemHostAlloc:{call}:2"));
-    let builder = recipe
-        .builder(offloading(named("gpipe", 2, 8)))
-        .expect("the sizes fit");
+    let builder = recipe.builder(offloading(named("gpipe", 2, 8))).expect("the sizes fit");
     let launched = builder.places(vec![on(GPU, DType::F32)]).launch();
     let ended = launched.and_then(|mut pipeline| pipeline.step());
     emulator::tell("pw_fail", "");
@@ -249,9 +226,5 @@ fn in_a_process_of_its_own(test: &str) {
         .env(ALONE, "")
         .output()
         .expect("a process");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

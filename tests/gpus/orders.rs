@@ -24,18 +24,9 @@ fn the_order_of_streams_changes_no_weight() {
         return println!("the weights: {}", hash());
     }
     let expected = format!("the weights: {}", hash());
-    for (setting, value) in [
-        ("STREAMS", "eager"),
-        ("STREAMS", "1"),
-        ("STREAMS", "2"),
-        ("ADDRESSES", "1"),
-    ] {
+    for (setting, value) in [("STREAMS", "eager"), ("STREAMS", "1"), ("STREAMS", "2"), ("ADDRESSES", "1")] {
         let output = Command::new(env::current_exe().expect("this program"))
-            .args([
-                "--exact",
-                "orders::the_order_of_streams_changes_no_weight",
-                "--nocapture",
-            ])
+            .args(["--exact", "orders::the_order_of_streams_changes_no_weight", "--nocapture"])
             .env(ORDERED, "")
             .env(format!("PIPEWRIGHT_EMULATOR_{setting}"), value)
             .output()

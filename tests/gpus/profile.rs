@@ -34,11 +34,7 @@ fn model() -> Model {
 }
 
 fn measured(places: &[Place]) -> Result<ModelCosts> {
-    let data = RandomRows {
-        rows: ROWS,
-        width: 10,
-        classes: 5,
-    };
+    let data = RandomRows { rows: ROWS, width: 10, classes: 5 };
     let subject = || {
         Ok(Subject {
             model: model(),
@@ -88,8 +84,5 @@ fn wires_between_gpus_are_measured_between_them() {
 fn ranks_of_both_kinds_have_no_costs() {
     let places = [Device::Cpu, GPU, GPU].map(|device| on(device, DType::F32));
     let told = measured(&places).expect_err("refused").to_string();
-    assert!(
-        told.contains("these ranks are not all on the CPU, or all on GPUs"),
-        "{told}"
-    );
+    assert!(told.contains("these ranks are not all on the CPU, or all on GPUs"), "{told}");
 }

@@ -23,10 +23,7 @@ fn a_device_that_is_not_there_is_named_with_those_that_are() {
         return;
     }
     let there = on(GPU, DType::F32);
-    let told = refusal(
-        &recipe(2, false, 4),
-        vec![there, on(Device::Cuda(99), DType::F32)],
-    );
+    let told = refusal(&recipe(2, false, 4), vec![there, on(Device::Cuda(99), DType::F32)]);
     assert!(told.contains("stage 1 (rank 1)"), "{told}");
     assert!(told.contains("there is no cuda:99: CUDA sees cuda:0"), "{told}");
 }
@@ -42,31 +39,14 @@ fn out_of_memory_tells_where_how_much_and_what_would_fit() {
     if !matches!(emulator::start(), emulator::Cuda::Emulated(_)) {
         return; // A GPU has more memory than a test wants to fill.
     }
-    let data = RandomRows {
-        rows: 70_000,
-        width: 4,
-        classes: 2,
-    };
-    let model = || {
-        Mlp {
-            sizes: vec![4, 4096, 2],
-            dropout: 0.0,
-            seed: 1,
-        }
-        .model()
-    };
+    let data = RandomRows { rows: 70_000, width: 4, classes: 2 };
+    let model = || Mlp { sizes: vec![4, 4096, 2], dropout: 0.0, seed: 1 }.model();
     let recipe = recipe_of(model, Arc::new(data), 4);
     let builder = recipe.builder(named("1f1b", 1)).expect("the sizes fit");
-    let mut pipeline = builder
-        .places(vec![on(GPU, DType::F32)])
-        .launch()
-        .expect("it starts");
+    let mut pipeline = builder.places(vec![on(GPU, DType::F32)]).launch().expect("it starts");
     let told = pipeline.step().expect_err("there is 1 GiB").to_string();
     assert!(told.starts_with("rank 0, action 0 (0F0): "), "{told}");
-    assert!(
-        told.contains("out of memory on cuda:0: 1.07 GiB wanted"),
-        "{told}"
-    );
+    assert!(told.contains("out of memory on cuda:0: 1.07 GiB wanted"), "{told}");
     assert!(told.contains("free of 1.00 GiB"), "{told}");
     assert!(told.contains("pipeline.micro_batch_size"), "{told}");
 }
@@ -92,12 +72,7 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
     }
     let recipe = recipe(2, false, 4);
     let gpu = || vec![on(GPU, DType::F32)];
-    let builder = || {
-        recipe
-            .builder(named("1f1b", 2))
-            .expect("the sizes fit")
-            .places(gpu())
-    };
+    let builder = || recipe.builder(named("1f1b", 2)).expect("the sizes fit").places(gpu());
     let told = |builder: PipelineBuilder<Sequential>| builder.launch().expect_err("refused").to_string();
 
     let layers = Model::new(vec![
@@ -113,10 +88,7 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
         "{own}"
     );
     let own = told(builder().optimizer(Slowly));
-    assert!(
-        own.contains("the optimizer Slowly does not run on cuda:0"),
-        "{own}"
-    );
+    assert!(own.contains("the optimizer Slowly does not run on cuda:0"), "{own}");
     let own = told(builder().loss(PlainLoss));
     assert!(own.contains("rank 1: the loss does not run on cuda:0"), "{own}");
 }

@@ -54,19 +54,8 @@ fn replicas_on_several_gpus_train_to_the_same_bits() {
     }
     for dtype in [DType::F32, DType::Bf16] {
         // One stage has more numbers than replicas exchange as a whole.
-        let data = RandomRows {
-            rows: 2,
-            width: 10,
-            classes: 5,
-        };
-        let model = || {
-            Mlp {
-                sizes: vec![10, 150, 120, 5],
-                dropout: 0.1,
-                seed: 3,
-            }
-            .model()
-        };
+        let data = RandomRows { rows: 2, width: 10, classes: 5 };
+        let model = || Mlp { sizes: vec![10, 150, 120, 5], dropout: 0.1, seed: 3 }.model();
         let mut recipe = recipe_of(model, Arc::new(data), 8);
         let whole = Schedule::named("1f1b", 1, 8).expect("the sizes fit");
         let (_, expected) = train(&recipe, whole, vec![on(GPU, dtype)]);
@@ -98,19 +87,8 @@ fn gradients_of_many_buckets_are_added_to_the_same_bits() {
     if emulator::start().is_none() {
         return;
     }
-    let data = RandomRows {
-        rows: 2,
-        width: 1000,
-        classes: 5,
-    };
-    let model = || {
-        Mlp {
-            sizes: vec![1000, 2400, 1500],
-            dropout: 0.0,
-            seed: 3,
-        }
-        .model()
-    };
+    let data = RandomRows { rows: 2, width: 1000, classes: 5 };
+    let model = || Mlp { sizes: vec![1000, 2400, 1500], dropout: 0.0, seed: 3 }.model();
     let mut recipe = recipe_of(model, Arc::new(data), 4);
     let (_, expected) = train(&recipe, named("1f1b", 1), vec![on(GPU, DType::F32)]);
     for replicas in [2, 3] {
@@ -129,10 +107,7 @@ fn a_trace_has_the_sums_over_replicas_at_the_time_of_the_device() {
         recipe.replicas = 2;
         let schedule = Schedule::named("1f1b", 2, micro_batches).expect("the sizes fit");
         let builder = recipe.builder(schedule).expect("the sizes fit");
-        let mut pipeline = builder
-            .places(vec![on(GPU, DType::F32)])
-            .launch()
-            .expect("it starts");
+        let mut pipeline = builder.places(vec![on(GPU, DType::F32)]).launch().expect("it starts");
         let (report, timeline) = pipeline.step_traced().expect("a step");
         assert_eq!(timeline.reductions.len(), 4, "one for each stage of each replica");
         for reduction in &timeline.reductions {

@@ -20,11 +20,7 @@ fn train_failing(recipe: &Recipe, schedule: Schedule, places: Vec<Place>, first:
     let stages = (recipe.model)().split(count).expect("it can be cut").into_iter();
     let mut pipeline = Pipeline::builder()
         .schedule(schedule)
-        .stages(
-            stages
-                .map(|stage| Failing::around(stage, Faults::at(&faults)))
-                .collect(),
-        )
+        .stages(stages.map(|stage| Failing::around(stage, Faults::at(&faults))).collect())
         .loss(CrossEntropy::default())
         .data(Arc::clone(&recipe.data))
         .optimizer(recipe.optimizer)
@@ -76,11 +72,7 @@ fn replicas_on_gpus_are_built_again() {
         (recipe.replicas, recipe.sharded) = (2, sharded);
         let gpu = vec![on(GPU, DType::F32)];
         let (_, expected) = train(&recipe, named("zb-h1", 2), gpu.clone());
-        assert_eq!(
-            train_failing(&recipe, named("zb-h1", 2), gpu, 5),
-            expected,
-            "sharded: {sharded}"
-        );
+        assert_eq!(train_failing(&recipe, named("zb-h1", 2), gpu, 5), expected, "sharded: {sharded}");
     }
 }
 
@@ -92,11 +84,9 @@ fn ranks_that_offload_are_built_again() {
     }
     let recipe = recipe(2, true, 8);
     let gpu = on(GPU, DType::F32);
-    for (name, ranks, places) in [
-        ("gpipe", 2, vec![gpu]),
-        ("zb-2p", 3, vec![gpu]),
-        ("gpipe", 2, vec![gpu, Place::default()]),
-    ] {
+    for (name, ranks, places) in
+        [("gpipe", 2, vec![gpu]), ("zb-2p", 3, vec![gpu]), ("gpipe", 2, vec![gpu, Place::default()])]
+    {
         let kept = Schedule::named(name, ranks, 8).expect("the sizes fit");
         let (_, expected) = train(&recipe, kept.clone(), places.clone());
         let with = offloading(kept);

@@ -19,30 +19,15 @@ pub(crate) fn on(device: Device, dtype: DType) -> Place {
 
 /// A small perceptron with dropout and clipping.
 fn perceptron() -> Recipe {
-    let data = RandomRows {
-        rows: 3,
-        width: 10,
-        classes: 5,
-    };
-    let model = || {
-        Mlp {
-            sizes: vec![10, 9, 7, 5],
-            dropout: 0.1,
-            seed: 3,
-        }
-        .model()
-    };
+    let data = RandomRows { rows: 3, width: 10, classes: 5 };
+    let model = || Mlp { sizes: vec![10, 9, 7, 5], dropout: 0.1, seed: 3 }.model();
     recipe_of(model, Arc::new(data), 4)
 }
 
 /// Reports of some steps, and the hash of the weights after them.
 pub(crate) fn train(recipe: &Recipe, schedule: Schedule, places: Vec<Place>) -> (Vec<StepReport>, String) {
-    let mut pipeline = recipe
-        .builder(schedule)
-        .expect("the sizes fit")
-        .places(places)
-        .launch()
-        .expect("it starts");
+    let mut pipeline =
+        recipe.builder(schedule).expect("the sizes fit").places(places).launch().expect("it starts");
     let reports = (0..4).map(|_| pipeline.step().expect("a step")).collect();
     (reports, pipeline.weights_hash().expect("a hash"))
 }
@@ -50,21 +35,9 @@ pub(crate) fn train(recipe: &Recipe, schedule: Schedule, places: Vec<Place>) -> 
 pub(crate) fn assert_close(got: &[StepReport], expected: &[StepReport], within: f64) {
     for (got, expected) in got.iter().zip(expected) {
         let off = (got.loss - expected.loss).abs();
-        assert!(
-            off < within,
-            "step {}: loss {} and {}",
-            got.step,
-            got.loss,
-            expected.loss
-        );
+        assert!(off < within, "step {}: loss {} and {}", got.step, got.loss, expected.loss);
         let off = (got.grad_norm / expected.grad_norm - 1.0).abs();
-        assert!(
-            off < within,
-            "step {}: norm {} and {}",
-            got.step,
-            got.grad_norm,
-            expected.grad_norm
-        );
+        assert!(off < within, "step {}: norm {} and {}", got.step, got.grad_norm, expected.grad_norm);
     }
 }
 
@@ -107,16 +80,8 @@ fn heads_that_have_fused_attention_learn_the_same() {
     if emulator::start().is_none() {
         return;
     }
-    let gpt = Gpt {
-        vocab: 17,
-        dim: 128,
-        layers: 1,
-        heads: 2,
-        context: 20,
-        dropout: 0.0,
-        tied: false,
-        seed: 3,
-    };
+    let gpt =
+        Gpt { vocab: 17, dim: 128, layers: 1, heads: 2, context: 20, dropout: 0.0, tied: false, seed: 3 };
     let recipe = gpt_recipe(gpt, 2, 4);
     let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
     let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::Bf16)]);
@@ -131,13 +96,9 @@ fn a_gpu_gives_the_same_bits_for_any_stages_and_schedule() {
     for dtype in [DType::F32, DType::Bf16] {
         let recipe = gpt(true);
         let (_, expected) = train(&recipe, named("1f1b", 1), vec![on(GPU, dtype)]);
-        for (schedule, ranks) in [
-            ("gpipe", 2),
-            ("1f1b", 3),
-            ("zb-h1", 2),
-            ("zb-v", 2),
-            ("interleaved-1f1b", 2),
-        ] {
+        for (schedule, ranks) in
+            [("gpipe", 2), ("1f1b", 3), ("zb-h1", 2), ("zb-v", 2), ("interleaved-1f1b", 2)]
+        {
             let (_, got) = train(&recipe, named(schedule, ranks), vec![on(GPU, dtype)]);
             assert_eq!(got, expected, "{schedule}, {ranks} ranks, {dtype}");
         }
@@ -208,9 +169,7 @@ fn a_run_on_gpus_goes_on_from_its_checkpoint_bit_for_bit_and_on_the_cpu_too() {
     let mut whole = launch(&place, 2);
     (0..2).for_each(|_| drop(whole.step().expect("a step")));
     whole.save(folder.path().join("two")).expect("it is saved");
-    whole
-        .save_beside(folder.path().join("beside"))
-        .expect("it is copied");
+    whole.save_beside(folder.path().join("beside")).expect("it is copied");
     let next = whole.step().expect("a step");
     whole.wait_until_saved().expect("it is written");
     for file in ["model.safetensors", "optimizer.safetensors", "state.json"] {
@@ -223,10 +182,7 @@ fn a_run_on_gpus_goes_on_from_its_checkpoint_bit_for_bit_and_on_the_cpu_too() {
     let mut again = launch(&place, 1);
     again.load(folder.path().join("two")).expect("it is loaded");
     assert_eq!(again.step().expect("a step").loss, next.loss);
-    assert_eq!(
-        again.weights_hash().expect("a hash"),
-        whole.weights_hash().expect("a hash")
-    );
+    assert_eq!(again.weights_hash().expect("a hash"), whole.weights_hash().expect("a hash"));
     let mut on_cpu = launch(&vec![], 2);
     on_cpu.load(folder.path().join("two")).expect("it is loaded");
     assert_close(&[on_cpu.step().expect("a step")], &[next], 5e-2);
@@ -239,22 +195,12 @@ fn a_steps_times_and_trace_are_those_of_the_device() {
     }
     let recipe = gpt(false);
     let builder = recipe.builder(named("1f1b", 2)).expect("the sizes fit");
-    let mut pipeline = builder
-        .places(vec![on(GPU, DType::F32)])
-        .launch()
-        .expect("it starts");
+    let mut pipeline = builder.places(vec![on(GPU, DType::F32)]).launch().expect("it starts");
     let (report, timeline) = pipeline.step_traced().expect("a step");
     for (rank, passes) in report.ranks.iter().zip(&timeline.ranks) {
         let sum: f64 = passes.iter().map(|pass| pass.end - pass.start).sum();
-        assert!(
-            (rank.busy - sum).abs() < 1e-3,
-            "busy {} and {sum} in passes",
-            rank.busy
-        );
-        assert!(
-            passes.windows(2).all(|pair| pair[0].end <= pair[1].start + 1e-6),
-            "in order"
-        );
+        assert!((rank.busy - sum).abs() < 1e-3, "busy {} and {sum} in passes", rank.busy);
+        assert!(passes.windows(2).all(|pair| pair[0].end <= pair[1].start + 1e-6), "in order");
         assert!(passes.iter().all(|pass| pass.start <= pass.end));
     }
     assert_eq!(timeline.transfers.len(), 8);
@@ -272,11 +218,7 @@ fn memory_that_three_ranks_use_is_used_again_when_the_last_is_done() {
         let layer = move || Linear::new(name, sizes, init, 5).with_layout(Layout::InOut);
         LayerSpec::of(name, 1.0, layer)
     };
-    let data = RandomRows {
-        rows: 3,
-        width: 10,
-        classes: 5,
-    };
+    let data = RandomRows { rows: 3, width: 10, classes: 5 };
     let model = move || {
         Ok(Model::new(vec![
             linear("first", [10, 12]),

@@ -7,10 +7,7 @@ use crate::training::{GPU, named, on};
 
 /// The largest difference of two lists of scores, as a share of the largest score.
 fn distance(got: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
-    let largest = expected
-        .iter()
-        .flatten()
-        .fold(0.0_f32, |most, x| most.max(x.abs()));
+    let largest = expected.iter().flatten().fold(0.0_f32, |most, x| most.max(x.abs()));
     let pairs = got.iter().flatten().zip(expected.iter().flatten());
     pairs.fold(0.0_f32, |most, (a, b)| most.max((a - b).abs())) / largest
 }

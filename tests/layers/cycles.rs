@@ -21,25 +21,15 @@ pub(super) struct Files(Graph);
 impl Files {
     /// Reads files, each given by its path in the sources and its text.
     pub(super) fn new<'a>(files: impl IntoIterator<Item = (&'a Path, &'a str)>) -> Self {
-        let files: BTreeMap<Module, &str> = files
-            .into_iter()
-            .map(|(path, text)| (module(path), text))
-            .collect();
-        let imports = files
-            .iter()
-            .map(|(module, text)| (module.clone(), imports(module, text)));
+        let files: BTreeMap<Module, &str> =
+            files.into_iter().map(|(path, text)| (module(path), text)).collect();
+        let imports = files.iter().map(|(module, text)| (module.clone(), imports(module, text)));
         let names = Names(imports.collect());
         let imported = |imports: &Vec<Import>| {
             let homes = imports.iter().filter_map(|import| names.home(&import.path, 0));
             homes.cloned().collect()
         };
-        Self(
-            names
-                .0
-                .iter()
-                .map(|(file, all)| (file.clone(), imported(all)))
-                .collect(),
-        )
+        Self(names.0.iter().map(|(file, all)| (file.clone(), imported(all))).collect())
     }
 
     /// The groups of files that import each other, all in one top-level module.
@@ -73,9 +63,7 @@ fn cycles(graph: &Graph) -> Vec<Vec<String>> {
         graph.keys().map(|node| (node, reached(graph, node))).collect();
     let mut groups = BTreeSet::new();
     for (node, reached) in &reach {
-        let mutual = reached
-            .iter()
-            .filter(|other| **other != *node && reach[**other].contains(node));
+        let mutual = reached.iter().filter(|other| **other != *node && reach[**other].contains(node));
         let mut group: Vec<String> = mutual.chain([node]).map(|node| node.join("/")).collect();
         group.sort();
         if group.len() > 1 {
@@ -101,14 +89,10 @@ impl Names {
     /// The file that defines the name at a path. If a file only re-exports the name, the search goes on at
     /// its source.
     fn home(&self, path: &[String], hops: usize) -> Option<&Module> {
-        let deepest = (0..=path.len())
-            .rev()
-            .find(|&length| self.0.contains_key(&path[..length]))?;
+        let deepest = (0..=path.len()).rev().find(|&length| self.0.contains_key(&path[..length]))?;
         let (file, imports) = self.0.get_key_value(&path[..deepest])?;
         let name = path.get(deepest);
-        let handed_on = imports
-            .iter()
-            .find(|import| import.public && import.path.last() == name);
+        let handed_on = imports.iter().find(|import| import.public && import.path.last() == name);
         match handed_on {
             Some(import) if hops < 8 && import.path[..] != *path => self.home(&import.path, hops + 1),
             _ => Some(file),
@@ -118,10 +102,7 @@ impl Names {
 
 fn module(path: &Path) -> Module {
     let path = path.with_extension("");
-    let mut names: Module = path
-        .iter()
-        .map(|name| name.to_string_lossy().into_owned())
-        .collect();
+    let mut names: Module = path.iter().map(|name| name.to_string_lossy().into_owned()).collect();
     if names.last().is_some_and(|name| name == "mod") || names == ["lib"] {
         names.pop();
     }
@@ -132,24 +113,16 @@ fn module(path: &Path) -> Module {
 /// tests may use what imports it.
 fn imports(module: &Module, text: &str) -> Vec<Import> {
     let code = text.split("\nmod tests {").next().unwrap_or(text);
-    let code: String = code
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n")
-        .collect();
+    let code: String =
+        code.lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect();
     let children: Vec<&str> = code
         .lines()
-        .filter_map(|line| {
-            line.trim()
-                .strip_suffix(';')?
-                .split_once("mod ")
-                .map(|(_, name)| name)
-        })
+        .filter_map(|line| line.trim().strip_suffix(';')?.split_once("mod ").map(|(_, name)| name))
         .collect();
     let mut found = Vec::new();
     for item in code.split(';') {
-        let Some(at) = item
-            .find("use ")
-            .filter(|&at| item[..at].trim_end().is_empty() || ends_in_pub(&item[..at]))
+        let Some(at) =
+            item.find("use ").filter(|&at| item[..at].trim_end().is_empty() || ends_in_pub(&item[..at]))
         else {
             continue;
         };
@@ -157,9 +130,7 @@ fn imports(module: &Module, text: &str) -> Vec<Import> {
         let tree: String = item[at + 4..].split_whitespace().collect::<Vec<_>>().join(" ");
         let mut paths = Vec::new();
         expand(&tree, Vec::new(), &mut paths);
-        let whole = paths
-            .into_iter()
-            .filter_map(|path| from_root(module, &children, path));
+        let whole = paths.into_iter().filter_map(|path| from_root(module, &children, path));
         found.extend(whole.map(|path| Import { path, public }));
     }
     for (start, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
@@ -173,23 +144,14 @@ fn imports(module: &Module, text: &str) -> Vec<Import> {
             // A group is part of a `use` item, which has been read already.
             continue;
         }
-        let path = path
-            .split("::")
-            .filter(|name| !name.is_empty())
-            .map(str::to_owned)
-            .collect();
+        let path = path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect();
         found.extend(from_root(module, &children, path).map(|path| Import { path, public: false }));
     }
     found
 }
 
 fn ends_in_pub(text: &str) -> bool {
-    let last = text
-        .trim_end()
-        .rsplit(['\n', ']', '}'])
-        .next()
-        .unwrap_or("")
-        .trim();
+    let last = text.trim_end().rsplit(['\n', ']', '}']).next().unwrap_or("").trim();
     last == "pub" || (last.starts_with("pub(") && last.ends_with(')'))
 }
 
@@ -214,11 +176,7 @@ fn expand(tree: &str, before: Vec<String>, paths: &mut Vec<Vec<String>>) {
         Some((name, rest)) => expand(rest, [before, vec![name.trim().to_owned()]].concat(), paths),
         None => {
             let name = tree.split(" as ").next().unwrap_or(tree).trim();
-            let name = if name == "self" {
-                vec![]
-            } else {
-                vec![name.to_owned()]
-            };
+            let name = if name == "self" { vec![] } else { vec![name.to_owned()] };
             paths.push([before, name].concat());
         }
     }

@@ -45,27 +45,13 @@ const WIDEST_LINE: usize = 110;
 
 /// The files that import each other, all files of a group, and why that is right.
 const CYCLIC: &[(&[&str], &str)] = &[(
-    &[
-        "error",
-        "error/data",
-        "error/launch",
-        "error/restart",
-        "error/run",
-    ],
+    &["error", "error/data", "error/launch", "error/restart", "error/run"],
     "`Error` holds the errors of all parts, and these hold an `Error` as the cause of theirs",
 )];
 
 /// The same, of the command.
-const CYCLIC_OF_COMMAND: &[(&[&str], &str)] = &[(
-    &[
-        "error",
-        "error/command",
-        "error/config",
-        "error/model",
-        "error/value",
-    ],
-    "as in `CYCLIC`",
-)];
+const CYCLIC_OF_COMMAND: &[(&[&str], &str)] =
+    &[(&["error", "error/command", "error/config", "error/model", "error/value"], "as in `CYCLIC`")];
 
 #[test]
 fn nothing_imports_upward() {
@@ -78,18 +64,11 @@ fn nothing_imports_upward() {
         };
         for (line, import) in imports(&read(&file), "crate::") {
             if let Err(rule) = judge(&module, &import) {
-                faults.push(format!(
-                    "{}:{line}: imports `crate::{import}`: {rule}",
-                    relative.display()
-                ));
+                faults.push(format!("{}:{line}: imports `crate::{import}`: {rule}", relative.display()));
             }
         }
     }
-    assert!(
-        faults.is_empty(),
-        "see the layers in ARCHITECTURE.md\n{}",
-        faults.join("\n")
-    );
+    assert!(faults.is_empty(), "see the layers in ARCHITECTURE.md\n{}", faults.join("\n"));
 }
 
 #[test]
@@ -101,11 +80,7 @@ fn the_drawing_shows_these_layers() {
         if let [_, layer, modules, _, _] = columns[..]
             && let Ok(layer) = layer.parse::<u32>()
         {
-            drawn.extend(
-                modules
-                    .split(", ")
-                    .map(|module| (module.trim_matches('`').to_owned(), layer)),
-            );
+            drawn.extend(modules.split(", ").map(|module| (module.trim_matches('`').to_owned(), layer)));
         }
     }
     let mut table: Vec<(String, u32)> = TABLE.iter().map(|row| (row.0.to_owned(), row.1)).collect();
@@ -152,37 +127,21 @@ fn a_cycle_of_files_is_found_through_what_a_module_hands_on() {
     let found = |texts: &[(&str, &str)]| {
         cycles::Files::new(texts.iter().map(|&(path, text)| (Path::new(path), text))).cycles_in_modules()
     };
-    let root = (
-        "a/mod.rs",
-        "mod b;\nmod c;\npub use b::B;\npub(crate) use c::{C, D};\n",
-    );
-    let (b, c) = (
-        ("a/b.rs", "use crate::a::{\n    C,\n};\npub struct B;"),
-        ("a/c.rs", "fn c() -> super::b::B {}"),
-    );
+    let root = ("a/mod.rs", "mod b;\nmod c;\npub use b::B;\npub(crate) use c::{C, D};\n");
+    let (b, c) =
+        (("a/b.rs", "use crate::a::{\n    C,\n};\npub struct B;"), ("a/c.rs", "fn c() -> super::b::B {}"));
     assert_eq!(found(&[root, b, c]), [["a/b", "a/c"]]);
     assert_eq!(
         found(&[root, b, ("a/c.rs", "// use crate::a::B;\npub struct C;")]),
         Vec::<Vec<String>>::new()
     );
     let child = ("a/b.rs", "use super::Own;\npub struct B;");
-    assert_eq!(
-        found(&[root, child, ("a/c.rs", "")]),
-        [["a", "a/b"]],
-        "what mod.rs defines itself"
-    );
+    assert_eq!(found(&[root, child, ("a/c.rs", "")]), [["a", "a/b"]], "what mod.rs defines itself");
     let hands_on = ("lib.rs", "pub mod a;\npub use a::B;");
     let through_root = ("a/c.rs", "use crate::B;\nfn c() {}");
     assert_eq!(found(&[hands_on, root, b, through_root]), [["a/b", "a/c"]]);
-    let (uses, visible) = (
-        ("a/mod.rs", "mod b;\nuse b::B;"),
-        ("a/b.rs", "pub(in crate::a) struct B;"),
-    );
-    assert_eq!(
-        found(&[uses, visible]),
-        Vec::<Vec<String>>::new(),
-        "visibility is no import"
-    );
+    let (uses, visible) = (("a/mod.rs", "mod b;\nuse b::B;"), ("a/b.rs", "pub(in crate::a) struct B;"));
+    assert_eq!(found(&[uses, visible]), Vec::<Vec<String>>::new(), "visibility is no import");
 }
 
 #[test]
@@ -196,11 +155,7 @@ fn no_line_is_wider_than_the_page() {
             }
         }
     }
-    assert!(
-        faults.is_empty(),
-        "at most {WIDEST_LINE} characters a line: wrap these\n{}",
-        faults.join("\n")
-    );
+    assert!(faults.is_empty(), "at most {WIDEST_LINE} characters a line: wrap these\n{}", faults.join("\n"));
 }
 
 #[test]
@@ -211,11 +166,7 @@ fn no_file_outgrows_its_idea() {
         .filter(|(lines, _)| *lines > LONGEST_FILE)
         .map(|(lines, file)| format!("{}: {lines} lines, at most {LONGEST_FILE}", file.display()))
         .collect();
-    assert!(
-        faults.is_empty(),
-        "one idea a file: split these\n{}",
-        faults.join("\n")
-    );
+    assert!(faults.is_empty(), "one idea a file: split these\n{}", faults.join("\n"));
 }
 
 #[test]
@@ -268,9 +219,7 @@ fn judge(module: &str, import: &str) -> Result<(), String> {
     if to < from || (to == from && beside.contains(&home.as_str())) {
         return Ok(());
     }
-    Err(format!(
-        "`{module}` is on layer {from}, `{home}` on layer {to}: imports go down only"
-    ))
+    Err(format!("`{module}` is on layer {from}, `{home}` on layer {to}: imports go down only"))
 }
 
 /// The module that defines a name in the crate's root: the name itself, or the module from which `lib.rs`
@@ -289,10 +238,8 @@ fn home(import: &str) -> String {
 
 /// The first name after each `prefix` outside comments, with its line. Each member of a group counts.
 fn imports(source: &str, prefix: &str) -> Vec<(usize, String)> {
-    let code: String = source
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n")
-        .collect();
+    let code: String =
+        source.lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect();
     let mut found = Vec::new();
     for (start, _) in code.match_indices(prefix) {
         let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
@@ -331,19 +278,14 @@ fn member_starts(code: &str, at: usize) -> Vec<usize> {
 
 /// The top-level module of a file. `None` for the crate roots.
 fn module_of(relative: &Path) -> Option<String> {
-    let first = relative
-        .components()
-        .skip_while(|part| part.as_os_str() != "src")
-        .nth(1)?;
+    let first = relative.components().skip_while(|part| part.as_os_str() != "src").nth(1)?;
     let name = Path::new(first.as_os_str()).file_stem()?.to_str()?;
     (!["lib", "main", "guide"].contains(&name)).then(|| name.to_owned())
 }
 
 /// All files of our packages.
 fn own_files() -> Vec<PathBuf> {
-    let folders = [
-        "src", "cli", "schedule", "stages", "candle", "tests", "examples", "benches",
-    ];
+    let folders = ["src", "cli", "schedule", "stages", "candle", "tests", "examples", "benches"];
     let files = folders.iter().flat_map(|folder| rust_files(&root().join(folder)));
     files.collect()
 }
@@ -354,13 +296,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     };
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.expect("a readable folder").path())
-        .flat_map(|path| {
-            if path.is_dir() {
-                rust_files(&path)
-            } else {
-                vec![path]
-            }
-        })
+        .flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] })
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .collect();
     files.sort();

@@ -7,16 +7,10 @@ const WRITERS: &[(&str, &str)] = &[
     ("whole", "under another name, then renamed"),
     ("checkpoint/write", "in a folder that is renamed when it is whole"),
     ("data", "token files under another name, then renamed; locks"),
-    (
-        "pretrained",
-        "in a folder that the command renames when it is whole",
-    ),
+    ("pretrained", "in a folder that the command renames when it is whole"),
     ("commands/export", "in the same folder"),
     ("commands/belongings", "in the same folder"),
-    (
-        "commands/out",
-        "an empty file, which is removed: can the folder be written to?",
-    ),
+    ("commands/out", "an empty file, which is removed: can the folder be written to?"),
     ("run/history", "whole lines are added"),
     ("run/json_lines", "whole lines are added"),
     ("run/lock", "its contents are for people"),
@@ -24,28 +18,18 @@ const WRITERS: &[(&str, &str)] = &[
 ];
 
 /// What makes a file.
-const MAKES: [&str; 5] = [
-    "File::create",
-    "fs::write(",
-    "fs::copy(",
-    ".create(true)",
-    "create_new",
-];
+const MAKES: [&str; 5] = ["File::create", "fs::write(", "fs::copy(", ".create(true)", "create_new"];
 
 #[test]
 fn files_are_made_where_it_is_known_that_they_are_whole_or_not_there() {
     let mut faults = Vec::new();
     let sources = ["src", "cli/src"].map(|sources| root().join(sources));
-    for (sources, file) in sources
-        .iter()
-        .flat_map(|sources| rust_files(sources).into_iter().map(move |file| (sources, file)))
+    for (sources, file) in
+        sources.iter().flat_map(|sources| rust_files(sources).into_iter().map(move |file| (sources, file)))
     {
         let text = read(&file);
         let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-        let name = file
-            .strip_prefix(sources)
-            .expect("it is there")
-            .with_extension("");
+        let name = file.strip_prefix(sources).expect("it is there").with_extension("");
         let may = WRITERS.iter().any(|(writer, _)| name.starts_with(writer));
         if !may && MAKES.iter().any(|words| code.contains(words)) {
             faults.push(name.display().to_string());

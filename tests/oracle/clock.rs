@@ -24,10 +24,8 @@ const ROUNDS: usize = 1000;
 /// The times of a step of several replicas, which add up their gradients together. `None` if they wait for
 /// each other for ever.
 pub(crate) fn together(replicas: &[Clock<'_>]) -> Option<Vec<Times>> {
-    let begins: Vec<Vec<f64>> = replicas
-        .iter()
-        .map(|clock| vec![0.0; clock.schedule.ranks() as usize])
-        .collect();
+    let begins: Vec<Vec<f64>> =
+        replicas.iter().map(|clock| vec![0.0; clock.schedule.ranks() as usize]).collect();
     begun_at(replicas, &begins).map(|all| all.into_iter().map(|(times, _)| times).collect())
 }
 
@@ -105,10 +103,7 @@ impl Clock<'_> {
             Pass::Forward => Flow::Activation,
             _ => Flow::Gradient,
         };
-        let own = [
-            Action::Compute(Pass::Forward, cell),
-            Action::Compute(Pass::BackwardInput, cell),
-        ];
+        let own = [Action::Compute(Pass::Forward, cell), Action::Compute(Pass::BackwardInput, cell)];
         let mut needs = own[..match pass {
             Pass::Forward => 0,
             Pass::Backward | Pass::BackwardInput => 1,
@@ -128,11 +123,7 @@ impl Clock<'_> {
                 needs.extend(makers.into_iter().map(|pass| Action::Compute(pass, from)));
             }
         }
-        let ends: Vec<_> = needs
-            .iter()
-            .filter_map(|need| times.get(need))
-            .map(|&(_, end)| end)
-            .collect();
+        let ends: Vec<_> = needs.iter().filter_map(|need| times.get(need)).map(|&(_, end)| end).collect();
         ends.into_iter()
     }
 
@@ -151,9 +142,7 @@ impl Clock<'_> {
 
     /// When this replica is ready for each of its reductions, as far as is known.
     fn ready(&self, times: &Times, reached: &BTreeMap<Action, f64>) -> BTreeMap<Action, f64> {
-        let reductions = reached
-            .iter()
-            .filter(|(action, _)| matches!(action, Action::Reduce(_)));
+        let reductions = reached.iter().filter(|(action, _)| matches!(action, Action::Reduce(_)));
         let ready = reductions.map(|(&action, &now)| match self.links {
             LinkKind::Buffered => (action, now),
             LinkKind::Ordered => (action, now.max(self.ahead(action, times))),
@@ -173,8 +162,6 @@ impl Clock<'_> {
                 _ => {}
             }
         }
-        before
-            .and_then(|send| times.get(&send))
-            .map_or(0.0, |&(_, end)| end)
+        before.and_then(|send| times.get(&send)).map_or(0.0, |&(_, end)| end)
     }
 }

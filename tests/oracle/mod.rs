@@ -9,11 +9,7 @@ use pipewright::schedule::{Action, Cell, Flow, LinkKind, Pass, Placement};
 /// their end.
 pub(crate) fn runs(rows: &[Vec<Action>], placement: &Placement, micro_batches: u32, links: LinkKind) -> bool {
     let mut rows = rows.to_vec();
-    if !rows
-        .iter()
-        .flatten()
-        .any(|action| matches!(action, Action::Step(_)))
-    {
+    if !rows.iter().flatten().any(|action| matches!(action, Action::Step(_))) {
         for (rank, row) in (0..).zip(&mut rows) {
             row.extend(placement.stages_on(Rank(rank)).map(Action::Step));
         }
@@ -49,10 +45,7 @@ pub(crate) fn passes_run(rows: &[Vec<Action>], placement: &Placement, micro_batc
 /// What a pass needs first: one pass of each list.
 fn needs(pass: Pass, cell: Cell, placement: &Placement) -> Vec<Vec<(Pass, Cell)>> {
     let last = placement.stages() - 1;
-    let at = |stage: u32| Cell {
-        stage: StageId(stage),
-        ..cell
-    };
+    let at = |stage: u32| Cell { stage: StageId(stage), ..cell };
     let mut needs = Vec::new();
     match pass {
         Pass::Forward if cell.stage.0 > 0 => needs.push(vec![(Pass::Forward, at(cell.stage.0 - 1))]),
@@ -127,15 +120,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(rows: &'a [Vec<Action>], placement: &'a Placement, links: LinkKind) -> Self {
         let (there, queues) = (vec![BTreeSet::new(); rows.len()], vec![Vec::new(); rows.len()]);
-        Self {
-            rows,
-            placement,
-            links,
-            next: vec![0; rows.len()],
-            there,
-            done: BTreeSet::new(),
-            queues,
-        }
+        Self { rows, placement, links, next: vec![0; rows.len()], there, done: BTreeSet::new(), queues }
     }
 
     fn ends(mut self) -> bool {
@@ -150,11 +135,7 @@ impl<'a> Run<'a> {
                 }
             }
             if !moved {
-                let ended = self
-                    .rows
-                    .iter()
-                    .zip(&self.next)
-                    .all(|(row, &next)| next == row.len());
+                let ended = self.rows.iter().zip(&self.next).all(|(row, &next)| next == row.len());
                 return ended && self.queues.iter().all(Vec::is_empty);
             }
         }
@@ -218,11 +199,7 @@ impl<'a> Run<'a> {
 
     /// Makes one transfer or reduction happen.
     fn transfer(&mut self) -> bool {
-        let reach = if self.links == LinkKind::Ordered {
-            1
-        } else {
-            usize::MAX
-        };
+        let reach = if self.links == LinkKind::Ordered { 1 } else { usize::MAX };
         for from in 0..self.queues.len() {
             for (at, &send) in self.queues[from].iter().enumerate().take(reach) {
                 if matches!(send, Action::Reduce(_)) {
@@ -234,10 +211,7 @@ impl<'a> Run<'a> {
                     continue;
                 };
                 let to = self.placement.rank(stage).unwrap().index();
-                let Some(place) = self.queues[to]
-                    .iter()
-                    .take(reach)
-                    .position(|&action| action == recv)
+                let Some(place) = self.queues[to].iter().take(reach).position(|&action| action == recv)
                 else {
                     continue;
                 };

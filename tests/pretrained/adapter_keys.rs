@@ -26,10 +26,7 @@ fn section(family: &str, value: &Value) -> Result<Lora, String> {
          [data]\nseq = 12\npath = \"builtin:shakespeare\"\n"
     );
     let config = Config::parse("test.toml", &text, &[], &[]);
-    let lora = config.map(|config| Lora {
-        path: None,
-        ..config.lora
-    });
+    let lora = config.map(|config| Lora { path: None, ..config.lora });
     lora.map_err(|error| error.to_string().replace(&path, "F"))
 }
 
@@ -55,16 +52,8 @@ fn keys() -> Vec<(&'static str, Value, Comes)> {
         ("revision", json!("main"), Nothing),
         ("inference_mode", json!(true), Nothing),
         ("r", json!(4), Used(4, 8.0, 0.0, Q)),
-        (
-            "target_modules",
-            json!(["k_proj"]),
-            Used(2, 8.0, 0.0, &["h.*.attn.k"]),
-        ),
-        (
-            "exclude_modules",
-            json!(["0.self_attn.q_proj"]),
-            Used(2, 8.0, 0.0, &["h.1.attn.q"]),
-        ),
+        ("target_modules", json!(["k_proj"]), Used(2, 8.0, 0.0, &["h.*.attn.k"])),
+        ("exclude_modules", json!(["0.self_attn.q_proj"]), Used(2, 8.0, 0.0, &["h.1.attn.q"])),
         ("lora_alpha", json!(3), Used(2, 3.0, 0.0, Q)),
         ("lora_dropout", json!(0.25), Used(2, 8.0, 0.25, Q)),
         ("fan_in_fan_out", json!(true), Nothing),
@@ -76,52 +65,24 @@ fn keys() -> Vec<(&'static str, Value, Comes)> {
             Refused("empty: add these modules to the weights of the model first"),
         ),
         ("init_lora_weights", json!("pissa"), Refused(STARTS)),
-        (
-            "layers_to_transform",
-            json!([1]),
-            Used(2, 8.0, 0.0, &["h.1.attn.q"]),
-        ),
-        (
-            "layers_pattern",
-            json!("blocks"),
-            Refused("left out: this model has one list of blocks"),
-        ),
-        (
-            "rank_pattern",
-            json!({"q_proj": 2}),
-            Refused("empty: all adapters have one rank"),
-        ),
-        (
-            "alpha_pattern",
-            json!({"q_proj": 2}),
-            Refused("empty: all adapters have one alpha"),
-        ),
+        ("layers_to_transform", json!([1]), Used(2, 8.0, 0.0, &["h.1.attn.q"])),
+        ("layers_pattern", json!("blocks"), Refused("left out: this model has one list of blocks")),
+        ("rank_pattern", json!({"q_proj": 2}), Refused("empty: all adapters have one rank")),
+        ("alpha_pattern", json!({"q_proj": 2}), Refused("empty: all adapters have one alpha")),
         ("megatron_config", json!({"x": 1}), Refused("null")),
         ("megatron_core", json!("other.core"), Nothing),
-        (
-            "trainable_token_indices",
-            json!([1]),
-            Refused("empty: adapters are of linear layers only"),
-        ),
+        ("trainable_token_indices", json!([1]), Refused("empty: adapters are of linear layers only")),
         ("loftq_config", json!({"loftq_bits": 4}), Nothing),
         ("eva_config", json!({"rho": 2.0}), Nothing),
         ("corda_config", json!({"corda_method": "ipm"}), Nothing),
         ("lora_ga_config", json!({"direction": "ArBr"}), Nothing),
         ("use_dora", json!(true), Refused("false")),
         ("velora_config", json!({"scale": 1.0}), Refused("null")),
-        (
-            "alora_invocation_tokens",
-            json!([5, 6]),
-            Refused("null: an adapter counts for all tokens"),
-        ),
+        ("alora_invocation_tokens", json!([5, 6]), Refused("null: an adapter counts for all tokens")),
         ("use_qalora", json!(true), Refused("false")),
         ("qalora_group_size", json!(8), Nothing),
         ("monteclora_config", json!({"num_samples": 4}), Refused("null")),
-        (
-            "layer_replication",
-            json!([[0, 1]]),
-            Refused("empty: there is one of each block"),
-        ),
+        ("layer_replication", json!([[0, 1]]), Refused("empty: there is one of each block")),
         ("runtime_config", json!({"ephemeral_gpu_offload": true}), Nothing),
         ("lora_bias", json!(true), Refused("false")),
         (
@@ -159,13 +120,7 @@ fn every_key_of_peft_is_used_refused_or_without_effect() {
             Comes::Nothing => assert_eq!(got.as_ref(), Ok(&usual), "{key}"),
             Comes::Used(rank, alpha, dropout, targets) => {
                 let targets = targets.iter().map(|&target| target.to_owned()).collect();
-                let expected = Lora {
-                    rank,
-                    alpha,
-                    dropout,
-                    targets,
-                    path: None,
-                };
+                let expected = Lora { rank, alpha, dropout, targets, path: None };
                 assert_eq!(got.as_ref(), Ok(&expected), "{key}");
                 assert_ne!(expected, usual, "{key}");
             }
@@ -185,24 +140,10 @@ fn every_key_of_peft_is_used_refused_or_without_effect() {
 fn starts_of_adapters_that_change_the_model_are_refused() {
     let usual = section("llama", &with(&[])).expect("adapters");
     let key = "init_lora_weights";
-    for start in [
-        json!(true),
-        json!(false),
-        json!("gaussian"),
-        json!("eva"),
-        json!("orthogonal"),
-    ] {
+    for start in [json!(true), json!(false), json!("gaussian"), json!("eva"), json!("orthogonal")] {
         assert_eq!(section("llama", &with(&[(key, start)])).as_ref(), Ok(&usual));
     }
-    for start in [
-        "pissa",
-        "pissa_niter_16",
-        "olora",
-        "corda",
-        "loftq",
-        "lora_ga",
-        "mica",
-    ] {
+    for start in ["pissa", "pissa_niter_16", "olora", "corda", "loftq", "lora_ga", "mica"] {
         let message = section("llama", &with(&[(key, json!(start))])).expect_err("refused");
         let expected =
             format!("`F/adapter_config.json`: init_lora_weights is \"{start}\", it must be {STARTS}");
@@ -212,10 +153,7 @@ fn starts_of_adapters_that_change_the_model_are_refused() {
 
 #[test]
 fn a_key_that_is_not_there_has_the_default_of_peft() {
-    for (family, targets) in [
-        ("llama", &["h.*.attn.q", "h.*.attn.v"][..]),
-        ("gpt2", &["h.*.attn.c_attn"]),
-    ] {
+    for (family, targets) in [("llama", &["h.*.attn.q", "h.*.attn.v"][..]), ("gpt2", &["h.*.attn.c_attn"])] {
         let lora = section(family, &json!({"peft_type": "LORA"})).expect("adapters");
         assert_eq!((lora.rank, lora.alpha, lora.dropout), (8, 8.0, 0.0), "{family}");
         assert_eq!(lora.targets, targets, "{family}");
@@ -248,72 +186,38 @@ fn modules_are_chosen_by_the_rule_of_peft() {
         "h.*.mlp.gate",
         "h.*.mlp.up",
     ];
-    let gpt_all: &[&str] = &[
-        "h.*.attn.c_attn",
-        "h.*.attn.c_proj",
-        "h.*.mlp.c_fc",
-        "h.*.mlp.c_proj",
-    ];
+    let gpt_all: &[&str] = &["h.*.attn.c_attn", "h.*.attn.c_proj", "h.*.mlp.c_fc", "h.*.mlp.c_proj"];
     let (modules, layers) = ("target_modules", "layers_to_transform");
     for (family, changes, expected) in [
         ("llama", vec![(modules, json!("all-linear"))], llama_all),
         ("mixtral", vec![(modules, json!("all-linear"))], &llama_all[..4]),
         ("gpt2", vec![(modules, json!("All-Linear"))], gpt_all),
-        (
-            "llama",
-            vec![(modules, json!(["self_attn.q_proj", "up_proj"]))],
-            &["h.*.attn.q", "h.*.mlp.up"],
-        ),
+        ("llama", vec![(modules, json!(["self_attn.q_proj", "up_proj"]))], &["h.*.attn.q", "h.*.mlp.up"]),
         (
             "llama",
             vec![(
                 modules,
-                json!([
-                    "1.self_attn.q_proj",
-                    "layers.0.mlp.up_proj",
-                    "model.layers.1.mlp.down_proj"
-                ]),
+                json!(["1.self_attn.q_proj", "layers.0.mlp.up_proj", "model.layers.1.mlp.down_proj"]),
             )],
             &["h.0.mlp.up", "h.1.attn.q", "h.1.mlp.down"],
         ),
+        ("llama", vec![(modules, json!(r"(?!.*\.0\.).*\.[qk]_proj"))], &["h.1.attn.k", "h.1.attn.q"]),
         (
             "llama",
-            vec![(modules, json!(r"(?!.*\.0\.).*\.[qk]_proj"))],
-            &["h.1.attn.k", "h.1.attn.q"],
-        ),
-        (
-            "llama",
-            vec![
-                (modules, json!(["q_proj", "v_proj"])),
-                ("exclude_modules", json!(["0.self_attn.v_proj"])),
-            ],
+            vec![(modules, json!(["q_proj", "v_proj"])), ("exclude_modules", json!(["0.self_attn.v_proj"]))],
             &["h.*.attn.q", "h.1.attn.v"],
         ),
         (
             "llama",
-            vec![
-                (modules, json!(["q_proj", "v_proj"])),
-                ("exclude_modules", json!(r".*\.1\..*")),
-            ],
+            vec![(modules, json!(["q_proj", "v_proj"])), ("exclude_modules", json!(r".*\.1\..*"))],
             &["h.0.attn.q", "h.0.attn.v"],
         ),
-        (
-            "llama",
-            vec![(layers, json!(0)), ("layers_pattern", json!("layers"))],
-            &["h.0.attn.q"],
-        ),
-        (
-            "llama",
-            vec![(layers, json!([0, 1])), ("layers_pattern", json!(["layers"]))],
-            &["h.*.attn.q"],
-        ),
+        ("llama", vec![(layers, json!(0)), ("layers_pattern", json!("layers"))], &["h.0.attn.q"]),
+        ("llama", vec![(layers, json!([0, 1])), ("layers_pattern", json!(["layers"]))], &["h.*.attn.q"]),
         ("llama", vec![(layers, json!([]))], &["h.*.attn.q"]),
         (
             "llama",
-            vec![
-                (modules, json!(["model.layers.0.self_attn.q_proj", "v_proj"])),
-                (layers, json!([1])),
-            ],
+            vec![(modules, json!(["model.layers.0.self_attn.q_proj", "v_proj"])), (layers, json!([1]))],
             &["h.0.attn.q", "h.1.attn.v"],
         ),
         (
@@ -323,10 +227,7 @@ fn modules_are_chosen_by_the_rule_of_peft() {
         ),
         (
             "mistral",
-            vec![
-                (modules, json!(["lm_head", "q_proj"])),
-                ("exclude_modules", json!(["lm_head"])),
-            ],
+            vec![(modules, json!(["lm_head", "q_proj"])), ("exclude_modules", json!(["lm_head"]))],
             &["h.*.attn.q"],
         ),
     ] {
@@ -372,10 +273,7 @@ fn modules_that_cannot_be_chosen_are_refused() {
         let refused = section("llama", &with(&[(key, value)])).expect_err("refused");
         assert_eq!(refused, format!("`F/adapter_config.json`: {message}"));
     }
-    let both = with(&[
-        ("target_modules", json!(".*q_proj")),
-        ("layers_to_transform", json!([1])),
-    ]);
+    let both = with(&[("target_modules", json!(".*q_proj")), ("layers_to_transform", json!([1]))]);
     assert_eq!(
         section("llama", &both).expect_err("refused"),
         "`F/adapter_config.json`: layers_to_transform is [1], it must be left out beside a regular \

@@ -24,11 +24,7 @@ fn logits_are_those_of_transformers() {
         let mut logits = Vec::new();
         for micro_batch in 0..4 {
             let (input, _) = data.micro_batch(0, MicroBatch(micro_batch)).expect("recorded");
-            let at = ForwardContext {
-                step: 0,
-                micro_batch,
-                mode: Mode::Evaluate,
-            };
+            let at = ForwardContext { step: 0, micro_batch, mode: Mode::Evaluate };
             let (output, _) = model.forward(at, input).expect("it computes");
             logits.extend_from_slice(output.f32());
         }
@@ -56,10 +52,8 @@ fn loss_curves_and_gradients_are_those_of_transformers_for_one_to_four_stages() 
                 .pin(false)
                 .launch()
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
-            let losses: Vec<f32> = expected
-                .iter()
-                .map(|_| pipeline.step().expect("it trains").loss as f32)
-                .collect();
+            let losses: Vec<f32> =
+                expected.iter().map(|_| pipeline.step().expect("it trains").loss as f32).collect();
             assert_near(&losses, &expected, 1e-4, &what);
             let gradients = gradients.lock().expect("no rank has panicked");
             for mapped in architecture.table() {
@@ -78,9 +72,5 @@ fn loss_curves_and_gradients_are_those_of_transformers_for_one_to_four_stages() 
 /// GPT-2's parameters have a prefix in a model with a head.
 fn in_transformers(name: &str) -> String {
     let gpt2 = name.starts_with("h.") || name.starts_with("w") || name.starts_with("ln_f");
-    if gpt2 {
-        format!("transformer.{name}")
-    } else {
-        name.to_owned()
-    }
+    if gpt2 { format!("transformer.{name}") } else { name.to_owned() }
 }

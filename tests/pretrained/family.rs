@@ -12,15 +12,12 @@ use tempfile::TempDir;
 
 use crate::batches::{Batches, Recorded, floats};
 
-pub(crate) const FAMILIES: [&str; 8] = [
-    "llama", "llama3", "padded", "mistral", "mixtral", "qwen2", "qwen3", "gpt2",
-];
+pub(crate) const FAMILIES: [&str; 8] =
+    ["llama", "llama3", "padded", "mistral", "mixtral", "qwen2", "qwen3", "gpt2"];
 
 /// The folder of a family.
 pub(crate) fn folder(family: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden/hf")
-        .join(family)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/hf").join(family)
 }
 
 /// A copy of a family's folder. `null` in `changes` removes a key, text `"null"` stands for `null`.
@@ -60,24 +57,14 @@ impl Golden {
 
     pub(crate) fn numbers(&self, name: &str) -> Vec<f32> {
         let tensors = SafeTensors::deserialize(&self.0).expect("whole");
-        floats(
-            tensors
-                .tensor(name)
-                .unwrap_or_else(|error| panic!("{name}: {error}"))
-                .data(),
-        )
+        floats(tensors.tensor(name).unwrap_or_else(|error| panic!("{name}: {error}")).data())
     }
 
     /// The batches, in micro-batches of one row.
     pub(crate) fn batches(&self) -> Arc<Batches> {
         let tensors = SafeTensors::deserialize(&self.0).expect("whole");
         let recorded = |name| Recorded::read(&tensors.tensor(name).expect("it has batches"));
-        Arc::new(Batches {
-            rows: 1,
-            micro_batches: 4,
-            input: recorded("x"),
-            target: recorded("y"),
-        })
+        Arc::new(Batches { rows: 1, micro_batches: 4, input: recorded("x"), target: recorded("y") })
     }
 }
 
@@ -94,9 +81,7 @@ pub(crate) fn stages(folder: &Path, count: u32) -> (Architecture, Vec<StageBuild
 /// Panics unless the numbers are as near as a share of the largest.
 pub(crate) fn assert_near(got: &[f32], expected: &[f32], share: f32, what: &str) {
     assert_eq!(got.len(), expected.len(), "{what}: how many");
-    let largest = expected
-        .iter()
-        .fold(0.0_f32, |largest, number| largest.max(number.abs()));
+    let largest = expected.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
     for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
         let off = (got - expected).abs();
         assert!(

@@ -33,17 +33,13 @@ fn a_file_becomes_a_folder_with_weights_settings_and_vocabulary() {
     let qkv = read("h.0.attn.qkv.weight", &[64, 32]);
     // The rows of a head of q and k were neighbours in pairs; the rows of v lie as they lay.
     let firsts: Vec<f32> = qkv.chunks(32).map(|row| row[0] / 32.0).collect();
-    let head = [
-        0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0,
-    ];
+    let head = [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0];
     assert_eq!(firsts[..16], head);
     assert_eq!(firsts[16..32], head.map(|row| row + 16.0));
     assert_eq!(firsts[32..48], head);
     assert_eq!(
         firsts[48..],
-        [
-            0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0
-        ]
+        [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0]
     );
     let tokenizer = Tokenizer::read(&folder).expect("a tokenizer");
     assert_eq!(tokenizer.encode("abba<|end|>").expect("encoded"), [3, 2, 1, 0]);
@@ -74,17 +70,12 @@ fn a_file_with_other_tensors_or_other_numbers_is_refused() {
     let path = scratch.path().join("m.gguf");
     let refused = |file: &Gguf| {
         fs::write(&path, file.bytes()).expect("written");
-        let error = import(&path, &scratch.path().join("m"))
-            .expect_err("refused")
-            .to_string();
+        let error = import(&path, &scratch.path().join("m")).expect_err("refused").to_string();
         assert!(!scratch.path().join("m").exists(), "nothing is made");
         error.replace(&path.display().to_string(), "F")
     };
     let said = refused(&small());
-    assert!(
-        said.ends_with(":\n  blk.0.attn_output.weight is missing"),
-        "{said}"
-    );
+    assert!(said.ends_with(":\n  blk.0.attn_output.weight is missing"), "{said}");
     let mut file = small();
     file.tensor("blk.0.attn_output.weight", &[32, 32], 12, &[0; 1024]);
     assert_eq!(
@@ -94,10 +85,7 @@ fn a_file_with_other_tensors_or_other_numbers_is_refused() {
     );
     let mut file = Gguf::default();
     file.value("general.architecture", 8, &text("bert"));
-    assert_eq!(
-        refused(&file),
-        "`F`: `bert` is not known; known are llama, qwen2, qwen3"
-    );
+    assert_eq!(refused(&file), "`F`: `bert` is not known; known are llama, qwen2, qwen3");
 }
 
 /// A whole file.
@@ -142,18 +130,8 @@ fn a_part_of_a_model_is_refused() {
 fn the_factors_of_llama_3_1_are_its_scaling() {
     for (theta, factors, factor, original) in [
         (5e5_f32, [1.0, 1.0, 1.0, 1.0, 2.694_53, 8.0, 8.0, 8.0], 8.0, 8192),
-        (
-            5e5,
-            [1.0, 1.0, 1.0, 1.0, 3.292_262_8, 32.0, 32.0, 32.0],
-            32.0,
-            8192,
-        ),
-        (
-            1e4,
-            [1.0, 1.241_823_6, 3.926_990_7, 4.0, 4.0, 4.0, 4.0, 4.0],
-            4.0,
-            64,
-        ),
+        (5e5, [1.0, 1.0, 1.0, 1.0, 3.292_262_8, 32.0, 32.0, 32.0], 32.0, 8192),
+        (1e4, [1.0, 1.241_823_6, 3.926_990_7, 4.0, 4.0, 4.0, 4.0, 4.0], 4.0, 64),
     ] {
         let mut file = whole();
         file.value("llama.rope.freq_base", 6, &theta.to_le_bytes());
@@ -163,17 +141,9 @@ fn the_factors_of_llama_3_1_are_its_scaling() {
         let Architecture::Llama(_, model) = architecture else {
             panic!("it is a Llama");
         };
-        let scaling = RopeScaling::Llama3 {
-            factor,
-            low: 1.0,
-            high: 4.0,
-            original,
-        };
+        let scaling = RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original };
         assert_eq!(model.rope.scaling, scaling);
-        assert_eq!(
-            json("config.json")["rope_parameters"]["rope_type"],
-            json!("llama3")
-        );
+        assert_eq!(json("config.json")["rope_parameters"]["rope_type"], json!("llama3"));
     }
     let mut file = whole();
     file.numbers("rope_freqs.weight", &[8], 1.0);
@@ -195,11 +165,7 @@ fn flags_of_the_tokenizer_go_into_the_folder() {
             file.value(&format!("tokenizer.ggml.{flag}"), 7, &[u8::from(*set)]);
         }
         let (_, json) = imported(&file).expect("it is read");
-        (
-            json("tokenizer.json"),
-            json("tokenizer_config.json"),
-            json("generation_config.json"),
-        )
+        (json("tokenizer.json"), json("tokenizer_config.json"), json("generation_config.json"))
     };
     let (tokenizer, about, generation) = of_flags(&[("add_bos_token", true)], "smollm");
     let first = json!({"SpecialToken": {"id": "<|end|>", "type_id": 0}});
@@ -210,10 +176,7 @@ fn flags_of_the_tokenizer_go_into_the_folder() {
         added["special_tokens"],
         json!({"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}})
     );
-    assert_eq!(
-        (&about["add_bos_token"], &about["add_eos_token"]),
-        (&json!(true), &json!(false))
-    );
+    assert_eq!((&about["add_bos_token"], &about["add_eos_token"]), (&json!(true), &json!(false)));
     assert_eq!(generation["eos_token_id"], json!([0, 2]));
     let (tokenizer, ..) = of_flags(&[("add_bos_token", true), ("add_eos_token", true)], "smollm");
     assert_eq!(tokenizer["post_processor"]["single"], json!([first, all, first]));

@@ -32,21 +32,9 @@ fn keys_that_are_left_out_are_as_in_transformers() {
             panic!("{kind} is no GPT-2");
         };
         assert_eq!(family.name(), kind);
-        assert_eq!(
-            (model.dim, model.layers, model.heads.query),
-            (4096, 32, 32),
-            "{kind}"
-        );
-        assert_eq!(
-            (model.vocab, model.ffn, model.context),
-            (vocab, ffn, context),
-            "{kind}"
-        );
-        assert_eq!(
-            (model.heads.key_value, model.heads.width),
-            (key_value, width),
-            "{kind}"
-        );
+        assert_eq!((model.dim, model.layers, model.heads.query), (4096, 32, 32), "{kind}");
+        assert_eq!((model.vocab, model.ffn, model.context), (vocab, ffn, context), "{kind}");
+        assert_eq!((model.heads.key_value, model.heads.width), (key_value, width), "{kind}");
         assert_eq!((model.rope.theta, model.epsilon), (theta, epsilon), "{kind}");
         assert_eq!((model.window, model.tied), (window, false), "{kind}");
     }
@@ -74,10 +62,7 @@ fn a_head_beside_a_tied_embedding_is_refused_unless_it_is_the_same() {
     let architecture = read_config(scratch.path()).expect("known");
     let with_head = |dims: &[usize], head: &[u8]| {
         let head = TensorView::new(Dtype::F32, dims.to_vec(), head).expect("the bytes fill it");
-        let all = tensors
-            .tensors()
-            .into_iter()
-            .chain([("lm_head.weight".to_owned(), head)]);
+        let all = tensors.tensors().into_iter().chain([("lm_head.weight".to_owned(), head)]);
         fs::write(&file, safetensors::serialize(all, None).expect("serialised")).expect("written");
         Weights::open(scratch.path(), &architecture)
     };
@@ -102,12 +87,9 @@ fn architectures_that_are_null_are_left_out() {
 
 #[test]
 fn the_padding_token_is_that_of_transformers() {
-    for (found, expected) in [
-        (json!("null"), None),
-        (json!(0), Some(0)),
-        (json!(95), Some(95)),
-        (json!(-1), Some(95)),
-    ] {
+    for (found, expected) in
+        [(json!("null"), None), (json!(0), Some(0)), (json!(95), Some(95)), (json!(-1), Some(95))]
+    {
         let scratch = changed("llama", &json!({"pad_token_id": found}));
         let Architecture::Llama(_, llama) = read_config(scratch.path()).expect("known") else {
             panic!("it is a Llama");
@@ -116,9 +98,7 @@ fn the_padding_token_is_that_of_transformers() {
     }
     for wrong in [json!(96), json!(-97), json!([1])] {
         let scratch = changed("llama", &json!({"pad_token_id": wrong}));
-        let said = read_config(scratch.path())
-            .expect_err("no such token")
-            .to_string();
+        let said = read_config(scratch.path()).expect_err("no such token").to_string();
         let expected = "it must be a number below vocab_size, or null";
         assert!(said.contains(expected), "{said}");
     }
@@ -131,11 +111,7 @@ fn the_ends_of_a_text_are_those_that_transformers_takes() {
         (json!({"eos_token_id": [7, 8]}), None, vec![7, 8]),
         (json!({"eos_token_id": null}), None, vec![2]),
         (json!({"eos_token_id": "null"}), None, vec![]),
-        (
-            json!({"eos_token_id": 7}),
-            Some(json!({"eos_token_id": [5, 6]})),
-            vec![5, 6],
-        ),
+        (json!({"eos_token_id": 7}), Some(json!({"eos_token_id": [5, 6]})), vec![5, 6]),
         // transformers does not look into config.json then.
         (json!({"eos_token_id": 7}), Some(json!({})), vec![]),
     ] {

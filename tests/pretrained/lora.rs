@@ -30,10 +30,8 @@ const FAMILIES: [(&str, &[&str]); 3] = [
 
 /// A config for a family's folder, with more settings.
 fn config(family: &str, more: &[&str]) -> pipewright_cli::Result<Config> {
-    let text = format!(
-        "[model]\npath = {:?}\n[data]\npath = \"builtin:shakespeare\"\nseq = 12\n",
-        folder(family)
-    );
+    let text =
+        format!("[model]\npath = {:?}\n[data]\npath = \"builtin:shakespeare\"\nseq = 12\n", folder(family));
     let sets: Vec<String> = more.iter().map(|set| (*set).to_owned()).collect();
     Config::parse("test.toml", &text, &[], &sets)
 }
@@ -66,11 +64,7 @@ fn theirs(ours: &str, family: &str) -> String {
 fn the_config_of_adapters_decides_the_section_lora() {
     for (family, targets) in FAMILIES {
         let lora = with_adapters(family).lora;
-        let alpha = if family == "mistral" {
-            6.0 * 3.0_f64.sqrt()
-        } else {
-            6.0
-        };
+        let alpha = if family == "mistral" { 6.0 * 3.0_f64.sqrt() } else { 6.0 };
         assert_eq!((lora.rank, lora.alpha, lora.dropout), (3, alpha, 0.0), "{family}");
         assert_eq!(lora.targets, targets, "{family}");
     }
@@ -90,11 +84,7 @@ fn logits_are_those_of_peft_also_when_merged() {
             let of = |micro_batch| {
                 let (input, _) = data.micro_batch(0, MicroBatch(micro_batch)).unwrap();
                 let mode = Mode::Evaluate;
-                let at = ForwardContext {
-                    step: 0,
-                    micro_batch,
-                    mode,
-                };
+                let at = ForwardContext { step: 0, micro_batch, mode };
                 model(at, input)
             };
             (0..4).flat_map(of).collect::<Vec<f32>>()
@@ -136,9 +126,8 @@ fn adapters_train_as_those_of_peft_for_one_to_four_stages() {
             let losses = expected.iter().map(|_| pipeline.step().unwrap().loss as f32);
             assert_near(&losses.collect::<Vec<f32>>(), &expected, 1e-4, &what);
             let gradients = gradients.lock().unwrap();
-            let adapters = [("llama", 12), ("gpt2", 8), ("mistral", 6)]
-                .into_iter()
-                .find(|one| one.0 == family);
+            let adapters =
+                [("llama", 12), ("gpt2", 8), ("mistral", 6)].into_iter().find(|one| one.0 == family);
             assert_eq!(Some((family, gradients.len())), adapters, "only adapters");
             for (name, got) in gradients.iter() {
                 let expected = golden.numbers(&format!("grad.{}", theirs(name, family)));
@@ -152,18 +141,8 @@ fn read(folder: &Path, of: &Path, rank: usize, targets: &[Target]) -> Vec<Vec<f3
     let architecture = read_config(of).unwrap();
     let weights = open_adapters(folder, &architecture, rank, targets).unwrap();
     let both = |(target, [inputs, outputs]): &Target| {
-        let mut down = Parameter::new(
-            format!("{target}.lora_a.weight"),
-            &[rank, *inputs],
-            Init::Zeros,
-            0,
-        );
-        let mut up = Parameter::new(
-            format!("{target}.lora_b.weight"),
-            &[*outputs, rank],
-            Init::Zeros,
-            0,
-        );
+        let mut down = Parameter::new(format!("{target}.lora_a.weight"), &[rank, *inputs], Init::Zeros, 0);
+        let mut up = Parameter::new(format!("{target}.lora_b.weight"), &[*outputs, rank], Init::Zeros, 0);
         weights.read(&mut down).unwrap();
         weights.read(&mut up).unwrap();
         [down.value.to_vec(), up.value.to_vec()]
@@ -231,10 +210,7 @@ fn a_folder_of_adapters_decides_all_of_the_section_or_nothing() {
         let error = config("llama", &[&format!("lora.{set}"), &path]).unwrap_err();
         let key = set.split('=').next().unwrap();
         let text = error.to_string();
-        assert!(
-            text.contains(&format!("lora.{key}")) && text.contains("lora.path"),
-            "{text}"
-        );
+        assert!(text.contains(&format!("lora.{key}")) && text.contains("lora.path"), "{text}");
     }
 }
 
@@ -243,13 +219,7 @@ fn adapters_whose_tensors_do_not_fit_are_told_by_name() {
     let path = folder("llama").join("lora");
     let path = path.display();
     let path = format!("lora.path={path}");
-    let all = [
-        "lora.rank=2",
-        "lora.alpha=6",
-        "lora.dropout=0",
-        "lora.targets=[\"*.attn.q\"]",
-        &path,
-    ];
+    let all = ["lora.rank=2", "lora.alpha=6", "lora.dropout=0", "lora.targets=[\"*.attn.q\"]", &path];
     let rank = config("llama", &all).unwrap();
     let count = compose::model(&rank).unwrap().names().len();
     let Err(error) = compose::stages(&rank, &[count]) else {
@@ -259,21 +229,14 @@ fn adapters_whose_tensors_do_not_fit_are_told_by_name() {
     let start =
         "does not have the tensors of its adapter_config.json:\n  base_model.model.model.layers.0.self_attn.";
     assert!(text.contains(&start[..60]), "{text}");
-    assert!(
-        text.contains("q_proj.lora_A.weight is [3, 32], the model has [2, 32]"),
-        "{text}"
-    );
+    assert!(text.contains("q_proj.lora_A.weight is [3, 32], the model has [2, 32]"), "{text}");
 }
 
 /// A copy of a family's adapters whose tensors have other names, or are there twice. With `halves` the
 /// numbers lose their last 16 bits.
 fn renamed(family: &str, halves: bool, names: impl Fn(&str) -> Vec<String>) -> tempfile::TempDir {
     let (of, scratch) = (folder(family).join("lora"), tempfile::tempdir().unwrap());
-    std::fs::copy(
-        of.join("adapter_config.json"),
-        scratch.path().join("adapter_config.json"),
-    )
-    .unwrap();
+    std::fs::copy(of.join("adapter_config.json"), scratch.path().join("adapter_config.json")).unwrap();
     let bytes = std::fs::read(of.join("adapter_model.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let mut new = Vec::new();
@@ -284,11 +247,7 @@ fn renamed(family: &str, halves: bool, names: impl Fn(&str) -> Vec<String>) -> t
             false => (Dtype::F32, tensor.data().to_vec()),
         };
         let shape = tensor.shape().to_vec();
-        new.extend(
-            names(name)
-                .into_iter()
-                .map(|name| (name, dtype, shape.clone(), data.clone())),
-        );
+        new.extend(names(name).into_iter().map(|name| (name, dtype, shape.clone(), data.clone())));
     }
     let views = new
         .iter()
@@ -301,10 +260,8 @@ fn renamed(family: &str, halves: bool, names: impl Fn(&str) -> Vec<String>) -> t
 #[test]
 fn tensors_are_read_with_other_names_and_in_16_bits() {
     let short = |name: &str| name.replace("base_model.model.", "");
-    let named = |name: &str| {
-        name.replace(".weight", ".default.weight")
-            .replace("base_layer.default", "base_layer")
-    };
+    let named =
+        |name: &str| name.replace(".weight", ".default.weight").replace("base_layer.default", "base_layer");
     for family in ["llama", "mistral"] {
         let (config, of) = (with_adapters(family), folder(family));
         let targets = compose::adapted(&config).unwrap();
@@ -321,10 +278,7 @@ fn tensors_are_read_with_other_names_and_in_16_bits() {
         }
         let halves = renamed(family, true, |name| vec![name.to_owned()]);
         let upper = |number: &f32| f32::from_bits(number.to_bits() >> 16 << 16);
-        let expected: Vec<Vec<f32>> = expected
-            .iter()
-            .map(|one| one.iter().map(upper).collect())
-            .collect();
+        let expected: Vec<Vec<f32>> = expected.iter().map(|one| one.iter().map(upper).collect()).collect();
         assert_eq!(read(halves.path(), &of, 3, &targets), expected, "{family}");
     }
 }

@@ -23,11 +23,7 @@ fn loss(family: &str, folder: &Path) -> f64 {
     let mut losses = Vec::new();
     for micro_batch in 0..4 {
         let (input, target) = data.micro_batch(0, MicroBatch(micro_batch)).expect("recorded");
-        let at = ForwardContext {
-            step: 0,
-            micro_batch,
-            mode: Mode::Evaluate,
-        };
+        let at = ForwardContext { step: 0, micro_batch, mode: Mode::Evaluate };
         let (output, _) = model.forward(at, input).expect("it computes");
         let vocab = output.dims()[2];
         for (scores, &right) in output.f32().chunks(vocab).zip(target.ids()) {
@@ -59,80 +55,36 @@ fn losses_are_those_of_transformers_wherever_a_key_stands() {
     let all_slide = ["sliding_attention", "sliding_attention"];
     for (family, changes, expected) in [
         ("llama", json!({}), 4.552317932712485),
-        (
-            "llama",
-            json!({"rope_theta": 100.0, "rope_parameters": null}),
-            4.553066329512563,
-        ),
+        ("llama", json!({"rope_theta": 100.0, "rope_parameters": null}), 4.553066329512563),
         ("llama", json!({"rope_theta": 100.0}), 4.552317932712485),
         ("llama", json!({"rope_parameters": plain}), 4.553066329512563),
-        (
-            "llama",
-            json!({"rope_theta": 50.0, "rope_parameters": linear}),
-            4.551490037048436,
-        ),
+        ("llama", json!({"rope_theta": 50.0, "rope_parameters": linear}), 4.551490037048436),
         (
             "llama",
             json!({"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": null}),
             4.5514644044295425,
         ),
-        (
-            "llama",
-            json!({"rope_parameters": plain, "rope_scaling": linear}),
-            4.5514644044295425,
-        ),
-        (
-            "llama",
-            json!({"rope_parameters": plain, "rope_scaling": {}}),
-            4.553066329512563,
-        ),
+        ("llama", json!({"rope_parameters": plain, "rope_scaling": linear}), 4.5514644044295425),
+        ("llama", json!({"rope_parameters": plain, "rope_scaling": {}}), 4.553066329512563),
         (
             "llama",
             json!({"rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 4.0}}),
             4.5514644044295425,
         ),
-        (
-            "llama3",
-            json!({"original_max_position_embeddings": 8}),
-            4.587497336834062,
-        ),
-        (
-            "llama3",
-            json!({"max_position_embeddings": 32, "rope_parameters": llama3}),
-            4.587457176181719,
-        ),
+        ("llama3", json!({"original_max_position_embeddings": 8}), 4.587497336834062),
+        ("llama3", json!({"max_position_embeddings": 32, "rope_parameters": llama3}), 4.587457176181719),
         ("llama", json!({"rope_scaling": yarn}), 4.551716304066898),
-        (
-            "llama",
-            json!({"rope_parameters": yarn_with("rope_theta", 100.0)}),
-            4.552692884376647,
-        ),
-        (
-            "llama",
-            json!({"rope_scaling": yarn_with("attention_factor", 0.5)}),
-            4.553822195557097,
-        ),
+        ("llama", json!({"rope_parameters": yarn_with("rope_theta", 100.0)}), 4.552692884376647),
+        ("llama", json!({"rope_scaling": yarn_with("attention_factor", 0.5)}), 4.553822195557097),
         ("llama", json!({"rope_scaling": turns}), 4.551712658733518),
         ("llama", json!({"rope_scaling": scales}), 4.552042982533954),
-        (
-            "llama",
-            json!({"rope_scaling": {"type": "yarn", "factor": 4.0}}),
-            4.5517159631324775,
-        ),
-        (
-            "llama",
-            json!({"rope_scaling": yarn, "original_max_position_embeddings": 1000}),
-            4.55171241307487,
-        ),
+        ("llama", json!({"rope_scaling": {"type": "yarn", "factor": 4.0}}), 4.5517159631324775),
+        ("llama", json!({"rope_scaling": yarn, "original_max_position_embeddings": 1000}), 4.55171241307487),
         ("llama", json!({"hidden_act": "swish"}), 4.552317932712485),
         ("mistral", json!({}), 4.6135367813783095),
         ("mistral", json!({"sliding_window": "null"}), 4.60626667212462),
         ("mistral", json!({"sliding_window": null}), 4.60626667212462),
-        (
-            "mistral",
-            json!({"sliding_window": 3, "use_sliding_window": false}),
-            4.5958886960215395,
-        ),
+        ("mistral", json!({"sliding_window": 3, "use_sliding_window": false}), 4.5958886960215395),
         ("mixtral", json!({"rope_parameters": null}), 4.499740637479029),
         ("mixtral", json!({"sliding_window": 3}), 4.546173487892835),
         (
@@ -154,11 +106,7 @@ fn losses_are_those_of_transformers_wherever_a_key_stands() {
             json!({"use_sliding_window": true, "sliding_window": 3, "layer_types": all_slide}),
             4.524710023647599,
         ),
-        (
-            "qwen2",
-            json!({"use_sliding_window": false, "sliding_window": 3}),
-            4.532871469883608,
-        ),
+        ("qwen2", json!({"use_sliding_window": false, "sliding_window": 3}), 4.532871469883608),
         (
             "qwen3",
             json!({

@@ -14,10 +14,7 @@ fn tokens_that_follow_others_have_the_logits_of_transformers() {
         let (_, mut builders) = stages(&folder(family), 1);
         let mut model = builders.remove(0).build().expect("its weights are read");
         for row in 0..2 {
-            let (input, _) = golden
-                .batches()
-                .micro_batch(0, MicroBatch(row))
-                .expect("recorded");
+            let (input, _) = golden.batches().micro_batch(0, MicroBatch(row)).expect("recorded");
             let ids = input.ids();
             let vocab = expected.len() / (4 * ids.len());
             // A new text begins at 0, whatever was read before.

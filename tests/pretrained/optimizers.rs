@@ -64,10 +64,7 @@ fn a_first_step_changes_each_tensor_as_in_pytorch() {
                 "muon" => Box::new(muon()),
                 _ => Box::new(Adafactor::default()),
             };
-            let watched = Watched {
-                inner,
-                changes: Arc::clone(&changes),
-            };
+            let watched = Watched { inner, changes: Arc::clone(&changes) };
             let (architecture, stages) = stages(&folder(family), 2);
             let mut pipeline = Pipeline::builder()
                 .schedule(Schedule::named("1f1b", 2, 4).expect("it fits"))
@@ -93,11 +90,7 @@ fn a_first_step_changes_each_tensor_as_in_pytorch() {
                     let expected = expected.as_f64().expect("a norm");
                     let norm = change.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
                     let off = (norm / expected - 1.0).abs();
-                    assert!(
-                        off < 1e-3,
-                        "{family}, {kind}: {} by {norm}, not {expected}",
-                        part.name
-                    );
+                    assert!(off < 1e-3, "{family}, {kind}: {} by {norm}, not {expected}", part.name);
                 }
             }
         }

@@ -14,10 +14,7 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     fn adamw() -> AdamW {
-        AdamW {
-            decay: Decay::All,
-            ..AdamW::default()
-        }
+        AdamW { decay: Decay::All, ..AdamW::default() }
     }
 }
 
@@ -28,11 +25,7 @@ impl Optimizer for Recorder {
 
     fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()> {
         if update.step == 1 {
-            let mean = parameter
-                .grad
-                .iter()
-                .map(|sum| sum * update.scale as f32)
-                .collect();
+            let mean = parameter.grad.iter().map(|sum| sum * update.scale as f32).collect();
             let name = parameter.name().to_owned();
             self.gradients.lock().expect("no panic").insert(name, mean);
         }

@@ -34,12 +34,7 @@ fn refusal(family: &str, changes: &[(&str, Value)]) -> String {
 #[test]
 fn settings_for_which_there_is_no_layer_are_named() {
     for (family, key, value, expected) in [
-        (
-            "llama",
-            "hidden_act",
-            json!("gelu"),
-            "hidden_act is \"gelu\", it must be `silu`",
-        ),
+        ("llama", "hidden_act", json!("gelu"), "hidden_act is \"gelu\", it must be `silu`"),
         (
             "llama",
             "mlp_bias",
@@ -58,18 +53,8 @@ fn settings_for_which_there_is_no_layer_are_named() {
             json!("wide"),
             "hidden_size is \"wide\", it must be a whole number of at most 16777216",
         ),
-        (
-            "llama",
-            "vocab_size",
-            Value::Null,
-            "vocab_size is null, it must be a value, or left out",
-        ),
-        (
-            "llama",
-            "hidden_act",
-            json!(5),
-            "hidden_act is 5, it must be `silu`",
-        ),
+        ("llama", "vocab_size", Value::Null, "vocab_size is null, it must be a value, or left out"),
+        ("llama", "hidden_act", json!(5), "hidden_act is 5, it must be `silu`"),
         (
             "llama",
             "rope_parameters",
@@ -94,12 +79,7 @@ fn settings_for_which_there_is_no_layer_are_named() {
             json!(1_u64 << 62),
             "hidden_size is 4611686018427387904, it must be a whole number of at most 16777216",
         ),
-        (
-            "llama",
-            "rms_norm_eps",
-            json!(0),
-            "rms_norm_eps is 0, it must be above 0",
-        ),
+        ("llama", "rms_norm_eps", json!(0), "rms_norm_eps is 0, it must be above 0"),
         (
             "llama",
             "tie_word_embeddings",
@@ -112,30 +92,14 @@ fn settings_for_which_there_is_no_layer_are_named() {
             json!(5),
             "num_experts_per_tok is 5, it must be 1 to num_local_experts",
         ),
-        (
-            "mixtral",
-            "router_jitter_noise",
-            json!(0.1),
-            "router_jitter_noise is 0.1, it must be 0",
-        ),
-        (
-            "gpt2",
-            "n_inner",
-            json!(33),
-            "n_inner is 33, it must be four times n_embd",
-        ),
+        ("mixtral", "router_jitter_noise", json!(0.1), "router_jitter_noise is 0.1, it must be 0"),
+        ("gpt2", "n_inner", json!(33), "n_inner is 33, it must be four times n_embd"),
     ] {
-        assert_eq!(
-            refusal(family, &[(key, value)]),
-            format!("`F/config.json`: {expected}")
-        );
+        assert_eq!(refusal(family, &[(key, value)]), format!("`F/config.json`: {expected}"));
     }
     for (key, value) in [("head_dim", 7), ("num_key_value_heads", 3), ("vocab_size", 0)] {
         let odd = refusal("llama", &[(key, json!(value))]);
-        assert!(
-            odd.starts_with("`F/config.json`: no model has these settings: "),
-            "{odd}"
-        );
+        assert!(odd.starts_with("`F/config.json`: no model has these settings: "), "{odd}");
     }
     assert_eq!(
         refusal("llama", &[("architectures", json!(["BertModel"]))]),
@@ -164,23 +128,15 @@ fn a_folder_without_its_files_is_none() {
 
 #[test]
 fn all_tensors_that_do_not_fit_are_named_at_once() {
-    let changes = [
-        ("num_hidden_layers", json!(1)),
-        ("intermediate_size", json!(49)),
-        ("vocab_size", json!(96)),
-    ];
+    let changes =
+        [("num_hidden_layers", json!(1)), ("intermediate_size", json!(49)), ("vocab_size", json!(96))];
     let scratch = changed("llama", &changes);
     let file = scratch.path().join("model.safetensors");
     fs::copy(folder("llama").join("model.safetensors"), &file).expect("copied");
     let architecture = read_config(scratch.path()).expect("known");
-    let message = said(
-        scratch.path(),
-        Weights::open(scratch.path(), &architecture).expect_err("other tensors"),
-    );
-    assert!(
-        message.starts_with("`F` does not have the tensors of its config.json:\n"),
-        "{message}"
-    );
+    let message =
+        said(scratch.path(), Weights::open(scratch.path(), &architecture).expect_err("other tensors"));
+    assert!(message.starts_with("`F` does not have the tensors of its config.json:\n"), "{message}");
     for line in [
         "model.layers.0.mlp.gate_proj.weight is [48, 32], the model has [49, 32]",
         "model.layers.0.mlp.down_proj.weight is [32, 48], the model has [32, 49]",
@@ -191,22 +147,13 @@ fn all_tensors_that_do_not_fit_are_named_at_once() {
     let untied = changed("llama", &[("tie_word_embeddings", json!(false))]);
     fs::copy(&file, untied.path().join("model.safetensors")).expect("copied");
     let architecture = read_config(untied.path()).expect("known");
-    let message = said(
-        untied.path(),
-        Weights::open(untied.path(), &architecture).expect_err("no head"),
-    );
+    let message = said(untied.path(), Weights::open(untied.path(), &architecture).expect_err("no head"));
     assert!(message.ends_with(":\n  lm_head.weight is missing"), "{message}");
     let bytes = fs::read(&file).expect("readable");
     fs::write(&file, &bytes[..bytes.len() - 1]).expect("written");
     let architecture = read_config(&folder("llama")).expect("known");
-    let message = said(
-        scratch.path(),
-        Weights::open(scratch.path(), &architecture).expect_err("damaged"),
-    );
-    assert!(
-        message.starts_with("`F/model.safetensors` is damaged: it has"),
-        "{message}"
-    );
+    let message = said(scratch.path(), Weights::open(scratch.path(), &architecture).expect_err("damaged"));
+    assert!(message.starts_with("`F/model.safetensors` is damaged: it has"), "{message}");
 }
 
 #[test]
@@ -255,14 +202,8 @@ fn what_is_no_gguf_file_is_refused() {
         said(scratch.path(), error)
     };
     let at = "`F/model.gguf` is no .gguf file: ";
-    assert_eq!(
-        refused(b"PK\x03\x04 and so on"),
-        format!("{at}it does not begin with GGUF")
-    );
+    assert_eq!(refused(b"PK\x03\x04 and so on"), format!("{at}it does not begin with GGUF"));
     assert_eq!(refused(b"GGUF\x03\0\0\0"), format!("{at}it ends in its header"));
-    assert_eq!(
-        refused(b"GGUF\x01\0\0\0"),
-        format!("{at}its version is 1, versions 2 and 3 are read")
-    );
+    assert_eq!(refused(b"GGUF\x01\0\0\0"), format!("{at}its version is 1, versions 2 and 3 are read"));
     assert!(!scratch.path().join("new").exists());
 }

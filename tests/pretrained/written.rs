@@ -30,18 +30,11 @@ fn what_is_written_is_read_with_equal_weights_and_settings() {
         let before = read(&folder(family));
         let copy = scratch.path().join(family);
         write(&copy, &architecture, &[], |name| Ok(before[name].clone())).expect("written");
-        assert_eq!(
-            read_config(&copy).expect("its own form"),
-            architecture,
-            "{family}"
-        );
+        assert_eq!(read_config(&copy).expect("its own form"), architecture, "{family}");
         assert_eq!(read(&copy), before, "{family}");
         let again = write(&copy, &architecture, &[], |name| Ok(before[name].clone()));
         let said = again.expect_err("it is there already").to_string();
-        assert!(
-            said.ends_with("is there already: name another folder, or remove it"),
-            "{said}"
-        );
+        assert!(said.ends_with("is there already: name another folder, or remove it"), "{said}");
     }
 }
 
@@ -52,11 +45,7 @@ fn frozen_weights_are_those_of_the_file() {
         let architecture = read_config(&folder(family)).expect("a known model");
         let weights = Weights::open(&folder(family), &architecture).expect("all tensors");
         let values = |frozen| {
-            let mut model = architecture
-                .model()
-                .expect("possible sizes")
-                .whole()
-                .expect("built");
+            let mut model = architecture.model().expect("possible sizes").whole().expect("built");
             let parameters = model.parameters().into_iter().map(|parameter| {
                 let training = parameter.training();
                 parameter.train_by(Training { frozen, ..training });
@@ -115,11 +104,7 @@ fn fused(copy: &Path) {
             let start = format!("model.layers.{block}");
             let one = format!("{start}.block_sparse_moe.experts.{expert}.{part}.weight");
             let tensor = tensors.tensor(&one).expect("it has this one");
-            add(
-                format!("{start}.mlp.experts.{fused}"),
-                dims.to_vec(),
-                tensor.data(),
-            );
+            add(format!("{start}.mlp.experts.{fused}"), dims.to_vec(), tensor.data());
         }
     }
     let views = all.iter().map(|(name, (dims, bytes))| {
@@ -136,18 +121,11 @@ fn experts_that_are_saved_together_are_the_same() {
     fused(scratch.path());
     let newer = fs::read(scratch.path().join("model.safetensors")).expect("readable");
     let names = SafeTensors::deserialize(&newer).expect("whole").names().len();
-    assert_eq!(
-        names,
-        3 + 2 * (4 + 2 + 1 + 2),
-        "no expert has a tensor of its own"
-    );
+    assert_eq!(names, 3 + 2 * (4 + 2 + 1 + 2), "no expert has a tensor of its own");
     let [apart, together] = [&folder("mixtral"), scratch.path()].map(|folder| {
         let architecture = read_config(folder).expect("a known model");
         let weights = Weights::open(folder, &architecture).expect("all tensors");
-        let mut model = architecture
-            .model()
-            .and_then(|model| Ok(model.whole()?))
-            .expect("built");
+        let mut model = architecture.model().and_then(|model| Ok(model.whole()?)).expect("built");
         for parameter in model.parameters() {
             weights.read(parameter).expect("readable");
         }

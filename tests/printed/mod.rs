@@ -1,10 +1,5 @@
 //! Output of other systems, stored next to the project.
-#![allow(
-    dead_code,
-    missing_docs,
-    unreachable_pub,
-    reason = "each test file uses a part"
-)]
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,9 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// One of their folders. `None`, with a message, if it is not there.
 pub fn folder(name: &str) -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../shared/fixtures")
-        .join(name);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures").join(name);
     if !folder.is_dir() {
         println!("skipped: there is no {}", folder.display());
         return None;
@@ -27,7 +20,5 @@ pub fn table(file: &Path) -> Vec<BTreeMap<String, String>> {
     let text = fs::read_to_string(file).unwrap();
     let mut lines = text.lines().map(|line| line.split(',').map(str::to_string));
     let names: Vec<_> = lines.next().unwrap().collect();
-    lines
-        .map(|line| names.iter().cloned().zip(line).collect())
-        .collect()
+    lines.map(|line| names.iter().cloned().zip(line).collect()).collect()
 }

@@ -17,12 +17,7 @@ const STEPS: u64 = 2;
 
 fn assert_equal(recipe: &mut Recipe, expected: &str, name: &str, ranks: u32) {
     let hash = recipe.hash(ranks, name, STEPS);
-    let Recipe {
-        replicas,
-        sharded,
-        micro_batches,
-        ..
-    } = recipe;
+    let Recipe { replicas, sharded, micro_batches, .. } = recipe;
     assert_eq!(
         hash, expected,
         "{replicas} replicas of {ranks} ranks, {name}, {micro_batches} micro-batches, sharded: {sharded}"
@@ -61,17 +56,9 @@ fn weights_of_large_stages_do_not_depend_on_replicas() {
 #[test]
 fn weights_of_many_rows_do_not_depend_on_replicas() {
     let [width, classes] = [20, 5];
-    let mlp = Mlp {
-        sizes: vec![width, 40, classes],
-        dropout: 0.1,
-        seed: 3,
-    };
+    let mlp = Mlp { sizes: vec![width, 40, classes], dropout: 0.1, seed: 3 };
     for (rows, micro_batches) in [(1100, 8), (600, 5), (512, 8)] {
-        let data = Arc::new(RandomRows {
-            rows,
-            width,
-            classes: classes as u32,
-        });
+        let data = Arc::new(RandomRows { rows, width, classes: classes as u32 });
         let mlp = mlp.clone();
         let mut recipe = recipe_of(move || mlp.model(), data, micro_batches);
         let expected = recipe.plain_hash(STEPS);
@@ -114,9 +101,7 @@ fn losses_norms_and_evaluations_do_not_depend_on_replicas() {
         let mut pipeline = recipe.pipeline(2, "1f1b");
         let reports: Vec<_> = (0..STEPS).map(|_| pipeline.step().expect("a step")).collect();
         let evaluation = pipeline.evaluate(recipe.data.clone(), 5).expect("forward only");
-        let numbers = reports
-            .iter()
-            .map(|report| [report.loss, report.grad_norm, report.weight]);
+        let numbers = reports.iter().map(|report| [report.loss, report.grad_norm, report.weight]);
         (numbers.collect::<Vec<_>>(), [evaluation.loss, evaluation.weight])
     };
     let expected = told(&recipe);
@@ -136,14 +121,10 @@ fn a_checkpoint_goes_on_with_another_number_of_replicas() {
         (recipe.replicas, recipe.sharded) = (replicas, sharded);
         let mut pipeline = recipe.pipeline(ranks, "1f1b");
         if step > 0 {
-            pipeline
-                .load(folder.path().join(format!("{}", step - 1)))
-                .expect("it is whole");
+            pipeline.load(folder.path().join(format!("{}", step - 1))).expect("it is whole");
         }
         pipeline.step().expect("a step");
-        pipeline
-            .save(folder.path().join(step.to_string()))
-            .expect("saved");
+        pipeline.save(folder.path().join(step.to_string())).expect("saved");
         if step == 3 {
             assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
         }
@@ -166,10 +147,7 @@ fn a_sharded_optimizer_has_its_part_of_the_state() {
         let told = Arc::clone(&lengths);
         let mut pipeline = builder
             .expect("the model fits")
-            .optimizer(Counting {
-                told,
-                adamw: recipe.optimizer,
-            })
+            .optimizer(Counting { told, adamw: recipe.optimizer })
             .launch()
             .expect("it starts");
         pipeline.step().expect("a step");
@@ -179,11 +157,7 @@ fn a_sharded_optimizer_has_its_part_of_the_state() {
     let all: usize = state(&recipe).iter().sum();
     (recipe.replicas, recipe.sharded) = (2, true);
     let sharded = state(&recipe);
-    assert_eq!(
-        sharded.iter().sum::<usize>(),
-        all,
-        "together they have all of it, once"
-    );
+    assert_eq!(sharded.iter().sum::<usize>(), all, "together they have all of it, once");
     recipe.sharded = false;
     assert_eq!(state(&recipe).iter().sum::<usize>(), 2 * all);
 }
@@ -229,33 +203,17 @@ fn a_trace_has_the_reductions_and_all_micro_batches() {
     recipe.replicas = 2;
     let builder = recipe.builder(Schedule::named("1f1b", 2, 6).expect("the sizes fit"));
     let builder = builder.expect("the model fits").map(Map::Replicas);
-    let (report, timeline) = builder
-        .launch()
-        .expect("it starts")
-        .step_traced()
-        .expect("a step");
+    let (report, timeline) = builder.launch().expect("it starts").step_traced().expect("a step");
     assert_eq!((report.ranks.len(), timeline.ranks.len()), (4, 4));
     assert_eq!(timeline.reductions.len(), 4);
-    assert!(
-        timeline
-            .reductions
-            .iter()
-            .all(|reduction| reduction.end >= reduction.start)
-    );
+    assert!(timeline.reductions.iter().all(|reduction| reduction.end >= reduction.start));
     let of_rank = |rank: usize| -> Vec<u32> {
-        let forwards = timeline.ranks[rank]
-            .iter()
-            .filter(|timed| timed.pass == Pass::Forward);
+        let forwards = timeline.ranks[rank].iter().filter(|timed| timed.pass == Pass::Forward);
         forwards.map(|timed| timed.cell.micro_batch.0).collect()
     };
     // Replica 0 has the first two rows, whatever the numbers of its ranks.
     assert_eq!([of_rank(0), of_rank(2)], [vec![0, 1, 2], vec![3, 4, 5]]);
-    assert!(
-        timeline
-            .transfers
-            .iter()
-            .all(|transfer| (transfer.from.0 < 2) == (transfer.to.0 < 2))
-    );
+    assert!(timeline.transfers.iter().all(|transfer| (transfer.from.0 < 2) == (transfer.to.0 < 2)));
     let reducing = report.ranks.iter().map(|rank| rank.reducing);
     assert!(reducing.clone().all(|seconds| seconds >= 0.0) && reducing.sum::<f64>() > 0.0);
 }

@@ -18,20 +18,13 @@ use crate::common::{RandomRows, RandomTokens, Recipe, large, recipe};
 fn a_failing_replica_is_named() {
     let mut recipe = recipe(1, false, 4);
     recipe.replicas = 2;
-    recipe.data = Arc::new(Broken(RandomTokens {
-        rows: 2,
-        seq: 8,
-        vocab: 17,
-    }));
+    recipe.data = Arc::new(Broken(RandomTokens { rows: 2, seq: 8, vocab: 17 }));
     let error = recipe.pipeline(1, "1f1b").step().expect_err("the data fails");
     let Error::Action { replica, rank, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!((*replica, rank.0), (Some(1), 0));
-    assert!(
-        error.to_string().starts_with("replica 1, rank 0, action "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("replica 1, rank 0, action "), "{error}");
 }
 
 /// Fails in the first update of any rank, and does nothing in all others.
@@ -49,11 +42,7 @@ impl Optimizer for FailsOnce {
         _: Update,
         _: &mut Together,
     ) -> pipewright::stages::Result<()> {
-        assert!(
-            self.0.swap(true, Ordering::Relaxed),
-            "{} cannot be updated",
-            parameter.name()
-        );
+        assert!(self.0.swap(true, Ordering::Relaxed), "{} cannot be updated", parameter.name());
         Ok(())
     }
 
@@ -69,19 +58,12 @@ fn a_replica_that_fails_before_new_weights_are_exchanged_ends_the_step() {
         (recipe.replicas, recipe.sharded) = (replicas, true);
         let builder = recipe.builder(Schedule::named("1f1b", 1, 4).expect("the sizes fit"));
         let builder = builder.expect("the model fits").optimizer(FailsOnce::default());
-        let error = builder
-            .launch()
-            .expect("it starts")
-            .step()
-            .expect_err("one fails");
+        let error = builder.launch().expect("it starts").step().expect_err("one fails");
         let Error::Action { action, kind, .. } = &error else {
             panic!("{error}");
         };
         assert_eq!(action, "0STEP");
-        assert!(
-            kind.to_string().contains("cannot be updated"),
-            "the first cause: {error}"
-        );
+        assert!(kind.to_string().contains("cannot be updated"), "the first cause: {error}");
     }
 }
 
@@ -117,20 +99,10 @@ fn replicas_that_cannot_be_are_refused() {
     assert!(refusal(|recipe| recipe.replicas = 0).starts_with("0 replicas cannot share"));
     let builder = || recipe(1, false, 4).builder(Schedule::named("1f1b", 1, 4).expect("it fits"));
     let told = |builder: PipelineBuilder<Sequential>| {
-        builder
-            .launch()
-            .map(|_| ())
-            .expect_err("it cannot be")
-            .to_string()
+        builder.launch().map(|_| ()).expect_err("it cannot be").to_string()
     };
     assert_eq!(
-        told(
-            builder()
-                .expect("it fits")
-                .replicas(2)
-                .sharded(true)
-                .optimizer(Sgd::default())
-        ),
+        told(builder().expect("it fits").replicas(2).sharded(true).optimizer(Sgd::default())),
         "Sgd { momentum: 0.0, weight_decay: 0.0, decay: Matrices } cannot be sharded: it has no state, so \
          there is nothing to save; leave out `.sharded(true)` (`optimizer.sharded`)"
     );
@@ -165,12 +137,7 @@ fn as_many_schedules_as_replicas_and_at_least_one_micro_batch_are_needed() {
 fn replicas_that_start_with_other_weights_are_refused() {
     let seed = AtomicU64::new(0);
     let stage = move || {
-        let layer = Linear::new(
-            "fc",
-            [4, 2],
-            Init::Uniform(0.5),
-            seed.fetch_add(1, Ordering::Relaxed),
-        );
+        let layer = Linear::new("fc", [4, 2], Init::Uniform(0.5), seed.fetch_add(1, Ordering::Relaxed));
         Ok(Sequential::new(vec![Box::new(layer)]))
     };
     let launched = Pipeline::builder()
@@ -178,11 +145,7 @@ fn replicas_that_start_with_other_weights_are_refused() {
         .replicas(2)
         .stages(vec![Box::new(stage)])
         .loss(CrossEntropy::default())
-        .data(Arc::new(RandomRows {
-            rows: 2,
-            width: 4,
-            classes: 2,
-        }))
+        .data(Arc::new(RandomRows { rows: 2, width: 4, classes: 2 }))
         .launch();
     assert_eq!(
         launched.map(|_| ()).expect_err("they differ").to_string(),

@@ -29,14 +29,8 @@ const TRIED: u64 = 24;
 
 /// What a member is told: its number, where process 0 is, its folder, whether it hangs instead of dying, at
 /// which instant, and what is trained.
-const TOLD: [&str; 6] = [
-    "MEMBER",
-    "MEMBER_ADDRESS",
-    "MEMBER_FOLDER",
-    "MEMBER_HANGS",
-    "MEMBER_INSTANT",
-    "MEMBER_TRAINS",
-];
+const TOLD: [&str; 6] =
+    ["MEMBER", "MEMBER_ADDRESS", "MEMBER_FOLDER", "MEMBER_HANGS", "MEMBER_INSTANT", "MEMBER_TRAINS"];
 
 /// What is trained.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,9 +49,7 @@ impl What {
         if self == Self::All {
             return recipe(2, true, 3);
         }
-        partly_frozen(true, seed, |name| {
-            name.starts_with("h.0.") || name == "wte.weight"
-        })
+        partly_frozen(true, seed, |name| name.starts_with("h.0.") || name == "wte.weight")
     }
 
     /// Saves the weights of another model, if the training begins with them.
@@ -65,10 +57,7 @@ impl What {
         if self == Self::NotFirstOfOthers {
             let recipe = self.recipe(1);
             let others = builder(&recipe, named("1f1b", 2, 3), &[], 2).launch();
-            others
-                .expect("it starts")
-                .save(folder.join("others"))
-                .expect("it saves");
+            others.expect("it starts").save(folder.join("others")).expect("it saves");
         }
     }
 
@@ -88,11 +77,7 @@ fn member() {
     let [address, folder, hangs, instant, what] = [1, 2, 3, 4, 5].map(told);
     let what = What::ALL[what.parse::<usize>().expect("a number")];
     let process: u32 = process.parse().expect("a number");
-    let membership = Membership {
-        process,
-        replaces: true,
-        ..place(2, address)
-    };
+    let membership = Membership { process, replaces: true, ..place(2, address) };
     let mut faults = [Faults::default(), Faults::default()];
     let how = match hangs.parse().expect("true or false") {
         true => How::Hangs,
@@ -111,11 +96,7 @@ fn member() {
     let begins = Arc::clone(&from);
     let run = Run::new(folder.join("run"))
         .steps(STEPS)
-        .validate(
-            Validation::new(Arc::clone(&recipe.data))
-                .micro_batches(2)
-                .every(2),
-        )
+        .validate(Validation::new(Arc::clone(&recipe.data)).micro_batches(2).every(2))
         .save_every(2)
         .save_beside(true)
         .on(move |event| {
@@ -185,9 +166,7 @@ impl Failures {
         }
         let folder = tempfile::tempdir().expect("a folder");
         what.save_others(folder.path());
-        let mut alone = builder(&recipe, named("1f1b", 2, 3), &[], 2)
-            .launch()
-            .expect("it starts");
+        let mut alone = builder(&recipe, named("1f1b", 2, 3), &[], 2).launch().expect("it starts");
         what.load(&mut alone, folder.path());
         (0..STEPS).for_each(|_| drop(alone.step().expect("it trains")));
         let expected = alone.weights_hash().expect("it runs");
@@ -225,19 +204,12 @@ impl Failures {
         }
         let mut second = start(1, u64::MAX);
         for process in [&mut first, &mut second] {
-            assert!(
-                process.wait().expect("it ends").success(),
-                "failing at {failures:?}"
-            );
+            assert!(process.wait().expect("it ends").success(), "failing at {failures:?}");
         }
         let numbers = [0, 1].map(|process: u32| {
             let text = fs::read_to_string(folder.path().join(process.to_string())).expect("written");
             let mut words = text.split(' ');
-            assert_eq!(
-                words.next(),
-                Some(expected.as_str()),
-                "process {process}, failing at {failures:?}"
-            );
+            assert_eq!(words.next(), Some(expected.as_str()), "process {process}, failing at {failures:?}");
             let mut number = || words.next().and_then(|word| word.parse().ok()).expect("a number");
             [number(), number()]
         });

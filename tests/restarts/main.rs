@@ -66,21 +66,8 @@ fn restarts(reports: &[StepReport]) -> usize {
 
 /// A recipe without dropout, in which parameters with such names are frozen.
 fn partly_frozen(tied: bool, seed: u64, frozen: fn(&str) -> bool) -> Recipe {
-    let gpt = Gpt {
-        vocab: 17,
-        dim: 16,
-        layers: 2,
-        heads: 2,
-        context: 8,
-        dropout: 0.0,
-        tied,
-        seed,
-    };
-    let training = move |name: &str| Training {
-        frozen: frozen(name),
-        rate: 1.0,
-        weight_decay: None,
-    };
+    let gpt = Gpt { vocab: 17, dim: 16, layers: 2, heads: 2, context: 8, dropout: 0.0, tied, seed };
+    let training = move |name: &str| Training { frozen: frozen(name), rate: 1.0, weight_decay: None };
     let model = move || Ok(gpt.model()?.with_rules(Rules::default().with_training(training)));
     recipe_of(model, Arc::clone(&recipe(2, tied, 3).data), 3)
 }
@@ -181,24 +168,14 @@ fn data_and_a_loss_may_fail_too() {
             .loss(FailingLoss(CrossEntropy::default(), faults))
             .launch();
         let (reports, hash) = train(pipeline.expect("it starts"));
-        assert_eq!(
-            (hash, restarts(&reports)),
-            (expected.clone(), 1),
-            "loss, call {call}"
-        );
+        assert_eq!((hash, restarts(&reports)), (expected.clone(), 1), "loss, call {call}");
 
         // Both ranks that need it are told of a micro-batch that could not be read.
         let faults = Faults::at(&[(call, How::Panics)]);
         let data = FailingData(Arc::clone(&recipe.data), faults);
-        let pipeline = builder(&recipe, named("gpipe", 2, 3), &[], 2)
-            .data(Arc::new(data))
-            .launch();
+        let pipeline = builder(&recipe, named("gpipe", 2, 3), &[], 2).data(Arc::new(data)).launch();
         let (reports, hash) = train(pipeline.expect("it starts"));
-        assert_eq!(
-            (hash, restarts(&reports)),
-            (expected.clone(), 2),
-            "data, call {call}"
-        );
+        assert_eq!((hash, restarts(&reports)), (expected.clone(), 2), "data, call {call}");
     }
 }
 
@@ -258,12 +235,8 @@ fn evaluations_and_checkpoints_between_steps_change_nothing() {
     let mut pipeline = pipeline.expect("it starts");
     for step in 0..STEPS {
         pipeline.step().expect("it goes on");
-        pipeline
-            .evaluate(Arc::clone(&recipe.data), 5)
-            .expect("it evaluates");
-        pipeline
-            .save(folder.path().join(format!("{step}")))
-            .expect("it saves");
+        pipeline.evaluate(Arc::clone(&recipe.data), 5).expect("it evaluates");
+        pipeline.save(folder.path().join(format!("{step}"))).expect("it saves");
     }
     assert_eq!(pipeline.weights_hash().expect("it runs"), expected);
     // What is loaded is what a restart begins with.
@@ -303,17 +276,12 @@ fn frozen_weights_of_a_loaded_checkpoint_stay() {
 /// Its snapshots are for nobody else.
 #[test]
 fn a_run_of_one_process_repeats_no_more_than_is_asked() {
-    let first = Membership {
-        replaces: true,
-        ..place(1, free_address())
-    };
+    let first = Membership { replaces: true, ..place(1, free_address()) };
     in_processes_like(&first, |world| {
         let recipe = recipe(2, true, 3);
         // A pass of a micro-batch is called six times in a step.
         let faults = [Faults::at(&[(6 * 3 * 10, How::Fails)])];
-        let pipeline = builder(&recipe, named("1f1b", 2, 3), &faults, 2)
-            .world(world)
-            .launch();
+        let pipeline = builder(&recipe, named("1f1b", 2, 3), &faults, 2).world(world).launch();
         let mut pipeline = pipeline.expect("it starts");
         let reports: Vec<_> = (0..12).map(|_| pipeline.step().expect("it goes on")).collect();
         let restarts: Vec<_> = reports.iter().flat_map(|report| &report.restarts).collect();

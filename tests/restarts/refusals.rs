@@ -37,11 +37,7 @@ fn without_restarts_a_failure_ends_the_training() {
     let recipe = recipe(2, false, 3);
     let faults = [Faults::at(&[(0, How::Panics)])];
     let pipeline = builder(&recipe, named("1f1b", 2, 3), &faults, 1).restarts(0, NonZeroU32::MIN);
-    let error = pipeline
-        .launch()
-        .expect("it starts")
-        .step()
-        .expect_err("it fails");
+    let error = pipeline.launch().expect("it starts").step().expect_err("it fails");
     assert_eq!(error.to_string(), "rank 0, action 0 (0F0): panicked: a bug");
 }
 
@@ -63,24 +59,12 @@ fn weights_that_may_be_stale_cannot_be_repeated() {
 #[test]
 fn a_builder_that_builds_something_else_is_told() {
     let built = Arc::new(AtomicU64::new(0));
-    let data = RandomRows {
-        rows: 2,
-        width: 4,
-        classes: 3,
-    };
+    let data = RandomRows { rows: 2, width: 4, classes: 3 };
     let stage = {
         let built = Arc::clone(&built);
         move || {
-            let width = if built.fetch_add(1, Ordering::Relaxed) == 0 {
-                5
-            } else {
-                6
-            };
-            let mlp = Mlp {
-                sizes: vec![4, width, 3],
-                dropout: 0.0,
-                seed: 1,
-            };
+            let width = if built.fetch_add(1, Ordering::Relaxed) == 0 { 5 } else { 6 };
+            let mlp = Mlp { sizes: vec![4, width, 3], dropout: 0.0, seed: 1 };
             mlp.model()?.whole()
         }
     };
@@ -108,10 +92,7 @@ fn a_run_that_has_lost_nobody_cannot_be_joined_again() {
         builder.world(world).launch().expect("it starts")
     };
     for replaces in [true, false] {
-        let first = Membership {
-            replaces,
-            ..place(2, free_address())
-        };
+        let first = Membership { replaces, ..place(2, free_address()) };
         let expected = match replaces {
             true => "no other process of this run was lost",
             false => "this process cannot join its run again",

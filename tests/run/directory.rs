@@ -18,10 +18,7 @@ fn one_process_trains_in_a_directory_and_the_refusal_says_which() {
     let session = run.begin(&mut first).expect("nobody trains there");
     let before = contents(&place.path());
     let error = refused(place.run().steps(9).resume(Resume::Always));
-    assert!(
-        matches!(&error, RunError::InUse { holder: Some(_), .. }),
-        "{error:?}"
-    );
+    assert!(matches!(&error, RunError::InUse { holder: Some(_), .. }), "{error:?}");
     let said = error.to_string();
     let holder = format!("is in use by process {} on host ", std::process::id());
     assert!(said.contains(&holder) && said.contains(", since 20"), "{said}");
@@ -41,11 +38,7 @@ fn a_new_run_holds_the_lock_too() {
     // It ended before its first checkpoint, so it begins again.
     for resume in [Resume::Never, Resume::IfThere, Resume::Always] {
         let mut pipeline = pipeline();
-        let session = place
-            .run()
-            .resume(resume)
-            .begin(&mut pipeline)
-            .expect("nobody trains there");
+        let session = place.run().resume(resume).begin(&mut pipeline).expect("nobody trains there");
         let note = "a run was lost here before its first checkpoint: it begins again";
         assert_eq!(session.notes(), [note], "{resume:?}");
     }
@@ -102,10 +95,7 @@ fn a_run_whose_checkpoints_are_gone_is_neither_resumed_nor_begun_again() {
 #[test]
 fn a_new_run_is_refused_where_a_run_is_and_a_resumed_one_where_none_is() {
     let place = Place::new();
-    assert!(matches!(
-        refused(place.run().resume(Resume::Always)),
-        RunError::Nothing(_)
-    ));
+    assert!(matches!(refused(place.run().resume(Resume::Always)), RunError::Nothing(_)));
     assert!(!place.path().exists());
     place.train(2);
     assert!(matches!(refused(place.run()), RunError::Exists(_)));
@@ -128,10 +118,7 @@ fn a_mark_of_another_format_is_refused() {
     let mark = place.read("run.json").replace("\"format\": 1", "\"format\": 7");
     fs::write(place.path().join("run.json"), mark).expect("written");
     let said = refused(place.run().resume(Resume::Always)).to_string();
-    assert!(
-        said.contains("run.json has format 7, this program reads format 1"),
-        "{said}"
-    );
+    assert!(said.contains("run.json has format 7, this program reads format 1"), "{said}");
 }
 
 #[test]

@@ -25,9 +25,7 @@ fn train(place: &Place, mut meddle: impl FnMut(&Path) + 'static) -> (Result<Vec<
 #[test]
 fn a_lock_that_is_removed_is_made_anew_and_the_run_goes_on_with_one_warning() {
     let place = Place::new();
-    let (tasks, held) = train(&place, |path| {
-        fs::remove_file(path.join("lock")).expect("removed")
-    });
+    let (tasks, held) = train(&place, |path| fs::remove_file(path.join("lock")).expect("removed"));
     assert_eq!(tasks.expect("the run goes on"), [Task::Lock]);
     assert!(held, "nobody else may train there");
     assert_eq!(place.checkpoints(), [6]);
@@ -42,23 +40,14 @@ fn a_run_whose_lock_another_has_taken_ends_and_says_who_has_it() {
         let lock = File::create_new(path.join("lock")).expect("made");
         lock.lock().expect("nobody has it");
         others.push(lock);
-        fs::write(
-            path.join("lock"),
-            r#"{"pid": 7, "host": "there", "since": "2026-01-31T12:00:00Z"}"#,
-        )
-        .expect("signed");
+        fs::write(path.join("lock"), r#"{"pid": 7, "host": "there", "since": "2026-01-31T12:00:00Z"}"#)
+            .expect("signed");
     };
     let (tasks, _) = train(&place, take);
     let error = tasks.expect_err("it ends");
-    assert!(
-        matches!(&error, Error::Run(error) if matches!(**error, RunError::Taken { .. })),
-        "{error:?}"
-    );
+    assert!(matches!(&error, Error::Run(error) if matches!(**error, RunError::Taken { .. })), "{error:?}");
     let said = error.to_string();
-    assert!(
-        said.contains("another run has begun there, of process 7 on host there"),
-        "{said}"
-    );
+    assert!(said.contains("another run has begun there, of process 7 on host there"), "{said}");
 }
 
 #[test]
@@ -70,23 +59,14 @@ fn a_directory_that_is_replaced_ends_the_run_also_when_there_is_a_lock_in_it() {
         fs::write(path.join("lock"), "").expect("made");
     };
     let (tasks, _) = train(&place, replace);
-    assert!(
-        matches!(&tasks, Err(Error::Run(error)) if matches!(**error, RunError::Gone(_))),
-        "{tasks:?}"
-    );
+    assert!(matches!(&tasks, Err(Error::Run(error)) if matches!(**error, RunError::Gone(_))), "{tasks:?}");
     assert_eq!(contents(&place.path()).len(), 1, "nothing is written there");
 }
 
 #[test]
 fn files_that_are_removed_are_written_again_and_the_run_goes_on_with_one_warning() {
     let place = Place::new();
-    let removed = [
-        "metrics.jsonl",
-        "history.jsonl",
-        "about.json",
-        "run.json",
-        "config.toml",
-    ];
+    let removed = ["metrics.jsonl", "history.jsonl", "about.json", "run.json", "config.toml"];
     let path = place.path();
     let listen = move |event: &Event<'_>| {
         if matches!(event, Event::Step(report) if report.step == 3) {
@@ -99,16 +79,10 @@ fn files_that_are_removed_are_written_again_and_the_run_goes_on_with_one_warning
     let outcome = run.train(&mut pipeline()).expect("the run goes on");
     let told: Vec<String> = outcome.warnings.iter().map(ToString::to_string).collect();
     assert_eq!(told.len(), 1, "{told:?}");
-    assert!(
-        told[0].contains("run.json was removed or replaced: it was written again"),
-        "{told:?}"
-    );
+    assert!(told[0].contains("run.json was removed or replaced: it was written again"), "{told:?}");
     assert_eq!(place.read("metrics.jsonl").lines().count(), 6);
     assert_eq!(place.read("history.jsonl").lines().count(), 2);
     assert_eq!(place.read("config.toml"), "# mine\n");
     assert!(!place.read("about.json").is_empty());
-    assert_eq!(
-        place.dir().last().expect("listed"),
-        Some(place.dir().checkpoint(6))
-    );
+    assert_eq!(place.dir().last().expect("listed"), Some(place.dir().checkpoint(6)));
 }

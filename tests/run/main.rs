@@ -39,10 +39,7 @@ impl DataSource for Times {
         let number = |row: u64| ((7 * step + 3 * u64::from(micro_batch.0) + row) % 11) as f32 / 11.0;
         let numbers: Vec<f32> = (0..4).map(number).collect();
         let targets = numbers.iter().map(|number| number * self.0).collect();
-        Ok((
-            Tensor::from_vec(&[4, 1], numbers)?,
-            Tensor::from_vec(&[4, 1], targets)?,
-        ))
+        Ok((Tensor::from_vec(&[4, 1], numbers)?, Tensor::from_vec(&[4, 1], targets)?))
     }
 
     fn shapes(&self) -> (Shape, Shape) {
@@ -105,9 +102,7 @@ impl Place {
     fn checkpoints(&self) -> Vec<u64> {
         let step = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
-            name.strip_prefix("step-")
-                .and_then(|step| step.parse().ok())
-                .expect("a step")
+            name.strip_prefix("step-").and_then(|step| step.parse().ok()).expect("a step")
         };
         let all = self.dir().checkpoints().expect("they are listed");
         all.iter().map(step).collect()
@@ -117,9 +112,7 @@ impl Place {
     fn checkpoints_and_others(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path().join("checkpoints")).expect("a folder");
         let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
-        let mut names: Vec<_> = entries
-            .map(|entry| name(entry).into_string().expect("UTF-8"))
-            .collect();
+        let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().expect("UTF-8")).collect();
         names.sort();
         names
     }
@@ -153,12 +146,7 @@ fn listeners_hear_steps_validations_checkpoints_and_the_end_in_order() {
     let place = Place::new();
     let heard = Rc::new(RefCell::new(Vec::new()));
     let note = Rc::clone(&heard);
-    let run = place
-        .run()
-        .steps(4)
-        .save_every(3)
-        .save_beside(false)
-        .validate(validation(2.0).every(2));
+    let run = place.run().steps(4).save_every(3).save_beside(false).validate(validation(2.0).every(2));
     let outcome = run
         .on(move |event| {
             note.borrow_mut().push(match event {
@@ -210,11 +198,7 @@ fn the_best_checkpoint_is_kept_beside_the_newest_and_run_json_names_both() {
     let outcome = run.train(&mut pipeline()).expect("it trains");
     let best = outcome.best.expect("there were validations");
     assert_eq!(best.step, 5);
-    assert_eq!(
-        place.checkpoints(),
-        [5, 35, 40],
-        "the best, the newest that is proved good, the newest"
-    );
+    assert_eq!(place.checkpoints(), [5, 35, 40], "the best, the newest that is proved good, the newest");
     assert_eq!(place.dir().best().expect("it is read"), Some(best));
     let mark: serde_json::Value = serde_json::from_str(&place.read("run.json")).expect("JSON");
     assert_eq!(mark["last"], "checkpoints/step-00000040");
@@ -240,10 +224,7 @@ fn a_forecast_counts_the_ranks_of_all_replicas() {
     let outcome = run.train(&mut pipeline).expect("it trains");
     let predicted = outcome.forecast.expect("there were steps enough").predicted;
     assert!(predicted.seconds >= 2.0 * pass.as_secs_f64(), "{predicted}");
-    assert!(
-        predicted.bubble > 0.1,
-        "one of two ranks is idle half of the time: {predicted}"
-    );
+    assert!(predicted.bubble > 0.1, "one of two ranks is idle half of the time: {predicted}");
 }
 
 #[test]

@@ -32,10 +32,7 @@ impl Loss<Tensor> for Distance {
 
 fn lines(place: &Place) -> Vec<Value> {
     let lines = place.read("metrics.jsonl");
-    lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
@@ -54,19 +51,13 @@ fn a_metric_of_ones_own_is_in_the_lines_for_tensorboard_and_on_the_screen() {
         })
         .train(&mut pipeline)
         .unwrap();
-    let (lines, scalars) = (
-        lines(&place),
-        tensorboard::read(&place.path().join("tensorboard")),
-    );
+    let (lines, scalars) = (lines(&place), tensorboard::read(&place.path().join("tensorboard")));
     for (step, (metrics, shown)) in told.borrow().iter().enumerate() {
         let value = metrics.get("distance").unwrap();
         assert!(0.0 < value && value < 2.0);
         assert_eq!(lines[step]["distance"], value);
         assert_eq!(scalars["distance/training"][&(step as u64)], value as f32);
-        assert!(
-            shown.contains(&format!("  distance {value:.4}  grad norm ")),
-            "{shown}"
-        );
+        assert!(shown.contains(&format!("  distance {value:.4}  grad norm ")), "{shown}");
     }
     let after = pipeline.evaluate(Arc::new(Times(2.0)), 2).unwrap().metrics;
     assert_eq!(lines[3]["validation_distance"], after.get("distance").unwrap());
@@ -79,10 +70,7 @@ fn a_loss_without_metrics_shows_none_and_trains_the_same_weights() {
     let place = Place::new();
     place.train(2);
     assert!(lines(&place).iter().all(|line| line.get("accuracy").is_none()));
-    let (mut plain, mut measured) = (
-        pipeline(),
-        pipeline_of(Times(2.0), Distance(Metric::mean("distance"))),
-    );
+    let (mut plain, mut measured) = (pipeline(), pipeline_of(Times(2.0), Distance(Metric::mean("distance"))));
     let reports = [plain.step().unwrap(), measured.step().unwrap()];
     assert_eq!(reports[0].metrics.iter().count(), 0);
     assert_eq!(reports[0].loss.to_bits(), reports[1].loss.to_bits());
@@ -93,19 +81,14 @@ fn a_loss_without_metrics_shows_none_and_trains_the_same_weights() {
 fn a_metric_with_the_name_of_another_number_is_refused() {
     let place = Place::new();
     let run = place.run().steps(1).validate(validation(2.0));
-    run.train(&mut pipeline_of(Times(2.0), Distance(Metric::mean("distance"))))
-        .unwrap();
+    run.train(&mut pipeline_of(Times(2.0), Distance(Metric::mean("distance")))).unwrap();
     let line = &lines(&place)[0];
     let written = line.as_object().unwrap().keys().map(String::as_str);
     let sometimes = ["reducing", "loss_step", "staleness", "validation_distance"];
     for name in written.filter(|name| *name != "distance").chain(sometimes) {
         let place = Place::new();
         let loss = Distance(Metric::mean(name));
-        let error = place
-            .run()
-            .steps(1)
-            .train(&mut pipeline_of(Times(2.0), loss))
-            .unwrap_err();
+        let error = place.run().steps(1).train(&mut pipeline_of(Times(2.0), loss)).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(

@@ -35,10 +35,7 @@ fn an_interrupted_run_is_saved_and_goes_on() {
     let outcome = run.train(&mut pipeline()).expect("it trains");
     assert_eq!((outcome.ended, outcome.steps), (Ended::Interrupted, 2));
     place.train(5);
-    assert_eq!(
-        place.dir().last().expect("listed"),
-        Some(place.dir().checkpoint(5))
-    );
+    assert_eq!(place.dir().last().expect("listed"), Some(place.dir().checkpoint(5)));
 }
 
 #[test]
@@ -51,32 +48,20 @@ fn lines_that_stay_keep_every_byte_and_later_ones_and_half_lines_are_cut_off() {
         "{\"step\":0,\"loss\":0.30000000000000004440892098500626}\nno JSON\n{\"step\":1,\"loss\":2.50}\n";
     let past = "{\"step\":2,\"loss\":9.0}\n{\"step\":3,\"lo";
     let mut file = fs::File::create(place.path().join("metrics.jsonl")).expect("the file opens");
-    file.write_all(format!("{odd}{past}").as_bytes())
-        .expect("it is written");
+    file.write_all(format!("{odd}{past}").as_bytes()).expect("it is written");
     place.train(3);
     let text = place.read("metrics.jsonl");
     let rest = text.strip_prefix(odd).unwrap_or_else(|| panic!("{text}"));
-    assert!(
-        rest.starts_with("{\"step\":2,") && rest.lines().count() == 1,
-        "{rest}"
-    );
+    assert!(rest.starts_with("{\"step\":2,") && rest.lines().count() == 1, "{rest}");
 }
 
 #[test]
 fn the_best_checkpoint_of_earlier_steps_is_remembered() {
     let place = Place::new();
     let train = |steps| {
-        let run = place
-            .run()
-            .steps(steps)
-            .save_every(5)
-            .keep(1)
-            .resume(Resume::IfThere);
+        let run = place.run().steps(steps).save_every(5).keep(1).resume(Resume::IfThere);
         let run = run.validate(validation(-1.0).every(5));
-        run.train(&mut pipeline())
-            .expect("it trains")
-            .best
-            .expect("there were validations")
+        run.train(&mut pipeline()).expect("it trains").best.expect("there were validations")
     };
     let first = train(10);
     assert_eq!((first.step, train(30)), (5, first));
@@ -87,22 +72,14 @@ fn the_best_checkpoint_of_earlier_steps_is_remembered() {
 fn the_best_checkpoint_of_another_validation_counts_no_more_and_the_history_says_so() {
     let place = Place::new();
     let train = |steps, factor| {
-        let run = place
-            .run()
-            .steps(steps)
-            .save_every(5)
-            .keep(1)
-            .resume(Resume::IfThere);
+        let run = place.run().steps(steps).save_every(5).keep(1).resume(Resume::IfThere);
         let run = run.validate(validation(factor).every(5));
         let best = run.train(&mut pipeline()).expect("it trains").best;
         best.expect("there were validations")
     };
     let easy = train(10, 2.0);
     let hard = train(20, -9.0);
-    assert!(
-        hard.step > 10 && hard.validation_loss > easy.validation_loss,
-        "{easy:?}, {hard:?}"
-    );
+    assert!(hard.step > 10 && hard.validation_loss > easy.validation_loss, "{easy:?}, {hard:?}");
     assert_eq!(place.dir().best().expect("it is read"), Some(hard));
     let history = place.read("history.jsonl");
     let said = format!(
@@ -123,9 +100,7 @@ fn what_a_killed_write_left_keeps_no_run_from_beginning_and_is_taken_up() {
     place.train(4);
     let left = fs::read_dir(place.path()).expect("a folder");
     let names = left.map(|entry| entry.expect("an entry").file_name());
-    let hidden: Vec<_> = names
-        .filter(|name| name.to_string_lossy().starts_with('.'))
-        .collect();
+    let hidden: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with('.')).collect();
     assert!(hidden.is_empty(), "{hidden:?}");
 }
 
@@ -137,10 +112,7 @@ fn a_run_of_an_earlier_version_goes_on_and_is_marked() {
     let state = place.dir().checkpoint(2).join("state.json");
     fs::write(state, r#"{"format": 1, "step": 2, "config": ""}"#).expect("written");
     let error = place.run().train(&mut pipeline()).expect_err("there is a run");
-    assert!(
-        matches!(&error, Error::Run(error) if matches!(**error, RunError::Exists(_))),
-        "{error:?}"
-    );
+    assert!(matches!(&error, Error::Run(error) if matches!(**error, RunError::Exists(_))), "{error:?}");
     let run = place.run().steps(4).resume(Resume::Always);
     let outcome = run.train(&mut pipeline()).expect("it goes on");
     assert_eq!(outcome.trained, 2);
@@ -157,14 +129,9 @@ fn a_damaged_mark_is_refused_with_the_way_on() {
     fs::write(&mark, "{\"format\"").expect("written");
     let again = || place.run().steps(4).resume(Resume::Always).train(&mut pipeline());
     let said = again().expect_err("it is damaged").to_string();
-    let way = format!(
-        "move the file away, and --resume goes on from {}",
-        place.dir().checkpoint(2).display()
-    );
-    assert!(
-        said.contains("run.json is not the mark of a run") && said.contains(&way),
-        "{said}"
-    );
+    let way =
+        format!("move the file away, and --resume goes on from {}", place.dir().checkpoint(2).display());
+    assert!(said.contains("run.json is not the mark of a run") && said.contains(&way), "{said}");
     fs::rename(&mark, place.0.path().join("away")).expect("moved");
     assert_eq!(again().expect("it goes on").trained, 2);
 }
@@ -175,12 +142,9 @@ fn half_of_a_removed_or_saved_checkpoint_is_swept_up_and_the_only_copy_of_one_is
     place.train(2);
     let checkpoints = place.path().join("checkpoints");
     let left = |name: &str| checkpoints.join(name);
-    for name in [
-        ".step-00000001.partial",
-        ".step-00000004.partial",
-        ".step-00000002.old",
-        ".step-00000009.old",
-    ] {
+    for name in
+        [".step-00000001.partial", ".step-00000004.partial", ".step-00000002.old", ".step-00000009.old"]
+    {
         fs::create_dir(left(name)).expect("made");
         fs::write(left(name).join("model.safetensors"), "half").expect("written");
     }
@@ -218,22 +182,13 @@ fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
     }
     assert_eq!(files(), before, "a refusal changes nothing");
     let mut other = pipeline_on(Times(3.0));
-    again()
-        .allow_other_data(true)
-        .train(&mut other)
-        .expect("it trains");
+    again().allow_other_data(true).train(&mut other).expect("it trains");
     let line = format!("continues with other data: {given}; it was {saved}");
     let history = place.read("history.jsonl");
     assert!(history.contains(&line), "{history}");
     let mut other = pipeline_on(Times(3.0));
-    again()
-        .steps(4)
-        .train(&mut other)
-        .expect("the newest checkpoint knows this data");
-    let error = again()
-        .steps(5)
-        .train(&mut pipeline())
-        .expect_err("the first data is now the other");
+    again().steps(4).train(&mut other).expect("the newest checkpoint knows this data");
+    let error = again().steps(5).train(&mut pipeline()).expect_err("the first data is now the other");
     assert!(
         matches!(&error, Error::Checkpoint(refusal)
             if matches!(**refusal, CheckpointError::OtherData { .. })),

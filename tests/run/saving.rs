@@ -17,14 +17,7 @@ fn every_checkpoint_is_told_once_when_it_is_whole_and_run_json_names_it() {
     let run = place.run().steps(7).save_every(2).on(move |event| {
         if let Event::Checkpoint { step, path, .. } = event {
             assert_eq!(*path, dir.checkpoint(*step));
-            assert_eq!(
-                Checkpoint::open(path)
-                    .expect("whole")
-                    .verify()
-                    .expect("whole")
-                    .step,
-                *step
-            );
+            assert_eq!(Checkpoint::open(path).expect("whole").verify().expect("whole").step, *step);
             let mark = fs::read_to_string(dir.path().join("run.json")).expect("it is there");
             assert!(mark.contains(&format!("checkpoints/step-{step:08}")), "{mark}");
             note.borrow_mut().push(*step);
@@ -44,9 +37,7 @@ fn checkpoints_beside_steps_and_whole_ones_are_the_same_files() {
         run.train(&mut pipeline()).expect("it trains");
         let checkpoints = contents(&place.path().join("checkpoints")).into_iter();
         let name = |path: PathBuf| path.strip_prefix(place.path()).expect("inside").to_owned();
-        checkpoints
-            .map(|(path, bytes)| (name(path), bytes))
-            .collect::<Vec<_>>()
+        checkpoints.map(|(path, bytes)| (name(path), bytes)).collect::<Vec<_>>()
     });
     assert_eq!(beside.len(), 9);
     assert!(beside == whole);
@@ -64,12 +55,7 @@ fn a_checkpoint_every_so_many_steps_is_kept_for_ever() {
 #[test]
 fn without_checkpoints_by_number_the_best_and_the_last_are_saved() {
     let place = Place::new();
-    let run = place
-        .run()
-        .steps(7)
-        .save_every(0)
-        .keep(9)
-        .validate(validation(2.0).every(3));
+    let run = place.run().steps(7).save_every(0).keep(9).validate(validation(2.0).every(3));
     run.train(&mut pipeline()).expect("it trains");
     // The loss falls from step to step: 3 and 6 are the lowest so far, and 7 is the last.
     assert_eq!(place.checkpoints(), [3, 6, 7]);
@@ -125,10 +111,7 @@ fn a_checkpoint_that_is_due_too_early_waits_and_says_so() {
     let dir = place.dir();
     let release = move |event: &Event<'_>| {
         if let Event::Waits { .. } = event {
-            assert!(
-                dir.checkpoints().expect("a list").is_empty(),
-                "the first one is not there"
-            );
+            assert!(dir.checkpoints().expect("a list").is_empty(), "the first one is not there");
             let_go.send(()).expect("it waits");
         }
     };
@@ -137,10 +120,7 @@ fn a_checkpoint_that_is_due_too_early_waits_and_says_so() {
     let told = told.borrow();
     let steps = ["step 0", "step 1", "step 2", "step 3", "4 waits for 2"];
     assert_eq!(told[..5], steps, "the steps did not wait");
-    let rest: Vec<_> = told[5..]
-        .iter()
-        .filter(|told| !told.starts_with("step"))
-        .collect();
+    let rest: Vec<_> = told[5..].iter().filter(|told| !told.starts_with("step")).collect();
     assert_eq!(rest, ["checkpoint 2", "checkpoint 4", "checkpoint 5", "end"]);
     assert!(outcome.stalled > 0.0);
 }
@@ -230,14 +210,9 @@ impl DataSource for Spoilt {
 fn a_step_that_is_not_finite_sets_aside_what_is_still_on_its_way() {
     let place = Place::new();
     let run = place.run().steps(9).save_every(2);
-    let error = run
-        .train(&mut pipeline_on(Spoilt(4)))
-        .expect_err("it is not finite");
+    let error = run.train(&mut pipeline_on(Spoilt(4))).expect_err("it is not finite");
     assert!(matches!(error, Error::NotFinite { step: 4, .. }), "{error:?}");
-    assert_eq!(
-        place.checkpoints_and_others(),
-        ["step-00000002", "step-00000004.not-finite"]
-    );
+    assert_eq!(place.checkpoints_and_others(), ["step-00000002", "step-00000004.not-finite"]);
     let mark: serde_json::Value = serde_json::from_str(&place.read("run.json")).expect("JSON");
     assert_eq!(mark["last"], "checkpoints/step-00000002");
 }

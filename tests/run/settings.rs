@@ -57,18 +57,10 @@ fn a_validation_that_cannot_be_is_refused_before_the_first_step() {
     let none = Validation::new(Arc::new(Times(2.0))).micro_batches(0);
     let error = refused(&place, place.run().validate(none.every(50)));
     assert!(matches!(error, Error::Call(_)));
-    assert_eq!(
-        error.to_string(),
-        "an evaluation of 0 micro-batches has no loss: ask for 1 or more"
-    );
+    assert_eq!(error.to_string(), "an evaluation of 0 micro-batches has no loss: ask for 1 or more");
     let error = refused(&place, place.run().validate(Widening::after(0).every(50)));
     assert!(matches!(error, Error::Launch(_)));
-    assert!(
-        error
-            .to_string()
-            .starts_with("stage 0 (rank 0) refuses what the data gives, "),
-        "{error:?}"
-    );
+    assert!(error.to_string().starts_with("stage 0 (rank 0) refuses what the data gives, "), "{error:?}");
 }
 
 #[test]

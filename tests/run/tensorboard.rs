@@ -51,21 +51,14 @@ fn masked(bytes: &[u8]) -> u32 {
     for byte in bytes {
         crc ^= u32::from(*byte);
         for _ in 0..8 {
-            crc = if crc & 1 == 1 {
-                (crc >> 1) ^ 0x82f6_3b78
-            } else {
-                crc >> 1
-            };
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 };
         }
     }
     (!crc).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 pub(super) fn read(folder: &Path) -> Scalars {
-    let mut files: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     let mut scalars = Scalars::new();
     for file in files {
@@ -88,9 +81,7 @@ pub(super) fn read(folder: &Path) -> Scalars {
                 match field {
                     1 | 2 => {}
                     5 => add(&mut scalars, step, value),
-                    7 => scalars
-                        .values_mut()
-                        .for_each(|steps| steps.retain(|at, _| *at < step)),
+                    7 => scalars.values_mut().for_each(|steps| steps.retain(|at, _| *at < step)),
                     other => panic!("field {other}"),
                 }
             }
@@ -101,17 +92,9 @@ pub(super) fn read(folder: &Path) -> Scalars {
 
 fn add(scalars: &mut Scalars, step: u64, summary: &[u8]) {
     for (_, scalar) in fields(summary) {
-        let [(1, tag), (2, value)] = &fields(&scalar)[..] else {
-            panic!("a tag and a value")
-        };
-        let (tag, value) = (
-            String::from_utf8(tag.clone()).unwrap(),
-            value[..].try_into().unwrap(),
-        );
-        let before = scalars
-            .entry(tag)
-            .or_default()
-            .insert(step, f32::from_le_bytes(value));
+        let [(1, tag), (2, value)] = &fields(&scalar)[..] else { panic!("a tag and a value") };
+        let (tag, value) = (String::from_utf8(tag.clone()).unwrap(), value[..].try_into().unwrap());
+        let before = scalars.entry(tag).or_default().insert(step, f32::from_le_bytes(value));
         assert_eq!(before, None, "step {step} is there once");
     }
 }
@@ -119,37 +102,19 @@ fn add(scalars: &mut Scalars, step: u64, summary: &[u8]) {
 #[test]
 fn tensorboard_reads_the_numbers_of_each_step_once_also_after_a_resume() {
     let place = Place::new();
-    let run = || {
-        place
-            .run()
-            .save_every(4)
-            .validate(validation(2.0).every(3))
-            .tensorboard(true)
-    };
+    let run = || place.run().save_every(4).validate(validation(2.0).every(3)).tensorboard(true);
     run().steps(4).train(&mut pipeline()).unwrap();
-    run()
-        .steps(6)
-        .resume(Resume::Always)
-        .train(&mut pipeline())
-        .unwrap();
+    run().steps(6).resume(Resume::Always).train(&mut pipeline()).unwrap();
     // As if it had been killed after the checkpoint of 4 steps.
     fs::remove_dir_all(place.path().join("checkpoints/step-00000006")).unwrap();
-    run()
-        .steps(8)
-        .resume(Resume::Always)
-        .train(&mut pipeline())
-        .unwrap();
+    run().steps(8).resume(Resume::Always).train(&mut pipeline()).unwrap();
     let scalars = read(&place.path().join("tensorboard"));
-    let lines: Vec<serde_json::Value> = place
-        .read("metrics.jsonl")
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        place.read("metrics.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 8);
     let of = |key: &str| -> BTreeMap<u64, f32> {
-        let numbers = lines
-            .iter()
-            .filter_map(|line| Some((line["step"].as_u64()?, line[key].as_f64()? as f32)));
+        let numbers =
+            lines.iter().filter_map(|line| Some((line["step"].as_u64()?, line[key].as_f64()? as f32)));
         numbers.collect()
     };
     for (tag, key) in [
@@ -184,13 +149,6 @@ fn a_folder_that_cannot_be_made_is_a_warning_and_the_run_goes_on() {
     let run = place.run().steps(3).resume(Resume::Always).tensorboard(true);
     let outcome = run.train(&mut pipeline()).unwrap();
     assert_eq!(outcome.steps, 3);
-    let [warning] = &outcome.warnings[..] else {
-        panic!("{:?}", outcome.warnings)
-    };
-    assert!(
-        warning
-            .to_string()
-            .contains("write the numbers of a step for TensorBoard"),
-        "{warning}"
-    );
+    let [warning] = &outcome.warnings[..] else { panic!("{:?}", outcome.warnings) };
+    assert!(warning.to_string().contains("write the numbers of a step for TensorBoard"), "{warning}");
 }

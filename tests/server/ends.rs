@@ -48,11 +48,8 @@ fn a_rank_that_fails_ends_all_with_its_cause() {
     for (processes, micro_batch) in [(2, 3), (2, 0), (4, 3)] {
         let broken = || {
             let mut recipe = two(slowed(recipe(2, false, 4), 2..4), 2);
-            recipe.data = Arc::new(Odd {
-                source: Arc::clone(&recipe.data),
-                at: (4, micro_batch),
-                odd: cannot_be_read,
-            });
+            recipe.data =
+                Arc::new(Odd { source: Arc::clone(&recipe.data), at: (4, micro_batch), odd: cannot_be_read });
             recipe
         };
         let failures = in_processes(processes, broken, |_, mut pipeline| {
@@ -64,10 +61,7 @@ fn a_rank_that_fails_ends_all_with_its_cause() {
                 failure.contains("could not read tokens") || failure.contains("cannot read tokens"),
                 "process {process} of {processes}: {failure}"
             );
-            assert!(
-                failure.contains(&format!("replica {}", micro_batch / 2)),
-                "{failure}"
-            );
+            assert!(failure.contains(&format!("replica {}", micro_batch / 2)), "{failure}");
         }
     }
 }
@@ -84,10 +78,7 @@ fn processes_that_make_other_calls_are_told() {
         failed.expect("the other process makes another call").to_string()
     });
     for failure in failures {
-        assert!(
-            failure.contains("hash of the weights") && failure.contains("step 3"),
-            "{failure}"
-        );
+        assert!(failure.contains("hash of the weights") && failure.contains("step 3"), "{failure}");
     }
 }
 
@@ -121,24 +112,9 @@ fn not_a_number(input: Tensor) -> Result<Tensor> {
 
 /// A small perceptron whose inputs of this step and micro-batch are no numbers.
 fn not_finite_at(step: u64, micro_batch: u32) -> Recipe {
-    let mlp = || {
-        Mlp {
-            sizes: vec![6, 8, 3],
-            dropout: 0.0,
-            seed: 5,
-        }
-        .model()
-    };
-    let rows = RandomRows {
-        rows: 2,
-        width: 6,
-        classes: 3,
-    };
-    let data = Odd {
-        source: Arc::new(rows),
-        at: (step, micro_batch),
-        odd: not_a_number,
-    };
+    let mlp = || Mlp { sizes: vec![6, 8, 3], dropout: 0.0, seed: 5 }.model();
+    let rows = RandomRows { rows: 2, width: 6, classes: 3 };
+    let data = Odd { source: Arc::new(rows), at: (step, micro_batch), odd: not_a_number };
     recipe_of(mlp, Arc::new(data), 4)
 }
 
@@ -179,13 +155,9 @@ fn the_last_step_is_not_saved_unless_it_is_finite() {
     let odd = || two(not_finite_at(3, 0), 2);
     in_processes(2, odd, |_, mut pipeline| {
         (0..4).for_each(|_| drop(pipeline.step().expect("a step")));
-        let error = pipeline
-            .save(folder.path().join("saved"))
-            .expect_err("step 3 was discarded");
+        let error = pipeline.save(folder.path().join("saved")).expect_err("step 3 was discarded");
         assert!(matches!(error, Error::NotFinite { step: 3, .. }), "{error}");
-        pipeline
-            .save(folder.path().join("saved"))
-            .expect("it is told once");
+        pipeline.save(folder.path().join("saved")).expect("it is told once");
     });
 }
 
@@ -199,18 +171,11 @@ fn data_that_differs_between_processes_is_told_where_all_meet_again() {
     let said = worlds::in_processes(4, |world| {
         let mut recipe = two(recipe(2, false, 4), 2);
         if world.process() == 3 {
-            recipe.data = Arc::new(Odd {
-                source: Arc::clone(&recipe.data),
-                at: (3, 2),
-                odd: shifted,
-            });
+            recipe.data = Arc::new(Odd { source: Arc::clone(&recipe.data), at: (3, 2), odd: shifted });
         }
         let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
         let builder = recipe.builder(schedule).expect("the model fits");
-        let mut pipeline = builder
-            .world(world)
-            .launch()
-            .expect("their first batches are equal");
+        let mut pipeline = builder.world(world).launch().expect("their first batches are equal");
         (0..6).for_each(|_| drop(pipeline.step().expect("a step")));
         pipeline.weights_hash().expect_err("other data").to_string()
     });

@@ -48,10 +48,7 @@ fn without_staleness_a_server_gives_the_bits_of_reductions() {
             for sharded in [false, true] {
                 (recipe.replicas, recipe.sharded) = (replicas, sharded);
                 let hash = recipe.hash(ranks, "1f1b", STEPS);
-                assert_eq!(
-                    hash, expected,
-                    "{replicas} x {ranks}, {micro_batches} micro-batches"
-                );
+                assert_eq!(hash, expected, "{replicas} x {ranks}, {micro_batches} micro-batches");
             }
         }
     }
@@ -109,15 +106,8 @@ fn every_schedule_may_have_a_server() {
 fn every_optimizer_that_updates_parts_may_have_a_server() {
     let mut recipe = recipe(2, false, 6);
     let with = |recipe: &Recipe, momentum| {
-        let sgd = Sgd {
-            momentum,
-            weight_decay: 0.1,
-            ..Sgd::default()
-        };
-        let adamw = AdamW {
-            weight_decay: 0.1,
-            ..AdamW::default()
-        };
+        let sgd = Sgd { momentum, weight_decay: 0.1, ..Sgd::default() };
+        let adamw = AdamW { weight_decay: 0.1, ..AdamW::default() };
         [hash_with(recipe, sgd, true), hash_with(recipe, adamw, true)]
     };
     for momentum in [0.0, 0.9] {
@@ -156,9 +146,6 @@ fn in_processes<T: Send>(
 
 /// Data that takes longer for some micro-batches.
 fn slowed(mut recipe: Recipe, micro_batches: std::ops::Range<u32>) -> Recipe {
-    recipe.data = Arc::new(stale::Slow {
-        source: Arc::clone(&recipe.data),
-        micro_batches,
-    });
+    recipe.data = Arc::new(stale::Slow { source: Arc::clone(&recipe.data), micro_batches });
     recipe
 }

@@ -48,10 +48,7 @@ fn servers_that_cannot_be_are_refused() {
         "weights may not be stale in a model with tied parameters (`wte.weight`), whose copies must stay \
          equal: set `max_staleness` (`pipeline.max_staleness`) to 0"
     );
-    let gpu = Place {
-        device: Device::Cuda(0),
-        dtype: DType::F32,
-    };
+    let gpu = Place { device: Device::Cuda(0), dtype: DType::F32 };
     assert_eq!(
         refusal(builder(false, server(1)).places(vec![gpu])),
         "weights may not be stale on cuda:0, only on cpu: set `max_staleness` (`pipeline.max_staleness`) to 0"

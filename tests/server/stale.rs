@@ -54,19 +54,12 @@ fn weights_are_never_staler_than_allowed_and_a_slow_replica_makes_them_stale() {
                 assert_eq!(report.step, step);
                 assert_eq!(report.loss_step, step.saturating_sub(max_staleness.into()));
                 assert!(report.staleness() <= max_staleness, "{report:?}");
-                seen.push((
-                    report.loss_step,
-                    report.loss.to_bits(),
-                    report.grad_norm.to_bits(),
-                ));
+                seen.push((report.loss_step, report.loss.to_bits(), report.grad_norm.to_bits()));
                 assert_eq!(report.ranks.len(), 1, "of this process");
             }
             (seen, pipeline.weights_hash().expect("it runs"))
         });
-        assert!(
-            told.iter().all(|one| *one == told[0]),
-            "every process is told the same of a step"
-        );
+        assert!(told.iter().all(|one| *one == told[0]), "every process is told the same of a step");
     }
 }
 
@@ -97,10 +90,7 @@ fn a_fast_replica_goes_on_with_stale_weights() {
     let recipe = || {
         let mut recipe = recipe(1, false, 4);
         (recipe.replicas, recipe.sync) = (2, server(2));
-        recipe.data = Arc::new(Gated {
-            source: Arc::clone(&recipe.data),
-            done: Arc::clone(&gate),
-        });
+        recipe.data = Arc::new(Gated { source: Arc::clone(&recipe.data), done: Arc::clone(&gate) });
         recipe
     };
     let staleness = in_processes(2, recipe, |process, mut pipeline| {
@@ -167,12 +157,7 @@ fn a_checkpoint_goes_on_with_or_without_a_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut recipe = large(false, 4);
     let expected = recipe.plain_hash(4);
-    let shapes = [
-        (2, server(2), 1),
-        (3, server(1), 1),
-        (1, server(0), 1),
-        (2, server(1), 2),
-    ];
+    let shapes = [(2, server(2), 1), (3, server(1), 1), (1, server(0), 1), (2, server(1), 2)];
     for (step, (replicas, sync, ranks)) in (0..).zip(shapes) {
         (recipe.replicas, recipe.sync) = (replicas, sync);
         let mut pipeline = recipe.pipeline(ranks, "1f1b");
@@ -200,11 +185,7 @@ fn a_traced_step_has_all_ranks() {
         pipeline.step().expect("a step");
         let (report, timeline) = pipeline.step_traced().expect("a step");
         assert_eq!((report.ranks.len(), timeline.ranks.len()), (2, 2));
-        assert_eq!(
-            (report.loss_step, report.staleness()),
-            (1, 0),
-            "nothing is stale before it"
-        );
+        assert_eq!((report.loss_step, report.staleness()), (1, 0), "nothing is stale before it");
         pipeline.step().expect("a step");
     });
 }

@@ -51,12 +51,7 @@ impl Case {
     }
 
     fn clock(&self, links: LinkKind) -> Clock<'_> {
-        Clock {
-            schedule: &self.schedule,
-            costs: &self.stages,
-            comm: self.comm,
-            links,
-        }
+        Clock { schedule: &self.schedule, costs: &self.stages, comm: self.comm, links }
     }
 
     /// The kinds of links that it can be simulated on.
@@ -96,15 +91,10 @@ prop_compose! {
 /// The schedule with a transfer or a reduction moved later by one in its rank's list, if it still runs to its
 /// end.
 fn later(schedule: Schedule, mut pick: impl FnMut(usize) -> usize) -> Schedule {
-    let mut rows: Vec<_> = (0..schedule.ranks())
-        .map(|rank| schedule.actions(Rank(rank)).to_vec())
-        .collect();
+    let mut rows: Vec<_> = (0..schedule.ranks()).map(|rank| schedule.actions(Rank(rank)).to_vec()).collect();
     let rank = pick(rows.len());
     let at = pick(rows[rank].len() - 1);
-    if !matches!(
-        rows[rank][at],
-        Action::Send(..) | Action::Recv(..) | Action::Reduce(_)
-    ) {
+    if !matches!(rows[rank][at], Action::Send(..) | Action::Recv(..) | Action::Reduce(_)) {
         return schedule;
     }
     rows[rank].swap(at, at + 1);
@@ -172,14 +162,8 @@ fn waits_on(case: &Case, rank: Rank, other: Rank, times: &Times) -> f64 {
     let (mut last, mut waited) = (None, 0.0);
     for (pass, cell) in case.schedule.passes(rank) {
         let (start, end) = times[&Action::Compute(pass, cell)];
-        let flow = if pass == Pass::Forward {
-            Flow::Activation
-        } else {
-            Flow::Gradient
-        };
-        let from = flow
-            .before(cell.stage)
-            .and_then(|stage| case.schedule.placement().rank(stage));
+        let flow = if pass == Pass::Forward { Flow::Activation } else { Flow::Gradient };
+        let from = flow.before(cell.stage).and_then(|stage| case.schedule.placement().rank(stage));
         if from == Some(other) && pass != Pass::BackwardWeight {
             waited += last.map_or(0.0, |last| start - last);
         }
@@ -197,10 +181,7 @@ fn assert_agrees(case: &Case, simulation: &Simulation, times: &Times) -> Result<
     let passes = times.iter().filter(|(action, _)| action.compute().is_some());
     let makespan = passes.map(|(_, &(_, end))| end).fold(0.0, f64::max);
     assert_close("makespan", simulation.makespan, makespan)?;
-    let ranks: Vec<_> = case
-        .ranks()
-        .map(|rank| add_up(case, rank, times, makespan))
-        .collect();
+    let ranks: Vec<_> = case.ranks().map(|rank| add_up(case, rank, times, makespan)).collect();
     for ((rank, ours), theirs) in case.ranks().zip(&simulation.ranks).zip(&ranks) {
         for (name, ours, theirs) in [
             ("busy", ours.busy, theirs.busy),
@@ -208,49 +189,30 @@ fn assert_agrees(case: &Case, simulation: &Simulation, times: &Times) -> Result<
             ("waiting", ours.waiting, theirs.waiting),
             ("drain", ours.drain, theirs.drain),
             ("span", ours.span, theirs.span),
-            (
-                "exposed reductions",
-                ours.exposed_reductions,
-                theirs.exposed_reductions,
-            ),
+            ("exposed reductions", ours.exposed_reductions, theirs.exposed_reductions),
             ("peak memory", ours.peak_memory, theirs.peak_memory),
             ("peak activations", ours.peak_activations, theirs.peak_activations),
-            (
-                "sum",
-                ours.busy + ours.warm_up + ours.waiting + ours.drain,
-                makespan,
-            ),
+            ("sum", ours.busy + ours.warm_up + ours.waiting + ours.drain, makespan),
         ] {
             assert_close(name, ours, theirs)?;
         }
         prop_assert!(ours.waits.is_sorted_by(|a, b| a.time >= b.time));
         for other in case.ranks() {
-            let waited: f64 = ours
-                .waits
-                .iter()
-                .filter(|wait| wait.on == other)
-                .map(|wait| wait.time)
-                .sum();
+            let waited: f64 = ours.waits.iter().filter(|wait| wait.on == other).map(|wait| wait.time).sum();
             assert_close("waits", waited, waits_on(case, rank, other, times))?;
         }
     }
     let span = ranks.iter().map(|rank| rank.span).fold(0.0, f64::max);
     let idle = |time: f64| ranks.iter().map(|rank| 1.0 - rank.busy / time).sum::<f64>() / ranks.len() as f64;
     assert_close("span", simulation.span, span)?;
-    assert_close(
-        "bubble of the makespan",
-        simulation.bubble_makespan,
-        idle(makespan),
-    )?;
+    assert_close("bubble of the makespan", simulation.bubble_makespan, idle(makespan))?;
     assert_close("bubble of the span", simulation.bubble_span, idle(span))
 }
 
 /// The cost of a rank's updates, with the weights that it collects.
 fn update(case: &Case, rank: Rank) -> f64 {
     let stages = case.schedule.placement().stages_on(rank);
-    stages
-        .map(|stage| case.stages[stage.index()].update + case.stages[stage.index()].gather)
-        .sum()
+    stages.map(|stage| case.stages[stage.index()].update + case.stages[stage.index()].gather).sum()
 }
 
 proptest! {
@@ -339,29 +301,15 @@ proptest! {
 
 #[test]
 fn a_backward_holds_what_it_makes_again_until_its_end() {
-    let whole = StageCost {
-        saved: 10.0,
-        pending: 4.0,
-        ..StageCost::default()
-    };
+    let whole = StageCost { saved: 10.0, pending: 4.0, ..StageCost::default() };
     let costs = Costs::each(vec![whole.recomputed(1.5); 2], 0.0).unwrap();
     for (csv, peaks, most) in [
         // Two inputs, and what one backward recomputes; if backward is split, also what waits for its
         // backward-weight.
-        (
-            "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1",
-            [11.5, 10.0],
-            [1.5, 3.0, 11.5, 10.0],
-        ),
-        (
-            "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1W0,1F1,1I1,1W1",
-            [14.0, 10.0],
-            [1.5, 3.0, 11.5, 14.0],
-        ),
+        ("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1", [11.5, 10.0], [1.5, 3.0, 11.5, 10.0]),
+        ("0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1W0,1F1,1I1,1W1", [14.0, 10.0], [1.5, 3.0, 11.5, 14.0]),
     ] {
-        let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered)
-            .unwrap()
-            .schedule;
+        let schedule = Schedule::from_csv("own", csv, None, LinkKind::Buffered).unwrap().schedule;
         let simulation = simulate(&schedule, &costs, LinkKind::Buffered).unwrap();
         let ours: Vec<_> = simulation.ranks.iter().map(|rank| rank.peak_memory).collect();
         assert_eq!(ours, peaks);

@@ -25,19 +25,12 @@ impl Case {
     }
 
     fn clock(&self, replica: u32, links: LinkKind) -> Clock<'_> {
-        Clock {
-            schedule: self.replicas.schedule(replica),
-            costs: &self.stages,
-            comm: self.comm,
-            links,
-        }
+        Clock { schedule: self.replicas.schedule(replica), costs: &self.stages, comm: self.comm, links }
     }
 
     /// The times of each replica, by the oracle.
     fn times(&self, links: LinkKind) -> Option<Vec<Times>> {
-        let clocks: Vec<_> = (0..self.replicas.count())
-            .map(|replica| self.clock(replica, links))
-            .collect();
+        let clocks: Vec<_> = (0..self.replicas.count()).map(|replica| self.clock(replica, links)).collect();
         together(&clocks)
     }
 
@@ -49,9 +42,7 @@ impl Case {
         let end = ends.map(|(_, &(_, end))| end).fold(0.0, f64::max);
         let placement = self.replicas.largest().placement();
         let updates = (0..self.replicas.ranks()).map(|rank| {
-            let stages = placement
-                .stages_on(Rank(rank))
-                .map(|stage| self.stages[stage.index()]);
+            let stages = placement.stages_on(Rank(rank)).map(|stage| self.stages[stage.index()]);
             stages.map(|cost| cost.update + cost.gather).sum::<f64>()
         });
         end + updates.fold(0.0, f64::max)

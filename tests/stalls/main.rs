@@ -87,9 +87,7 @@ fn timeless(text: &str) -> String {
     }
     let text = words.join(" ");
     // How long everything has been still depends on when it was looked at.
-    text.strip_prefix("nothing has moved for N s: ")
-        .unwrap_or(&text)
-        .to_owned()
+    text.strip_prefix("nothing has moved for N s: ").unwrap_or(&text).to_owned()
 }
 
 #[test]
@@ -156,10 +154,7 @@ fn after_the_limit_the_call_ends_with_the_same_words() {
         assert!(text.contains(words), "{text}");
     }
     let after = pipeline.step().expect_err("it has stopped").to_string();
-    assert_eq!(
-        after,
-        format!("the pipeline has stopped after a failure: {error}")
-    );
+    assert_eq!(after, format!("the pipeline has stopped after a failure: {error}"));
     // Dropping it does not wait for the rank that is still blocked.
     drop(pipeline);
     drop(open);
@@ -176,10 +171,7 @@ fn a_rank_that_hangs_while_a_checkpoint_is_written_says_what_it_is_at() {
         }
     });
     let folder = tempfile::tempdir().expect("a folder");
-    let mut pipeline = pipeline(stages)
-        .stall_limit(Some(SOON))
-        .launch()
-        .expect("it starts");
+    let mut pipeline = pipeline(stages).stall_limit(Some(SOON)).launch().expect("it starts");
     pipeline.step().expect("it trains");
     shut.store(true, Ordering::SeqCst);
     let error = pipeline.save(folder.path().join("saved")).expect_err("it hangs");
@@ -224,10 +216,7 @@ fn a_run_notes_a_stall_at_once_and_tells_its_listeners_when_the_step_goes_on() {
         drop(open);
         let events = train.join().expect("no panic");
         assert_eq!(&events[..2], ["step 0", &told]);
-        assert_eq!(
-            events.iter().filter(|event| event.starts_with("step ")).count(),
-            2
-        );
+        assert_eq!(events.iter().filter(|event| event.starts_with("step ")).count(), 2);
     });
 }
 
@@ -282,17 +271,12 @@ fn somebody_who_asks_for_an_end_at_once_does_not_wait_for_a_stage_that_does_not_
         let step = scope.spawn(|| pipeline.step().expect_err("the gate is shut"));
         interrupt.request_now();
         let error = step.join().expect("no panic");
-        let Error::Call(call) = &error else {
-            panic!("{error}")
-        };
+        let Error::Call(call) = &error else { panic!("{error}") };
         let CallError::Interrupted { why, .. } = call.as_ref() else {
             panic!("another error: {error}");
         };
         assert_eq!(*why, EndsNow::Asked);
-        assert!(
-            error.to_string().starts_with("interrupted a second time"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("interrupted a second time"), "{error}");
     });
     // Dropping it does not wait for the rank that is still blocked.
     drop(pipeline);

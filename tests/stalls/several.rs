@@ -25,14 +25,8 @@ fn of_several_processes_the_first_one_tells_it_once_and_all_get_the_same_error()
          waited for rank 1's activation of micro-batch 0 for N s, in 2F0 (stage 2, layer h.2)"
     );
     let own = &said[1].2;
-    assert!(
-        own.starts_with("a stall of 2 s: rank 1 (process 1) has been in 1F0"),
-        "{own}"
-    );
-    assert!(
-        own.contains("rank 0 (process 0) has waited for rank 1's gradient"),
-        "{own}"
-    );
+    assert!(own.starts_with("a stall of 2 s: rank 1 (process 1) has been in 1F0"), "{own}");
+    assert!(own.contains("rank 0 (process 0) has waited for rank 1's gradient"), "{own}");
     for process in [0, 2] {
         assert_eq!(said[process].2, format!("process 1: {own}"));
     }

@@ -39,11 +39,7 @@ impl DataSource for Hanging {
 #[test]
 fn a_data_source_that_hangs_is_named_with_the_micro_batch_and_the_drop_returns() {
     let (open, gate) = gate();
-    let data = Hanging {
-        from: 1,
-        gate,
-        is_endless: false,
-    };
+    let data = Hanging { from: 1, gate, is_endless: false };
     let builder = pipeline(gated(2, |_, _| {})).data(Arc::new(data));
     let mut pipeline = builder.stall_limit(Some(SOON)).launch().expect("it starts");
     pipeline.step().expect("the gate is open");
@@ -62,11 +58,7 @@ fn a_data_source_that_hangs_is_named_with_the_micro_batch_and_the_drop_returns()
 #[test]
 fn a_source_that_hangs_in_an_evaluation_is_named() {
     let (open, gate) = gate();
-    let source = Hanging {
-        from: 0,
-        gate,
-        is_endless: false,
-    };
+    let source = Hanging { from: 0, gate, is_endless: false };
     let builder = pipeline(gated(2, |_, _| {})).stall_limit(Some(SOON));
     let mut pipeline = builder.launch().expect("it starts");
     let error = pipeline.evaluate(Arc::new(source), 2).expect_err("it hangs");
@@ -83,11 +75,7 @@ fn a_source_that_hangs_in_an_evaluation_is_named() {
 #[test]
 fn a_source_that_hangs_while_it_is_read_ahead_does_not_hold_up_the_drop() {
     let (open, gate) = gate();
-    let data = Hanging {
-        from: 1,
-        gate,
-        is_endless: true,
-    };
+    let data = Hanging { from: 1, gate, is_endless: true };
     let builder = pipeline(gated(2, |_, _| {})).data(Arc::new(data));
     let mut pipeline = builder.launch().expect("it starts");
     pipeline.step().expect("the data of step 0 is there");
@@ -127,9 +115,7 @@ fn a_thread_that_hangs_in_a_checkpoint_beside_the_steps_does_not_hold_up_the_dro
     pipeline.step().expect("it trains");
     saves.store(true, Ordering::SeqCst);
     let folder = tempfile::tempdir().expect("a folder");
-    pipeline
-        .save_beside(folder.path().join("saved"))
-        .expect("it is copied");
+    pipeline.save_beside(folder.path().join("saved")).expect("it is copied");
     pipeline.step().expect("it trains beside");
     drop(pipeline);
     assert_eq!(

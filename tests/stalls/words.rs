@@ -28,11 +28,7 @@ fn waiting(number: u32, seconds: f64) -> RankState {
 
 /// A process with one rank of its number.
 fn process(number: u32, contact: Contact) -> ProcessState {
-    ProcessState {
-        process: number,
-        ranks: vec![WorldRank(number)],
-        contact,
-    }
+    ProcessState { process: number, ranks: vec![WorldRank(number)], contact }
 }
 
 /// A process that is in a step, and does not hear these others.
@@ -59,10 +55,7 @@ fn a_dead_link_between_two_processes_that_a_third_one_hears_is_named() {
         processes: vec![
             process(0, training(waiting(0, 20.0), &[])),
             process(1, training(waiting(1, 21.0), &[2])),
-            process(
-                2,
-                training(rank(2, Waits::Rank(WorldRank(1), Awaited::Room), 22.0), &[1]),
-            ),
+            process(2, training(rank(2, Waits::Rank(WorldRank(1), Awaited::Room), 22.0), &[1])),
         ],
     };
     let roots = situation.roots(10.0).expect("nobody moves");
@@ -80,21 +73,13 @@ fn a_dead_link_between_two_processes_that_a_third_one_hears_is_named() {
 fn ranks_that_all_wait_for_each_other_are_told_as_that() {
     let first = process(0, training(waiting(0, 20.0), &[]));
     let second = rank(1, Waits::Rank(WorldRank(0), Awaited::Block), 19.0);
-    let situation = Situation {
-        processes: vec![first, process(1, training(second, &[]))],
-    };
+    let situation = Situation { processes: vec![first, process(1, training(second, &[]))] };
     assert_eq!(situation.roots(19.5), None, "one has moved since");
     let roots = situation.roots(19.0).expect("nobody moves");
     assert_eq!(roots, []);
     let told = situation.explain(&roots);
-    assert!(
-        told.starts_with("all ranks wait for each other; rank 0 "),
-        "{told}"
-    );
-    assert!(
-        told.contains("rank 1 (process 1) has waited for a block of rank 0 for 19.0 s"),
-        "{told}"
-    );
+    assert!(told.starts_with("all ranks wait for each other; rank 0 "), "{told}");
+    assert!(told.contains("rank 1 (process 1) has waited for a block of rank 0 for 19.0 s"), "{told}");
 }
 
 #[test]
@@ -110,9 +95,8 @@ fn a_rank_that_moves_slowly_is_no_stall_for_those_who_wait_for_it() {
 
 #[test]
 fn of_many_ranks_that_wait_some_are_told_and_the_others_counted() {
-    let mut processes: Vec<_> = (0..63)
-        .map(|number| process(number, training(waiting(number, 50.0), &[])))
-        .collect();
+    let mut processes: Vec<_> =
+        (0..63).map(|number| process(number, training(waiting(number, 50.0), &[]))).collect();
     processes.push(process(63, silent(Some(false))));
     let situation = Situation { processes };
     let roots = situation.roots(5.0).expect("nobody moves");
@@ -122,13 +106,6 @@ fn of_many_ranks_that_wait_some_are_told_and_the_others_counted() {
         "process 63 (rank 63) does not answer, and nothing has come from it for 51.0 s: its machine does not \
              answer either, so that or the network has failed; "
     ));
-    assert!(
-        told.ends_with("; and 55 more ranks") && told.len() < 1500,
-        "{told}"
-    );
-    assert_eq!(
-        situation.to_string().lines().count(),
-        64,
-        "each has a line if it is asked for"
-    );
+    assert!(told.ends_with("; and 55 more ranks") && told.len() < 1500, "{told}");
+    assert_eq!(situation.to_string().lines().count(), 64, "each has a line if it is asked for");
 }

@@ -39,21 +39,13 @@ fn a_text_has_around_it_what_transformers_adds() {
         (small_with(&["<s>", "</s>"]), None, &[], &[]),
         (small_with(&["<s>", "</s>"]), Some(config(adds)), &[], &[]),
         (around(&["<s>"], &[]), None, &[512], &[]),
-        (
-            around(&["<s>"], &[]),
-            Some(config(r#", "add_bos_token": false"#)),
-            &[512],
-            &[],
-        ),
+        (around(&["<s>"], &[]), Some(config(r#", "add_bos_token": false"#)), &[512], &[]),
         (around(&[], &["</s>"]), Some(config("")), &[], &[513]),
         (around(&["<s>"], &["</s>"]), None, &[512], &[513]),
     ];
     let inner = small().encode_bare("Hear me").unwrap();
     for (json, config, begin, end) in cases {
-        let files: Vec<_> = config
-            .iter()
-            .map(|text| ("tokenizer_config.json", text.as_str()))
-            .collect();
+        let files: Vec<_> = config.iter().map(|text| ("tokenizer_config.json", text.as_str())).collect();
         let folder = folder(&json, &files);
         for path in [folder.path().to_owned(), folder.path().join("tokenizer.json")] {
             let tokenizer = Tokenizer::read(&path).unwrap();
@@ -77,17 +69,10 @@ fn encoded(tokenizer: &Tokenizer, path: PathBuf, recipe: &Recipe) -> Vec<u32> {
     let folder = TempDir::new().unwrap();
     let out = folder.path().join("out.bin");
     let mut writer = TokenWriter::create(&out, Width::U32).unwrap();
-    recipe
-        .encode(&[path], tokenizer, &mut writer, &mut |_| ())
-        .unwrap();
+    recipe.encode(&[path], tokenizer, &mut writer, &mut |_| ()).unwrap();
     writer.finish(false).unwrap();
     let bytes = fs::read(out).unwrap();
-    bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|token| u32::from_le_bytes(*token))
-        .collect()
+    bytes.as_chunks().0.iter().map(|token| u32::from_le_bytes(*token)).collect()
 }
 
 #[test]
@@ -98,24 +83,12 @@ fn each_document_begins_as_a_text_does_and_ends_once() {
     let (plain, lines) = (folder.path().join("a.txt"), folder.path().join("a.jsonl"));
     fs::write(&plain, "Hear me.").unwrap();
     fs::write(&lines, "{\"text\": \"Hear me.\"}\n".repeat(2)).unwrap();
-    let recipe = |form, end: &str| Recipe {
-        end_of_text: Some(end.to_owned()),
-        ..Recipe::new(form)
-    };
+    let recipe = |form, end: &str| Recipe { end_of_text: Some(end.to_owned()), ..Recipe::new(form) };
     let once = [&[512], &text[..], &[513]].concat();
-    assert_eq!(
-        encoded(&tokenizer, plain.clone(), &recipe(Form::Text, "</s>")),
-        once
-    );
+    assert_eq!(encoded(&tokenizer, plain.clone(), &recipe(Form::Text, "</s>")), once);
     let other = [&once[..], &[0]].concat();
-    assert_eq!(
-        encoded(&tokenizer, plain, &recipe(Form::Text, "<|endoftext|>")),
-        other
-    );
-    assert_eq!(
-        encoded(&tokenizer, lines, &recipe(Form::Jsonl, "</s>")),
-        once.repeat(2)
-    );
+    assert_eq!(encoded(&tokenizer, plain, &recipe(Form::Text, "<|endoftext|>")), other);
+    assert_eq!(encoded(&tokenizer, lines, &recipe(Form::Jsonl, "</s>")), once.repeat(2));
 }
 
 #[test]
@@ -138,14 +111,8 @@ fn other_files_beside_a_tokenizer_are_another_tokenizer() {
     };
     let chats = read(&[]);
     assert_ne!(read(&[("chat_template.jinja", "{{ messages }}")]), chats);
-    assert_ne!(
-        read(&[("tokenizer_config.json", r#"{"bos_token": "<s>"}"#)]),
-        chats
-    );
+    assert_ne!(read(&[("tokenizer_config.json", r#"{"bos_token": "<s>"}"#)]), chats);
     // What only chats depend on makes no other tokens of a text.
     assert_eq!(beside(r#"{"bos_token": "<s>"}"#), plain);
-    assert_eq!(
-        checksum(&json, &[("chat_template.jinja", "{{ messages }}")]),
-        plain
-    );
+    assert_eq!(checksum(&json, &[("chat_template.jinja", "{{ messages }}")]), plain);
 }

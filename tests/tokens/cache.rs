@@ -44,10 +44,7 @@ fn damage_to_any_file_of_the_cache_is_found_and_the_tokens_are_made_again() {
     let (whole, made) = cache.encode();
     assert!(made);
     let files = cache.files();
-    let names: Vec<_> = files
-        .iter()
-        .map(|path| path.to_string_lossy().into_owned())
-        .collect();
+    let names: Vec<_> = files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     assert!(
         matches!(&names[..], [bin, json, idx]
             if bin.ends_with(".bin") && json.ends_with(".bin.json") && idx.ends_with(".idx")),
@@ -60,13 +57,7 @@ fn damage_to_any_file_of_the_cache_is_found_and_the_tokens_are_made_again() {
         let mut zeros = bytes.clone();
         zeros[bytes.len() / 4..bytes.len() / 2].fill(0);
         let longer = [&bytes[..], &bytes[..]].concat();
-        for damaged in [
-            one_bit,
-            zeros,
-            longer,
-            bytes[..bytes.len() / 2].to_vec(),
-            Vec::new(),
-        ] {
+        for damaged in [one_bit, zeros, longer, bytes[..bytes.len() / 2].to_vec(), Vec::new()] {
             fs::write(path, damaged).unwrap();
             assert_eq!(cache.encode(), (whole.clone(), true), "{}", path.display());
             assert_eq!(fs::read(path).unwrap(), bytes);

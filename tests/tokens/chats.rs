@@ -14,9 +14,7 @@ fn written() -> Value {
 
 fn messages(chat: &Value) -> Vec<(&str, &str)> {
     let messages = chat.as_array().unwrap().iter();
-    messages
-        .map(|one| (one["role"].as_str().unwrap(), one["content"].as_str().unwrap()))
-        .collect()
+    messages.map(|one| (one["role"].as_str().unwrap(), one["content"].as_str().unwrap())).collect()
 }
 
 #[test]
@@ -25,17 +23,11 @@ fn the_templates_of_models_write_what_transformers_writes() {
     for case in written["templates"].as_array().unwrap() {
         let (name, source) = (&case["name"], case["template"].as_str().unwrap());
         let config = written["special"].to_string();
-        let files = [
-            ("tokenizer_config.json", config.as_str()),
-            ("chat_template.jinja", source),
-        ];
+        let files = [("tokenizer_config.json", config.as_str()), ("chat_template.jinja", source)];
         let folder = folder(&small_with(&[]), &files);
         let chat = Tokenizer::read(folder.path()).unwrap().chat(None).unwrap();
-        for (messages_of, text) in written["chats"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .zip(case["texts"].as_array().unwrap())
+        for (messages_of, text) in
+            written["chats"].as_array().unwrap().iter().zip(case["texts"].as_array().unwrap())
         {
             let messages = messages(messages_of);
             let asks = messages.last().unwrap().0 == "user";
@@ -67,15 +59,7 @@ fn a_template_stands_in_one_of_three_files() {
     for file in cases {
         let folder = folder(&small_with(&[]), &[file]);
         let tokenizer = Tokenizer::read(folder.path()).unwrap();
-        assert_eq!(
-            tokenizer
-                .chat(None)
-                .unwrap()
-                .text(&[("user", "a")], true)
-                .unwrap(),
-            "a!",
-            "{file:?}"
-        );
+        assert_eq!(tokenizer.chat(None).unwrap().text(&[("user", "a")], true).unwrap(), "a!", "{file:?}");
         let path = tokenizer.other_template(Template::ChatMl).unwrap();
         assert_eq!(path, folder.path().join(file.0));
     }
@@ -110,12 +94,6 @@ fn a_template_that_is_broken_or_refuses_is_named() {
         said.contains("chat_template.jinja` has a chat template that cannot write this chat: syntax error"),
         "{said}"
     );
-    let said = of("{{ raise_exception('no such role') }}")
-        .unwrap()
-        .unwrap_err()
-        .to_string();
-    assert!(
-        said.contains("cannot write this chat: invalid operation: no such role"),
-        "{said}"
-    );
+    let said = of("{{ raise_exception('no such role') }}").unwrap().unwrap_err().to_string();
+    assert!(said.contains("cannot write this chat: invalid operation: no such role"), "{said}");
 }

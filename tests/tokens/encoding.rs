@@ -24,12 +24,7 @@ pub(super) fn tokens_by(
     })?;
     writer.finish(false)?;
     let bytes = fs::read(out).unwrap();
-    Ok(bytes
-        .as_chunks()
-        .0
-        .iter()
-        .map(|token| u32::from_le_bytes(*token))
-        .collect())
+    Ok(bytes.as_chunks().0.iter().map(|token| u32::from_le_bytes(*token)).collect())
 }
 
 #[test]
@@ -39,20 +34,12 @@ fn each_file_of_text_is_a_document_with_a_token_at_its_end() {
     for (name, text) in ["a.txt", "b.txt"].iter().zip(texts) {
         fs::write(folder.path().join(name), text).unwrap();
     }
-    let expected: Vec<u32> = texts
-        .iter()
-        .flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat())
-        .collect();
+    let expected: Vec<u32> =
+        texts.iter().flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat()).collect();
     let recipe = Recipe::new(Form::Text);
     assert_eq!(tokens(&[folder.path().to_owned()], &recipe).unwrap(), expected);
-    let ended = Recipe {
-        end_of_text: Some("<|im_end|>".to_owned()),
-        ..recipe
-    };
-    assert_eq!(
-        tokens(&[folder.path().to_owned()], &ended).unwrap().last(),
-        Some(&2)
-    );
+    let ended = Recipe { end_of_text: Some("<|im_end|>".to_owned()), ..recipe };
+    assert_eq!(tokens(&[folder.path().to_owned()], &ended).unwrap().last(), Some(&2));
 }
 
 #[test]
@@ -60,19 +47,10 @@ fn the_built_in_text_has_the_tokens_of_the_same_text_in_a_file() {
     let folder = TempDir::new().unwrap();
     let text = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/data/builtin/shakespeare.txt");
     for end_of_text in [None, Some("<|im_end|>")] {
-        let recipe = Recipe {
-            end_of_text: end_of_text.map(str::to_owned),
-            ..Recipe::new(Form::Text)
-        };
+        let recipe = Recipe { end_of_text: end_of_text.map(str::to_owned), ..Recipe::new(Form::Text) };
         let tell = &mut |_| ();
-        let file = Documents::encode(
-            std::slice::from_ref(&text),
-            &small(),
-            &recipe,
-            folder.path(),
-            tell,
-        )
-        .unwrap();
+        let file =
+            Documents::encode(std::slice::from_ref(&text), &small(), &recipe, folder.path(), tell).unwrap();
         let built_in = Corpus::built_in_encoded(&small(), end_of_text).unwrap();
         assert_eq!(built_in.count(), file.corpus().count());
         assert_eq!(built_in.checksum().unwrap(), file.corpus().checksum().unwrap());
@@ -96,19 +74,11 @@ fn a_long_text_has_the_tokens_that_it_has_as_a_whole_whatever_encodes_it() {
     assert!(text.len() > 1 << 20);
     for (name, json) in kinds() {
         let folder = folder(&json, &[]);
-        let (tokenizer, path) = (
-            Tokenizer::read(folder.path()).unwrap(),
-            folder.path().join("long.txt"),
-        );
+        let (tokenizer, path) = (Tokenizer::read(folder.path()).unwrap(), folder.path().join("long.txt"));
         fs::write(&path, &text).unwrap();
         let expected = [tokenizer.encode(&text).unwrap(), vec![0]].concat();
         let found = tokens_by(&tokenizer, &[path], &Recipe::new(Form::Text)).unwrap();
-        assert!(
-            found == expected,
-            "{name}: {} and {} tokens",
-            found.len(),
-            expected.len()
-        );
+        assert!(found == expected, "{name}: {} and {} tokens", found.len(), expected.len());
     }
 }
 
@@ -119,10 +89,7 @@ fn text_that_is_not_utf8_is_refused_with_the_byte() {
     for (text, byte) in [(&b"caf\xe9 au lait"[..], 3), (b"cut \xe2\x82", 4)] {
         fs::write(&path, text).unwrap();
         let said = message(tokens(std::slice::from_ref(&path), &Recipe::new(Form::Text)));
-        assert!(
-            said.contains(&format!("latin.txt` is not UTF-8 at byte {byte}")),
-            "{said}"
-        );
+        assert!(said.contains(&format!("latin.txt` is not UTF-8 at byte {byte}")), "{said}");
     }
 }
 
@@ -133,29 +100,24 @@ fn tokens_are_kept_and_made_again_when_what_they_depend_on_changes() {
     let tokenizer = small();
     let encode = |recipe: &Recipe, work: &mut bool| -> Corpus {
         let paths = std::slice::from_ref(&path);
-        Documents::encode(paths, &tokenizer, recipe, &cache, &mut |_| *work = true)
-            .unwrap()
-            .into_corpus()
+        Documents::encode(paths, &tokenizer, recipe, &cache, &mut |_| *work = true).unwrap().into_corpus()
     };
     let plain = Recipe::new(Form::Text);
     let (mut first, mut again, mut other, mut changed) = (false, false, false, false);
     fs::write(&path, "Hear me speak.").unwrap();
     let count = encode(&plain, &mut first).count();
     assert_eq!(encode(&plain, &mut again).count(), count);
-    let ended = Recipe {
-        end_of_text: Some("<|im_end|>".to_owned()),
-        ..plain.clone()
-    };
+    let ended = Recipe { end_of_text: Some("<|im_end|>".to_owned()), ..plain.clone() };
     encode(&ended, &mut other);
     fs::write(&path, "Hear me speak!").unwrap();
     let corpus = encode(&plain, &mut changed);
     assert_eq!((first, again, other, changed), (true, false, true, true));
     assert!(corpus.name().contains("a.txt"), "{}", corpus.name());
     let left = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
-    assert!(left.into_iter().all(|path| {
-        path.extension()
-            .is_some_and(|is| is == "bin" || is == "idx" || is == "json")
-    }));
+    assert!(
+        left.into_iter()
+            .all(|path| { path.extension().is_some_and(|is| is == "bin" || is == "idx" || is == "json") })
+    );
 }
 
 #[test]

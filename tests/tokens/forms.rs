@@ -35,61 +35,17 @@ fn safetensors() -> Vec<u8> {
 /// Files that are no text: a name, their bytes, and what is said of them.
 fn no_text() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     vec![
-        (
-            "marked.txt",
-            utf16("Hear me", b"\xff\xfe"),
-            "is text in UTF-16, and not text: convert it",
-        ),
-        (
-            "unmarked.txt",
-            utf16("Hear me", b""),
-            "is text in UTF-16, and not text: convert it",
-        ),
-        (
-            "big.txt",
-            b"\xfe\xff\0H\0i".to_vec(),
-            "is text in UTF-16, and not text: convert it",
-        ),
-        (
-            "wide.txt",
-            b"\xff\xfe\0\0H\0\0\0".to_vec(),
-            "is text in UTF-32, and not text: convert it",
-        ),
-        (
-            "model.safetensors",
-            safetensors(),
-            "is a file of weights (safetensors), and not text",
-        ),
-        (
-            "a.parquet",
-            b"PAR1 and more".to_vec(),
-            "is a Parquet table, and not text: read it with data.kind",
-        ),
-        (
-            "a.zip",
-            b"PK\x03\x04 and more".to_vec(),
-            "is a ZIP archive, and not text: unpack it first",
-        ),
-        (
-            "a.zst",
-            b"\x28\xb5\x2f\xfd..".to_vec(),
-            "is packed by Zstandard, and not text: unpack it first",
-        ),
-        (
-            "a.xz",
-            b"\xfd7zXZ\0..".to_vec(),
-            "is packed by xz, and not text: unpack it first",
-        ),
-        (
-            "a.bz2",
-            b"BZh91AY&SY..".to_vec(),
-            "is packed by bzip2, and not text: unpack it first",
-        ),
-        (
-            "a.npy",
-            b"\x93NUMPY\x01".to_vec(),
-            "is a NumPy array, and not text",
-        ),
+        ("marked.txt", utf16("Hear me", b"\xff\xfe"), "is text in UTF-16, and not text: convert it"),
+        ("unmarked.txt", utf16("Hear me", b""), "is text in UTF-16, and not text: convert it"),
+        ("big.txt", b"\xfe\xff\0H\0i".to_vec(), "is text in UTF-16, and not text: convert it"),
+        ("wide.txt", b"\xff\xfe\0\0H\0\0\0".to_vec(), "is text in UTF-32, and not text: convert it"),
+        ("model.safetensors", safetensors(), "is a file of weights (safetensors), and not text"),
+        ("a.parquet", b"PAR1 and more".to_vec(), "is a Parquet table, and not text: read it with data.kind"),
+        ("a.zip", b"PK\x03\x04 and more".to_vec(), "is a ZIP archive, and not text: unpack it first"),
+        ("a.zst", b"\x28\xb5\x2f\xfd..".to_vec(), "is packed by Zstandard, and not text: unpack it first"),
+        ("a.xz", b"\xfd7zXZ\0..".to_vec(), "is packed by xz, and not text: unpack it first"),
+        ("a.bz2", b"BZh91AY&SY..".to_vec(), "is packed by bzip2, and not text: unpack it first"),
+        ("a.npy", b"\x93NUMPY\x01".to_vec(), "is a NumPy array, and not text"),
         ("a.pdf", b"%PDF-1.7".to_vec(), "is a PDF, and not text"),
         ("a.bin", b"a\0\0b".to_vec(), "is a binary file, and not text"),
     ]
@@ -99,17 +55,10 @@ fn no_text() -> Vec<(&'static str, Vec<u8>, &'static str)> {
 fn what_is_no_text_is_refused_by_name_with_the_cure_as_text_and_as_json_lines() {
     let folder = TempDir::new().unwrap();
     let mut all = no_text();
-    all.push((
-        "a.gz",
-        packed(b"Hear me"),
-        "is packed by gzip, and not text: unpack it first",
-    ));
+    all.push(("a.gz", packed(b"Hear me"), "is packed by gzip, and not text: unpack it first"));
     for (name, bytes, expected) in all {
         let paths = [write(&folder, name, &bytes)];
-        let mut said = vec![
-            message(Corpus::text(&paths)),
-            message(tokens(&paths, &Recipe::new(Form::Text))),
-        ];
+        let mut said = vec![message(Corpus::text(&paths)), message(tokens(&paths, &Recipe::new(Form::Text)))];
         if name != "a.gz" {
             said.push(message(tokens(&paths, &Recipe::new(Form::Jsonl))));
             let packed = write(&folder, "packed.gz", &packed(&bytes));
@@ -138,24 +87,13 @@ fn a_byte_order_mark_is_no_part_of_a_text() {
     let paths = ["plain", "marked"].map(|name| {
         let mark = if name == "marked" { "\u{feff}" } else { "" };
         [
-            write(
-                &folder,
-                &format!("{name}.txt"),
-                format!("{mark}Hear me").as_bytes(),
-            ),
-            write(
-                &folder,
-                &format!("{name}.jsonl"),
-                format!("{mark}{LINES}").as_bytes(),
-            ),
+            write(&folder, &format!("{name}.txt"), format!("{mark}Hear me").as_bytes()),
+            write(&folder, &format!("{name}.jsonl"), format!("{mark}{LINES}").as_bytes()),
         ]
     });
     let [plain, marked] = paths.each_ref().map(|[text, lines]| {
         let of = |path: &PathBuf, form| tokens(std::slice::from_ref(path), &Recipe::new(form)).unwrap();
-        let bytes = Corpus::text(std::slice::from_ref(text))
-            .unwrap()
-            .checksum()
-            .unwrap();
+        let bytes = Corpus::text(std::slice::from_ref(text)).unwrap().checksum().unwrap();
         (of(text, Form::Text), of(lines, Form::Jsonl), bytes)
     });
     assert_eq!(plain, marked);
@@ -174,27 +112,15 @@ fn json_lines_are_read_packed_and_under_any_of_their_names() {
             false => LINES.replace('\n', "\r\n").into_bytes(),
         };
         let path = write(&folder, name, &bytes);
-        assert_eq!(
-            Form::of(std::slice::from_ref(&path)).unwrap(),
-            Form::Jsonl,
-            "{name}"
-        );
-        assert_eq!(
-            tokens(std::slice::from_ref(&path), &recipe).unwrap(),
-            expected,
-            "{name}"
-        );
+        assert_eq!(Form::of(std::slice::from_ref(&path)).unwrap(), Form::Jsonl, "{name}");
+        assert_eq!(tokens(std::slice::from_ref(&path), &recipe).unwrap(), expected, "{name}");
         if name == "a" {
             continue;
         }
         let alone = TempDir::new().unwrap();
         write(&alone, name, &bytes);
         let of_folder = [alone.path().to_owned()];
-        assert_eq!(
-            tokens(&of_folder, &recipe).unwrap(),
-            expected,
-            "{name} in a folder"
-        );
+        assert_eq!(tokens(&of_folder, &recipe).unwrap(), expected, "{name} in a folder");
         assert_eq!(Form::of(&of_folder).unwrap(), Form::Jsonl, "{name} in a folder");
     }
 }
@@ -212,35 +138,23 @@ fn a_description_beside_json_lines_is_no_data() {
 fn a_list_of_records_is_refused_with_the_cure() {
     let folder = TempDir::new().unwrap();
     for (text, expected) in [
-        (
-            "[\n  {\"text\": \"one\"}\n]",
-            "line 1 is the beginning of a list and not an object",
-        ),
+        ("[\n  {\"text\": \"one\"}\n]", "line 1 is the beginning of a list and not an object"),
         ("[{\"text\": \"one\"}]", "line 1 is a list and not an object"),
     ] {
         let path = write(&folder, "a.json", text.as_bytes());
         assert_eq!(Form::of(std::slice::from_ref(&path)).unwrap(), Form::Jsonl);
         let said = message(tokens(&[path], &Recipe::new(Form::Jsonl)));
-        assert!(
-            said.contains(expected) && said.contains("`jq -c '.[]'`"),
-            "{said}"
-        );
+        assert!(said.contains(expected) && said.contains("`jq -c '.[]'`"), "{said}");
     }
     let path = write(&folder, "a.json", b"{\n  \"text\": \"one\"\n}");
     let said = message(tokens(&[path], &Recipe::new(Form::Jsonl)));
-    assert!(
-        said.contains("line 1 is broken JSON") && said.contains("as `jq -c .` writes it"),
-        "{said}"
-    );
+    assert!(said.contains("line 1 is broken JSON") && said.contains("as `jq -c .` writes it"), "{said}");
 }
 
 #[test]
 fn files_of_different_forms_are_refused_and_a_mixed_folder_is_text() {
     let folder = TempDir::new().unwrap();
-    let paths = [
-        write(&folder, "a.txt", b"Hear me"),
-        write(&folder, "b.json", LINES.as_bytes()),
-    ];
+    let paths = [write(&folder, "a.txt", b"Hear me"), write(&folder, "b.json", LINES.as_bytes())];
     let said = message(Form::of(&paths));
     assert!(
         said.contains("a.txt` is text and `") && said.contains("b.json` is JSON lines: name files"),
@@ -257,21 +171,13 @@ fn files_of_different_forms_are_refused_and_a_mixed_folder_is_text() {
 fn text_that_was_meant_in_another_way_is_told() {
     let folder = TempDir::new().unwrap();
     let cases: [(&str, &[u8], &[Odd]); 7] = [
-        (
-            "a.txt",
-            b"Speak, speak.\nYou are all resolved, all,\nto die, than to famish, all.\n",
-            &[],
-        ),
+        ("a.txt", b"Speak, speak.\nYou are all resolved, all,\nto die, than to famish, all.\n", &[]),
         ("a.jsonl", LINES.as_bytes(), &[Odd::Records]),
         ("b.txt", LINES.as_bytes(), &[Odd::Records]),
         ("a.CSV", b"text\nHear me\n", &[Odd::Table]),
         ("c.txt", b"a,b,c\n1,2,3\n4,5,6\n", &[Odd::Table]),
         ("d.txt", b"Hear\r\nme\r\n", &[Odd::CarriageReturns]),
-        (
-            "e.txt",
-            b"a\tb\tc\r\n1\t2\t3\r\n4\t5\t6\r\n",
-            &[Odd::Table, Odd::CarriageReturns],
-        ),
+        ("e.txt", b"a\tb\tc\r\n1\t2\t3\r\n4\t5\t6\r\n", &[Odd::Table, Odd::CarriageReturns]),
     ];
     for (name, text, expected) in cases {
         let found = odd_files(&[write(&folder, name, text)], Form::Text).unwrap();
@@ -281,27 +187,16 @@ fn text_that_was_meant_in_another_way_is_told() {
     let odd = |folder: &TempDir, form| {
         let all = odd_files(&[folder.path().to_owned()], form).unwrap();
         let said = all.iter().map(ToString::to_string);
-        said.map(|line| line.replace(&folder.path().display().to_string(), "F"))
-            .collect::<Vec<_>>()
+        said.map(|line| line.replace(&folder.path().display().to_string(), "F")).collect::<Vec<_>>()
     };
     let said = odd(&folder, Form::Text);
-    assert_eq!(
-        said.len(),
-        1,
-        "of a folder with text, only carriage returns are told: {said:?}"
-    );
-    assert!(
-        said[0].starts_with("`F/d.txt` and 1 more have carriage returns at ends of lines"),
-        "{said:?}"
-    );
+    assert_eq!(said.len(), 1, "of a folder with text, only carriage returns are told: {said:?}");
+    assert!(said[0].starts_with("`F/d.txt` and 1 more have carriage returns at ends of lines"), "{said:?}");
     let tables = TempDir::new().unwrap();
     write(&tables, "a.csv", b"text\nHear me\n");
     write(&tables, "b.csv", b"text\nHear me\n");
     let said = odd(&tables, Form::Text);
-    assert!(
-        said.len() == 1 && said[0].starts_with("`F/a.csv` and 1 more seem to be a table"),
-        "{said:?}"
-    );
+    assert!(said.len() == 1 && said[0].starts_with("`F/a.csv` and 1 more seem to be a table"), "{said:?}");
 }
 
 #[test]
@@ -322,19 +217,11 @@ fn what_is_left_out_of_a_folder_is_told() {
     write(&folder, "more/e.gz", &packed(b"Hear me"));
     let odd = |form| {
         let all = odd_files(&[folder.path().to_owned()], form).unwrap();
-        let left_out: Vec<_> = all
-            .iter()
-            .filter(|oddity| oddity.odd == Odd::LeftOut(form))
-            .collect();
+        let left_out: Vec<_> = all.iter().filter(|oddity| oddity.odd == Odd::LeftOut(form)).collect();
         assert_eq!(left_out.len(), 1, "{all:?}");
-        left_out[0]
-            .to_string()
-            .replace(&folder.path().display().to_string(), "F")
+        left_out[0].to_string().replace(&folder.path().display().to_string(), "F")
     };
-    assert_eq!(
-        odd(Form::Text),
-        "`F/d.txt` and 1 more are left out, being no text in UTF-8"
-    );
+    assert_eq!(odd(Form::Text), "`F/d.txt` and 1 more are left out, being no text in UTF-8");
     assert!(odd(Form::Jsonl).starts_with("`F/b.json` and 3 more are left out: of a folder, JSON lines are"));
     let named = [folder.path().join("a.jsonl")];
     assert_eq!(odd_files(&named, Form::Jsonl).unwrap(), []);

@@ -20,20 +20,12 @@ fn refused(text: &[&str], recipe: &Recipe) -> String {
 }
 
 fn chats() -> Recipe {
-    Recipe {
-        field: "messages".to_owned(),
-        ..Recipe::new(Form::Jsonl)
-    }
+    Recipe { field: "messages".to_owned(), ..Recipe::new(Form::Jsonl) }
 }
 
 #[test]
 fn a_line_is_a_document_and_empty_lines_are_none() {
-    let (_folder, path) = lines(&[
-        r#"{"text": "one\ntwo", "id": 1}"#,
-        "",
-        r#"{"text": "\u00e9"}"#,
-        " ",
-    ]);
+    let (_folder, path) = lines(&[r#"{"text": "one\ntwo", "id": 1}"#, "", r#"{"text": "\u00e9"}"#, " "]);
     let document = |text: &str| [small().encode(text).unwrap(), vec![0]].concat();
     let expected = [document("one\ntwo"), document("é")].concat();
     assert_eq!(tokens(&[path], &Recipe::new(Form::Jsonl)).unwrap(), expected);
@@ -48,16 +40,9 @@ fn a_chat_has_the_tokens_that_python_gives_and_counts_on_the_same_of_them() {
         let paths = [path];
         let all = tokens(&paths, &chats()).unwrap();
         assert_eq!(all, [&expected[..], &[0]].concat());
-        let answers = Recipe {
-            loss_on: LossOn::Answers,
-            ..chats()
-        };
+        let answers = Recipe { loss_on: LossOn::Answers, ..chats() };
         for (token, of_answer) in expected.iter_mut().zip(chat["of_answer"].as_array().unwrap()) {
-            *token |= if of_answer.as_bool().unwrap() {
-                0
-            } else {
-                NO_TARGET
-            };
+            *token |= if of_answer.as_bool().unwrap() { 0 } else { NO_TARGET };
         }
         expected.push(NO_TARGET);
         assert_eq!(tokens(&paths, &answers).unwrap(), expected);
@@ -66,42 +51,25 @@ fn a_chat_has_the_tokens_that_python_gives_and_counts_on_the_same_of_them() {
 
 #[test]
 fn the_template_of_llama_3_has_headers_and_trims_the_contents() {
-    let marks = [
-        "<|begin_of_text|>",
-        "<|start_header_id|>",
-        "<|end_header_id|>",
-        "<|eot_id|>",
-    ];
+    let marks = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"];
     let tokenizer = folder(&small_with(&marks), &[]);
     let tokenizer = Tokenizer::read(tokenizer.path()).unwrap();
     let line =
         r#"{"messages": [{"role": "user", "content": " hi "}, {"role": "assistant", "content": "ho"}]}"#;
     let (_folder, path) = lines(&[line]);
-    let recipe = Recipe {
-        template: Some(Template::Llama3),
-        ..chats()
-    };
+    let recipe = Recipe { template: Some(Template::Llama3), ..chats() };
     let text = "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|>\
                 <|start_header_id|>assistant<|end_header_id|>\n\nho<|eot_id|>";
     let expected = [tokenizer.encode(text).unwrap(), vec![0]].concat();
-    assert_eq!(
-        tokens_by(&tokenizer, std::slice::from_ref(&path), &recipe).unwrap(),
-        expected
-    );
+    assert_eq!(tokens_by(&tokenizer, std::slice::from_ref(&path), &recipe).unwrap(), expected);
     let said = message(tokens(&[path], &recipe));
-    assert!(
-        said.contains("has no token `<|begin_of_text|>`, which the template \"llama3\""),
-        "{said}"
-    );
+    assert!(said.contains("has no token `<|begin_of_text|>`, which the template \"llama3\""), "{said}");
 }
 
 /// The texts of the parts of a chat that are answers, by the tokenizer's own template.
 fn answers(template: &str, chat: &Value) -> pipewright::Result<Vec<String>> {
     let config = r#"{"bos_token": "<s>", "eos_token": "</s>"}"#;
-    let files = [
-        ("tokenizer_config.json", config),
-        ("chat_template.jinja", template),
-    ];
+    let files = [("tokenizer_config.json", config), ("chat_template.jinja", template)];
     let mut json = small_with(&["<s>", "</s>", "<end_of_turn>", "<|eot_id|>"]);
     json["post_processor"] = serde_json::json!({
         "type": "BertProcessing", "sep": ["</s>", 513], "cls": ["<s>", 512],
@@ -109,16 +77,11 @@ fn answers(template: &str, chat: &Value) -> pipewright::Result<Vec<String>> {
     let folder = folder(&json, &files);
     let tokenizer = Tokenizer::read(folder.path()).unwrap();
     let (_lines, path) = lines(&[&serde_json::json!({ "messages": chat }).to_string()]);
-    let recipe = Recipe {
-        loss_on: LossOn::Answers,
-        ..chats()
-    };
+    let recipe = Recipe { loss_on: LossOn::Answers, ..chats() };
     let tokens = tokens_by(&tokenizer, &[path], &recipe)?;
     // Tokens are added to texts, not to chats, whose templates write them.
     assert!(tokens.iter().filter(|&&token| token & !NO_TARGET == 512).count() <= 2);
-    let parts = tokens
-        .split(|token| token & NO_TARGET != 0)
-        .filter(|part| !part.is_empty());
+    let parts = tokens.split(|token| token & NO_TARGET != 0).filter(|part| !part.is_empty());
     parts.map(|part| tokenizer.decode(part)).collect()
 }
 
@@ -126,28 +89,12 @@ fn answers(template: &str, chat: &Value) -> pipewright::Result<Vec<String>> {
 fn answers_are_found_in_the_text_of_any_template() {
     let written: Value = serde_json::from_slice(&fs::read(golden("chats.json")).unwrap()).unwrap();
     let expected = [
-        (
-            "smollm2",
-            " Hello \n<|im_end|>",
-            "<think>\nhm\n</think>\n\nb<|im_end|>",
-        ),
-        (
-            "qwen25",
-            " Hello \n<|im_end|>",
-            "<think>\nhm\n</think>\n\nb<|im_end|>",
-        ),
-        (
-            "llama32",
-            "Hello<|eot_id|>",
-            "<think>\nhm\n</think>\n\nb<|eot_id|>",
-        ),
+        ("smollm2", " Hello \n<|im_end|>", "<think>\nhm\n</think>\n\nb<|im_end|>"),
+        ("qwen25", " Hello \n<|im_end|>", "<think>\nhm\n</think>\n\nb<|im_end|>"),
+        ("llama32", "Hello<|eot_id|>", "<think>\nhm\n</think>\n\nb<|eot_id|>"),
         ("llama2", " Hello </s>", " <think>\nhm\n</think>\n\nb </s>"),
         ("mistral", " Hello</s>", " <think>\nhm\n</think>\n\nb</s>"),
-        (
-            "gemma",
-            "Hello<end_of_turn>",
-            "<think>\nhm\n</think>\n\nb<end_of_turn>",
-        ),
+        ("gemma", "Hello<end_of_turn>", "<think>\nhm\n</think>\n\nb<end_of_turn>"),
     ];
     for (name, first, second) in expected {
         let templates = written["templates"].as_array().unwrap();
@@ -180,49 +127,23 @@ fn a_broken_line_is_refused_with_its_file_and_number() {
     let mut text = vec![r#"{"text": "fine"}"#; 30];
     text[16] = r#"{"text": "cut off"#;
     let said = refused(&text, &Recipe::new(Form::Jsonl));
-    assert!(
-        said.contains("data.jsonl` line 17 is broken JSON, at column 17"),
-        "{said}"
-    );
+    assert!(said.contains("data.jsonl` line 17 is broken JSON, at column 17"), "{said}");
 }
 
 #[test]
 fn a_line_that_is_no_document_is_refused_with_what_it_has() {
     let plain = Recipe::new(Form::Jsonl);
-    let answers = Recipe {
-        loss_on: LossOn::Answers,
-        ..plain.clone()
-    };
+    let answers = Recipe { loss_on: LossOn::Answers, ..plain.clone() };
     let cases: [(&str, &Recipe, &str); 9] = [
-        (
-            r#"{"a": 1, "b": 2}"#,
-            &plain,
-            r#"line 2 has no field "text" (data.field), only "a", "b""#,
-        ),
+        (r#"{"a": 1, "b": 2}"#, &plain, r#"line 2 has no field "text" (data.field), only "a", "b""#),
         (r#"{"text": 3}"#, &plain, r#"line 2 has a number in "text""#),
         ("[1, 2]", &plain, "line 2 is a list and not an object"),
         ("[", &plain, "line 2 is the beginning of a list and not an object"),
         (r#"{"text": "x"}"#, &answers, "line 2 is a text without answers"),
-        (
-            r#"{"messages": [{"role": "user"}]}"#,
-            &chats(),
-            r#"has no text "content" in message 1"#,
-        ),
-        (
-            r#"{"messages": ["hello"]}"#,
-            &chats(),
-            r#"has no text "role" in message 1"#,
-        ),
-        (
-            r#"{"messages": null}"#,
-            &chats(),
-            r#"line 2 has null in "messages""#,
-        ),
-        (
-            r#"{"text": "x"} {"text": "y"}"#,
-            &plain,
-            "line 2 is broken JSON, at column 15",
-        ),
+        (r#"{"messages": [{"role": "user"}]}"#, &chats(), r#"has no text "content" in message 1"#),
+        (r#"{"messages": ["hello"]}"#, &chats(), r#"has no text "role" in message 1"#),
+        (r#"{"messages": null}"#, &chats(), r#"line 2 has null in "messages""#),
+        (r#"{"text": "x"} {"text": "y"}"#, &plain, "line 2 is broken JSON, at column 15"),
     ];
     for (line, recipe, expected) in cases {
         let said = refused(&["", line], recipe);
@@ -235,20 +156,12 @@ fn lines_of_a_folder_are_read_in_the_order_of_its_files() {
     let (folder, _) = lines(&[r#"{"text": "b"}"#]);
     fs::write(folder.path().join("a.jsonl"), r#"{"text": "a"}"#).unwrap();
     fs::write(folder.path().join("README.txt"), "no data").unwrap();
-    let expected: Vec<u32> = ["a", "b"]
-        .iter()
-        .flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat())
-        .collect();
-    assert_eq!(
-        tokens(&[folder.path().to_owned()], &Recipe::new(Form::Jsonl)).unwrap(),
-        expected
-    );
+    let expected: Vec<u32> =
+        ["a", "b"].iter().flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat()).collect();
+    assert_eq!(tokens(&[folder.path().to_owned()], &Recipe::new(Form::Jsonl)).unwrap(), expected);
     let empty = TempDir::new().unwrap();
     let said = message(tokens(&[empty.path().to_owned()], &Recipe::new(Form::Jsonl)));
-    assert!(
-        said.contains("holds no file whose name ends in `.jsonl`"),
-        "{said}"
-    );
+    assert!(said.contains("holds no file whose name ends in `.jsonl`"), "{said}");
 }
 
 #[test]
@@ -256,10 +169,7 @@ fn a_chat_whose_template_writes_the_end_ends_once() {
     let config = r#"{"bos_token": "<s>", "eos_token": "</s>"}"#;
     let template = "{{ bos_token }}{% for message in messages %}[{{ message.role }}]{{ message.content }}\
                     {% if message.role == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}";
-    let files = [
-        ("tokenizer_config.json", config),
-        ("chat_template.jinja", template),
-    ];
+    let files = [("tokenizer_config.json", config), ("chat_template.jinja", template)];
     let folder = folder(&small_with(&["<s>", "</s>"]), &files);
     let tokenizer = Tokenizer::read(folder.path()).unwrap();
     for (last, ends) in [("assistant", 1), ("user", 1)] {
@@ -269,16 +179,9 @@ fn a_chat_whose_template_writes_the_end_ends_once() {
         ]});
         let (_lines, path) = lines(&[&chat.to_string()]);
         for loss_on in [LossOn::All, LossOn::Answers] {
-            let recipe = Recipe {
-                loss_on,
-                end_of_text: Some("</s>".to_owned()),
-                ..chats()
-            };
+            let recipe = Recipe { loss_on, end_of_text: Some("</s>".to_owned()), ..chats() };
             let tokens = tokens_by(&tokenizer, std::slice::from_ref(&path), &recipe).unwrap();
-            let at_end = tokens
-                .iter()
-                .rev()
-                .take_while(|&&token| token & !NO_TARGET == 513);
+            let at_end = tokens.iter().rev().take_while(|&&token| token & !NO_TARGET == 513);
             assert_eq!(at_end.count(), ends, "{last} {loss_on:?}: {tokens:?}");
         }
     }

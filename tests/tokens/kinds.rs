@@ -57,21 +57,8 @@ fn vocabulary(tokens: impl IntoIterator<Item = String>) -> Map<String, Value> {
 /// Pairs of characters as in Llama 2: `▁` for a space, and bytes for what is not in the vocabulary.
 pub(super) fn pairs() -> Value {
     let bytes = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
-    let letters = ('a'..='z')
-        .chain("▁.,éABCDEFGHIJKLMNOPQRSTUVWXYZ".chars())
-        .map(String::from);
-    let merges = [
-        "t h",
-        "th e",
-        "▁ the",
-        "a n",
-        "an d",
-        "▁ a",
-        "▁ ▁",
-        "i n",
-        "in g",
-        "▁▁ ▁▁",
-    ];
+    let letters = ('a'..='z').chain("▁.,éABCDEFGHIJKLMNOPQRSTUVWXYZ".chars()).map(String::from);
+    let merges = ["t h", "th e", "▁ the", "a n", "an d", "▁ a", "▁ ▁", "i n", "in g", "▁▁ ▁▁"];
     let merged = merges.map(|pair| pair.replace(' ', ""));
     json!({
         "type": "BPE", "dropout": null, "unk_token": "<unk>", "continuing_subword_prefix": null,
@@ -112,21 +99,13 @@ fn sequence(key: &str, steps: &[Value]) -> Value {
 /// The decoder of Llama 2.
 pub(super) fn of_bytes() -> Value {
     let strip = json!({"type": "Strip", "content": " ", "start": 1, "stop": 0});
-    let steps = [
-        replace("▁", " "),
-        json!({"type": "ByteFallback"}),
-        json!({"type": "Fuse"}),
-        strip,
-    ];
+    let steps = [replace("▁", " "), json!({"type": "ByteFallback"}), json!({"type": "Fuse"}), strip];
     sequence("decoders", &steps)
 }
 
 /// How text becomes tokens, in every way that real models have; by name.
 pub(super) fn kinds() -> Vec<(&'static str, Value)> {
-    let prepended = sequence(
-        "normalizers",
-        &[json!({"type": "Prepend", "prepend": "▁"}), replace(" ", "▁")],
-    );
+    let prepended = sequence("normalizers", &[json!({"type": "Prepend", "prepend": "▁"}), replace(" ", "▁")]);
     let of_bert = json!({
         "type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
         "lowercase": true,
@@ -138,10 +117,8 @@ pub(super) fn kinds() -> Vec<(&'static str, Value)> {
     let mut with_space = small_with(&[]);
     with_space["pre_tokenizer"] = byte_level(true);
     let mut normalized = small_with(&[]);
-    normalized["normalizer"] = sequence(
-        "normalizers",
-        &[json!({"type": "NFKC"}), json!({"type": "Lowercase"})],
-    );
+    normalized["normalizer"] =
+        sequence("normalizers", &[json!({"type": "NFKC"}), json!({"type": "Lowercase"})]);
     let pieces = json!({
         "normalizer": of_bert, "pre_tokenizer": {"type": "BertPreTokenizer"},
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
@@ -150,36 +127,18 @@ pub(super) fn kinds() -> Vec<(&'static str, Value)> {
         ("byte-level", small_with(&[])),
         ("byte-level with a space before", with_space),
         ("normalized", normalized),
-        (
-            "prepended",
-            made(pairs(), json!({"normalizer": prepended, "decoder": of_bytes()})),
-        ),
+        ("prepended", made(pairs(), json!({"normalizer": prepended, "decoder": of_bytes()}))),
         (
             "metaspace before all",
-            made(
-                pairs(),
-                json!({"pre_tokenizer": metaspace("always"), "decoder": metaspace("always")}),
-            ),
+            made(pairs(), json!({"pre_tokenizer": metaspace("always"), "decoder": metaspace("always")})),
         ),
         (
             "metaspace before the first",
-            made(
-                pairs(),
-                json!({"pre_tokenizer": metaspace("first"), "decoder": of_bytes()}),
-            ),
+            made(pairs(), json!({"pre_tokenizer": metaspace("first"), "decoder": of_bytes()})),
         ),
         ("word pieces", made(self::pieces(), pieces)),
-        (
-            "digits by three",
-            made(pairs(), json!({"pre_tokenizer": digits, "decoder": of_bytes()})),
-        ),
-        (
-            "a fixed length",
-            made(
-                pairs(),
-                json!({"pre_tokenizer": {"type": "FixedLength", "length": 7}}),
-            ),
-        ),
+        ("digits by three", made(pairs(), json!({"pre_tokenizer": digits, "decoder": of_bytes()}))),
+        ("a fixed length", made(pairs(), json!({"pre_tokenizer": {"type": "FixedLength", "length": 7}}))),
     ]
 }
 
@@ -188,10 +147,7 @@ pub(super) fn decoders() -> Vec<(&'static str, Value)> {
     let fused = json!({"type": "Fuse"});
     let strip = |start, stop| json!({"type": "Strip", "content": "a", "start": start, "stop": stop});
     let joined = sequence("decoders", &[fused.clone(), replace("nd", "+")]);
-    let bytes = sequence(
-        "decoders",
-        &[json!({"type": "ByteFallback"}), json!({"type": "Fuse"})],
-    );
+    let bytes = sequence("decoders", &[json!({"type": "ByteFallback"}), json!({"type": "Fuse"})]);
     let of_pairs = [
         ("none", Value::Null),
         ("bytes", bytes),
@@ -202,10 +158,7 @@ pub(super) fn decoders() -> Vec<(&'static str, Value)> {
         ("stripped", sequence("decoders", &[fused.clone(), strip(1, 0)])),
         ("stripped behind", sequence("decoders", &[fused, strip(0, 2)])),
         ("ends of words", json!({"type": "BPEDecoder", "suffix": "e"})),
-        (
-            "repeated",
-            json!({"type": "CTC", "pad_token": "a", "word_delimiter_token": "▁", "cleanup": true}),
-        ),
+        ("repeated", json!({"type": "CTC", "pad_token": "a", "word_delimiter_token": "▁", "cleanup": true})),
     ];
     let mut all: Vec<_> = of_pairs
         .into_iter()

@@ -10,11 +10,7 @@ use super::*;
 const NO_TARGET: u32 = 1 << 31;
 
 fn recipe(loss_on: LossOn) -> Recipe {
-    Recipe {
-        field: "messages".to_owned(),
-        loss_on,
-        ..Recipe::new(Form::Jsonl)
-    }
+    Recipe { field: "messages".to_owned(), loss_on, ..Recipe::new(Form::Jsonl) }
 }
 
 fn of_line(line: &str, recipe: &Recipe) -> pipewright::Result<Vec<u32>> {
@@ -37,21 +33,9 @@ fn a_key_that_changes_what_is_learnt_is_refused_by_line() {
     let call = json!([{"type": "function", "function": {"name": "multiply", "arguments": "{}"}}]);
     let cases = [
         ("tool_calls", call, "write the call into \"content\""),
-        (
-            "function_call",
-            json!({"name": "f"}),
-            "write the call into \"content\"",
-        ),
-        (
-            "tool_call_id",
-            json!("a"),
-            "write it into \"content\", or remove it",
-        ),
-        (
-            "reasoning_content",
-            json!("so"),
-            "write the thoughts into \"content\"",
-        ),
+        ("function_call", json!({"name": "f"}), "write the call into \"content\""),
+        ("tool_call_id", json!("a"), "write it into \"content\", or remove it"),
+        ("reasoning_content", json!("so"), "write the thoughts into \"content\""),
         ("reasoning", json!("so"), "write the thoughts into \"content\""),
         ("thinking", json!("so"), "write the thoughts into \"content\""),
         ("refusal", json!("no"), "write it into \"content\", or remove it"),
@@ -59,11 +43,7 @@ fn a_key_that_changes_what_is_learnt_is_refused_by_line() {
         ("prefix", json!(true), "write it into \"content\", or remove it"),
         ("images", json!(["a.png"]), "only text is read"),
         ("audio", json!({"id": "a"}), "only text is read"),
-        (
-            "train_detail",
-            json!([{"begin_offset": 0}]),
-            "write \"train\": true or false",
-        ),
+        ("train_detail", json!([{"begin_offset": 0}]), "write \"train\": true or false"),
         ("loss_weight", json!(0.5), "write \"weight\": 0 or 1"),
         ("loss_mask", json!([1]), "write \"weight\": 0 or 1"),
         ("mask", json!(1), "write \"weight\": 0 or 1"),
@@ -98,24 +78,16 @@ fn a_key_of_a_record_that_changes_what_is_learnt_is_refused_by_line() {
     for (key, value) in keys {
         let line = json!({"messages": answer_with(&json!({})), key: value}).to_string();
         let said = message(of_line(&line, &recipe(LossOn::All)));
-        assert!(
-            said.contains(&format!("line 2 has \"{key}\", which would be left out: ")),
-            "{said}"
-        );
+        assert!(said.contains(&format!("line 2 has \"{key}\", which would be left out: ")), "{said}");
         let line = json!({"messages": answer_with(&json!({})), key: []}).to_string();
         of_line(&line, &recipe(LossOn::All)).unwrap();
     }
     for [field, other] in [["prompt", "completion"], ["completion", "prompt"]] {
         let line = json!({field: "Hear", other: "me"}).to_string();
-        let read = Recipe {
-            field: field.to_owned(),
-            ..Recipe::new(Form::Jsonl)
-        };
+        let read = Recipe { field: field.to_owned(), ..Recipe::new(Form::Jsonl) };
         let said = message(of_line(&line, &read));
         assert!(
-            said.contains(&format!(
-                "line 2 has \"{other}\", which would be left out: write both"
-            )),
+            said.contains(&format!("line 2 has \"{other}\", which would be left out: write both")),
             "{said}"
         );
     }
@@ -162,10 +134,7 @@ fn parts_of_text_are_one_text_and_other_parts_are_refused() {
         json!(null),
     ] {
         let said = message(of(content));
-        assert!(
-            said.contains("line 2 has no text \"content\" in message 1"),
-            "{said}"
-        );
+        assert!(said.contains("line 2 has no text \"content\" in message 1"), "{said}");
     }
 }
 
@@ -178,13 +147,9 @@ fn an_answer_of_weight_0_is_no_target() {
     };
     let all = small().encode("three").unwrap().len() + 1;
     for key in ["weight", "train", "training", "train_on", "trainable", "loss"] {
-        for (value, expected) in [
-            (json!(0), 0),
-            (json!(false), 0),
-            (json!(1), all),
-            (json!(true), all),
-            (json!(null), all),
-        ] {
+        for (value, expected) in
+            [(json!(0), 0), (json!(false), 0), (json!(1), all), (json!(true), all), (json!(null), all)]
+        {
             assert_eq!(counted(&json!({key: value})), expected, "{key} {value}");
         }
     }
@@ -193,10 +158,7 @@ fn an_answer_of_weight_0_is_no_target() {
 #[test]
 fn a_weight_that_cannot_be_heeded_is_refused() {
     let said = |messages: &Value, loss_on| {
-        message(of_line(
-            &json!({"messages": messages}).to_string(),
-            &recipe(loss_on),
-        ))
+        message(of_line(&json!({"messages": messages}).to_string(), &recipe(loss_on)))
     };
     let half = said(&answer_with(&json!({"weight": 0.5})), LossOn::Answers);
     assert!(
@@ -223,18 +185,9 @@ fn a_weight_that_cannot_be_heeded_is_refused() {
 fn numbers_in_fields_that_are_not_read_make_no_difference() {
     let plain = Recipe::new(Form::Jsonl);
     let expected = of_line(r#"{"text": "one"}"#, &plain).unwrap();
-    assert_eq!(
-        of_line(r#"{"score": 1e999, "text": "one", "n": [-1e999]}"#, &plain).unwrap(),
-        expected
-    );
+    assert_eq!(of_line(r#"{"score": 1e999, "text": "one", "n": [-1e999]}"#, &plain).unwrap(), expected);
     for word in ["NaN", "Infinity", "-Infinity"] {
-        let said = message(of_line(
-            &format!("{{\"score\": {word}, \"text\": \"one\"}}"),
-            &plain,
-        ));
-        assert!(
-            said.contains("line 2 is broken JSON") && said.contains("write null"),
-            "{said}"
-        );
+        let said = message(of_line(&format!("{{\"score\": {word}, \"text\": \"one\"}}"), &plain));
+        assert!(said.contains("line 2 is broken JSON") && said.contains("write null"), "{said}");
     }
 }

@@ -57,11 +57,7 @@ fn a_pair_has_the_width_of_its_index_under_any_of_its_three_names() {
 #[test]
 fn sequences_that_make_up_a_document_are_read_as_one() {
     let (_folder, path) = pair(Width::U16);
-    fs::write(
-        path.with_extension("idx"),
-        index_of(&[1, 2, 1], &[0, 2, 6], &[0, 2, 3], 8),
-    )
-    .unwrap();
+    fs::write(path.with_extension("idx"), index_of(&[1, 2, 1], &[0, 2, 6], &[0, 2, 3], 8)).unwrap();
     assert_eq!(Corpus::tokens(&[path], Width::U16).unwrap().count(), 4);
 }
 
@@ -71,26 +67,14 @@ fn an_index_that_does_not_fit_its_tokens_is_refused_with_the_reason() {
     let cases: [(Vec<u8>, &str); 7] = [
         (b"MMIDIDX\0\0".to_vec(), "X.idx` is no index of Megatron"),
         (vec![0; 100], "X.idx` is no index of Megatron"),
-        (
-            index_of(&[4], &[0], &[0, 1], 5),
-            "X.idx` says that tokens have Megatron's type 5",
-        ),
-        (
-            index_of(&[4], &[0], &[0, 1], 8)[..40].to_vec(),
-            "X.idx` is truncated: it holds 40 of 62 bytes",
-        ),
-        (
-            index_of(&[3, 1], &[0, 8], &[0, 2], 8),
-            "X.idx` has sequences that do not follow each other",
-        ),
+        (index_of(&[4], &[0], &[0, 1], 5), "X.idx` says that tokens have Megatron's type 5"),
+        (index_of(&[4], &[0], &[0, 1], 8)[..40].to_vec(), "X.idx` is truncated: it holds 40 of 62 bytes"),
+        (index_of(&[3, 1], &[0, 8], &[0, 2], 8), "X.idx` has sequences that do not follow each other"),
         (
             index_of(&[3, 2], &[0, 6], &[0, 1, 2], 8),
             "X.bin`, which holds 8 bytes where the index describes 10",
         ),
-        (
-            index_of(&[3, 1], &[0, 6], &[0, 7], 8),
-            "X.idx` has a list of documents that does not fit",
-        ),
+        (index_of(&[3, 1], &[0, 6], &[0, 7], 8), "X.idx` has a list of documents that does not fit"),
     ];
     for (index, expected) in cases {
         fs::write(path.with_extension("idx"), index).unwrap();
@@ -110,11 +94,7 @@ fn a_token_file_has_its_name_only_when_it_is_complete() {
     writer.add(&[1, 2, 3]).unwrap();
     assert!(!path.exists());
     drop(writer);
-    assert_eq!(
-        fs::read_dir(folder.path()).unwrap().count(),
-        0,
-        "nothing is left behind"
-    );
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
 }
 
 /// A file that `tokenize` would write, of a text.
@@ -123,9 +103,7 @@ fn described(width: Width) -> (TempDir, PathBuf) {
     let (text, path) = (folder.path().join("a.txt"), folder.path().join("X.bin"));
     fs::write(&text, "Hear me speak.\n".repeat(100)).unwrap();
     let mut writer = TokenWriter::create(&path, width).unwrap();
-    Recipe::new(Form::Text)
-        .encode(&[text], &small(), &mut writer, &mut |_| ())
-        .unwrap();
+    Recipe::new(Form::Text).encode(&[text], &small(), &mut writer, &mut |_| ()).unwrap();
     writer.finish(false).unwrap();
     (folder, path)
 }
@@ -155,15 +133,8 @@ fn tokens_of_another_tokenizer_are_refused() {
     let text = fs::read_to_string(golden("tokenizer.json")).unwrap() + " ";
     fs::write(folder.path().join("tokenizer.json"), text).unwrap();
     let other = Tokenizer::read(folder.path()).unwrap();
-    let said = message(
-        Corpus::tokens(&[path], Width::U16)
-            .unwrap()
-            .check_tokenizer(&other),
-    );
-    assert!(
-        said.contains("X.bin` was made with another tokenizer than `"),
-        "{said}"
-    );
+    let said = message(Corpus::tokens(&[path], Width::U16).unwrap().check_tokenizer(&other));
+    assert!(said.contains("X.bin` was made with another tokenizer than `"), "{said}");
 }
 
 #[test]
@@ -175,9 +146,7 @@ fn files_of_two_tokenizers_are_not_mixed() {
     fs::write(folder.path().join("tokenizer.json"), text).unwrap();
     let other = Tokenizer::read(folder.path()).unwrap();
     let mut writer = TokenWriter::create(&theirs, Width::U16).unwrap();
-    Recipe::new(Form::Text)
-        .encode(&[folder.path().join("a.txt")], &other, &mut writer, &mut |_| ())
-        .unwrap();
+    Recipe::new(Form::Text).encode(&[folder.path().join("a.txt")], &other, &mut writer, &mut |_| ()).unwrap();
     writer.finish(false).unwrap();
     let said = message(Corpus::tokens(&both, Width::U16));
     let expected = format!(
@@ -209,13 +178,7 @@ fn tokens_that_are_not_as_they_are_described_are_refused() {
     }
     fs::write(&description, "{").unwrap();
     let said = said(&whole);
-    assert!(
-        said.contains("X.bin.json` does not describe a token file"),
-        "{said}"
-    );
+    assert!(said.contains("X.bin.json` does not describe a token file"), "{said}");
     fs::remove_file(&description).unwrap();
-    assert_eq!(
-        Corpus::tokens(&[path], Width::U16).unwrap().count(),
-        whole.len() as u64 / 2
-    );
+    assert_eq!(Corpus::tokens(&[path], Width::U16).unwrap().count(), whole.len() as u64 / 2);
 }

@@ -9,33 +9,23 @@ fn file(name: &str) -> PathBuf {
 }
 
 fn column(field: &str) -> Recipe {
-    Recipe {
-        field: field.to_owned(),
-        ..Recipe::new(Form::Parquet)
-    }
+    Recipe { field: field.to_owned(), ..Recipe::new(Form::Parquet) }
 }
 
 #[cfg(not(feature = "parquet"))]
 #[test]
 fn a_program_without_parquet_says_how_to_build_one_with_it() {
     let said = message(tokens(&[file("snappy.parquet")], &column("text")));
-    assert!(
-        said.contains("built without the cargo feature `parquet`"),
-        "{said}"
-    );
-    assert!(
-        said.contains("cargo build --release --features parquet"),
-        "{said}"
-    );
+    assert!(said.contains("built without the cargo feature `parquet`"), "{said}");
+    assert!(said.contains("cargo build --release --features parquet"), "{said}");
 }
 
 #[cfg(feature = "parquet")]
 #[test]
 fn a_row_is_a_document_under_every_compression() {
     let text = |number| format!("Line {number}: hear me speak, naïve 😀.");
-    let expected: Vec<u32> = (0..12)
-        .flat_map(|number| [small().encode(&text(number)).unwrap(), vec![0]].concat())
-        .collect();
+    let expected: Vec<u32> =
+        (0..12).flat_map(|number| [small().encode(&text(number)).unwrap(), vec![0]].concat()).collect();
     for codec in ["snappy", "zstd", "gzip", "lz4", "brotli", "none"] {
         let path = file(&format!("{codec}.parquet"));
         assert_eq!(tokens(&[path], &column("text")).unwrap(), expected, "{codec}");
@@ -55,15 +45,9 @@ fn a_column_of_messages_is_read_as_the_lines_of_json_are() {
         .to_string()
     };
     fs::write(&path, (0..12).map(line).collect::<Vec<_>>().join("\n")).unwrap();
-    let lines = Recipe {
-        form: Form::Jsonl,
-        ..column("messages")
-    };
+    let lines = Recipe { form: Form::Jsonl, ..column("messages") };
     let expected = tokens(&[path], &lines).unwrap();
-    assert_eq!(
-        tokens(&[file("snappy.parquet")], &column("messages")).unwrap(),
-        expected
-    );
+    assert_eq!(tokens(&[file("snappy.parquet")], &column("messages")).unwrap(), expected);
 }
 
 #[cfg(feature = "parquet")]
@@ -76,10 +60,7 @@ fn a_table_that_cannot_be_used_is_refused_with_its_column_or_row() {
         "{said}"
     );
     let said = refused("holes");
-    assert!(
-        said.contains("snappy.parquet` row 3 has null in \"holes\""),
-        "{said}"
-    );
+    assert!(said.contains("snappy.parquet` row 3 has null in \"holes\""), "{said}");
     assert!(refused("raw").contains("has bytes in the column \"raw\" that are not marked as text"));
     assert!(refused("id").contains("row 1 has a number in \"id\""));
 }

@@ -10,9 +10,7 @@ const SEQ: usize = 8;
 
 /// Documents of these texts.
 fn documents(texts: &[String]) -> Arc<Documents> {
-    let lines = texts
-        .iter()
-        .map(|text| serde_json::json!({ "text": text }).to_string());
+    let lines = texts.iter().map(|text| serde_json::json!({ "text": text }).to_string());
     of_lines(&lines.collect::<Vec<_>>(), &Recipe::new(Form::Jsonl))
 }
 
@@ -27,17 +25,12 @@ fn of_lines(lines: &[String], recipe: &Recipe) -> Arc<Documents> {
 
 /// Texts of different lengths.
 fn texts(count: usize) -> Vec<String> {
-    (0..count)
-        .map(|number| format!("{number} ").repeat(1 + number % 7))
-        .collect()
+    (0..count).map(|number| format!("{number} ").repeat(1 + number % 7)).collect()
 }
 
 /// The tokens of all documents, one after the other.
 fn stream(texts: &[String]) -> Vec<u32> {
-    texts
-        .iter()
-        .flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat())
-        .collect()
+    texts.iter().flat_map(|text| [small().encode(text).unwrap(), vec![0]].concat()).collect()
 }
 
 /// The rows of a step of `micro_batches` micro-batches: input and target.
@@ -45,8 +38,7 @@ fn rows(source: &Sequences, step: u64, micro_batches: u32) -> Vec<(Vec<u32>, Vec
     let each = |micro_batch| {
         let (input, target) = source.micro_batch(step, MicroBatch(micro_batch)).unwrap();
         let rows = input.ids().chunks(SEQ).map(<[u32]>::to_vec);
-        rows.zip(target.ids().chunks(SEQ).map(<[u32]>::to_vec))
-            .collect::<Vec<_>>()
+        rows.zip(target.ids().chunks(SEQ).map(<[u32]>::to_vec)).collect::<Vec<_>>()
     };
     (0..micro_batches).flat_map(each).collect()
 }
@@ -76,9 +68,7 @@ fn an_epoch_has_every_sequence_once_and_the_next_one_in_another_order() {
     let shuffled =
         |seed| Sequences::shuffled(Arc::clone(&documents), 0..60, true, (1, SEQ), 1, seed).unwrap();
     let epoch = |source: &Sequences, number: u64| -> Vec<_> {
-        (number * count..(number + 1) * count)
-            .flat_map(|step| rows(source, step, 1))
-            .collect()
+        (number * count..(number + 1) * count).flat_map(|step| rows(source, step, 1)).collect()
     };
     let (first, second) = (epoch(&shuffled(1), 0), epoch(&shuffled(1), 1));
     let counted = |rows: &[(Vec<u32>, Vec<u32>)]| {
@@ -120,17 +110,11 @@ fn without_packing_a_sequence_is_the_beginning_of_one_document() {
         let all = stream(std::slice::from_ref(text));
         cut += u64::from(all.len() > SEQ + 1);
         let count = (all.len() - 1).min(SEQ);
-        assert_eq!(
-            (&input[..count], &target[..count]),
-            (&all[..count], &all[1..=count])
-        );
+        assert_eq!((&input[..count], &target[..count]), (&all[..count], &all[1..=count]));
         assert!(target[count..].iter().all(|&target| target == IGNORED));
     }
     assert!(cut > 0 && source.cut() == cut);
-    assert!(
-        read[15].1.iter().all(|&target| target == IGNORED),
-        "rows after the last document"
-    );
+    assert!(read[15].1.iter().all(|&target| target == IGNORED), "rows after the last document");
 }
 
 #[test]
@@ -138,22 +122,13 @@ fn only_answers_are_targets_and_tokens_are_as_the_model_knows_them() {
     let line = r#"{"messages": [
         {"role": "user", "content": "one two"}, {"role": "assistant", "content": "three"}]}"#;
     let line = line.replace('\n', " ");
-    let recipe = |loss_on| Recipe {
-        field: "messages".to_owned(),
-        loss_on,
-        ..Recipe::new(Form::Jsonl)
-    };
+    let recipe = |loss_on| Recipe { field: "messages".to_owned(), loss_on, ..Recipe::new(Form::Jsonl) };
     let lines = vec![line; 3];
     let documents = of_lines(&lines, &recipe(LossOn::Answers));
     let source = Sequences::in_order(documents, 0..3, false, (3, 64)).unwrap();
     let (input, target) = source.micro_batch(0, MicroBatch(0)).unwrap();
     assert!(input.ids().iter().all(|&token| token < 512));
-    let counted: Vec<u32> = target
-        .ids()
-        .iter()
-        .copied()
-        .filter(|&token| token != IGNORED)
-        .collect();
+    let counted: Vec<u32> = target.ids().iter().copied().filter(|&token| token != IGNORED).collect();
     let answer = [small().encode("three").unwrap(), vec![2]].concat();
     assert_eq!(counted, [&answer[..], &answer, &answer].concat());
 }
@@ -162,29 +137,13 @@ fn only_answers_are_targets_and_tokens_are_as_the_model_knows_them() {
 fn data_without_a_target_or_without_a_document_is_refused() {
     let line = r#"{"messages": [{"role": "user", "content": "a long question, longer than eight tokens"},
         {"role": "assistant", "content": "no"}]}"#;
-    let recipe = Recipe {
-        field: "messages".to_owned(),
-        loss_on: LossOn::Answers,
-        ..Recipe::new(Form::Jsonl)
-    };
+    let recipe =
+        Recipe { field: "messages".to_owned(), loss_on: LossOn::Answers, ..Recipe::new(Form::Jsonl) };
     let documents = of_lines(&[line.replace('\n', " ")], &recipe);
-    let said = message(Sequences::shuffled(
-        Arc::clone(&documents),
-        0..1,
-        false,
-        (1, SEQ),
-        1,
-        1,
-    ));
-    assert!(
-        said.contains("no token is a target") && said.contains("data.seq = 8"),
-        "{said}"
-    );
+    let said = message(Sequences::shuffled(Arc::clone(&documents), 0..1, false, (1, SEQ), 1, 1));
+    assert!(said.contains("no token is a target") && said.contains("data.seq = 8"), "{said}");
     let said = message(Sequences::in_order(Arc::clone(&documents), 1..1, true, (1, SEQ)));
-    assert!(
-        said.contains("none of its 1 documents is for validation"),
-        "{said}"
-    );
+    assert!(said.contains("none of its 1 documents is for validation"), "{said}");
     let said = message(Sequences::in_order(documents, 0..2, true, (1, SEQ)));
     assert!(said.contains("0..2 is not a part of"), "{said}");
 }
@@ -198,11 +157,7 @@ fn the_fingerprint_differs_for_other_texts_and_for_other_targets_only() {
         .map(|chat| serde_json::json!({ "messages": chat["messages"] }).to_string())
         .collect();
     let of = |lines: &[String], loss_on, seq| {
-        let recipe = Recipe {
-            field: "messages".to_owned(),
-            loss_on,
-            ..Recipe::new(Form::Jsonl)
-        };
+        let recipe = Recipe { field: "messages".to_owned(), loss_on, ..Recipe::new(Form::Jsonl) };
         let count = lines.len() as u64;
         let source = Sequences::in_order(of_lines(lines, &recipe), 0..count, true, (1, seq)).unwrap();
         source.fingerprint().unwrap()
@@ -223,11 +178,7 @@ fn sequences_without_a_target_are_counted() {
         chat.to_string()
     };
     let lines: Vec<String> = [true, false, true, false, false].map(chat).into();
-    let recipe = |loss_on| Recipe {
-        field: "messages".to_owned(),
-        loss_on,
-        ..Recipe::new(Form::Jsonl)
-    };
+    let recipe = |loss_on| Recipe { field: "messages".to_owned(), loss_on, ..Recipe::new(Form::Jsonl) };
     let of = |loss_on, packed, seq| {
         let documents = of_lines(&lines, &recipe(loss_on));
         let order = Sequences::in_order(Arc::clone(&documents), 0..5, packed, (1, seq)).unwrap();
@@ -243,27 +194,15 @@ fn sequences_without_a_target_are_counted() {
     assert!(without >= 2 && without < all, "{without} of {all}");
     let documents = documents(&["".to_owned(), "one".to_owned()]);
     let of_empty = Sequences::in_order(documents, 0..2, false, (1, 8)).unwrap();
-    assert_eq!(
-        of_empty.without_target(),
-        1,
-        "an empty document has only the token at its end"
-    );
+    assert_eq!(of_empty.without_target(), 1, "an empty document has only the token at its end");
 }
 
 #[test]
 fn validation_without_any_target_is_refused() {
     let line = r#"{"messages": [{"role": "user", "content": "one two"}]}"#.to_owned();
-    let recipe = Recipe {
-        field: "messages".to_owned(),
-        loss_on: LossOn::Answers,
-        ..Recipe::new(Form::Jsonl)
-    };
-    let said = message(Sequences::in_order(
-        of_lines(&[line], &recipe),
-        0..1,
-        false,
-        (1, 8),
-    ));
+    let recipe =
+        Recipe { field: "messages".to_owned(), loss_on: LossOn::Answers, ..Recipe::new(Form::Jsonl) };
+    let said = message(Sequences::in_order(of_lines(&[line], &recipe), 0..1, false, (1, 8)));
     assert!(said.contains("no token is a target"), "{said}");
 }
 
@@ -284,17 +223,12 @@ fn a_training_that_goes_on_with_another_batch_reads_each_sequence_of_an_epoch_on
     for (part, (size, micro_batches)) in [(3, 4), (5, 1), (1, 6), (6, 2)].into_iter().enumerate() {
         let each = size as u64 * u64::from(micro_batches);
         course = course.go_on(3 * part as u64, each);
-        assert_eq!(
-            course,
-            course.go_on(3 * part as u64 + 1, each),
-            "the same batch changes nothing"
-        );
+        assert_eq!(course, course.go_on(3 * part as u64 + 1, each), "the same batch changes nothing");
         let source = of(size, micro_batches, course);
         for step in 3 * part as u64..3 * part as u64 + 3 {
             let read = rows(&source, step, micro_batches);
             assert_eq!(read.len() as u64, each);
-            read.into_iter()
-                .for_each(|row| assert_eq!(Some(row), expected.next()));
+            read.into_iter().for_each(|row| assert_eq!(Some(row), expected.next()));
         }
     }
     assert_eq!(course.first(9), 3 * (12 + 5 + 6));

@@ -31,29 +31,19 @@ fn a_stream_shows_what_all_tokens_are_together_whatever_decodes_them() {
             let from = random(count - few + 1);
             let tokens: Vec<u32> = (0..length).map(|_| from + random(few)).collect();
             let shown = streamed(&tokenizer, &tokens).concat();
-            assert_eq!(
-                shown,
-                tokenizer.decode(&tokens).unwrap(),
-                "{name}, seed {seed}: {tokens:?}"
-            );
+            assert_eq!(shown, tokenizer.decode(&tokens).unwrap(), "{name}, seed {seed}: {tokens:?}");
         }
     }
 }
 
 #[test]
 fn a_decoder_that_takes_more_than_there_is_refuses_the_tokens() {
-    let (_, json) = decoders()
-        .into_iter()
-        .find(|(name, _)| *name == "stripped behind")
-        .unwrap();
+    let (_, json) = decoders().into_iter().find(|(name, _)| *name == "stripped behind").unwrap();
     let folder = folder(&json, &[]);
     let tokenizer = Tokenizer::read(folder.path()).unwrap();
     let tokens = tokenizer.encode("a").unwrap();
     let said = tokenizer.decode(&tokens).unwrap_err().to_string();
-    assert!(
-        said.contains("tokenizer.json") && said.contains("cannot decode tokens"),
-        "{said}"
-    );
+    assert!(said.contains("tokenizer.json") && said.contains("cannot decode tokens"), "{said}");
     let mut stream = TextStream::new(&tokenizer);
     assert_eq!(stream.push(tokens[0]).unwrap(), "");
     assert_eq!(stream.finish().unwrap_err().to_string(), said);

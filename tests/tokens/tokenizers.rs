@@ -9,10 +9,7 @@ fn texts_become_the_tokens_that_python_gives_and_come_back() {
         let text = case["text"].as_str().unwrap();
         let tokens = tokenizer.encode(text).unwrap();
         assert_eq!(tokens, tokens_of(&case["tokens"]), "{text:?}");
-        assert_eq!(
-            tokenizer.decode(&tokens).unwrap(),
-            case["decoded"].as_str().unwrap()
-        );
+        assert_eq!(tokenizer.decode(&tokens).unwrap(), case["decoded"].as_str().unwrap());
     }
     for chat in encoded["chats"].as_array().unwrap() {
         let text = chat["text"].as_str().unwrap();
@@ -20,10 +17,7 @@ fn texts_become_the_tokens_that_python_gives_and_come_back() {
         let tokens: Vec<u32> = with_places.into_iter().map(|(token, _)| token).collect();
         assert_eq!(tokens, tokens_of(&chat["tokens"]));
     }
-    assert_eq!(
-        tokenizer.vocabulary() as u64,
-        encoded["vocabulary"].as_u64().unwrap()
-    );
+    assert_eq!(tokenizer.vocabulary() as u64, encoded["vocabulary"].as_u64().unwrap());
 }
 
 #[test]
@@ -52,10 +46,7 @@ fn bytes_that_are_no_character_are_shown_as_such_and_do_not_stop_a_stream() {
     for _ in 0..40 {
         text += &stream.push(smile[0]).unwrap();
     }
-    assert!(
-        text.chars().count() >= 36 && text.chars().all(|letter| letter == '\u{fffd}'),
-        "{text}"
-    );
+    assert!(text.chars().count() >= 36 && text.chars().all(|letter| letter == '\u{fffd}'), "{text}");
     for token in tokenizer.encode(" and on").unwrap() {
         text += &stream.push(token).unwrap();
     }
@@ -68,49 +59,30 @@ fn bytes_that_are_no_character_are_shown_as_such_and_do_not_stop_a_stream() {
 #[test]
 fn special_tokens_have_names_and_one_ends_a_document() {
     let tokenizer = small();
-    let names: Vec<_> = tokenizer
-        .special_tokens()
-        .into_iter()
-        .map(|(_, text)| text)
-        .collect();
+    let names: Vec<_> = tokenizer.special_tokens().into_iter().map(|(_, text)| text).collect();
     // The last one pads, as the file says.
     assert_eq!(names, ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "[PAD]"]);
     assert_eq!(tokenizer.end_of_text(None).unwrap(), 0);
     assert_eq!(tokenizer.end_of_text(Some("<|im_end|>")).unwrap(), 2);
     let said = message(tokenizer.end_of_text(Some("<end>")));
-    assert!(
-        said.contains("has no token `<end>`: name one that it has as data.end_of_text"),
-        "{said}"
-    );
+    assert!(said.contains("has no token `<end>`: name one that it has as data.end_of_text"), "{said}");
 }
 
 #[test]
 fn a_folder_may_stand_for_its_file_and_what_is_no_tokenizer_is_named() {
     let whole = Tokenizer::read(&golden("")).unwrap();
-    assert_eq!(
-        whole.encode("hear me").unwrap(),
-        small().encode("hear me").unwrap()
-    );
+    assert_eq!(whole.encode("hear me").unwrap(), small().encode("hear me").unwrap());
     let folder = TempDir::new().unwrap();
     let said = message(Tokenizer::read(folder.path()));
-    assert!(
-        said.contains("has no tokenizer.json") && said.contains("save_pretrained"),
-        "{said}"
-    );
+    assert!(said.contains("has no tokenizer.json") && said.contains("save_pretrained"), "{said}");
     let said = message(Tokenizer::read(&folder.path().join("none.json")));
-    assert!(
-        said.contains("cannot read") && said.contains("none.json"),
-        "{said}"
-    );
+    assert!(said.contains("cannot read") && said.contains("none.json"), "{said}");
     let said = message(Tokenizer::read("/dev/null".as_ref()));
     assert!(said.contains("/dev/null` is not a regular file"), "{said}");
     let path = folder.path().join("config.json");
     fs::write(&path, "{\"model_type\": \"llama\"}").unwrap();
     let said = message(Tokenizer::read(&path));
-    assert!(
-        said.contains("config.json` is no tokenizer in the form of"),
-        "{said}"
-    );
+    assert!(said.contains("config.json` is no tokenizer in the form of"), "{said}");
 }
 
 #[test]

@@ -22,21 +22,11 @@ pub(crate) struct Bug {
 
 impl fmt::Display for Bug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            variable,
-            seed,
-            story,
-            why,
-            timeline,
-        } = self;
+        let Self { variable, seed, story, why, timeline } = self;
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{variable}-{seed}.txt"));
         let written = fs::write(&path, format!("{story}\n{why}\n{timeline}"));
         writeln!(f, "seed {seed}: {why}\n{story}")?;
-        writeln!(
-            f,
-            "the faults, and the end of the timeline:\n{}",
-            timeline.end(LINES)
-        )?;
+        writeln!(f, "the faults, and the end of the timeline:\n{}", timeline.end(LINES))?;
         if written.is_ok() {
             writeln!(f, "the whole timeline: {}", path.display())?;
         }

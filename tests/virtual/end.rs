@@ -23,14 +23,8 @@ pub(crate) struct VirtualEnd {
 pub(crate) fn ends(world: &Arc<World>, ranks: u32, room: usize) -> Vec<Boxed> {
     let links: Arc<dyn Links<Tensor>> = Arc::clone(world) as _;
     let ends = connect_by(ranks, room, &links).into_iter().enumerate();
-    ends.map(|(rank, end)| {
-        Box::new(VirtualEnd {
-            end: Some(end),
-            world: Arc::clone(world),
-            rank,
-        }) as Boxed
-    })
-    .collect()
+    ends.map(|(rank, end)| Box::new(VirtualEnd { end: Some(end), world: Arc::clone(world), rank }) as Boxed)
+        .collect()
 }
 
 impl VirtualEnd {

@@ -9,11 +9,7 @@ pub(crate) enum Fault {
     /// ones.
     Fails { rank: usize, pass: u64, panics: bool },
     /// A layer fails each time at this micro-batch of this step.
-    AlwaysFails {
-        layer: usize,
-        step: u64,
-        micro_batch: u32,
-    },
+    AlwaysFails { layer: usize, step: u64, micro_batch: u32 },
     /// A rank's stages cannot be built when they are built again for this time.
     NotBuilt { rank: usize, time: u64 },
     /// A micro-batch cannot be read so often.
@@ -97,40 +93,21 @@ impl fmt::Display for Fault {
                 let how = if *panics { "panics" } else { "fails" };
                 write!(f, "rank {rank} {how} at its pass {pass}")
             }
-            Self::AlwaysFails {
-                layer,
-                step,
-                micro_batch,
-            } => write!(
-                f,
-                "layer {layer} fails at micro-batch {micro_batch} of step {step}, each time"
-            ),
+            Self::AlwaysFails { layer, step, micro_batch } => {
+                write!(f, "layer {layer} fails at micro-batch {micro_batch} of step {step}, each time")
+            }
             Self::NotBuilt { rank, time } => write!(f, "rank {rank} cannot be built again, time {time}"),
-            Self::NoData {
-                step,
-                micro_batch,
-                times,
-            } => write!(
-                f,
-                "micro-batch {micro_batch} of step {step} cannot be read, {times} times"
-            ),
+            Self::NoData { step, micro_batch, times } => {
+                write!(f, "micro-batch {micro_batch} of step {step} cannot be read, {times} times")
+            }
             Self::Stops { rank, at, micros } => {
-                write!(
-                    f,
-                    "rank {rank} does nothing from {} ms on, for {} ms",
-                    ms(*at),
-                    ms(*micros)
-                )
+                write!(f, "rank {rank} does nothing from {} ms on, for {} ms", ms(*at), ms(*micros))
             }
             Self::Slow { rank, times } => write!(f, "rank {rank} is {times} times as slow"),
             Self::ClockJumps { at, micros } => {
                 write!(f, "the clock jumps by {} ms at {} ms", ms(*micros), ms(*at))
             }
-            Self::Down {
-                ranks: [a, b],
-                at,
-                micros,
-            } => {
+            Self::Down { ranks: [a, b], at, micros } => {
                 write!(
                     f,
                     "the link of ranks {a} and {b} is down from {} ms on, for {} ms",

@@ -29,17 +29,8 @@ pub(crate) struct Pass {
 
 impl fmt::Display for Pass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            what,
-            layer,
-            step,
-            micro_batch,
-            ..
-        } = self;
-        write!(
-            f,
-            "{what} of layer {layer}, micro-batch {micro_batch} of step {step}"
-        )
+        let Self { what, layer, step, micro_batch, .. } = self;
+        write!(f, "{what} of layer {layer}, micro-batch {micro_batch} of step {step}")
     }
 }
 

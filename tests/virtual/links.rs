@@ -95,19 +95,9 @@ impl Net {
                 Fault::Cut { ranks, at } => (*ranks, *at, u64::MAX),
                 _ => return None,
             };
-            Some(Down {
-                fault: fault.clone(),
-                ranks,
-                from,
-                until,
-                is_noted: false,
-            })
+            Some(Down { fault: fault.clone(), ranks, from, until, is_noted: false })
         };
-        Self {
-            weather,
-            down: faults.iter().filter_map(down).collect(),
-            links: HashMap::new(),
-        }
+        Self { weather, down: faults.iter().filter_map(down).collect(), links: HashMap::new() }
     }
 
     /// Sends a parcel. Returns its frames, and when they arrive.
@@ -135,11 +125,7 @@ impl Net {
         let mut arrival = Arrival::default();
         let Frame { from, to, number } = frame;
         let time = self.time(draw);
-        let Some(sent) = self
-            .links
-            .get(&(from, to))
-            .and_then(|link| link.on_the_way.get(&number))
-        else {
+        let Some(sent) = self.links.get(&(from, to)).and_then(|link| link.on_the_way.get(&number)) else {
             arrival.notes.push((Some(to), What::Again(from)));
             return arrival;
         };
@@ -179,13 +165,7 @@ impl Net {
         let lost = std::mem::take(&mut link.on_the_way);
         if let Some((number, sent)) = lost.into_iter().next() {
             let parcel = sent.parcel.into_stopped();
-            link.on_the_way.insert(
-                number,
-                Sent {
-                    parcel,
-                    has_come: false,
-                },
-            );
+            link.on_the_way.insert(number, Sent { parcel, has_come: false });
             arrival.frames.push((now + SILENCE, Frame { number, ..frame }));
         }
     }
@@ -204,9 +184,7 @@ impl Link {
                 false => blocked.push(load),
             }
         }
-        let taken = ready
-            .into_iter()
-            .filter_map(|number| self.on_the_way.remove(&number));
+        let taken = ready.into_iter().filter_map(|number| self.on_the_way.remove(&number));
         taken.map(|sent| sent.parcel).collect()
     }
 }

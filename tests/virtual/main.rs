@@ -46,10 +46,7 @@ const PROGRAMS: u64 = 5;
 /// A number from the environment.
 fn asked(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name}={text} is no number")),
-    )
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
 fn seeds() -> u64 {
@@ -97,17 +94,11 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
         Ok(())
     });
     let ends = ends.into_inner().expect("no panic inside");
-    assert!(
-        seeds() < SEEDS || ends.contains_key("all: Settled"),
-        "no weights were stale"
-    );
+    assert!(seeds() < SEEDS || ends.contains_key("all: Settled"), "no weights were stale");
     println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");
     let seen = |kind: &&str| ends.keys().any(|seen| seen.starts_with(kind));
     let unseen: Vec<_> = Fault::KINDS.into_iter().filter(|kind| !seen(kind)).collect();
-    assert!(
-        seeds() < SEEDS || unseen.is_empty(),
-        "no seed has shown {unseen:?}"
-    );
+    assert!(seeds() < SEEDS || unseen.is_empty(), "no seed has shown {unseen:?}");
 }
 
 #[test]

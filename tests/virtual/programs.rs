@@ -98,12 +98,7 @@ struct Program<'a> {
 impl<'a> Program<'a> {
     fn new(end: End, rounds: &'a [Round]) -> Self {
         let rank = end.rank().index();
-        Self {
-            end: Box::new(Recorded::new(end, Tensor::clone)),
-            rank,
-            rounds,
-            kept: 0,
-        }
+        Self { end: Box::new(Recorded::new(end, Tensor::clone)), rank, rounds, kept: 0 }
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -229,9 +224,7 @@ impl<'a> Program<'a> {
 fn check(from: usize, got: u32, item: u32) -> Result<(), Ended> {
     match got == item {
         true => Ok(()),
-        false => Err(Ended::Wrong(format!(
-            "got {got} from rank {from}, and not {item}"
-        ))),
+        false => Err(Ended::Wrong(format!("got {got} from rank {from}, and not {item}"))),
     }
 }
 
@@ -281,29 +274,15 @@ fn round(draw: &mut Draw, ranks: usize, call: Call, items: &mut u32) -> Round {
     for time in 0..count {
         let [from, to] = [0, 0].map(|_| draw.below(ranks as u64) as usize);
         *items += 1;
-        streams
-            .entry((from, to, draw.below(4)))
-            .or_default()
-            .push((time, *items));
+        streams.entry((from, to, draw.below(4))).or_default().push((time, *items));
     }
     let mut deeds: Vec<Vec<(u64, Deed)>> = vec![Vec::new(); ranks];
     for ((from, to, of), sent) in streams {
-        let load = if of < 2 {
-            Load::Wire(Tag(of))
-        } else {
-            Load::Block(Tag(of))
-        };
-        let mut times: Vec<u64> = sent
-            .iter()
-            .map(|(time, _)| draw.within(time + 1, count))
-            .collect();
+        let load = if of < 2 { Load::Wire(Tag(of)) } else { Load::Block(Tag(of)) };
+        let mut times: Vec<u64> = sent.iter().map(|(time, _)| draw.within(time + 1, count)).collect();
         times.sort_unstable();
         // Some are never taken.
-        let taken = if draw.chance(800) {
-            sent.len()
-        } else {
-            draw.below(sent.len() as u64) as usize
-        };
+        let taken = if draw.chance(800) { sent.len() } else { draw.below(sent.len() as u64) as usize };
         for (&(_, item), time) in sent.iter().zip(times).take(taken) {
             deeds[to].push((2 * time, Deed::Take { from, load, item }));
         }

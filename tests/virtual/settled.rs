@@ -64,9 +64,7 @@ impl Settled {
         let all: Vec<u64> = steps.collect();
         let wrong = seen.updates.iter().find(|(_, steps)| **steps != all);
         if let Some(((layer, rank), steps)) = wrong {
-            return Err(format!(
-                "rank {rank} has updated layer {layer} in steps {steps:?}, not {all:?}"
-            ));
+            return Err(format!("rank {rank} has updated layer {layer} in steps {steps:?}, not {all:?}"));
         }
         let is_updated = |layer: usize| seen.updates.keys().any(|(of, _)| *of == layer);
         match (0..layers).find(|layer| !all.is_empty() && !is_updated(*layer)) {

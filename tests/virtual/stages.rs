@@ -66,11 +66,7 @@ impl Model {
         Mix {
             index,
             name: format!("h.{index}"),
-            weight: if shares && index > 0 {
-                weight.tied()
-            } else {
-                weight
-            },
+            weight: if shares && index > 0 { weight.tied() } else { weight },
         }
     }
 }
@@ -98,10 +94,7 @@ impl Mix {
     fn shares(&self) -> [f32; WIDTH] {
         let mut shares = [0.0; WIDTH];
         for row in self.weight.value.as_chunks::<WIDTH>().0.iter().take(2) {
-            shares
-                .iter_mut()
-                .zip(row)
-                .for_each(|(share, weight)| *share += 0.1 * weight);
+            shares.iter_mut().zip(row).for_each(|(share, weight)| *share += 0.1 * weight);
         }
         shares
     }
@@ -168,17 +161,10 @@ pub(crate) struct Numbers {
 impl Numbers {
     pub(crate) fn failing(faults: &[Fault]) -> Self {
         let fails = faults.iter().filter_map(|fault| match fault {
-            Fault::NoData {
-                step,
-                micro_batch,
-                times,
-            } => Some(((*step, *micro_batch), *times)),
+            Fault::NoData { step, micro_batch, times } => Some(((*step, *micro_batch), *times)),
             _ => None,
         });
-        Self {
-            fails: Mutex::new(fails.collect()),
-            ..Self::default()
-        }
+        Self { fails: Mutex::new(fails.collect()), ..Self::default() }
     }
 
     /// This step's first micro-batch has infinite numbers. It must not have been read.
@@ -189,10 +175,7 @@ impl Numbers {
 
 impl Default for Numbers {
     fn default() -> Self {
-        Self {
-            fails: Mutex::default(),
-            spoilt: AtomicU64::new(u64::MAX),
-        }
+        Self { fails: Mutex::default(), spoilt: AtomicU64::new(u64::MAX) }
     }
 }
 
@@ -228,21 +211,11 @@ impl Optimizer for Updates {
     }
 
     fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()> {
-        let layer = parameter
-            .name()
-            .split('.')
-            .nth(1)
-            .and_then(|layer| layer.parse().ok())
-            .unwrap_or_default();
+        let layer =
+            parameter.name().split('.').nth(1).and_then(|layer| layer.parse().ok()).unwrap_or_default();
         let step = update.step - 1;
         here::with(|world, rank| world.settled.updates(rank, layer, step));
-        here::pass(Pass {
-            what: "update",
-            layer,
-            step,
-            micro_batch: 0,
-            trains: true,
-        })?;
+        here::pass(Pass { what: "update", layer, step, micro_batch: 0, trains: true })?;
         self.0.update(parameter, update, together)
     }
 

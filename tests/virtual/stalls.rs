@@ -29,9 +29,7 @@ impl Told {
     pub(crate) fn listener(&self) -> impl Fn(&Stall) + Send + Sync + 'static {
         let told = Arc::clone(&self.0);
         move |stall| {
-            told.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(stall.clone());
+            told.lock().unwrap_or_else(PoisonError::into_inner).push(stall.clone());
         }
     }
 
@@ -70,30 +68,17 @@ fn story(times: u64, faults: &[Fault]) -> Story {
     let slow = Fault::Slow { rank: 0, times };
     Story {
         seed: 1,
-        order: Order::Named {
-            name: "1f1b",
-            chunks: 1,
-        },
+        order: Order::Named { name: "1f1b", chunks: 1 },
         ranks: 3,
         micro_batches: 4,
         replicas: 1,
         sharded: false,
         sync: SyncMode::Reduce,
-        model: Model {
-            layers: 3,
-            tied: false,
-            large: false,
-        },
+        model: Model { layers: 3, tied: false, large: false },
         restarts: 0,
         snapshots: NonZeroU32::MIN,
         deeds: vec![Deed::Step; 6],
-        weather: Weather {
-            delay: 20,
-            jitter: 0,
-            reorders: false,
-            loses: 0,
-            doubles: 0,
-        },
+        weather: Weather { delay: 20, jitter: 0, reorders: false, loses: 0, doubles: 0 },
         faults: [&[slow], faults].concat(),
     }
 }
@@ -102,9 +87,8 @@ fn story(times: u64, faults: &[Fault]) -> Story {
 fn told(story: &Story) -> Vec<Stall> {
     let world = World::new(story.world(), story.seed, story.weather, story.faults.clone());
     let told = Told::default();
-    let mut pipeline = trial::builder(story, &world, &Arc::<Numbers>::default(), &told)
-        .launch()
-        .expect("it starts");
+    let mut pipeline =
+        trial::builder(story, &world, &Arc::<Numbers>::default(), &told).launch().expect("it starts");
     for _ in &story.deeds {
         pipeline.step().expect("it is only late");
     }
@@ -129,10 +113,7 @@ fn a_rank_that_stands_still_for_an_hour_is_told_three_times_and_that_it_moves_ag
         "still nothing has moved for 500.0 s: rank 0 has been in 0",
         "it moves again, after 360",
     ];
-    let is_right = said
-        .iter()
-        .zip(begins)
-        .all(|(said, begin)| said.starts_with(begin));
+    let is_right = said.iter().zip(begins).all(|(said, begin)| said.starts_with(begin));
     assert!(is_right && said.len() == begins.len(), "{said:#?}");
     let [Stall::Began { roots, .. }, ..] = &told[..] else {
         panic!("{said:#?}");

@@ -134,9 +134,7 @@ impl State {
     }
 
     pub(crate) fn queue(&mut self, frames: Vec<(u64, Frame)>) {
-        frames
-            .into_iter()
-            .for_each(|(at, frame)| self.add(at, Event::Frame(frame)));
+        frames.into_iter().for_each(|(at, frame)| self.add(at, Event::Frame(frame)));
     }
 
     /// Whether this fault is one of this world. Then it is noted.
@@ -159,11 +157,7 @@ impl State {
                 return ends;
             }
         }
-        let always = Fault::AlwaysFails {
-            layer: of.layer,
-            step: of.step,
-            micro_batch: of.micro_batch,
-        };
+        let always = Fault::AlwaysFails { layer: of.layer, step: of.step, micro_batch: of.micro_batch };
         match of.what == FORWARD && self.comes_true(rank, &always) {
             true => Ends::InError,
             false => Ends::Well,
@@ -206,9 +200,7 @@ impl State {
                 return;
             }
             let next = self.ranks.iter().filter_map(ready);
-            let next = next
-                .chain(self.due.first_key_value().map(|((at, _), _)| *at))
-                .min();
+            let next = next.chain(self.due.first_key_value().map(|((at, _), _)| *at)).min();
             match next {
                 Some(next) => self.pass_time(next),
                 None => return self.end_badly("nobody can move"),

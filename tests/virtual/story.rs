@@ -82,9 +82,8 @@ impl Story {
         let restarts = if is_stale { 0 } else { *draw.one_of(&[0, 1, 2, 2]) };
         let deeds = deeds(draw, ranks, staleness(sync));
         let steps = deeds.iter().filter(|deed| **deed == Deed::Step).count() as u64;
-        let faults = (0..draw.below(5))
-            .map(|_| fault(draw, world, model.layers, steps, micro_batches))
-            .collect();
+        let faults =
+            (0..draw.below(5)).map(|_| fault(draw, world, model.layers, steps, micro_batches)).collect();
         Self {
             seed,
             order,
@@ -122,9 +121,7 @@ fn sync(draw: &mut Draw) -> SyncMode {
     match draw.below(10) {
         0..5 => SyncMode::Reduce,
         5 => SyncMode::Server { max_staleness: 0 },
-        _ => SyncMode::Server {
-            max_staleness: draw.within(1, 3) as u32,
-        },
+        _ => SyncMode::Server { max_staleness: draw.within(1, 3) as u32 },
     }
 }
 
@@ -147,10 +144,8 @@ fn deeds(draw: &mut Draw, ranks: u32, staleness: u32) -> Vec<Deed> {
             0 => deeds.push(Deed::Evaluate),
             1 => deeds.push(Deed::Save),
             2 => deeds.extend([Deed::Save, Deed::Step, Deed::Load]),
-            3 => deeds.push(Deed::SaveInVain {
-                rank: draw.below(ranks.into()) as usize,
-                panics: draw.chance(200),
-            }),
+            3 => deeds
+                .push(Deed::SaveInVain { rank: draw.below(ranks.into()) as usize, panics: draw.chance(200) }),
             4 => deeds.extend([Deed::SaveBeside, Deed::Step]),
             _ => {}
         }
@@ -176,36 +171,18 @@ fn fault(draw: &mut Draw, world: usize, layers: usize, steps: u64, micro_batches
             pass: draw.below(steps * u64::from(micro_batches) * 3),
             panics: draw.chance(500),
         },
-        7 => Fault::AlwaysFails {
-            layer: draw.below(layers as u64) as usize,
-            step,
-            micro_batch,
-        },
+        7 => Fault::AlwaysFails { layer: draw.below(layers as u64) as usize, step, micro_batch },
         8 => Fault::NotBuilt { rank, time: 1 },
         // The very first micro-batch is also read for the data's fingerprint.
         9 | 10 => Fault::NoData {
             step,
-            micro_batch: if step == 0 {
-                micro_batch.max(1)
-            } else {
-                micro_batch
-            },
+            micro_batch: if step == 0 { micro_batch.max(1) } else { micro_batch },
             times: draw.within(1, 2) as u32,
         },
         11 | 12 => Fault::Stops { rank, at, micros },
-        13 | 14 => Fault::Slow {
-            rank,
-            times: *draw.one_of(&[10, 1_000]),
-        },
+        13 | 14 => Fault::Slow { rank, times: *draw.one_of(&[10, 1_000]) },
         15 => Fault::ClockJumps { at, micros },
-        16..19 => Fault::Down {
-            ranks: [rank, other],
-            at,
-            micros,
-        },
-        _ => Fault::Cut {
-            ranks: [rank, other],
-            at,
-        },
+        16..19 => Fault::Down { ranks: [rank, other], at, micros },
+        _ => Fault::Cut { ranks: [rank, other], at },
     }
 }

@@ -138,9 +138,7 @@ impl Trial<'_> {
     /// Judges a run whose weights may have been stale.
     fn judge_stale(&mut self, pipeline: &mut Pipeline<Sequential>) -> std::result::Result<End, Why> {
         let most = self.story.staleness();
-        let seen = pipeline
-            .staleness()
-            .ok_or("nobody says how stale the weights were")?;
+        let seen = pipeline.staleness().ok_or("nobody says how stale the weights were")?;
         if seen.largest > most {
             return Err(format!("{seen}, and {most} is the most"));
         }
@@ -150,9 +148,7 @@ impl Trial<'_> {
             return judge::error(self.story, &self.world.timeline(), &error);
         }
         let last = self.spoilt.unwrap_or_else(|| pipeline.next_step());
-        self.world
-            .settled
-            .judge(self.story.model.layers, self.first..last)?;
+        self.world.settled.judge(self.story.model.layers, self.first..last)?;
         match seen.largest {
             0 => judge::success(self.story, &self.world.timeline()),
             _ => judge::success(self.story, &self.world.timeline()).map(|_| End::Settled),
@@ -164,16 +160,10 @@ impl Trial<'_> {
         let most = self.story.staleness();
         Ok(match pipeline.step() {
             Ok(report) if report.staleness() > most => {
-                return Err(format!(
-                    "weights {} steps old, and {most} is the most",
-                    report.staleness()
-                ));
+                return Err(format!("weights {} steps old, and {most} is the most", report.staleness()));
             }
             Ok(report) if report.loss_step + u64::from(most) < report.step => {
-                return Err(format!(
-                    "after step {}, the loss of step {}",
-                    report.step, report.loss_step
-                ));
+                return Err(format!("after step {}, the loss of step {}", report.step, report.loss_step));
             }
             report => report.map(drop),
         })

@@ -191,9 +191,7 @@ impl World {
         state.go_on();
         self.wake(&state);
         while !state.is_over && state.turn != Some(rank) {
-            state = self.turns[rank]
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.turns[rank].wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 

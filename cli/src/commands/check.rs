@@ -43,20 +43,12 @@ pub(super) fn run(args: Args) -> Result<()> {
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy();
     match Schedule::from_csv(&name, &text, args.placement.as_ref(), args.links) {
         Ok(read) => super::print(&format!("{file}: accepted\n{}", answer(&read, args.links))),
-        Err(error) => Err(CommandError::File {
-            path: args.file.clone(),
-            source: Box::new(error),
-        }
-        .into()),
+        Err(error) => Err(CommandError::File { path: args.file.clone(), source: Box::new(error) }.into()),
     }
 }
 
 fn answer(read: &FromCsv, links: LinkKind) -> String {
-    let FromCsv {
-        schedule,
-        lowered,
-        left_out,
-    } = read;
+    let FromCsv { schedule, lowered, left_out } = read;
     let mut text = format!(
         "ranks {}, stages {} (placement {}), micro-batches {}\n",
         schedule.ranks(),
@@ -70,14 +62,8 @@ fn answer(read: &FromCsv, links: LinkKind) -> String {
         "compute-only: transfers were added between its passes\n".into()
     };
     if !left_out.is_empty() {
-        let words: Vec<_> = left_out
-            .iter()
-            .map(|(word, count)| format!("{count} {word}"))
-            .collect();
-        text += &format!(
-            "ignored, because a schedule here does not have them: {}\n",
-            words.join(", ")
-        );
+        let words: Vec<_> = left_out.iter().map(|(word, count)| format!("{count} {word}")).collect();
+        text += &format!("ignored, because a schedule here does not have them: {}\n", words.join(", "));
     }
     text += &match schedule.holds_on(LinkKind::Ordered) {
         Ok(()) => "ordered links: safe\n".into(),

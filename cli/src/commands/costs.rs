@@ -29,9 +29,7 @@ pub(super) fn measure(config: &Config, what: &str, limits: &[(Device, MemoryLimi
         return compose::measure(config, |_, _| ());
     }
     let style = ProgressStyle::with_template(BAR).expect("the template is fixed");
-    let bar = ProgressBar::new(0)
-        .with_style(style)
-        .with_message(what.to_owned());
+    let bar = ProgressBar::new(0).with_style(style).with_message(what.to_owned());
     let measured = compose::measure(config, |done, all| {
         bar.set_length(all);
         bar.set_position(done);

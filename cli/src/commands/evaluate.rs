@@ -82,27 +82,16 @@ pub(super) fn run(args: &Args) -> Result<()> {
         super::print(&format!("{}\n", data.summary))?;
     }
     let loss = compose::loss(&config)?;
-    let HeldOut {
-        source,
-        micro_batches,
-        ..
-    } = data;
-    let mut pipeline = args
-        .spread
-        .launch(model, loss, source.shapes(), Busy::All)
-        .map_err(CommandError::refused)?;
-    let counted = Counted {
-        source,
-        bar: bar_of(micro_batches),
-    };
+    let HeldOut { source, micro_batches, .. } = data;
+    let mut pipeline =
+        args.spread.launch(model, loss, source.shapes(), Busy::All).map_err(CommandError::refused)?;
+    let counted = Counted { source, bar: bar_of(micro_batches) };
     let begun = Instant::now();
     let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
     let metrics = evaluation.metrics.iter();
     let printed = Printed {
         loss: evaluation.loss,
-        metrics: metrics
-            .filter_map(|metric| Some((metric.name().to_owned(), metric.value()?)))
-            .collect(),
+        metrics: metrics.filter_map(|metric| Some((metric.name().to_owned(), metric.value()?))).collect(),
         targets: evaluation.weight,
         seconds: begun.elapsed().as_secs_f64(),
     };

@@ -42,9 +42,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let from = newest(&args.path)?.ok_or_else(|| CommandError::NoCheckpoint {
-        path: args.path.clone(),
-    })?;
+    let from = newest(&args.path)?.ok_or_else(|| CommandError::NoCheckpoint { path: args.path.clone() })?;
     let checkpoint = Checkpoint::open(&from)?;
     let config = config_of(&from, &checkpoint, &[])?;
     let architecture = compose::architecture(&config);

@@ -11,7 +11,5 @@ use pipewright::error::RunError;
 /// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the
 /// process.
 pub(super) fn report() -> Result<()> {
-    flag::register(SIGXFSZ, Arc::default())
-        .map(drop)
-        .map_err(|source| RunError::no_signals(source).into())
+    flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(|source| RunError::no_signals(source).into())
 }

@@ -26,18 +26,8 @@ pub(super) fn parse(text: &str) -> Result<Gpu, String> {
     let (name, figures) = text.split_once(':').unwrap_or((text, ""));
     let figures = figures.split(',').filter(|figure| !figure.trim().is_empty());
     let figures: Vec<(&str, f64)> = figures.map(figure).collect::<Result<_, _>>()?;
-    let given = |key| {
-        figures
-            .iter()
-            .rfind(|(given, _)| *given == key)
-            .map(|(_, value)| *value)
-    };
-    let mut gpu = match (
-        Gpu::named(name),
-        given("bf16"),
-        given("bandwidth"),
-        given("memory"),
-    ) {
+    let given = |key| figures.iter().rfind(|(given, _)| *given == key).map(|(_, value)| *value);
+    let mut gpu = match (Gpu::named(name), given("bf16"), given("bandwidth"), given("memory")) {
         (Some(known), ..) => known.clone(),
         (None, Some(operations), Some(bandwidth), Some(memory)) if !name.is_empty() => {
             Gpu::new(name, operations, bandwidth, memory)
@@ -65,10 +55,9 @@ fn figure(text: &str) -> Result<(&str, f64), String> {
         .ok_or_else(|| format!("`{text}` is no figure: write KEY=VALUE, such as memory=24GB"))?;
     let (key, value) = (key.trim(), value.trim());
     let value = match key {
-        "memory" | "bandwidth" | "link" | "host" => value
-            .parse()
-            .map(Memory::bytes)
-            .map_err(|problem| format!("{key}: {problem}, got {value}"))?,
+        "memory" | "bandwidth" | "link" | "host" => {
+            value.parse().map(Memory::bytes).map_err(|problem| format!("{key}: {problem}, got {value}"))?
+        }
         "bf16" | "multiprocessors" => {
             let number = value.parse().ok();
             let number = number.filter(|number: &f64| number.is_finite() && *number >= 1.0);

@@ -34,10 +34,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         )]);
     }
     let table = imported.architecture.table();
-    let weights: usize = table
-        .iter()
-        .map(|mapped| mapped.dims.iter().product::<usize>())
-        .sum();
+    let weights: usize = table.iter().map(|mapped| mapped.dims.iter().product::<usize>()).sum();
     let tokenizer = match imported.has_tokenizer {
         true => "",
         false => "; its tokenizer is of a kind that is not read: put a tokenizer.json beside the weights",

@@ -36,10 +36,7 @@ impl Interruption {
         let interrupt = Interrupt::on_signals(move || match at.load(Ordering::SeqCst) {
             CONNECTS => {}
             PREPARES => {
-                eprintln!(
-                    "\n{}interrupted before the first step: nothing was trained",
-                    prefix()
-                );
+                eprintln!("\n{}interrupted before the first step: nothing was trained", prefix());
                 process::exit(INTERRUPTED.into());
             }
             _ if role.leads() => eprintln!(

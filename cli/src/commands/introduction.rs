@@ -63,11 +63,7 @@ impl Introduction {
             format!("fabric    {}", self.fabric),
             format!("run       {}", session.dir().path().display()),
         ];
-        lines.extend(
-            self.devices
-                .as_ref()
-                .map(|devices| format!("devices   {devices}")),
-        );
+        lines.extend(self.devices.as_ref().map(|devices| format!("devices   {devices}")));
         lines.extend(self.prediction.clone());
         if let done @ 1.. = pipeline.next_step() {
             lines.push(format!("resumed after {}", counted(done, "step")));
@@ -114,9 +110,7 @@ fn replicas(config: &Config) -> String {
 /// The number of a model's parameters, and of those that are trained. Tied ones count once.
 fn parameters<S: Stage>(session: &Session<'_, S>) -> String {
     let parameters = session.pipeline().parameters().iter();
-    let mut parameters: Vec<_> = parameters
-        .map(|info| (&info.name, info.is_trained, &info.dims))
-        .collect();
+    let mut parameters: Vec<_> = parameters.map(|info| (&info.name, info.is_trained, &info.dims)).collect();
     parameters.sort();
     parameters.dedup();
     let sum = |among: &dyn Fn(bool) -> bool| -> usize {

@@ -9,23 +9,13 @@ use pipewright::stages::units::in_words;
 pub(super) fn facts(config: &Config, processes: u32) -> Vec<(String, String)> {
     let Cpu { name, cores, threads } = Cpu::here();
     let memory = MemoryLimit::here().into_iter().map(|limit| limit.bytes).min();
-    let build = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     let mut facts = vec![
         ("processor", format!("{name}, cores {cores}, threads {threads}")),
-        (
-            "system",
-            format!("{}, {}", std::env::consts::OS, std::env::consts::ARCH),
-        ),
+        ("system", format!("{}, {}", std::env::consts::OS, std::env::consts::ARCH)),
         ("host", gethostname::gethostname().to_string_lossy().into_owned()),
         ("processes", processes.to_string()),
-        (
-            "program",
-            format!("Pipewright {}, {build}", env!("CARGO_PKG_VERSION")),
-        ),
+        ("program", format!("Pipewright {}, {build}", env!("CARGO_PKG_VERSION"))),
     ];
     if let Some(bytes) = memory {
         facts.insert(1, ("memory", in_words(bytes as f64)));
@@ -33,8 +23,5 @@ pub(super) fn facts(config: &Config, processes: u32) -> Vec<(String, String)> {
     if let Some(devices) = describe_devices(config) {
         facts.insert(1, ("devices", devices));
     }
-    facts
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    facts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

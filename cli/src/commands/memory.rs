@@ -5,16 +5,8 @@ use pipewright::stages::units::in_words;
 
 /// The estimate for each rank of a replica, and the sum over all replicas.
 pub(super) fn table(ranks: &[RankMemory], replicas: u32) -> String {
-    let titles = [
-        "weights",
-        "gradients",
-        "optimizer",
-        "copies",
-        "activations",
-        "buffers",
-        "all",
-        "on the host",
-    ];
+    let titles =
+        ["weights", "gradients", "optimizer", "copies", "activations", "buffers", "all", "on the host"];
     // Only where ranks on GPUs have something on the host there is a last column.
     let some = ranks.iter().any(|held| held.on_host() > 0.0);
     let columns = titles.len() - usize::from(!some);

@@ -27,12 +27,8 @@ pub(super) fn serve(address: SocketAddr) -> Result<()> {
 
 fn begin(address: SocketAddr) -> io::Result<()> {
     let listener = http::listen(address)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let recorder = PrometheusBuilder::new()
-        .install_recorder()
-        .map_err(io::Error::other)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let recorder = PrometheusBuilder::new().install_recorder().map_err(io::Error::other)?;
     let rendered = recorder.clone();
     let text = Text {
         path: "/metrics",

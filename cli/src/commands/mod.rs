@@ -101,18 +101,12 @@ struct Failure {
 impl Failure {
     /// Nothing was started.
     fn refused(error: impl Into<Error>) -> Self {
-        Self {
-            error: Box::new(error.into()),
-            status: 2,
-        }
+        Self { error: Box::new(error.into()), status: 2 }
     }
 
     /// Something was started.
     fn failed(error: impl Into<Error>) -> Self {
-        Self {
-            error: Box::new(error.into()),
-            status: 1,
-        }
+        Self { error: Box::new(error.into()), status: 1 }
     }
 }
 
@@ -133,9 +127,7 @@ const STACK: usize = 8 << 20;
 /// It runs on a thread of its own. A signal goes to the first thread of a process if that does not block it.
 /// If that thread hung in a disk, it would not be heard.
 pub fn main() -> ExitCode {
-    let thread = thread::Builder::new()
-        .name("command".to_owned())
-        .stack_size(STACK);
+    let thread = thread::Builder::new().name("command".to_owned()).stack_size(STACK);
     match thread.spawn(command) {
         // A panic was printed.
         Ok(command) => command.join().unwrap_or(ExitCode::from(101)),
@@ -145,9 +137,7 @@ pub fn main() -> ExitCode {
 
 fn command() -> ExitCode {
     refuse_apart(std::env::args_os());
-    let result = file_limit::report()
-        .map_err(Failure::failed)
-        .and_then(|()| run(Cli::parse().command));
+    let result = file_limit::report().map_err(Failure::failed).and_then(|()| run(Cli::parse().command));
     result.unwrap_or_else(|Failure { error, status }| {
         // In one piece, because a launcher may mix what its processes print.
         let said = format!("{}error: {error}\n", processes::prefix());
@@ -180,9 +170,7 @@ fn run(command: Command) -> std::result::Result<ExitCode, Failure> {
 fn refuse_apart(args: impl Iterator<Item = OsString>) {
     let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
     let is_number = |text: &str| text.parse::<u64>().is_ok();
-    let apart = args
-        .windows(2)
-        .find(|pair| pair[0] == "--trace" && is_number(&pair[1]));
+    let apart = args.windows(2).find(|pair| pair[0] == "--trace" && is_number(&pair[1]));
     if let Some([_, number]) = apart {
         let message = format!("write `--trace={number}`, with an equals sign and no space");
         Cli::command().error(ErrorKind::InvalidValue, message).exit();
@@ -206,10 +194,7 @@ fn tell_search(ranks: u32, micro_batches: u32) {
 fn tell_search_of(config: &Config) {
     if config.pipeline.schedule == AUTO {
         let stages = u32::try_from(config.pipeline.stages).unwrap_or(u32::MAX);
-        tell_search(
-            stages / config.pipeline.chunks.unwrap_or(1),
-            config.pipeline.micro_batches,
-        );
+        tell_search(stages / config.pipeline.chunks.unwrap_or(1), config.pipeline.micro_batches);
     }
 }
 

@@ -34,10 +34,7 @@ impl Out {
     /// # Errors
     /// [`CommandError::Out`].
     pub(super) fn check(path: &Path, replace: Replace) -> Result<Self> {
-        let out = Self {
-            path: path.to_owned(),
-            replace,
-        };
+        let out = Self { path: path.to_owned(), replace };
         out.may_replace()?;
         let folder = whole::parent(path);
         if !folder.is_dir() {

@@ -270,11 +270,7 @@ fn svg(subject: &Subject, args: &Args) -> Result<String> {
         ),
     };
     let picture = Picture {
-        panels: vec![Panel {
-            title,
-            timeline: &timeline,
-            replicas: of_one.map_or(replicas.count(), |_| 1),
-        }],
+        panels: vec![Panel { title, timeline: &timeline, replicas: of_one.map_or(replicas.count(), |_| 1) }],
         units: match subject.measured {
             true => Units::SecondsAndBytes,
             false => Units::Plain,

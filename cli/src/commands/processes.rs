@@ -132,10 +132,9 @@ fn connect(
 /// need to know that.
 fn announce(at: &str) -> Result<()> {
     match config::launched(&environment())? {
-        Some(found) if found.process == 0 => super::print(&format!(
-            "processes {}, {}{at}\n",
-            found.processes, found.launcher
-        )),
+        Some(found) if found.process == 0 => {
+            super::print(&format!("processes {}, {}{at}\n", found.processes, found.launcher))
+        }
         _ => Ok(()),
     }
 }

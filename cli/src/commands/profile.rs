@@ -98,20 +98,13 @@ fn table(measured: &Measured) -> String {
         text += &format!("a message between two processes {hosts}: {}\n", in_words(link));
     }
     if let Some(byte) = measured.host {
-        text += &format!(
-            "copies between a GPU and its host: {:.1} GB/s in each direction\n",
-            1e-9 / byte
-        );
+        text += &format!("copies between a GPU and its host: {:.1} GB/s in each direction\n", 1e-9 / byte);
     }
     text + &format!("adding gradients to a sum: {:.3} ns a byte\n", 1e9 * measured.add)
 }
 
 fn in_words(link: LinkCost) -> String {
-    format!(
-        "{:.1} µs and {:.3} ns a byte",
-        1e6 * link.latency,
-        1e9 * link.per_byte
-    )
+    format!("{:.1} µs and {:.3} ns a byte", 1e6 * link.latency, 1e9 * link.per_byte)
 }
 
 fn line(layer: &LayerCost, width: usize) -> String {

@@ -40,11 +40,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let (most, named) = (MOST_RUNS, args.runs.len());
         return Err(CommandError::TooManyRuns { most, named }.into());
     }
-    let mut runs: Vec<Record> = args
-        .runs
-        .iter()
-        .map(|path| Record::read(path))
-        .collect::<Result<_>>()?;
+    let mut runs: Vec<Record> = args.runs.iter().map(|path| Record::read(path)).collect::<Result<_>>()?;
     Record::distinguish(&mut runs);
     for notice in runs.iter().flat_map(Record::notices) {
         eprintln!("warning: {notice}");

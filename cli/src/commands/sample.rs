@@ -69,20 +69,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
         Some(question) => words.question(args.system.as_deref(), question),
         None => words.prompt(args.prompt.as_deref()),
     };
-    let Prompt {
-        tokens: prompt,
-        shown,
-    } = prompt.map_err(CommandError::refused)?;
+    let Prompt { tokens: prompt, shown } = prompt.map_err(CommandError::refused)?;
     let Writing { context, .. } = source.writing;
     check_prompt(&prompt, source.writing)?;
     let mut model = args
         .spread
-        .launch(
-            source.model,
-            CrossEntropy::default(),
-            (Shape::ids(&[1, 1]), Shape::ids(&[1, 1])),
-            Busy::One,
-        )
+        .launch(source.model, CrossEntropy::default(), (Shape::ids(&[1, 1]), Shape::ids(&[1, 1])), Busy::One)
         .map_err(CommandError::refused)?;
     let loaded = begun.elapsed();
     let mut generator = Generator::new(context, choice, args.seed, prompt.clone());

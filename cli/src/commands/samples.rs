@@ -34,10 +34,7 @@ pub(super) fn samples(config: &Config, role: Role) -> Result<Option<Samples>> {
             writing.context
         )]);
     }
-    let choice = Choice {
-        temperature: train.sample_temperature as f32,
-        ..Choice::default()
-    };
+    let choice = Choice { temperature: train.sample_temperature as f32, ..Choice::default() };
     let samples = Samples::new(prompt, writing.context)
         .every(train.sample_every)
         .tokens(train.sample_tokens)

@@ -83,10 +83,7 @@ impl BuildStage<Sequential> for Reading {
     fn build(&self) -> stages::Result<Sequential> {
         let mut stage = starting_at_zero(|| self.stage.build())?;
         stage.visit_parameters(&mut |parameter| {
-            parameter.train_by(Training {
-                frozen: true,
-                ..parameter.training()
-            });
+            parameter.train_by(Training { frozen: true, ..parameter.training() });
         });
         match self.held {
             DType::F32 => stage.try_visit_parameters(&mut |parameter| self.weights.read(parameter))?,

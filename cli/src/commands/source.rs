@@ -97,10 +97,7 @@ impl Source {
         if text.ends.is_empty() {
             text.ends.extend(text.end_of_document());
         }
-        let writing = Writing {
-            vocab: architecture.vocab(),
-            context: architecture.context(),
-        };
+        let writing = Writing { vocab: architecture.vocab(), context: architecture.context() };
         let model = SavedModel::of_folder(architecture.model()?, weights, None);
         Ok(Self { model, writing, text })
     }

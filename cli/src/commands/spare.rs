@@ -32,10 +32,7 @@ fn begin_as(process: u32, processes: u32) -> Result<ExitCode> {
     let program = std::env::current_exe().map_err(Error::io("find", "this program"))?;
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--spare");
     let mut command = Command::new(&program);
-    command
-        .args(args)
-        .env("RANK", process.to_string())
-        .env("WORLD_SIZE", processes.to_string());
+    command.args(args).env("RANK", process.to_string()).env("WORLD_SIZE", processes.to_string());
     replace_by(&mut command).map_err(Error::io("start", program))
 }
 
@@ -50,7 +47,5 @@ fn replace_by(command: &mut Command) -> std::io::Result<ExitCode> {
 #[cfg(not(unix))]
 fn replace_by(command: &mut Command) -> std::io::Result<ExitCode> {
     let code = command.status()?.code();
-    Ok(ExitCode::from(
-        code.and_then(|code| code.try_into().ok()).unwrap_or(1),
-    ))
+    Ok(ExitCode::from(code.and_then(|code| code.try_into().ok()).unwrap_or(1)))
 }

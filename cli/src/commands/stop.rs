@@ -12,10 +12,7 @@ impl Stop {
     /// Ends at any of these words. Empty ones do not count.
     pub(super) fn new(words: &[String]) -> Self {
         let words = words.iter().filter(|word| !word.is_empty());
-        Self {
-            words: words.map(|word| word.as_bytes().to_vec()).collect(),
-            waiting: Vec::new(),
-        }
+        Self { words: words.map(|word| word.as_bytes().to_vec()).collect(), waiting: Vec::new() }
     }
 
     /// What can be written after this piece, and whether the text ends there.
@@ -26,14 +23,8 @@ impl Stop {
             self.waiting.truncate(at);
             return (std::mem::take(&mut self.waiting), true);
         }
-        let may_begin = |from: &usize| {
-            self.words
-                .iter()
-                .any(|word| word.starts_with(&self.waiting[*from..]))
-        };
-        let keep = (0..self.waiting.len())
-            .find(may_begin)
-            .unwrap_or(self.waiting.len());
+        let may_begin = |from: &usize| self.words.iter().any(|word| word.starts_with(&self.waiting[*from..]));
+        let keep = (0..self.waiting.len()).find(may_begin).unwrap_or(self.waiting.len());
         let rest = self.waiting.split_off(keep);
         (std::mem::replace(&mut self.waiting, rest), false)
     }

@@ -59,9 +59,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let width = Width::of(tokenizer.all_tokens());
     let mut writer = TokenWriter::create(&args.out, width)?;
     let bar = EncodingBar::new(true);
-    let encoded = recipe.encode(&args.inputs, &tokenizer, &mut writer, &mut |encoded| {
-        bar.show(encoded)
-    });
+    let encoded = recipe.encode(&args.inputs, &tokenizer, &mut writer, &mut |encoded| bar.show(encoded));
     drop(bar);
     encoded.map_err(refused)?;
     let written = writer.finish(args.megatron)?;

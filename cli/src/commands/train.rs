@@ -85,14 +85,7 @@ pub(super) struct Args {
 impl Args {
     /// The options that must be equal in all processes of a run.
     fn in_common(&self) -> String {
-        let Self {
-            resume,
-            allow_other_data,
-            steps,
-            run_dir,
-            trace,
-            ..
-        } = self;
+        let Self { resume, allow_other_data, steps, run_dir, trace, .. } = self;
         let number = |number: &Option<u64>| number.map_or("no".to_owned(), |number| number.to_string());
         format!(
             "--resume {resume}\n--allow-other-data {allow_other_data}\n--steps {}\n--run-dir {}\n\
@@ -113,19 +106,14 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
     let role = Role::here().map_err(Failure::refused)?;
     let interruption = Interruption::heed(role).map_err(Failure::refused)?;
     let refused = |error| match interruption.interrupt().is_requested() {
-        true => Failure {
-            status: INTERRUPTED,
-            ..Failure::refused(error)
-        },
+        true => Failure { status: INTERRUPTED, ..Failure::refused(error) },
         false => Failure::refused(error),
     };
     let mut prepared = prepare(args, role, &interruption).map_err(refused)?;
     interruption.run_begins();
     let run = prepared.run.interrupt(interruption.interrupt().clone());
     let changed = |error| RunError::name_changes(prepared.changes, error);
-    let session = run
-        .begin(&mut prepared.pipeline)
-        .map_err(|error| Failure::refused(changed(error)))?;
+    let session = run.begin(&mut prepared.pipeline).map_err(|error| Failure::refused(changed(error)))?;
     drop(prepared.shows_stalls);
     if role.leads()
         && let Err(error) = prepared.introduction.print(&session)
@@ -140,11 +128,7 @@ pub(super) fn run(args: &Args) -> std::result::Result<ExitCode, Failure> {
         print_end(args, &outcome, &dir)?;
     }
     // All compute it if one process prints it.
-    if prepared
-        .pipeline
-        .any(args.weights_hash)
-        .map_err(Failure::failed)?
-    {
+    if prepared.pipeline.any(args.weights_hash).map_err(Failure::failed)? {
         let hash = prepared.pipeline.weights_hash().map_err(Failure::failed)?;
         if role.leads() && args.weights_hash {
             super::print(&format!("weights {hash}\n"))?;
@@ -240,10 +224,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         world,
         shows_stalls.listener(),
     )?;
-    let forecast = plan
-        .prediction
-        .as_ref()
-        .map_or_else(Forecast::by_passes, Forecast::by_costs);
+    let forecast = plan.prediction.as_ref().map_or_else(Forecast::by_passes, Forecast::by_costs);
     let prediction = plan.prediction.as_ref();
     let introduction = Introduction::new(
         &config,
@@ -253,21 +234,12 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
         memory::table(&memory, config.pipeline.replicas),
         changes.clone(),
     );
-    let run = run
-        .forecast(forecast)
-        .machine(machine::facts(&config, processes))
-        .planned_memory(memory);
+    let run = run.forecast(forecast).machine(machine::facts(&config, processes)).planned_memory(memory);
     let mut run = describe(run, args, &config, data)?;
     if let Some(samples) = samples {
         run = run.samples(samples);
     }
-    Ok(Prepared {
-        run,
-        pipeline,
-        introduction,
-        changes,
-        shows_stalls,
-    })
+    Ok(Prepared { run, pipeline, introduction, changes, shows_stalls })
 }
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
@@ -345,11 +317,7 @@ fn choose(args: &Args, role: Role) -> Result<(Config, Run)> {
             (Some(config).filter(|_| !args.resume), folder)
         }
     };
-    let resume = if args.resume {
-        Resume::Always
-    } else {
-        Resume::Never
-    };
+    let resume = if args.resume { Resume::Always } else { Resume::Never };
     let mut run = Run::new(&folder).resume(resume);
     if role == Role::Alone {
         run = run.claim(None)?;

@@ -41,11 +41,7 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
         return Ok(None);
     };
     let (measured, warning) = measured_in(config, path)?;
-    Ok(Some(InFile {
-        cluster: measured.cluster(1),
-        costs: costs_of(config, &measured)?,
-        warning,
-    }))
+    Ok(Some(InFile { cluster: measured.cluster(1), costs: costs_of(config, &measured)?, warning }))
 }
 
 /// What was measured for this config's layers, in a file. Also a warning if it was on another machine.
@@ -56,9 +52,7 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
 pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<String>)> {
     let measured = Measured::read(path)?;
     let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
-    let warning = measured
-        .fits(&settings, &machine, &model.names())
-        .map_err(|problem| problem.of(path))?;
+    let warning = measured.fits(&settings, &machine, &model.names()).map_err(|problem| problem.of(path))?;
     let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
     Ok((measured, warning))
 }
@@ -95,10 +89,7 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
     let weights = numbers.into_iter().map(|count| F32 * count as f64).collect();
     let costs = costs
         .linked(cluster.of_transfers(map, replicas, ranks))?
-        .queued(
-            cluster.parts_pipelines(map, replicas, ranks),
-            cluster.parts_replicas(map, replicas, ranks),
-        )
+        .queued(cluster.parts_pipelines(map, replicas, ranks), cluster.parts_replicas(map, replicas, ranks))
         .replicated(weights, reduction)?;
     Ok(costs)
 }

@@ -34,9 +34,7 @@ pub struct TrainingData {
 
 impl std::fmt::Debug for TrainingData {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TrainingData")
-            .field("summary", &self.summary)
-            .finish_non_exhaustive()
+        f.debug_struct("TrainingData").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
 
@@ -100,9 +98,7 @@ pub fn data_telling(
 fn course(config: &Config, from: Option<&Checkpoint>) -> Course {
     let each = config.micro_batch_size() as u64 * u64::from(config.pipeline.micro_batches);
     let saved = from.and_then(|checkpoint| Some((checkpoint, checkpoint.data()?.samples.as_ref()?)));
-    saved.map_or(Course::new(each), |(checkpoint, samples)| {
-        samples.course.go_on(checkpoint.step(), each)
-    })
+    saved.map_or(Course::new(each), |(checkpoint, samples)| samples.course.go_on(checkpoint.step(), each))
 }
 
 /// Data to evaluate a model on.
@@ -119,9 +115,7 @@ pub struct HeldOut {
 
 impl std::fmt::Debug for HeldOut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HeldOut")
-            .field("summary", &self.summary)
-            .finish_non_exhaustive()
+        f.debug_struct("HeldOut").field("summary", &self.summary).finish_non_exhaustive()
     }
 }
 
@@ -151,12 +145,7 @@ pub fn held_out(config: &Config, tell: &mut dyn FnMut(Encoded)) -> Result<HeldOu
         false => all.summary(&(0..0)),
     };
     let (source, micro_batches, more) = all.validation(config, span)?;
-    Ok(HeldOut {
-        source,
-        micro_batches,
-        summary: summary + &more,
-        warnings: warnings(config, paths)?,
-    })
+    Ok(HeldOut { source, micro_batches, summary: summary + &more, warnings: warnings(config, paths)? })
 }
 
 /// What is odd about these files.

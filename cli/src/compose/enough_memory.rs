@@ -41,11 +41,7 @@ impl RanksHere {
     /// All of this many replicas of this many ranks, in one process.
     pub fn all(replicas: u32, ranks: u32) -> Self {
         let all: Vec<WorldRank> = (0..replicas * ranks).map(WorldRank).collect();
-        Self {
-            of_process: all.clone(),
-            of_machine: all,
-            processes: 1,
-        }
+        Self { of_process: all.clone(), of_machine: all, processes: 1 }
     }
 
     /// The ranks of a process among several, or all ranks if there is only one process.
@@ -151,10 +147,7 @@ pub fn check_memory(
         };
         // The host's memory has a part of what ranks on GPUs need.
         let on_host = |part: fn(&RankMemory) -> f64| match device {
-            Device::Cpu => sharers
-                .iter()
-                .map(|&rank| part(&ranks[mesh.coordinate(rank).rank.index()]))
-                .sum(),
+            Device::Cpu => sharers.iter().map(|&rank| part(&ranks[mesh.coordinate(rank).rank.index()])).sum(),
             Device::Cuda(_) => 0.0,
         };
         let needed = RankMemory {
@@ -214,10 +207,9 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
     let all = needed.total() + needed.on_host();
     let fits_without = |part: f64| part > 0.0 && all - part <= limit.free as f64;
     let (key, advice) = match (of_batch > of_model, config.max_staleness()) {
-        _ if fits_without(needed.offloaded) => (
-            "pipeline.offload",
-            "lower it, or remove it: then activations stay on the GPUs",
-        ),
+        _ if fits_without(needed.offloaded) => {
+            ("pipeline.offload", "lower it, or remove it: then activations stay on the GPUs")
+        }
         _ if fits_without(needed.snapshots) => (
             "train.restarts",
             "set it to 0: then nothing is kept from which a rank could be built again, and no lost process \
@@ -246,10 +238,9 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
             "make the model narrower or shallower, spread it over more machines or GPUs, or set \
              pipeline.gradient_groups to the number of replicas, so that no sum of gradients waits",
         ),
-        (false, 0) => (
-            "model",
-            "make the model narrower or shallower, or spread it over more machines or GPUs",
-        ),
+        (false, 0) => {
+            ("model", "make the model narrower or shallower, or spread it over more machines or GPUs")
+        }
         (false, _) => (
             "pipeline.max_staleness",
             "lower it, because a rank holds gradients of so many steps; or make the model narrower or \
@@ -271,10 +262,7 @@ fn too_much(config: &Config, needed: RankMemory, processes: usize, limit: &Memor
         in_words(of_batch)
     );
     if needed.copies > 0.0 {
-        text += &format!(
-            ", {} for copies from which checkpoints are written",
-            in_words(needed.copies)
-        );
+        text += &format!(", {} for copies from which checkpoints are written", in_words(needed.copies));
     }
     let problem = ValueProblem::TooMuchMemory(format!("{text}; {advice}"));
     config.refuse(key, problem)

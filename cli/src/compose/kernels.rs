@@ -32,16 +32,9 @@ struct Rows {
 
 /// The units of a GPT, for `sequences` sequences.
 pub(super) fn of_gpt(gpt: &Gpt, sequences: usize, seq: usize) -> Vec<UnitKernels> {
-    let rows = Rows {
-        tokens: sequences * seq,
-        seq,
-    };
+    let rows = Rows { tokens: sequences * seq, seq };
     let (dim, drops) = (gpt.dim, gpt.dropout > 0.0);
-    let heads = Heads {
-        query: gpt.heads,
-        key_value: gpt.heads,
-        width: dim / gpt.heads,
-    };
+    let heads = Heads { query: gpt.heads, key_value: gpt.heads, width: dim / gpt.heads };
     let mut attention = Builder::of(rows);
     attention.norm(dim, 2).linear([dim, 3 * dim], true);
     attention.attention(heads, seq).linear([dim, dim], true);
@@ -61,10 +54,7 @@ pub(super) fn of_gpt(gpt: &Gpt, sequences: usize, seq: usize) -> Vec<UnitKernels
 
 /// The units of a Llama without experts, for `sequences` sequences.
 pub(super) fn of_llama(llama: &Llama, sequences: usize, seq: usize) -> Vec<UnitKernels> {
-    let rows = Rows {
-        tokens: sequences * seq,
-        seq,
-    };
+    let rows = Rows { tokens: sequences * seq, seq };
     let (dim, ffn, heads) = (llama.dim, llama.ffn, llama.heads);
     let turned = (heads.query + heads.key_value) * heads.width;
     let mut attention = Builder::of(rows);
@@ -92,10 +82,7 @@ pub(super) fn of_llama(llama: &Llama, sequences: usize, seq: usize) -> Vec<UnitK
 fn all(embed: Builder, block: [Builder; 2], layers: usize, head: Builder) -> Vec<UnitKernels> {
     let block = block.map(|unit| unit.kernels);
     let blocks = (0..layers).flat_map(|_| block.clone());
-    std::iter::once(embed.kernels)
-        .chain(blocks)
-        .chain([head.kernels])
-        .collect()
+    std::iter::once(embed.kernels).chain(blocks).chain([head.kernels]).collect()
 }
 
 /// Adds layers to a unit.
@@ -106,19 +93,12 @@ struct Builder {
 
 impl Builder {
     fn of(rows: Rows) -> Self {
-        Self {
-            kernels: UnitKernels::default(),
-            rows,
-        }
+        Self { kernels: UnitKernels::default(), rows }
     }
 
     /// `of_token` bytes of each token.
     fn bytes(&self, name: &'static str, of_token: usize, launches: u32) -> Kernel {
-        Kernel {
-            name,
-            work: Work::Bytes((self.rows.tokens * of_token) as f64),
-            launches,
-        }
+        Kernel { name, work: Work::Bytes((self.rows.tokens * of_token) as f64), launches }
     }
 
     fn product(name: &'static str, size: [usize; 2], inner: usize, bytes: usize) -> Kernel {
@@ -151,20 +131,9 @@ impl Builder {
     fn linear(&mut self, [inputs, outputs]: [usize; 2], bias: bool) -> &mut Self {
         let tokens = self.rows.tokens;
         let unit = &mut self.kernels;
-        unit.forward
-            .push(Self::product("product forward", [tokens, outputs], inputs, HALF));
-        unit.backward_input.push(Self::product(
-            "product backward-input",
-            [tokens, inputs],
-            outputs,
-            HALF,
-        ));
-        unit.backward_weight.push(Self::product(
-            "product backward-weight",
-            [inputs, outputs],
-            tokens,
-            FLOAT,
-        ));
+        unit.forward.push(Self::product("product forward", [tokens, outputs], inputs, HALF));
+        unit.backward_input.push(Self::product("product backward-input", [tokens, inputs], outputs, HALF));
+        unit.backward_weight.push(Self::product("product backward-weight", [inputs, outputs], tokens, FLOAT));
         if bias {
             let sums = self.bytes("sums of bias gradients", HALF * outputs, 2);
             self.kernels.backward_weight.push(sums);
@@ -220,10 +189,7 @@ impl Builder {
         let product = 2.0 * sequences * pairs * queries as f64;
         let kernel = |name, products: f64, backward, launches| Kernel {
             name,
-            work: Work::Attention {
-                operations: products * product,
-                backward,
-            },
+            work: Work::Attention { operations: products * product, backward },
             launches,
         };
         let delta = self.bytes("attention delta", 2 * HALF * queries, 1);

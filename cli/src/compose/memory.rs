@@ -34,10 +34,7 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
         Some(measured) => measured.stages(&plan.counts)?,
         None => Costs::each(estimated, 0.0)?,
     };
-    let data = DataMemory {
-        input: F32 * input as f64,
-        target: F32 * target as f64,
-    };
+    let data = DataMemory { input: F32 * input as f64, target: F32 * target as f64 };
     let schedule = plan.replicas.largest();
     let mut ranks = plan::memory(schedule, &costs, &stages, data)?;
     let places = places(config, schedule.ranks())?;
@@ -82,12 +79,7 @@ fn from_replicas(plan: &PipelinePlan) -> f64 {
 pub fn estimated_costs(config: &Config, plan: &PipelinePlan, bytes: f64) -> Result<Costs> {
     let (mut stages, _) = each_stage(config, plan)?;
     for cost in &mut stages {
-        for size in [
-            &mut cost.saved,
-            &mut cost.stays,
-            &mut cost.pending,
-            &mut cost.restored,
-        ] {
+        for size in [&mut cost.saved, &mut cost.stays, &mut cost.pending, &mut cost.restored] {
             *size /= bytes;
         }
     }
@@ -114,9 +106,8 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
     for ((&count, how), rank) in plan.counts.iter().zip(how).zip(schedule.placement().iter()) {
         let (stage, rest) = left.split_at(count.min(left.len()));
         let place = places[rank.index()];
-        let trained = trained
-            .as_ref()
-            .map(|units| units[unit..unit + stage.len()].iter().copied().sum::<Trained>());
+        let trained =
+            trained.as_ref().map(|units| units[unit..unit + stage.len()].iter().copied().sum::<Trained>());
         unit += stage.len();
         let memory = of_stage(stage, trained, place, per_weight, how);
         let mut cost = cost(stage, place, how, read);
@@ -126,10 +117,7 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
         all_frozen &= trained.is_some_and(|numbers| numbers.all > 0 && numbers.trained == 0);
         costs.push(match trained {
             // No gradient goes to this stage.
-            Some(_) if all_frozen => StageCost {
-                forward: cost.forward,
-                ..StageCost::NOTHING
-            },
+            Some(_) if all_frozen => StageCost { forward: cost.forward, ..StageCost::NOTHING },
             Some(Trained { all, trained, .. }) => StageCost {
                 backward_weight: cost.backward_weight * trained as f64 / all.max(1) as f64,
                 ..cost

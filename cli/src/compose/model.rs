@@ -66,11 +66,7 @@ fn kind(config: &Config) -> Kind {
             classes: model.classes,
             seed,
         }),
-        _ => Kind::Mlp(Mlp {
-            sizes: model.sizes.0.clone(),
-            dropout: model.dropout as f32,
-            seed,
-        }),
+        _ => Kind::Mlp(Mlp { sizes: model.sizes.0.clone(), dropout: model.dropout as f32, seed }),
     }
 }
 
@@ -104,9 +100,7 @@ fn llama(model: &config::Model, family: Family, context: usize) -> Llama {
     };
     let scaling = match model.rope_scaling {
         RopeScalingKind::None => RopeScaling::None,
-        RopeScalingKind::Linear => RopeScaling::Linear {
-            factor: model.rope_factor,
-        },
+        RopeScalingKind::Linear => RopeScaling::Linear { factor: model.rope_factor },
         RopeScalingKind::Llama3 => RopeScaling::Llama3 {
             factor: model.rope_factor,
             low: model.rope_low,
@@ -126,15 +120,9 @@ fn llama(model: &config::Model, family: Family, context: usize) -> Llama {
         dim: model.dim,
         layers: model.layers,
         heads,
-        ffn: model
-            .ffn
-            .unwrap_or((8 * model.dim).div_ceil(3).next_multiple_of(64)),
+        ffn: model.ffn.unwrap_or((8 * model.dim).div_ceil(3).next_multiple_of(64)),
         context,
-        rope: Rope {
-            theta: model.rope_theta,
-            scaling,
-            layout: RopeLayout::Halves,
-        },
+        rope: Rope { theta: model.rope_theta, scaling, layout: RopeLayout::Halves },
         epsilon: model.norm_epsilon as f32,
         tied: model.tied,
         bias: family == Family::Qwen2,
@@ -161,11 +149,8 @@ pub(super) struct Sizes {
 
 pub(super) fn sizes(config: &Config) -> Result<Sizes> {
     let rows = config.micro_batch_size();
-    let of_images = |units, numbers: usize| Sizes {
-        units,
-        input: (rows * numbers) as u64,
-        target: rows as u64,
-    };
+    let of_images =
+        |units, numbers: usize| Sizes { units, input: (rows * numbers) as u64, target: rows as u64 };
     let of_tokens = |units| Sizes {
         units,
         input: (rows * config.data.seq) as u64,

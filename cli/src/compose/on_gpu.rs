@@ -70,10 +70,7 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
             heads(llama.heads.width)?;
             Ok(kernels::of_llama(&llama, rows, seq))
         }
-        _ => Err(config.refuse(
-            "model.kind",
-            unmodelled("gpt, and llama and its kin without experts"),
-        )),
+        _ => Err(config.refuse("model.kind", unmodelled("gpt, and llama and its kin without experts"))),
     }
 }
 
@@ -83,11 +80,7 @@ pub fn gpu_update(config: &Config, unit: &UnitKernels) -> Kernel {
     let states = optimizer(config).states("", &[1]).len() as f64;
     // The gradient is read twice. Weights and states are read and written, and the copy in bf16 is written.
     let bytes = 2.0 * F32 + 2.0 * F32 * (1.0 + states) + DType::Bf16.bytes() as f64;
-    Kernel {
-        name: "update",
-        work: Work::Bytes(bytes * unit.weights as f64),
-        launches: 0,
-    }
+    Kernel { name: "update", work: Work::Bytes(bytes * unit.weights as f64), launches: 0 }
 }
 
 /// What the layers cost on such GPUs, as if they had been measured there.
@@ -96,10 +89,7 @@ pub fn gpu_update(config: &Config, unit: &UnitKernels) -> Kernel {
 /// As for [`gpu_kernels`].
 pub fn modelled(config: &Config, gpu: &Gpu) -> Result<Measured> {
     let (latency, rate) = gpu.message();
-    let link = LinkCost {
-        latency,
-        per_byte: 1.0 / rate,
-    };
+    let link = LinkCost { latency, per_byte: 1.0 / rate };
     let input = F32 * sizes(config)?.input as f64;
     Ok(Measured {
         settings: settings(config)?,
@@ -114,10 +104,7 @@ pub fn modelled(config: &Config, gpu: &Gpu) -> Result<Measured> {
 
 fn layers(config: &Config, gpu: &Gpu) -> Result<Vec<LayerCost>> {
     let Sizes { units, .. } = sizes(config)?;
-    let place = Place {
-        device: Device::Cuda(0),
-        dtype: config.pipeline.dtype,
-    };
+    let place = Place { device: Device::Cuda(0), dtype: config.pipeline.dtype };
     let bytes = |numbers: u64| place.dtype.bytes() as f64 * numbers as f64;
     let model = super::model(config)?;
     let kernels = gpu_kernels(config)?;

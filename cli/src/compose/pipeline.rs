@@ -58,9 +58,7 @@ pub fn launch_telling(
         .sharded(config.optimizer.sharded)
         .sync(match config.pipeline.sync {
             SyncKind::Reduce => SyncMode::Reduce,
-            SyncKind::Server => SyncMode::Server {
-                max_staleness: config.pipeline.max_staleness,
-            },
+            SyncKind::Server => SyncMode::Server { max_staleness: config.pipeline.max_staleness },
         })
         .learning_rate(learning_rate(config))
         .threads_per_rank(config.pipeline.threads_per_rank)
@@ -111,24 +109,10 @@ pub fn learning_rate(config: &Config) -> LearningRate {
     let warmup_steps = optimizer.warmup_steps;
     match optimizer.schedule {
         LearningRateSchedule::Constant => LearningRate::Constant(peak),
-        LearningRateSchedule::Cosine => LearningRate::WarmupCosine {
-            peak,
-            floor,
-            warmup_steps,
-            total_steps,
-        },
-        LearningRateSchedule::Linear => LearningRate::WarmupLinear {
-            peak,
-            floor,
-            warmup_steps,
-            total_steps,
-        },
-        LearningRateSchedule::Wsd => LearningRate::Wsd {
-            peak,
-            floor,
-            warmup_steps,
-            decay_steps: optimizer.decay_steps,
-            total_steps,
-        },
+        LearningRateSchedule::Cosine => LearningRate::WarmupCosine { peak, floor, warmup_steps, total_steps },
+        LearningRateSchedule::Linear => LearningRate::WarmupLinear { peak, floor, warmup_steps, total_steps },
+        LearningRateSchedule::Wsd => {
+            LearningRate::Wsd { peak, floor, warmup_steps, decay_steps: optimizer.decay_steps, total_steps }
+        }
     }
 }

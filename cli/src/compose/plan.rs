@@ -46,20 +46,13 @@ fn warned(config: &Config, mut plan: PipelinePlan) -> PipelinePlan {
 /// As for [`plan`]. Also when it is not known what such GPUs would run for this config.
 pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
     let modelled = modelled(config, gpu)?;
-    let file = InFile {
-        costs: costs::costs_of(config, &modelled)?,
-        cluster: modelled.cluster(1),
-        warning: None,
-    };
+    let file =
+        InFile { costs: costs::costs_of(config, &modelled)?, cluster: modelled.cluster(1), warning: None };
     Ok(warned(config, by_costs(config, file)?))
 }
 
 fn by_costs(config: &Config, file: InFile) -> Result<PipelinePlan> {
-    let InFile {
-        costs: model,
-        cluster,
-        warning,
-    } = file;
+    let InFile { costs: model, cluster, warning } = file;
     let counts = listed_counts(config)?;
     let offload = offload(config, ranks_of(config)?)?;
     let fitting = Fitting {

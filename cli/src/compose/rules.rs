@@ -28,9 +28,7 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
         .collect::<Result<_>>()?;
     let chosen: Vec<Pattern> = groups.iter().flat_map(|(patterns, _)| patterns.clone()).collect();
     let model = model.with_rules(rules(config, targets.clone(), groups.clone()));
-    let contents = model
-        .contents()
-        .map_err(|error| config.refuse("model", ValueProblem::caused(error)))?;
+    let contents = model.contents().map_err(|error| config.refuse("model", ValueProblem::caused(error)))?;
     if config.lora.rank > 0 {
         let names: Vec<String> = contents.iter().flat_map(|unit| unit.targets.clone()).collect();
         check(config, "lora.targets", &targets, &names)?;
@@ -38,9 +36,8 @@ pub(super) fn with_rules(config: &Config, model: Model) -> Result<Model> {
     let all = contents.iter().flat_map(|unit| &unit.parameters);
     let names: Vec<String> = all.map(|parameter| parameter.name.clone()).collect();
     let by_adamw = config.optimizer.by_adamw.iter().flatten();
-    let by_adamw: Vec<Pattern> = by_adamw
-        .map(|name| Pattern::new(&Pattern::escape(name)).expect("it is escaped"))
-        .collect();
+    let by_adamw: Vec<Pattern> =
+        by_adamw.map(|name| Pattern::new(&Pattern::escape(name)).expect("it is escaped")).collect();
     check(config, "optimizer.by_adamw", &by_adamw, &names)?;
     check(config, "optimizer.groups", &chosen, &names)?;
     require_decay(config, &groups, &contents)?;
@@ -69,10 +66,7 @@ fn rules(config: &Config, targets: Vec<Pattern>, groups: Vec<(Vec<Pattern>, Grou
         }
     };
     let settings = format!("{:?}, {:?}", config.lora, config.optimizer.groups);
-    Rules::default()
-        .with_lora(choose)
-        .with_training(training)
-        .with_settings(settings)
+    Rules::default().with_lora(choose).with_training(training).with_settings(settings)
 }
 
 /// Whether a config says nothing of what is trained, and names no parameter.
@@ -97,15 +91,10 @@ fn patterns(config: &Config, key: &str, texts: &[String]) -> Result<Vec<Pattern>
 
 /// Refuses a pattern that fits no name.
 fn check(config: &Config, key: &str, patterns: &[Pattern], names: &[String]) -> Result<()> {
-    let mut unused = patterns
-        .iter()
-        .filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
+    let mut unused = patterns.iter().filter(|pattern| !names.iter().any(|name| pattern.matches(name)));
     match unused.next() {
         Some(pattern) => {
-            let problem = format!(
-                "`{pattern}` fits nothing; there are {}",
-                kinds_of(names).join(", ")
-            );
+            let problem = format!("`{pattern}` fits nothing; there are {}", kinds_of(names).join(", "));
             Err(config.refuse(key, problem))
         }
         None => Ok(()),
@@ -116,9 +105,8 @@ fn check(config: &Config, key: &str, patterns: &[Pattern], names: &[String]) -> 
 fn kinds_of(names: &[String]) -> Vec<String> {
     let kind = |name: &String| {
         let parts = name.split('.');
-        let parts: Vec<&str> = parts
-            .map(|part| if part.parse::<u32>().is_ok() { "*" } else { part })
-            .collect();
+        let parts: Vec<&str> =
+            parts.map(|part| if part.parse::<u32>().is_ok() { "*" } else { part }).collect();
         parts.join(".")
     };
     let mut seen = BTreeSet::new();
@@ -128,10 +116,7 @@ fn kinds_of(names: &[String]) -> Vec<String> {
 
 /// Refuses a weight decay of a group whose parameters `optimizer.decay` all leaves out.
 fn require_decay(config: &Config, groups: &[(Vec<Pattern>, Group)], contents: &[UnitContents]) -> Result<()> {
-    let matrices = contents
-        .iter()
-        .flat_map(|unit| &unit.parameters)
-        .filter(|one| one.dims.len() >= 2);
+    let matrices = contents.iter().flat_map(|unit| &unit.parameters).filter(|one| one.dims.len() >= 2);
     let decays = |group: &Group| group.weight_decay.is_some_and(|share| share > 0.0);
     let is_useless = |(patterns, group): &&(Vec<Pattern>, Group)| {
         decays(group) && !matrices.clone().any(|one| fits(patterns, &one.name))
@@ -151,13 +136,7 @@ fn require_decay(config: &Config, groups: &[(Vec<Pattern>, Group)], contents: &[
 
 /// Refuses a model without anything that is trained.
 fn require_training(config: &Config, contents: &[UnitContents]) -> Result<()> {
-    let trained = contents
-        .iter()
-        .flat_map(|unit| &unit.parameters)
-        .any(|one| !one.is_frozen && one.numbers() > 0);
-    config.require(
-        trained,
-        "optimizer.groups",
-        || "every parameter is frozen: leave one to train",
-    )
+    let trained =
+        contents.iter().flat_map(|unit| &unit.parameters).any(|one| !one.is_frozen && one.numbers() > 0);
+    config.require(trained, "optimizer.groups", || "every parameter is frozen: leave one to train")
 }

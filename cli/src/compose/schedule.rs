@@ -71,19 +71,12 @@ pub(super) fn is_in_file(config: &Config) -> bool {
 
 /// The number of ranks, and of stages on each: as the config sets them, or as the schedule needs.
 pub(super) fn ranks_and_chunks(config: &Config) -> Result<(u32, u32)> {
-    let config::Pipeline {
-        stages,
-        ref schedule,
-        chunks,
-        ..
-    } = config.pipeline;
+    let config::Pipeline { stages, ref schedule, chunks, .. } = config.pipeline;
     let (least, most) = match schedule.as_str() {
         AUTO => (1, u32::MAX),
         name => {
             let chunks = Schedule::chunks(name);
-            chunks
-                .map_err(|error| config.refuse("pipeline.schedule", unknown(&error)))?
-                .into_inner()
+            chunks.map_err(|error| config.refuse("pipeline.schedule", unknown(&error)))?.into_inner()
         }
     };
     let chunks = chunks.unwrap_or(least);
@@ -176,10 +169,6 @@ fn check_file(config: &Config, path: &str, schedule: &Schedule) -> Result<()> {
 /// the backward-weight. Of a model with frozen parameters, the backward-weight costs only the share of the
 /// weights that is trained.
 pub(super) fn equal_costs(config: &Config) -> Result<Costs> {
-    let share = StageCost {
-        backward_weight: trained_share(config)?,
-        pending: 1.0,
-        ..StageCost::default()
-    };
+    let share = StageCost { backward_weight: trained_share(config)?, pending: 1.0, ..StageCost::default() };
     Ok(Costs::share(share, 0.0)?)
 }

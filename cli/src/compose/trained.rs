@@ -57,9 +57,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
             true => states(&*optimizer, &parameter.name, &parameter.dims, &parameter.fused),
             false => Vec::new(),
         };
-        let numbers = states
-            .iter()
-            .map(|tensor| tensor.dims.iter().product::<usize>() as u64);
+        let numbers = states.iter().map(|tensor| tensor.dims.iter().product::<usize>() as u64);
         Trained {
             all,
             // A running mean has sums, as a gradient has, but nothing of the optimizer.
@@ -69,11 +67,7 @@ pub(super) fn trained(config: &Config) -> Result<Option<Vec<Trained>>> {
     };
     let contents = model(config)?.contents()?;
     let units = contents.iter();
-    Ok(Some(
-        units
-            .map(|unit| unit.parameters.iter().map(numbers).sum())
-            .collect(),
-    ))
+    Ok(Some(units.map(|unit| unit.parameters.iter().map(numbers).sum()).collect()))
 }
 
 /// The share of the model's weights that is trained.

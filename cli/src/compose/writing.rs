@@ -15,15 +15,8 @@ pub struct Writing {
 }
 
 /// The ready layers that need a whole text, and cannot go on from what they have had of it.
-const OF_WHOLE_TEXTS: [&str; 7] = [
-    "conv1d",
-    "conv2d",
-    "max_pool",
-    "global_average",
-    "flatten",
-    "reshape",
-    "group_norm",
-];
+const OF_WHOLE_TEXTS: [&str; 7] =
+    ["conv1d", "conv2d", "max_pool", "global_average", "flatten", "reshape", "group_norm"];
 
 /// What writing text needs to know of the model of a config. A stack writes if it reads tokens and its last
 /// layer is `linear`: the scores of all tokens. Layers of one's own are trusted to have
@@ -33,16 +26,11 @@ const OF_WHOLE_TEXTS: [&str; 7] = [
 /// Why it cannot write.
 pub fn writing(config: &Config) -> Result<Writing, String> {
     if let Some(architecture) = architecture(config) {
-        return Ok(Writing {
-            vocab: architecture.vocab(),
-            context: architecture.context(),
-        });
+        return Ok(Writing { vocab: architecture.vocab(), context: architecture.context() });
     }
     if config.model.kind != ModelKind::Stack {
         let kind = config.model.kind.name();
-        return Err(format!(
-            "a model of the kind \"{kind}\" writes no text: it reads images"
-        ));
+        return Err(format!("a model of the kind \"{kind}\" writes no text: it reads images"));
     }
     if !config.reads_tokens() {
         return Err("this stack writes no text: it reads images".to_owned());
@@ -65,10 +53,7 @@ pub fn writing(config: &Config) -> Result<Writing, String> {
     // Not all stacks say how long a text may be. What they were trained on is right in any case.
     let longest = stack.iter().filter(|layer| is(layer, "embedding"));
     let longest = longest.filter_map(|layer| size(layer, "context")).min();
-    Ok(Writing {
-        vocab,
-        context: longest.unwrap_or(config.data.seq).max(1),
-    })
+    Ok(Writing { vocab, context: longest.unwrap_or(config.data.seq).max(1) })
 }
 
 /// The kind of the first layer in a layer's settings that needs a whole text.

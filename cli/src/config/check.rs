@@ -78,16 +78,9 @@ fn data(config: &Config) -> Result<()> {
     })?;
     let in_program = |path: &PathBuf| path.to_string_lossy().starts_with(Paths::IN_PROGRAM);
     let is_built_in = data.path.is_built_in() && data.kind == DataKind::Text;
-    config.require(
-        is_built_in || !data.path.0.iter().any(in_program),
-        "data.path",
-        || {
-            format!(
-                "the only built-in data is \"{}\": give it alone, with data.kind = \"text\"",
-                Paths::BUILT_IN
-            )
-        },
-    )?;
+    config.require(is_built_in || !data.path.0.iter().any(in_program), "data.path", || {
+        format!("the only built-in data is \"{}\": give it alone, with data.kind = \"text\"", Paths::BUILT_IN)
+    })?;
     tokenizer(config)?;
     match data.validation {
         Share::Fraction(fraction) => config.require(is_below_1(fraction), "data.validation", || {

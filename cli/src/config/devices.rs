@@ -48,11 +48,7 @@ impl Devices {
         }
         match used {
             0 | 1 => Self(vec![self.0[0]]),
-            _ => Self(
-                (0..ranks)
-                    .map(|rank| Device::Cuda(gpus[rank * used / ranks]))
-                    .collect(),
-            ),
+            _ => Self((0..ranks).map(|rank| Device::Cuda(gpus[rank * used / ranks])).collect()),
         }
     }
 

@@ -76,15 +76,8 @@ impl Config {
     fn by_sockets(&self, environment: &Environment, why: &str) -> Result<(Fabric, String)> {
         let membership = self.membership(environment)?;
         let membership = membership.expect("a launcher has started several processes");
-        let encrypted = if membership.tls {
-            ", encrypted between hosts"
-        } else {
-            ""
-        };
-        let said = format!(
-            "sockets between {} processes{encrypted}: {why}",
-            membership.processes
-        );
+        let encrypted = if membership.tls { ", encrypted between hosts" } else { "" };
+        let said = format!("sockets between {} processes{encrypted}: {why}", membership.processes);
         Ok((Fabric::Sockets(membership), said))
     }
 

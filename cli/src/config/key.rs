@@ -155,9 +155,7 @@ impl Key {
 
     /// What to write in place of a value that another program has.
     pub(super) fn instead_of(&self, value: &Value) -> Option<&'static str> {
-        let value = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_lowercase);
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_lowercase);
         let found = self.values.iter().find(|(word, _)| *word == value);
         found.map(|(_, instead)| *instead)
     }

@@ -35,33 +35,15 @@ const NO_KEYS: &[(&str, &str)] = &[
     ("early_stopping", EARLY),
     ("early_stopping_patience", EARLY),
     ("patience", EARLY),
-    (
-        "load_best_model_at_end",
-        "`best` in the run's run.json names the best checkpoint",
-    ),
-    (
-        "metric_for_best_model",
-        "the best checkpoint is the one of the lowest validation loss",
-    ),
-    (
-        "resume_from_checkpoint",
-        "it is an option of the command: pipewright train CONFIG --resume",
-    ),
-    (
-        "deepspeed",
-        "there is no second config: write pipeline, optimizer and train here",
-    ),
+    ("load_best_model_at_end", "`best` in the run's run.json names the best checkpoint"),
+    ("metric_for_best_model", "the best checkpoint is the one of the lowest validation loss"),
+    ("resume_from_checkpoint", "it is an option of the command: pipewright train CONFIG --resume"),
+    ("deepspeed", "there is no second config: write pipeline, optimizer and train here"),
     ("torch_compile", COMPILE),
     ("compile", COMPILE),
-    (
-        "dataloader_num_workers",
-        "a thread reads data ahead: leave it out",
-    ),
+    ("dataloader_num_workers", "a thread reads data ahead: leave it out"),
     ("num_workers", "a thread reads data ahead: leave it out"),
-    (
-        "shuffle",
-        "data for training are always shuffled, with data.seed; data for validation never are",
-    ),
+    ("shuffle", "data for training are always shuffled, with data.seed; data for validation never are"),
     ("tensor_parallel_degree", TENSOR),
     ("tensor_parallel_size", TENSOR),
     ("num_nodes", PROCESSES),
@@ -69,18 +51,9 @@ const NO_KEYS: &[(&str, &str)] = &[
     ("strategy", STRATEGY),
     ("use_rslora", RSLORA),
     ("use_dora", "DoRA is not there: leave it out for LoRA"),
-    (
-        "bias",
-        "adapters have no biases, and other layers have what their model has: leave it out",
-    ),
-    (
-        "modules_to_save",
-        "write optimizer.groups = [{ parameters = [\"lm_head.*\"], frozen = false }]",
-    ),
-    (
-        "eos_token",
-        "the tokenizer's folder says it; data.end_of_text says whether one ends each text",
-    ),
+    ("bias", "adapters have no biases, and other layers have what their model has: leave it out"),
+    ("modules_to_save", "write optimizer.groups = [{ parameters = [\"lm_head.*\"], frozen = false }]"),
+    ("eos_token", "the tokenizer's folder says it; data.end_of_text says whether one ends each text"),
     (
         "load_in_4bit",
         "weights of 4 bits are read from a .gguf file, named by model.path, and trained in 32 bits",
@@ -89,10 +62,7 @@ const NO_KEYS: &[(&str, &str)] = &[
         "load_in_8bit",
         "weights of 8 bits are read from a .gguf file, named by model.path, and trained in 32 bits",
     ),
-    (
-        "push_to_hub",
-        "nothing is uploaded: `pipewright export RUN FOLDER` writes a folder of Hugging Face",
-    ),
+    ("push_to_hub", "nothing is uploaded: `pipewright export RUN FOLDER` writes a folder of Hugging Face"),
     (
         "wandb_project",
         "nothing is sent to others: metrics.jsonl in the run directory has one JSON object a step",
@@ -174,10 +144,7 @@ fn unnamed(section: &str, key: &str) -> String {
 /// The error for a key outside of all sections.
 pub(super) fn outside_section(key: &str, origin: &Origin) -> ConfigError {
     let sections = sections_with(key);
-    let mut names: Vec<String> = sections
-        .iter()
-        .map(|section| format!("{section}.{key}"))
-        .collect();
+    let mut names: Vec<String> = sections.iter().map(|section| format!("{section}.{key}")).collect();
     if names.is_empty() {
         names.extend(named("", key).map(|(section, key, _)| format!("{section}.{key}")));
     }
@@ -204,9 +171,7 @@ mod tests {
                 let is_key = find(section, name).is_some() && name != key.name;
                 assert!(!is_key, "{section}.{name} is a key");
                 let same = all().filter(|(of, _)| *of == section);
-                let twice = same
-                    .flat_map(|(_, key)| key.names())
-                    .filter(|other| other.0 == name);
+                let twice = same.flat_map(|(_, key)| key.names()).filter(|other| other.0 == name);
                 assert_eq!(twice.count(), 1, "{name}");
                 assert_eq!(name, name.to_lowercase());
             }

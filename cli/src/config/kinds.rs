@@ -23,9 +23,7 @@ pub(super) fn settle(tree: &mut Tree, resolved: &Table) -> Result<(), ConfigErro
         let Some(entry) = tree.get(section, key).filter(|_| !is.contains(&chosen)) else {
             continue;
         };
-        let overridden = tree
-            .get(section, by)
-            .is_some_and(|by| is_stronger(&by.origin, &entry.origin));
+        let overridden = tree.get(section, by).is_some_and(|by| is_stronger(&by.origin, &entry.origin));
         if !overridden {
             return Err(ConfigError::Other(format!(
                 "{}: {section}.{key} is for {section}.{by} = \"{}\", and this config has \"{chosen}\": \
@@ -51,9 +49,5 @@ pub(super) fn strip(resolved: &mut Table) {
 }
 
 fn text<'a>(table: &'a Table, section: &str, key: &str) -> &'a str {
-    table
-        .get(section)
-        .and_then(|keys| keys.get(key))
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    table.get(section).and_then(|keys| keys.get(key)).and_then(Value::as_str).unwrap_or_default()
 }

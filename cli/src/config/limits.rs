@@ -44,11 +44,7 @@ fn tokens(config: &Config) -> Result<()> {
         None => "data.seq",
     };
     for (key, what, dims) in [
-        (
-            "model.dim",
-            "a block's widest matrix",
-            &[times, model.dim, wide][..],
-        ),
+        ("model.dim", "a block's widest matrix", &[times, model.dim, wide][..]),
         ("model.vocab", "the token embedding", &[model.vocab, model.dim]),
         (positions, "the position embedding", &[context, model.dim]),
         (rows, "a block's widest activation", &[size, seq, times, wide]),
@@ -113,9 +109,7 @@ fn cnn(config: &Config) -> Result<()> {
 fn resnet(config: &Config) -> Result<()> {
     let (model, blocks) = (&config.model, &config.model.blocks.0);
     at_most(config, "model.blocks", blocks.len(), ResNet::GROUPS, "groups")?;
-    let all = blocks
-        .iter()
-        .fold(0_usize, |all, &count| all.saturating_add(count));
+    let all = blocks.iter().fold(0_usize, |all, &count| all.saturating_add(count));
     at_most(config, "model.blocks", all, LAYERS, "blocks")?;
     images(config, model.width)?;
     let last = model.width << blocks.len().saturating_sub(1);
@@ -151,9 +145,7 @@ fn weights(config: &Config, key: &str, count: Option<usize>) -> Result<()> {
 
 /// `None` if it overflows.
 fn product(factors: &[usize]) -> Option<usize> {
-    factors
-        .iter()
-        .try_fold(1_usize, |product, factor| product.checked_mul(*factor))
+    factors.iter().try_fold(1_usize, |product, factor| product.checked_mul(*factor))
 }
 
 /// `None` if it overflows, or if either is `None`.

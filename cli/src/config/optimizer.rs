@@ -133,34 +133,17 @@ impl Optimizer {
     pub(crate) fn made(&self) -> Box<dyn engine::Optimizer> {
         let (betas, momentum) = (self.betas(), self.momentum());
         let (weight_decay, decay) = (self.weight_decay, self.decay);
-        let adamw = AdamW {
-            betas,
-            eps: self.eps,
-            weight_decay,
-            decay,
-        };
+        let adamw = AdamW { betas, eps: self.eps, weight_decay, decay };
         match self.kind {
             OptimizerKind::AdamW => Box::new(adamw),
-            OptimizerKind::Adafactor => Box::new(Adafactor {
-                weight_decay,
-                decay,
-                ..Adafactor::default()
-            }),
-            OptimizerKind::Lion => Box::new(Lion {
-                betas,
-                weight_decay,
-                decay,
-            }),
+            OptimizerKind::Adafactor => Box::new(Adafactor { weight_decay, decay, ..Adafactor::default() }),
+            OptimizerKind::Lion => Box::new(Lion { betas, weight_decay, decay }),
             OptimizerKind::Muon => Box::new(Muon {
                 momentum,
                 adamw,
                 by_adamw: self.by_adamw.clone().unwrap_or(Muon::default().by_adamw),
             }),
-            OptimizerKind::Sgd => Box::new(Sgd {
-                momentum,
-                weight_decay,
-                decay,
-            }),
+            OptimizerKind::Sgd => Box::new(Sgd { momentum, weight_decay, decay }),
         }
     }
 

@@ -67,9 +67,7 @@ pub(super) fn add_adapters(tree: &mut Tree) -> Result<()> {
     let keys = ["rank", "alpha", "dropout", "targets"];
     let given = keys.map(|key| (key, tree.get("lora", key)));
     let given = given.into_iter().filter_map(|(key, entry)| Some((key, entry?)));
-    let given: Vec<_> = given
-        .filter(|(_, entry)| !is_stronger(&path.origin, &entry.origin))
-        .collect();
+    let given: Vec<_> = given.filter(|(_, entry)| !is_stronger(&path.origin, &entry.origin)).collect();
     match &given[..] {
         [_, _, _, _] => return Ok(()),
         [(key, entry), ..] => {
@@ -106,11 +104,7 @@ fn of_folder(entry: &Entry, key: &str, by: &str, folder: &Path) -> ConfigError {
 }
 
 fn entry(value: Value, file: PathBuf) -> Entry {
-    Entry {
-        value,
-        text: None,
-        origin: Origin::Pretrained(file),
-    }
+    Entry { value, text: None, origin: Origin::Pretrained(file) }
 }
 
 /// The keys of `[model]` in a folder in our own form.
@@ -183,23 +177,12 @@ fn model_of(architecture: &Architecture) -> Model {
             model.rope_scaling = RopeScalingKind::Linear;
             model.rope_factor = factor;
         }
-        RopeScaling::Llama3 {
-            factor,
-            low,
-            high,
-            original,
-        } => {
+        RopeScaling::Llama3 { factor, low, high, original } => {
             model.rope_scaling = RopeScalingKind::Llama3;
             (model.rope_factor, model.rope_original) = (factor, original);
             (model.rope_low, model.rope_high) = (low, high);
         }
-        RopeScaling::Yarn {
-            factor,
-            original,
-            fast,
-            slow,
-            attention,
-        } => {
+        RopeScaling::Yarn { factor, original, fast, slow, attention } => {
             model.rope_scaling = RopeScalingKind::Yarn;
             (model.rope_factor, model.rope_original) = (factor, original);
             (model.rope_fast, model.rope_slow) = (fast, slow);

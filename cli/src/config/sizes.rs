@@ -60,16 +60,10 @@ fn llama(config: &Config) -> Result<()> {
         })?;
     }
     config.require(model.rope_low < model.rope_high, "model.rope_low", || {
-        format!(
-            "{} is not allowed: it must be below model.rope_high",
-            model.rope_low
-        )
+        format!("{} is not allowed: it must be below model.rope_high", model.rope_low)
     })?;
     config.require(model.rope_slow <= model.rope_fast, "model.rope_slow", || {
-        format!(
-            "{} is not allowed: it must be at most model.rope_fast",
-            model.rope_slow
-        )
+        format!("{} is not allowed: it must be at most model.rope_fast", model.rope_slow)
     })?;
     let (chosen, experts) = (model.experts_per_token, model.experts);
     let is_possible = model.kind != ModelKind::Mixtral || chosen <= experts;

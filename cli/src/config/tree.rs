@@ -40,11 +40,7 @@ pub(super) struct Tree(BTreeMap<String, BTreeMap<String, Entry>>);
 impl Tree {
     /// The values of a section.
     pub(super) fn section(&self, name: &str) -> impl Iterator<Item = (&str, &Entry)> {
-        self.0
-            .get(name)
-            .into_iter()
-            .flatten()
-            .map(|(key, entry)| (key.as_str(), entry))
+        self.0.get(name).into_iter().flatten().map(|(key, entry)| (key.as_str(), entry))
     }
 
     pub(super) fn get(&self, section: &str, key: &str) -> Option<&Entry> {
@@ -52,10 +48,7 @@ impl Tree {
     }
 
     pub(super) fn insert(&mut self, section: &str, key: &str, entry: Entry) {
-        self.0
-            .entry(section.to_owned())
-            .or_default()
-            .insert(key.to_owned(), entry);
+        self.0.entry(section.to_owned()).or_default().insert(key.to_owned(), entry);
     }
 
     pub(super) fn remove(&mut self, section: &str, key: &str) {
@@ -89,15 +82,7 @@ impl Tree {
             for (key, value) in contents {
                 let origin = origin(key.span().start);
                 let value = Value::deserialize(ValueDeserializer::from(value)).map_err(syntax)?;
-                self.insert(
-                    &section,
-                    &key.into_inner(),
-                    Entry {
-                        value,
-                        text: None,
-                        origin,
-                    },
-                );
+                self.insert(&section, &key.into_inner(), Entry { value, text: None, origin });
             }
         }
         Ok(())
@@ -128,9 +113,7 @@ impl Tree {
     pub(super) fn add_sets(&mut self, sets: &[String]) -> Result<(), ConfigError> {
         for set in sets {
             let Some((key, value)) = set.split_once('=') else {
-                return Err(ConfigError::Other(format!(
-                    "--set {set}: expected section.key=value"
-                )));
+                return Err(ConfigError::Other(format!("--set {set}: expected section.key=value")));
             };
             let Some((section, key)) = key.trim().split_once('.') else {
                 return Err(keys::outside_section(key.trim(), &Origin::Set));
@@ -145,15 +128,7 @@ impl Tree {
         let parsed =
             DeValue::parse(text).and_then(|value| Value::deserialize(ValueDeserializer::from(value)));
         let value = parsed.unwrap_or_else(|_| Value::String(text.to_owned()));
-        self.insert(
-            section,
-            key,
-            Entry {
-                value,
-                text: Some(text.to_owned()),
-                origin,
-            },
-        );
+        self.insert(section, key, Entry { value, text: Some(text.to_owned()), origin });
         Ok(())
     }
 }

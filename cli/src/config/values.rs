@@ -50,11 +50,7 @@ impl From<OneOrMany> for Paths {
 
 impl From<Paths> for OneOrMany {
     fn from(mut paths: Paths) -> Self {
-        if paths.0.len() == 1 {
-            Self::One(paths.0.remove(0))
-        } else {
-            Self::Many(paths.0)
-        }
+        if paths.0.len() == 1 { Self::One(paths.0.remove(0)) } else { Self::Many(paths.0) }
     }
 }
 
@@ -79,10 +75,7 @@ impl TryFrom<SizesForm> for Sizes {
         match form {
             SizesForm::List(sizes) => Ok(Self(sizes)),
             SizesForm::Text(text) => {
-                let sizes = text
-                    .split(',')
-                    .map(|size| size.trim().parse())
-                    .collect::<Result<_, _>>();
+                let sizes = text.split(',').map(|size| size.trim().parse()).collect::<Result<_, _>>();
                 sizes.map(Self).map_err(|_| SIZES.to_owned())
             }
         }

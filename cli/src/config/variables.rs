@@ -11,9 +11,7 @@ pub(super) type Names = [&'static str; 2];
 /// A variable's value. `None` if it is not set, or empty.
 pub(super) fn text<'a>(environment: &'a Environment, name: &str) -> Option<&'a str> {
     let mut found = environment.iter().filter(|(key, _)| key == name);
-    found
-        .find(|(_, value)| !value.is_empty())
-        .map(|(_, value)| value.as_str())
+    found.find(|(_, value)| !value.is_empty()).map(|(_, value)| value.as_str())
 }
 
 /// A variable's value as a number. `None` if it is not set, or empty.
@@ -22,9 +20,7 @@ pub(super) fn number(environment: &Environment, name: &'static str) -> Result<Op
         return Ok(None);
     };
     let number = text.trim().parse().map_err(|_| {
-        ConfigError::Other(format!(
-            "{name} is `{text}`, which is no number: give a whole number, 0 or more"
-        ))
+        ConfigError::Other(format!("{name} is `{text}`, which is no number: give a whole number, 0 or more"))
     })?;
     Ok(Some(number))
 }

@@ -93,10 +93,7 @@ pub enum CostsProblem {
 impl CostsProblem {
     /// The error for this file.
     pub(crate) fn of(self, file: &Path) -> ProfileError {
-        ProfileError::Costs {
-            file: file.to_owned(),
-            problem: self,
-        }
+        ProfileError::Costs { file: file.to_owned(), problem: self }
     }
 }
 

@@ -37,9 +37,6 @@ impl ValueProblem {
 
 impl<T: Into<String>> From<T> for ValueProblem {
     fn from(text: T) -> Self {
-        Self::Other {
-            text: text.into(),
-            source: None,
-        }
+        Self::Other { text: text.into(), source: None }
     }
 }

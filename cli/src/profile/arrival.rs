@@ -58,11 +58,7 @@ fn stage(place: Place) -> Result<Sequential> {
 /// Sends messages. Each is sent after the receiver has taken the previous one.
 fn send(mut transport: End<Tensor>, place: Place, numbers: usize) -> Result<()> {
     let mut stage = stage(place)?;
-    let at = ForwardContext {
-        step: 0,
-        micro_batch: 0,
-        mode: Mode::Evaluate,
-    };
+    let at = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Evaluate };
     let message = Tensor::zeros(&[numbers]).to(place)?;
     for round in 0..ROUNDS {
         let (wire, _) = stage.forward(at, message.clone())?;

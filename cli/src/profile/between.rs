@@ -65,10 +65,7 @@ fn ask(end: &mut End<Tensor>, far: u32, processes: u32) -> Result<LinkCost> {
     for process in (1..processes).map(WorldRank) {
         end.recv_bytes(process, Tag(0))?;
     }
-    Ok(LinkCost {
-        latency: small,
-        per_byte: (large - small).max(0.0) / (LARGE - 1) as f64,
-    })
+    Ok(LinkCost { latency: small, per_byte: (large - small).max(0.0) / (LARGE - 1) as f64 })
 }
 
 /// The usual seconds of a message of `bytes` bytes. The first one is not counted.

@@ -106,10 +106,8 @@ impl Measured {
     /// [`ProfileError`], which names the file. For its contents it also names the key or layer that is
     /// missing, unknown, or not a number from 0 on.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|source| ProfileError::Read {
-            file: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ProfileError::Read { file: path.to_owned(), source })?;
         Ok(Self::parse(&text).map_err(|problem| problem.of(path))?)
     }
 
@@ -122,10 +120,7 @@ impl Measured {
             Some(version) if version.as_u64() == Some(VERSION) => {}
             None => return Err(CostsProblem::NoVersion),
             Some(other) => {
-                return Err(CostsProblem::Version {
-                    found: other.clone(),
-                    read: VERSION,
-                });
+                return Err(CostsProblem::Version { found: other.clone(), read: VERSION });
             }
         }
         let file: File = serde_path_to_error::deserialize(&json).map_err(|error| CostsProblem::Key {
@@ -225,37 +220,22 @@ impl TryFrom<File> for Measured {
             return Err(CostsProblem::NoTimes);
         }
         let between = file.between.map(|form| Between {
-            link: LinkCost {
-                latency: form.latency,
-                per_byte: form.per_byte,
-            },
+            link: LinkCost { latency: form.latency, per_byte: form.per_byte },
             one_host: form.one_host,
         });
         let mut settings = file.settings;
         // Files from before GPUs were measured lack this setting.
-        settings
-            .entry(DEVICES.to_owned())
-            .or_insert_with(|| ON_CPU.to_owned());
-        Ok(Self {
-            settings,
-            machine: file.machine,
-            costs,
-            between,
-            add: file.add,
-            host: file.host,
-        })
+        settings.entry(DEVICES.to_owned()).or_insert_with(|| ON_CPU.to_owned());
+        Ok(Self { settings, machine: file.machine, costs, between, add: file.add, host: file.host })
     }
 }
 
 /// Refuses a cost of messages, additions or copies to the host that is negative or not a number.
 fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
     let between = file.between.as_ref();
-    let between = between.into_iter().flat_map(|form| {
-        [
-            ("between: latency", form.latency),
-            ("between: per_byte", form.per_byte),
-        ]
-    });
+    let between = between
+        .into_iter()
+        .flat_map(|form| [("between: latency", form.latency), ("between: per_byte", form.per_byte)]);
     let host = file.host.map(|cost| ("host", cost));
     for (name, cost) in between.chain([("add", file.add)]).chain(host) {
         if !cost.is_finite() || cost < 0.0 {
@@ -333,11 +313,7 @@ fn different(then: &Settings, now: &Settings) -> String {
 /// What the speed of this process depends on.
 pub fn machine() -> Settings {
     let Cpu { name, threads, .. } = Cpu::here();
-    let build = if cfg!(debug_assertions) {
-        "debug"
-    } else {
-        "release"
-    };
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     [
         ("cpu", name),
         ("cores", threads.to_string()),

@@ -49,10 +49,7 @@ pub(super) fn measure(bytes: u64, pin: bool) -> Result<LinkCost> {
     let [latency, _] = quickest(1)?;
     let [arrival, reading] = quickest(numbers)?;
     let extra = (arrival - latency).max(0.0) + reading;
-    Ok(LinkCost {
-        latency,
-        per_byte: extra / (4 * numbers) as f64,
-    })
+    Ok(LinkCost { latency, per_byte: extra / (4 * numbers) as f64 })
 }
 
 /// The usual seconds until a message arrives, and the seconds that its first reading takes longer than its
@@ -82,10 +79,7 @@ fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
     });
     let (sent, received) = (sent?, received?);
     let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
-    let arrivals = sent
-        .iter()
-        .zip(&received)
-        .map(|(sent, times)| seconds(*sent, times[0]));
+    let arrivals = sent.iter().zip(&received).map(|(sent, times)| seconds(*sent, times[0]));
     let reading = |nth: usize| shortest(received.iter().map(|times| seconds(times[nth], times[nth + 1])));
     // The cost of a message includes waking a thread, which usually takes about its median time.
     let arrival = median(arrivals).unwrap_or(0.0);

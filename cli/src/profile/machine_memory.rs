@@ -27,12 +27,7 @@ impl MemoryLimit {
     pub fn under(root: &Path) -> Vec<Self> {
         let limit = |set_by: &str, shared| {
             let set_by = set_by.to_owned();
-            move |[bytes, free]: [u64; 2]| Self {
-                bytes,
-                free,
-                set_by,
-                shared,
-            }
+            move |[bytes, free]: [u64; 2]| Self { bytes, free, set_by, shared }
         };
         let limits = [
             of_address_space(root).map(limit("this process may use (ulimit -v)", false)),
@@ -47,9 +42,7 @@ impl MemoryLimit {
 /// `unlimited`.
 fn of_address_space(root: &Path) -> Option<[u64; 2]> {
     let limits = read_to_string(root.join("proc/self/limits")).ok()?;
-    let line = limits
-        .lines()
-        .find_map(|line| line.strip_prefix("Max address space"))?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     let bytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     let used = kib(&root.join("proc/self/status"), "VmSize:").unwrap_or(0);
     Some([bytes, bytes.saturating_sub(used)])

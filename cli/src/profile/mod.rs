@@ -77,9 +77,7 @@ pub struct Subject<L, O> {
 
 impl<L, O> fmt::Debug for Subject<L, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subject")
-            .field("model", &self.model)
-            .finish_non_exhaustive()
+        f.debug_struct("Subject").field("model", &self.model).finish_non_exhaustive()
     }
 }
 
@@ -117,13 +115,7 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
             layer.cost.backward_input = one.backward;
         }
     }
-    let Subject {
-        ranks,
-        places,
-        data,
-        pin,
-        ..
-    } = subject()?;
+    let Subject { ranks, places, data, pin, .. } = subject()?;
     let (input, place) = (data.shapes().0, places.first().copied().unwrap_or_default());
     let bytes = match input.kind() {
         Kind::Ids => size_of::<u32>(),
@@ -183,33 +175,19 @@ fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
     let units = units.into_iter().enumerate();
     let units = units.map(|(layer, unit)| timed::unit(layer, unit, log.clone()));
     let ranks = subject.ranks.min(last as u32 + 1);
-    let how = if subject.selective {
-        Recompute::Selective
-    } else {
-        Recompute::None
-    };
+    let how = if subject.selective { Recompute::Selective } else { Recompute::None };
     let mut places = subject.places;
     places.truncate(ranks as usize);
     let mut devices = places.clone().into_iter().map(|place| place.device).cycle();
-    let stages = Model::new(units.collect())
-        .with_rules(rules)
-        .split(ranks)?
-        .into_iter();
+    let stages = Model::new(units.collect()).with_rules(rules).split(ranks)?.into_iter();
     let stages = stages.map(|stage| recompute(on(devices.next().unwrap_or_default(), stage), how));
     Pipeline::builder()
         .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)
         .stages(stages.collect())
         .places(places)
         .data(subject.data)
-        .loss(TimedLoss {
-            loss: subject.loss,
-            layer: last,
-            log: log.clone(),
-        })
-        .optimizer(TimedOptimizer {
-            optimizer: subject.optimizer,
-            log,
-        })
+        .loss(TimedLoss { loss: subject.loss, layer: last, log: log.clone() })
+        .optimizer(TimedOptimizer { optimizer: subject.optimizer, log })
         .threads_per_rank(subject.threads_per_rank)
         .pin(subject.pin)
         .launch()

@@ -37,25 +37,14 @@ struct Layer {
 impl Samples {
     /// No measurements yet, for layers of these names.
     pub(super) fn of(names: impl Iterator<Item = String>) -> Self {
-        let layer = |name| Layer {
-            name,
-            ..Layer::default()
-        };
-        Self {
-            layers: names.map(layer).collect(),
-            updates: HashMap::new(),
-        }
+        let layer = |name| Layer { name, ..Layer::default() };
+        Self { layers: names.map(layer).collect(), updates: HashMap::new() }
     }
 
     /// Adds measurements. Times count only from step `first` on.
     pub(super) fn add(&mut self, samples: impl Iterator<Item = Sample>, first: u64) {
         for sample in samples {
-            let Sample {
-                layer: index,
-                step,
-                seconds,
-                of,
-            } = sample;
+            let Sample { layer: index, step, seconds, of } = sample;
             if let Observation::Forward { at, saved, .. } = &of {
                 self.layers[index].shared = self.shared(index, *at, saved);
             }
@@ -90,9 +79,7 @@ impl Samples {
 
     /// Bytes that a layer has kept of one forward pass and that the layer before it has kept too.
     fn shared(&self, layer: usize, at: ForwardContext, saved: &[(usize, u64)]) -> u64 {
-        let before = layer
-            .checked_sub(1)
-            .and_then(|before| self.layers[before].kept.as_ref());
+        let before = layer.checked_sub(1).and_then(|before| self.layers[before].kept.as_ref());
         let Some((_, kept)) = before.filter(|(moment, _)| *moment == at) else {
             return self.layers[layer].shared;
         };
@@ -103,11 +90,8 @@ impl Samples {
     /// What each layer costs. A whole backward has its own measurement, and so has each half. Where
     /// backward-weight only adds gradients, its time counts as backward-input's.
     pub(super) fn costs(self) -> Vec<LayerCost> {
-        let updates: HashMap<String, f64> = self
-            .updates
-            .into_iter()
-            .map(|(name, times)| (name, undisturbed(times)))
-            .collect();
+        let updates: HashMap<String, f64> =
+            self.updates.into_iter().map(|(name, times)| (name, undisturbed(times))).collect();
         self.layers
             .into_iter()
             .map(|layer| {

@@ -84,12 +84,7 @@ fn mark() -> Result<Option<usize>> {
 pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Observation) {
     STOPWATCH.with_borrow_mut(|stopwatch| {
         let step = stopwatch.step;
-        let sample = |seconds| Sample {
-            layer,
-            step,
-            seconds,
-            of,
-        };
+        let sample = |seconds| Sample { layer, step, seconds, of };
         match took {
             Took::Seconds(seconds) => send(log, sample(seconds)),
             Took::Marks(marks) => stopwatch.unreported.push((marks, sample(0.0))),

@@ -54,20 +54,14 @@ impl Layer for Timed {
     fn forward(&mut self, at: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         begin_step(at.step, &self.log)?;
         let ((output, kept), took) = timed(|| self.inside.forward(at, input))?;
-        let of = Observation::Forward {
-            at,
-            saved: kept.with_blocks(<[_]>::to_vec),
-            output: output.bytes(),
-        };
+        let of = Observation::Forward { at, saved: kept.with_blocks(<[_]>::to_vec), output: output.bytes() };
         tell(&self.log, self.layer, took, of);
         Ok((output, kept))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ((input_grad, pending), took) = timed(|| self.inside.backward_input(saved, grad))?;
-        let of = Observation::BackwardInput {
-            pending: pending.bytes(),
-        };
+        let of = Observation::BackwardInput { pending: pending.bytes() };
         tell(&self.log, self.layer, took, of);
         Ok((input_grad, pending))
     }
@@ -75,12 +69,7 @@ impl Layer for Timed {
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {
         let ((), took) = timed(|| self.inside.backward_weight(pending))?;
         let splits = self.inside.splits_backward();
-        tell(
-            &self.log,
-            self.layer,
-            took,
-            Observation::BackwardWeight { splits },
-        );
+        tell(&self.log, self.layer, took, Observation::BackwardWeight { splits });
         Ok(())
     }
 
@@ -176,9 +165,7 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
             parameter.start_sum(together)?;
             together.launch()
         })?;
-        let of = Observation::Update {
-            parameter: parameter.name().to_owned(),
-        };
+        let of = Observation::Update { parameter: parameter.name().to_owned() };
         tell(&self.log, 0, took, of);
         Ok(())
     }

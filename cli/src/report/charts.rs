@@ -29,10 +29,8 @@ pub(super) fn losses(runs: &[Record]) -> Vec<Chart<'_>> {
 
 /// The metrics of the loss, learning rate, targets a second, gradient norm and bubble.
 pub(super) fn others(runs: &[Record]) -> Vec<Chart<'_>> {
-    let names: BTreeSet<&str> = runs
-        .iter()
-        .flat_map(|run| run.steps.metrics.keys().map(String::as_str))
-        .collect();
+    let names: BTreeSet<&str> =
+        runs.iter().flat_map(|run| run.steps.metrics.keys().map(String::as_str)).collect();
     let metrics = names.into_iter().flat_map(|name| metric(runs, name));
     metrics.chain(of_steps(runs)).collect()
 }
@@ -94,12 +92,7 @@ fn both<'a>(
                 1 => (kind.to_owned(), usize::from(of_validation)),
                 _ => (run.name.clone(), COLOURS[index % COLOURS.len()]),
             };
-            (!series.is_empty()).then_some(ChartLine {
-                name,
-                series,
-                colour,
-                is_dashed: of_validation,
-            })
+            (!series.is_empty()).then_some(ChartLine { name, series, colour, is_dashed: of_validation })
         });
         all.collect::<Vec<_>>()
     };
@@ -115,10 +108,7 @@ fn both<'a>(
         let lines = training.into_iter().chain(validation).collect();
         return vec![chart(title.to_owned(), lines)];
     }
-    vec![
-        chart(format!("{title}, training"), training),
-        chart(format!("{title}, validation"), validation),
-    ]
+    vec![chart(format!("{title}, training"), training), chart(format!("{title}, validation"), validation)]
 }
 
 /// The lowest and the highest value of a chart, if there is one.
@@ -134,18 +124,10 @@ fn of_steps(runs: &[Record]) -> Vec<Chart<'_>> {
     let targets = runs.iter().find_map(|run| run.about.loss.as_ref());
     let targets = targets.map_or("targets".to_owned(), |unit| format!("{}s", unit.target));
     let charts: [(&str, String, Values); 4] = [
-        ("Learning rate", "learning rate of the step".to_owned(), |steps| {
-            &steps.learning_rate
-        }),
+        ("Learning rate", "learning rate of the step".to_owned(), |steps| &steps.learning_rate),
         ("Speed", format!("{targets} a second"), |steps| &steps.rate),
-        ("Gradient norm", "norm before clipping".to_owned(), |steps| {
-            &steps.gradient_norm
-        }),
-        (
-            "Bubble",
-            "idle share of a step, mean over ranks (%)".to_owned(),
-            |steps| &steps.bubble,
-        ),
+        ("Gradient norm", "norm before clipping".to_owned(), |steps| &steps.gradient_norm),
+        ("Bubble", "idle share of a step, mean over ranks (%)".to_owned(), |steps| &steps.bubble),
     ];
     let draw = |(title, value, of): (&str, String, Values)| {
         let lines = runs.iter().enumerate().map(|(index, run)| ChartLine {
@@ -157,13 +139,7 @@ fn of_steps(runs: &[Record]) -> Vec<Chart<'_>> {
             colour: COLOURS[index % COLOURS.len()],
             is_dashed: false,
         });
-        Chart {
-            title: title.to_owned(),
-            lines: lines.collect(),
-            value,
-            from_zero: true,
-            is_log: false,
-        }
+        Chart { title: title.to_owned(), lines: lines.collect(), value, from_zero: true, is_log: false }
     };
     charts.into_iter().map(draw).collect()
 }

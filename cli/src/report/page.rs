@@ -50,11 +50,7 @@ pub fn page(runs: &[Record], is_live: bool) -> String {
 }
 
 fn content(runs: &[Record], title: &str) -> Markup {
-    let each = runs
-        .iter()
-        .map(|run| run.steps.loss.training.each())
-        .max()
-        .unwrap_or(1);
+    let each = runs.iter().map(|run| run.steps.loss.training.each()).max().unwrap_or(1);
     html! {
         h1 { (title) }
         p #state {}
@@ -148,9 +144,7 @@ fn scales(chart: &Chart<'_>, index: usize, is_broad: bool) -> Markup {
 /// The picture of a traced step beside the planned one: a picture of its own, whose styles are its own.
 fn traced(run: &Record, timeline: &str, is_one_of_several: bool) -> Markup {
     let escapes = [("%", "%25"), ("#", "%23"), ("\n", "")];
-    let data = escapes
-        .iter()
-        .fold(timeline.to_owned(), |data, (from, to)| data.replace(from, to));
+    let data = escapes.iter().fold(timeline.to_owned(), |data, (from, to)| data.replace(from, to));
     let what = format!("Planned and measured timeline of a step of {}", run.name);
     html! {
         h2 { "The last traced step beside the planned one" @if is_one_of_several { ": " (run.name) } }

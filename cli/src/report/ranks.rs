@@ -19,26 +19,13 @@ pub(super) fn time(runs: &[Record]) -> Option<String> {
             return None;
         }
         let (busy, waiting) = (share(&ranks.busy)?, share(&ranks.waiting)?);
-        Some(vec![
-            (0, busy),
-            (1, waiting),
-            (2, (100.0 - busy - waiting).max(0.0)),
-        ])
+        Some(vec![(0, busy), (1, waiting), (2, (100.0 - busy - waiting).max(0.0))])
     };
-    let parts = [
-        ("at work", 0),
-        ("waiting", 1),
-        ("sums over replicas, and other", 4),
-    ];
+    let parts = [("at work", 0), ("waiting", 1), ("sums over replicas, and other", 4)];
     let bars = Bars {
         title: "Time by rank".to_owned(),
         value: format!("share of the steps (%){}", since(runs)),
-        parts: parts
-            .map(|(name, colour)| Segment {
-                name: name.to_owned(),
-                colour,
-            })
-            .into(),
+        parts: parts.map(|(name, colour)| Segment { name: name.to_owned(), colour }).into(),
         rows: rows(runs, |run, rank| bars(run, rank).into_iter().collect()),
         most: Some(100.0),
     };
@@ -49,27 +36,17 @@ pub(super) fn time(runs: &[Record]) -> Option<String> {
 pub(super) fn memory(runs: &[Record]) -> Option<String> {
     let peaks = runs.iter().flat_map(|run| &run.steps.ranks.peak_bytes);
     let most = peaks.copied().max()? as f64;
-    let planned = runs
-        .iter()
-        .flat_map(|run| &run.about.memory)
-        .map(|rank| rank.activations);
+    let planned = runs.iter().flat_map(|run| &run.about.memory).map(|rank| rank.activations);
     let (unit, bytes) = byte_unit(planned.clone().fold(most, f64::max));
     let bars = |run: &Record, rank: usize| -> Vec<Vec<(usize, f64)>> {
         let held = run.steps.ranks.peak_bytes.get(rank).map(|held| *held as f64);
         let planned = planned_of(run, rank);
         let bars = [(0, held), (1, planned)].into_iter();
-        bars.filter_map(|(part, value)| value.map(|value| vec![(part, value / bytes)]))
-            .collect()
+        bars.filter_map(|(part, value)| value.map(|value| vec![(part, value / bytes)])).collect()
     };
-    let mut parts = vec![Segment {
-        name: "most held".to_owned(),
-        colour: 0,
-    }];
+    let mut parts = vec![Segment { name: "most held".to_owned(), colour: 0 }];
     if planned.count() > 0 {
-        parts.push(Segment {
-            name: "planned".to_owned(),
-            colour: 4,
-        });
+        parts.push(Segment { name: "planned".to_owned(), colour: 4 });
     }
     let bars = Bars {
         title: "Memory by rank".to_owned(),

@@ -98,9 +98,8 @@ impl Record {
             read => read.map_err(Error::io("read", metrics))?,
         }
         if let damaged @ 1.. = self.steps.damaged {
-            self.notices.push(format!(
-                "metrics.jsonl: lines that could not be read and are left out: {damaged}"
-            ));
+            self.notices
+                .push(format!("metrics.jsonl: lines that could not be read and are left out: {damaged}"));
         }
         self.read_about();
         self.read_settings();
@@ -124,9 +123,8 @@ impl Record {
         match text.map(|text| text.parse::<Table>()) {
             Some(Ok(table)) => {
                 let steps = table.get("train").and_then(|train| train.get("steps"));
-                self.planned_steps = steps
-                    .and_then(Value::as_integer)
-                    .and_then(|steps| steps.try_into().ok());
+                self.planned_steps =
+                    steps.and_then(Value::as_integer).and_then(|steps| steps.try_into().ok());
                 self.settings.clear();
                 flatten("", &table, &mut self.settings);
             }
@@ -154,9 +152,8 @@ impl Record {
     fn read_samples(&mut self) {
         self.samples = Samples::of(&self.text(self.dir.samples()).unwrap_or_default());
         if let damaged @ 1.. = self.samples.damaged {
-            self.notices.push(format!(
-                "samples.jsonl: lines that could not be read and are left out: {damaged}"
-            ));
+            self.notices
+                .push(format!("samples.jsonl: lines that could not be read and are left out: {damaged}"));
         }
     }
 
@@ -166,11 +163,7 @@ impl Record {
             return;
         };
         if !text.starts_with("<svg") || !text.trim_end().ends_with("</svg>") {
-            self.lacks(
-                "plan-and-trace.svg",
-                &"it is no whole picture",
-                "the traced step is left out",
-            );
+            self.lacks("plan-and-trace.svg", &"it is no whole picture", "the traced step is left out");
         } else if text.len() > LARGEST_PICTURE {
             self.notices.push(format!(
                 "plan-and-trace.svg has {} kB, too much for this page: open it beside the page",

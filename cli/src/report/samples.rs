@@ -27,13 +27,7 @@ pub(super) struct Samples {
 impl Samples {
     /// The texts of the lines of `samples.jsonl`.
     pub(super) fn of(text: &str) -> Self {
-        let mut samples = Self {
-            shown: Vec::new(),
-            newest: None,
-            count: 0,
-            each: 1,
-            damaged: 0,
-        };
+        let mut samples = Self { shown: Vec::new(), newest: None, count: 0, each: 1, damaged: 0 };
         let mut lines = WholeLines::new(text.as_bytes());
         while let Ok(Some(line)) = lines.next() {
             match serde_json::from_slice(line) {
@@ -113,15 +107,8 @@ mod tests {
             let steps = samples.shown.iter().chain(&samples.newest);
             let steps: Vec<u64> = steps.map(|sample| sample.step).collect();
             assert_eq!((steps[0], steps[steps.len() - 1]), (0, count - 1));
-            assert!(
-                steps.len() <= TEXTS && steps.len() as u64 >= count.min(11),
-                "{steps:?}"
-            );
-            let gaps: Vec<u64> = samples
-                .shown
-                .windows(2)
-                .map(|pair| pair[1].step - pair[0].step)
-                .collect();
+            assert!(steps.len() <= TEXTS && steps.len() as u64 >= count.min(11), "{steps:?}");
+            let gaps: Vec<u64> = samples.shown.windows(2).map(|pair| pair[1].step - pair[0].step).collect();
             assert!(gaps.iter().all(|gap| *gap == samples.each as u64), "{steps:?}");
         }
     }

@@ -37,8 +37,7 @@ pub(crate) fn serve(
         make: move || {
             let mut runs = runs.lock().unwrap_or_else(PoisonError::into_inner);
             let read = runs.iter_mut().try_for_each(Record::update);
-            read.map(|()| page(&runs, true))
-                .map_err(|error| error.to_string())
+            read.map(|()| page(&runs, true)).map_err(|error| error.to_string())
         },
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -25,19 +25,13 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
         Some(format!("{} after {} {steps}", rounded(loss), whole(done)))
     };
     let steps = |run: &Record| {
-        let of = run
-            .planned_steps
-            .map_or(String::new(), |steps| format!(" of {}", whole(steps)));
+        let of = run.planned_steps.map_or(String::new(), |steps| format!(" of {}", whole(steps)));
         Some(format!("{}{of}", whole(run.steps.done)))
     };
     let rate = |run: &Record| run.steps.mean_rate().map(rounded);
     let predicted = |run: &Record| {
         let step = run.about.predicted?;
-        Some(format!(
-            "{}, bubble {}",
-            duration(step.seconds),
-            percent(step.bubble)
-        ))
+        Some(format!("{}, bubble {}", duration(step.seconds), percent(step.bubble)))
     };
     let measured = |run: &Record| {
         let mean = run.steps.seconds / run.steps.count as f64;
@@ -53,13 +47,9 @@ pub(super) fn summary(runs: &[Record]) -> Markup {
         (format!("Mean {targets} a second"), &rate),
         ("Mean step".to_owned(), &measured),
         ("Predicted step".to_owned(), &predicted),
-        ("Time in steps".to_owned(), &|run| {
-            Some(duration(run.steps.seconds))
-        }),
+        ("Time in steps".to_owned(), &|run| Some(duration(run.steps.seconds))),
     ];
-    let rows = rows
-        .into_iter()
-        .map(|(name, of)| (name, runs.iter().map(of).collect()));
+    let rows = rows.into_iter().map(|(name, of)| (name, runs.iter().map(of).collect()));
     let mut rows: Vec<_> = rows.collect();
     rows.splice(3..3, metrics(runs));
     table("Summary", runs, rows)
@@ -82,10 +72,7 @@ fn metrics(runs: &[Record]) -> Vec<(String, Vec<Option<String>>)> {
 /// What the runs trained on.
 pub(super) fn machine(runs: &[Record]) -> Option<Markup> {
     let columns: Vec<_> = runs.iter().map(|run| run.about.machine.as_slice()).collect();
-    columns
-        .iter()
-        .any(|column| !column.is_empty())
-        .then(|| table("Machine", runs, merged(&columns)))
+    columns.iter().any(|column| !column.is_empty()).then(|| table("Machine", runs, merged(&columns)))
 }
 
 /// All settings. Those that differ between runs come first.
@@ -165,12 +152,7 @@ pub(super) fn history(run: &Record) -> Option<Markup> {
 fn merged(columns: &[&[(String, String)]]) -> Vec<(String, Vec<Option<String>>)> {
     let values: Vec<BTreeMap<&str, &str>> = columns
         .iter()
-        .map(|column| {
-            column
-                .iter()
-                .map(|(key, value)| (key.as_str(), value.as_str()))
-                .collect()
-        })
+        .map(|column| column.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect())
         .collect();
     let mut keys: Vec<&str> = Vec::new();
     for (key, _) in columns.iter().flat_map(|column| column.iter()) {
@@ -178,12 +160,7 @@ fn merged(columns: &[&[(String, String)]]) -> Vec<(String, Vec<Option<String>>)>
             keys.push(key);
         }
     }
-    let row = |key: &str| {
-        values
-            .iter()
-            .map(|of| of.get(key).map(|value| (*value).to_owned()))
-            .collect()
-    };
+    let row = |key: &str| values.iter().map(|of| of.get(key).map(|value| (*value).to_owned())).collect();
     keys.into_iter().map(|key| (key.to_owned(), row(key))).collect()
 }
 

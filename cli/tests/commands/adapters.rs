@@ -12,9 +12,7 @@ fn place() -> Place {
     let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
     let model = format!("[model]\npath = {golden:?}\n");
     fs::write(place.path("my.toml"), model + CONFIG).unwrap();
-    let tokens: Vec<u8> = (0..400_u16)
-        .flat_map(|token| (token % 96).to_le_bytes())
-        .collect();
+    let tokens: Vec<u8> = (0..400_u16).flat_map(|token| (token % 96).to_le_bytes()).collect();
     fs::write(place.path("tokens.bin"), tokens).unwrap();
     place
 }
@@ -22,27 +20,13 @@ fn place() -> Place {
 #[test]
 fn a_run_with_adapters_writes_text_and_is_exported() {
     let place = place();
-    let lora = [
-        "--set",
-        "lora.rank=2",
-        "--set",
-        "lora.targets=[\"*.attn.q\", \"*.mlp.down\"]",
-    ];
+    let lora = ["--set", "lora.rank=2", "--set", "lora.targets=[\"*.attn.q\", \"*.mlp.down\"]"];
     let train = [&["train", "my.toml"][..], &lora].concat();
     let said = place.run(&train).done().stdout();
     // Two blocks, each with 2 x (32 + 32) and 2 x (48 + 32) numbers.
     assert!(said.contains("parameters, of which 576 are trained"), "{said}");
     let sample = |from: &str| {
-        let args = [
-            "sample",
-            from,
-            "--prompt",
-            "1 2 3",
-            "--tokens",
-            "4",
-            "--temperature",
-            "0",
-        ];
+        let args = ["sample", from, "--prompt", "1 2 3", "--tokens", "4", "--temperature", "0"];
         place.run(&args).done().stdout()
     };
     let text = sample("runs/run");
@@ -52,32 +36,19 @@ fn a_run_with_adapters_writes_text_and_is_exported() {
     assert_eq!(said, "adapters: adapters of llama, after 3 steps\n");
     let mut files: Vec<_> = fs::read_dir(place.path("adapters")).unwrap().collect();
     assert_eq!(files.drain(..).filter(Result::is_ok).count(), 2);
-    let said = place
-        .run(&["export", "runs/run", "merged", "--merge"])
-        .done()
-        .stdout();
+    let said = place.run(&["export", "runs/run", "merged", "--merge"]).done().stdout();
     assert_eq!(said, "merged: llama, after 3 steps\n");
     assert_eq!(sample("merged"), text);
 
     // Training starts with the adapters of the folder.
-    let again = [
-        "train",
-        "my.toml",
-        "--set",
-        "lora.path=adapters",
-        "--set",
-        "train.name=again",
-    ];
+    let again = ["train", "my.toml", "--set", "lora.path=adapters", "--set", "train.name=again"];
     let said = place.run(&again).done().stdout();
     assert!(said.contains("of which 576 are trained"), "{said}");
 
     let described = fs::read_to_string(place.path("adapters/adapter_config.json")).unwrap();
     let described = described.replace("\"r\":", "\"lora_gamma\": 1, \"r\":");
     fs::write(place.path("adapters/adapter_config.json"), described).unwrap();
-    let told = place
-        .run(&[&again[..4], &["--set", "train.name=told"]].concat())
-        .done()
-        .stderr();
+    let told = place.run(&[&again[..4], &["--set", "train.name=told"]].concat()).done().stderr();
     let line =
         "warning: adapters/adapter_config.json: lora_gamma: neither PEFT 0.21 nor this program knows it";
     assert!(told.contains(line), "{told}");
@@ -88,11 +59,7 @@ fn keys_of_the_folder_that_training_started_from_are_told_and_exported() {
     let place = place();
     let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
     fs::create_dir(place.path("model")).unwrap();
-    fs::copy(
-        golden.join("model.safetensors"),
-        place.path("model/model.safetensors"),
-    )
-    .unwrap();
+    fs::copy(golden.join("model.safetensors"), place.path("model/model.safetensors")).unwrap();
     let keys =
         |path: PathBuf| -> serde_json::Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
     let mut described = keys(golden.join("config.json"));
@@ -101,26 +68,15 @@ fn keys_of_the_folder_that_training_started_from_are_told_and_exported() {
     }
     described["attention_dropout"] = 0.5.into();
     fs::write(place.path("model/config.json"), described.to_string()).unwrap();
-    let said = place
-        .run(&["train", "my.toml", "--set", "model.path=model"])
-        .done()
-        .stderr();
+    let said = place.run(&["train", "my.toml", "--set", "model.path=model"]).done().stderr();
     let told = "warning: model/config.json: attention_dropout is 0.5: transformers trains with it";
     assert!(said.contains(told), "{said}");
     place.run(&["export", "runs/run", "out"]).done();
     let written = keys(place.path("out/config.json"));
-    for key in [
-        "bos_token_id",
-        "eos_token_id",
-        "pad_token_id",
-        "attention_dropout",
-    ] {
+    for key in ["bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout"] {
         assert_eq!(written[key], described[key], "{key}");
     }
-    let said = place
-        .run(&["sample", "out", "--prompt", "1 2", "--tokens", "2"])
-        .done()
-        .stderr();
+    let said = place.run(&["sample", "out", "--prompt", "1 2", "--tokens", "2"]).done().stderr();
     assert_eq!(said, "", "dropout has no effect there");
 }
 
@@ -129,27 +85,11 @@ fn what_cannot_be_merged_or_is_more_than_adapters_is_refused() {
     let place = place();
     place.run(&["train", "my.toml"]).done().stdout();
     let said = place.run(&["export", "runs/run", "new", "--merge"]).refused();
-    assert!(
-        said.contains("has no adapters to merge: leave --merge out"),
-        "{said}"
-    );
+    assert!(said.contains("has no adapters to merge: leave --merge out"), "{said}");
     let groups = "optimizer.groups=[{ parameters = [\"ln_f.weight\"] }]";
-    let set = [
-        "--set",
-        "train.name=both",
-        "--set",
-        "lora.rank=2",
-        "--set",
-        groups,
-    ];
-    place
-        .run(&[&["train", "my.toml"][..], &set].concat())
-        .done()
-        .stdout();
+    let set = ["--set", "train.name=both", "--set", "lora.rank=2", "--set", groups];
+    place.run(&[&["train", "my.toml"][..], &set].concat()).done().stdout();
     let said = place.run(&["export", "runs/both", "new"]).refused();
-    assert!(
-        said.contains("ln_f.weight was trained besides the adapters"),
-        "{said}"
-    );
+    assert!(said.contains("ln_f.weight was trained besides the adapters"), "{said}");
     assert!(!place.path("new").exists());
 }

@@ -68,10 +68,7 @@ fn a_resumed_training_on_chats_has_the_weights_of_one_that_was_not_stopped() {
     // It is resumed on other ranks and without the tokens that were kept.
     fs::remove_dir_all(place.path("cache")).unwrap();
     let sets = ["--set", "pipeline.stages=1", "--set", "pipeline.replicas=2"];
-    let parts = train(
-        &place,
-        &[&["--run-dir", "runs/parts", "--resume"], &sets[..]].concat(),
-    );
+    let parts = train(&place, &[&["--run-dir", "runs/parts", "--resume"], &sets[..]].concat());
     assert_eq!(parts.hash(), whole.hash());
 }
 
@@ -82,10 +79,7 @@ fn the_built_in_text_is_trained_on_as_tokens() {
     let said = train(&place, sets.as_flattened()).stdout();
     let tokenizer = Tokenizer::read(TOKENIZER.as_ref()).unwrap();
     let count = Corpus::built_in_encoded(&tokenizer, None).unwrap().count();
-    assert!(
-        said.contains(&format!("`built-in text`: {count} tokens")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("`built-in text`: {count} tokens")), "{said}");
     assert!(!place.path("cache").exists(), "it needs no file");
 }
 
@@ -118,10 +112,7 @@ fn documents_that_cannot_be_used_are_refused_before_the_run_begins() {
         "{said}"
     );
     let said = refused(&["model.vocab=511"]);
-    assert!(
-        said.contains("tokenizer.json` has 512 tokens, and model.vocab is 511"),
-        "{said}"
-    );
+    assert!(said.contains("tokenizer.json` has 512 tokens, and model.vocab is 511"), "{said}");
     let said = refused(&["data.end_of_text=<end>"]);
     assert!(said.contains("has no token `<end>`"), "{said}");
     let mut lines = fs::read_to_string(place.path("chats.jsonl")).unwrap();
@@ -138,11 +129,7 @@ fn documents_that_cannot_be_used_are_refused_before_the_run_begins() {
 /// A folder with the small tokenizer and a template of its own, which adds a message of the system.
 fn with_template(place: &Place) {
     fs::create_dir(place.path("own")).unwrap();
-    fs::copy(
-        Path::new(TOKENIZER).join("tokenizer.json"),
-        place.path("own/tokenizer.json"),
-    )
-    .unwrap();
+    fs::copy(Path::new(TOKENIZER).join("tokenizer.json"), place.path("own/tokenizer.json")).unwrap();
     let template = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}\
                     {% for one in messages %}\
                     <|im_start|>{{ one.role }}\n{{ one.content }}<|im_end|>\n{% endfor %}\
@@ -155,27 +142,13 @@ fn a_chat_is_written_by_the_template_beside_the_tokenizer_in_training_and_in_sam
     let place = place();
     with_template(&place);
     let sets = ["data.tokenizer=own", "data.seq=80", "data.packing=false"].map(|set| ["--set", set]);
-    let own = train(
-        &place,
-        &[sets.as_flattened(), &["--run-dir", "runs/own"]].concat(),
-    );
+    let own = train(&place, &[sets.as_flattened(), &["--run-dir", "runs/own"]].concat());
     assert_eq!(own.stderr(), "");
     // The same text, by ChatML, and with the message of the system in the data.
     let chats = fs::read_to_string(place.path("chats.jsonl")).unwrap();
     let system = r#"{"messages":[{"role":"system","content":"Be kind."},"#;
-    fs::write(
-        place.path("kind.jsonl"),
-        chats.replace(r#"{"messages":["#, system),
-    )
-    .unwrap();
-    let other = [
-        "--set",
-        "data.path=kind.jsonl",
-        "--set",
-        "data.template=chatml",
-        "--run-dir",
-        "runs/kind",
-    ];
+    fs::write(place.path("kind.jsonl"), chats.replace(r#"{"messages":["#, system)).unwrap();
+    let other = ["--set", "data.path=kind.jsonl", "--set", "data.template=chatml", "--run-dir", "runs/kind"];
     let kind = train(&place, &[sets.as_flattened(), &other].concat());
     assert_eq!(kind.hash(), own.hash());
     let said = "warning: data.template = \"chatml\" writes chats otherwise than the tokenizer's own \
@@ -183,11 +156,7 @@ fn a_chat_is_written_by_the_template_beside_the_tokenizer_in_training_and_in_sam
     assert_eq!(kind.stderr(), said);
 
     let sample = |args: &[&str]| {
-        let all = [
-            &["sample", "runs/own", "--temperature", "0", "--tokens", "8"],
-            args,
-        ]
-        .concat();
+        let all = [&["sample", "runs/own", "--temperature", "0", "--tokens", "8"], args].concat();
         place.run(&all).done().stdout()
     };
     let prompt = |system: &str| {
@@ -222,17 +191,7 @@ fn a_tokenizer_without_a_template_is_exported_with_the_one_that_wrote_its_chats(
 fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
     let place = place();
     with_template(&place);
-    train(
-        &place,
-        &[
-            "--set",
-            "data.tokenizer=own",
-            "--set",
-            "data.seq=80",
-            "--run-dir",
-            "runs/own",
-        ],
-    );
+    train(&place, &["--set", "data.tokenizer=own", "--set", "data.seq=80", "--run-dir", "runs/own"]);
     place.run(&["export", "runs/own", "mine"]).done();
     for name in ["tokenizer.json", "chat_template.jinja"] {
         let read = |folder| fs::read(place.path(folder).join(name)).unwrap();
@@ -257,35 +216,15 @@ fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
     assert_eq!(write("mine"), write("runs/own"));
     // Where the folder names ends, no other token is one.
     let greedy = |end: &str| {
-        fs::write(
-            place.path("mine/generation_config.json"),
-            format!("{{\"eos_token_id\": {end}}}"),
-        )
-        .unwrap();
-        let args = [
-            "sample",
-            "mine",
-            "--chat",
-            "--prompt",
-            "Hi",
-            "--tokens",
-            "2",
-            "--temperature",
-            "0",
-        ];
+        fs::write(place.path("mine/generation_config.json"), format!("{{\"eos_token_id\": {end}}}")).unwrap();
+        let args = ["sample", "mine", "--chat", "--prompt", "Hi", "--tokens", "2", "--temperature", "0"];
         place.run(&args).done().stdout()
     };
     let text = greedy("[511]");
-    let first = Tokenizer::read(TOKENIZER.as_ref())
-        .unwrap()
-        .encode(text.trim_end())
-        .unwrap()[0];
+    let first = Tokenizer::read(TOKENIZER.as_ref()).unwrap().encode(text.trim_end()).unwrap()[0];
     assert!(text.len() > 1, "{text}");
     assert_eq!(greedy(&first.to_string()), "\n");
     fs::remove_dir_all(place.path("own")).unwrap();
     let said = place.run(&["export", "runs/own", "other"]).done().stderr();
-    assert!(
-        said.contains("warning: the folder gets no tokenizer: ") && said.contains("own"),
-        "{said}"
-    );
+    assert!(said.contains("warning: the folder gets no tokenizer: ") && said.contains("own"), "{said}");
 }

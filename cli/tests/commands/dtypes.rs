@@ -19,30 +19,20 @@ fn tune_compares_number_types_only_if_asked_and_measures_each() {
     assert!(!both.contains("bf16") && !both.contains("best in"), "{both}");
     let run = place.run(&[&tune[..], &["--dtype", "any"]].concat()).done();
     let (said, told) = (run.stdout(), run.stderr());
-    assert!(
-        told.contains("devices cpu in bf16; products on the CPU "),
-        "{told}"
-    );
+    assert!(told.contains("devices cpu in bf16; products on the CPU "), "{told}");
     for measured in ["rows 6\n", "rows 6, in bf16\n"] {
         let line = format!("measuring ranks 1, micro-batches 1, {measured}");
         assert!(told.contains(&line), "costs are measured in each type: {told}");
     }
     for (dtype, end) in [("f32", ""), ("bf16", ", in bf16")] {
         let words = best_in(&said, dtype);
-        assert!(
-            words.contains(" s measured, peak ") && words.ends_with(end),
-            "{said}"
-        );
+        assert!(words.contains(" s measured, peak ") && words.ends_with(end), "{said}");
     }
     assert!(!best_in(&said, "f32").contains("bf16"), "{said}");
     // The same micro-batches hold about half as much, in the same column of the table.
     let peaks = ["f32", "bf16"].map(|dtype| {
-        let rows = said
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>());
-        let row = rows
-            .filter(|row| row.len() > 10 && row[9] == dtype)
-            .find(|row| row[5..7] == ["1", "6"]);
+        let rows = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let row = rows.filter(|row| row.len() > 10 && row[9] == dtype).find(|row| row[5..7] == ["1", "6"]);
         let row = row.unwrap_or_else(|| panic!("no row for {dtype}\n{said}"));
         row[14].parse::<f64>().unwrap()
     });
@@ -52,49 +42,26 @@ fn tune_compares_number_types_only_if_asked_and_measures_each() {
 #[test]
 fn the_number_type_that_fits_is_written_and_trains() {
     let place = Place::new();
-    let tune = [
-        "tune", "my.toml", "--ranks", "1", "--top", "0", "--memory", "18KiB",
-    ];
+    let tune = ["tune", "my.toml", "--ranks", "1", "--top", "0", "--memory", "18KiB"];
     let refused = place.run(&tune);
     assert_eq!(refused.0.status.code(), Some(2), "f32 needs more");
-    let said = place
-        .run(&[&tune[..], &["--dtype", "any", "--out", "tuned.toml"]].concat())
-        .done()
-        .stdout();
+    let said = place.run(&[&tune[..], &["--dtype", "any", "--out", "tuned.toml"]].concat()).done().stdout();
     assert_eq!(best_in(&said, "f32"), "nothing fits", "{said}");
     let chosen = said.lines().last().unwrap();
-    assert!(
-        chosen.contains(", in bf16") && chosen.ends_with("; written to tuned.toml"),
-        "{said}"
-    );
+    assert!(chosen.contains(", in bf16") && chosen.ends_with("; written to tuned.toml"), "{said}");
     let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
     assert!(tuned.contains("dtype = \"bf16\"\n"), "{tuned}");
     let run = place.run(&["train", "tuned.toml"]).done();
-    assert!(
-        !run.stderr().contains("warning"),
-        "its costs are of bf16: {}",
-        run.stderr()
-    );
+    assert!(!run.stderr().contains("warning"), "its costs are of bf16: {}", run.stderr());
     assert!(run.stdout().contains("cpu in bf16"), "{}", run.stdout());
 }
 
 #[test]
 fn costs_in_a_file_are_of_one_number_type() {
     let place = measured();
-    let tune = [
-        "tune",
-        "my.toml",
-        "--ranks",
-        "1",
-        "--costs",
-        "costs.json",
-        "--dtype",
-    ];
+    let tune = ["tune", "my.toml", "--ranks", "1", "--costs", "costs.json", "--dtype"];
     let said = place.run(&[&tune[..], &["any"]].concat()).refused();
-    assert!(
-        said.contains("--dtype any: the file of --costs is for one number type: leave "),
-        "{said}"
-    );
+    assert!(said.contains("--dtype any: the file of --costs is for one number type: leave "), "{said}");
     let said = place.run(&[&tune[..], &["bf16"]].concat()).refused();
     assert!(said.contains("(pipeline.devices cpu, now cpu in bf16)"), "{said}");
     place.run(&[&tune[..], &["f32"]].concat()).done();

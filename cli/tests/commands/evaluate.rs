@@ -3,9 +3,7 @@ use pipewright::stages::loss::Metric;
 use super::*;
 
 fn evaluated(place: &Place, args: &[&str]) -> serde_json::Value {
-    let run = place
-        .run(&[&["evaluate"], args, &["--format", "json"]].concat())
-        .done();
+    let run = place.run(&[&["evaluate"], args, &["--format", "json"]].concat()).done();
     serde_json::from_str(&run.stdout()).expect("one object")
 }
 
@@ -54,26 +52,14 @@ fn data_of_its_own_is_validated_on_and_nothing_is_set_aside() {
     fs::write(place.path("other.txt"), "zebras quiz five dogs. ".repeat(9)).unwrap();
     let text = place.run(&["train", "my.toml", "--set", set]).done().stdout();
     let summary = "text.txt`: 1800 bytes; for validation `";
-    assert!(
-        text.contains(summary) && text.contains("other.txt`: 207 bytes"),
-        "{text}"
-    );
+    assert!(text.contains(summary) && text.contains("other.txt`: 207 bytes"), "{text}");
     assert_eq!(evaluated(&place, &["runs/small"])["loss"], told(&place));
     // A run that was trained otherwise, on the same other data.
     let place = trained(&[]);
     fs::write(place.path("other.txt"), "zebras quiz five dogs. ".repeat(9)).unwrap();
     let found = evaluated(&place, &["runs/small", "--set", set]);
     assert_ne!(found["loss"], told(&place));
-    let all = evaluated(
-        &place,
-        &[
-            "runs/small",
-            "--set",
-            set,
-            "--set",
-            "train.validation_micro_batches=1",
-        ],
-    );
+    let all = evaluated(&place, &["runs/small", "--set", set, "--set", "train.validation_micro_batches=1"]);
     assert!(all["targets"].as_f64().unwrap() < found["targets"].as_f64().unwrap());
 }
 
@@ -81,9 +67,7 @@ fn data_of_its_own_is_validated_on_and_nothing_is_set_aside() {
 fn a_folder_of_hugging_face_is_evaluated_on_any_data() {
     let place = Place::new();
     let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
-    let tokens: Vec<u8> = (0..400_u16)
-        .flat_map(|index| (index * 7 % 96).to_le_bytes())
-        .collect();
+    let tokens: Vec<u8> = (0..400_u16).flat_map(|index| (index * 7 % 96).to_le_bytes()).collect();
     fs::write(place.path("tokens.bin"), tokens).unwrap();
     let model = model.to_str().unwrap();
     let args = [
@@ -98,16 +82,11 @@ fn a_folder_of_hugging_face_is_evaluated_on_any_data() {
     let loss = evaluated(&place, &args)["loss"].as_f64().unwrap();
     // Of random weights, about as much as of a guess.
     assert!((loss - 96_f64.ln()).abs() < 0.5, "{loss}");
-    assert_eq!(
-        evaluated(&place, &[&args[..], &["--ranks", "2"]].concat())["loss"],
-        loss
-    );
+    assert_eq!(evaluated(&place, &[&args[..], &["--ranks", "2"]].concat())["loss"], loss);
     let with_adapters = |ranks| {
         let path = format!("lora.path={model}/lora");
         let more = ["--set", &path, "--ranks", ranks];
-        evaluated(&place, &[&args[..], &more].concat())["loss"]
-            .as_f64()
-            .unwrap()
+        evaluated(&place, &[&args[..], &more].concat())["loss"].as_f64().unwrap()
     };
     assert_ne!(with_adapters("1"), loss);
     assert_eq!(with_adapters("1"), with_adapters("2"));
@@ -119,23 +98,14 @@ fn a_folder_of_hugging_face_is_evaluated_on_any_data() {
 fn what_cannot_be_evaluated_is_refused() {
     let place = trained(&["data.validation=0"]);
     for (args, part) in [
-        (
-            &["nowhere"][..],
-            "nowhere is neither a checkpoint, nor a run that has one, nor a model's folder",
-        ),
+        (&["nowhere"][..], "nowhere is neither a checkpoint, nor a run that has one, nor a model's folder"),
         (
             &["runs/small"],
             "data.validation: nothing is set aside: choose a share above 0, or name other data in \
                            data.validation_path",
         ),
-        (
-            &["runs/small", "--set", "data.validation_path=missing.txt"],
-            "missing.txt",
-        ),
-        (
-            &["runs/small", "--set", "data.validation=0.5", "--ranks", "99"],
-            "ranks",
-        ),
+        (&["runs/small", "--set", "data.validation_path=missing.txt"], "missing.txt"),
+        (&["runs/small", "--set", "data.validation=0.5", "--ranks", "99"], "ranks"),
         (&["runs/small", "--set", "model.kid=1"], "unknown key model.kid"),
     ] {
         let said = place.run(&[&["evaluate"], args].concat()).refused();
@@ -168,11 +138,7 @@ fn a_model_of_any_kind_is_evaluated_as_a_run_and_as_a_folder() {
     let kinds = [
         ("mlp", "sizes = [64, 8, 3]", IMAGES),
         ("cnn", "channels = '4,8'\nimage = [8, 8, 1]\nclasses = 3", IMAGES),
-        (
-            "resnet",
-            "blocks = '1,1'\nwidth = 4\nimage = [8, 8, 1]\nclasses = 3",
-            IMAGES,
-        ),
+        ("resnet", "blocks = '1,1'\nwidth = 4\nimage = [8, 8, 1]\nclasses = 3", IMAGES),
         ("stack", LAYERS, IMAGES),
         ("stack", WORDS, TEXT),
         ("gpt", small, TEXT),
@@ -187,22 +153,13 @@ fn a_model_of_any_kind_is_evaluated_as_a_run_and_as_a_folder() {
              [train]\nsteps = 2\nvalidate_every = 1\n"
         );
         fs::write(place.path("one.toml"), config).unwrap();
-        place
-            .run(&["train", "one.toml", "--run-dir", "runs/small"])
-            .done();
+        place.run(&["train", "one.toml", "--run-dir", "runs/small"]).done();
         let expected = told(&place);
         assert_eq!(evaluated(&place, &["runs/small"])["loss"], expected, "{kind}");
-        assert_eq!(
-            evaluated(&place, &["runs/small", "--ranks", "2"])["loss"],
-            expected,
-            "{kind}"
-        );
+        assert_eq!(evaluated(&place, &["runs/small", "--ranks", "2"])["loss"], expected, "{kind}");
         place.run(&["export", "runs/small", "mine"]).done();
-        let data: Vec<String> = data
-            .lines()
-            .skip(1)
-            .map(|line| format!("data.{}", line.replace(" = ", "=")))
-            .collect();
+        let data: Vec<String> =
+            data.lines().skip(1).map(|line| format!("data.{}", line.replace(" = ", "="))).collect();
         let sizes = ["pipeline.micro_batch_size=2".to_owned()];
         let sets = data.iter().chain(&sizes).flat_map(|set| ["--set", set]);
         let args: Vec<&str> = ["mine"].into_iter().chain(sets).collect();

@@ -48,25 +48,18 @@ fn place(lines: &[serde_json::Value]) -> Place {
 
 /// Twelve documents of 2 to 13 targets, each of another length.
 fn twelve() -> Place {
-    let texts: Vec<_> = (2..14)
-        .map(|count| serde_json::json!({ "text": "a".repeat(count) }))
-        .collect();
+    let texts: Vec<_> = (2..14).map(|count| serde_json::json!({ "text": "a".repeat(count) })).collect();
     place(&texts)
 }
 
 fn numbers(place: &Place, key: &str) -> Vec<serde_json::Value> {
     let lines = fs::read_to_string(place.path("runs/small/metrics.jsonl")).unwrap();
-    let lines = lines
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     lines.map(|line| line[key].clone()).collect()
 }
 
 fn targets(place: &Place) -> u64 {
-    numbers(place, "tokens")
-        .iter()
-        .map(|tokens| tokens.as_u64().unwrap())
-        .sum()
+    numbers(place, "tokens").iter().map(|tokens| tokens.as_u64().unwrap()).sum()
 }
 
 #[test]
@@ -75,15 +68,7 @@ fn a_resumed_run_with_another_batch_goes_on_with_the_samples_that_were_not_used(
     whole.run(&["train", "my.toml", "--steps", "3"]).done();
     let parts = twelve();
     parts.run(&["train", "my.toml", "--steps", "2"]).done();
-    let resume = [
-        "train",
-        "my.toml",
-        "--resume",
-        "--steps",
-        "4",
-        "--set",
-        "pipeline.micro_batches=2",
-    ];
+    let resume = ["train", "my.toml", "--resume", "--steps", "4", "--set", "pipeline.micro_batches=2"];
     let said = parts.run(&resume).done().stdout();
     assert!(
         said.contains("note      the data goes on with sample 8: none is repeated, and none is left out"),
@@ -91,15 +76,7 @@ fn a_resumed_run_with_another_batch_goes_on_with_the_samples_that_were_not_used(
     );
     assert_eq!(targets(&parts), targets(&whole), "an epoch is an epoch");
     // The next resume begins where this one has ended.
-    let resume = [
-        "train",
-        "my.toml",
-        "--resume",
-        "--steps",
-        "5",
-        "--set",
-        "pipeline.micro_batch_size=3",
-    ];
+    let resume = ["train", "my.toml", "--resume", "--steps", "5", "--set", "pipeline.micro_batch_size=3"];
     let said = parts.run(&resume).done().stdout();
     assert!(said.contains("the data goes on with sample 12:"), "{said}");
 }
@@ -123,20 +100,11 @@ fn a_resume_in_another_order_is_told_and_data_that_was_held_back_is_refused() {
     let said = with(&["data.validation_path=train.jsonl"]).refused();
     assert!(said.contains("training would now be on 0..12"), "{said}");
     let said = with(&["data.validation=5", "data.seed=2"]).done().stdout();
-    assert!(
-        said.contains("what is held back for validation now was trained on before"),
-        "{said}"
-    );
-    assert!(
-        said.contains("the data goes on in another order (sequences of 16 tokens"),
-        "{said}"
-    );
+    assert!(said.contains("what is held back for validation now was trained on before"), "{said}");
+    assert!(said.contains("the data goes on in another order (sequences of 16 tokens"), "{said}");
     let allowed = [&resume[..3], &["--steps", "4", "--allow-other-data"]].concat();
     let said = place.run(&allowed).done().stdout();
-    assert!(
-        said.contains("note      ") && said.contains("training would now be on 0..12"),
-        "{said}"
-    );
+    assert!(said.contains("note      ") && said.contains("training would now be on 0..12"), "{said}");
 }
 
 #[test]
@@ -151,31 +119,15 @@ fn a_step_without_a_target_has_no_loss_and_is_told() {
         "metrics.tensorboard=true",
     ];
     let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let said = place
-        .run(&[&["train", "my.toml", "--steps", "2"], &sets[..]].concat())
-        .done()
-        .stdout();
-    assert!(
-        said.contains("; 1 of the 2 sequences for training have no target"),
-        "{said}"
-    );
+    let said = place.run(&[&["train", "my.toml", "--steps", "2"], &sets[..]].concat()).done().stdout();
+    assert!(said.contains("; 1 of the 2 sequences for training have no target"), "{said}");
     assert!(said.contains("no loss: there is no target"), "{said}");
     let losses = numbers(&place, "loss");
-    assert_eq!(
-        losses.iter().filter(|loss| loss.is_null()).count(),
-        1,
-        "{losses:?}"
-    );
+    assert_eq!(losses.iter().filter(|loss| loss.is_null()).count(), 1, "{losses:?}");
     // The run goes on from such a line, and its page is made.
     let resume = [&["train", "my.toml", "--resume", "--steps", "4"], &sets[..]].concat();
     place.run(&resume).done();
-    assert_eq!(
-        numbers(&place, "loss")
-            .iter()
-            .filter(|loss| loss.is_null())
-            .count(),
-        2
-    );
+    assert_eq!(numbers(&place, "loss").iter().filter(|loss| loss.is_null()).count(), 2);
     place.run(&["report", "runs/small"]).done();
 }
 
@@ -197,34 +149,18 @@ fn a_validation_without_a_target_is_refused_and_part_of_one_is_told() {
     let said = with("data.validation=2", &[]).refused();
     assert!(said.contains("no token is a target"), "{said}");
     let said = with("data.validation=3", &[]).done().stdout();
-    assert!(
-        said.contains("; 2 of the 3 sequences for validation have no target"),
-        "{said}"
-    );
+    assert!(said.contains("; 2 of the 3 sequences for validation have no target"), "{said}");
     // Only the last ones are validated on, so there is no loss, and no best checkpoint.
-    let lines = [chat("user"), chat("assistant")]
-        .map(|line| format!("{line}\n"))
-        .concat();
+    let lines = [chat("user"), chat("assistant")].map(|line| format!("{line}\n")).concat();
     fs::write(place.path("held.jsonl"), lines).unwrap();
-    let more = [
-        "--run-dir",
-        "runs/none",
-        "--set",
-        "train.validation_micro_batches=1",
-    ];
+    let more = ["--run-dir", "runs/none", "--set", "train.validation_micro_batches=1"];
     let said = with("data.validation_path=held.jsonl", &more).done().stdout();
-    assert!(
-        said.contains("validation after 1 step: no loss: there is no target"),
-        "{said}"
-    );
+    assert!(said.contains("validation after 1 step: no loss: there is no target"), "{said}");
     let mark = fs::read_to_string(place.path("runs/none/run.json")).unwrap();
     assert!(!mark.contains("validation_loss"), "{mark}");
     let args = ["evaluate", "runs/none", "--format", "json"];
     let printed: serde_json::Value = serde_json::from_str(&place.run(&args).done().stdout()).unwrap();
-    assert!(
-        printed["loss"].is_null() && printed.get("perplexity").is_none(),
-        "{printed}"
-    );
+    assert!(printed["loss"].is_null() && printed.get("perplexity").is_none(), "{printed}");
 }
 
 #[test]
@@ -236,58 +172,27 @@ fn what_tokenize_makes_trains_without_a_setting_of_its_type() {
     let said = tokenize("train.json", "a.bin").done().stdout();
     assert!(said.contains("of 12 documents"), "{said}");
     let said = place
-        .run(&[
-            "tokenize",
-            "train.json",
-            "text.txt",
-            "--tokenizer",
-            TOKENIZER,
-            "--out",
-            "b.bin",
-        ])
+        .run(&["tokenize", "train.json", "text.txt", "--tokenizer", TOKENIZER, "--out", "b.bin"])
         .refused();
-    assert!(
-        said.contains("train.json` is JSON lines and `text.txt` is text"),
-        "{said}"
-    );
+    assert!(said.contains("train.json` is JSON lines and `text.txt` is text"), "{said}");
     // The same tokens in four bytes each, and nothing beside them.
     let narrow = fs::read(place.path("a.bin")).unwrap();
-    let wide: Vec<u8> = narrow
-        .chunks(2)
-        .flat_map(|token| [token[0], token[1], 0, 0])
-        .collect();
+    let wide: Vec<u8> = narrow.chunks(2).flat_map(|token| [token[0], token[1], 0, 0]).collect();
     fs::write(place.path("wide.bin"), wide).unwrap();
     let train = |path: &str, vocab: &str, more: &[&str]| {
-        let sets = [
-            "data.kind=tokens",
-            "data.seq=4",
-            "pipeline.micro_batches=1",
-            path,
-            vocab,
-        ];
+        let sets = ["data.kind=tokens", "data.seq=4", "pipeline.micro_batches=1", path, vocab];
         let sets: Vec<_> = sets.iter().chain(more).flat_map(|set| ["--set", set]).collect();
-        place.run(
-            &[
-                &["train", "my.toml", "--steps", "1", "--run-dir", "runs/t"],
-                &sets[..],
-            ]
-            .concat(),
-        )
+        place.run(&[&["train", "my.toml", "--steps", "1", "--run-dir", "runs/t"], &sets[..]].concat())
     };
     let count = narrow.len() / 2;
     let said = train("data.path=wide.bin", "model.vocab=512", &[]).refused();
-    assert!(
-        said.contains("wide.bin` has a 0 in every second place when it is read as u16"),
-        "{said}"
-    );
+    assert!(said.contains("wide.bin` has a 0 in every second place when it is read as u16"), "{said}");
     let said = train("data.path=wide.bin", "model.vocab=70000", &["data.dtype=u16"]).refused();
     assert!(
         said.contains("data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is 70000"),
         "{said}"
     );
-    let said = train("data.path=wide.bin", "model.vocab=70000", &[])
-        .done()
-        .stdout();
+    let said = train("data.path=wide.bin", "model.vocab=70000", &[]).done().stdout();
     assert!(said.contains(&format!("`wide.bin`: {count} tokens")), "{said}");
     fs::remove_dir_all(place.path("runs/t")).unwrap();
     let said = train("data.path=a.bin", "model.vocab=70000", &[]).done().stdout();
@@ -300,14 +205,10 @@ fn tokens_of_two_tokenizers_are_neither_trained_together_nor_validated_on() {
     let same = fs::read_to_string(Path::new(TOKENIZER).join("tokenizer.json")).unwrap();
     fs::write(place.path("other.json"), same + " ").unwrap();
     for (tokenizer, out) in [(TOKENIZER, "a.bin"), ("other.json", "b.bin")] {
-        place
-            .run(&["tokenize", "train.jsonl", "--tokenizer", tokenizer, "--out", out])
-            .done();
+        place.run(&["tokenize", "train.jsonl", "--tokenizer", tokenizer, "--out", out]).done();
     }
-    for keys in [
-        &["data.path=[\"a.bin\",\"b.bin\"]"][..],
-        &["data.path=a.bin", "data.validation_path=b.bin"],
-    ] {
+    for keys in [&["data.path=[\"a.bin\",\"b.bin\"]"][..], &["data.path=a.bin", "data.validation_path=b.bin"]]
+    {
         let sets = ["data.kind=tokens", "model.vocab=512"];
         let sets = sets.iter().chain(keys).flat_map(|set| ["--set", set]);
         let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(sets).collect();
@@ -321,27 +222,14 @@ fn tokens_of_two_tokenizers_are_neither_trained_together_nor_validated_on() {
 fn text_that_was_meant_in_another_way_is_warned_of() {
     let place = twelve();
     fs::write(place.path("a.csv"), "Hear\r\nme\r\n".repeat(100)).unwrap();
-    let sets = [
-        "data.kind=text",
-        "data.path=a.csv",
-        "data.validation=0.5",
-        "model.vocab=512",
-    ];
+    let sets = ["data.kind=text", "data.path=a.csv", "data.validation=0.5", "model.vocab=512"];
     let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let run = place
-        .run(&[&["train", "my.toml", "--steps", "1"], &sets[..]].concat())
-        .done();
+    let run = place.run(&[&["train", "my.toml", "--steps", "1"], &sets[..]].concat()).done();
     let said = run.stderr();
-    assert!(
-        said.contains("warning: `a.csv` seems to be a table, and is read as plain text"),
-        "{said}"
-    );
+    assert!(said.contains("warning: `a.csv` seems to be a table, and is read as plain text"), "{said}");
     assert!(said.contains("warning: `a.csv` has carriage returns"), "{said}");
     let said = place.run(&["evaluate", "runs/small"]).done().stderr();
     assert!(said.contains("warning: `a.csv` has carriage returns"), "{said}");
-    let said = place
-        .run(&["tokenize", "a.csv", "--tokenizer", TOKENIZER, "--out", "a.bin"])
-        .done()
-        .stderr();
+    let said = place.run(&["tokenize", "a.csv", "--tokenizer", TOKENIZER, "--out", "a.bin"]).done().stderr();
     assert!(said.contains("warning: `a.csv` seems to be a table"), "{said}");
 }

@@ -24,14 +24,8 @@ fn a_planned_gpu_holds_its_own_rank() {
         let (_, rest) = said.split_once("training needs about ").unwrap();
         rest.split_once(" of memory").unwrap().0.to_owned()
     };
-    assert!(
-        one.starts_with("warning: ") && one.contains("a GPU of the kind h100 has 976.56 KiB"),
-        "{one}"
-    );
-    let eight = said(
-        "h100:memory=1MB",
-        &["pipeline.replicas=4", "pipeline.micro_batches=16"],
-    );
+    assert!(one.starts_with("warning: ") && one.contains("a GPU of the kind h100 has 976.56 KiB"), "{one}");
+    let eight = said("h100:memory=1MB", &["pipeline.replicas=4", "pipeline.micro_batches=16"]);
     assert_eq!(needed(&eight), needed(&one));
     assert_eq!(said("h100", &["pipeline.replicas=4"]), "");
 }
@@ -49,25 +43,13 @@ fn a_gpu_may_be_given_by_its_figures() {
     assert_eq!(step("l4"), step("l4:memory=48GB"));
     assert!(step("l4:bandwidth=1TB") < step("l4"));
     for (kind, part) in [
-        (
-            "gtx",
-            "no GPU `gtx` is known: there are a100, h100, h200, b200, rtx3090, rtx4090, ",
-        ),
+        ("gtx", "no GPU `gtx` is known: there are a100, h100, h200, b200, rtx3090, rtx4090, "),
         ("gtx", "gtx:memory=24GB,bf16=165e12,bandwidth=1008GB"),
         ("mine:memory=24GB", "no GPU `mine` is known"),
-        (
-            "l4:ram=24GB",
-            "`ram` is no figure of a GPU: there are memory, bf16, bandwidth, link, host and",
-        ),
+        ("l4:ram=24GB", "`ram` is no figure of a GPU: there are memory, bf16, bandwidth, link, host and"),
         ("l4:memory=lots", "memory: expected a size above 0 such as 200MiB"),
-        (
-            "l4:bf16=0",
-            "bf16: expected a number from 1 on, such as 210e12, got 0",
-        ),
-        (
-            "l4:24GB",
-            "`24GB` is no figure: write KEY=VALUE, such as memory=24GB",
-        ),
+        ("l4:bf16=0", "bf16: expected a number from 1 on, such as 210e12, got 0"),
+        ("l4:24GB", "`24GB` is no figure: write KEY=VALUE, such as memory=24GB"),
     ] {
         let said = place.run(&["plan", "gpt.toml", "--device", kind]).refused();
         assert!(said.contains(part), "{kind}: {said}");
@@ -82,41 +64,17 @@ fn tune_searches_for_gpus_that_are_not_here() {
         place.run(&all).done().stdout()
     };
     // One GPU a host, where nothing else is said.
-    let said = tune(&[
-        "--hosts",
-        "2",
-        "--between-bandwidth",
-        "1.25GB",
-        "--out",
-        "tuned.toml",
-    ]);
+    let said = tune(&["--hosts", "2", "--between-bandwidth", "1.25GB", "--out", "tuned.toml"]);
     assert!(said.contains("chosen: "), "{said}");
     let written = fs::read_to_string(place.path("tuned.toml")).unwrap();
     assert!(written.contains("costs = \"tuned.costs.json\""), "{written}");
     assert!(written.contains("devices = [\"cuda:0\""), "{written}");
     let planned = place.run(&["plan", "tuned.toml", "--hosts", "2"]).done().stdout();
     assert!(planned.contains(": predicted step 0."), "{planned}");
-    let said = place
-        .run(&["tune", "gpt.toml", "--device", "l4:memory=1MB", "--devices", "2"])
-        .refused();
-    assert!(
-        said.contains("nothing fits into 976.56 KiB on a rank: the least that was found is "),
-        "{said}"
-    );
-    let said = place
-        .run(&[
-            "tune",
-            "gpt.toml",
-            "--device",
-            "l4",
-            "--set",
-            "pipeline.dtype=f32",
-        ])
-        .refused();
-    assert!(
-        said.contains("pipeline.dtype: for a GPU that is not here (--device)"),
-        "{said}"
-    );
+    let said = place.run(&["tune", "gpt.toml", "--device", "l4:memory=1MB", "--devices", "2"]).refused();
+    assert!(said.contains("nothing fits into 976.56 KiB on a rank: the least that was found is "), "{said}");
+    let said = place.run(&["tune", "gpt.toml", "--device", "l4", "--set", "pipeline.dtype=f32"]).refused();
+    assert!(said.contains("pipeline.dtype: for a GPU that is not here (--device)"), "{said}");
 }
 
 /// Ranks of four hosts are not compared with this machine, and what is measured here is.
@@ -128,22 +86,10 @@ fn this_machines_memory_is_compared_with_what_is_on_this_machine() {
         Run(command.env("PIPEWRIGHT_MEMORY", "1MiB").output().unwrap())
     };
     let plan = ["plan", "my.toml", "--format", "csv"];
-    assert!(
-        said(&plan).done().stderr().contains("warning: "),
-        "on this machine it does not fit"
-    );
+    assert!(said(&plan).done().stderr().contains("warning: "), "on this machine it does not fit");
     assert_eq!(said(&[&plan[..], &["--hosts", "4"]].concat()).done().stderr(), "");
     place.run(&["profile", "my.toml"]).done();
-    let tune = [
-        "tune",
-        "my.toml",
-        "--costs",
-        "costs.json",
-        "--devices",
-        "2",
-        "--hosts",
-        "2",
-    ];
+    let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "2", "--hosts", "2"];
     assert!(said(&tune).done().stdout().contains("chosen: "));
 }
 
@@ -156,70 +102,34 @@ fn absurd_counts_of_options_are_refused_at_once() {
     };
     let huge = "4000000000";
     for (args, part) in [
-        (
-            "--ranks HUGE --micro-batches 8 --schedule 1f1b",
-            "4000000000 is not in 0..=65536",
-        ),
-        (
-            "--ranks 1000000 --micro-batches 8 --schedule 1f1b",
-            "1000000 is not in 0..=65536",
-        ),
+        ("--ranks HUGE --micro-batches 8 --schedule 1f1b", "4000000000 is not in 0..=65536"),
+        ("--ranks 1000000 --micro-batches 8 --schedule 1f1b", "1000000 is not in 0..=65536"),
         (
             "--ranks 4 --micro-batches HUGE --schedule 1f1b",
             "4 ranks x 1 chunks x HUGE micro-batches is too large",
         ),
-        (
-            "--ranks 4 --micro-batches HUGE --replicas HUGE --schedule 1f1b",
-            "is not in 1..=65536",
-        ),
-        (
-            "--ranks 4 --micro-batches 8 --chunks HUGE --schedule zb-h1",
-            "HUGE",
-        ),
-        (
-            "--ranks 4 --micro-batches 8 --chunks HUGE --schedule interleaved-1f1b",
-            "HUGE",
-        ),
-        (
-            "--ranks 64 --micro-batches 10000 --schedule auto",
-            "auto searches up to 4096 ranks and 2^16 cells",
-        ),
+        ("--ranks 4 --micro-batches HUGE --replicas HUGE --schedule 1f1b", "is not in 1..=65536"),
+        ("--ranks 4 --micro-batches 8 --chunks HUGE --schedule zb-h1", "HUGE"),
+        ("--ranks 4 --micro-batches 8 --chunks HUGE --schedule interleaved-1f1b", "HUGE"),
+        ("--ranks 64 --micro-batches 10000 --schedule auto", "auto searches up to 4096 ranks and 2^16 cells"),
     ] {
         let said = plan(&args.replace("HUGE", huge));
         assert!(said.contains(&part.replace("HUGE", huge)), "{args}: {said}");
     }
     for option in ["--devices", "--replicas"] {
-        let said = place
-            .run(&["tune", "gpt.toml", "--device", "l4", option, huge])
-            .refused();
+        let said = place.run(&["tune", "gpt.toml", "--device", "l4", option, huge]).refused();
         assert!(said.contains("4000000000 is not in 1..=1048576"), "{said}");
     }
-    let said = place
-        .run(&["tune", "gpt.toml", "--device", "l4", "--ranks", huge])
-        .refused();
-    assert!(
-        said.contains("a model of 10 layers has stages for 10 ranks at most"),
-        "{said}"
-    );
+    let said = place.run(&["tune", "gpt.toml", "--device", "l4", "--ranks", huge]).refused();
+    assert!(said.contains("a model of 10 layers has stages for 10 ranks at most"), "{said}");
 }
 
 #[test]
 fn auto_tells_that_it_searches() {
     let place = place();
     let said = |micro_batches: &str| {
-        let args = [
-            "plan",
-            "--ranks",
-            "2",
-            "--micro-batches",
-            micro_batches,
-            "--schedule",
-            "auto",
-        ];
-        place
-            .run(&[&args[..], &["--chunks", "1", "--format", "csv"]].concat())
-            .done()
-            .stderr()
+        let args = ["plan", "--ranks", "2", "--micro-batches", micro_batches, "--schedule", "auto"];
+        place.run(&[&args[..], &["--chunks", "1", "--format", "csv"]].concat()).done().stderr()
     };
     let told = "auto compares schedules for 2 ranks and 600 micro-batches, which may take minutes\n";
     assert!(said("600").starts_with(told));

@@ -7,14 +7,7 @@ fn a_run_goes_on_with_its_gradient_groups() {
     let place = Place::new();
     let train = |run: &str, replicas: &str, more: &[&str]| {
         let replicas = format!("pipeline.replicas={replicas}");
-        let args = [
-            "train",
-            "my.toml",
-            "--set",
-            "pipeline.micro_batches=8",
-            "--set",
-            &replicas,
-        ];
+        let args = ["train", "my.toml", "--set", "pipeline.micro_batches=8", "--set", &replicas];
         place.run(&[&args[..], &["--run-dir", run, "--weights-hash"], more].concat())
     };
     let hash = |run: &str, replicas: &str, more: &[&str]| {
@@ -25,10 +18,7 @@ fn a_run_goes_on_with_its_gradient_groups() {
     hash("parts", "4", &["--steps", "2"]);
     hash("parts", "1", &["--steps", "4", "--resume"]);
     let said = train("parts", "5", &["--resume"]).refused();
-    assert!(
-        said.contains("pipeline.replicas: 5 replicas cannot share 4 gradient groups"),
-        "{said}"
-    );
+    assert!(said.contains("pipeline.replicas: 5 replicas cannot share 4 gradient groups"), "{said}");
     assert_eq!(hash("parts", "3", &["--resume"]), whole);
     assert_ne!(hash("one", "1", &[]), whole, "one replica adds in one group");
 }

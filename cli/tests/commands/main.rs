@@ -45,11 +45,8 @@ impl Place {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("my.toml"), CONFIG).unwrap();
-        fs::write(
-            folder.path().join("text.txt"),
-            "the quick brown fox jumps over the lazy dog. ".repeat(40),
-        )
-        .unwrap();
+        fs::write(folder.path().join("text.txt"), "the quick brown fox jumps over the lazy dog. ".repeat(40))
+            .unwrap();
         Self(folder)
     }
 
@@ -69,24 +66,18 @@ impl Place {
 
     /// The steps in `metrics.jsonl`.
     fn steps(&self, run: &str) -> Vec<u64> {
-        self.lines(run)
-            .iter()
-            .map(|line| line["step"].as_u64().unwrap())
-            .collect()
+        self.lines(run).iter().map(|line| line["step"].as_u64().unwrap()).collect()
     }
 
     fn lines(&self, run: &str) -> Vec<serde_json::Value> {
         let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap();
-        text.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     fn checkpoints(&self, run: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(run).join("checkpoints")).unwrap();
-        let mut names: Vec<_> = entries
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }
@@ -102,14 +93,7 @@ impl Place {
 
     /// Starts a long run by what is made of its command.
     fn start_as(&self, args: &[&str], made: impl FnOnce(&Command) -> Command) -> Running {
-        let long = [
-            "train",
-            "my.toml",
-            "--set",
-            "train.steps=1000000",
-            "--set",
-            "train.validate_every=0",
-        ];
+        let long = ["train", "my.toml", "--set", "train.steps=1000000", "--set", "train.validate_every=0"];
         let running = Running::new(made(&self.command(&[&long[..], args].concat())));
         let metrics = self.path("runs/small/metrics.jsonl");
         wait_until(|| fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() > 4));
@@ -129,11 +113,7 @@ impl Running {
         let [stdout, stderr] = [(); 2].map(|()| tempfile::tempfile().unwrap());
         command.stdout(stdout.try_clone().unwrap());
         command.stderr(stderr.try_clone().unwrap());
-        Self {
-            child: command.spawn().unwrap(),
-            stdout,
-            stderr,
-        }
+        Self { child: command.spawn().unwrap(), stdout, stderr }
     }
 
     fn signal(&self, name: &str) {
@@ -154,11 +134,7 @@ impl Running {
             file.read_to_end(&mut said).unwrap();
             said
         });
-        Run(Output {
-            status,
-            stdout,
-            stderr,
-        })
+        Run(Output { status, stdout, stderr })
     }
 }
 
@@ -175,26 +151,14 @@ impl Run {
 
     #[track_caller]
     fn done(self) -> Self {
-        assert_eq!(
-            self.0.status.code(),
-            Some(0),
-            "{}{}",
-            self.stdout(),
-            self.stderr()
-        );
+        assert_eq!(self.0.status.code(), Some(0), "{}{}", self.stdout(), self.stderr());
         self
     }
 
     /// The message of a refusal, which is one line and starts nothing.
     #[track_caller]
     fn refused(self) -> String {
-        assert_eq!(
-            self.0.status.code(),
-            Some(2),
-            "{}{}",
-            self.stdout(),
-            self.stderr()
-        );
+        assert_eq!(self.0.status.code(), Some(2), "{}{}", self.stdout(), self.stderr());
         assert_eq!(self.stdout(), "");
         self.stderr()
     }

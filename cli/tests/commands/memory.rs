@@ -12,18 +12,8 @@ fn within(place: &Place, memory: &str, args: &[&str]) -> Run {
 fn memory_of(plan: &str) -> Vec<[f64; 7]> {
     let plan: serde_json::Value = serde_json::from_str(plan).unwrap();
     let ranks = plan["memory"].as_array().unwrap().iter();
-    let parts = [
-        "weights",
-        "gradients",
-        "optimizer",
-        "copies",
-        "activations",
-        "buffers",
-        "all",
-    ];
-    ranks
-        .map(|rank| parts.map(|part| rank[part].as_f64().unwrap()))
-        .collect()
+    let parts = ["weights", "gradients", "optimizer", "copies", "activations", "buffers", "all"];
+    ranks.map(|rank| parts.map(|part| rank[part].as_f64().unwrap())).collect()
 }
 
 #[test]
@@ -64,19 +54,13 @@ fn plan_warns_and_train_refuses_in_every_format_with_costs_and_without() {
             && said.contains("memory        weights "),
         "{said}"
     );
-    assert!(
-        told.contains("warning: the costs of layers are not measured"),
-        "{told}"
-    );
+    assert!(told.contains("warning: the costs of layers are not measured"), "{told}");
 }
 
 #[test]
 fn the_json_of_a_plan_has_the_memory_that_its_table_and_train_show() {
     let place = Place::new();
-    let plan = place
-        .run(&["plan", "my.toml", "--format", "json"])
-        .done()
-        .stdout();
+    let plan = place.run(&["plan", "my.toml", "--format", "json"]).done().stdout();
     let ranks = memory_of(&plan);
     let train = place.run(&["train", "my.toml", "--steps", "1"]).done().stdout();
     let shown: Vec<&str> = train.lines().filter(|line| line.starts_with("rank ")).collect();
@@ -84,10 +68,7 @@ fn the_json_of_a_plan_has_the_memory_that_its_table_and_train_show() {
     for (parts, shown) in ranks.iter().zip(shown) {
         let [all, sum] = [parts[6], parts[..6].iter().sum()];
         assert!((all - sum).abs() < 1.0, "{parts:?}");
-        assert!(
-            shown.ends_with(&format!(" {:.2} KiB", all / 1024.0)),
-            "{all} {shown}"
-        );
+        assert!(shown.ends_with(&format!(" {:.2} KiB", all / 1024.0)), "{all} {shown}");
     }
     let options = ["--ranks", "2", "--micro-batches", "2", "--schedule", "1f1b"];
     let plan = [&["plan"][..], &options, &["--format", "json"]].concat();
@@ -99,10 +80,7 @@ fn a_run_that_would_fit_without_copies_for_checkpoints_says_so() {
     let place = Place::new();
     let all = |set: &str| -> f64 {
         let plan = ["plan", "my.toml", "--format", "json", "--set", set];
-        memory_of(&place.run(&plan).done().stdout())
-            .iter()
-            .map(|rank| rank[6])
-            .sum()
+        memory_of(&place.run(&plan).done().stdout()).iter().map(|rank| rank[6]).sum()
     };
     let whole = "checkpoint.beside=false";
     let (with, without) = (all("checkpoint.beside=true"), all(whole));
@@ -141,17 +119,9 @@ fn tune_runs_nothing_that_does_not_fit() {
     let run = within(&place, &between, &tune).done();
     let (said, table) = (run.stderr(), run.stdout());
     let left_out = "left out gpipe: ranks 2, stages each 1, micro-batches 3, rows 2: ";
-    let line = said
-        .lines()
-        .find(|line| line.starts_with(left_out))
-        .unwrap_or_else(|| panic!("{said}"));
-    assert!(
-        line.contains(" of memory, and PIPEWRIGHT_MEMORY allows "),
-        "{line}"
-    );
-    let rows = table
-        .lines()
-        .map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let line = said.lines().find(|line| line.starts_with(left_out)).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains(" of memory, and PIPEWRIGHT_MEMORY allows "), "{line}");
+    let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
     let listed = rows.filter(|row| row.get(2) == Some(&"gpipe") && row.get(4) == Some(&"3"));
     assert_eq!(listed.count(), 0, "{table}");
 }

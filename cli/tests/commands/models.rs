@@ -15,10 +15,7 @@ fn refused(place: &Place, args: &[&str], parts: &[&str]) {
     for part in parts {
         assert!(said.starts_with("error: ") && said.contains(part), "{said}");
     }
-    assert!(
-        !place.path("runs").exists() && !place.path("new").exists(),
-        "{args:?}"
-    );
+    assert!(!place.path("runs").exists() && !place.path("new").exists(), "{args:?}");
 }
 
 #[test]
@@ -56,17 +53,9 @@ fn a_folder_that_is_no_model_or_an_unknown_one() {
             &["`bert` has no weights: neither model.safetensors nor model.safetensors.index.json"],
         );
     }
-    fs::write(
-        place.path("bert/model.safetensors"),
-        "version https://git-lfs.github.com/spec/v1\n",
-    )
-    .unwrap();
+    fs::write(place.path("bert/model.safetensors"), "version https://git-lfs.github.com/spec/v1\n").unwrap();
     for args in [&set[..], &["sample", "bert"]] {
-        refused(
-            &place,
-            args,
-            &["`bert/model.safetensors` is damaged: its header should have "],
-        );
+        refused(&place, args, &["`bert/model.safetensors` is damaged: its header should have "]);
     }
 }
 
@@ -79,10 +68,8 @@ fn a_gguf_file_that_cannot_be_imported() {
     refused(
         &place,
         &["import", "q4k.gguf", "new"],
-        &[
-            "`q4k.gguf`: blk.0.attn_output.weight is quantised in a way that this program does not read \
-             (type 12 of ggml); it reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0",
-        ],
+        &["`q4k.gguf`: blk.0.attn_output.weight is quantised in a way that this program does not read \
+             (type 12 of ggml); it reads F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0"],
     );
     refused(
         &place,
@@ -145,9 +132,5 @@ fn a_table_without_the_column() {
     ];
     let sets = sets.iter().flat_map(|set| ["--set", set]);
     let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(sets).collect();
-    refused(
-        &place,
-        &args,
-        &["snappy.parquet` has no column \"contents\" (data.field), only \""],
-    );
+    refused(&place, &args, &["snappy.parquet` has no column \"contents\" (data.field), only \""]);
 }

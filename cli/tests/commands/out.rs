@@ -16,33 +16,16 @@ fn a_file_that_is_there_is_replaced_only_by_costs_where_it_has_costs() {
     };
     let no_costs = "this file exists and is no file of costs, so it is not replaced";
     for file in ["my.toml", "text.txt", "other.json"] {
-        refused(
-            &["profile", "my.toml", "--out", file],
-            &format!("{file}: {no_costs}"),
-        );
+        refused(&["profile", "my.toml", "--out", file], &format!("{file}: {no_costs}"));
     }
-    refused(
-        &["tune", "my.toml", "--out", "my.toml"],
-        "my.toml: this file exists",
-    );
+    refused(&["tune", "my.toml", "--out", "my.toml"], "my.toml: this file exists");
     fs::write(place.path("tuned.costs.json"), "mine").unwrap();
-    refused(
-        &["tune", "my.toml", "--out", "tuned.toml"],
-        &format!("tuned.costs.json: {no_costs}"),
-    );
+    refused(&["tune", "my.toml", "--out", "tuned.toml"], &format!("tuned.costs.json: {no_costs}"));
     assert_eq!(fs::read_to_string(place.path("my.toml")).unwrap(), config);
-    let names = || {
-        fs::read_dir(place.path("."))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-    };
+    let names = || fs::read_dir(place.path(".")).unwrap().map(|entry| entry.unwrap().file_name());
     let before: BTreeSet<_> = names().collect();
     place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
-    assert_eq!(
-        names().collect::<BTreeSet<_>>(),
-        before,
-        "nothing is left beside it"
-    );
+    assert_eq!(names().collect::<BTreeSet<_>>(), before, "nothing is left beside it");
 }
 
 #[test]
@@ -52,29 +35,18 @@ fn what_was_measured_is_printed_even_where_it_cannot_be_written() {
         let program = cargo_bin("pipewright");
         // With this limit, files can be created but nothing can be written into them.
         let script = format!("trap '' XFSZ; ulimit -f 0; exec {} {args}", program.display());
-        let run = Command::new("sh")
-            .args(["-c", &script])
-            .current_dir(place.path("."))
-            .output();
+        let run = Command::new("sh").args(["-c", &script]).current_dir(place.path(".")).output();
         let run = Run(run.unwrap());
         assert_eq!(run.0.status.code(), Some(1), "{}", run.stderr());
         run
     };
     let profile = run("profile my.toml");
     assert!(profile.stdout().contains("\nh.1.mlp "), "{}", profile.stdout());
-    assert!(
-        profile.stderr().contains("error: cannot write costs.json: "),
-        "{}",
-        profile.stderr()
-    );
+    assert!(profile.stderr().contains("error: cannot write costs.json: "), "{}", profile.stderr());
     let tune = run("tune my.toml --ranks 1 --top 0 --out tuned.toml");
     let last = tune.stdout().lines().last().unwrap().to_owned();
     assert!(last.starts_with("chosen: 1f1b: ranks 1, "), "{last}");
-    assert!(
-        tune.stderr().contains("error: cannot write tuned.costs.json: "),
-        "{}",
-        tune.stderr()
-    );
+    assert!(tune.stderr().contains("error: cannot write tuned.costs.json: "), "{}", tune.stderr());
     let files = fs::read_dir(place.path(".")).unwrap().count();
     assert_eq!(files, 2, "the config and the text, and nothing half written");
 }

@@ -41,18 +41,11 @@ fn traced(place: &Place, folder: &str) -> String {
 
 /// Every schedule by name, `auto`, and one in a file, for two ranks with the schedule's number of stages.
 fn schedules(place: &Place) -> Vec<Vec<String>> {
-    let mine = [
-        "plan",
-        "--ranks=2",
-        "--micro-batches=3",
-        "--schedule=zb-h1",
-        "--format=csv",
-    ];
+    let mine = ["plan", "--ranks=2", "--micro-batches=3", "--schedule=zb-h1", "--format=csv"];
     fs::write(place.path("mine.csv"), place.run(&mine).done().stdout()).unwrap();
     let named = Schedule::names().map(|name| (name, 2 * *Schedule::chunks(name).unwrap().start()));
     let all = named.chain([("auto", 2), ("file:mine.csv", 2)]);
-    all.map(|(name, stages)| vec![format!("schedule={name}"), format!("stages={stages}")])
-        .collect()
+    all.map(|(name, stages)| vec![format!("schedule={name}"), format!("stages={stages}")]).collect()
 }
 
 fn numbers(values: &serde_json::Value) -> Vec<f64> {
@@ -65,15 +58,7 @@ fn the_order_that_is_planned_is_the_order_that_runs_with_costs_and_without() {
     let place = Place::new();
     place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
     let costs = vec!["costs=costs.json".to_owned()];
-    let train = [
-        "train",
-        "my.toml",
-        "--run-dir",
-        "run",
-        "--steps",
-        "3",
-        "--trace=1",
-    ];
+    let train = ["train", "my.toml", "--run-dir", "run", "--steps", "3", "--trace=1"];
     for schedule in schedules(&place) {
         for costs in [&[][..], &costs] {
             let sets = sets(&[&schedule[..], costs].concat());
@@ -81,10 +66,7 @@ fn the_order_that_is_planned_is_the_order_that_runs_with_costs_and_without() {
             let _ = fs::remove_dir_all(place.path("run"));
             run(&place, &train, &sets);
             // Where PyTorch may run two passes at once, they run one after the other.
-            let planned = planned
-                .replace('(', "")
-                .replace(';', ",")
-                .replace(")OVERLAP_F_B", "");
+            let planned = planned.replace('(', "").replace(';', ",").replace(")OVERLAP_F_B", "");
             assert_eq!(planned, traced(&place, "run"), "{sets:?}");
         }
     }
@@ -115,11 +97,7 @@ fn costs_of_the_command_line_are_those_of_the_config() {
     place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
     let schedule = sets(&["schedule=zb-h1".to_owned()]);
     let plan = ["plan", "my.toml", "--format", "csv"];
-    let given = run(
-        &place,
-        &[&plan[..], &["--costs", "costs.json"]].concat(),
-        &schedule,
-    );
+    let given = run(&place, &[&plan[..], &["--costs", "costs.json"]].concat(), &schedule);
     let named = [schedule, sets(&["costs=costs.json".to_owned()])].concat();
     assert_eq!(given.stdout(), run(&place, &plan, &named).stdout());
 }

@@ -48,19 +48,12 @@ fn strangers_at_the_port_leave_a_run_with_few_files_alive() {
     let listen = format!("metrics.listen={address}");
     let limited = |command: &Command| {
         let mut shell = Command::new("sh");
-        shell
-            .args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""])
-            .arg(command.get_program());
+        shell.args(["-c", "ulimit -n 64; exec \"$0\" \"$@\""]).arg(command.get_program());
         shell.args(command.get_args()).current_dir(place.0.path());
         shell
     };
     let running = place.start_as(&["--set", &listen, "--set", "checkpoint.every=20"], limited);
-    for half in [
-        "",
-        "GET /metrics HTTP/1.1\r\n",
-        "GET",
-        "GET /metrics HTTP/1.1\r\nHost: local",
-    ] {
+    for half in ["", "GET /metrics HTTP/1.1\r\n", "GET", "GET /metrics HTTP/1.1\r\nHost: local"] {
         let strangers: Vec<TcpStream> = (0..500)
             .map(|_| {
                 let mut stream = TcpStream::connect(&address).unwrap();

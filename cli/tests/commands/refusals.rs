@@ -16,43 +16,22 @@ fn configs_and_arguments() {
         &["train", "my.toml", "--set", "model.dmi=8"],
         "--set: unknown key model.dmi: did you mean `dim`?",
     );
-    refused(
-        &["train", "my.toml", "--set", "model.heads=3"],
-        "model.dim 16 is not divisible by 3 heads",
-    );
-    refused(
-        &["train", "my.toml", "--set", "pipeline.stages=9"],
-        "pipeline.stages: 9 stages for 6 layers",
-    );
-    refused(
-        &["train", "my.toml", "--set", "pipeline.micro_batches=0"],
-        "pipeline.micro_batches: is 0",
-    );
-    refused(
-        &["train", "my.toml", "--resume"],
-        "there is no run in runs/small to resume",
-    );
-    refused(
-        &["train", "--resume", "--run-dir", "x"],
-        "there is no run in x to resume",
-    );
+    refused(&["train", "my.toml", "--set", "model.heads=3"], "model.dim 16 is not divisible by 3 heads");
+    refused(&["train", "my.toml", "--set", "pipeline.stages=9"], "pipeline.stages: 9 stages for 6 layers");
+    refused(&["train", "my.toml", "--set", "pipeline.micro_batches=0"], "pipeline.micro_batches: is 0");
+    refused(&["train", "my.toml", "--resume"], "there is no run in runs/small to resume");
+    refused(&["train", "--resume", "--run-dir", "x"], "there is no run in x to resume");
     refused(&["train", "my.toml", "--zzz"], "unexpected argument '--zzz'");
 }
 
 #[test]
 fn data() {
-    refused(
-        &["train", "my.toml", "--set", "data.path=none.txt"],
-        "cannot read `none.txt`: ",
-    );
+    refused(&["train", "my.toml", "--set", "data.path=none.txt"], "cannot read `none.txt`: ");
     refused(
         &["train", "my.toml", "--set", "data.seq=5000"],
         "`text.txt` is too short: of its 1800 tokens 1620",
     );
-    refused(
-        &["train", "my.toml", "--set", "model.vocab=100"],
-        "is outside the model's vocabulary of 100",
-    );
+    refused(&["train", "my.toml", "--set", "model.vocab=100"], "is outside the model's vocabulary of 100");
 }
 
 #[test]
@@ -83,16 +62,9 @@ fn a_port_in_use() {
 fn checkpoints_that_are_damaged_or_of_another_model() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
-    let said = place
-        .run(&["train", "my.toml", "--resume", "--set", "model.dim=32"])
-        .refused();
-    assert!(
-        said.contains("has dimensions [") && said.contains("model.safetensors"),
-        "{said}"
-    );
-    let said = place
-        .run(&["train", "my.toml", "--resume", "--set", "model.layers=3"])
-        .refused();
+    let said = place.run(&["train", "my.toml", "--resume", "--set", "model.dim=32"]).refused();
+    assert!(said.contains("has dimensions [") && said.contains("model.safetensors"), "{said}");
+    let said = place.run(&["train", "my.toml", "--resume", "--set", "model.layers=3"]).refused();
     assert!(said.contains("`h.2.") && said.contains("is missing"), "{said}");
     let weights = place.path("runs/small/checkpoints/step-00000002/model.safetensors");
     let whole = fs::read(&weights).unwrap();
@@ -106,15 +78,9 @@ fn ranks_that_may_open_too_few_files() {
     let place = Place::new();
     let mut command = Command::new("sh");
     let script = "ulimit -n 30; exec \"$0\" train my.toml --set pipeline.stages=6";
-    command
-        .args(["-c", script])
-        .arg(cargo_bin("pipewright"))
-        .current_dir(place.path("."));
+    command.args(["-c", script]).arg(cargo_bin("pipewright")).current_dir(place.path("."));
     let said = Run(command.output().unwrap()).refused();
-    assert!(
-        said.contains("raise the limits of threads and of open files"),
-        "{said}"
-    );
+    assert!(said.contains("raise the limits of threads and of open files"), "{said}");
     assert!(!said.contains("panicked"), "{said}");
 }
 
@@ -124,10 +90,7 @@ fn training_that_needs_more_memory_than_there_is() {
     let limited = |args: &str| {
         let program = cargo_bin("pipewright");
         let script = format!("ulimit -v 3000000; exec {} {args}", program.display());
-        let run = Command::new("sh")
-            .args(["-c", &script])
-            .current_dir(place.path("."))
-            .output();
+        let run = Command::new("sh").args(["-c", &script]).current_dir(place.path(".")).output();
         Run(run.unwrap())
     };
     let many_rows = "my.toml --set pipeline.micro_batch_size=100000";

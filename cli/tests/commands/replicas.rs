@@ -33,38 +33,23 @@ fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
     assert!(number(&slow, "step_with_barrier") > number(&fast, "step_with_barrier"));
     assert!(share(&slow) > 0.5 && share(&slow) > share(&fast) && share(&slow) < 1.0);
     let unused = plan(&place, &[&two[..], &["--between-bandwidth", "10KB"]].concat());
-    assert!(
-        share(&unused) < share(&slow),
-        "on one host no message goes between hosts"
-    );
+    assert!(share(&unused) < share(&slow), "on one host no message goes between hosts");
     let one = plan(&place, &["--link-latency", "0.5"]);
     assert!(number(&one, "exposed_transfer") > 0.5, "{one}");
     let said = place.run(&["plan", "my.toml", "--costs", "costs.json", "--link-latency", "-1"]);
     let said = said.refused();
-    assert!(
-        said.contains("link: the cost latency is -1; it has to be a number from 0 on"),
-        "{said}"
-    );
+    assert!(said.contains("link: the cost latency is -1; it has to be a number from 0 on"), "{said}");
 }
 
 #[test]
 fn metrics_of_replicas_tell_how_long_ranks_only_added_up_gradients() {
     let place = Place::new();
     let reducing = |replicas: &str| -> Vec<Option<f64>> {
-        let (replicas, folder) = (
-            format!("pipeline.replicas={replicas}"),
-            format!("runs/{replicas}"),
-        );
-        place
-            .run(&["train", "my.toml", "--set", &replicas, "--run-dir", &folder])
-            .done();
+        let (replicas, folder) = (format!("pipeline.replicas={replicas}"), format!("runs/{replicas}"));
+        place.run(&["train", "my.toml", "--set", &replicas, "--run-dir", &folder]).done();
         let metrics = fs::read_to_string(place.path(&folder).join("metrics.jsonl")).unwrap();
-        let lines = metrics
-            .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        lines
-            .map(|line| line.get("reducing").and_then(serde_json::Value::as_f64))
-            .collect()
+        let lines = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        lines.map(|line| line.get("reducing").and_then(serde_json::Value::as_f64)).collect()
     };
     assert_eq!(reducing("1"), [None; 6]);
     let of_two = reducing("2");
@@ -78,10 +63,7 @@ fn the_map_says_what_goes_between_hosts() {
     let exposed = |map: &str| {
         let map = format!("launch.map={map}");
         let sets = set(&["pipeline.stages=2", "pipeline.replicas=2", &map]);
-        let plan = plan(
-            &place,
-            &[&sets[..], &["--hosts", "2", "--between-latency", "1"]].concat(),
-        );
+        let plan = plan(&place, &[&sets[..], &["--hosts", "2", "--between-latency", "1"]].concat());
         ["exposed_reduction", "exposed_transfer"].map(|key| number(&plan, key) > 0.5)
     };
     assert_eq!(exposed("pipeline"), [true, false]);
@@ -92,22 +74,10 @@ fn the_map_says_what_goes_between_hosts() {
 fn tune_tries_both_maps_on_several_hosts_and_writes_the_one_it_chose() {
     let place = measured();
     let text = fs::read_to_string(place.path("my.toml")).unwrap();
-    fs::write(
-        place.path("my.toml"),
-        text + "\n[launch]\ndeadline = 30 # seconds\nmap = 'replicas'\n",
-    )
-    .unwrap();
+    fs::write(place.path("my.toml"), text + "\n[launch]\ndeadline = 30 # seconds\nmap = 'replicas'\n")
+        .unwrap();
     let tune = |out: &str, hosts: &[&str]| {
-        let tune = [
-            "tune",
-            "my.toml",
-            "--costs",
-            "costs.json",
-            "--devices",
-            "4",
-            "--device-memory",
-            "1GiB",
-        ];
+        let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "4", "--device-memory", "1GiB"];
         let out = ["--top", "0", "--out", out];
         place.run(&[&tune[..], hosts, &out].concat()).done().stdout()
     };
@@ -118,16 +88,9 @@ fn tune_tries_both_maps_on_several_hosts_and_writes_the_one_it_chose() {
     };
     let said = tune("one.toml", &[]);
     assert!(!said.contains("  map  "), "{said}");
-    assert_eq!(
-        map("one.toml"),
-        Map::Replicas,
-        "on one host it makes no difference"
-    );
+    assert_eq!(map("one.toml"), Map::Replicas, "on one host it makes no difference");
     let said = tune("two.toml", &["--hosts", "2"]);
-    let shown = |map: &str| {
-        said.lines()
-            .any(|line| line.split_whitespace().any(|word| word == map))
-    };
+    let shown = |map: &str| said.lines().any(|line| line.split_whitespace().any(|word| word == map));
     assert!(shown("map") && shown("pipeline") && shown("replicas"), "{said}");
 }
 
@@ -146,11 +109,7 @@ fn a_sharded_optimizer_holds_its_part_and_groups_hold_their_sums() {
     assert_eq!(memory(&sharded, "optimizer"), 2.0 * weights / 3.0);
     assert_eq!(memory(&base, "gradients"), weights, "a group each");
     let one = ["pipeline.gradient_groups=3"];
-    assert_eq!(
-        memory(&one, "gradients"),
-        2.0 * weights,
-        "a sum waits while the next group grows"
-    );
+    assert_eq!(memory(&one, "gradients"), 2.0 * weights, "a sum waits while the next group grows");
     let all = |sets: &[&str]| memory(sets, "all") / memory(sets, "weights");
     assert!(all(&sharded) < all(&base));
 }
@@ -167,11 +126,7 @@ fn a_server_holds_what_it_owns_and_the_sums_of_steps_that_are_no_updates_yet() {
     let (server, stale) = ("pipeline.sync=server", "pipeline.max_staleness=2");
     let weights = memory(&[], "weights");
     assert_eq!(memory(&[server], "weights"), weights);
-    assert_eq!(
-        memory(&[server], "optimizer"),
-        weights,
-        "half of two numbers a weight"
-    );
+    assert_eq!(memory(&[server], "optimizer"), weights, "half of two numbers a weight");
     let stale = [server, stale, "checkpoint.every=0"];
     assert_eq!(memory(&stale, "optimizer"), weights);
     assert_eq!(
@@ -185,11 +140,7 @@ fn a_server_holds_what_it_owns_and_the_sums_of_steps_that_are_no_updates_yet() {
         "a gradient of what it owns, and both replicas' sums of three steps"
     );
     let long = [server, "pipeline.max_staleness=4000000000", "train.steps=2"];
-    assert_eq!(
-        memory(&long, "gradients"),
-        3.5 * weights,
-        "the sums of two steps, because there are no more"
-    );
+    assert_eq!(memory(&long, "gradients"), 3.5 * weights, "the sums of two steps, because there are no more");
     let often = [server, "pipeline.max_staleness=4000000000", "checkpoint.every=1"];
     assert_eq!(memory(&often, "gradients"), 2.5 * weights);
     let sets = set(&[&stale[..], &["pipeline.replicas=2"]].concat());
@@ -211,56 +162,32 @@ fn costs_files_from_before_replicas_are_read_and_wrong_ones_refused() {
     fs::write(&file, old.to_string()).unwrap();
     plan(&place, &set(&["pipeline.replicas=2"]));
     for (key, value, part) in [
-        (
-            "add",
-            serde_json::json!(-1),
-            "the cost add is -1; it has to be a number from 0 on",
-        ),
+        ("add", serde_json::json!(-1), "the cost add is -1; it has to be a number from 0 on"),
         (
             "between",
             serde_json::json!({"latency": 1.0, "per_byte": -2.0, "one_host": true}),
             "the cost between: per_byte is -2; it has to be a number from 0 on",
         ),
-        (
-            "between",
-            serde_json::json!({"latency": 1.0}),
-            "between: missing field `per_byte`",
-        ),
+        ("between", serde_json::json!({"latency": 1.0}), "between: missing field `per_byte`"),
     ] {
         let mut wrong = whole.clone();
         wrong[key] = value;
         fs::write(&file, wrong.to_string()).unwrap();
         let said = place.run(&["plan", "my.toml", "--costs", "costs.json"]).refused();
-        assert!(
-            said.starts_with("error: costs.json: ") && said.contains(part),
-            "{said}"
-        );
+        assert!(said.starts_with("error: costs.json: ") && said.contains(part), "{said}");
     }
 }
 
 #[test]
 fn a_schedule_in_a_file_is_for_one_replicas_share() {
     let place = Place::new();
-    let mine = [
-        "plan",
-        "--ranks=2",
-        "--micro-batches=2",
-        "--schedule=1f1b",
-        "--format=csv",
-    ];
+    let mine = ["plan", "--ranks=2", "--micro-batches=2", "--schedule=1f1b", "--format=csv"];
     fs::write(place.path("mine.csv"), place.run(&mine).done().stdout()).unwrap();
     let plan = |micro_batches: &str| {
-        let sets = [
-            "pipeline.schedule=file:mine.csv",
-            "pipeline.replicas=2",
-            micro_batches,
-        ];
+        let sets = ["pipeline.schedule=file:mine.csv", "pipeline.replicas=2", micro_batches];
         place.run(&[&["plan", "my.toml", "--format", "csv"][..], &set(&sets)].concat())
     };
-    assert_eq!(
-        plan("pipeline.micro_batches=4").done().stdout().lines().count(),
-        2
-    );
+    assert_eq!(plan("pipeline.micro_batches=4").done().stdout().lines().count(), 2);
     let said = plan("pipeline.micro_batches=3").refused();
     assert!(
         said.contains(
@@ -303,10 +230,7 @@ fn tune_uses_all_devices_within_their_memory_and_runs_nothing_for_given_costs() 
     let config = pipewright_cli::config::Config::parse("tuned.toml", &tuned, &[], &[]).unwrap();
     let best = &table[0];
     assert_eq!(config.pipeline.micro_batches, 6);
-    assert!(
-        said.contains(&format!("chosen: {}: ", config.pipeline.schedule)),
-        "{best:?} {said}"
-    );
+    assert!(said.contains(&format!("chosen: {}: ", config.pipeline.schedule)), "{best:?} {said}");
 
     let memories = |said: &str| -> Vec<f64> {
         let memory = |row: Vec<String>| row[14].parse::<f64>().unwrap();
@@ -315,10 +239,7 @@ fn tune_uses_all_devices_within_their_memory_and_runs_nothing_for_given_costs() 
     let least = memories(&said).into_iter().fold(f64::INFINITY, f64::min) + 0.01;
     let limit = format!("{:.0}", least * f64::from(1 << 20));
     let limited = tune(&["--device-memory", &limit]).done().stdout();
-    assert!(
-        memories(&limited).iter().all(|memory| *memory <= least + 0.005),
-        "{limited}"
-    );
+    assert!(memories(&limited).iter().all(|memory| *memory <= least + 0.005), "{limited}");
     let said = tune(&["--device-memory", "1KiB"]).0;
     let said = String::from_utf8(said.stderr).unwrap();
     assert!(

@@ -7,11 +7,7 @@ const BLOW_UP: &str = "optimizer.learning_rate=1e30";
 
 fn train(place: &Place, args: &[&str], sets: &[&str]) -> Run {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let args: Vec<&str> = ["train", "my.toml"]
-        .into_iter()
-        .chain(args.iter().copied())
-        .chain(sets)
-        .collect();
+    let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(args.iter().copied()).chain(sets).collect();
     place.run(&args)
 }
 
@@ -32,15 +28,8 @@ fn weights_that_have_blown_up_do_not_cost_the_last_good_checkpoint() {
         ["step-00000001", "step-00000002"],
         "the last one has yet to be proved good"
     );
-    let said = failed(
-        &place,
-        &[
-            BLOW_UP,
-            "checkpoint.every=1",
-            "checkpoint.keep=1",
-            "train.validate_every=0",
-        ],
-    );
+    let said =
+        failed(&place, &[BLOW_UP, "checkpoint.every=1", "checkpoint.keep=1", "train.validate_every=0"]);
     assert!(said.contains("error: step 3: "), "{said}");
     assert!(
         said.contains(
@@ -64,9 +53,7 @@ fn weights_that_have_blown_up_do_not_cost_the_last_good_checkpoint() {
         [aside, "step-00000005", "step-00000006"],
         "what was set aside is never removed"
     );
-    place
-        .run(&["verify", &format!("runs/small/checkpoints/{aside}")])
-        .done();
+    place.run(&["verify", &format!("runs/small/checkpoints/{aside}")]).done();
 }
 
 #[test]
@@ -85,14 +72,8 @@ fn a_validation_loss_that_is_not_a_number_fails_before_anything_is_saved() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
     let said = failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=1"]);
-    assert!(
-        said.contains("error: step 3: the loss of the validation before it is NaN"),
-        "{said}"
-    );
-    assert!(
-        said.contains("the newest checkpoint is runs/small/checkpoints/step-00000002"),
-        "{said}"
-    );
+    assert!(said.contains("error: step 3: the loss of the validation before it is NaN"), "{said}");
+    assert!(said.contains("the newest checkpoint is runs/small/checkpoints/step-00000002"), "{said}");
     assert_eq!(place.checkpoints("runs/small"), ["step-00000002"]);
 }
 
@@ -105,26 +86,14 @@ fn a_full_disk_keeps_the_last_good_checkpoint() {
     let run = limited(&place, 24);
     let said = run.stderr();
     assert_eq!(run.0.status.code(), Some(1), "{said}");
-    assert!(
-        said.contains("error: cannot write ") && said.contains("model.safetensors: "),
-        "{said}"
-    );
-    assert_eq!(
-        place.checkpoints("runs/small"),
-        ["step-00000002"],
-        "no half of one either"
-    );
+    assert!(said.contains("error: cannot write ") && said.contains("model.safetensors: "), "{said}");
+    assert_eq!(place.checkpoints("runs/small"), ["step-00000002"], "no half of one either");
     let run = limited(&place, 0);
     let said = run.stderr();
     assert_eq!(run.0.status.code(), Some(2), "{said}");
     assert!(said.contains("config.toml: "), "{said}");
-    assert_eq!(
-        fs::read_to_string(place.path("runs/small/config.toml")).unwrap(),
-        config
-    );
-    place
-        .run(&["train", "--resume", "--run-dir", "runs/small"])
-        .done();
+    assert_eq!(fs::read_to_string(place.path("runs/small/config.toml")).unwrap(), config);
+    place.run(&["train", "--resume", "--run-dir", "runs/small"]).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
 }
 
@@ -137,13 +106,8 @@ fn what_a_killed_save_left_is_swept_up() {
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("model.safetensors"), "half").unwrap();
     }
-    place
-        .run(&["train", "my.toml", "--resume", "--steps", "3"])
-        .done();
-    assert_eq!(
-        place.checkpoints("runs/small"),
-        ["step-00000002", "step-00000003"]
-    );
+    place.run(&["train", "my.toml", "--resume", "--steps", "3"]).done();
+    assert_eq!(place.checkpoints("runs/small"), ["step-00000002", "step-00000003"]);
 }
 
 #[test]
@@ -159,15 +123,8 @@ fn a_resume_says_what_makes_it_another_run() {
         "checkpoint.keep=9",
     ];
     let said = train(&place, &["--resume"], &harmless).done().stdout();
-    assert!(
-        said.contains("resumed after 2 steps") && !said.contains("changed"),
-        "{said}"
-    );
-    let other = [
-        "optimizer.learning_rate=0.002",
-        "pipeline.micro_batch_size=4",
-        "train.steps=4",
-    ];
+    assert!(said.contains("resumed after 2 steps") && !said.contains("changed"), "{said}");
+    let other = ["optimizer.learning_rate=0.002", "pipeline.micro_batch_size=4", "train.steps=4"];
     let said = train(&place, &["--resume"], &other).done().stdout();
     assert!(
         said.contains(
@@ -220,26 +177,19 @@ fn signals_that_come_again_change_nothing() {
 
 #[test]
 fn a_run_that_was_killed_before_its_first_checkpoint_begins_again_with_the_same_bits() {
-    for again in [
-        &["train", "my.toml", "--steps", "6"][..],
-        &["train", "my.toml", "--steps", "6", "--resume"],
-    ] {
+    for again in
+        [&["train", "my.toml", "--steps", "6"][..], &["train", "my.toml", "--steps", "6", "--resume"]]
+    {
         let place = Place::new();
         let running = place.start(&["--set", "checkpoint.every=0"]);
         running.kill();
         let hash = |args: &[&str]| {
             let args = [args, &["--weights-hash"]].concat();
             let said = place.run(&args).done().stdout();
-            said.lines()
-                .find(|line| line.starts_with("weights "))
-                .expect("it is asked for")
-                .to_owned()
+            said.lines().find(|line| line.starts_with("weights ")).expect("it is asked for").to_owned()
         };
         let anew = hash(again);
-        assert_eq!(
-            anew,
-            hash(&["train", "my.toml", "--steps", "6", "--run-dir", "whole"])
-        );
+        assert_eq!(anew, hash(&["train", "my.toml", "--steps", "6", "--run-dir", "whole"]));
         assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
         let history = fs::read_to_string(place.path("runs/small/history.jsonl")).unwrap();
         assert!(history.contains("a run was lost here before its first checkpoint: it begins again"));
@@ -250,10 +200,7 @@ fn a_run_that_was_killed_before_its_first_checkpoint_begins_again_with_the_same_
 fn a_finished_run_that_is_resumed_says_what_gives_more() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
-    let said = place
-        .run(&["train", "my.toml", "--steps", "2", "--resume"])
-        .done()
-        .stdout();
+    let said = place.run(&["train", "my.toml", "--steps", "2", "--resume"]).done().stdout();
     let expected = "done before: 2 steps; with more (train.steps or --steps) the run goes on";
     assert!(said.contains(expected), "{said}");
 }
@@ -262,9 +209,7 @@ fn a_finished_run_that_is_resumed_says_what_gives_more() {
 fn a_resumed_run_whose_weights_do_not_fit_names_the_key() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
-    let said = place
-        .run(&["train", "my.toml", "--resume", "--set", "model.dim=64"])
-        .refused();
+    let said = place.run(&["train", "my.toml", "--resume", "--set", "model.dim=64"]).refused();
     let keys = "since that checkpoint was saved, these settings have changed: model.dim: ";
     assert!(said.contains(keys) && said.contains("-> 64"), "{said}");
 }
@@ -297,10 +242,7 @@ fn a_second_resume_beside_a_living_run_is_refused_and_costs_no_line() {
     wait_until(|| !place.checkpoints("runs/small").is_empty());
     let said = place.run(&["train", "my.toml", "--resume"]).refused();
     let holder = format!("is in use by process {} on host ", running.child.id());
-    assert!(
-        said.contains(&holder) && said.contains("wait until that run ends"),
-        "{said}"
-    );
+    assert!(said.contains(&holder) && said.contains("wait until that run ends"), "{said}");
     running.signal("-INT");
     assert_eq!(running.end().0.status.code(), Some(130));
     let steps = place.steps("runs/small");
@@ -315,10 +257,7 @@ fn a_resume_among_files_of_ones_own_changes_none_of_them() {
     let config = format!("# my notes\n{CONFIG}");
     fs::write(place.path("config.toml"), &config).unwrap();
     let said = place.run(&["train", "config.toml", "--run-dir", "."]).refused();
-    assert!(
-        said.contains("is not a run") && !said.contains("--resume"),
-        "{said}"
-    );
+    assert!(said.contains("is not a run") && !said.contains("--resume"), "{said}");
     let resume = ["train", "config.toml", "--run-dir", ".", "--resume"];
     let said = place.run(&resume).refused();
     assert!(
@@ -347,17 +286,10 @@ fn numbers_that_cannot_be_written_are_told_once_and_end_no_run() {
     text += &"no JSON\n".repeat(64 * 1024);
     fs::write(&metrics, &text).unwrap();
     let run = limited(&place, 1024).done();
-    let told = run
-        .stderr()
-        .matches("warning: could not write the numbers of a step")
-        .count();
+    let told = run.stderr().matches("warning: could not write the numbers of a step").count();
     assert_eq!(told, 1, "{}", run.stderr());
     assert_eq!(fs::read_to_string(&metrics).unwrap(), text, "no half of a line");
-    assert!(
-        place
-            .checkpoints("runs/small")
-            .contains(&"step-00000006".to_owned())
-    );
+    assert!(place.checkpoints("runs/small").contains(&"step-00000006".to_owned()));
 }
 
 #[test]
@@ -368,10 +300,7 @@ fn sigterm_and_sighup_end_a_run_in_good_order() {
         running.signal(name);
         assert_eq!(running.end().0.status.code(), Some(130), "{name}");
         let steps = place.steps("runs/small").len();
-        assert_eq!(
-            place.checkpoints("runs/small").pop(),
-            Some(format!("step-{steps:08}"))
-        );
+        assert_eq!(place.checkpoints("runs/small").pop(), Some(format!("step-{steps:08}")));
     }
 }
 

@@ -7,11 +7,7 @@ fn trained() -> Place {
 }
 
 fn written(place: &Place, args: &[&str]) -> Vec<u8> {
-    place
-        .run(&[&["sample", "runs/small", "--tokens", "40"], args].concat())
-        .done()
-        .0
-        .stdout
+    place.run(&[&["sample", "runs/small", "--tokens", "40"], args].concat()).done().0.stdout
 }
 
 #[test]
@@ -24,33 +20,19 @@ fn text_begins_with_the_prompt_and_has_as_many_bytes_as_asked_for() {
 #[test]
 fn the_seed_chooses_and_no_temperature_or_one_candidate_leaves_no_choice() {
     let place = trained();
-    assert_eq!(
-        written(&place, &["--seed", "3"]),
-        written(&place, &["--seed", "3"])
-    );
-    assert_ne!(
-        written(&place, &["--seed", "3"]),
-        written(&place, &["--seed", "4"])
-    );
+    assert_eq!(written(&place, &["--seed", "3"]), written(&place, &["--seed", "3"]));
+    assert_ne!(written(&place, &["--seed", "3"]), written(&place, &["--seed", "4"]));
     let likeliest = written(&place, &["--temperature", "0", "--seed", "5"]);
     assert_eq!(written(&place, &["--top-k", "1", "--seed", "6"]), likeliest);
-    assert_eq!(
-        written(&place, &["--top-k", "1000", "--seed", "3"]),
-        written(&place, &["--seed", "3"])
-    );
+    assert_eq!(written(&place, &["--top-k", "1000", "--seed", "3"]), written(&place, &["--seed", "3"]));
 }
 
 #[test]
 fn a_checkpoint_can_be_named_itself() {
     let place = trained();
-    let newest = place
-        .run(&["sample", "runs/small", "--tokens", "9"])
-        .done()
-        .stdout();
-    let named = place
-        .run(&["sample", "runs/small/checkpoints/step-00000002", "--tokens", "9"])
-        .done()
-        .stdout();
+    let newest = place.run(&["sample", "runs/small", "--tokens", "9"]).done().stdout();
+    let named =
+        place.run(&["sample", "runs/small/checkpoints/step-00000002", "--tokens", "9"]).done().stdout();
     assert_eq!(newest, named);
 }
 
@@ -81,15 +63,9 @@ fn what_cannot_be_is_refused() {
         assert_eq!(said, "error: --temperature -1: it must be 0 or more\n");
     }
     let said = refused(&["sample", "runs/small", "--ranks", "7"]);
-    assert_eq!(
-        said,
-        "error: --ranks: a model of 6 layers has stages for 6 ranks at most\n"
-    );
+    assert_eq!(said, "error: --ranks: a model of 6 layers has stages for 6 ranks at most\n");
     let said = refused(&["sample", "runs/small", "--ranks", "3", "--devices", "cpu,cpu"]);
-    assert_eq!(
-        said,
-        "error: --devices: 2 devices for 3 ranks: name one for all, or one for each\n"
-    );
+    assert_eq!(said, "error: --devices: 2 devices for 3 ranks: name one for all, or one for each\n");
     assert!(refused(&["sample", "runs/small", "--devices", "gpu"]).contains("`gpu` is no device"));
     assert!(refused(&["sample", "runs/small", "--top-k", "0"]).contains("--top-k 0: it must be 1 or more"));
 }
@@ -97,65 +73,31 @@ fn what_cannot_be_is_refused() {
 #[test]
 fn a_model_on_token_files_reads_and_writes_tokens() {
     let place = Place::new();
-    let tokens: Vec<u8> = (0..900_u16)
-        .flat_map(|index| (index % 300).to_le_bytes())
-        .collect();
+    let tokens: Vec<u8> = (0..900_u16).flat_map(|index| (index % 300).to_le_bytes()).collect();
     fs::write(place.path("tokens.bin"), tokens).unwrap();
-    let sets = [
-        "--set",
-        "data.kind=tokens",
-        "--set",
-        "data.path=tokens.bin",
-        "--set",
-        "model.vocab=300",
-    ];
-    place
-        .run(&[&["train", "my.toml", "--steps", "1"], &sets[..]].concat())
-        .done();
-    let text = place
-        .run(&["sample", "runs/small", "--prompt", "17 299", "--tokens", "3"])
-        .done()
-        .stdout();
-    let written: Vec<u32> = text
-        .split_whitespace()
-        .map(|token| token.parse().unwrap())
-        .collect();
+    let sets = ["--set", "data.kind=tokens", "--set", "data.path=tokens.bin", "--set", "model.vocab=300"];
+    place.run(&[&["train", "my.toml", "--steps", "1"], &sets[..]].concat()).done();
+    let text = place.run(&["sample", "runs/small", "--prompt", "17 299", "--tokens", "3"]).done().stdout();
+    let written: Vec<u32> = text.split_whitespace().map(|token| token.parse().unwrap()).collect();
     assert_eq!((written.len(), &written[..2]), (5, &[17, 299][..]));
     let said = place.run(&["sample", "runs/small"]).refused();
-    assert!(
-        said.starts_with("error: --prompt: this model reads tokens: give the numbers"),
-        "{said}"
-    );
+    assert!(said.starts_with("error: --prompt: this model reads tokens: give the numbers"), "{said}");
     let said = place.run(&["sample", "runs/small", "--prompt", "17 x"]).refused();
     assert!(said.contains("--prompt: `x` is no token"), "{said}");
     let said = place.run(&["sample", "runs/small", "--prompt", "300"]).refused();
-    assert!(
-        said.contains("token 300 is outside the model's vocabulary of 300"),
-        "{said}"
-    );
+    assert!(said.contains("token 300 is outside the model's vocabulary of 300"), "{said}");
 }
 
 #[test]
 fn a_text_longer_than_the_context_is_refused_or_told() {
     let place = trained();
-    let said = place
-        .run(&["sample", "runs/small", "--prompt", "the quick brown f"])
-        .refused();
+    let said = place.run(&["sample", "runs/small", "--prompt", "the quick brown f"]).refused();
     assert_eq!(
         said,
         "error: --prompt: it has 17 tokens, and the model's context is 16: shorten it by 1 or more\n"
     );
     let sample = |tokens| {
-        place
-            .run(&[
-                "sample",
-                "runs/small",
-                "--prompt",
-                "the quick brown ",
-                "--tokens",
-                tokens,
-            ])
-            .done()
+        place.run(&["sample", "runs/small", "--prompt", "the quick brown ", "--tokens", tokens]).done()
     };
     assert_eq!(sample("1").stderr(), "");
     assert_eq!(
@@ -163,21 +105,9 @@ fn a_text_longer_than_the_context_is_refused_or_told() {
         "warning: this text is longer than the model's context of 16 tokens: its end was written after the \
          last half of a context only\n"
     );
-    let set = [
-        "train",
-        "my.toml",
-        "--run-dir",
-        "other",
-        "--set",
-        "train.sample_every=2",
-    ];
-    let said = place
-        .run(&[&set[..], &["--set", "train.sample_prompt=the quick brown f"]].concat())
-        .refused();
-    assert!(
-        said.contains("train.sample_prompt: it has 17 tokens, and the model's context is 16"),
-        "{said}"
-    );
+    let set = ["train", "my.toml", "--run-dir", "other", "--set", "train.sample_every=2"];
+    let said = place.run(&[&set[..], &["--set", "train.sample_prompt=the quick brown f"]].concat()).refused();
+    assert!(said.contains("train.sample_prompt: it has 17 tokens, and the model's context is 16"), "{said}");
 }
 
 #[test]
@@ -185,11 +115,6 @@ fn a_model_of_bytes_writes_the_same_after_it_is_exported() {
     let place = trained();
     place.run(&["export", "runs/small", "mine"]).done();
     assert!(!place.path("mine/tokenizer.json").exists());
-    let write = |from| {
-        place
-            .run(&["sample", from, "--prompt", "the quick", "--tokens", "5"])
-            .done()
-            .stdout()
-    };
+    let write = |from| place.run(&["sample", from, "--prompt", "the quick", "--tokens", "5"]).done().stdout();
     assert_eq!(write("mine"), write("runs/small"));
 }

@@ -22,26 +22,14 @@ fn hash(said: &str) -> &str {
 #[test]
 fn a_run_writes_what_its_checkpoints_would_write_and_no_weight_changes() {
     let place = Place::new();
-    let silent = place
-        .run(&["train", "my.toml", "--run-dir", "silent", "--weights-hash"])
-        .done();
-    let args = [
-        "train",
-        "my.toml",
-        "--run-dir",
-        "writes",
-        "--weights-hash",
-        "--set",
-        "checkpoint.keep=9",
-    ];
+    let silent = place.run(&["train", "my.toml", "--run-dir", "silent", "--weights-hash"]).done();
+    let args = ["train", "my.toml", "--run-dir", "writes", "--weights-hash", "--set", "checkpoint.keep=9"];
     let said = place.run(&[&args[..], &EVERY_TWO].concat()).done().stdout();
     assert_eq!(hash(&said), hash(&silent.stdout()));
     assert!(!place.path("silent/samples.jsonl").exists());
     let written = samples(&place, "writes");
-    let lines: Vec<serde_json::Value> = written
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let steps: Vec<_> = lines.iter().map(|line| line["step"].as_u64().unwrap()).collect();
     assert_eq!(steps, [2, 4, 6]);
     for line in &lines {
@@ -73,35 +61,21 @@ fn any_cut_and_replicas_write_the_same() {
         samples(&place, run)
     };
     let expected = write("one", &["pipeline.stages=1"]);
-    assert_eq!(
-        write("cut", &["pipeline.stages=4", "pipeline.schedule=zb-v"]),
-        expected
-    );
+    assert_eq!(write("cut", &["pipeline.stages=4", "pipeline.schedule=zb-v"]), expected);
     assert_eq!(write("twice", &["pipeline.replicas=2"]), expected);
-    let server = [
-        "pipeline.replicas=2",
-        "pipeline.sync=server",
-        "pipeline.recompute=full",
-    ];
+    let server = ["pipeline.replicas=2", "pipeline.sync=server", "pipeline.recompute=full"];
     assert_eq!(write("served", &server), expected);
 }
 
 #[test]
 fn a_resumed_run_has_each_text_once() {
     let place = Place::new();
-    let run = |args: &[&str]| {
-        place
-            .run(&[&["train", "my.toml"], &EVERY_TWO[..], args].concat())
-            .done()
-    };
+    let run = |args: &[&str]| place.run(&[&["train", "my.toml"], &EVERY_TWO[..], args].concat()).done();
     run(&["--run-dir", "whole"]);
     run(&["--run-dir", "again", "--steps", "4"]);
     // As if it was killed before the last checkpoint was complete.
     fs::remove_dir_all(place.path("again/checkpoints/step-00000004")).unwrap();
-    let mut file = fs::OpenOptions::new()
-        .append(true)
-        .open(place.path("again/samples.jsonl"))
-        .unwrap();
+    let mut file = fs::OpenOptions::new().append(true).open(place.path("again/samples.jsonl")).unwrap();
     file.write_all(b"{\"step\":5,\"prom").unwrap();
     run(&["--run-dir", "again", "--resume"]);
     assert_eq!(samples(&place, "again"), samples(&place, "whole"));
@@ -113,10 +87,7 @@ fn texts_beyond_the_context_are_told_before_they_are_written() {
     let told = |tokens: &str| {
         let tokens = format!("train.sample_tokens={tokens}");
         let train = ["train", "my.toml", "--steps", "1", "--run-dir", &tokens, "--set"];
-        place
-            .run(&[&train[..], &[&tokens, "--set", "train.sample_every=2"]].concat())
-            .done()
-            .stderr()
+        place.run(&[&train[..], &[&tokens, "--set", "train.sample_every=2"]].concat()).done().stderr()
     };
     let warning =
         "warning: train.sample_tokens: 17 tokens after a prompt of 1 are more than the model's context of";
@@ -130,17 +101,12 @@ fn what_cannot_be_written_is_refused() {
     let place = Place::new();
     let refused = |sets: &[&str]| {
         let sets = sets.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
-        place
-            .run(&[&["train", "my.toml", "--set", "train.sample_every=2"], &sets[..]].concat())
-            .refused()
+        place.run(&[&["train", "my.toml", "--set", "train.sample_every=2"], &sets[..]].concat()).refused()
     };
     let said = refused(&["train.sample_prompt="]);
     assert!(said.contains("train.sample_prompt: it is empty"), "{said}");
     let said = refused(&["train.sample_temperature=-1"]);
-    assert!(
-        said.contains("train.sample_temperature: -1 is not allowed"),
-        "{said}"
-    );
+    assert!(said.contains("train.sample_temperature: -1 is not allowed"), "{said}");
     let said = refused(&["train.sample_tokens=0"]);
     assert!(said.contains("train.sample_tokens: is 0"), "{said}");
     assert!(!place.path("runs/small").exists());

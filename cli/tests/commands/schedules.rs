@@ -6,25 +6,14 @@ use super::*;
 fn every_schedule_trains_to_the_same_weights() {
     let place = Place::new();
     let train = |folder: &str, sets: &[String]| {
-        let mut args = vec![
-            "train",
-            "my.toml",
-            "--weights-hash",
-            "--run-dir",
-            folder,
-            "--steps",
-            "2",
-        ];
+        let mut args = vec!["train", "my.toml", "--weights-hash", "--run-dir", folder, "--steps", "2"];
         sets.iter().for_each(|set| args.extend(["--set", set]));
         place.run(&args).done().hash()
     };
     let whole = train("whole", &["pipeline.stages=1".to_owned()]);
     for name in Schedule::names() {
         let chunks = *Schedule::chunks(name).unwrap().start();
-        let sets = [
-            format!("pipeline.schedule={name}"),
-            format!("pipeline.stages={}", 2 * chunks),
-        ];
+        let sets = [format!("pipeline.schedule={name}"), format!("pipeline.stages={}", 2 * chunks)];
         assert_eq!(train(name, &sets), whole, "{name}");
     }
     let sets = ["schedule=interleaved-1f1b", "stages=6", "chunks=3"].map(|set| format!("pipeline.{set}"));
@@ -45,20 +34,15 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
         place.run(&args)
     };
     let said = plan("memory=1GiB").done().stderr();
-    assert!(
-        said.contains("chose ") && said.contains("the smallest makespan"),
-        "{said}"
-    );
+    assert!(said.contains("chose ") && said.contains("the smallest makespan"), "{said}");
     let refused = |run: Run, told: &[&str]| {
         let said = run.refused();
         assert!(told.iter().all(|part| said.contains(part)), "{said}");
     };
     refused(
         plan("memory=10B"),
-        &[
-            "pipeline.memory: 10 B is less than any cut of 6 layers into 2 stages holds with auto; the least \
-             found is ",
-        ],
+        &["pipeline.memory: 10 B is less than any cut of 6 layers into 2 stages holds with auto; the least \
+             found is "],
     );
     let train = |sets: &[&str]| {
         let sets = sets.iter().flat_map(|set| ["--set", set]);
@@ -66,10 +50,7 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
     };
     refused(
         train(&["pipeline.schedule=auto", "pipeline.memory=1GiB"]),
-        &[
-            "pipeline.memory: a limit in bytes needs measured costs",
-            "pipewright profile",
-        ],
+        &["pipeline.memory: a limit in bytes needs measured costs", "pipewright profile"],
     );
     refused(train(&["pipeline.memory=lots"]), &["pipeline.memory", "200MiB"]);
     refused(
@@ -81,28 +62,12 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
 #[test]
 fn a_schedule_of_ones_own_trains_and_is_resumed_on_another() {
     let place = Place::new();
-    let plan = place.run(&[
-        "plan",
-        "--ranks=2",
-        "--micro-batches=3",
-        "--schedule=dualpipe-v",
-        "--format=csv",
-    ]);
+    let plan =
+        place.run(&["plan", "--ranks=2", "--micro-batches=3", "--schedule=dualpipe-v", "--format=csv"]);
     fs::write(place.path("mine.csv"), plan.done().stdout()).unwrap();
-    let own = [
-        "train",
-        "my.toml",
-        "--set",
-        "pipeline.schedule=file:mine.csv",
-        "--set",
-        "pipeline.stages=4",
-    ];
+    let own = ["train", "my.toml", "--set", "pipeline.schedule=file:mine.csv", "--set", "pipeline.stages=4"];
     let run = place.run(&[&own[..], &["--steps", "3"]].concat()).done();
-    assert!(
-        run.stdout().contains("stages 4, schedule file:mine.csv"),
-        "{}",
-        run.stdout()
-    );
+    assert!(run.stdout().contains("stages 4, schedule file:mine.csv"), "{}", run.stdout());
     let resumed = place.run(&[
         "train",
         "my.toml",
@@ -115,9 +80,7 @@ fn a_schedule_of_ones_own_trains_and_is_resumed_on_another() {
         "--set",
         "pipeline.chunks=3",
     ]);
-    let whole = place
-        .run(&["train", "my.toml", "--run-dir", "whole", "--weights-hash"])
-        .done();
+    let whole = place.run(&["train", "my.toml", "--run-dir", "whole", "--weights-hash"]).done();
     assert_eq!(resumed.done().hash(), whole.hash());
     fs::remove_file(place.path("mine.csv")).unwrap();
     place.run(&["sample", "runs/small", "--tokens", "1"]).done();
@@ -130,16 +93,8 @@ fn two_directions_are_planned_and_checked_but_not_trained() {
         "0F0,3F0,0F1,3B0,0B0,3F1,0F2,3B1,0B1,3F2,3B2,0B2\n2F0,1F0,2F1,1B0,2B0,1F1,2F2,1B1,2B1,1F2,1B2,2B2\n";
     fs::write(place.path("both.csv"), csv).unwrap();
     let checked = place.run(&["check", "both.csv"]).done().stdout();
-    assert!(
-        checked.contains("stages 4 (placement 0,1 and 1,0), micro-batches 3"),
-        "{checked}"
-    );
-    let sets = [
-        "--set",
-        "pipeline.schedule=file:both.csv",
-        "--set",
-        "pipeline.stages=4",
-    ];
+    assert!(checked.contains("stages 4 (placement 0,1 and 1,0), micro-batches 3"), "{checked}");
+    let sets = ["--set", "pipeline.schedule=file:both.csv", "--set", "pipeline.stages=4"];
     let refused = place.run(&[&["train", "my.toml"][..], &sets].concat()).refused();
     assert!(
         refused.contains("pipeline.schedule: both.csv goes in 2 directions (placement 0,1 and 1,0)"),
@@ -152,32 +107,18 @@ fn two_directions_are_planned_and_checked_but_not_trained() {
 /// The output of a plan with this memory. If the plan is refused, also the least memory that works.
 fn least(place: &Place, sets: &[String]) -> String {
     let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let said = place
-        .run(&["plan", "my.toml"].into_iter().chain(sets).collect::<Vec<_>>())
-        .refused();
+    let said = place.run(&["plan", "my.toml"].into_iter().chain(sets).collect::<Vec<_>>()).refused();
     let last = said.lines().last().unwrap();
-    assert!(
-        last.starts_with("error: --set: pipeline.memory: 1.00 KiB is less than "),
-        "{said}"
-    );
+    assert!(last.starts_with("error: --set: pipeline.memory: 1.00 KiB is less than "), "{said}");
     let (_, least) = last.rsplit_once(" is ").unwrap();
-    least
-        .rsplit_once(", ")
-        .map_or(least, |(_, least)| least)
-        .replace(' ', "")
+    least.rsplit_once(", ").map_or(least, |(_, least)| least).replace(' ', "")
 }
 
 #[test]
 fn every_schedule_is_held_against_the_memory_and_the_least_that_is_named_works() {
     let place = Place::new();
     place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
-    let mine = place.run(&[
-        "plan",
-        "--ranks=2",
-        "--micro-batches=3",
-        "--schedule=zb-v",
-        "--format=csv",
-    ]);
+    let mine = place.run(&["plan", "--ranks=2", "--micro-batches=3", "--schedule=zb-v", "--format=csv"]);
     fs::write(place.path("mine.csv"), mine.done().stdout()).unwrap();
     let lists = "[[\"embed\"], [\"h.0.attn\"], [\"h.0.mlp\"], [\"h.1.attn..head\"]]";
     let names = Schedule::names().chain(["auto", "file:mine.csv"]);
@@ -220,8 +161,5 @@ fn a_memory_without_costs_is_refused_for_a_schedule_in_a_file_too() {
             "pipeline.memory=1GiB",
         ])
         .refused();
-    assert!(
-        said.contains("pipeline.memory: a limit in bytes needs measured costs"),
-        "{said}"
-    );
+    assert!(said.contains("pipeline.memory: a limit in bytes needs measured costs"), "{said}");
 }

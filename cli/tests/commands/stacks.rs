@@ -36,22 +36,12 @@ fn place() -> Place {
 }
 
 fn sampled(place: &Place, from: &str) -> String {
-    place
-        .run(&["sample", from, "--prompt", "the quick", "--tokens", "30"])
-        .done()
-        .stdout()
+    place.run(&["sample", from, "--prompt", "the quick", "--tokens", "30"]).done().stdout()
 }
 
 /// The loss of 20 micro-batches, without the time it took.
 fn loss(place: &Place, from: &str) -> f64 {
-    let args = [
-        "evaluate",
-        from,
-        "--format",
-        "json",
-        "--set",
-        "data.validation_path=text.txt",
-    ];
+    let args = ["evaluate", from, "--format", "json", "--set", "data.validation_path=text.txt"];
     let sizes = [
         "--set",
         "data.seq=16",
@@ -68,14 +58,7 @@ fn loss(place: &Place, from: &str) -> f64 {
 #[test]
 fn a_stack_writes_text_and_is_exported_and_trained_further() {
     let place = place();
-    let train = [
-        "train",
-        "my.toml",
-        "--set",
-        "train.sample_every=2",
-        "--set",
-        "train.sample_tokens=30",
-    ];
+    let train = ["train", "my.toml", "--set", "train.sample_every=2", "--set", "train.sample_tokens=30"];
     let prompt = ["--set", "train.sample_prompt=the quick"];
     place.run(&[&train[..], &prompt].concat()).done();
     let text = sampled(&place, "runs/small");
@@ -92,25 +75,13 @@ fn a_stack_writes_text_and_is_exported_and_trained_further() {
     // A step that changes nothing but running means, from the weights of the folder.
     let config = format!("[model]\npath = 'mine'\n[optimizer]\nlearning_rate = 1e-12\n{REST}");
     fs::write(place.path("on.toml"), config).unwrap();
-    place
-        .run(&["train", "on.toml", "--steps", "1", "--run-dir", "on"])
-        .done();
+    place.run(&["train", "on.toml", "--steps", "1", "--run-dir", "on"]).done();
     let [first, on] = ["runs/small", "on"].map(|run| place.lines(run)[0]["loss"].as_f64().unwrap());
     assert!(on < first, "it goes on where the other ended: {on}, {first}");
     let (changed, exported) = (loss(&place, "on"), loss(&place, "mine"));
     assert!((changed - exported).abs() < 0.1, "{changed}, {exported}");
-    let said = place.run(&[
-        "train",
-        "on.toml",
-        "--set",
-        "model.seed=3",
-        "--set",
-        "model.image=[1, 2, 3]",
-    ]);
-    assert!(
-        said.refused().contains("the folder"),
-        "a folder decides the sizes"
-    );
+    let said = place.run(&["train", "on.toml", "--set", "model.seed=3", "--set", "model.image=[1, 2, 3]"]);
+    assert!(said.refused().contains("the folder"), "a folder decides the sizes");
 }
 
 #[test]
@@ -138,10 +109,7 @@ fn other_models_are_exported_with_our_names() {
     names.sort();
     assert_eq!(names, ["fc0.bias", "fc0.weight", "fc1.bias", "fc1.weight"]);
     let said = place.run(&["sample", "mine"]).refused();
-    assert_eq!(
-        said,
-        "error: mine: a model of the kind \"mlp\" writes no text: it reads images\n"
-    );
+    assert_eq!(said, "error: mine: a model of the kind \"mlp\" writes no text: it reads images\n");
 }
 
 #[test]
@@ -150,9 +118,7 @@ fn stacks_that_cannot_write_say_why() {
     let refused = |from: &str, to: &str| {
         let config = format!("{STACK}{REST}").replace(from, to);
         fs::write(place.path("other.toml"), config).unwrap();
-        place
-            .run(&["train", "other.toml", "--set", "train.sample_every=2"])
-            .refused()
+        place.run(&["train", "other.toml", "--set", "train.sample_every=2"]).refused()
     };
     let said = refused(
         "{ kind = 'batch_norm', channels = 12 }",
@@ -160,13 +126,7 @@ fn stacks_that_cannot_write_say_why() {
     );
     let why =
         "this stack writes no text: layer 2 has a `flatten`, which needs a whole text at a time; set it to 0";
-    assert!(
-        said.contains("train.sample_every: ") && said.contains(why),
-        "{said}"
-    );
+    assert!(said.contains("train.sample_every: ") && said.contains(why), "{said}");
     let said = refused("outputs = 256 },\n", "outputs = 256 },\n    { kind = 'relu' },\n");
-    assert!(
-        said.contains("its last layer is not `linear`, with a score for each token"),
-        "{said}"
-    );
+    assert!(said.contains("its last layer is not `linear`, with a score for each token"), "{said}");
 }

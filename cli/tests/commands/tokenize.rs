@@ -1,10 +1,7 @@
 use super::*;
 
 fn golden() -> String {
-    format!(
-        "{}/tests/golden/tokenizer",
-        concat!(env!("CARGO_MANIFEST_DIR"), "/..")
-    )
+    format!("{}/tests/golden/tokenizer", concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// What `--set` needs to train on `path` with the small tokenizer.
@@ -15,9 +12,7 @@ fn with_tokenizer(kind: &str, path: &str) -> Vec<String> {
         format!("data.tokenizer={}", golden()),
         "model.vocab=512".to_owned(),
     ];
-    sets.into_iter()
-        .flat_map(|set| ["--set".to_owned(), set])
-        .collect()
+    sets.into_iter().flat_map(|set| ["--set".to_owned(), set]).collect()
 }
 
 fn train(place: &Place, sets: &[String], more: &[&str]) -> Run {
@@ -37,10 +32,7 @@ fn a_model_reads_and_writes_text_through_its_tokenizer() {
         place.run(&all).done().stdout()
     };
     let text = sample(&["--prompt", "the quick fox"]);
-    assert!(
-        text.starts_with("the quick fox") && text.ends_with('\n'),
-        "{text}"
-    );
+    assert!(text.starts_with("the quick fox") && text.ends_with('\n'), "{text}");
     assert!(sample(&[]).starts_with("<|endoftext|>"));
 }
 
@@ -48,21 +40,12 @@ fn a_model_reads_and_writes_text_through_its_tokenizer() {
 fn what_tokenize_writes_trains_and_the_model_writes_text() {
     let place = Place::new();
     let tokenizer = golden();
-    let args = [
-        "tokenize",
-        "text.txt",
-        "--tokenizer",
-        &tokenizer,
-        "--out",
-        "train.bin",
-    ];
+    let args = ["tokenize", "text.txt", "--tokenizer", &tokenizer, "--out", "train.bin"];
     let said = place.run(&[&args[..], &["--megatron"]].concat()).done().stdout();
     assert!(said.contains("tokens (u16) of 1 documents"), "{said}");
     assert!(place.path("train.idx").exists());
     train(&place, &with_tokenizer("tokens", "train"), &[]);
-    let text = place
-        .run(&["sample", "runs/small", "--prompt", "the", "--tokens", "3"])
-        .done();
+    let text = place.run(&["sample", "runs/small", "--prompt", "the", "--tokens", "3"]).done();
     assert!(text.stdout().starts_with("the"));
     let said = place.run(&args).refused();
     assert!(said.contains("--out train.bin: this file exists"), "{said}");
@@ -73,9 +56,7 @@ fn what_cannot_be_tokenized_is_refused() {
     let place = Place::new();
     let tokenizer = golden();
     let refused = |input: &str, tokenizer: &str, out: &str| {
-        place
-            .run(&["tokenize", input, "--tokenizer", tokenizer, "--out", out])
-            .refused()
+        place.run(&["tokenize", input, "--tokenizer", tokenizer, "--out", out]).refused()
     };
     assert!(refused("text.txt", &tokenizer, "x.txt").contains("a name that ends in `.bin`"));
     assert!(refused("text.txt", &tokenizer, "none/x.bin").contains("there is no folder none"));

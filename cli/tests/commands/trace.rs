@@ -5,9 +5,7 @@ use roxmltree::Document;
 #[test]
 fn a_traced_run_leaves_pictures_and_events_and_the_same_weights() {
     let place = Place::new();
-    let run = place
-        .run(&["train", "my.toml", "--trace=3", "--weights-hash"])
-        .done();
+    let run = place.run(&["train", "my.toml", "--trace=3", "--weights-hash"]).done();
     let said = run.stdout();
     assert!(
         said.contains(": trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in runs/small\n"),
@@ -17,25 +15,17 @@ fn a_traced_run_leaves_pictures_and_events_and_the_same_weights() {
     let titles = |name: &str| -> Vec<String> {
         let text = read(name);
         let document = Document::parse(&text).unwrap();
-        let titles = document
-            .descendants()
-            .filter(|node| node.attribute("class") == Some("h"));
+        let titles = document.descendants().filter(|node| node.attribute("class") == Some("h"));
         titles.map(|node| node.text().unwrap().to_owned()).collect()
     };
     let sizes = "1f1b: ranks 2, stages 2, micro-batches 3";
-    let [measured] = &titles("trace.svg")[..] else {
-        panic!("one panel")
-    };
-    let step = measured
-        .strip_prefix(&format!("{sizes}, step "))
-        .and_then(|rest| rest.strip_suffix(" as measured"));
+    let [measured] = &titles("trace.svg")[..] else { panic!("one panel") };
+    let step =
+        measured.strip_prefix(&format!("{sizes}, step ")).and_then(|rest| rest.strip_suffix(" as measured"));
     assert!(["2", "3", "4"].contains(&step.unwrap()), "{measured}");
     assert_eq!(
         titles("plan-and-trace.svg"),
-        [
-            format!("{sizes}, planned at the measured medians"),
-            measured.clone()
-        ]
+        [format!("{sizes}, planned at the measured medians"), measured.clone()]
     );
     let events: serde_json::Value = serde_json::from_str(&read("trace.json")).unwrap();
     let passes = events["traceEvents"].as_array().unwrap().iter();
@@ -58,28 +48,15 @@ fn a_run_too_short_to_trace_is_refused() {
          at least 1 and at most 4",
     );
     refused(&["--trace=0"], "trace at least 1 and at most 4");
-    refused(
-        &["--trace=1", "--steps", "2"],
-        "let the run go on for at least 3 steps",
-    );
-    refused(
-        &["--trace", "5"],
-        "write `--trace=5`, with an equals sign and no space",
-    );
+    refused(&["--trace=1", "--steps", "2"], "let the run go on for at least 3 steps");
+    refused(&["--trace", "5"], "write `--trace=5`, with an equals sign and no space");
     refused(&["--trace=x"], "invalid value 'x' for '--trace[=<STEPS>]'");
     assert!(!place.path("runs").exists());
     place.run(&["train", "my.toml", "--steps", "3"]).done();
     let resume = ["train", "my.toml", "--resume", "--trace=2"];
     let said = place.run(&resume).refused();
-    assert!(
-        said.contains("--trace=2: 3 of 6 steps are done, so 3 are to come"),
-        "{said}"
-    );
+    assert!(said.contains("--trace=2: 3 of 6 steps are done, so 3 are to come"), "{said}");
     assert!(said.contains("trace at least 1 and at most 1"), "{said}");
     let resumed = place.run(&["train", "my.toml", "--resume", "--trace=1"]).done();
-    assert!(
-        resumed.stdout().contains("traced    step 5: "),
-        "{}",
-        resumed.stdout()
-    );
+    assert!(resumed.stdout().contains("traced    step 5: "), "{}", resumed.stdout());
 }

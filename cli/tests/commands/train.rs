@@ -3,9 +3,7 @@ use super::*;
 #[test]
 fn a_run_leaves_its_config_numbers_picture_and_checkpoints() {
     let place = Place::new();
-    let run = place
-        .run(&["train", "my.toml", "--set", "checkpoint.keep=2"])
-        .done();
+    let run = place.run(&["train", "my.toml", "--set", "checkpoint.keep=2"]).done();
     let stdout = run.stdout();
     for part in [
         "text.txt`: 1800 bytes, the last 180 for validation",
@@ -19,15 +17,9 @@ fn a_run_leaves_its_config_numbers_picture_and_checkpoints() {
         "{stdout}"
     );
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
-    assert_eq!(
-        place.checkpoints("runs/small"),
-        ["step-00000004", "step-00000006"]
-    );
+    assert_eq!(place.checkpoints("runs/small"), ["step-00000004", "step-00000006"]);
     let config = fs::read_to_string(place.path("runs/small/config.toml")).unwrap();
-    assert!(
-        config.contains("keep = 2") && config.contains("clip = 1.0"),
-        "{config}"
-    );
+    assert!(config.contains("keep = 2") && config.contains("clip = 1.0"), "{config}");
     let picture = fs::read_to_string(place.path("runs/small/loss.svg")).unwrap();
     for part in ["<svg", "validation", "loss (nats per token)"] {
         assert!(picture.contains(part), "{part}");
@@ -43,12 +35,7 @@ fn without_a_config_the_built_in_text_is_trained_on_in_any_folder() {
     command.current_dir(folder.path()).args(["train", "--steps", "1"]);
     let run = Run(command.args(sets).output().unwrap()).done();
     assert!(run.stdout().contains("`built-in text`"), "{}", run.stdout());
-    assert!(
-        folder
-            .path()
-            .join("runs/first/checkpoints/step-00000001")
-            .is_dir()
-    );
+    assert!(folder.path().join("runs/first/checkpoints/step-00000001").is_dir());
 }
 
 #[test]
@@ -86,10 +73,8 @@ fn the_same_weights_on_any_stages_and_schedule_and_after_resuming_on_others() {
     let whole = place.run(&["train", "my.toml", "--weights-hash"]).done().hash();
     for (stages, schedule) in [("1", "gpipe"), ("4", "1f1b"), ("3", "gpipe")] {
         let folder = format!("at-{stages}");
-        let (stages, schedule) = (
-            format!("pipeline.stages={stages}"),
-            format!("pipeline.schedule={schedule}"),
-        );
+        let (stages, schedule) =
+            (format!("pipeline.stages={stages}"), format!("pipeline.schedule={schedule}"));
         let args = [
             "train",
             "my.toml",
@@ -103,25 +88,11 @@ fn the_same_weights_on_any_stages_and_schedule_and_after_resuming_on_others() {
         ];
         assert_eq!(place.run(&args).done().hash(), whole, "{stages} {schedule}");
     }
-    place
-        .run(&["train", "my.toml", "--run-dir", "two", "--steps", "3"])
-        .done();
+    place.run(&["train", "my.toml", "--run-dir", "two", "--steps", "3"]).done();
     assert_eq!(place.checkpoints("two"), ["step-00000002", "step-00000003"]);
-    let resume = [
-        "train",
-        "--resume",
-        "--run-dir",
-        "two",
-        "--set",
-        "pipeline.stages=4",
-        "--weights-hash",
-    ];
+    let resume = ["train", "--resume", "--run-dir", "two", "--set", "pipeline.stages=4", "--weights-hash"];
     let resumed = place.run(&resume).done();
-    assert!(
-        resumed.stdout().contains("resumed after 3 steps"),
-        "{}",
-        resumed.stdout()
-    );
+    assert!(resumed.stdout().contains("resumed after 3 steps"), "{}", resumed.stdout());
     assert_eq!(resumed.hash(), whole);
     assert_eq!(place.steps("two"), [0, 1, 2, 3, 4, 5]);
     let again = place.run(&resume).done();
@@ -162,21 +133,9 @@ fn a_killed_run_resumes_on_other_stages_and_has_every_step_once() {
             "--weights-hash",
         ])
         .done();
-    assert!(
-        resumed.stdout().contains(&format!("resumed after {done} steps")),
-        "{}",
-        resumed.stdout()
-    );
+    assert!(resumed.stdout().contains(&format!("resumed after {done} steps")), "{}", resumed.stdout());
     assert_eq!(place.steps("runs/small"), (0..done + 3).collect::<Vec<_>>());
-    let whole = [
-        "train",
-        "my.toml",
-        "--run-dir",
-        "whole",
-        "--steps",
-        &steps,
-        "--weights-hash",
-    ];
+    let whole = ["train", "my.toml", "--run-dir", "whole", "--steps", &steps, "--weights-hash"];
     assert_eq!(place.run(&whole).done().hash(), resumed.hash());
 }
 
@@ -213,9 +172,7 @@ fn a_run_that_is_killed_again_and_again_while_it_writes_has_whole_checkpoints_on
     running.kill();
     let done = place.steps("runs/small").len() + 3;
     let last = ["--steps", &done.to_string(), "--weights-hash"];
-    let resumed = place
-        .run(&[&["train", "my.toml", "--resume"], &last[..]].concat())
-        .done();
+    let resumed = place.run(&[&["train", "my.toml", "--resume"], &last[..]].concat()).done();
     let whole = place.run(&[&["train", "my.toml", "--run-dir", "whole"], &last[..]].concat());
     assert_eq!(whole.done().hash(), resumed.hash());
     place.run(&["verify", "runs/small"]).done();
@@ -228,19 +185,11 @@ fn an_interruption_finishes_the_step_saves_and_exits_with_130() {
     running.signal("-INT");
     let run = running.end();
     assert_eq!(run.0.status.code(), Some(130));
-    assert!(
-        run.stderr()
-            .contains("interrupted: finishing this step, then saving")
-    );
+    assert!(run.stderr().contains("interrupted: finishing this step, then saving"));
     let steps = place.steps("runs/small");
-    assert_eq!(
-        place.checkpoints("runs/small"),
-        [format!("step-{:08}", steps.len())]
-    );
+    assert_eq!(place.checkpoints("runs/small"), [format!("step-{:08}", steps.len())]);
     let more = (steps.len() + 1).to_string();
-    place
-        .run(&["train", "my.toml", "--resume", "--steps", &more])
-        .done();
+    place.run(&["train", "my.toml", "--resume", "--steps", &more]).done();
     assert_eq!(place.steps("runs/small").len(), steps.len() + 1);
 }
 
@@ -259,14 +208,8 @@ fn a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(
     ]);
     assert_eq!(run.0.status.code(), Some(1), "{}", run.stderr());
     let stderr = run.stderr();
-    assert!(
-        stderr.contains("is not finite; first in") && stderr.contains("error: step 3: "),
-        "{stderr}"
-    );
-    assert!(
-        stderr.contains("the newest checkpoint is runs/small/checkpoints/step-00000002"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("is not finite; first in") && stderr.contains("error: step 3: "), "{stderr}");
+    assert!(stderr.contains("the newest checkpoint is runs/small/checkpoints/step-00000002"), "{stderr}");
     place.run(&["train", "my.toml", "--resume"]).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
 }
@@ -274,11 +217,7 @@ fn a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(
 #[test]
 fn the_environment_sets_keys() {
     let place = Place::new();
-    let output = place
-        .command(&["train", "my.toml"])
-        .env("PIPEWRIGHT_TRAIN__STEPS", "1")
-        .output()
-        .unwrap();
+    let output = place.command(&["train", "my.toml"]).env("PIPEWRIGHT_TRAIN__STEPS", "1").output().unwrap();
     assert!(output.status.success());
     assert_eq!(place.steps("runs/small"), [0]);
 }
@@ -292,20 +231,8 @@ fn mnist_reaches_94_percent() {
         return;
     }
     let place = Place::new();
-    let (config, data) = (
-        folder.join("examples/mnist.toml"),
-        format!("data.path={}", data.display()),
-    );
-    place
-        .run(&[
-            "train",
-            config.to_str().unwrap(),
-            "--run-dir",
-            "mnist",
-            "--set",
-            &data,
-        ])
-        .done();
+    let (config, data) = (folder.join("examples/mnist.toml"), format!("data.path={}", data.display()));
+    place.run(&["train", config.to_str().unwrap(), "--run-dir", "mnist", "--set", &data]).done();
     let lines = place.lines("mnist");
     assert!(lines.last().unwrap()["validation_accuracy"].as_f64().unwrap() >= 0.94);
 }

@@ -25,57 +25,29 @@ fn costs(place: &Place) -> serde_json::Value {
 fn a_profile_has_every_layer_and_is_what_plan_and_train_go_by() {
     let place = measured();
     let layers = costs(&place)["layers"].clone();
-    let names: Vec<_> = layers
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|layer| layer["name"].as_str().unwrap())
-        .collect();
+    let names: Vec<_> =
+        layers.as_array().unwrap().iter().map(|layer| layer["name"].as_str().unwrap()).collect();
     assert_eq!(names, LAYERS);
     for layer in layers.as_array().unwrap() {
         assert!(layer["forward"].as_f64().unwrap() > 0.0, "{layer}");
         // A micro-batch has 2 rows of 16 tokens. Each token has 256 logits in the head, and 16 numbers
         // elsewhere.
         let width = if layer["name"] == "head" { 256 } else { 16 };
-        assert_eq!(
-            layer["output"].as_f64(),
-            Some(f64::from(2 * 16 * width * 4)),
-            "{layer}"
-        );
+        assert_eq!(layer["output"].as_f64(), Some(f64::from(2 * 16 * width * 4)), "{layer}");
     }
-    let plan = place
-        .run(&["plan", "my.toml", "--costs", "costs.json", "--format", "json"])
-        .done()
-        .stdout();
+    let plan = place.run(&["plan", "my.toml", "--costs", "costs.json", "--format", "json"]).done().stdout();
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
-    assert_eq!(
-        (plan["schedule"].as_str(), plan["ranks"].as_u64()),
-        (Some("1f1b"), Some(2))
-    );
+    assert_eq!((plan["schedule"].as_str(), plan["ranks"].as_u64()), (Some("1f1b"), Some(2)));
     assert!(plan["targets_per_second"].as_f64().unwrap() > 0.0);
-    let said = place
-        .run(&["train", "my.toml", "--set", "pipeline.costs=costs.json"])
-        .done()
-        .stdout();
+    let said = place.run(&["train", "my.toml", "--set", "pipeline.costs=costs.json"]).done().stdout();
     let last = said.lines().last().unwrap();
     assert!(said.contains(" % by the costs of its layers\n"), "{said}");
-    assert!(
-        last.starts_with("predicted step ") && last.contains(" %; measured step "),
-        "{said}"
-    );
-    let peaks: Vec<f64> = plan["peak_memory"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|peak| peak.as_f64().unwrap())
-        .collect();
+    assert!(last.starts_with("predicted step ") && last.contains(" %; measured step "), "{said}");
+    let peaks: Vec<f64> =
+        plan["peak_memory"].as_array().unwrap().iter().map(|peak| peak.as_f64().unwrap()).collect();
     let lines = place.lines("runs/small");
-    let held: Vec<f64> = lines[0]["peak_bytes"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|peak| peak.as_f64().unwrap())
-        .collect();
+    let held: Vec<f64> =
+        lines[0]["peak_bytes"].as_array().unwrap().iter().map(|peak| peak.as_f64().unwrap()).collect();
     assert_eq!(peaks, held, "what the plan says is held, and what is");
 }
 
@@ -84,17 +56,11 @@ fn costs_change_how_a_model_is_cut_and_no_weight() {
     let place = measured();
     let hash = |sets: &[&str]| {
         let _ = fs::remove_dir_all(place.path("runs"));
-        place
-            .run(&[&["train", "my.toml", "--weights-hash"], sets].concat())
-            .done()
-            .hash()
+        place.run(&[&["train", "my.toml", "--weights-hash"], sets].concat()).done().hash()
     };
     let plain = hash(&[]);
     change(&place, |costs| costs["layers"][0]["forward"] = 1.0.into());
-    let plan = place
-        .run(&["plan", "my.toml", "--costs", "costs.json"])
-        .done()
-        .stdout();
+    let plan = place.run(&["plan", "my.toml", "--costs", "costs.json"]).done().stdout();
     assert!(plan.contains("layers of each stage: 1, 5;"), "{plan}");
     assert_eq!(hash(&["--set", "pipeline.costs=costs.json"]), plain);
 }
@@ -103,20 +69,14 @@ fn costs_change_how_a_model_is_cut_and_no_weight() {
 fn without_costs_plan_measures_and_train_goes_by_its_first_steps() {
     let place = Place::new();
     let plan = place.run(&["plan", "my.toml"]).done();
-    assert_eq!(
-        plan.stderr(),
-        "measuring what each layer costs, since no file tells\n"
-    );
+    assert_eq!(plan.stderr(), "measuring what each layer costs, since no file tells\n");
     assert!(plan.stdout().contains(": predicted step "), "{}", plan.stdout());
     let plan = place.run(&["plan", "my.toml", "--format", "csv"]).done();
     assert_eq!(plan.stderr(), "", "an order has no times in it");
     assert_eq!(plan.stdout().lines().count(), 2);
     let said = place.run(&["train", "my.toml"]).done().stdout();
     assert!(said.contains(" % by the passes of the first steps\n"), "{said}");
-    assert!(
-        said.lines().last().unwrap().contains(" %; measured step "),
-        "{said}"
-    );
+    assert!(said.lines().last().unwrap().contains(" %; measured step "), "{said}");
 }
 
 #[test]
@@ -126,18 +86,11 @@ fn files_with_costs_that_do_not_fit_are_refused() {
     let plan = ["plan", "my.toml", "--costs", "costs.json"];
     let refused = |args: &[&str], part: &str| {
         let said = place.run(args).refused();
-        assert!(
-            said.starts_with("error: costs.json: ") && said.contains(part),
-            "{said}"
-        );
+        assert!(said.starts_with("error: costs.json: ") && said.contains(part), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
     };
     refused(
-        &[
-            &plan[..],
-            &["--set", "model.dim=32", "--set", "pipeline.micro_batch_size=4"],
-        ]
-        .concat(),
+        &[&plan[..], &["--set", "model.dim=32", "--set", "pipeline.micro_batch_size=4"]].concat(),
         "measured for other settings (model.dim 16, now 32; pipeline.micro_batch_size 2, now 4): measure \
          again with",
     );
@@ -146,15 +99,10 @@ fn files_with_costs_that_do_not_fit_are_refused() {
         change(&place, |costs| with(costs));
         refused(&plan, part);
     };
-    wrong("layer `h.0.mlp`: the cost forward is -1", &|costs| {
-        costs["layers"][2]["forward"] = (-1).into()
+    wrong("layer `h.0.mlp`: the cost forward is -1", &|costs| costs["layers"][2]["forward"] = (-1).into());
+    wrong("layer `head`: saved: invalid type: null, expected f64: measure again", &|costs| {
+        costs["layers"][5]["saved"] = serde_json::Value::Null;
     });
-    wrong(
-        "layer `head`: saved: invalid type: null, expected f64: measure again",
-        &|costs| {
-            costs["layers"][5]["saved"] = serde_json::Value::Null;
-        },
-    );
     wrong("layer `embed`: missing field `update`", &|costs| {
         costs["layers"][0].as_object_mut().unwrap().remove("update");
     });
@@ -171,19 +119,11 @@ fn files_with_costs_that_do_not_fit_are_refused() {
             costs["layers"][5]["forwards"] = 1.into();
         },
     );
-    wrong("link: speed: unknown field `speed`", &|costs| {
-        costs["link"]["speed"] = 1.into()
-    });
+    wrong("link: speed: unknown field `speed`", &|costs| costs["link"]["speed"] = 1.into());
     wrong("unit: unknown field `unit`", &|costs| costs["unit"] = "ms".into());
     wrong("all times of its layers are 0: measure again", &|costs| {
         for layer in costs["layers"].as_array_mut().unwrap() {
-            for time in [
-                "forward",
-                "backward_input",
-                "backward_weight",
-                "backward",
-                "update",
-            ] {
+            for time in ["forward", "backward_input", "backward_weight", "backward", "update"] {
                 layer[time] = 0.into();
             }
         }
@@ -194,9 +134,7 @@ fn files_with_costs_that_do_not_fit_are_refused() {
     refused(&plan, "was it cut short or edited?");
     let said = place.run(&["plan", "my.toml", "--costs", "none.json"]).refused();
     assert!(said.starts_with("error: cannot read none.json: "), "{said}");
-    let said = place
-        .run(&["train", "my.toml", "--set", "pipeline.costs=none.json"])
-        .refused();
+    let said = place.run(&["train", "my.toml", "--set", "pipeline.costs=none.json"]).refused();
     assert!(said.contains("cannot read none.json: "), "{said}");
     assert!(!place.path("runs").exists());
     let said = place.run(&["plan", "my.toml", "--ranks", "2"]).refused();
@@ -219,11 +157,7 @@ fn costs_of_another_machine_are_used_with_a_warning() {
 fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
     let place = Place::new();
     let text = fs::read_to_string(place.path("my.toml")).unwrap();
-    fs::write(
-        place.path("my.toml"),
-        text.replace("[pipeline]\n", "[pipeline]\n# how it is cut\n"),
-    )
-    .unwrap();
+    fs::write(place.path("my.toml"), text.replace("[pipeline]\n", "[pipeline]\n# how it is cut\n")).unwrap();
     let run = place.run(&[
         "tune",
         "my.toml",
@@ -240,10 +174,7 @@ fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
     let rows: Vec<Vec<&str>> = said
         .lines()
         .skip(1)
-        .take_while(|line| {
-            line.trim_start()
-                .starts_with(|first: char| first.is_ascii_digit())
-        })
+        .take_while(|line| line.trim_start().starts_with(|first: char| first.is_ascii_digit()))
         .map(|line| line.split_whitespace().collect())
         .collect();
     for row in &rows {
@@ -251,28 +182,15 @@ fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
         assert_eq!(micro_batches * size, 6, "{said}");
         assert!(row[13].parse::<f64>().unwrap() <= 60.0 / 1024.0 + 0.005, "{said}");
     }
-    assert_eq!(
-        rows.iter().filter(|row| row.len() == 17).count(),
-        2,
-        "two were run\n{said}"
-    );
-    assert!(
-        said.contains(" more would need over 60.00 KiB on a rank\n"),
-        "{said}"
-    );
-    assert!(
-        said.lines().last().unwrap().ends_with("; written to tuned.toml"),
-        "{said}"
-    );
+    assert_eq!(rows.iter().filter(|row| row.len() == 17).count(), 2, "two were run\n{said}");
+    assert!(said.contains(" more would need over 60.00 KiB on a rank\n"), "{said}");
+    assert!(said.lines().last().unwrap().ends_with("; written to tuned.toml"), "{said}");
     let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
     assert!(tuned.contains("[pipeline]\n# how it is cut\n"), "{tuned}");
     assert!(tuned.contains("costs = \"tuned.costs.json\"\n"), "{tuned}");
     let run = place.run(&["train", "tuned.toml"]).done();
     let warned = run.stderr();
-    assert!(
-        !warned.contains("warning"),
-        "its costs are those that it was tuned by: {warned}"
-    );
+    assert!(!warned.contains("warning"), "its costs are those that it was tuned by: {warned}");
     let held = place.lines("runs/small")[0]["peak_bytes"].clone();
     for held in held.as_array().unwrap() {
         assert!(held.as_u64().unwrap() <= 60 * 1024, "{held}");
@@ -297,15 +215,9 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
         ("--memory", "much", "expected a size above 0 such as 200MiB"),
         ("--memory", "-1MiB", "expected a size above 0 such as 200MiB"),
         ("--ranks", "0", "--ranks: 0 ranks cannot train"),
-        (
-            "--ranks",
-            "7",
-            "a model of 6 layers has stages for 6 ranks at most",
-        ),
+        ("--ranks", "7", "a model of 6 layers has stages for 6 ranks at most"),
     ] {
-        let said = place
-            .run(&["tune", "my.toml", &format!("{option}={value}")])
-            .refused();
+        let said = place.run(&["tune", "my.toml", &format!("{option}={value}")]).refused();
         assert!(said.contains(part), "{said}");
     }
 }
@@ -353,14 +265,8 @@ fn devices_with_more_memory_than_this_machine_are_other_ones() {
     let mut command = place.command(&tune);
     let said = Run(command.env("PIPEWRIGHT_MEMORY", "40MiB").output().unwrap()).done();
     let (table, told) = (said.stdout(), said.stderr());
-    assert!(
-        told.contains("2 devices with 30.00 MiB each have more memory than this machine"),
-        "{told}"
-    );
-    assert!(
-        table.contains("chosen: ") && !told.contains("running"),
-        "{table}{told}"
-    );
+    assert!(told.contains("2 devices with 30.00 MiB each have more memory than this machine"), "{told}");
+    assert!(table.contains("chosen: ") && !told.contains("running"), "{table}{told}");
 }
 
 #[test]
@@ -371,25 +277,11 @@ fn a_tuned_config_keeps_comments_order_and_what_is_not_about_speed() {
                  micro_batches = 3 # of them\npin = false\n";
     let text = text.replace("[pipeline]\nmicro_batches = 3\nmicro_batch_size = 2\n", given);
     fs::write(place.path("my.toml"), &text).unwrap();
-    let tune = [
-        "tune",
-        "my.toml",
-        "--ranks",
-        "1",
-        "--top",
-        "0",
-        "--memory",
-        "1GiB",
-        "--out",
-        "tuned.toml",
-    ];
+    let tune = ["tune", "my.toml", "--ranks", "1", "--top", "0", "--memory", "1GiB", "--out", "tuned.toml"];
     place.run(&tune).done();
     let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
     let (before, after) = tuned.split_once("micro_batches = ").unwrap();
-    assert!(
-        before.ends_with("[pipeline] # the cut\n# rows of a step\n  # how many\n"),
-        "{tuned}"
-    );
+    assert!(before.ends_with("[pipeline] # the cut\n# rows of a step\n  # how many\n"), "{tuned}");
     let (number, after) = after.split_once(' ').unwrap();
     number.parse::<u32>().unwrap();
     assert!(after.starts_with("# of them\npin = false\n"), "{tuned}");

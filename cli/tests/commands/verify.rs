@@ -8,10 +8,7 @@ fn verify_looks_at_every_checkpoint_of_a_run_and_names_what_is_damaged() {
     // Steps 2 and 4 are saved because of the config, step 3 because it is the best so far.
     for (line, step) in said.lines().zip(2..=4) {
         let expected = format!("runs/small/checkpoints/step-0000000{step}: step {step}, ");
-        assert!(
-            line.starts_with(&expected) && line.ends_with("every byte is as it was saved"),
-            "{said}"
-        );
+        assert!(line.starts_with(&expected) && line.ends_with("every byte is as it was saved"), "{said}");
     }
     assert_eq!(said.lines().count(), 3, "{said}");
     let model = place.path("runs/small/checkpoints/step-00000002/model.safetensors");
@@ -20,14 +17,8 @@ fn verify_looks_at_every_checkpoint_of_a_run_and_names_what_is_damaged() {
     fs::write(&model, bytes).unwrap();
     let output = place.command(&["verify", "runs/small"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(
-        out.contains("step-00000004: step 4"),
-        "the whole one is told too: {out}"
-    );
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(out.contains("step-00000004: step 4"), "the whole one is told too: {out}");
     assert!(
         err.contains("step-00000002/model.safetensors: not a whole file: `wte.weight` has the checksum"),
         "{err}"

@@ -11,18 +11,10 @@ fn text_file(bytes: &[u8]) -> (tempfile::TempDir, String) {
 #[test]
 fn text_is_split_and_given_in_micro_batches() {
     let (_folder, set) = text_file(&[b'a'; 1000]);
-    let config = with_sets(
-        "[data]\nseq = 9\nvalidation = 0.2\n[pipeline]\nmicro_batch_size = 2",
-        &[&set],
-    )
-    .unwrap();
+    let config =
+        with_sets("[data]\nseq = 9\nvalidation = 0.2\n[pipeline]\nmicro_batch_size = 2", &[&set]).unwrap();
     let data = compose::data(&config).unwrap();
-    assert!(
-        data.summary
-            .ends_with("text.txt`: 1000 bytes, the last 200 for validation"),
-        "{}",
-        data.summary
-    );
+    assert!(data.summary.ends_with("text.txt`: 1000 bytes, the last 200 for validation"), "{}", data.summary);
     assert_eq!(data.validation_micro_batches, 11);
     let (input, _) = data.train.micro_batch(0, MicroBatch(0)).unwrap();
     assert_eq!((input.dims(), input.ids()[0]), (&[2, 9][..], u32::from(b'a')));
@@ -35,15 +27,9 @@ fn data_that_cannot_be_used_is_refused() {
     let (_folder, set) = text_file(b"a short text");
     let refusal = |config: Config| compose::data(&config).unwrap_err().to_string();
     let said = refusal(with_sets("", &[&set]).unwrap());
-    assert!(
-        said.contains("text.txt` is too short") && said.contains("one window needs 129"),
-        "{said}"
-    );
+    assert!(said.contains("text.txt` is too short") && said.contains("one window needs 129"), "{said}");
     let said = refusal(with_sets("[data]\nseq = 2\n[model]\nvocab = 100", &[&set]).unwrap());
-    assert!(
-        said.contains("token 115 at position 2 is outside the model's vocabulary of 100"),
-        "{said}"
-    );
+    assert!(said.contains("token 115 at position 2 is outside the model's vocabulary of 100"), "{said}");
     let said = refusal(parse("").unwrap());
     assert_eq!(said, "data.path: there are no data: name a file or a folder");
 }
@@ -51,29 +37,14 @@ fn data_that_cannot_be_used_is_refused() {
 #[test]
 fn the_learning_rate_ends_with_the_run() {
     let config = parse("[optimizer]\nschedule = 'cosine'\nwarmup_steps = 5\n[train]\nsteps = 70").unwrap();
-    let expected = LearningRate::WarmupCosine {
-        peak: 1e-3,
-        floor: 0.0,
-        warmup_steps: 5,
-        total_steps: 70,
-    };
+    let expected = LearningRate::WarmupCosine { peak: 1e-3, floor: 0.0, warmup_steps: 5, total_steps: 70 };
     assert_eq!(compose::learning_rate(&config), expected);
     let text = "[optimizer]\nschedule = 'linear'\nmin_learning_rate = 1e-4\n[train]\nsteps = 70";
-    let expected = LearningRate::WarmupLinear {
-        peak: 1e-3,
-        floor: 1e-4,
-        warmup_steps: 0,
-        total_steps: 70,
-    };
+    let expected = LearningRate::WarmupLinear { peak: 1e-3, floor: 1e-4, warmup_steps: 0, total_steps: 70 };
     assert_eq!(compose::learning_rate(&parse(text).unwrap()), expected);
     let text = "[optimizer]\nschedule = 'wsd'\nwarmup_steps = 5\ndecay_steps = 7\n[train]\nsteps = 70";
-    let expected = LearningRate::Wsd {
-        peak: 1e-3,
-        floor: 0.0,
-        warmup_steps: 5,
-        decay_steps: 7,
-        total_steps: 70,
-    };
+    let expected =
+        LearningRate::Wsd { peak: 1e-3, floor: 0.0, warmup_steps: 5, decay_steps: 7, total_steps: 70 };
     assert_eq!(compose::learning_rate(&parse(text).unwrap()), expected);
 }
 

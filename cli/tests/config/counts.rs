@@ -10,10 +10,7 @@ fn keys() -> Vec<String> {
     };
     let sections = listed("[zzzzzzzzz]", "(sections: ");
     let keys = sections.iter().flat_map(|section| {
-        let keys = listed(
-            &format!("[{section}]\nzzzzzzzzz = 1"),
-            &format!("keys of [{section}]: "),
-        );
+        let keys = listed(&format!("[{section}]\nzzzzzzzzz = 1"), &format!("keys of [{section}]: "));
         keys.into_iter().map(move |key| format!("{section}.{key}"))
     });
     keys.collect()
@@ -32,18 +29,13 @@ fn an_absurd_count_is_refused_or_costs_nothing() {
             let plan = compose::plan(&config)?;
             let memory = compose::memory(&config, &plan)?;
             let largest = plan.replicas.largest();
-            let sizes = [
-                plan.replicas.count(),
-                largest.ranks(),
-                largest.stages(),
-                plan.replicas.micro_batches(),
-            ];
+            let sizes =
+                [plan.replicas.count(), largest.ranks(), largest.stages(), plan.replicas.micro_batches()];
             Ok((sizes, memory.iter().map(|rank| rank.total()).sum()))
         };
         let (sizes, memory) = size(&[]).expect("the config without it");
-        for (key, value) in keys
-            .iter()
-            .flat_map(|key| ["4294967295", "4611686018427387904"].map(|v| (key, v)))
+        for (key, value) in
+            keys.iter().flat_map(|key| ["4294967295", "4611686018427387904"].map(|v| (key, v)))
         {
             match size(&[format!("{key}={value}")]) {
                 Ok((with, held)) => {
@@ -52,10 +44,7 @@ fn an_absurd_count_is_refused_or_costs_nothing() {
                 }
                 Err(error) => {
                     let said = error.to_string();
-                    assert!(
-                        said.contains(key.as_str()) || said.contains(value),
-                        "{key}={value}: {said}"
-                    );
+                    assert!(said.contains(key.as_str()) || said.contains(value), "{key}={value}: {said}");
                 }
             }
         }
@@ -70,9 +59,7 @@ fn more_stages_than_layers_are_refused_before_a_schedule_is_made_for_them() {
         let said = compose::plan(&config).expect_err("10 layers").to_string();
         assert!(said.contains("my.toml:2: pipeline.stages: "), "{said}");
         let gpu = pipewright::plan::Gpu::named("h100").expect("a kind");
-        let said = compose::with_gpus(config, gpu)
-            .expect_err("10 layers")
-            .to_string();
+        let said = compose::with_gpus(config, gpu).expect_err("10 layers").to_string();
         assert!(said.contains("my.toml:2: pipeline.stages: "), "{said}");
     }
 }
@@ -87,25 +74,15 @@ fn gradient_groups_follow_the_replicas_and_stay_those_of_a_run() {
         let config = config(&[&format!("replicas={replicas}")]);
         assert_eq!(config.gradient_groups(), groups, "{replicas} replicas");
         let written = config.resolved_toml().expect("text");
-        assert!(
-            written.contains(&format!("gradient_groups = {groups}\n")),
-            "{written}"
-        );
+        assert!(written.contains(&format!("gradient_groups = {groups}\n")), "{written}");
     }
     assert_eq!(config(&["replicas=2", "gradient_groups=8"]).gradient_groups(), 8);
     // A run goes on with the groups that it was begun with, whatever number of replicas it has now.
     let saved = config(&["replicas=4"]).resolved_toml().expect("text");
-    let resumed = |sets: &[&str]| {
-        config(sets)
-            .grouped_as(&saved)
-            .map(|config| config.gradient_groups())
-    };
+    let resumed = |sets: &[&str]| config(sets).grouped_as(&saved).map(|config| config.gradient_groups());
     assert_eq!(resumed(&[]).expect("one replica"), 4);
     assert_eq!(resumed(&["replicas=3"]).expect("three"), 4);
     assert_eq!(resumed(&["gradient_groups=16"]).expect("set"), 16);
     let said = resumed(&["replicas=5"]).expect_err("too many").to_string();
-    assert!(
-        said.contains("pipeline.replicas: 5 replicas cannot share 4 gradient groups"),
-        "{said}"
-    );
+    assert!(said.contains("pipeline.replicas: 5 replicas cannot share 4 gradient groups"), "{said}");
 }

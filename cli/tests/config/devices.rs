@@ -4,18 +4,12 @@ use pipewright::stages::{DType, Device, Place};
 use super::*;
 
 fn cuda(index: u32, dtype: DType) -> Place {
-    Place {
-        device: Device::Cuda(index),
-        dtype,
-    }
+    Place { device: Device::Cuda(index), dtype }
 }
 
 #[test]
 fn ranks_are_on_the_cpu_unless_said() {
-    assert_eq!(
-        compose::places(&parse("").unwrap(), 3).unwrap(),
-        [Place::default(); 3]
-    );
+    assert_eq!(compose::places(&parse("").unwrap(), 3).unwrap(), [Place::default(); 3]);
 }
 
 #[test]
@@ -23,10 +17,7 @@ fn one_device_is_for_all_ranks_and_a_list_for_each() {
     let config = parse("[pipeline]\nstages = 4\ndevices = 'cuda:1'").unwrap();
     assert_eq!(compose::places(&config, 4).unwrap(), [cuda(1, DType::F32); 4]);
     let config = parse("[pipeline]\nstages = 2\ndevices = ['cuda:0', 'cuda:3']\ndtype = 'bf16'").unwrap();
-    assert_eq!(
-        compose::places(&config, 2).unwrap(),
-        [cuda(0, DType::Bf16), cuda(3, DType::Bf16)]
-    );
+    assert_eq!(compose::places(&config, 2).unwrap(), [cuda(0, DType::Bf16), cuda(3, DType::Bf16)]);
 }
 
 #[test]
@@ -52,10 +43,8 @@ fn ranks_are_what_a_list_is_counted_by() {
     assert_eq!(compose::places(&parse(text).unwrap(), 2).unwrap().len(), 2);
     all_refused(&[(
         "[pipeline]\nstages = 4\n\ndevices = ['cuda:0', 'cuda:1']",
-        &[
-            "my.toml:4: pipeline.devices: the list has 2, and there are 4 ranks: give one device for all, or \
-             one for each",
-        ],
+        &["my.toml:4: pipeline.devices: the list has 2, and there are 4 ranks: give one device for all, or \
+             one for each"],
     )]);
     let error = compose::places(&parse("").unwrap(), 0);
     assert!(error.unwrap().is_empty());
@@ -65,10 +54,7 @@ fn ranks_are_what_a_list_is_counted_by() {
 fn all_ranks_compute_in_the_same_numbers() {
     let config = parse("[pipeline]\nstages = 2\ndevices = ['cuda:0', 'cpu']\ndtype = 'bf16'").unwrap();
     let (device, dtype) = (Device::Cpu, DType::Bf16);
-    assert_eq!(
-        compose::places(&config, 2).unwrap(),
-        [cuda(0, dtype), Place { device, dtype }]
-    );
+    assert_eq!(compose::places(&config, 2).unwrap(), [cuda(0, dtype), Place { device, dtype }]);
 }
 
 #[test]
@@ -87,19 +73,11 @@ fn what_is_no_device_is_refused_with_the_entry() {
     all_refused(&[
         (
             "[pipeline]\n\ndevices = ['cpu', 'gpu']",
-            &[
-                "my.toml:3: pipeline.devices: expected devices such as \"cpu\" and \"cuda:0\" \
-                 (\"gpu\" is not one), got [\"cpu\", \"gpu\"]",
-            ],
+            &["my.toml:3: pipeline.devices: expected devices such as \"cpu\" and \"cuda:0\" \
+                 (\"gpu\" is not one), got [\"cpu\", \"gpu\"]"],
         ),
-        (
-            "[pipeline]\ndevices = 'cuda:x'",
-            &["pipeline.devices: ", "(\"cuda:x\" is not one)"],
-        ),
-        (
-            "[pipeline]\ndevices = []",
-            &["pipeline.devices: expected one device at least"],
-        ),
+        ("[pipeline]\ndevices = 'cuda:x'", &["pipeline.devices: ", "(\"cuda:x\" is not one)"]),
+        ("[pipeline]\ndevices = []", &["pipeline.devices: expected one device at least"]),
         (
             "[pipeline]\ndevices = 0",
             &["pipeline.devices: expected devices such as \"cpu\" and \"cuda:0\", got 0"],
@@ -135,10 +113,7 @@ fn a_resolved_config_has_both() {
         "{resolved}"
     );
     let same = parse(&resolved).unwrap();
-    assert_eq!(
-        compose::places(&same, 2).unwrap(),
-        compose::places(&config, 2).unwrap()
-    );
+    assert_eq!(compose::places(&same, 2).unwrap(), compose::places(&config, 2).unwrap());
 }
 
 #[test]

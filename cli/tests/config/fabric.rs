@@ -8,10 +8,8 @@ fn chosen(fabric: &str, variables: &[(&str, &str)]) -> String {
 
 fn chosen_with(sets: &[&str], variables: &[(&str, &str)]) -> String {
     let config = with_sets("", sets).unwrap();
-    let environment: Vec<_> = variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
+    let environment: Vec<_> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     match config.fabric(&environment) {
         Ok((Fabric::Alone, said)) => format!("alone: {said}"),
         Ok((Fabric::Sockets(membership), said)) => {
@@ -26,22 +24,15 @@ fn chosen_with(sets: &[&str], variables: &[(&str, &str)]) -> String {
 }
 
 /// Variables of a run by sockets.
-const SOCKETS: [(&str, &str); 4] = [
-    ("RANK", "1"),
-    ("WORLD_SIZE", "2"),
-    ("MASTER_ADDR", "a"),
-    ("MASTER_PORT", "1"),
-];
+const SOCKETS: [(&str, &str); 4] =
+    [("RANK", "1"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "1")];
 
 /// Variables of a run by `mpirun`.
 const MPIRUN: [(&str, &str); 2] = [("OMPI_COMM_WORLD_RANK", "1"), ("OMPI_COMM_WORLD_SIZE", "2")];
 
 #[test]
 fn auto_takes_one_process_or_sockets_where_no_mpi_launcher_is() {
-    assert_eq!(
-        chosen("auto", &[]),
-        "alone: channels: one process; nothing says that there are more"
-    );
+    assert_eq!(chosen("auto", &[]), "alone: channels: one process; nothing says that there are more");
     assert_eq!(
         chosen("auto", &SOCKETS),
         "1 of 2: sockets between 2 processes: no MPI launcher has started it"
@@ -80,20 +71,14 @@ fn auto_takes_mpi_under_each_of_its_launchers() {
         };
         assert_eq!(chosen("auto", &[(number, "3"), (size, "4"), of_slurm("3")]), said);
         let alone = chosen("auto", &[(number, "0"), (size, "1"), of_slurm("0")]);
-        assert_eq!(
-            alone,
-            "alone: channels: one process; nothing says that there are more"
-        );
+        assert_eq!(alone, "alone: channels: one process; nothing says that there are more");
     }
 }
 
 #[cfg(feature = "mpi")]
 #[test]
 fn mpi_is_refused_without_its_launcher_and_beside_other_numbers() {
-    assert_eq!(
-        chosen("mpi", &MPIRUN),
-        "1 of 2: mpi between 2 processes: launch.fabric says so"
-    );
+    assert_eq!(chosen("mpi", &MPIRUN), "1 of 2: mpi between 2 processes: launch.fabric says so");
     assert_eq!(
         chosen("mpi", &SOCKETS),
         "launch.fabric is \"mpi\", but no MPI launcher has started several processes: start them with \
@@ -150,10 +135,8 @@ fn another_fabric_and_two_at_once_are_refused() {
         ),
         (
             "[launch]\nfabric = 'mpi'\naddress = 'a:1'",
-            &[
-                "my.toml:3: launch.address is for launch.fabric = \"auto\" or \"sockets\", and this \
-               config has \"mpi\": remove one of the two",
-            ],
+            &["my.toml:3: launch.address is for launch.fabric = \"auto\" or \"sockets\", and this \
+               config has \"mpi\": remove one of the two"],
         ),
         (
             "[launch]\ndeadline = 9223372036854775807",
@@ -164,12 +147,7 @@ fn another_fabric_and_two_at_once_are_refused() {
 
 #[test]
 fn a_silence_of_no_time_or_of_more_than_a_day_is_refused() {
-    let silence = |seconds| {
-        chosen(
-            "auto",
-            &[&SOCKETS[..], &[("PIPEWRIGHT_SILENCE", seconds)]].concat(),
-        )
-    };
+    let silence = |seconds| chosen("auto", &[&SOCKETS[..], &[("PIPEWRIGHT_SILENCE", seconds)]].concat());
     for seconds in ["0", "86401", "4294967295"] {
         assert_eq!(
             silence(seconds),
@@ -186,19 +164,10 @@ fn a_silence_of_no_time_or_of_more_than_a_day_is_refused() {
 fn metrics_are_served_to_this_machine_alone_unless_an_address_is_given() {
     let listen = |text: &str| {
         let config = Config::parse("my.toml", text, &[], &["metrics.listen=9401".to_owned()]);
-        config
-            .expect("a config")
-            .metrics
-            .listen
-            .map(|address| address.to_string())
+        config.expect("a config").metrics.listen.map(|address| address.to_string())
     };
     assert_eq!(listen("").as_deref(), Some("127.0.0.1:9401"));
-    let file = |text: &str| {
-        Config::parse("my.toml", text, &[], &[])
-            .expect("a config")
-            .metrics
-            .listen
-    };
+    let file = |text: &str| Config::parse("my.toml", text, &[], &[]).expect("a config").metrics.listen;
     assert_eq!(file(""), None);
     for (text, address) in [("9400", "127.0.0.1:9400"), ("'0.0.0.0:9400'", "0.0.0.0:9400")] {
         let found = file(&format!("[metrics]\nlisten = {text}"));
@@ -210,10 +179,7 @@ fn metrics_are_served_to_this_machine_alone_unless_an_address_is_given() {
 fn what_is_for_sockets_is_refused_with_mpi() {
     all_refused(&[
         ("[launch]\nfabric = 'mpi'\ntls = true", &["launch.tls"]),
-        (
-            "[launch]\nfabric = 'mpi'\ntoken_file = 'here'",
-            &["launch.token_file"],
-        ),
+        ("[launch]\nfabric = 'mpi'\ntoken_file = 'here'", &["launch.token_file"]),
     ]);
 }
 

@@ -7,64 +7,31 @@ fn unknown_keys_and_sections_name_the_place_and_the_nearest_right_one() {
     all_refused(&[
         (
             "\n\n[optimizer]\nlerning_rate = 1",
-            &[
-                "my.toml:4: unknown key optimizer.lerning_rate",
-                "did you mean `learning_rate`?",
-            ],
+            &["my.toml:4: unknown key optimizer.lerning_rate", "did you mean `learning_rate`?"],
         ),
-        (
-            "[pipeline]\nmicrobatches = 1",
-            &["my.toml:2: ", "did you mean `micro_batches`?"],
-        ),
-        (
-            "[model]\nsteps = 5",
-            &["unknown key model.steps: it belongs to [train]"],
-        ),
-        (
-            "[metrics]\nzzz = 5",
-            &["unknown key metrics.zzz: keys of [metrics]: listen"],
-        ),
-        (
-            "[optimiser]\nkind = 'sgd'",
-            &["my.toml:1: unknown section [optimiser]: did you mean [optimizer]?"],
-        ),
-        (
-            "[zzz]",
-            &["unknown section [zzz] (sections: model, lora, data, pipeline"],
-        ),
-        (
-            "steps = 5",
-            &["my.toml:1: `steps` is in no section: did you mean train.steps?"],
-        ),
+        ("[pipeline]\nmicrobatches = 1", &["my.toml:2: ", "did you mean `micro_batches`?"]),
+        ("[model]\nsteps = 5", &["unknown key model.steps: it belongs to [train]"]),
+        ("[metrics]\nzzz = 5", &["unknown key metrics.zzz: keys of [metrics]: listen"]),
+        ("[optimiser]\nkind = 'sgd'", &["my.toml:1: unknown section [optimiser]: did you mean [optimizer]?"]),
+        ("[zzz]", &["unknown section [zzz] (sections: model, lora, data, pipeline"]),
+        ("steps = 5", &["my.toml:1: `steps` is in no section: did you mean train.steps?"]),
         ("seed = 5", &["did you mean model.seed or data.seed?"]),
-        (
-            "zzz = 5",
-            &["`zzz` is in no section: every key belongs to a section"],
-        ),
+        ("zzz = 5", &["`zzz` is in no section: every key belongs to a section"]),
     ]);
 }
 
 #[test]
 fn names_that_other_programs_have_for_a_key_are_known() {
     all_refused(&[
-        (
-            "[optimizer]\nlr = 1",
-            &["unknown key optimizer.lr: did you mean `learning_rate`?"],
-        ),
+        ("[optimizer]\nlr = 1", &["unknown key optimizer.lr: did you mean `learning_rate`?"]),
         ("[model]\nhidden_size = 1", &["did you mean `dim`?"]),
         ("[model]\nblock_size = 1", &["did you mean data.seq?"]),
-        (
-            "lr = 1",
-            &["`lr` is in no section: did you mean optimizer.learning_rate?"],
-        ),
+        ("lr = 1", &["`lr` is in no section: did you mean optimizer.learning_rate?"]),
         (
             "[train]\nnum_train_epochs = 3",
             &["did you mean train.steps (it counts steps, each of all rows of a batch, and not epochs)?"],
         ),
-        (
-            "[train]\nbf16 = true",
-            &["did you mean pipeline.dtype (write pipeline.dtype = \"bf16\")?"],
-        ),
+        ("[train]\nbf16 = true", &["did you mean pipeline.dtype (write pipeline.dtype = \"bf16\")?"]),
         (
             "[train]\nseed = 1",
             &["did you mean model.seed (it is for weights and dropout; data.seed is for the order of rows)?"],
@@ -82,28 +49,19 @@ fn names_that_other_programs_have_for_a_key_are_known() {
             "[train]\nearly_stopping = true",
             &["there is no early stopping: the run keeps its best checkpoint, and Ctrl-C saves and ends it"],
         ),
-        (
-            "[train]\ngradient_accumulation_steps = 4",
-            &["did you mean pipeline.micro_batches?"],
-        ),
+        ("[train]\ngradient_accumulation_steps = 4", &["did you mean pipeline.micro_batches?"]),
     ]);
 }
 
 #[test]
 fn values_that_other_programs_have_are_known() {
     all_refused(&[
-        (
-            "[data]\nkind = 'csv'",
-            &["got \"csv\": a program of your own reads it, by `data::Table`"],
-        ),
+        ("[data]\nkind = 'csv'", &["got \"csv\": a program of your own reads it, by `data::Table`"]),
         (
             "[lora]\ntargets = 'all-linear'",
             &["expected a list, got \"all-linear\": write [\"*.attn.*\", \"*.mlp.*\"]"],
         ),
-        (
-            "[pipeline]\nrecompute = true",
-            &["got true: write pipeline.recompute = \"full\" or \"selective\""],
-        ),
+        ("[pipeline]\nrecompute = true", &["got true: write pipeline.recompute = \"full\" or \"selective\""]),
     ]);
 }
 
@@ -135,14 +93,9 @@ fn every_value_of_another_program_gets_what_to_write_instead() {
         "pipeline.recompute=true",
         "pipeline.recompute=false",
     ] {
-        let said = Config::parse("my.toml", "", &[], &[set.to_owned()])
-            .unwrap_err()
-            .to_string();
+        let said = Config::parse("my.toml", "", &[], &[set.to_owned()]).unwrap_err().to_string();
         let (_, instead) = said.split_once(", got ").expect(set);
-        assert!(
-            instead.contains(": ") && !instead.contains("did you mean"),
-            "{said}"
-        );
+        assert!(instead.contains(": ") && !instead.contains("did you mean"), "{said}");
     }
 }
 
@@ -172,10 +125,7 @@ fn a_refusal_has_its_place_and_its_kind_in_fields() {
     let ConfigError::Value { origin, key, problem } = *error else {
         panic!("{error:?}");
     };
-    let line = Origin::File {
-        name: "my.toml".to_owned(),
-        line: 3,
-    };
+    let line = Origin::File { name: "my.toml".to_owned(), line: 3 };
     assert_eq!((origin, key.as_str()), (Some(line), "model.dim"));
     assert!(matches!(*problem, ValueProblem::Zero), "{problem:?}");
 }
@@ -212,19 +162,13 @@ fn keys_of_another_kind_are_refused() {
         ),
         (
             "[optimizer]\nwarmup_steps = 5",
-            &[
-                "is for optimizer.schedule = \"cosine\"",
-                "and this config has \"constant\"",
-            ],
+            &["is for optimizer.schedule = \"cosine\"", "and this config has \"constant\""],
         ),
         (
             "[optimizer]\nschedule = 'linear'\ndecay_steps = 5",
             &["is for optimizer.schedule = \"wsd\", and this config has \"linear\""],
         ),
-        (
-            "[data]\nkind = 'tokens'\nlabels = 'x'",
-            &["data.labels is for data.kind = \"idx\""],
-        ),
+        ("[data]\nkind = 'tokens'\nlabels = 'x'", &["data.labels is for data.kind = \"idx\""]),
         (
             "[data]\nkind = 'text'\nloss_on = 'answers'",
             &["my.toml:3: data.loss_on is for data.kind = \"jsonl\" or \"parquet\""],
@@ -249,12 +193,7 @@ fn a_key_is_in_three_files() {
             Err(_) => texts.extend(fs::read_to_string(&path).map(|text| (path, text))),
         }
     }
-    for key in [
-        "label_smoothing",
-        "print_every",
-        "sample_seed",
-        "sample_temperature",
-    ] {
+    for key in ["label_smoothing", "print_every", "sample_seed", "sample_temperature"] {
         let named = texts.iter().filter(|(_, text)| text.contains(key));
         let named: Vec<&PathBuf> = named.map(|(path, _)| path).collect();
         assert_eq!(named.len(), 3, "{key}: {named:?}");
@@ -265,14 +204,8 @@ fn a_key_is_in_three_files() {
 fn a_file_that_is_no_toml_or_is_missing_is_named() {
     all_refused(&[
         ("[model\ndim = 3", &["my.toml:1: "]),
-        (
-            "{\n\"model\": {}\n}",
-            &["my.toml:1: ", "and this looks like JSON"],
-        ),
-        (
-            "# a run\nmodel:\n  kind: gpt\n",
-            &["my.toml:2: ", "and this looks like YAML"],
-        ),
+        ("{\n\"model\": {}\n}", &["my.toml:1: ", "and this looks like JSON"]),
+        ("# a run\nmodel:\n  kind: gpt\n", &["my.toml:2: ", "and this looks like YAML"]),
         ("[model]\ndim = 3\ndim = 4", &["my.toml:3: duplicate key: `dim`"]),
         ("[model]\ndim = ", &["my.toml:2: "]),
     ]);
@@ -282,16 +215,10 @@ fn a_file_that_is_no_toml_or_is_missing_is_named() {
     assert_eq!(Config::load(path, &[]).unwrap_err().to_string(), expected);
     std::fs::write(path.join("run.json"), "{}").unwrap();
     let said = Config::load(path, &[]).unwrap_err().to_string();
-    let cure = format!(
-        "; its run goes on by `pipewright train --resume --run-dir {}`",
-        path.display()
-    );
+    let cure = format!("; its run goes on by `pipewright train --resume --run-dir {}`", path.display());
     assert_eq!(said, expected + &cure);
     let error = Config::load(Path::new("no/such.toml"), &[]).unwrap_err();
-    assert!(
-        error.to_string().starts_with("cannot read no/such.toml: "),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("cannot read no/such.toml: "), "{error}");
 }
 
 #[test]
@@ -300,10 +227,7 @@ fn a_seed_that_toml_cannot_hold_is_refused_with_the_largest_one() {
     let told = "model.seed: expected a whole number from 0 to 9223372036854775807, the largest in TOML, got";
     assert!(said.contains(told), "{said}");
     assert_eq!(
-        with_sets("", &["model.seed=9223372036854775807"])
-            .expect("the largest")
-            .model
-            .seed,
+        with_sets("", &["model.seed=9223372036854775807"]).expect("the largest").model.seed,
         i64::MAX as u64
     );
 }

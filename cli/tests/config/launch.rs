@@ -7,13 +7,8 @@ use super::*;
 
 /// Variables as `NAME=value`, with spaces between them.
 fn environment(text: &str) -> Vec<(String, String)> {
-    let pair = |word: &str| {
-        word.split_once('=')
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    };
-    text.split_whitespace()
-        .map(|word| pair(word).expect("NAME=value"))
-        .collect()
+    let pair = |word: &str| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    text.split_whitespace().map(|word| pair(word).expect("NAME=value")).collect()
 }
 
 /// What `srun -n 4` sets in its second task, on two hosts.
@@ -68,15 +63,9 @@ fn each_launcher_is_found_by_what_it_sets() {
         ("RANK=0", None),
         ("WORLD_SIZE=2 RANK=1", nowhere(1, 2)),
         ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=a MASTER_PORT=7", at(1, 2, "a:7")),
-        (
-            "WORLD_SIZE=2 RANK=1 MASTER_ADDR=::1 MASTER_PORT=7",
-            at(1, 2, "[::1]:7"),
-        ),
+        ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=::1 MASTER_PORT=7", at(1, 2, "[::1]:7")),
         ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=a", nowhere(1, 2)),
-        (
-            "WORLD_SIZE=2 RANK=1 MASTER_ADDR=[::1] MASTER_PORT=7",
-            at(1, 2, "[::1]:7"),
-        ),
+        ("WORLD_SIZE=2 RANK=1 MASTER_ADDR=[::1] MASTER_PORT=7", at(1, 2, "[::1]:7")),
         (MPIRUN, at(2, 4, "127.0.0.1:22561")),
         (MPIEXEC, at(1, 2, "127.0.0.1:20000")),
         (SRUN, at(1, 4, "node07:28186")),
@@ -94,18 +83,12 @@ fn each_launcher_is_found_by_what_it_sets() {
         // The pods of a Job that says no number work by themselves.
         ("JOB_COMPLETION_INDEX=3", None),
         // Pods of several Jobs of a JobSet: all have the same number in their Job.
-        (
-            "JOB_COMPLETION_INDEX=0 WORLD_SIZE=4 RANK=2 MASTER_ADDR=a MASTER_PORT=7",
-            at(2, 4, "a:7"),
-        ),
+        ("JOB_COMPLETION_INDEX=0 WORLD_SIZE=4 RANK=2 MASTER_ADDR=a MASTER_PORT=7", at(2, 4, "a:7")),
     ];
     for (variables, expected) in cases {
         assert_eq!(told(variables), expected, "{variables}");
         let numbers = processes(&environment(variables)).expect("it was found");
-        assert_eq!(
-            numbers,
-            expected.map(|(process, processes, _)| [process, processes])
-        );
+        assert_eq!(numbers, expected.map(|(process, processes, _)| [process, processes]));
     }
 }
 
@@ -126,12 +109,7 @@ fn the_launcher_is_named() {
 
 #[test]
 fn blanks_around_a_number_or_an_address_do_not_count() {
-    let given = [
-        ("WORLD_SIZE", "2 "),
-        ("RANK", " 1"),
-        ("MASTER_ADDR", "a "),
-        ("MASTER_PORT", " 7\n"),
-    ];
+    let given = [("WORLD_SIZE", "2 "), ("RANK", " 1"), ("MASTER_ADDR", "a "), ("MASTER_PORT", " 7\n")];
     let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let found = launched(&given).expect("it is right").expect("two processes");
     assert_eq!((found.process, found.address()), (1, Some("a:7".to_owned())));
@@ -149,29 +127,20 @@ fn the_inner_one_of_two_launchers_counts() {
     assert_eq!(of(&[helper, "PMI_RANK=5 PMI_SIZE=6"]), (5, 6, "PMI_SIZE"));
     assert_eq!(of(&[SRUN, TORCHRUN]), (3, 4, "WORLD_SIZE"));
     assert_eq!(of(&["JOB_COMPLETION_INDEX=1", TORCHRUN]), (3, 4, "WORLD_SIZE"));
-    assert_eq!(
-        of(&["OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", TORCHRUN]),
-        (3, 4, "WORLD_SIZE")
-    );
+    assert_eq!(of(&["OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", TORCHRUN]), (3, 4, "WORLD_SIZE"));
     // A shell in an allocation, and what is started from it by hand.
     let shell =
         "SLURM_JOB_ID=1234 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 PMI_RANK=0 PMI_SIZE=1";
     assert_eq!(of(&[shell, "RANK=1 WORLD_SIZE=2"]), (1, 2, "WORLD_SIZE"));
     assert_eq!(found(shell), None);
-    assert_eq!(
-        of(&["JOB_COMPLETION_INDEX=0", SRUN]),
-        (1, 4, "SLURM_STEP_NUM_TASKS")
-    );
+    assert_eq!(of(&["JOB_COMPLETION_INDEX=0", SRUN]), (1, 4, "SLURM_STEP_NUM_TASKS"));
 }
 
 #[test]
 fn two_launchers_that_say_the_same_are_one() {
     // `srun --mpi=pmi2`, and the variables that scripts for PyTorch set.
     let same = format!("{SRUN} PMI_RANK=1 PMI_SIZE=4 RANK=1 WORLD_SIZE=4");
-    assert!(matches!(
-        found(&same).expect("several").launcher,
-        Launcher::Slurm { .. }
-    ));
+    assert!(matches!(found(&same).expect("several").launcher, Launcher::Slurm { .. }));
     let elsewhere = format!("{SRUN} MASTER_ADDR=10.0.0.1 MASTER_PORT=7");
     assert_eq!(told(&elsewhere), Some((1, 4, Some("10.0.0.1:7".to_owned()))));
     let port = format!("{SRUN} MASTER_PORT=7");
@@ -193,17 +162,10 @@ fn process_0_of_slurm_is_on_the_first_host_of_the_list() {
     ];
     for (list, expected) in cases {
         let variables = SRUN.replace("node[07-08]", list);
-        assert_eq!(
-            found(&variables).expect("several").host.as_deref(),
-            Some(expected),
-            "{list}"
-        );
+        assert_eq!(found(&variables).expect("several").host.as_deref(), Some(expected), "{list}");
     }
     let one_host = SRUN.replace("SLURM_STEP_NUM_NODES=2", "SLURM_STEP_NUM_NODES=1");
-    assert_eq!(
-        found(&one_host).expect("several").host.as_deref(),
-        Some("127.0.0.1")
-    );
+    assert_eq!(found(&one_host).expect("several").host.as_deref(), Some("127.0.0.1"));
 }
 
 #[test]
@@ -211,16 +173,12 @@ fn jobs_and_steps_near_each_other_have_ports_of_their_own() {
     let mut ports: Vec<u16> = Vec::new();
     for job in 4990..5010 {
         for step in 0..10 {
-            let variables = SRUN
-                .replace("=1234", &format!("={job}"))
-                .replace("STEP_ID=2", &format!("STEP_ID={step}"));
+            let variables =
+                SRUN.replace("=1234", &format!("={job}")).replace("STEP_ID=2", &format!("STEP_ID={step}"));
             ports.push(found(&variables).expect("several").port.expect("a port"));
         }
     }
-    assert!(
-        ports.iter().all(|port| (20_000..30_000).contains(port)),
-        "{ports:?}"
-    );
+    assert!(ports.iter().all(|port| (20_000..30_000).contains(port)), "{ports:?}");
     ports.sort_unstable();
     ports.dedup();
     assert_eq!(ports.len(), 200);
@@ -231,10 +189,7 @@ fn process_0_under_torchrun_does_not_take_the_port_of_its_agent() {
     for taken in 20_000..30_000_u32 {
         let variables = TORCHRUN.replace("29500", &taken.to_string());
         let port = found(&variables).expect("several").port.expect("a port");
-        assert!(
-            u32::from(port) != taken && (20_000..30_000).contains(&port),
-            "{taken}: {port}"
-        );
+        assert!(u32::from(port) != taken && (20_000..30_000).contains(&port), "{taken}: {port}");
     }
     let free = TORCHRUN.replace("STORE=True", "STORE=False");
     assert_eq!(found(&free).expect("several").port, Some(29_500));
@@ -243,18 +198,9 @@ fn process_0_under_torchrun_does_not_take_the_port_of_its_agent() {
 #[test]
 fn what_launchers_cannot_mean_is_refused_with_their_variables() {
     let cases = [
-        (
-            "WORLD_SIZE=two",
-            "WORLD_SIZE is `two`, which is no number: give a whole number, 0 or more",
-        ),
-        (
-            "WORLD_SIZE=0 RANK=0",
-            "WORLD_SIZE is 0: a run has 1 process or more",
-        ),
-        (
-            "WORLD_SIZE=1 RANK=2",
-            "RANK is 2, but WORLD_SIZE is 1: processes have the numbers 0 to 0",
-        ),
+        ("WORLD_SIZE=two", "WORLD_SIZE is `two`, which is no number: give a whole number, 0 or more"),
+        ("WORLD_SIZE=0 RANK=0", "WORLD_SIZE is 0: a run has 1 process or more"),
+        ("WORLD_SIZE=1 RANK=2", "RANK is 2, but WORLD_SIZE is 1: processes have the numbers 0 to 0"),
         (
             "WORLD_SIZE=2",
             "WORLD_SIZE is 2, but RANK is not set: give each process its own, 0 to 1, or unset WORLD_SIZE \
@@ -274,10 +220,7 @@ fn what_launchers_cannot_mean_is_refused_with_their_variables() {
             "OMPI_COMM_WORLD_SIZE is 2, but OMPI_COMM_WORLD_RANK is not set: give each process its own, 0 \
              to 1, or unset OMPI_COMM_WORLD_SIZE to run in one process",
         ),
-        (
-            "PMI_SIZE=2 PMI_RANK=2",
-            "PMI_RANK is 2, but PMI_SIZE is 2: processes have the numbers 0 to 1",
-        ),
+        ("PMI_SIZE=2 PMI_RANK=2", "PMI_RANK is 2, but PMI_SIZE is 2: processes have the numbers 0 to 1"),
         (
             "SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_STEP_NODELIST=node[1-2",
             "SLURM_STEP_NODELIST is `node[1-2`, which is no list of hosts such as node[01-04]: set \
@@ -298,9 +241,7 @@ fn what_launchers_cannot_mean_is_refused_with_their_variables() {
         ),
     ];
     for (variables, expected) in cases {
-        let said = launched(&environment(variables))
-            .expect_err(variables)
-            .to_string();
+        let said = launched(&environment(variables)).expect_err(variables).to_string();
         assert_eq!(said, expected, "{variables}");
     }
 }
@@ -309,28 +250,17 @@ fn what_launchers_cannot_mean_is_refused_with_their_variables() {
 fn two_launchers_that_contradict_each_other_are_refused_with_both() {
     let ompi = "OMPI_COMM_WORLD_RANK=2 and OMPI_COMM_WORLD_SIZE=4";
     let cases = [
-        (
-            format!("{MPIRUN} RANK=1 WORLD_SIZE=4"),
-            format!("RANK=1 and WORLD_SIZE=4, but {ompi}"),
-        ),
+        (format!("{MPIRUN} RANK=1 WORLD_SIZE=4"), format!("RANK=1 and WORLD_SIZE=4, but {ompi}")),
         (format!("{MPIRUN} RANK=1"), format!("RANK=1, but {ompi}")),
-        (
-            format!("{MPIRUN} WORLD_SIZE=1"),
-            format!("WORLD_SIZE=1, but {ompi}"),
-        ),
-        (
-            format!("{MPIRUN} {MPIEXEC}"),
-            format!("{ompi}, but PMI_RANK=1 and PMI_SIZE=2"),
-        ),
+        (format!("{MPIRUN} WORLD_SIZE=1"), format!("WORLD_SIZE=1, but {ompi}")),
+        (format!("{MPIRUN} {MPIEXEC}"), format!("{ompi}, but PMI_RANK=1 and PMI_SIZE=2")),
         (
             format!("{SRUN} RANK=2 WORLD_SIZE=4"),
             "RANK=2 and WORLD_SIZE=4, but SLURM_PROCID=1 and SLURM_STEP_NUM_TASKS=4".to_owned(),
         ),
     ];
     for (variables, both) in cases {
-        let said = launched(&environment(&variables))
-            .expect_err(&variables)
-            .to_string();
+        let said = launched(&environment(&variables)).expect_err(&variables).to_string();
         let expected = format!(
             "{both}: the launchers of this process contradict each other; start it with one of them, or \
              unset the variables of the other"
@@ -343,9 +273,7 @@ fn two_launchers_that_contradict_each_other_are_refused_with_both() {
 fn the_address_of_the_config_comes_before_that_of_a_launcher() {
     let membership = |text: &str, variables: &str| {
         let config = Config::parse("my.toml", text, &[], &[]).expect("a config");
-        config
-            .membership(&environment(variables))
-            .map(|found| found.expect("several"))
+        config.membership(&environment(variables)).map(|found| found.expect("several"))
     };
     let own = "[launch]\naddress = 'here:9'\ndeadline = 5";
     for variables in [SRUN, MPIRUN, TORCHRUN, "RANK=0 WORLD_SIZE=2"] {
@@ -353,10 +281,7 @@ fn the_address_of_the_config_comes_before_that_of_a_launcher() {
         assert_eq!((&found.address[..], found.deadline.as_secs()), ("here:9", 5));
     }
     let found = membership("", SRUN).expect("an address");
-    assert_eq!(
-        (found.process, found.processes, &found.address[..]),
-        (1, 4, "node07:28186")
-    );
+    assert_eq!((found.process, found.processes, &found.address[..]), (1, 4, "node07:28186"));
     let several_hosts = MPIRUN.replace("LOCAL_SIZE=4", "LOCAL_SIZE=2");
     for (variables, names) in [
         (&several_hosts[..], "OMPI_COMM_WORLD_SIZE is 4"),
@@ -367,10 +292,7 @@ fn the_address_of_the_config_comes_before_that_of_a_launcher() {
             "{names}, but nobody says where process 0 listens: set MASTER_ADDR and MASTER_PORT, or \
              launch.address = \"host:port\""
         );
-        assert_eq!(
-            membership("", variables).expect_err("no address").to_string(),
-            expected
-        );
+        assert_eq!(membership("", variables).expect_err("no address").to_string(), expected);
     }
 }
 
@@ -378,21 +300,11 @@ fn the_address_of_the_config_comes_before_that_of_a_launcher() {
 fn the_map_is_a_word_that_all_processes_share() {
     let config = |text: &str| Config::parse("my.toml", text, &[], &[]).expect("a config");
     let (pipeline, replicas) = (config(""), config("[launch]\nmap = 'replicas'"));
-    assert_eq!(
-        [pipeline.launch.map, replicas.launch.map],
-        [Map::Pipeline, Map::Replicas]
-    );
+    assert_eq!([pipeline.launch.map, replicas.launch.map], [Map::Pipeline, Map::Replicas]);
     let said = |config: &Config| config.in_common().expect("TOML");
-    assert!(
-        said(&replicas).contains("[launch]\nmap = \"replicas\"\n"),
-        "{}",
-        said(&replicas)
-    );
+    assert!(said(&replicas).contains("[launch]\nmap = \"replicas\"\n"), "{}", said(&replicas));
     // Where they meet, and for how long they wait, is not compared.
-    assert_eq!(
-        said(&config("[launch]\naddress = 'a:1'\ndeadline = 7")),
-        said(&pipeline)
-    );
+    assert_eq!(said(&config("[launch]\naddress = 'a:1'\ndeadline = 7")), said(&pipeline));
     all_refused(&[(
         "[launch]\nmap = 'hosts'",
         &["my.toml:2: launch.map: expected `pipeline` or `replicas`"],

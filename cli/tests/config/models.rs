@@ -33,14 +33,8 @@ fn keys_of_llama_are_refused_for_other_models() {
         ("[model]\nhead_width = 2", &["model.head_width is for model.kind"]),
         ("[model]\nffn = 2", &["model.ffn is for model.kind"]),
         ("[model]\nrope_theta = 2", &["model.rope_theta is for model.kind"]),
-        (
-            "[model]\nrope_scaling = 'linear'",
-            &["model.rope_scaling is for model.kind"],
-        ),
-        (
-            "[model]\nnorm_epsilon = 2",
-            &["model.norm_epsilon is for model.kind"],
-        ),
+        ("[model]\nrope_scaling = 'linear'", &["model.rope_scaling is for model.kind"]),
+        ("[model]\nnorm_epsilon = 2", &["model.norm_epsilon is for model.kind"]),
         (
             "[model]\nkind = 'llama'\nwindow = 8",
             &["my.toml:3: model.window is for model.kind = \"mistral\" or \"mixtral\" or \"qwen2\""],
@@ -61,18 +55,9 @@ fn keys_of_llama_are_refused_for_other_models() {
             "[model]\nkind = 'llama'\nrope_scaling = 'linear'\nrope_original = 8",
             &["model.rope_original is for model.rope_scaling = \"llama3\" or \"yarn\""],
         ),
-        (
-            "[model]\nkind = 'qwen3'\ndropout = 0.1",
-            &["model.dropout is for model.kind = \"gpt\" or \"mlp\""],
-        ),
-        (
-            "[model]\nkind = 'qwen2'\nsizes = '3,4'",
-            &["model.sizes is for model.kind = \"mlp\""],
-        ),
-        (
-            "[data]\nkind = 'idx'\n[model]\nkind = 'mistral'",
-            &["a model of kind \"mistral\" takes tokens"],
-        ),
+        ("[model]\nkind = 'qwen3'\ndropout = 0.1", &["model.dropout is for model.kind = \"gpt\" or \"mlp\""]),
+        ("[model]\nkind = 'qwen2'\nsizes = '3,4'", &["model.sizes is for model.kind = \"mlp\""]),
+        ("[data]\nkind = 'idx'\n[model]\nkind = 'mistral'", &["a model of kind \"mistral\" takes tokens"]),
     ]);
 }
 
@@ -80,47 +65,22 @@ fn keys_of_llama_are_refused_for_other_models() {
 fn keys_of_documents_are_refused_for_other_data() {
     for key in ["field = 'x'", "template = 'chatml'"] {
         let said = refused(parse(&format!("[data]\n{key}")));
-        assert!(
-            said.contains("is for data.kind = \"jsonl\" or \"parquet\""),
-            "{said}"
-        );
+        assert!(said.contains("is for data.kind = \"jsonl\" or \"parquet\""), "{said}");
     }
     for key in ["end_of_text = 'x'", "cache = 'x'"] {
         let said = refused(parse(&format!("[data]\nkind = 'tokens'\n{key}")));
-        assert!(
-            said.contains("is for data.kind = \"text\" or \"jsonl\" or \"parquet\""),
-            "{said}"
-        );
+        assert!(said.contains("is for data.kind = \"text\" or \"jsonl\" or \"parquet\""), "{said}");
     }
-    let said = refused(parse(
-        "[model]\nkind = 'mlp'\n[data]\nkind = 'idx'\ntokenizer = 'x'",
-    ));
-    assert!(
-        said.contains("my.toml:5: data.tokenizer is for data.kind = \"text\" or \"tokens\""),
-        "{said}"
-    );
+    let said = refused(parse("[model]\nkind = 'mlp'\n[data]\nkind = 'idx'\ntokenizer = 'x'"));
+    assert!(said.contains("my.toml:5: data.tokenizer is for data.kind = \"text\" or \"tokens\""), "{said}");
     let said = refused(parse("[data]\ndtype = 'u16'"));
-    assert!(
-        said.contains("data.dtype is for data.kind = \"tokens\""),
-        "{said}"
-    );
+    assert!(said.contains("data.dtype is for data.kind = \"tokens\""), "{said}");
     let said = refused(parse("[data]\nkind = 'tokens'\ndtype = 'i32'"));
-    assert!(
-        said.contains("my.toml:3: data.dtype: expected `u16` or `u32`, got \"i32\""),
-        "{said}"
-    );
-    let said = refused(parse(
-        "[data]\nkind = 'jsonl'\ntokenizer = 'x'\nloss_on = 'questions'",
-    ));
-    assert!(
-        said.contains("data.loss_on: expected `all` or `answers`"),
-        "{said}"
-    );
+    assert!(said.contains("my.toml:3: data.dtype: expected `u16` or `u32`, got \"i32\""), "{said}");
+    let said = refused(parse("[data]\nkind = 'jsonl'\ntokenizer = 'x'\nloss_on = 'questions'"));
+    assert!(said.contains("data.loss_on: expected `all` or `answers`"), "{said}");
     let said = refused(parse("[data]\nkind = 'jsonl'\ntokenizer = 'x'\npacking = 1"));
-    assert!(
-        said.contains("data.packing: expected true or false, got 1"),
-        "{said}"
-    );
+    assert!(said.contains("data.packing: expected true or false, got 1"), "{said}");
 }
 
 #[test]
@@ -153,14 +113,8 @@ fn impossible_settings_of_a_llama_say_what_to_do() {
             &["model.vocab=300", "model.padding_token=300"],
             "--set: model.padding_token: 300 is no token of 300: choose one below 300, or leave the key out",
         ),
-        (
-            &["model.rope_theta=inf"],
-            "--set: model.rope_theta: inf is not allowed: it must be above 0",
-        ),
-        (
-            &["model.norm_epsilon=-1"],
-            "--set: model.norm_epsilon: -1 is not allowed: it must be above 0",
-        ),
+        (&["model.rope_theta=inf"], "--set: model.rope_theta: inf is not allowed: it must be above 0"),
+        (&["model.norm_epsilon=-1"], "--set: model.norm_epsilon: -1 is not allowed: it must be above 0"),
         (
             &["model.rope_scaling=linear", "model.rope_factor=0"],
             "--set: model.rope_factor: 0 is not allowed: it must be above 0",
@@ -181,24 +135,12 @@ fn impossible_settings_of_a_llama_say_what_to_do() {
             &["model.rope_scaling=dynamic"],
             "--set: model.rope_scaling: expected one of `none`, `linear`, `llama3`, `yarn`, got \"dynamic\"",
         ),
-        (
-            &["model.kv_heads=half"],
-            "--set: model.kv_heads: expected a whole number, 0 or more, got \"half\"",
-        ),
-        (
-            &["model.ffn=-1"],
-            "--set: model.ffn: expected a whole number, 0 or more, got -1",
-        ),
-        (
-            &["model.rope_theta=long"],
-            "--set: model.rope_theta: expected a number, got \"long\"",
-        ),
+        (&["model.kv_heads=half"], "--set: model.kv_heads: expected a whole number, 0 or more, got \"half\""),
+        (&["model.ffn=-1"], "--set: model.ffn: expected a whole number, 0 or more, got -1"),
+        (&["model.rope_theta=long"], "--set: model.rope_theta: expected a number, got \"long\""),
     ] {
         let said = said_of_llama(sets);
-        assert!(
-            said.contains(expected),
-            "{sets:?} said {said:?}, without {expected:?}"
-        );
+        assert!(said.contains(expected), "{sets:?} said {said:?}, without {expected:?}");
     }
 }
 
@@ -217,25 +159,16 @@ fn impossible_experts_say_what_to_do() {
             "[model]\nkind = 'mixtral'\nauxiliary = -0.5",
             &["my.toml:3: model.auxiliary: -0.5 is not allowed: it must be 0 or more"],
         ),
-        (
-            "[model]\nkind = 'mixtral'\nexperts = 0",
-            &["my.toml:3: model.experts: is 0: set it to 1 or more"],
-        ),
+        ("[model]\nkind = 'mixtral'\nexperts = 0", &["my.toml:3: model.experts: is 0: set it to 1 or more"]),
     ]);
 }
 
 #[test]
 fn zero_is_refused_in_a_llama_where_there_must_be_one() {
-    for (kind, key) in [
-        ("llama", "kv_heads"),
-        ("llama", "head_width"),
-        ("llama", "ffn"),
-        ("mistral", "window"),
-    ] {
-        let said = refused(with_sets(
-            &format!("[model]\nkind = '{kind}'"),
-            &[&format!("model.{key}=0")],
-        ));
+    for (kind, key) in
+        [("llama", "kv_heads"), ("llama", "head_width"), ("llama", "ffn"), ("mistral", "window")]
+    {
+        let said = refused(with_sets(&format!("[model]\nkind = '{kind}'"), &[&format!("model.{key}=0")]));
         assert_eq!(said, format!("--set: model.{key}: is 0: set it to 1 or more"));
     }
     let said = said_of_llama(&["model.rope_scaling=llama3", "model.rope_original=0"]);
@@ -249,10 +182,7 @@ fn sizes_of_a_llama_beyond_any_machine_are_refused_with_the_limit() {
             &["model.context=9999999"][..],
             "--set: model.context: 9999999 is too large: at most 1048576 tokens",
         ),
-        (
-            &["model.ffn=99999999"],
-            "--set: model.ffn: 99999999 is too large: at most 16777216 numbers",
-        ),
+        (&["model.ffn=99999999"], "--set: model.ffn: 99999999 is too large: at most 16777216 numbers"),
         (
             &["model.heads=99999999", "model.dim=99999999"],
             "--set: model.dim: 99999999 is too large: at most 16777216",
@@ -270,20 +200,12 @@ fn sizes_of_a_llama_beyond_any_machine_are_refused_with_the_limit() {
             "model.dim: a block's widest matrix would have 12288 x 128 x 16777216 numbers",
         ),
         (
-            &[
-                "model.vocab=16777216",
-                "pipeline.micro_batch_size=4096",
-                "model.dim=4",
-                "model.heads=1",
-            ],
+            &["model.vocab=16777216", "pipeline.micro_batch_size=4096", "model.dim=4", "model.heads=1"],
             "pipeline.micro_batch_size: the scores of all tokens would have 4096 x 128 x 16777216 numbers",
         ),
     ] {
         let said = said_of_llama(sets);
-        assert!(
-            said.contains(expected),
-            "{sets:?} said {said:?}, without {expected:?}"
-        );
+        assert!(said.contains(expected), "{sets:?} said {said:?}, without {expected:?}");
     }
 }
 
@@ -291,39 +213,24 @@ fn sizes_of_a_llama_beyond_any_machine_are_refused_with_the_limit() {
 fn a_folder_that_is_no_model_is_refused_where_it_is_named() {
     let scratch = tempfile::tempdir().expect("a folder");
     let said = said_of_folder(scratch.path(), "");
-    assert!(
-        said.starts_with("`F` is no model's folder: it has no config.json"),
-        "{said}"
-    );
+    assert!(said.starts_with("`F` is no model's folder: it has no config.json"), "{said}");
     let said = said_of_folder(&scratch.path().join("none"), "");
-    assert!(
-        said.starts_with("`F` is no model's folder: it has no config.json"),
-        "{said}"
-    );
+    assert!(said.starts_with("`F` is no model's folder: it has no config.json"), "{said}");
     assert_eq!(
-        parse("[model]\npath = 'HuggingFaceTB/SmolLM2-135M'")
-            .unwrap_err()
-            .to_string(),
+        parse("[model]\npath = 'HuggingFaceTB/SmolLM2-135M'").unwrap_err().to_string(),
         "`HuggingFaceTB/SmolLM2-135M` is no model's folder: it has no config.json; a folder of Hugging Face \
          has one, and `pipewright import` makes one from a .gguf file; nothing is downloaded by itself: if \
          it is a name of the hub, `hf download HuggingFaceTB/SmolLM2-135M --local-dir models/SmolLM2-135M`, \
          and name that folder"
     );
-    fs::write(
-        scratch.path().join("config.json"),
-        r#"{"architectures": ["BertModel"]}"#,
-    )
-    .expect("written");
+    fs::write(scratch.path().join("config.json"), r#"{"architectures": ["BertModel"]}"#).expect("written");
     let said = said_of_folder(scratch.path(), "");
     assert!(
         said.contains("`BertModel` is not known; known are GPT2LMHeadModel, LlamaForCausalLM, Mistral"),
         "{said}"
     );
     let said = refused(parse("[model]\npath = 3"));
-    assert!(
-        said.contains("my.toml:2: model.path: expected text in quotes, got 3"),
-        "{said}"
-    );
+    assert!(said.contains("my.toml:2: model.path: expected text in quotes, got 3"), "{said}");
 }
 
 #[test]
@@ -361,14 +268,8 @@ fn a_tokenizer_or_weights_that_do_not_fit_a_folders_model_are_refused() {
     fs::copy(llama.join("config.json"), scratch.path().join("config.json")).expect("copied");
     let config = config(scratch.path());
     let counts = compose::plan(&config).expect("a plan").counts;
-    let said = compose::stages(&config, &counts)
-        .err()
-        .expect("refused")
-        .to_string();
-    assert!(
-        said.contains("has no weights: neither model.safetensors nor"),
-        "{said}"
-    );
+    let said = compose::stages(&config, &counts).err().expect("refused").to_string();
+    assert!(said.contains("has no weights: neither model.safetensors nor"), "{said}");
 }
 
 #[test]

@@ -20,14 +20,8 @@ fn stages_over_chunks_are_the_ranks() {
     assert_eq!(ranks("stages = 4"), is("1f1b", 4, 4));
     let interleaved = "schedule = 'interleaved-1f1b'\nstages = 6";
     assert_eq!(ranks(interleaved), is("interleaved-1f1b", 3, 6));
-    assert_eq!(
-        ranks(&format!("{interleaved}\nchunks = 3")),
-        is("interleaved-1f1b", 2, 6)
-    );
-    assert_eq!(
-        ranks("schedule = 'dualpipe-v'\nstages = 4"),
-        is("dualpipe-v", 2, 4)
-    );
+    assert_eq!(ranks(&format!("{interleaved}\nchunks = 3")), is("interleaved-1f1b", 2, 6));
+    assert_eq!(ranks("schedule = 'dualpipe-v'\nstages = 4"), is("dualpipe-v", 2, 4));
 }
 
 #[test]
@@ -35,10 +29,8 @@ fn stages_and_chunks_that_do_not_go_with_the_schedule_are_refused() {
     all_refused(&[
         (
             "[pipeline]\nschedule = 'interleaved-1f1b'\nstages = 5",
-            &[
-                "my.toml:3: pipeline.stages: 5, but schedule interleaved-1f1b wants 2 on each rank: use 4 or \
-                 6",
-            ],
+            &["my.toml:3: pipeline.stages: 5, but schedule interleaved-1f1b wants 2 on each rank: use 4 or \
+                 6"],
         ),
         (
             "[pipeline]\nschedule = 'dualpipe-v'\nstages = 1",
@@ -46,10 +38,8 @@ fn stages_and_chunks_that_do_not_go_with_the_schedule_are_refused() {
         ),
         (
             "[pipeline]\nchunks = 2",
-            &[
-                "my.toml:2: pipeline.chunks: 2, but schedule 1f1b has 1 on each rank: change this or leave \
-                 it out",
-            ],
+            &["my.toml:2: pipeline.chunks: 2, but schedule 1f1b has 1 on each rank: change this or leave \
+                 it out"],
         ),
         (
             "[pipeline]\nschedule = 'looped-bfs'\nchunks = 1",
@@ -107,9 +97,7 @@ fn a_file_that_does_not_fit_is_refused_with_the_key_or_the_cell() {
     );
     let gone = schedule(&parse("[pipeline]\nschedule = 'file:none.csv'").unwrap());
     assert!(
-        gone.unwrap_err()
-            .to_string()
-            .starts_with("my.toml:2: pipeline.schedule: cannot read none.csv: ")
+        gone.unwrap_err().to_string().starts_with("my.toml:2: pipeline.schedule: cannot read none.csv: ")
     );
     let nameless = schedule(&parse("[pipeline]\nschedule = 'file:'").unwrap());
     assert_eq!(

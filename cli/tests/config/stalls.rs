@@ -21,10 +21,7 @@ fn a_stall_is_told_after_seconds_or_by_the_times_seen_and_after_no_other_time() 
         ),
         (
             "[pipeline]\nstall_warning = -1",
-            &[
-                "pipeline.stall_warning: ",
-                "it must be 0 (never) or more seconds, up to a year",
-            ],
+            &["pipeline.stall_warning: ", "it must be 0 (never) or more seconds, up to a year"],
         ),
         ("[pipeline]\nstall_warning = 1e300", &["up to a year"]),
         ("[pipeline]\nstall_warning = nan", &["up to a year"]),

@@ -25,14 +25,9 @@ fn trained(text: &str) -> Vec<(String, Training)> {
 
 #[test]
 fn with_adapters_only_adapters_are_trained() {
-    let all = trained(&llama(
-        "[lora]\nrank = 2\ntargets = [\"*.attn.q\", \"h.1.mlp.*\"]\n",
-    ));
-    let adapters: Vec<&str> = all
-        .iter()
-        .filter(|(_, how)| !how.frozen)
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let all = trained(&llama("[lora]\nrank = 2\ntargets = [\"*.attn.q\", \"h.1.mlp.*\"]\n"));
+    let adapters: Vec<&str> =
+        all.iter().filter(|(_, how)| !how.frozen).map(|(name, _)| name.as_str()).collect();
     assert_eq!(
         adapters,
         [
@@ -59,15 +54,8 @@ fn the_first_group_whose_pattern_fits_decides() {
     for (name, how) in trained(&llama(groups)) {
         let is_norm = name.contains("ln_");
         let expected = match name.starts_with("h.0.") || name == "wte.weight" {
-            true => Training {
-                frozen: true,
-                ..Training::default()
-            },
-            false if is_norm => Training {
-                rate: 0.5,
-                weight_decay: Some(0.25),
-                ..Training::default()
-            },
+            true => Training { frozen: true, ..Training::default() },
+            false if is_norm => Training { rate: 0.5, weight_decay: Some(0.25), ..Training::default() },
             false => Training::default(),
         };
         assert_eq!(how, expected, "{name}");
@@ -79,17 +67,8 @@ fn a_group_can_be_trained_besides_adapters() {
     let text = llama("[lora]\nrank = 2\n[[optimizer.groups]]\nparameters = [\"ln_f.*\"]\nrate = 0.5\n");
     let all = trained(&text);
     let norm = all.iter().find(|(name, _)| name == "ln_f.weight").unwrap();
-    assert_eq!(
-        norm.1,
-        Training {
-            rate: 0.5,
-            ..Training::default()
-        }
-    );
-    assert!(
-        all.iter()
-            .all(|(name, how)| how.frozen != (name.contains("lora") || name == "ln_f.weight"))
-    );
+    assert_eq!(norm.1, Training { rate: 0.5, ..Training::default() });
+    assert!(all.iter().all(|(name, how)| how.frozen != (name.contains("lora") || name == "ln_f.weight")));
 }
 
 #[test]
@@ -113,26 +92,14 @@ fn impossible_adapters_and_groups_are_refused() {
              h.*.attn.out, \
              h.*.mlp.gate, h.*.mlp.up, h.*.mlp.down, lm_head",
         ),
-        (
-            "[lora]\nrank = 2\ntargets = []\n",
-            "lora.targets: names no layer: give patterns such as",
-        ),
-        (
-            "[lora]\nrank = 2\ntargets = [\"a[\"]\n",
-            "lora.targets: `a[` is no pattern: ",
-        ),
+        ("[lora]\nrank = 2\ntargets = []\n", "lora.targets: names no layer: give patterns such as"),
+        ("[lora]\nrank = 2\ntargets = [\"a[\"]\n", "lora.targets: `a[` is no pattern: "),
         (
             "[lora]\ntargets = [\"*\"]\n",
             "lora.targets: there are no adapters: set lora.rank too, for example to 8",
         ),
-        (
-            "[lora]\nrank = 2\nalpha = 0\n",
-            "lora.alpha: 0 is not allowed: it must be above 0",
-        ),
-        (
-            "[lora]\nrank = 2\ndropout = 1.0\n",
-            "lora.dropout: 1 is not a probability below 1",
-        ),
+        ("[lora]\nrank = 2\nalpha = 0\n", "lora.alpha: 0 is not allowed: it must be above 0"),
+        ("[lora]\nrank = 2\ndropout = 1.0\n", "lora.dropout: 1 is not a probability below 1"),
         (
             "[lora]\nrank = 99999999999\n",
             "lora.rank: 99999999999 is too large: at most 4096 rows are supported, lower it",
@@ -144,10 +111,7 @@ fn impossible_adapters_and_groups_are_refused() {
              optimizer.decay = \"matrices\" applies it to matrices only: set optimizer.decay = \"all\", or \
              leave weight_decay out",
         ),
-        (
-            "[lora]\nrank = 2\ntargets = \"*\"\n",
-            "lora.targets: expected a list, got \"*\"",
-        ),
+        ("[lora]\nrank = 2\ntargets = \"*\"\n", "lora.targets: expected a list, got \"*\""),
         (
             "[[optimizer.groups]]\nparameters = [\"h.7.*\"]\nfrozen = true\n",
             "optimizer.groups: `h.7.*` fits nothing; there are wte.weight, h.*.ln_1.weight, ",
@@ -169,10 +133,7 @@ fn impossible_adapters_and_groups_are_refused() {
             "optimizer.groups: expected only the keys `parameters`, `frozen`, `rate`, `weight_decay`, there \
              is no `lr`",
         ),
-        (
-            "[optimizer]\ngroups = 3\n",
-            "optimizer.groups: expected a list, got 3",
-        ),
+        ("[optimizer]\ngroups = 3\n", "optimizer.groups: expected a list, got 3"),
     ];
     let texts: Vec<(String, &str)> = cases.iter().map(|(more, said)| (llama(more), *said)).collect();
     for (text, said) in &texts {

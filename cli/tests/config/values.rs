@@ -7,42 +7,18 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
             "[model]\n\ndim = 'wide'",
             &["my.toml:3: model.dim: expected a whole number, 0 or more, got \"wide\""],
         ),
-        (
-            "[model]\ndim = -4",
-            &["model.dim: expected a whole number, 0 or more, got -4"],
-        ),
-        (
-            "[train]\nsteps = 10.5",
-            &["train.steps: expected a whole number, 0 or more, got 10.5"],
-        ),
-        (
-            "[pipeline]\nmicro_batches = 5000000000",
-            &["expected a whole number from 0 to 4294967295"],
-        ),
+        ("[model]\ndim = -4", &["model.dim: expected a whole number, 0 or more, got -4"]),
+        ("[train]\nsteps = 10.5", &["train.steps: expected a whole number, 0 or more, got 10.5"]),
+        ("[pipeline]\nmicro_batches = 5000000000", &["expected a whole number from 0 to 4294967295"]),
         (
             "[optimizer]\nlearning_rate = 'fast'",
             &["optimizer.learning_rate: expected a number, got \"fast\""],
         ),
-        (
-            "[model]\ntied = 1",
-            &["model.tied: expected true or false, got 1"],
-        ),
-        (
-            "[train]\nname = 3",
-            &["train.name: expected text in quotes, got 3"],
-        ),
-        (
-            "[data]\npath = 3",
-            &["data.path: expected a path in quotes or a list of them, got 3"],
-        ),
-        (
-            "[data]\nvalidation = 'some'",
-            &["expected a fraction from 0 to below 1, or a whole number"],
-        ),
-        (
-            "[optimizer]\nbetas = [0.9]",
-            &["optimizer.betas: expected a list of two numbers, got [0.9]"],
-        ),
+        ("[model]\ntied = 1", &["model.tied: expected true or false, got 1"]),
+        ("[train]\nname = 3", &["train.name: expected text in quotes, got 3"]),
+        ("[data]\npath = 3", &["data.path: expected a path in quotes or a list of them, got 3"]),
+        ("[data]\nvalidation = 'some'", &["expected a fraction from 0 to below 1, or a whole number"]),
+        ("[optimizer]\nbetas = [0.9]", &["optimizer.betas: expected a list of two numbers, got [0.9]"]),
         (
             "[pipeline]\npartition = 'even'",
             &["expected \"balanced\" or a list of layer names for each stage"],
@@ -75,10 +51,7 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         ),
         (
             "[data]\nkind = 'tokens'\npath = 'builtin:shakespeare'",
-            &[
-                "my.toml:3: data.path: the only built-in data is",
-                "with data.kind = \"text\"",
-            ],
+            &["my.toml:3: data.path: the only built-in data is", "with data.kind = \"text\""],
         ),
         (
             "[metrics]\nlisten = 94000",
@@ -86,10 +59,7 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         ),
         (
             "[metrics]\nlisten = 'here'",
-            &[
-                "expected a port such as 9400, or an address and a port such as",
-                "got \"here\"",
-            ],
+            &["expected a port such as 9400, or an address and a port such as", "got \"here\""],
         ),
         (
             "[model]\nkind = 'gtp'",
@@ -100,15 +70,9 @@ fn a_wrong_type_says_what_was_expected_and_what_was_found() {
         ),
         (
             "[data]\nkind = 'txt'",
-            &[
-                "expected one of `text`, `tokens`, `jsonl`, `parquet`, `idx`",
-                "did you mean \"text\"?",
-            ],
+            &["expected one of `text`, `tokens`, `jsonl`, `parquet`, `idx`", "did you mean \"text\"?"],
         ),
-        (
-            "[model]\nkind = 'mlp'\nsizes = 'a,b'",
-            &["model.sizes: expected widths such as \"784,128,10\""],
-        ),
+        ("[model]\nkind = 'mlp'\nsizes = 'a,b'", &["model.sizes: expected widths such as \"784,128,10\""]),
     ]);
 }
 
@@ -147,10 +111,7 @@ fn impossible_values_say_what_to_do() {
                 "choose from 1, 2, 3, 4, 6, 12",
             ],
         ),
-        (
-            "[model]\ndropout = 1.0",
-            &["my.toml:2: model.dropout: 1 is not a probability below 1"],
-        ),
+        ("[model]\ndropout = 1.0", &["my.toml:2: model.dropout: 1 is not a probability below 1"]),
         (
             "[model]\nkind = 'mlp'\nsizes = '10'\n[data]\nkind = 'idx'",
             &["model.sizes: [10]: give the widths"],
@@ -159,46 +120,27 @@ fn impossible_values_say_what_to_do() {
             "[model]\nkind = 'mlp'",
             &["data.kind: a model of kind \"mlp\" takes images: set data.kind to \"idx\" or \"cifar10\""],
         ),
-        (
-            "[data]\nkind = 'idx'",
-            &["my.toml:2: data.kind: a model of kind \"gpt\" takes tokens"],
-        ),
-        (
-            "[data]\nvalidation = 1.5",
-            &["data.validation: 1.5 is neither a fraction"],
-        ),
+        ("[data]\nkind = 'idx'", &["my.toml:2: data.kind: a model of kind \"gpt\" takes tokens"]),
+        ("[data]\nvalidation = 1.5", &["data.validation: 1.5 is neither a fraction"]),
         (
             "[pipeline]\nbatch_size = 30",
-            &[
-                "pipeline.batch_size: a batch of 30 cannot be divided into 4 micro-batches: take 28 or 32 \
-                 rows",
-            ],
+            &["pipeline.batch_size: a batch of 30 cannot be divided into 4 micro-batches: take 28 or 32 \
+                 rows"],
         ),
         (
             "[pipeline]\nbatch_size = 32\nmicro_batch_size = 4",
-            &[
-                "my.toml:3: pipeline.micro_batch_size: a batch of 32 over pipeline.micro_batches 4 makes 8 \
-                 each",
-            ],
+            &["my.toml:3: pipeline.micro_batch_size: a batch of 32 over pipeline.micro_batches 4 makes 8 \
+                 each"],
         ),
         (
             "[optimizer]\nlearning_rate = 0",
             &["optimizer.learning_rate: 0 is not allowed: it must be above 0"],
         ),
         ("[optimizer]\nlearning_rate = nan", &["NaN is not allowed"]),
-        (
-            "[optimizer]\nbetas = [0.9, 1.0]",
-            &["optimizer.betas: 1 is not allowed"],
-        ),
+        ("[optimizer]\nbetas = [0.9, 1.0]", &["optimizer.betas: 1 is not allowed"]),
         ("[optimizer]\neps = 0.0", &["optimizer.eps: 0 is not allowed"]),
-        (
-            "[optimizer]\nkind = 'sgd'\nmomentum = 1.0",
-            &["optimizer.momentum: 1 is not allowed"],
-        ),
-        (
-            "[optimizer]\nweight_decay = -1",
-            &["optimizer.weight_decay: -1 is not allowed"],
-        ),
+        ("[optimizer]\nkind = 'sgd'\nmomentum = 1.0", &["optimizer.momentum: 1 is not allowed"]),
+        ("[optimizer]\nweight_decay = -1", &["optimizer.weight_decay: -1 is not allowed"]),
         ("[optimizer]\nclip = -1", &["optimizer.clip: -1 is not allowed"]),
         (
             "[optimizer]\nlabel_smoothing = 1",
@@ -216,10 +158,7 @@ fn impossible_values_say_what_to_do() {
             "[optimizer]\nschedule = 'wsd'\nwarmup_steps = 4\ndecay_steps = 6\n[train]\nsteps = 9",
             &["my.toml:4: optimizer.decay_steps: 6 steps of decay after 4 of warm-up do not fit into"],
         ),
-        (
-            "[train]\nname = 'a/b'",
-            &["train.name: \"a/b\" cannot name a folder"],
-        ),
+        ("[train]\nname = 'a/b'", &["train.name: \"a/b\" cannot name a folder"]),
         ("[train]\nname = ''", &["train.name: \"\" cannot name a folder"]),
     ]);
 }
@@ -235,18 +174,9 @@ fn sizes_beyond_any_machine_are_refused_with_the_limit() {
             &["pipeline.micro_batch_size=9223372036854775807"],
             "pipeline.micro_batch_size: 9223372036854775807 is too large: at most 1048576 rows",
         ),
-        (
-            &["model.vocab=9999999999999"],
-            "model.vocab: 9999999999999 is too large: at most 16777216 tokens",
-        ),
-        (
-            &["model.dim=9223372036854775804"],
-            "model.dim: 9223372036854775804 is too large: at most 16777216",
-        ),
-        (
-            &["model.layers=1000000000000"],
-            "model.layers: 1000000000000 is too large: at most 1000 blocks",
-        ),
+        (&["model.vocab=9999999999999"], "model.vocab: 9999999999999 is too large: at most 16777216 tokens"),
+        (&["model.dim=9223372036854775804"], "model.dim: 9223372036854775804 is too large: at most 16777216"),
+        (&["model.layers=1000000000000"], "model.layers: 1000000000000 is too large: at most 1000 blocks"),
         (
             &["data.seq=9223372036854775807"],
             "data.seq: 9223372036854775807 is too large: at most 1048576 tokens",
@@ -269,11 +199,7 @@ fn sizes_beyond_any_machine_are_refused_with_the_limit() {
             "model.layers: the model would have more than 274877906944 weights",
         ),
         (
-            &[
-                "model.kind=mlp",
-                "data.kind=idx",
-                "model.sizes=784,9223372036854775807",
-            ],
+            &["model.kind=mlp", "data.kind=idx", "model.sizes=784,9223372036854775807"],
             "model.sizes: 9223372036854775807 is too large",
         ),
         (
@@ -283,10 +209,7 @@ fn sizes_beyond_any_machine_are_refused_with_the_limit() {
     ];
     for (sets, part) in cases {
         let said = refused(with_sets("", sets));
-        assert!(
-            said.contains(part) && said.starts_with("--set: "),
-            "{sets:?} said {said:?}"
-        );
+        assert!(said.contains(part) && said.starts_with("--set: "), "{sets:?} said {said:?}");
     }
 }
 
@@ -295,20 +218,11 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
     let small = "[model]\nlayers = 1\n[pipeline]\n";
     let with = |rest: &str| refused(parse(&format!("{small}{rest}")));
     let said = with("stages = 5");
-    assert!(
-        said.starts_with("my.toml:4: pipeline.stages: 5 stages for 4 layers"),
-        "{said}"
-    );
+    assert!(said.starts_with("my.toml:4: pipeline.stages: 5 stages for 4 layers"), "{said}");
     let said = with("partition = [['embed'], ['h.0.attn', 'head']]");
-    assert!(
-        said.starts_with("my.toml:4: pipeline.partition: layer `h.0.mlp` is missing"),
-        "{said}"
-    );
+    assert!(said.starts_with("my.toml:4: pipeline.partition: layer `h.0.mlp` is missing"), "{said}");
     let said = with("partition = [['embed', 'h.0'], ['h.0.mlp', 'head']]");
-    assert!(
-        said.contains("pipeline.partition: layer `h.0.mlp` comes again in stage 1"),
-        "{said}"
-    );
+    assert!(said.contains("pipeline.partition: layer `h.0.mlp` comes again in stage 1"), "{said}");
     let said = with("recompute = ['none', 'full', 'full']");
     assert_eq!(
         said,
@@ -316,30 +230,22 @@ fn stages_partitions_and_schedules_that_cannot_be_are_named() {
          for all"
     );
     let said = with("partition = [['embed', 'h.0.atn'], ['h.0.mlp', 'head']]");
-    assert!(
-        said.contains("unknown layer `h.0.atn`: did you mean `h.0.attn`?"),
-        "{said}"
-    );
+    assert!(said.contains("unknown layer `h.0.atn`: did you mean `h.0.attn`?"), "{said}");
     let said = with("stages = 3\npartition = [['embed', 'h.0'], ['head']]");
     assert!(
         said.contains("pipeline.partition: the list has 2, pipeline.stages is 3: give one list a stage"),
         "{said}"
     );
     let said = with("schedule = '1f2b'");
-    assert!(
-        said.starts_with("my.toml:4: pipeline.schedule: ") && said.contains("1f1b"),
-        "{said}"
-    );
+    assert!(said.starts_with("my.toml:4: pipeline.schedule: ") && said.contains("1f1b"), "{said}");
 }
 
 #[test]
 fn a_memory_that_is_none_is_refused_in_one_sentence() {
     all_refused(&[(
         "[pipeline]\nmemory = 'lots'",
-        &[
-            "my.toml:2: pipeline.memory: expected a size above 0 such as 200MiB, 1.5GiB or 1000000, got \
-             \"lots\"",
-        ],
+        &["my.toml:2: pipeline.memory: expected a size above 0 such as 200MiB, 1.5GiB or 1000000, got \
+             \"lots\""],
     )]);
 }
 
@@ -352,41 +258,31 @@ fn servers_that_cannot_be_are_refused() {
         ),
         (
             "[pipeline]\nreplicas = 2\nsync = 'server'\nmax_staleness = 2\n[model]\ntied = true",
-            &[
-                "my.toml:4: pipeline.max_staleness: weights may not be stale in a model with tied parameters \
+            &["my.toml:4: pipeline.max_staleness: weights may not be stale in a model with tied parameters \
                  (model.tied), whose copies must stay equal: set this to 0, or take pipeline.sync = \
-                 \"reduce\"",
-            ],
+                 \"reduce\""],
         ),
         (
             "[pipeline]\nreplicas = 2\nsync = 'server'\nmax_staleness = 2\ndevices = 'cuda'",
             &["my.toml:4: pipeline.max_staleness: weights may not be stale on a GPU, only on cpu: set this"],
         ),
-        (
-            "[pipeline]\nsync = 'ring'",
-            &["my.toml:2: pipeline.sync", "server"],
-        ),
+        ("[pipeline]\nsync = 'ring'", &["my.toml:2: pipeline.sync", "server"]),
     ]);
 }
 
 #[test]
 fn replicas_and_sharded_optimizers_that_cannot_be_are_refused() {
     all_refused(&[
-        (
-            "[pipeline]\nreplicas = 0",
-            &["my.toml:2: pipeline.replicas: is 0: set it to 1 or more"],
-        ),
+        ("[pipeline]\nreplicas = 0", &["my.toml:2: pipeline.replicas: is 0: set it to 1 or more"]),
         (
             "[pipeline]\ngradient_groups = 0",
             &["my.toml:2: pipeline.gradient_groups: is 0: set it to 1 or more"],
         ),
         (
             "[pipeline]\nreplicas = 9\ngradient_groups = 8",
-            &[
-                "my.toml:2: pipeline.replicas: 9 replicas cannot share 8 gradient groups, because a \
+            &["my.toml:2: pipeline.replicas: 9 replicas cannot share 8 gradient groups, because a \
                  replica has whole groups: set pipeline.gradient_groups to 9 or more, which adds in another \
-                 order, or use at most 8 replicas",
-            ],
+                 order, or use at most 8 replicas"],
         ),
         (
             "[pipeline]\nreplicas = 4294967295\ngradient_groups = 4294967295",

@@ -40,11 +40,7 @@ fn plan_check_and_refusals_print_what_the_guide_shows() {
             continue;
         }
         let mut command = Command::cargo_bin("pipewright").expect("the command is built");
-        let output = command
-            .args(&arguments)
-            .current_dir(root())
-            .output()
-            .expect("the command runs");
+        let output = command.args(&arguments).current_dir(root()).output().expect("the command runs");
         let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
         let place = format!("{}:{}: {}", pair[1].page, pair[1].line, arguments.join(" "));
         assert_eq!(pair[1].text.trim_end(), printed.trim_end(), "{place}");
@@ -64,21 +60,15 @@ fn the_command_line_reference_lists_every_option_and_no_other() {
     assert!(commands.contains(&"train"), "{help}");
     for command in commands {
         let heading = format!("## `pipewright {command}");
-        let start = page
-            .find(&heading)
-            .unwrap_or_else(|| panic!("book/src/command-line.md has no {heading}"));
+        let start =
+            page.find(&heading).unwrap_or_else(|| panic!("book/src/command-line.md has no {heading}"));
         let part = page[start..].split("\n## ").next().expect("at least the heading");
         let listed: BTreeSet<&str> = part.split("\n| `").skip(1).map(first_word).collect();
         let help = pipewright(&[command, "--help"]);
-        let options = help
-            .lines()
-            .map(str::trim_start)
-            .filter_map(|line| line.split_once("--"));
+        let options = help.lines().map(str::trim_start).filter_map(|line| line.split_once("--"));
         let options = options.filter(|(before, _)| before.is_empty() || *before == "-h, ");
-        let known: BTreeSet<&str> = options
-            .map(|(_, rest)| first_word(rest))
-            .filter(|name| *name != "help")
-            .collect();
+        let known: BTreeSet<&str> =
+            options.map(|(_, rest)| first_word(rest)).filter(|name| *name != "help").collect();
         let listed: BTreeSet<&str> = listed.iter().filter_map(|name| name.strip_prefix("--")).collect();
         assert_eq!(listed, known, "{command}");
     }
@@ -92,11 +82,7 @@ fn first_word(text: &str) -> &str {
 /// What the command prints to standard output, run from the root.
 fn pipewright(arguments: &[&str]) -> String {
     let mut command = Command::cargo_bin("pipewright").expect("the command is built");
-    let output = command
-        .args(arguments)
-        .current_dir(root())
-        .output()
-        .expect("the command runs");
+    let output = command.args(arguments).current_dir(root()).output().expect("the command runs");
     String::from_utf8(output.stdout).expect("text")
 }
 
@@ -112,16 +98,10 @@ fn the_pictures_that_the_guide_shows_are_what_the_commands_above_them_draw() {
         let printed = pipewright(&arguments.chain(["--format", "svg"]).collect::<Vec<_>>());
         let place = format!("{}:{}: book/src/img/{file}", block.page, block.line);
         let kept = fs::read_to_string(root().join("book/src/img").join(file)).expect(&place);
-        assert!(
-            kept == printed,
-            "{place} is not what its command draws now: run scripts/draw_guide.sh"
-        );
+        assert!(kept == printed, "{place} is not what its command draws now: run scripts/draw_guide.sh");
         shown += 1;
     }
-    assert!(
-        shown >= Schedule::names().count(),
-        "the guide draws every schedule"
-    );
+    assert!(shown >= Schedule::names().count(), "the guide draws every schedule");
 }
 
 #[test]
@@ -156,11 +136,7 @@ fn headings(path: &Path) -> BTreeSet<String> {
     let prose = prose(path);
     let titles = prose.lines().filter(|line| line.starts_with('#'));
     let named = titles.map(|line| {
-        let title = line
-            .trim_start_matches('#')
-            .trim()
-            .to_lowercase()
-            .replace(' ', "-");
+        let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
         let kept = |sign: &char| sign.is_alphanumeric() || "-_".contains(*sign);
         title.chars().filter(kept).collect()
     });
@@ -186,19 +162,13 @@ fn the_planned_tables_of_the_chapter_of_figures_hold() {
                 percent(kept.bubble_makespan),
                 most(&kept, |rank| rank.peak_memory),
             );
-            assert!(
-                table.contains(&row),
-                "book/src/schedules-in-figures.md lacks {row}"
-            );
+            assert!(table.contains(&row), "book/src/schedules-in-figures.md lacks {row}");
         }
     }
 }
 
 fn planned(name: &str, ranks: u32, micro_batches: u32, pending: f64) -> Simulation {
-    let share = StageCost {
-        pending,
-        ..StageCost::default()
-    };
+    let share = StageCost { pending, ..StageCost::default() };
     let costs = Costs::share(share, 0.0).expect("costs");
     let schedule = Schedule::make(name, ranks, None, micro_batches, &costs).expect(name);
     simulate(&schedule, &costs, LinkKind::Buffered).expect(name)
@@ -210,15 +180,8 @@ fn most(simulation: &Simulation, of: fn(&RankSimulation) -> f64) -> f64 {
 
 #[test]
 fn the_configs_that_the_guide_shows_are_accepted() {
-    let shown: Vec<Block> = blocks()
-        .into_iter()
-        .filter(|block| block.language == "toml")
-        .collect();
-    assert!(
-        shown.len() >= 4,
-        "the guide shows configs; found only {}",
-        shown.len()
-    );
+    let shown: Vec<Block> = blocks().into_iter().filter(|block| block.language == "toml").collect();
+    assert!(shown.len() >= 4, "the guide shows configs; found only {}", shown.len());
     for block in shown {
         let name = format!("{}:{}", block.page, block.line);
         let needs_feature = block.text.contains("\"parquet\"") && !cfg!(feature = "parquet");
@@ -247,10 +210,7 @@ fn the_config_reference_is_the_table_of_keys() {
     if std::env::var_os("PIPEWRIGHT_WRITE").is_some() {
         fs::write(&path, &wanted).expect("the page is written");
     } else {
-        assert_eq!(
-            page, wanted,
-            "PIPEWRIGHT_WRITE=1 cargo test --test guide reference writes the tables"
-        );
+        assert_eq!(page, wanted, "PIPEWRIGHT_WRITE=1 cargo test --test guide reference writes the tables");
     }
 }
 
@@ -270,11 +230,7 @@ fn pages() -> Vec<PathBuf> {
 }
 
 fn blocks_of(path: &Path) -> Vec<Block> {
-    let page = path
-        .strip_prefix(root())
-        .expect("under the root")
-        .display()
-        .to_string();
+    let page = path.strip_prefix(root()).expect("under the root").display().to_string();
     let text = fs::read_to_string(path).expect("a page is text");
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -282,12 +238,7 @@ fn blocks_of(path: &Path) -> Vec<Block> {
         match (content.strip_prefix("```"), &mut open) {
             (Some(language), None) => {
                 let language = language.to_owned();
-                open = Some(Block {
-                    page: page.clone(),
-                    line,
-                    language,
-                    text: String::new(),
-                });
+                open = Some(Block { page: page.clone(), line, language, text: String::new() });
             }
             (Some(_), Some(_)) => blocks.extend(open.take()),
             (None, Some(block)) => block.text += &format!("{content}\n"),

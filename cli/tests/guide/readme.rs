@@ -23,20 +23,14 @@ fn the_commands_of_the_readme_work_in_its_order() {
     let place = tempfile::tempdir().expect("a folder");
     copy(&root().join("examples"), &place.path().join("examples"));
     let download = commands.iter().find(|command| command.starts_with("hf download"));
-    let folder = download
-        .and_then(|command| command.split_once("--local-dir "))
-        .expect("a download")
-        .1;
+    let folder = download.and_then(|command| command.split_once("--local-dir ")).expect("a download").1;
     stand_in(&place.path().join(folder.trim()));
     let mut run = 0;
     for command in commands {
         if !ELSEWHERE.iter().any(|elsewhere| command.starts_with(elsewhere)) {
             let shorter = if command.contains(" train") { SHORTER } else { "" };
             let (command, _) = command.split_once(" #").unwrap_or((command, ""));
-            succeeds(
-                place.path(),
-                &format!("{}{shorter}", command.replace(BUILT, "pipewright")),
-            );
+            succeeds(place.path(), &format!("{}{shorter}", command.replace(BUILT, "pipewright")));
             run += 1;
         }
     }
@@ -50,11 +44,7 @@ fn succeeds(place: &Path, command: &str) {
         built.parent().expect("a folder").display(),
         std::env::var("PATH").expect("a shell has one")
     );
-    let shell = Command::new("sh")
-        .args(["-c", command])
-        .current_dir(place)
-        .env("PATH", path)
-        .output();
+    let shell = Command::new("sh").args(["-c", command]).current_dir(place).env("PATH", path).output();
     let output = shell.expect("a shell");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command}: {said}");
@@ -74,10 +64,8 @@ fn copy(from: &Path, to: &Path) {
 fn stand_in(folder: &Path) {
     copy(&root().join("tests/golden/hf/llama"), folder);
     let characters = (b' '..b'~').chain([b'\n']).map(char::from);
-    let vocab: serde_json::Map<String, Value> = characters
-        .zip(0..)
-        .map(|(c, id)| (c.to_string(), json!(id)))
-        .collect();
+    let vocab: serde_json::Map<String, Value> =
+        characters.zip(0..).map(|(c, id)| (c.to_string(), json!(id))).collect();
     let end = json!({
         "id": 95, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false,
         "normalized": false, "special": true,

@@ -26,10 +26,7 @@ fn pages_have_the_files_that_they_show_as_these_are() {
     ] {
         let text = fs::read_to_string(root().join(file)).expect(file);
         let shown = page(name).contains(&format!("```{language}\n{text}```"));
-        assert!(
-            shown,
-            "book/src/{name} does not show {file} as it is: copy the file into the page"
-        );
+        assert!(shown, "book/src/{name} does not show {file} as it is: copy the file into the page");
     }
     for path in pages() {
         let text = fs::read_to_string(&path).expect("a page is text");
@@ -44,9 +41,8 @@ fn every_ready_layer_is_in_both_tables_with_its_formula() {
     let page = fs::read_to_string(root().join("book/src/layers.md")).expect("the page is there");
     let front = fs::read_to_string(root().join("stages/src/layers/mod.rs")).expect("the list of layers");
     let lines = front.lines().filter(|line| line.starts_with("pub use"));
-    let public: Vec<&str> = lines
-        .flat_map(|line| line.split(|letter: char| !letter.is_alphanumeric()))
-        .collect();
+    let public: Vec<&str> =
+        lines.flat_map(|line| line.split(|letter: char| !letter.is_alphanumeric())).collect();
     let mut layers = Vec::new();
     for path in sources(&root().join("stages/src/layers")) {
         let text = fs::read_to_string(&path).expect("a source is text");
@@ -57,39 +53,25 @@ fn every_ready_layer_is_in_both_tables_with_its_formula() {
         });
         let names = implementing.chain(text.lines().filter_map(|line| line.strip_prefix("pub type ")));
         let name = |name: &str| name.split(['<', ' ']).next().unwrap_or(name).to_owned();
-        let file = path
-            .strip_prefix(root())
-            .expect("under the root")
-            .display()
-            .to_string();
+        let file = path.strip_prefix(root()).expect("under the root").display().to_string();
         layers.extend(names.map(name).map(|name| (name, file.clone())));
     }
     layers.retain(|(name, _)| public.contains(&name.as_str()));
     assert!(layers.len() > 20, "{layers:?}");
     for (name, file) in layers {
         let row = format!("| [`{name}`](../../{file}) |");
-        let (_, row) = page
-            .split_once(&row)
-            .unwrap_or_else(|| panic!("book/src/layers.md lacks {row}"));
+        let (_, row) = page.split_once(&row).unwrap_or_else(|| panic!("book/src/layers.md lacks {row}"));
         let formula = row.split(" | ").nth(2).unwrap_or_default();
         assert!(formula.len() > 3, "{name}: {row}");
-        assert!(
-            front.contains(&format!("//! | [`{name}`] | ")),
-            "stages/src/layers/mod.rs lacks {name}"
-        );
+        assert!(front.contains(&format!("//! | [`{name}`] | ")), "stages/src/layers/mod.rs lacks {name}");
     }
 }
 
 /// The files of Rust in a folder and in the folders inside it.
 fn sources(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder)
-        .expect("a folder")
-        .map(|entry| entry.expect("an entry").path());
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let (folders, files): (Vec<PathBuf>, Vec<PathBuf>) = entries.partition(|path| path.is_dir());
-    files
-        .into_iter()
-        .chain(folders.iter().flat_map(|folder| sources(folder)))
-        .collect()
+    files.into_iter().chain(folders.iter().flat_map(|folder| sources(folder))).collect()
 }
 
 #[test]
@@ -97,16 +79,11 @@ fn every_kind_of_layer_that_a_config_can_name_is_on_its_page() {
     let page = fs::read_to_string(root().join("book/src/layers-in-config.md")).expect("the page is there");
     let config = "[model]\nkind = 'stack'\nstack = [{ kind = 'x' }]";
     let config = Config::parse("my.toml", config, &[], &[]).expect("kinds are looked up later");
-    let said = compose::model(&config)
-        .expect_err("there is no such kind")
-        .to_string();
+    let said = compose::model(&config).expect_err("there is no such kind").to_string();
     let (_, known) = said.split_once("known are ").expect("a list");
     let known: Vec<&str> = known.split(", ").collect();
     assert!(known.len() > 20, "{said}");
     for kind in known {
-        assert!(
-            page.contains(&format!("`{kind}`")),
-            "book/src/layers-in-config.md lacks {kind}"
-        );
+        assert!(page.contains(&format!("`{kind}`")), "book/src/layers-in-config.md lacks {kind}");
     }
 }

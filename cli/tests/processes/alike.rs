@@ -17,11 +17,7 @@ use pipewright::{Pipeline, PipelineBuilder};
 use crate::common::{RandomTokens, Recipe, recipe};
 use crate::worlds::in_processes;
 
-const TOKENS: RandomTokens = RandomTokens {
-    rows: 2,
-    seq: 8,
-    vocab: 17,
-};
+const TOKENS: RandomTokens = RandomTokens { rows: 2, seq: 8, vocab: 17 };
 
 type Builder = PipelineBuilder<Sequential>;
 
@@ -35,16 +31,7 @@ fn schedule(name: &str, micro_batches: u32) -> Schedule {
 
 /// A model with this seed, cut into stages with these numbers of layers.
 fn cut(builder: Builder, seed: u64, counts: [usize; 2]) -> Builder {
-    let gpt = Gpt {
-        vocab: 17,
-        dim: 16,
-        layers: 3,
-        heads: 2,
-        context: 8,
-        dropout: 0.1,
-        tied: true,
-        seed,
-    };
+    let gpt = Gpt { vocab: 17, dim: 16, layers: 3, heads: 2, context: 8, dropout: 0.1, tied: true, seed };
     builder.stages(gpt.model().and_then(|model| model.cut(&counts)).expect("it fits"))
 }
 
@@ -56,10 +43,7 @@ struct Altered {
 
 impl DataSource for Altered {
     fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        let tokens = RandomTokens {
-            rows: self.rows,
-            ..TOKENS
-        };
+        let tokens = RandomTokens { rows: self.rows, ..TOKENS };
         let (input, mut target) = tokens.micro_batch(step, at)?;
         target.ids_mut()[3] = (target.ids()[3] + self.shift) % 17;
         Ok((input, target))
@@ -98,11 +82,7 @@ fn refused(part: &str, change: fn(Builder) -> Builder) -> String {
         if world.process() == 1 {
             builder = change(builder);
         }
-        builder
-            .world(world)
-            .launch()
-            .expect_err("they differ")
-            .to_string()
+        builder.world(world).launch().expect_err("they differ").to_string()
     });
     assert_eq!(said[0], said[1]);
     let expected = format!("process 1 differs from process 0 in {part}: it has ");
@@ -127,9 +107,7 @@ fn processes_that_build_different_pipelines_are_refused() {
     );
     let said = refused("the layers of stage 0", |builder| cut(builder, 4, [4, 4]));
     assert!(said.contains("seed: 4") && said.contains("seed: 3"), "{said}");
-    refused("the loss", |builder| {
-        builder.loss(OtherLoss(CrossEntropy::default()))
-    });
+    refused("the loss", |builder| builder.loss(OtherLoss(CrossEntropy::default())));
     let said = refused("the loss", |builder| builder.loss(CrossEntropy::ignoring(255)));
     assert!(
         said.ends_with(
@@ -138,35 +116,14 @@ fn processes_that_build_different_pipelines_are_refused() {
         ),
         "{said}"
     );
-    refused("the optimizer", |builder| {
-        builder.optimizer(Sgd {
-            momentum: 0.9,
-            ..Sgd::default()
-        })
-    });
-    refused("the optimizer", |builder| {
-        builder.optimizer(AdamW {
-            eps: 1e-6,
-            ..AdamW::default()
-        })
-    });
-    refused("the learning rate", |builder| {
-        builder.learning_rate(LearningRate::Constant(0.02))
-    });
+    refused("the optimizer", |builder| builder.optimizer(Sgd { momentum: 0.9, ..Sgd::default() }));
+    refused("the optimizer", |builder| builder.optimizer(AdamW { eps: 1e-6, ..AdamW::default() }));
+    refused("the learning rate", |builder| builder.learning_rate(LearningRate::Constant(0.02)));
     let said = refused("the gradient clipping", |builder| builder.clip(2.0));
     assert!(said.ends_with("it has 2, process 0 has 0.5"), "{said}");
-    refused("the devices", |builder| {
-        builder.places(vec![Place {
-            device: Device::Cpu,
-            dtype: DType::Bf16,
-        }])
-    });
-    refused("the shapes of the data", |builder| {
-        builder.data(Arc::new(Altered { shift: 0, rows: 3 }))
-    });
-    refused("the data", |builder| {
-        builder.data(Arc::new(Altered { shift: 1, rows: 2 }))
-    });
+    refused("the devices", |builder| builder.places(vec![Place { device: Device::Cpu, dtype: DType::Bf16 }]));
+    refused("the shapes of the data", |builder| builder.data(Arc::new(Altered { shift: 0, rows: 3 })));
+    refused("the data", |builder| builder.data(Arc::new(Altered { shift: 1, rows: 2 })));
 }
 
 /// What two processes get that are given closures, which cannot be compared. Process 1 cuts the model after
@@ -180,19 +137,14 @@ fn by_closures(cut_after: usize) -> Vec<pipewright::Result<Vec<String>>> {
         let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
         let builder = builder.stages(stages.into_iter().map(closure).collect());
         let pipeline = builder.world(world).launch()?;
-        let names = pipeline
-            .parameters()
-            .iter()
-            .map(|parameter| parameter.name.clone());
+        let names = pipeline.parameters().iter().map(|parameter| parameter.name.clone());
         Ok(names.collect())
     })
 }
 
 #[test]
 fn a_layer_that_two_processes_build_is_refused_in_both() {
-    let said = by_closures(3)
-        .into_iter()
-        .map(|launched| launched.expect_err("twice").to_string());
+    let said = by_closures(3).into_iter().map(|launched| launched.expect_err("twice").to_string());
     let said: Vec<String> = said.collect();
     assert_eq!(said[0], said[1]);
     assert!(
@@ -204,23 +156,15 @@ fn a_layer_that_two_processes_build_is_refused_in_both() {
 
 #[test]
 fn a_layer_that_no_process_builds_is_in_the_list_of_none() {
-    let lists = by_closures(5)
-        .into_iter()
-        .map(|launched| launched.expect("closures say nothing"));
+    let lists = by_closures(5).into_iter().map(|launched| launched.expect("closures say nothing"));
     let lists: Vec<Vec<String>> = lists.collect();
     assert_eq!(lists[0], lists[1]);
     let of = |unit: &str| lists[0].iter().filter(|name| name.starts_with(unit)).count();
-    assert_eq!(
-        [of("h.1.mlp"), of("h.1.attn"), of("h.2.mlp")].map(|count| count > 0),
-        [false, true, true]
-    );
+    assert_eq!([of("h.1.mlp"), of("h.1.attn"), of("h.2.mlp")].map(|count| count > 0), [false, true, true]);
 }
 
 /// A call of a pipeline, and how messages name it.
-type Call = (
-    &'static str,
-    fn(&mut Pipeline<Sequential>, &Path) -> pipewright::Result<()>,
-);
+type Call = (&'static str, fn(&mut Pipeline<Sequential>, &Path) -> pipewright::Result<()>);
 
 const CALLS: [Call; 8] = [
     ("step 1", |pipeline, _| pipeline.step().map(drop)),
@@ -231,18 +175,10 @@ const CALLS: [Call; 8] = [
     ("evaluation of 2 micro-batches of ids[2, 8]", |pipeline, _| {
         pipeline.evaluate(Arc::new(TOKENS), 2).map(drop)
     }),
-    ("saving of ", |pipeline, folder| {
-        pipeline.save(folder.join("checkpoint"))
-    }),
-    ("loading of ", |pipeline, folder| {
-        pipeline.load(folder.join("from-before"))
-    }),
-    ("hash of the weights", |pipeline, _| {
-        pipeline.weights_hash().map(drop)
-    }),
-    ("question whether any process says yes", |pipeline, _| {
-        pipeline.any(true).map(drop)
-    }),
+    ("saving of ", |pipeline, folder| pipeline.save(folder.join("checkpoint"))),
+    ("loading of ", |pipeline, folder| pipeline.load(folder.join("from-before"))),
+    ("hash of the weights", |pipeline, _| pipeline.weights_hash().map(drop)),
+    ("question whether any process says yes", |pipeline, _| pipeline.any(true).map(drop)),
 ];
 
 #[test]
@@ -321,10 +257,7 @@ fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
         let (shift, at) = (world.process(), (3, 2));
         let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
         let builder = builder.data(Arc::new(AlteredLater { shift, at }));
-        let mut pipeline = builder
-            .world(world)
-            .launch()
-            .expect("their first batches are equal");
+        let mut pipeline = builder.world(world).launch().expect("their first batches are equal");
         (0..3).for_each(|_| drop(pipeline.step().expect("the same data")));
         [pipeline.step(), pipeline.step()].map(|step| step.expect_err("other data").to_string())
     });
@@ -339,10 +272,7 @@ fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
 fn an_evaluation_on_data_that_differs_is_refused() {
     for (at, told) in [
         ((0, 0), "all processes must make the same calls"),
-        (
-            (0, 1),
-            "the data of the evaluation differ: process 1 has read another micro-batch 1 than",
-        ),
+        ((0, 1), "the data of the evaluation differ: process 1 has read another micro-batch 1 than"),
     ] {
         let said = in_processes(2, |world| {
             let shift = world.process();

@@ -68,11 +68,7 @@ fn an_interruption_of_one_process_saves_the_same_step_in_all() {
         let steps = place.numbers("runs/small").len().to_string();
         let resumed = place.several(2, &["--resume", "--steps", &steps]);
         let first = all_done(resumed);
-        assert!(
-            first.stdout.contains(&format!("resumed after {steps} steps")),
-            "{}",
-            first.stdout
-        );
+        assert!(first.stdout.contains(&format!("resumed after {steps} steps")), "{}", first.stdout);
     }
 }
 
@@ -80,13 +76,7 @@ fn an_interruption_of_one_process_saves_the_same_step_in_all() {
 fn numbers_that_are_not_finite_end_all_with_the_same_words() {
     let place = Place::new();
     all_done(place.several(2, &["--steps", "2"]));
-    let args = [
-        "--resume",
-        "--set",
-        "optimizer.learning_rate=1e30",
-        "--set",
-        "train.validate_every=0",
-    ];
+    let args = ["--resume", "--set", "optimizer.learning_rate=1e30", "--set", "train.validate_every=0"];
     let ended = place.several(2, &args);
     let said: Vec<String> = ended.into_iter().map(|process| process.failed(1)).collect();
     assert!(
@@ -95,16 +85,8 @@ fn numbers_that_are_not_finite_end_all_with_the_same_words() {
         "{}",
         said[0]
     );
-    assert!(
-        said[0].contains("the newest checkpoint is runs/small/checkpoints/step-00000002"),
-        "{}",
-        said[0]
-    );
-    let line = said[0]
-        .lines()
-        .last()
-        .unwrap()
-        .replace("process 0:", "process 1:");
+    assert!(said[0].contains("the newest checkpoint is runs/small/checkpoints/step-00000002"), "{}", said[0]);
+    let line = said[0].lines().last().unwrap().replace("process 0:", "process 1:");
     assert_eq!(said[1].trim_end(), line);
 }
 
@@ -117,19 +99,13 @@ fn a_process_that_cannot_write_tells_the_others() {
     let first = Started::new(place.member(0, 2, &address, &["--resume"]));
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" train my.toml --resume";
     let mut command = Command::new("sh");
-    command
-        .current_dir(place.path("."))
-        .args(["-c", script])
-        .arg(cargo_bin("pipewright"));
+    command.current_dir(place.path(".")).args(["-c", script]).arg(cargo_bin("pipewright"));
     for (name, value) in place.member(1, 2, &address, &[]).get_envs() {
         command.env(name, value.unwrap());
     }
     let second = Started::new(command);
     let (first, second) = (first.end().failed(1), second.end().failed(1));
-    assert!(
-        first.contains("process 0: error: process 1: cannot write "),
-        "{first}"
-    );
+    assert!(first.contains("process 0: error: process 1: cannot write "), "{first}");
     assert!(second.starts_with("process 1: error: cannot write "), "{second}");
     assert_eq!(checkpoints(&place.path("runs/small")), ["step-00000002"]);
 }
@@ -188,10 +164,7 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
     let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
     let first = killed_while_others_still_come(&place, &address, &args);
     let said = first.end().failed(2);
-    assert!(
-        said.contains("process 1 stopped while the processes were connecting"),
-        "{said}"
-    );
+    assert!(said.contains("process 1 stopped while the processes were connecting"), "{said}");
 }
 
 #[test]
@@ -256,14 +229,8 @@ fn a_process_that_is_told_to_end_does_not_wait_for_one_that_is_stopped() {
         let [first, second] = end_beside_a_stopped_one(|first| first.signal(signal));
         let cause = "interrupted, and process 1 does not answer: it is stopped, ";
         assert!(first.contains(&format!("process 0: error: {cause}")), "{first}");
-        assert!(
-            first.contains("its steps since the last checkpoint are lost"),
-            "{first}"
-        );
-        assert!(
-            second.contains(&format!("process 1: error: process 0: {cause}")),
-            "{second}"
-        );
+        assert!(first.contains("its steps since the last checkpoint are lost"), "{first}");
+        assert!(second.contains(&format!("process 1: error: process 0: {cause}")), "{second}");
     }
 }
 
@@ -275,9 +242,7 @@ fn a_ctrl_c_that_is_typed_again_ends_a_process_that_waits_for_another_at_once_an
     // `script` gives the command a terminal, on which is typed what it reads.
     let member = place.member(0, 2, &address, &LONG);
     let words = std::iter::once(member.get_program()).chain(member.get_args());
-    let words: Vec<_> = words
-        .map(|word| format!("'{}'", word.to_str().unwrap()))
-        .collect();
+    let words: Vec<_> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
     let mut first = Command::new("script");
     // The shell gives its place to the command, since some shells end by the signal too. The program that has
     // started the tests may ignore the signal.
@@ -285,10 +250,7 @@ fn a_ctrl_c_that_is_typed_again_ends_a_process_that_waits_for_another_at_once_an
     first.args(["--quiet", "--return", "--command", &command, "/dev/null"]);
     first.current_dir(place.path("."));
     first.envs(member.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    first
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
+    first.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut first = first.spawn().unwrap();
     place.await_steps();
     second.signal("-STOP");
@@ -296,9 +258,7 @@ fn a_ctrl_c_that_is_typed_again_ends_a_process_that_waits_for_another_at_once_an
     let mut await_shown = |words: &str| {
         let (mut said, mut byte) = (Vec::new(), [0]);
         while !String::from_utf8_lossy(&said).contains(words) {
-            shown
-                .read_exact(&mut byte)
-                .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&said)));
+            shown.read_exact(&mut byte).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&said)));
             said.push(byte[0]);
         }
     };
@@ -324,11 +284,7 @@ fn signals_that_programs_send_twice_end_a_run_with_its_checkpoint() {
         for process in end_all(started) {
             assert_eq!(process.status, Some(130), "{first} {second}: {}", process.stderr);
         }
-        assert_eq!(
-            checkpoints(&place.path("runs/small")).len(),
-            1,
-            "{first} {second}"
-        );
+        assert_eq!(checkpoints(&place.path("runs/small")).len(), 1, "{first} {second}");
     }
 }
 
@@ -339,10 +295,7 @@ fn a_signal_that_a_parent_ignores_stays_ignored() {
         let mut command = Command::new("sh");
         command.current_dir(place.path("."));
         command.args(["-c", &format!("trap '' {signal}; exec \"$@\""), "sh"]);
-        command
-            .arg(cargo_bin("pipewright"))
-            .args(["train", "my.toml"])
-            .args(LONG);
+        command.arg(cargo_bin("pipewright")).args(["train", "my.toml"]).args(LONG);
         Started::new(command)
     };
     for signal in ["HUP", "INT"] {
@@ -366,9 +319,6 @@ fn a_process_that_is_stopped_does_not_keep_others_from_the_end_of_a_third() {
     drop(started.remove(3));
     for process in [2, 0] {
         let said = started.remove(process).end().failed(1);
-        assert!(
-            said.contains("error: process 3 has stopped without saying why"),
-            "{said}"
-        );
+        assert!(said.contains("error: process 3 has stopped without saying why"), "{said}");
     }
 }

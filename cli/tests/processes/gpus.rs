@@ -19,10 +19,8 @@ impl Gpus {
     /// The same, and the model has experts.
     fn with_experts() -> Option<Self> {
         let gpus = Self::new()?;
-        let config = CONFIG.replace(
-            "dropout = 0.1",
-            "kind = 'mixtral'\nffn = 24\nexperts = 4\nauxiliary = 0.1",
-        );
+        let config =
+            CONFIG.replace("dropout = 0.1", "kind = 'mixtral'\nffn = 24\nexperts = 4\nauxiliary = 0.1");
         fs::write(gpus.0.path("my.toml"), config).unwrap();
         Some(gpus)
     }
@@ -72,9 +70,7 @@ fn same_weights_on(gpus: &Gpus, processes: u32, keys: &[&str]) {
     let short = sets(&["train.steps=2", "checkpoint.every=2"]);
     let args = [&short[..], &sets(keys), &["--weights-hash", "--run-dir"]].concat();
     let alone = gpus.alone(&[&args[..], &["alone"]].concat()).done();
-    let several = all_done(end_all(
-        gpus.start(processes, &[&args[..], &["several"]].concat()),
-    ));
+    let several = all_done(end_all(gpus.start(processes, &[&args[..], &["several"]].concat())));
     assert_eq!(several.hash(), alone.hash(), "{keys:?}");
     assert_eq!(gpus.0.numbers("several"), gpus.0.numbers("alone"), "{keys:?}");
 }
@@ -90,11 +86,7 @@ fn two_processes_on_gpus_train_to_the_bits_of_one() {
 #[test]
 fn experts_on_gpus_of_two_processes_train_to_the_bits_of_one() {
     let Some(gpus) = Gpus::with_experts() else { return };
-    let keys = [
-        "pipeline.devices=cuda:0",
-        "pipeline.dtype=bf16",
-        "pipeline.stages=2",
-    ];
+    let keys = ["pipeline.devices=cuda:0", "pipeline.dtype=bf16", "pipeline.stages=2"];
     same_weights_on(&gpus, 2, &keys);
 }
 
@@ -132,10 +124,7 @@ fn tied_gradients_go_by_nccl_where_it_can_have_both_ranks() {
     assert!(is_tied_by_nccl(3, [2, 0], &far));
     same_weights(3, &far);
     // The first and the last rank exchange no wires with each other or with another process.
-    let inside = [
-        "pipeline.devices=cuda:0,cuda:1,cuda:0,cuda:1",
-        "pipeline.stages=4",
-    ];
+    let inside = ["pipeline.devices=cuda:0,cuda:1,cuda:0,cuda:1", "pipeline.stages=4"];
     assert!(is_tied_by_nccl(2, [3, 0], &inside));
     same_weights(2, &inside);
     same_weights(2, &[&inside[..], &["model.tied=false"]].concat());
@@ -147,36 +136,22 @@ fn tied_gradients_go_by_nccl_where_it_can_have_both_ranks() {
 #[test]
 fn several_stages_a_rank_train_on_gpus_to_the_bits_of_one_process() {
     for schedule in ["pipeline.schedule=interleaved-1f1b", "pipeline.schedule=zb-v"] {
-        same_weights(
-            2,
-            &[
-                "pipeline.devices=cuda:0",
-                "pipeline.dtype=bf16",
-                schedule,
-                "pipeline.stages=4",
-            ],
-        );
+        same_weights(2, &["pipeline.devices=cuda:0", "pipeline.dtype=bf16", schedule, "pipeline.stages=4"]);
     }
 }
 
 #[test]
 fn wires_between_gpus_and_the_cpu_go_over_sockets() {
     for dtype in ["pipeline.dtype=f32", "pipeline.dtype=bf16"] {
-        same_weights(
-            3,
-            &["pipeline.devices=cuda:0,cuda:0,cpu", dtype, "pipeline.stages=3"],
-        );
+        same_weights(3, &["pipeline.devices=cuda:0,cuda:0,cpu", dtype, "pipeline.stages=3"]);
     }
 }
 
 #[test]
 fn a_process_that_is_killed_ends_the_transfers_of_the_others() {
-    for (victim, new) in [
-        (0, Gpus::new as fn() -> _),
-        (1, Gpus::new),
-        (0, Gpus::with_experts),
-        (1, Gpus::with_experts),
-    ] {
+    for (victim, new) in
+        [(0, Gpus::new as fn() -> _), (1, Gpus::new), (0, Gpus::with_experts), (1, Gpus::with_experts)]
+    {
         let Some(gpus) = new() else { return };
         let keys = sets(&["pipeline.devices=cuda:0", "pipeline.stages=2"]);
         let mut started = gpus.start(2, &[&LONG[..], &keys].concat());
@@ -239,10 +214,7 @@ fn without_nccl_all_processes_say_how_to_get_it() {
     };
     for process in end_all([0, 1].map(member).into()) {
         let said = process.failed(2);
-        assert!(
-            said.contains("no NCCL (libnccl.so.2) was found: `pip install nvidia-nccl"),
-            "{said}"
-        );
+        assert!(said.contains("no NCCL (libnccl.so.2) was found: `pip install nvidia-nccl"), "{said}");
     }
 }
 
@@ -259,10 +231,7 @@ fn processes_on_one_gpu_are_told_to_take_one_each() {
     for process in end_all([0, 1].map(member).into()) {
         let said = process.failed(2);
         assert!(said.contains("Duplicate GPU detected"), "{said}");
-        assert!(
-            said.contains("ranks that send to other processes need a GPU each"),
-            "{said}"
-        );
+        assert!(said.contains("ranks that send to other processes need a GPU each"), "{said}");
     }
 }
 
@@ -289,12 +258,7 @@ fn same_as_one_rank(processes: u32, keys: &[&str], model: &[&str]) {
     let plain = sets(&["pipeline.devices=cuda:0", "pipeline.stages=1"]);
     let args = [&short[..], &plain, &["--weights-hash", "--run-dir", "alone"]].concat();
     let alone = gpus.alone(&args).done();
-    let args = [
-        &short[..],
-        &sets(keys),
-        &["--weights-hash", "--run-dir", "several"],
-    ]
-    .concat();
+    let args = [&short[..], &sets(keys), &["--weights-hash", "--run-dir", "several"]].concat();
     let several = all_done(end_all(gpus.start(processes, &args)));
     assert_eq!(several.hash(), alone.hash(), "{keys:?}");
     assert_eq!(gpus.0.numbers("several"), gpus.0.numbers("alone"), "{keys:?}");
@@ -334,13 +298,7 @@ fn replicas_on_gpus_of_several_processes_train_to_the_bits_of_one() {
 /// The sizes of what NCCL has carried in a step, except for the bytes by which it connects.
 fn carried_in_a_step(processes: u32, keys: &[&str]) -> Vec<usize> {
     let sent = sent_in_a_step(processes, keys);
-    let size = |line: &str| {
-        line.rsplit(' ')
-            .next()
-            .expect("a size")
-            .parse()
-            .expect("a number")
-    };
+    let size = |line: &str| line.rsplit(' ').next().expect("a size").parse().expect("a number");
     sent.lines().map(size).filter(|size| *size > 4).collect()
 }
 
@@ -360,11 +318,7 @@ fn gradients_of_replicas_go_by_nccl_where_every_rank_has_a_gpu_of_its_own() {
     assert!(carried_in_a_step(2, &shared).is_empty());
     same_as_one_rank(2, &shared, &model);
     // One of the two is on the CPU.
-    let mixed = [
-        &["pipeline.devices=cuda:0,cpu", "pipeline.stages=1"],
-        &replicas[..],
-    ]
-    .concat();
+    let mixed = [&["pipeline.devices=cuda:0,cpu", "pipeline.stages=1"], &replicas[..]].concat();
     assert!(carried_in_a_step(2, &mixed).is_empty());
 }
 
@@ -372,11 +326,7 @@ fn gradients_of_replicas_go_by_nccl_where_every_rank_has_a_gpu_of_its_own() {
 fn a_process_that_is_killed_ends_the_sums_of_its_replicas() {
     for victim in [0, 1] {
         let Some(gpus) = Gpus::new() else { return };
-        let keys = [
-            "pipeline.devices=cuda:0",
-            "pipeline.stages=1",
-            "pipeline.replicas=2",
-        ];
+        let keys = ["pipeline.devices=cuda:0", "pipeline.stages=1", "pipeline.replicas=2"];
         let mut started = gpus.start(2, &[&LONG[..], &sets(&keys)].concat());
         gpus.0.await_steps();
         // It has nothing to wait for but sums: the other one reaches one, and is in it when this one dies.

@@ -26,11 +26,7 @@ struct Long {
 
 impl Long {
     fn start() -> Self {
-        let mut run = Self {
-            place: Place::new(),
-            address: worlds::free_address(),
-            running: Vec::new(),
-        };
+        let mut run = Self { place: Place::new(), address: worlds::free_address(), running: Vec::new() };
         run.running = (0..3).map(|process| run.begin(process)).collect();
         run.place.await_steps();
         run
@@ -54,8 +50,7 @@ impl Long {
     fn ends_as_if_nothing_had_happened(mut self) {
         self.running[0].await_said("the run goes on with step");
         // It may go back to the very first one.
-        self.place
-            .await_steps_after(self.place.numbers("runs/small").len());
+        self.place.await_steps_after(self.place.numbers("runs/small").len());
         self.running[0].signal("-INT");
         let mut ended = end_all(self.running);
         for ended in &ended {

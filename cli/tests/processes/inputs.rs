@@ -198,19 +198,13 @@ fn with_all_inputs() -> Place {
         ("hf/llama/config.json", "parts/config.json"),
         ("hf/llama/model.safetensors", "m/model.safetensors"),
         ("hf/llama/lora/adapter_config.json", "a/adapter_config.json"),
-        (
-            "hf/llama/lora/adapter_model.safetensors",
-            "a/adapter_model.safetensors",
-        ),
+        ("hf/llama/lora/adapter_model.safetensors", "a/adapter_model.safetensors"),
     ] {
         copy(from, to);
     }
     in_parts(&place);
     let write = |name: &str, bytes: &[u8]| fs::write(place.path(name), bytes).unwrap();
-    write(
-        "held.txt",
-        "a lazy dog jumps over the quick brown fox. ".repeat(9).as_bytes(),
-    );
+    write("held.txt", "a lazy dog jumps over the quick brown fox. ".repeat(9).as_bytes());
     let tokens = (0..400_u16).flat_map(|token| (token % 96).to_le_bytes());
     write("tokens.bin", &tokens.collect::<Vec<_>>());
     write("mine.csv", GPIPE.as_bytes());
@@ -220,10 +214,7 @@ fn with_all_inputs() -> Place {
         [header, bytes].concat()
     };
     write("images", &idx(0x803, &[64, 2, 2], (0..=255).collect()));
-    write(
-        "labels",
-        &idx(0x801, &[64], (0..64).map(|image| image % 2).collect()),
-    );
+    write("labels", &idx(0x801, &[64], (0..64).map(|image| image % 2).collect()));
     configure(&place, MEASURED.replace("costs = 'costs.json'", "").as_str());
     run(&place, &["profile", "my.toml"]);
     configure(&place, IMAGES);
@@ -243,11 +234,7 @@ fn configure(place: &Place, config: &str) {
 fn run(place: &Place, args: &[&str]) {
     let mut command = Command::new(cargo_bin("pipewright"));
     let ended = command.current_dir(place.0.path()).args(args).output().unwrap();
-    assert!(
-        ended.status.success(),
-        "{}",
-        String::from_utf8_lossy(&ended.stderr)
-    );
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 /// The model's tensors in two files, with an index.
@@ -260,18 +247,10 @@ fn in_parts(place: &Place) {
     let mut index = serde_json::Map::new();
     for (file, tensors) in [("first.safetensors", all), ("second.safetensors", rest)] {
         index.extend(tensors.iter().map(|(name, _)| (name.clone(), file.into())));
-        fs::write(
-            place.path("parts").join(file),
-            safetensors::serialize(tensors, None).unwrap(),
-        )
-        .unwrap();
+        fs::write(place.path("parts").join(file), safetensors::serialize(tensors, None).unwrap()).unwrap();
     }
     let index = serde_json::json!({"metadata": {}, "weight_map": index});
-    fs::write(
-        place.path("parts/model.safetensors.index.json"),
-        index.to_string(),
-    )
-    .unwrap();
+    fs::write(place.path("parts/model.safetensors.index.json"), index.to_string()).unwrap();
 }
 
 #[test]
@@ -279,14 +258,7 @@ fn processes_whose_inputs_differ_are_refused_with_the_file() {
     let places = [with_all_inputs(), with_all_inputs()];
     // Measured twice, it has other times.
     fs::copy(places[0].path("costs.json"), places[1].path("costs.json")).unwrap();
-    for Input {
-        config,
-        file,
-        change,
-        told,
-        ..
-    } in &INPUTS
-    {
+    for Input { config, file, change, told, .. } in &INPUTS {
         for place in &places {
             configure(place, config);
         }
@@ -320,10 +292,7 @@ fn every_key_with_files_is_among_the_inputs() {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let fields = text.lines().filter_map(|line| line.trim().strip_prefix("pub "));
         let is_file = |kind: &str| kind.contains("PathBuf") || kind == "Paths,";
-        for (name, _) in fields
-            .filter_map(|field| field.split_once(": "))
-            .filter(|(_, kind)| is_file(kind))
-        {
+        for (name, _) in fields.filter_map(|field| field.split_once(": ")).filter(|(_, kind)| is_file(kind)) {
             found += 1;
             let end = format!(".{name}");
             assert!(
@@ -347,9 +316,8 @@ fn weights_that_differ_are_refused_when_a_lost_process_comes_back() {
     fs::write(&weights, flipped(fs::read(&weights).unwrap())).unwrap();
     let address = worlds::free_address();
     let args = [&LONG[..], &["--set", "train.restarts=1"]].concat();
-    let mut running: Vec<Started> = (0..2)
-        .map(|process| Started::new(place.member(process, 2, &address, &args)))
-        .collect();
+    let mut running: Vec<Started> =
+        (0..2).map(|process| Started::new(place.member(process, 2, &address, &args))).collect();
     place.await_steps();
     drop(running.pop());
     running.push(Started::new(elsewhere.member(1, 2, &address, &args)));

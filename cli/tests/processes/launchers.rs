@@ -33,13 +33,8 @@ fn trains_the_same(found: &str, each: Vec<Variables>) {
     let place = Place::new();
     let stages = ["--set", "pipeline.stages=2", "--weights-hash"];
     let start = |variables: Variables| {
-        let mut command = place.command(
-            &[
-                &stages[..],
-                &["--run-dir", "several", "--set", "launch.fabric=sockets"],
-            ]
-            .concat(),
-        );
+        let mut command = place
+            .command(&[&stages[..], &["--run-dir", "several", "--set", "launch.fabric=sockets"]].concat());
         Started::new({
             command.envs(variables);
             command
@@ -47,10 +42,7 @@ fn trains_the_same(found: &str, each: Vec<Variables>) {
     };
     let several = all_done(end_all(each.into_iter().map(start).collect()));
     let first = several.stdout.lines().next().expect("it speaks");
-    assert!(
-        first.starts_with(&format!("processes 2, {found}; process 0 at 127.0.0.1:2")),
-        "{first}"
-    );
+    assert!(first.starts_with(&format!("processes 2, {found}; process 0 at 127.0.0.1:2")), "{first}");
     let alone = place.alone(&stages).done();
     assert!(!alone.stdout.contains("processes"), "{}", alone.stdout);
     assert_eq!(several.hash(), alone.hash());
@@ -91,11 +83,7 @@ fn a_run_under_open_mpi_needs_no_settings() {
 fn what_contradicts_itself_does_not_train() {
     let place = Place::new();
     let mut command = place.command(&[]);
-    command.envs(set(&[
-        ("RANK", 1),
-        ("OMPI_COMM_WORLD_RANK", 2),
-        ("OMPI_COMM_WORLD_SIZE", 4),
-    ]));
+    command.envs(set(&[("RANK", 1), ("OMPI_COMM_WORLD_RANK", 2), ("OMPI_COMM_WORLD_SIZE", 4)]));
     let said = Started::new(command).end().failed(2);
     assert_eq!(
         said,
@@ -107,9 +95,7 @@ fn what_contradicts_itself_does_not_train() {
 #[test]
 fn a_command_of_one_process_names_the_launcher_that_started_several() {
     let mut command = Command::new(cargo_bin("pipewright"));
-    command
-        .args(["tune", "my.toml"])
-        .envs(set(&[("PMI_RANK", 1), ("PMI_SIZE", 2)]));
+    command.args(["tune", "my.toml"]).envs(set(&[("PMI_RANK", 1), ("PMI_SIZE", 2)]));
     let said = Started::new(command).end().failed(2);
     assert_eq!(
         said,
@@ -123,37 +109,21 @@ fn a_command_of_one_process_names_the_launcher_that_started_several() {
 #[test]
 fn hosts_may_have_different_numbers_of_processes() {
     let place = Place::new();
-    let port = worlds::free_address()
-        .rsplit_once(':')
-        .expect("a port")
-        .1
-        .to_owned();
+    let port = worlds::free_address().rsplit_once(':').expect("a port").1.to_owned();
     let address = format!("127.0.0.2:{port}");
     let stages = ["--set", "pipeline.stages=3"];
     let hash = [&stages[..], &["--weights-hash"]].concat();
     let member = |rank, args: &[&str]| Started::new(place.member(rank, 3, &address, args));
     let short = (0..3).map(|rank| member(rank, &[&hash[..], &["--run-dir", "short"]].concat()));
     let several = all_done(end_all(short.collect()));
-    assert_eq!(
-        several.hash(),
-        place
-            .alone(&[&hash[..], &["--run-dir", "alone"]].concat())
-            .done()
-            .hash()
-    );
+    assert_eq!(several.hash(), place.alone(&[&hash[..], &["--run-dir", "alone"]].concat()).done().hash());
 
-    let long: Vec<_> = (0..3)
-        .map(|rank| member(rank, &[&stages[..], &LONG].concat()))
-        .collect();
+    let long: Vec<_> = (0..3).map(|rank| member(rank, &[&stages[..], &LONG].concat())).collect();
     place.await_steps();
     let cores: Vec<_> = long.iter().map(|process| pinned(process.child.id())).collect();
     // One thread by itself is not pinned. With fewer cores than threads, none is.
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() >= 2) {
-        assert_eq!(
-            [0, 1, 2].map(|process: usize| cores[process].len()),
-            [0, 1, 1],
-            "{cores:?}"
-        );
+        assert_eq!([0, 1, 2].map(|process: usize| cores[process].len()), [0, 1, 1], "{cores:?}");
         assert!(cores[1].is_disjoint(&cores[2]), "{cores:?}");
     }
 }
@@ -165,9 +135,7 @@ fn pinned(process: u32) -> BTreeSet<u32> {
     for thread in fs::read_dir(format!("/proc/{process}/task")).expect("it runs") {
         // A thread may end meanwhile.
         let status = fs::read_to_string(thread.expect("a thread").path().join("status")).unwrap_or_default();
-        let allowed = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
         cores.extend(allowed.and_then(|list| list.trim().parse::<u32>().ok()));
     }
     cores

@@ -46,23 +46,11 @@ fn tell(mut pipeline: Pipeline<Sequential>) -> Told {
     let evaluated = pipeline.evaluate(small().data, 30).expect("forward only");
     for report in &reports {
         assert_eq!(report.ranks.len(), RANKS as usize);
-        assert!(
-            report
-                .ranks
-                .iter()
-                .all(|rank| rank.busy > 0.0 && rank.bubble < 1.0)
-        );
+        assert!(report.ranks.iter().all(|rank| rank.busy > 0.0 && rank.bubble < 1.0));
     }
     Told {
-        losses: reports
-            .iter()
-            .map(|report| [report.loss, report.grad_norm, report.weight])
-            .collect(),
-        peaks: reports
-            .iter()
-            .flat_map(|report| &report.ranks)
-            .map(|rank| rank.peak_bytes)
-            .collect(),
+        losses: reports.iter().map(|report| [report.loss, report.grad_norm, report.weight]).collect(),
+        peaks: reports.iter().flat_map(|report| &report.ranks).map(|rank| rank.peak_bytes).collect(),
         evaluation: [evaluated.loss, evaluated.weight],
         parameters: pipeline.parameters().to_vec(),
         hash: pipeline.weights_hash().expect("it runs"),
@@ -90,10 +78,7 @@ fn replicas_in_several_processes_train_as_one_pipeline() {
             (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
             pipeline.weights_hash().expect("it runs")
         });
-        assert!(
-            hashes.iter().all(|hash| *hash == expected),
-            "{processes} processes"
-        );
+        assert!(hashes.iter().all(|hash| *hash == expected), "{processes} processes");
     }
 }
 
@@ -101,11 +86,7 @@ fn replicas_in_several_processes_train_as_one_pipeline() {
 fn a_traced_step_has_the_passes_and_transfers_of_all_processes() {
     let expected = |schedule: &Schedule| {
         let sends = |rank| {
-            schedule
-                .actions(Rank(rank))
-                .iter()
-                .filter(|action| action.to_string().contains("SEND"))
-                .count()
+            schedule.actions(Rank(rank)).iter().filter(|action| action.to_string().contains("SEND")).count()
         };
         (0..RANKS).map(sends).sum::<usize>()
     };
@@ -116,10 +97,7 @@ fn a_traced_step_has_the_passes_and_transfers_of_all_processes() {
         assert_eq!(timeline.ranks.len(), RANKS as usize);
         assert!(timeline.ranks.iter().all(|passes| !passes.is_empty()));
         assert_eq!(timeline.transfers.len(), expected(&schedule()));
-        let backwards = timeline
-            .transfers
-            .iter()
-            .filter(|transfer| transfer.end < transfer.start - 0.05);
+        let backwards = timeline.transfers.iter().filter(|transfer| transfer.end < transfer.start - 0.05);
         assert_eq!(backwards.count(), 0, "clocks that differ");
     }
 }
@@ -166,15 +144,8 @@ impl DataSource for Broken {
 }
 
 fn broken() -> Recipe {
-    let tokens = RandomTokens {
-        rows: 2,
-        seq: 8,
-        vocab: 17,
-    };
-    Recipe {
-        data: Arc::new(Broken(tokens)),
-        ..small()
-    }
+    let tokens = RandomTokens { rows: 2, seq: 8, vocab: 17 };
+    Recipe { data: Arc::new(Broken(tokens)), ..small() }
 }
 
 #[test]
@@ -186,13 +157,7 @@ fn the_first_cause_of_a_failure_reaches_every_process_and_stays() {
     let cause = "rank 0, action 0 (0F0): embed: token 99 is outside 0..17";
     let after = "the pipeline has stopped after a failure: ";
     assert_eq!(said[0], [cause.to_owned(), format!("{after}{cause}")]);
-    assert_eq!(
-        said[1],
-        [
-            format!("process 0: {cause}"),
-            format!("{after}process 0: {cause}")
-        ]
-    );
+    assert_eq!(said[1], [format!("process 0: {cause}"), format!("{after}process 0: {cause}")]);
 }
 
 #[test]

@@ -83,9 +83,6 @@ fn what_one_process_would_read_is_verified_before_a_weight_of_any_changes() {
     bytes[at + 2] ^= 1;
     fs::write(&file, bytes).expect("written");
     let [first, second] = refused(&folders).try_into().expect("two");
-    assert!(
-        second.contains("not a whole file: `ln_f.weight` has the checksum"),
-        "{second}"
-    );
+    assert!(second.contains("not a whole file: `ln_f.weight` has the checksum"), "{second}");
     assert_eq!(first, format!("process 1: {second}"));
 }

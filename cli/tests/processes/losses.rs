@@ -14,10 +14,7 @@ fn a_process_that_is_started_again_takes_its_place_with_the_same_bits() {
         run.kill(victim);
         run.begin(victim);
         let said = run.ends_as_if_nothing_had_happened();
-        assert!(
-            said.contains(&format!("process {victim} has stopped without saying why")),
-            "{said}"
-        );
+        assert!(said.contains(&format!("process {victim} has stopped without saying why")), "{said}");
         assert!(said.contains("from what the processes kept in memory"), "{said}");
     }
 }
@@ -36,11 +33,7 @@ fn processes_that_are_not_neighbours_are_replaced_at_once() {
 
 #[test]
 fn replicas_with_a_sharded_optimizer_are_replaced() {
-    let sets = [
-        "pipeline.stages=2",
-        "pipeline.replicas=2",
-        "optimizer.sharded=true",
-    ];
+    let sets = ["pipeline.stages=2", "pipeline.replicas=2", "optimizer.sharded=true"];
     for victim in [1, 3] {
         let mut run = Throttled::start(4, &sets);
         run.await_step(12);
@@ -60,10 +53,7 @@ fn a_run_loses_several_processes_one_after_the_other() {
         run.await_return();
     }
     let said = run.ends_as_if_nothing_had_happened();
-    assert!(
-        !said.contains("the run goes on with step"),
-        "there is no fourth: {said}"
-    );
+    assert!(!said.contains("the run goes on with step"), "there is no fourth: {said}");
 }
 
 #[test]
@@ -149,10 +139,7 @@ fn the_first_process_cannot_be_replaced() {
     for process in [1, 2] {
         let said = run.running[process].take().unwrap().end().failed(1);
         assert!(said.contains("it is the one that cannot be replaced"), "{said}");
-        assert!(
-            said.contains("continues from runs/small/checkpoints/step-0000"),
-            "{said}"
-        );
+        assert!(said.contains("continues from runs/small/checkpoints/step-0000"), "{said}");
     }
 }
 
@@ -165,10 +152,7 @@ fn processes_are_replaced_as_often_as_the_config_says() {
     run.await_return();
     run.kill(1);
     let said = run.running[0].take().unwrap().end().failed(1);
-    assert!(
-        said.contains("error: process 1 has stopped without saying why"),
-        "{said}"
-    );
+    assert!(said.contains("error: process 1 has stopped without saying why"), "{said}");
     assert!(said.contains("processes were replaced 1 times before"), "{said}");
 }
 
@@ -212,8 +196,5 @@ fn an_interrupt_ends_the_wait_for_a_process_that_is_stopped() {
     let last = run.running[2].take().expect("it runs");
     last.signal("-INT");
     let said = last.end().failed(1);
-    assert!(
-        said.contains("process 2 was asked to end while the run waited"),
-        "{said}"
-    );
+    assert!(said.contains("process 2 was asked to end while the run waited"), "{said}");
 }

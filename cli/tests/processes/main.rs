@@ -139,10 +139,7 @@ impl Place {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(cargo_bin("pipewright"));
-        command
-            .current_dir(self.0.path())
-            .args(["train", "my.toml"])
-            .args(args);
+        command.current_dir(self.0.path()).args(["train", "my.toml"]).args(args);
         command
     }
 
@@ -158,14 +155,8 @@ impl Place {
 }
 
 /// Arguments of a run that does not end by itself.
-const LONG: [&str; 6] = [
-    "--set",
-    "train.steps=1000000",
-    "--set",
-    "train.validate_every=0",
-    "--set",
-    "checkpoint.every=1000000",
-];
+const LONG: [&str; 6] =
+    ["--set", "train.steps=1000000", "--set", "train.validate_every=0", "--set", "checkpoint.every=1000000"];
 
 /// Longer than any of these runs takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -188,10 +179,7 @@ impl Started {
 
     /// Starts what has a standard output already.
     fn with_stdout(mut command: Command) -> Self {
-        Self {
-            child: command.stderr(Stdio::piped()).spawn().unwrap(),
-            stdout: None,
-        }
+        Self { child: command.stderr(Stdio::piped()).spawn().unwrap(), stdout: None }
     }
 
     fn signal(&self, name: &str) {
@@ -289,19 +277,13 @@ impl Ended {
     /// The standard error of a process that failed before or after its first step.
     #[track_caller]
     fn failed_somehow(self) -> String {
-        assert!(
-            matches!(self.status, Some(1 | 2)),
-            "{}{}",
-            self.stdout,
-            self.stderr
-        );
+        assert!(matches!(self.status, Some(1 | 2)), "{}{}", self.stdout, self.stderr);
         self.stderr
     }
 
     fn hash(&self) -> String {
         let line = self.stdout.lines().find_map(|line| line.strip_prefix("weights "));
-        line.unwrap_or_else(|| panic!("{}{}", self.stdout, self.stderr))
-            .to_owned()
+        line.unwrap_or_else(|| panic!("{}{}", self.stdout, self.stderr)).to_owned()
     }
 }
 
@@ -311,20 +293,14 @@ fn all_done(ended: Vec<Ended>) -> Ended {
     let mut done = ended.into_iter().map(Ended::done);
     let first = done.next().expect("one process at least");
     for other in done {
-        assert_eq!(
-            [&other.stdout[..], &other.stderr],
-            ["", ""],
-            "only process 0 speaks"
-        );
+        assert_eq!([&other.stdout[..], &other.stderr], ["", ""], "only process 0 speaks");
     }
     first
 }
 
 fn checkpoints(run: &Path) -> Vec<String> {
     let entries = fs::read_dir(run.join("checkpoints")).unwrap();
-    let mut names: Vec<_> = entries
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }

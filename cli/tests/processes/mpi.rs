@@ -41,9 +41,7 @@ fn signal(started: &Started, number: u32, name: &str) {
 fn processes_that_mpi_connects_train_to_the_same_bits() {
     let place = Place::new();
     let args = ["--weights-hash", "--run-dir", "plain"];
-    let plain = place
-        .alone(&[&args[..], &["--set", "pipeline.stages=1"]].concat())
-        .done();
+    let plain = place.alone(&[&args[..], &["--set", "pipeline.stages=1"]].concat()).done();
     for (processes, schedule, stages, replicas, sharded) in [
         (2, "1f1b", 2, 1, false),
         (2, "zb-v", 8, 1, false),
@@ -77,15 +75,9 @@ fn processes_that_mpi_connects_train_to_the_same_bits() {
 #[test]
 fn profile_measures_a_message_by_mpi() {
     let place = Place::new();
-    let said = Started::new(mpirun_of("profile", &place, 2, &[]))
-        .end()
-        .done()
-        .stdout;
+    let said = Started::new(mpirun_of("profile", &place, 2, &[])).end().done().stdout;
     assert!(said.contains("fabric    mpi between 2 processes: "), "{said}");
-    assert!(
-        said.contains("a message between two processes of one host: "),
-        "{said}"
-    );
+    assert!(said.contains("a message between two processes of one host: "), "{said}");
     assert!(place.path("costs.json").exists());
 }
 
@@ -119,12 +111,7 @@ fn a_process_that_is_silent_ends_the_job_and_is_named() {
 #[test]
 fn numbers_that_are_not_finite_end_the_job_with_their_words() {
     let place = Place::new();
-    let args = [
-        "--set",
-        "optimizer.learning_rate=1e30",
-        "--set",
-        "train.validate_every=0",
-    ];
+    let args = ["--set", "optimizer.learning_rate=1e30", "--set", "train.validate_every=0"];
     let said = Started::new(mpirun(&place, 2, &args)).end().failed(1);
     let line = ": error: step 1: the loss of micro-batch 0 is not finite; first in stage ";
     assert!(said.contains(line), "{said}");
@@ -138,10 +125,7 @@ fn a_failure_of_one_process_ends_all_with_its_words() {
     fs::copy(place.path("my.toml"), place.path("other/my.toml")).unwrap();
     let mut command = mpirun(&place, 1, &[]);
     let program = cargo_bin("pipewright");
-    command
-        .args([":", "-wdir", "other", "-n", "1"])
-        .arg(program)
-        .args(["train", "my.toml"]);
+    command.args([":", "-wdir", "other", "-n", "1"]).arg(program).args(["train", "my.toml"]);
     let said = Started::new(command).end().failed(2);
     assert!(said.contains("error: "), "{said}");
     assert!(said.contains("text.txt"), "{said}");
@@ -153,10 +137,7 @@ fn numbers_that_contradict_mpirun_are_refused() {
     let mut command = mpirun(&place, 2, &[]);
     command.envs([("RANK", "0"), ("WORLD_SIZE", "4")]);
     let said = Started::new(command).end().failed(2);
-    assert!(
-        said.contains("error: RANK=0 and WORLD_SIZE=4, but OMPI_COMM_WORLD_RANK="),
-        "{said}"
-    );
+    assert!(said.contains("error: RANK=0 and WORLD_SIZE=4, but OMPI_COMM_WORLD_RANK="), "{said}");
 }
 
 #[test]
@@ -171,31 +152,18 @@ fn sockets_can_be_asked_for_under_mpirun() {
 #[test]
 fn a_stall_by_mpi_is_told_once_and_that_it_is_over() {
     let place = Place::new();
-    let soon = [
-        "--set",
-        "pipeline.stages=3",
-        "--set",
-        "pipeline.stall_warning=0.5",
-    ];
+    let soon = ["--set", "pipeline.stages=3", "--set", "pipeline.stall_warning=0.5"];
     let mut started = Started::new(mpirun(&place, 3, &[&LONG[..], &soon].concat()));
     place.await_steps();
     signal(&started, 1, "-STOP");
     let said = started.await_said("it is stopped, or its machine or the network has failed");
-    assert!(
-        said.contains("process 1 (rank 1) does not answer, and nothing has come from it for "),
-        "{said}"
-    );
+    assert!(said.contains("process 1 (rank 1) does not answer, and nothing has come from it for "), "{said}");
     signal(&started, 1, "-CONT");
     let said = started.await_said("it moves again, after ");
     assert!(!said.contains("warning: "), "told once: {said}");
     signal(&started, 0, "-INT");
     let ended = started.end();
-    assert!(
-        ended.stdout.contains("interrupted: "),
-        "{}{}",
-        ended.stdout,
-        ended.stderr
-    );
+    assert!(ended.stdout.contains("interrupted: "), "{}{}", ended.stdout, ended.stderr);
 }
 
 #[test]
@@ -206,20 +174,13 @@ fn a_stall_by_mpi_ends_the_job_after_the_limit() {
     place.await_steps();
     signal(&started, 2, "-STOP");
     let said = started.end().failed(1);
-    assert!(
-        said.contains("error: a stall of 1 s: process 2 (rank 2) does not answer"),
-        "{said}"
-    );
+    assert!(said.contains("error: a stall of 1 s: process 2 (rank 2) does not answer"), "{said}");
 }
 
 #[test]
 fn usr1_asks_all_processes_that_mpi_connects() {
     let place = Place::new();
-    let mut started = Started::new(mpirun(
-        &place,
-        2,
-        &[&LONG[..], &["--set", "pipeline.stages=2"]].concat(),
-    ));
+    let mut started = Started::new(mpirun(&place, 2, &[&LONG[..], &["--set", "pipeline.stages=2"]].concat()));
     place.await_steps();
     signal(&started, 1, "-USR1");
     let said = started.await_said("what all ranks do, as process 1 sees it:\n");
@@ -235,9 +196,7 @@ fn usr1_asks_all_processes_that_mpi_connects() {
 fn checkpoints_beside_the_steps_are_the_same_by_mpi() {
     let place = Place::new();
     let all = ["--set", "checkpoint.every=1", "--set", "checkpoint.keep=10"];
-    place
-        .alone(&[&all[..], &["--set", "pipeline.stages=1", "--run-dir", "plain"]].concat())
-        .done();
+    place.alone(&[&all[..], &["--set", "pipeline.stages=1", "--run-dir", "plain"]].concat()).done();
     let mpi = [&all[..], &["--set", "pipeline.stages=3", "--run-dir", "mpi"]].concat();
     Started::new(mpirun(&place, 3, &mpi)).end().done();
     let [plain, mpi] = ["plain", "mpi"].map(|run| place.path(run));

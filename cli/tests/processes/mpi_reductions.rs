@@ -51,19 +51,9 @@ impl DataSource for Ending {
 fn ended(end: &str) -> Ended {
     let mut command = Command::new("mpirun");
     command
-        .args([
-            "--allow-run-as-root",
-            "--oversubscribe",
-            "-n",
-            &PROCESSES.to_string(),
-        ])
+        .args(["--allow-run-as-root", "--oversubscribe", "-n", &PROCESSES.to_string()])
         .arg(std::env::current_exe().unwrap())
-        .args([
-            "mpi_reductions::a_replica",
-            "--exact",
-            "--nocapture",
-            "--include-ignored",
-        ])
+        .args(["mpi_reductions::a_replica", "--exact", "--nocapture", "--include-ignored"])
         .env(END, end);
     Started::new(command).end()
 }
@@ -82,10 +72,7 @@ fn a_replica() {
     let world = World::join_by_mpi(&membership, "the same").unwrap();
     let plain = recipe(1, false, PROCESSES);
     let recipe = Recipe {
-        data: Arc::new(Ending {
-            data: Arc::clone(&plain.data),
-            end,
-        }),
+        data: Arc::new(Ending { data: Arc::clone(&plain.data), end }),
         replicas: PROCESSES,
         ..plain
     };

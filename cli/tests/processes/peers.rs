@@ -37,10 +37,7 @@ fn a_failure_in_one_process_reaches_all_and_an_echo_does_not_hide_it() {
             1 => Ok(Vec::new()),
             _ => Err(pipewright::error::DataError::other("`words.txt` is gone").into()),
         };
-        peers
-            .share("a test", mine)
-            .expect_err("one has failed")
-            .to_string()
+        peers.share("a test", mine).expect_err("one has failed").to_string()
     });
     let told = "process 2: `words.txt` is gone";
     assert_eq!(all, [told, told, "`words.txt` is gone"]);
@@ -53,18 +50,12 @@ fn a_process_that_leaves_says_why() {
             peers.fail(&pipewright::error::DataError::other("the disk is full").into());
             return String::new();
         }
-        peers
-            .share("a test", Ok(Vec::new()))
-            .expect_err("it has left")
-            .to_string()
+        peers.share("a test", Ok(Vec::new())).expect_err("it has left").to_string()
     });
     assert_eq!(all[1], "process 0: the disk is full");
     let all = all_call(2, |peers| match peers.process() {
         0 => String::new(),
-        _ => peers
-            .share("a test", Ok(Vec::new()))
-            .expect_err("it has left")
-            .to_string(),
+        _ => peers.share("a test", Ok(Vec::new())).expect_err("it has left").to_string(),
     });
     assert_eq!(all[1], "process 0: it has ended");
 }
@@ -90,10 +81,7 @@ fn a_process_that_leaves_because_another_was_lost_says_which() {
 fn processes_that_are_not_at_the_same_call_are_told() {
     let all = all_call(2, |peers| {
         let what = ["saving", "training"][peers.process() as usize];
-        peers
-            .share(what, Ok(Vec::new()))
-            .expect_err("another call")
-            .to_string()
+        peers.share(what, Ok(Vec::new())).expect_err("another call").to_string()
     });
     assert_eq!(
         all[0],
@@ -108,18 +96,13 @@ const APART: Duration = Duration::from_secs(1000);
 fn clocks_of_processes_are_compared_to_within_the_time_that_it_takes() {
     let now = Instant::now();
     let all = in_processes(3, |world| {
-        let (process, mesh) = (
-            world.process(),
-            Mesh::new([1, 3, 1], 3, &[]).expect("a rank each"),
-        );
+        let (process, mesh) = (world.process(), Mesh::new([1, 3, 1], 3, &[]).expect("a rank each"));
         let (_ends, peers) = fabric::ends::<Tensor>(world, &mesh, 1, 100).expect("connected");
         let offset = peers.offset(now - process * APART).expect("compared");
         (offset, now.elapsed().as_secs_f64())
     });
     // A question and its answer both lie within the time that process 0 has taken.
-    let [(first, took), others @ ..] = &all[..] else {
-        panic!("three processes")
-    };
+    let [(first, took), others @ ..] = &all[..] else { panic!("three processes") };
     assert_eq!(*first, 0.0);
     for ((offset, _), process) in others.iter().zip(1u32..) {
         let expected = -(process * APART).as_secs_f64();
@@ -130,10 +113,7 @@ fn clocks_of_processes_are_compared_to_within_the_time_that_it_takes() {
 /// The end of the only rank of each of two processes, and its peers.
 fn two_processes<T: Send>(call: impl Fn(u32, End<Tensor>, Peers) -> T + Sync) -> Vec<T> {
     in_processes(2, |world| {
-        let (process, mesh) = (
-            world.process(),
-            Mesh::new([1, 2, 1], 2, &[]).expect("a rank each"),
-        );
+        let (process, mesh) = (world.process(), Mesh::new([1, 2, 1], 2, &[]).expect("a rank each"));
         let (mut ends, peers) = fabric::ends::<Tensor>(world, &mesh, 2, 100).expect("connected");
         call(process, ends.pop().expect("one rank"), peers)
     })
@@ -167,9 +147,7 @@ fn another_call_in_one_process_ends_the_waits_of_ranks_in_their_transport() {
             let announced = peers.announce(format_args!("save(here)"));
             let told = announced.and_then(|_| end.wait(WorldRank(1), Tag(0)));
             let told = told.expect_err("two calls").to_string();
-            peers
-                .share("the end of the test", Ok(Vec::new()))
-                .expect_err("still");
+            peers.share("the end of the test", Ok(Vec::new())).expect_err("still");
             return told;
         }
         peers.announce(format_args!("step({})", 3)).expect("the first");
@@ -187,13 +165,7 @@ fn equal_calls_have_equal_numbers_in_all_processes() {
         calls
     });
     assert_eq!(all, [[1, 2, 3]; 2]);
-    assert_eq!(
-        Peers::none()
-            .announce(format_args!("step()"))
-            .expect("alone")
-            .number,
-        1
-    );
+    assert_eq!(Peers::none().announce(format_args!("step()")).expect("alone").number, 1);
 }
 
 #[test]
@@ -202,16 +174,11 @@ fn processes_that_are_not_alike_are_told_the_first_part_that_differs() {
         let parts = |numbers: [u32; 3]| {
             let names = ["the cut", "the data", "the seed"];
             let parts = names.iter().zip(numbers);
-            Ok(parts
-                .map(|(name, value)| ((*name).to_owned(), value.to_string()))
-                .collect())
+            Ok(parts.map(|(name, value)| ((*name).to_owned(), value.to_string())).collect())
         };
         peers.compare("comparing", parts([1, 2, 3])).expect("alike");
         let others = [[1, 2, 3], [1, 5, 6]][process as usize];
-        peers
-            .compare("comparing again", parts(others))
-            .expect_err("not alike")
-            .to_string()
+        peers.compare("comparing again", parts(others)).expect_err("not alike").to_string()
     });
     let told = "process 1 differs from process 0 in the data: it has 5, process 0 has 2";
     assert_eq!(all, [told, told]);
@@ -221,15 +188,8 @@ fn processes_that_are_not_alike_are_told_the_first_part_that_differs() {
 fn a_part_that_cannot_be_read_is_named_with_its_process_and_its_call() {
     let all = two_processes(|process, _end, peers| match process {
         // A list of 3, without them.
-        0 => peers
-            .share("comparing", Ok(vec![3]))
-            .expect("shared")
-            .len()
-            .to_string(),
-        _ => peers
-            .compare("comparing", Ok(Vec::new()))
-            .expect_err("3 are missing")
-            .to_string(),
+        0 => peers.share("comparing", Ok(vec![3])).expect("shared").len().to_string(),
+        _ => peers.compare("comparing", Ok(Vec::new())).expect_err("3 are missing").to_string(),
     });
     let start = "process 0's part in `comparing` cannot be read: ";
     assert!(all[0] == "2" && all[1].starts_with(start), "{all:?}");

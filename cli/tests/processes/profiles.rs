@@ -49,14 +49,8 @@ fn a_profile_of_several_processes_has_their_link_and_is_written_once() {
     let address = worlds::free_address();
     let both = [0, 1].map(|rank| profile(&place, rank, &address, "costs.json"));
     let [first, second] = both.map(|process| process.end().done().stdout);
-    assert!(
-        first.contains("fabric    sockets between 2 processes: "),
-        "{first}"
-    );
-    assert!(
-        first.contains("a message between two processes of one host: "),
-        "{first}"
-    );
+    assert!(first.contains("fabric    sockets between 2 processes: "), "{first}");
+    assert!(first.contains("a message between two processes of one host: "), "{first}");
     assert_eq!(second, "");
     let text = fs::read_to_string(place.path("costs.json")).unwrap();
     let costs: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -65,8 +59,5 @@ fn a_profile_of_several_processes_has_their_link_and_is_written_once() {
         latency: costs["between"]["latency"].as_f64().unwrap(),
         per_byte: costs["between"]["per_byte"].as_f64().unwrap(),
     };
-    assert!(
-        link.time(1e6) > 0.0 && costs["add"].as_f64().unwrap() > 0.0,
-        "{costs}"
-    );
+    assert!(link.time(1e6) > 0.0 && costs["add"].as_f64().unwrap() > 0.0, "{costs}");
 }

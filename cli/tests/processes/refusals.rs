@@ -37,10 +37,7 @@ fn numbers_of_processes_that_make_no_sense_are_refused() {
             &[("WORLD_SIZE", "two")],
             "error: WORLD_SIZE is `two`, which is no number: give a whole number, 0 or more\n",
         ),
-        (
-            &[("WORLD_SIZE", "0")],
-            "error: WORLD_SIZE is 0: a run has 1 process or more\n",
-        ),
+        (&[("WORLD_SIZE", "0")], "error: WORLD_SIZE is 0: a run has 1 process or more\n"),
         (
             &[("WORLD_SIZE", "2"), ("RANK", "1")],
             "process 1: error: WORLD_SIZE is 2, but nobody says where process 0 listens: set MASTER_ADDR and \
@@ -69,9 +66,7 @@ fn processes_that_cannot_share_the_ranks_are_refused() {
 
 #[test]
 fn an_address_without_a_port_is_refused() {
-    let said = Place::new()
-        .alone(&["--set", "launch.address=localhost"])
-        .failed(2);
+    let said = Place::new().alone(&["--set", "launch.address=localhost"]).failed(2);
     assert_eq!(
         said,
         "error: --set: launch.address: \"localhost\" is not a host and port: \
@@ -96,10 +91,7 @@ fn an_address_of_another_machine_is_named() {
     let mut command = place.member(0, 2, "192.0.2.1:29500", &[]);
     command.env("PIPEWRIGHT_TOKEN", TOKEN);
     let said = Started::new(command).end().failed(2);
-    assert!(
-        said.contains("cannot listen at 192.0.2.1:29500: this machine has no such address"),
-        "{said}"
-    );
+    assert!(said.contains("cannot listen at 192.0.2.1:29500: this machine has no such address"), "{said}");
 }
 
 #[test]
@@ -119,10 +111,7 @@ fn a_process_that_never_comes_is_named_to_all() {
         assert!(said.contains(&expected), "{said}");
     }
     let said = member(1, "launch.deadline=1").end().failed(2);
-    assert!(
-        said.contains(&format!("error: cannot reach process 0 at {address} within 1 s")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("error: cannot reach process 0 at {address} within 1 s")), "{said}");
 }
 
 /// The messages of two processes whose arguments differ.
@@ -140,10 +129,7 @@ fn mixed_configs_are_refused_and_told_apart() {
     let said = differ(&[], &["--set", "model.dim=32"]);
     let expected = "error: process 1 was started with another config: it has `[model] dim = 32`, process 0 \
         `[model] dim = 16`; start all with the same config and options\n";
-    assert_eq!(
-        said,
-        [0, 1].map(|process| format!("process {process}: {expected}"))
-    );
+    assert_eq!(said, [0, 1].map(|process| format!("process {process}: {expected}")));
     let said = differ(&["--steps", "3"], &[]);
     let expected = "it has `[options] --steps no`, process 0 `[options] --steps 3`";
     assert!(said.iter().all(|said| said.contains(expected)), "{said:?}");
@@ -172,10 +158,7 @@ fn one_number_for_two_processes_is_refused() {
     let member = |rank| Started::new(place.member(rank, 3, &address, &["--set", "pipeline.stages=3"]));
     for process in end_all([0, 1, 1].map(member).into()) {
         let said = process.failed(2);
-        assert!(
-            said.contains("two processes came with RANK 1: give each its own"),
-            "{said}"
-        );
+        assert!(said.contains("two processes came with RANK 1: give each its own"), "{said}");
     }
 }
 
@@ -186,11 +169,7 @@ fn another_build_of_the_program_is_refused() {
     let mut program = fs::read(cargo_bin("pipewright")).unwrap();
     program.push(0);
     fs::write(&other, program).unwrap();
-    fs::set_permissions(
-        &other,
-        fs::metadata(cargo_bin("pipewright")).unwrap().permissions(),
-    )
-    .unwrap();
+    fs::set_permissions(&other, fs::metadata(cargo_bin("pipewright")).unwrap().permissions()).unwrap();
     let address = worlds::free_address();
     // It may be a stranger, so process 0 goes on waiting for process 1.
     let first = Started::new(place.member(0, 2, &address, &["--set", "launch.deadline=3"]));
@@ -243,8 +222,7 @@ fn strangers_at_the_port_do_no_harm() {
     let mut curious = TcpStream::connect(&address).unwrap();
     curious.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut half = TcpStream::connect(&address).unwrap();
-    half.write_all(b"PIPEWRT4\xff\xff\xff\xff\xff\xff\xff\xff")
-        .unwrap();
+    half.write_all(b"PIPEWRT4\xff\xff\xff\xff\xff\xff\xff\xff").unwrap();
     let second = Started::new(place.member(1, 2, &address, &[]));
     all_done(end_all(vec![first, second]));
 }
@@ -262,10 +240,7 @@ fn what_is_wrong_in_one_process_is_told_in_all() {
     };
     let [first, second] = both();
     assert!(first.starts_with("process 0: error: process 1: "), "{first}");
-    assert!(
-        second.starts_with("process 1: error: ") && second.contains("text.txt"),
-        "{second}"
-    );
+    assert!(second.starts_with("process 1: error: ") && second.contains("text.txt"), "{second}");
     // The last but one byte. No step reads it, and the text is as long as before.
     let mut text = fs::read(place.path("text.txt")).unwrap();
     let late = text.len() - 2;
@@ -273,16 +248,10 @@ fn what_is_wrong_in_one_process_is_told_in_all() {
     fs::write(elsewhere.path("text.txt"), text).unwrap();
     let [first, second] = both();
     let expected = "process 1 differs from process 0 in the data: it has ";
-    assert!(
-        first.contains(expected) && second.contains(expected),
-        "{first}{second}"
-    );
+    assert!(first.contains(expected) && second.contains(expected), "{first}{second}");
     fs::create_dir_all(place.path("runs/small/old")).unwrap();
     let [first, second] = both();
-    assert!(
-        first.starts_with("process 0: error: the folder runs/small is not empty"),
-        "{first}"
-    );
+    assert!(first.starts_with("process 0: error: the folder runs/small is not empty"), "{first}");
     assert!(
         second.starts_with("process 1: error: process 0: the folder runs/small is not empty"),
         "{second}"
@@ -316,10 +285,7 @@ fn a_run_that_was_there_stays_when_its_folder_is_not_shared() {
     let second = Started::new(elsewhere.member(1, 2, &address, &args));
     for process in [first, second] {
         let said = process.end().failed(2);
-        assert!(
-            said.contains("the processes of a run need one file system"),
-            "{said}"
-        );
+        assert!(said.contains("the processes of a run need one file system"), "{said}");
     }
     assert_eq!(fs::read(place.path("run/metrics.jsonl")).unwrap(), metrics);
     assert!(elsewhere.path("run/other").exists());
@@ -360,15 +326,10 @@ fn commands_of_one_process_are_refused() {
     let place = Place::new();
     for command in [&["sample", "runs/small"][..], &["tune", "my.toml"]] {
         let mut run = Command::new(cargo_bin("pipewright"));
-        run.current_dir(place.path("."))
-            .args(command)
-            .env("WORLD_SIZE", "2")
-            .env("RANK", "0");
+        run.current_dir(place.path(".")).args(command).env("WORLD_SIZE", "2").env("RANK", "0");
         let said = Started::new(run).end().failed(2);
-        let expected = format!(
-            "process 0: error: `{}` runs in one process, but WORLD_SIZE is 2: unset it",
-            command[0]
-        );
+        let expected =
+            format!("process 0: error: `{}` runs in one process, but WORLD_SIZE is 2: unset it", command[0]);
         assert!(said.starts_with(&expected), "{said}");
     }
 }

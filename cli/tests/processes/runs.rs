@@ -22,9 +22,7 @@ fn pipeline(world: World) -> Pipeline<Sequential> {
 /// Micro-batches of `rows` rows.
 fn validation(rows: usize) -> Validation {
     let (seq, vocab) = (8, 17);
-    Validation::new(Arc::new(RandomTokens { rows, seq, vocab }))
-        .micro_batches(2)
-        .every(2)
+    Validation::new(Arc::new(RandomTokens { rows, seq, vocab })).micro_batches(2).every(2)
 }
 
 fn run(folder: &Path) -> Run {
@@ -57,16 +55,10 @@ fn processes_whose_runs_differ_are_refused_before_the_first_step() {
     refused("the steps of the run", |run| run.steps(4));
     refused("the steps between checkpoints", |run| run.save_every(1));
     refused("how many checkpoints are kept", |run| run.keep(1));
-    refused("what to do with a run that is there", |run| {
-        run.resume(Resume::IfThere)
-    });
+    refused("what to do with a run that is there", |run| run.resume(Resume::IfThere));
     refused("whether other data is allowed", |run| run.allow_other_data(true));
-    refused("the micro-batches of a validation", |run| {
-        run.validate(validation(2).micro_batches(3))
-    });
-    refused("the steps between validations", |run| {
-        run.validate(validation(2).every(3))
-    });
+    refused("the micro-batches of a validation", |run| run.validate(validation(2).micro_batches(3)));
+    refused("the steps between validations", |run| run.validate(validation(2).every(3)));
     refused("the data of the validation", |run| run.validate(validation(3)));
     refused("the steps to trace", |run| run.trace(1));
     refused("the forecast", |run| run.forecast(Forecast::by_passes()));
@@ -80,10 +72,7 @@ fn all_processes_claim_alike_and_the_first_one_does_it() {
             let run = run(folder.path()).resume(Resume::IfThere);
             let run = run.claim(Some(&world)).expect("nobody trains there");
             let outcome = run.train(&mut pipeline(world)).expect("it trains");
-            (
-                outcome.trained,
-                outcome.validation.map(|validation| validation.to_string()),
-            )
+            (outcome.trained, outcome.validation.map(|validation| validation.to_string()))
         });
         assert_eq!(outcomes[0], outcomes[1]);
         assert_eq!(outcomes[0].0, trained);

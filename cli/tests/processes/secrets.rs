@@ -55,10 +55,7 @@ fn a_secret_that_is_none_is_refused_before_anything_starts() {
     let length = "bytes, and a secret has 16 to 4096: make one by `openssl rand -hex 32`, and give it to all \
                   processes\n";
     let none = "launch.map=pipeline";
-    assert_eq!(
-        refused(none, "short"),
-        format!("process 0: error: PIPEWRIGHT_TOKEN has 5 {length}")
-    );
+    assert_eq!(refused(none, "short"), format!("process 0: error: PIPEWRIGHT_TOKEN has 5 {length}"));
     for (text, bytes) in [("short \n", 5), ("", 0), (&"x".repeat(10_000), 8192)] {
         assert_eq!(
             refused(&file(&place, text, 0o600), ""),
@@ -108,9 +105,7 @@ fn a_process_with_another_secret_is_told_so_and_the_run_waits_for_the_right_one(
     let place = Place::new();
     let address = worlds::free_address();
     let first = Started::new(with_token(&place, 0, &address, TOKEN));
-    let said = Started::new(with_token(&place, 1, &address, "another secret of tests"))
-        .end()
-        .failed(2);
+    let said = Started::new(with_token(&place, 1, &address, "another secret of tests")).end().failed(2);
     assert_eq!(
         said,
         format!(
@@ -118,10 +113,7 @@ fn a_process_with_another_secret_is_told_so_and_the_run_waits_for_the_right_one(
              or none; give all processes the same one (PIPEWRIGHT_TOKEN or launch.token_file)\n"
         )
     );
-    all_done(end_all(vec![
-        first,
-        Started::new(with_token(&place, 1, &address, TOKEN)),
-    ]));
+    all_done(end_all(vec![first, Started::new(with_token(&place, 1, &address, TOKEN))]));
 }
 
 #[test]
@@ -147,9 +139,7 @@ fn a_secret_that_only_another_process_has_is_named_as_a_reason() {
 fn encryption_needs_a_secret_and_a_build_that_has_it() {
     let place = Place::new();
     let tls = ["--set", "launch.tls=true"];
-    let said = Started::new(place.member(0, 2, "127.0.0.1:1", &tls))
-        .end()
-        .failed(2);
+    let said = Started::new(place.member(0, 2, "127.0.0.1:1", &tls)).end().failed(2);
     assert_eq!(
         said,
         "process 0: error: launch.tls needs a secret, by which the processes know each other: make one by \
@@ -230,13 +220,7 @@ fn encryption_changes_no_weight() {
     // Process 0 has an address of its own, as if it were alone on its host.
     let address = worlds::free_address().replace("127.0.0.1", "127.0.0.2");
     let member = |rank| {
-        let args = [
-            "--weights-hash",
-            "--set",
-            "launch.tls=true",
-            "--set",
-            "pipeline.stages=3",
-        ];
+        let args = ["--weights-hash", "--set", "launch.tls=true", "--set", "pipeline.stages=3"];
         let mut command = place.member(rank, 3, &address, &args);
         command.env("PIPEWRIGHT_TOKEN", TOKEN);
         Started::new(command)

@@ -3,14 +3,8 @@
 use super::ends::others_name;
 use super::*;
 
-const SERVER: [&str; 6] = [
-    "--set",
-    "pipeline.replicas=2",
-    "--set",
-    "pipeline.sync=server",
-    "--set",
-    "model.tied=false",
-];
+const SERVER: [&str; 6] =
+    ["--set", "pipeline.replicas=2", "--set", "pipeline.sync=server", "--set", "model.tied=false"];
 
 /// The arguments for a server with this staleness, and more.
 fn server<'a>(staleness: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -20,30 +14,15 @@ fn server<'a>(staleness: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 #[test]
 fn a_server_without_staleness_trains_to_the_bits_of_reductions() {
     let place = Place::new();
-    let reduced = [
-        "--set",
-        "model.tied=false",
-        "--run-dir",
-        "plain",
-        "--weights-hash",
-    ];
+    let reduced = ["--set", "model.tied=false", "--run-dir", "plain", "--weights-hash"];
     let expected = place.alone(&reduced).done().hash();
-    for (processes, stages) in [
-        (2, "pipeline.stages=1"),
-        (2, "pipeline.stages=2"),
-        (4, "pipeline.stages=2"),
-    ] {
+    for (processes, stages) in [(2, "pipeline.stages=1"), (2, "pipeline.stages=2"), (4, "pipeline.stages=2")]
+    {
         let run = format!("run-{processes}-{stages}");
         let more = ["--set", stages, "--run-dir", &run, "--weights-hash"];
         let first = all_done(place.several(processes, &server("pipeline.max_staleness=0", &more)));
         assert_eq!(first.hash(), expected, "{processes} processes, {stages}");
-        assert!(
-            first
-                .stdout
-                .contains("2 replicas with a parameter server, stages "),
-            "{}",
-            first.stdout
-        );
+        assert!(first.stdout.contains("2 replicas with a parameter server, stages "), "{}", first.stdout);
         assert_eq!(place.numbers(&run), place.numbers("plain"));
     }
 }
@@ -54,51 +33,24 @@ fn a_run_with_stale_weights_says_how_stale_and_goes_on_without_a_server() {
     let steps = ["--steps", "9", "--set", "train.validate_every=4"];
     let first = all_done(place.several(2, &server("pipeline.max_staleness=2", &steps)));
     assert!(
-        first
-            .stdout
-            .contains("2 replicas with a parameter server, weights at most 2 steps old, stages 2"),
+        first.stdout.contains("2 replicas with a parameter server, weights at most 2 steps old, stages 2"),
         "{}",
         first.stdout
     );
-    let said = first
-        .stdout
-        .split(", weights at most ")
-        .last()
-        .expect("it says so");
+    let said = first.stdout.split(", weights at most ").last().expect("it says so");
     let largest: u32 = said[..1].parse().expect("a number");
-    assert!(
-        largest <= 2 && said[1..].starts_with(" steps old, "),
-        "{}",
-        first.stdout
-    );
+    assert!(largest <= 2 && said[1..].starts_with(" steps old, "), "{}", first.stdout);
     let text = fs::read_to_string(place.path("runs/small/metrics.jsonl")).unwrap();
-    let lines: Vec<serde_json::Value> = text
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     // Checkpoints are saved every second step, and nothing is stale after one. The first steps are traced.
     let of = |key: &str| -> Vec<u64> { lines.iter().map(|line| line[key].as_u64().unwrap()).collect() };
     assert_eq!(of("loss_step")[4..], [4, 4, 6, 6, 8]);
-    assert!(
-        of("staleness")
-            .iter()
-            .zip(of("step"))
-            .all(|(staleness, step)| *staleness <= step % 2)
-    );
+    assert!(of("staleness").iter().zip(of("step")).all(|(staleness, step)| *staleness <= step % 2));
     let more = ["--set", "model.tied=false", "--resume", "--steps", "11"];
     let resumed = place.alone(&more).done();
-    assert!(
-        resumed.stdout.contains("resumed after 9 steps"),
-        "{}",
-        resumed.stdout
-    );
-    assert!(
-        resumed
-            .stdout
-            .contains("changed   pipeline.max_staleness: 2 -> 0"),
-        "{}",
-        resumed.stdout
-    );
+    assert!(resumed.stdout.contains("resumed after 9 steps"), "{}", resumed.stdout);
+    assert!(resumed.stdout.contains("changed   pipeline.max_staleness: 2 -> 0"), "{}", resumed.stdout);
 }
 
 #[test]

@@ -11,23 +11,10 @@ use crate::common::{RandomTokens, Recipe, recipe_of};
 use crate::worlds::in_processes;
 
 /// What the training sees: shorter texts than the model can have.
-const TOKENS: RandomTokens = RandomTokens {
-    rows: 1,
-    seq: 4,
-    vocab: 17,
-};
+const TOKENS: RandomTokens = RandomTokens { rows: 1, seq: 4, vocab: 17 };
 
 fn small() -> Recipe {
-    let gpt = Gpt {
-        vocab: 17,
-        dim: 16,
-        layers: 3,
-        heads: 2,
-        context: 8,
-        dropout: 0.1,
-        tied: true,
-        seed: 3,
-    };
+    let gpt = Gpt { vocab: 17, dim: 16, layers: 3, heads: 2, context: 8, dropout: 0.1, tied: true, seed: 3 };
     recipe_of(move || gpt.model(), Arc::new(TOKENS), 4)
 }
 
@@ -36,9 +23,7 @@ fn told(mut pipeline: Pipeline<Sequential>) -> (f64, Vec<f32>, f64) {
     let scores = pipeline.next_scores(0, &[1, 2, 3, 4, 5, 6, 7]);
     let scores = scores.expect("a text that is longer than those of the training");
     let many = RandomTokens { rows: 64, ..TOKENS };
-    let evaluated = pipeline
-        .evaluate(Arc::new(many), 3)
-        .expect("more rows than those of the training");
+    let evaluated = pipeline.evaluate(Arc::new(many), 3).expect("more rows than those of the training");
     (evaluated.loss, scores, pipeline.step().expect("a step").loss)
 }
 

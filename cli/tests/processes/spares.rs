@@ -14,10 +14,7 @@ fn spares_take_the_places_of_lost_processes() {
     let mut run = Throttled::start(3, &["pipeline.stages=3", MANY]);
     let spares = [run.spare(), run.spare(), run.spare()];
     for spare in &spares {
-        assert_eq!(
-            spare.await_printed("\n"),
-            format!("a spare of the run at {}\n", run.address)
-        );
+        assert_eq!(spare.await_printed("\n"), format!("a spare of the run at {}\n", run.address));
     }
     for (step, victim) in [(8, 2), (16, 1)] {
         run.await_step(step);
@@ -32,10 +29,7 @@ fn spares_take_the_places_of_lost_processes() {
     let takes = |process| format!("takes the place of process {process}\n");
     assert_eq!(said, [takes(1), takes(2), "the run has ended\n".to_owned()]);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let whole = first
-        .0
-        .alone(&[&args[..], &["--run-dir", "whole"]].concat())
-        .done();
+    let whole = first.0.alone(&[&args[..], &["--run-dir", "whole"]].concat()).done();
     assert_eq!(first.1.done().hash(), whole.hash(), "in {}", place.display());
     assert_eq!(first.0.numbers("runs/small"), first.0.numbers("whole"));
 }
@@ -50,10 +44,7 @@ fn a_spare_that_differs_is_refused_when_it_comes() {
             ["--set", "train.snapshot_every=6"],
             "it has `[train] snapshot_every = 6`, process 0 `[train] snapshot_every = 5`",
         ),
-        (
-            ["--steps", "7"],
-            "it has `[options] --steps 7`, process 0 `[options] --steps no`",
-        ),
+        (["--steps", "7"], "it has `[options] --steps 7`, process 0 `[options] --steps no`"),
     ] {
         let ended = run.spare_with(&more).end();
         assert_eq!(ended.stdout, "", "it was never known");
@@ -107,8 +98,5 @@ fn a_spare_ends_with_its_run() {
 fn a_run_without_restarts_needs_no_spare() {
     let run = Throttled::start(2, &["train.restarts=0"]);
     let said = run.spare().end().failed(2);
-    assert!(
-        said.contains("a spare takes the place of a process that is lost"),
-        "{said}"
-    );
+    assert!(said.contains("a spare takes the place of a process that is lost"), "{said}");
 }

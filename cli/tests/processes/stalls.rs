@@ -35,10 +35,7 @@ fn a_process_that_is_stopped_is_told_once_and_that_it_moves_again() {
         ": it is stopped, or its machine or the network has failed"
     });
     assert!(said.contains("warning: "), "{said}");
-    assert!(
-        said.contains("process 1 (rank 1) does not answer, and nothing has come from it for "),
-        "{said}"
-    );
+    assert!(said.contains("process 1 (rank 1) does not answer, and nothing has come from it for "), "{said}");
     started[1].signal("-CONT");
     let said = started[0].await_said("it moves again, after ");
     assert!(!said.contains("warning: "), "told once: {said}");
@@ -86,15 +83,10 @@ fn usr1_prints_what_all_ranks_do_and_the_run_goes_on() {
     let mut started = place.start_long(3, &THREE);
     started[1].signal("-USR1");
     let said = started[1].await_said("process 2") + &started[1].await_said("\n");
-    assert!(
-        said.contains("what all ranks do, as process 1 sees it:\n"),
-        "{said}"
-    );
+    assert!(said.contains("what all ranks do, as process 1 sees it:\n"), "{said}");
     for process in 0..3 {
-        let names = [
-            format!("rank {process} (process {process})"),
-            format!("process {process} (rank {process})"),
-        ];
+        let names =
+            [format!("rank {process} (process {process})"), format!("process {process} (rank {process})")];
         assert!(names.iter().any(|name| said.contains(name)), "{said}");
     }
     interrupt(started);
@@ -107,10 +99,7 @@ fn usr1_is_answered_while_another_process_is_stopped() {
     started[2].signal("-STOP");
     started[0].signal("-USR1");
     let said = started[0].await_said("process 2 (rank 2) does not answer");
-    assert!(
-        said.contains("what all ranks do, as process 0 sees it:\n"),
-        "{said}"
-    );
+    assert!(said.contains("what all ranks do, as process 0 sees it:\n"), "{said}");
     started[2].signal("-CONT");
     interrupt(started);
 }

@@ -149,10 +149,7 @@ impl Throttled {
     /// How all end, by process.
     pub(super) fn end(mut self) -> (Place, Vec<Ended>) {
         self.free();
-        let all = self
-            .running
-            .iter_mut()
-            .map(|running| running.take().expect("it runs"));
+        let all = self.running.iter_mut().map(|running| running.take().expect("it runs"));
         let mut ended: Vec<Ended> = all.map(Started::end).collect();
         let Screen::Read(reading) = self.screen else {
             unreachable!("it was freed");

@@ -4,13 +4,7 @@ use super::*;
 
 /// The weights hash of a run of one process with one stage. All runs must have it.
 fn plain(place: &Place) -> String {
-    let sets = [
-        "--set",
-        "pipeline.stages=1",
-        "--run-dir",
-        "plain",
-        "--weights-hash",
-    ];
+    let sets = ["--set", "pipeline.stages=1", "--run-dir", "plain", "--weights-hash"];
     place.alone(&sets).done().hash()
 }
 
@@ -19,20 +13,10 @@ fn same_weights(settings: &[(u32, &str, u32)]) {
     let place = Place::new();
     let plain = plain(&place);
     for (index, (processes, schedule, stages)) in settings.iter().enumerate() {
-        let (stages, schedule) = (
-            format!("pipeline.stages={stages}"),
-            format!("pipeline.schedule={schedule}"),
-        );
+        let (stages, schedule) =
+            (format!("pipeline.stages={stages}"), format!("pipeline.schedule={schedule}"));
         let run = format!("run-{index}");
-        let args = [
-            "--set",
-            &stages,
-            "--set",
-            &schedule,
-            "--run-dir",
-            &run,
-            "--weights-hash",
-        ];
+        let args = ["--set", &stages, "--set", &schedule, "--run-dir", &run, "--weights-hash"];
         let first = all_done(place.several(*processes, &args));
         assert_eq!(first.hash(), plain, "{processes} processes, {schedule}, {stages}");
         assert_eq!(place.numbers(&run), place.numbers("plain"), "{schedule}");
@@ -102,12 +86,8 @@ fn a_run_goes_on_with_another_number_of_replicas() {
     all_done(place.several(2, &[&replicas[..], &["--steps", "1"]].concat()));
     place.alone(&["--resume", "--steps", "2"]).done();
     let four = ["--set", "pipeline.replicas=4", "--set", "pipeline.stages=1"];
-    place
-        .alone(&[&four[..], &["--resume", "--steps", "3"]].concat())
-        .done();
-    let last = place
-        .alone(&[&replicas[..], &["--resume", "--weights-hash"]].concat())
-        .done();
+    place.alone(&[&four[..], &["--resume", "--steps", "3"]].concat()).done();
+    let last = place.alone(&[&replicas[..], &["--resume", "--weights-hash"]].concat()).done();
     assert_eq!(last.hash(), plain);
     assert_eq!(place.numbers("runs/small").len(), 4);
 }
@@ -138,9 +118,7 @@ fn the_address_can_stand_in_the_config() {
 #[test]
 fn a_machine_can_be_named_by_a_name_that_leads_to_itself_alone() {
     let place = Place::new();
-    let name = Command::new("hostname")
-        .output()
-        .map_or(Vec::new(), |output| output.stdout);
+    let name = Command::new("hostname").output().map_or(Vec::new(), |output| output.stdout);
     let name = String::from_utf8(name).unwrap().trim().to_owned();
     let port = worlds::free_address().rsplit_once(':').unwrap().1.to_owned();
     let address = format!("{name}:{port}");

@@ -27,9 +27,7 @@ impl Place {
     fn make(&self, name: &str, steps: u64) {
         let run = self.path(name);
         fs::create_dir_all(&run).unwrap();
-        let lines: String = (0..steps)
-            .map(|step| line(step, 4.0 / (1.0 + step as f64)))
-            .collect();
+        let lines: String = (0..steps).map(|step| line(step, 4.0 / (1.0 + step as f64))).collect();
         fs::write(run.join("metrics.jsonl"), lines).unwrap();
         let rank = json!({ "weights": 1e6, "gradients": 1e6, "optimizer": 2e6, "copies": 0.0,
             "activations": 3e6, "buffers": 5e5 });
@@ -51,12 +49,7 @@ impl Place {
 
     fn report(&self, args: &[&str]) -> Output {
         let mut command = Command::new(cargo_bin("pipewright"));
-        command
-            .current_dir(self.0.path())
-            .arg("report")
-            .args(args)
-            .output()
-            .unwrap()
+        command.current_dir(self.0.path()).arg("report").args(args).output().unwrap()
     }
 
     /// The page of a run, and what was said on standard error.
@@ -65,10 +58,7 @@ impl Place {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.success(), "{said}");
         let path = String::from_utf8(output.stdout).unwrap();
-        (
-            fs::read_to_string(self.0.path().join(path.trim_end())).unwrap(),
-            said,
-        )
+        (fs::read_to_string(self.0.path().join(path.trim_end())).unwrap(), said)
     }
 
     fn refused(&self, args: &[&str]) -> String {

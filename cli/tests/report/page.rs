@@ -38,10 +38,7 @@ fn the_page_of_a_run_has_every_section() {
         ],
     );
     let elsewhere = page.replace("http://www.w3.org/2000/svg", "");
-    assert!(
-        !elsewhere.contains("http:") && !elsewhere.contains("https:"),
-        "it needs no network"
-    );
+    assert!(!elsewhere.contains("http:") && !elsewhere.contains("https:"), "it needs no network");
 }
 
 #[test]
@@ -49,11 +46,8 @@ fn runs_are_on_the_same_charts_and_what_differs_comes_first() {
     let place = Place::new();
     place.make("a", 20);
     place.make("b", 30);
-    fs::write(
-        place.path("b/config.toml"),
-        "[model]\ndim = 96\n[train]\nname = \"x\"\nsteps = 700\n",
-    )
-    .unwrap();
+    fs::write(place.path("b/config.toml"), "[model]\ndim = 96\n[train]\nname = \"x\"\nsteps = 700\n")
+        .unwrap();
     let (page, _) = place.page(&["a", "b", "--out", "both.html"]);
     has(
         &page,
@@ -72,10 +66,7 @@ fn runs_are_on_the_same_charts_and_what_differs_comes_first() {
         ],
     );
     let differ = page.split("Settings that are equal").next().unwrap();
-    assert!(
-        !differ.contains("train.steps"),
-        "an equal setting is further down"
-    );
+    assert!(!differ.contains("train.steps"), "an equal setting is further down");
     assert!(!place.path("a/report.html").exists());
 }
 
@@ -141,18 +132,9 @@ fn metrics_of_the_loss_have_charts_and_what_is_null_is_left_out() {
     );
     assert!(!page.contains("Last validation mean distance"));
     let chart = page.split("aria-label=\"Mean distance").nth(1).unwrap();
-    assert_eq!(
-        chart.split("</svg>").next().unwrap().matches("<circle").count(),
-        19
-    );
+    assert_eq!(chart.split("</svg>").next().unwrap().matches("<circle").count(), 19);
     // Seven charts: the first one has two places.
-    has(
-        &page,
-        &[
-            "<figure class=\"switch broad\">",
-            "<label id=\"smoothing\" hidden>",
-        ],
-    );
+    has(&page, &["<figure class=\"switch broad\">", "<label id=\"smoothing\" hidden>"]);
     place.make("none", 20);
     let (page, _) = place.page(&["none"]);
     assert!(!page.contains("Accuracy") && !page.contains("accuracy"));
@@ -183,14 +165,7 @@ fn a_run_that_has_less_lacks_those_sections() {
     let (page, said) = place.page(&["bare"]);
     assert_eq!(said, "");
     has(&page, &["loss", "Memory by rank"]);
-    for part in [
-        "Time by rank",
-        "planned",
-        "traced",
-        "Machine",
-        "<h2>Settings",
-        "History of",
-    ] {
+    for part in ["Time by rank", "planned", "traced", "Machine", "<h2>Settings", "History of"] {
         assert!(!page.contains(part), "{part}");
     }
 }
@@ -248,14 +223,8 @@ fn what_is_no_run_is_refused_and_so_is_a_file_that_is_no_page() {
     place.make("run", 2);
     fs::write(place.path("mine.html"), "<p>mine</p>").unwrap();
     let said = place.refused(&["run", "--out", "mine.html"]);
-    assert!(
-        said.contains("mine.html: this file exists and is no page of a run"),
-        "{said}"
-    );
-    assert_eq!(
-        fs::read_to_string(place.path("mine.html")).unwrap(),
-        "<p>mine</p>"
-    );
+    assert!(said.contains("mine.html: this file exists and is no page of a run"), "{said}");
+    assert_eq!(fs::read_to_string(place.path("mine.html")).unwrap(), "<p>mine</p>");
     place.page(&["run"]);
     place.page(&["run"]);
 }
@@ -272,11 +241,7 @@ fn names_and_texts_are_never_markup() {
     fs::write(run.join("about.json"), about.to_string()).unwrap();
     let entry = json!({ "time": evil, "pid": 1, "step": 0, "event": evil });
     fs::write(run.join("history.jsonl"), format!("{entry}\n")).unwrap();
-    fs::write(
-        run.join("plan-and-trace.svg"),
-        format!("<svg>{evil}<script>alert(2)</script></svg>"),
-    )
-    .unwrap();
+    fs::write(run.join("plan-and-trace.svg"), format!("<svg>{evil}<script>alert(2)</script></svg>")).unwrap();
     place.make("other", 12);
     for args in [vec![name], vec![name, "other", "--out", "both.html"]] {
         let (page, _) = place.page(&args);
@@ -290,9 +255,7 @@ fn names_and_texts_are_never_markup() {
 fn the_page_of_a_long_run_is_small_and_keeps_every_peak() {
     let place = Place::new();
     place.make("long", 0);
-    let lines: String = (0..40_000)
-        .map(|step| line(step, if step == 31_234 { 97.0 } else { 2.0 }))
-        .collect();
+    let lines: String = (0..40_000).map(|step| line(step, if step == 31_234 { 97.0 } else { 2.0 })).collect();
     fs::write(place.path("long/metrics.jsonl"), lines).unwrap();
     let (page, _) = place.page(&["long"]);
     assert!(page.len() < 500_000, "{} bytes", page.len());

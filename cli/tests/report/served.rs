@@ -15,19 +15,11 @@ struct Served {
 impl Served {
     fn new(place: &Place, args: &[&str]) -> Self {
         let mut command = Command::new(cargo_bin("pipewright"));
-        command
-            .current_dir(place.0.path())
-            .arg("report")
-            .args(args)
-            .stdout(Stdio::piped());
+        command.current_dir(place.0.path()).arg("report").args(args).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut said = String::new();
-        BufReader::new(child.stdout.take().unwrap())
-            .read_line(&mut said)
-            .unwrap();
-        let address = said
-            .strip_prefix("http://")
-            .and_then(|rest| rest.split(' ').next());
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut said).unwrap();
+        let address = said.strip_prefix("http://").and_then(|rest| rest.split(' ').next());
         let address = address.unwrap_or_else(|| panic!("{said}")).to_owned();
         Self { child, address }
     }
@@ -56,16 +48,7 @@ fn a_served_page_follows_the_run_until_ctrl_c() {
     let mut served = Served::new(&place, &["live", "--serve=0"]);
     assert!(served.address.starts_with("127.0.0.1:"), "{}", served.address);
     let page = served.get(&served.address, "/");
-    has(
-        &page,
-        &[
-            "HTTP/1.1 200 OK",
-            "text/html; charset=utf-8",
-            "no-store",
-            "<body data-live>",
-            "3 of 700",
-        ],
-    );
+    has(&page, &["HTTP/1.1 200 OK", "text/html; charset=utf-8", "no-store", "<body data-live>", "3 of 700"]);
     let metrics = place.path("live/metrics.jsonl");
     let before = fs::read_to_string(&metrics).unwrap();
     fs::write(&metrics, before.clone() + &line(3, 1.0)).unwrap();
@@ -82,20 +65,11 @@ fn a_served_page_follows_the_run_until_ctrl_c() {
     has(&page, &["9 of 700"]);
     assert!(!page.contains("left out"), "no line is damaged");
     has(&served.get("localhost", "/favicon.ico"), &["404 Not Found"]);
-    has(
-        &served.get("elsewhere.example", "/"),
-        &["421 Misdirected Request"],
-    );
+    has(&served.get("elsewhere.example", "/"), &["421 Misdirected Request"]);
     fs::remove_file(&metrics).unwrap();
-    has(
-        &served.get("localhost", "/"),
-        &["503 Service Unavailable", "there is no run in live"],
-    );
+    has(&served.get("localhost", "/"), &["503 Service Unavailable", "there is no run in live"]);
     assert!(!place.path("live/report.html").exists());
-    let interrupted = Command::new("kill")
-        .args(["-INT", &served.child.id().to_string()])
-        .status()
-        .unwrap();
+    let interrupted = Command::new("kill").args(["-INT", &served.child.id().to_string()]).status().unwrap();
     assert!(interrupted.success());
     assert_eq!(served.child.wait().unwrap().code(), Some(0));
 }
@@ -116,10 +90,7 @@ fn strangers_that_say_nothing_or_half_do_not_shut_the_page() {
             .collect();
         has(&served.get("LOCALHOST", "/"), &["200 OK", "3 of 700"]);
         let open = fs::read_dir(format!("/proc/{}/fd", served.child.id()));
-        assert!(
-            open.is_ok_and(|open| open.count() < 40),
-            "few connections are held"
-        );
+        assert!(open.is_ok_and(|open| open.count() < 40), "few connections are held");
         drop(strangers);
     }
 }
@@ -131,34 +102,17 @@ fn an_address_that_cannot_be_used_is_refused_and_one_that_others_reach_is_a_warn
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let said = place.refused(&["live", &format!("--serve={port}")]);
-    assert!(
-        said.starts_with(&format!("error: cannot serve the page on 127.0.0.1:{port}: ")),
-        "{said}"
-    );
-    assert!(
-        said.ends_with("; choose another port with --serve=PORT\n"),
-        "{said}"
-    );
+    assert!(said.starts_with(&format!("error: cannot serve the page on 127.0.0.1:{port}: ")), "{said}");
+    assert!(said.ends_with("; choose another port with --serve=PORT\n"), "{said}");
     let said = place.refused(&["live", "--serve=port"]);
-    assert!(
-        said.contains("expected a port such as 6080, or an address and a port"),
-        "{said}"
-    );
+    assert!(said.contains("expected a port such as 6080, or an address and a port"), "{said}");
     let said = place.refused(&["live", "--serve", "--out", "x.html"]);
     assert!(said.contains("cannot be used with"), "{said}");
     let mut command = Command::new(cargo_bin("pipewright"));
-    command
-        .current_dir(place.0.path())
-        .args(["report", "live", "--serve=0.0.0.0:0"]);
-    let mut child = command
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    command.current_dir(place.0.path()).args(["report", "live", "--serve=0.0.0.0:0"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
-    BufReader::new(child.stderr.take().unwrap())
-        .read_line(&mut said)
-        .unwrap();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut said).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(said.starts_with("warning: whoever reaches 0.0.0.0:"), "{said}");

@@ -40,9 +40,7 @@ impl Error {
 
     /// A cost that is negative or not a number.
     pub fn wrong_cost(of: &CostOf, name: &str, cost: f64) -> Self {
-        Self::plan(format!(
-            "{of}the cost {name} is {cost}; it has to be a number from 0 on"
-        ))
+        Self::plan(format!("{of}the cost {name} is {cost}; it has to be a number from 0 on"))
     }
 }
 

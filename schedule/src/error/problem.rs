@@ -24,10 +24,7 @@ impl Problem {
     /// The same, with the error that it comes from. The message includes that error's message.
     pub fn because(text: impl Into<String>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let source = Some(source.into().into());
-        Self {
-            source,
-            ..Self::new(text)
-        }
+        Self { source, ..Self::new(text) }
     }
 }
 

@@ -96,9 +96,7 @@ pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
         candidates.extend(listed(wanted, placement)?);
     }
     let fits = |(_, simulation): &(Schedule, Simulation)| {
-        wanted
-            .memory
-            .is_none_or(|memory| simulation.peak_memory() <= memory * (1.0 + 1e-9))
+        wanted.memory.is_none_or(|memory| simulation.peak_memory() <= memory * (1.0 + 1e-9))
     };
     candidates.sort_by(|a, b| {
         let key = |one: &(Schedule, Simulation)| (!fits(one), score(wanted.goal, &one.1));
@@ -113,13 +111,9 @@ pub fn auto(wanted: &Wanted<'_>) -> Result<Auto> {
     });
     let tried: Vec<_> = tried.collect();
     match candidates.into_iter().next() {
-        Some((schedule, simulation)) if tried[0].fits => Ok(Auto {
-            schedule,
-            simulation,
-            tried,
-            goal: wanted.goal,
-            memory: wanted.memory,
-        }),
+        Some((schedule, simulation)) if tried[0].fits => {
+            Ok(Auto { schedule, simulation, tried, goal: wanted.goal, memory: wanted.memory })
+        }
         _ => Err(too_little(wanted)),
     }
 }
@@ -144,9 +138,7 @@ impl Wanted<'_> {
             )));
         }
         if let Some(memory) = self.memory.filter(|memory| memory.is_nan() || *memory <= 0.0) {
-            return Err(Error::plan(format!(
-                "the memory limit is {memory}; it has to be a number above 0"
-            )));
+            return Err(Error::plan(format!("the memory limit is {memory}; it has to be a number above 0")));
         }
         match self.costs.stages() {
             Some(stages) if !stages.is_multiple_of(ranks as usize) => Err(Error::plan(format!(
@@ -163,13 +155,7 @@ fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
     let mut found = Vec::new();
     for name in Schedule::names() {
         for chunks in chunks(wanted, NAMED_CHUNKS) {
-            let made = Schedule::make(
-                name,
-                wanted.ranks,
-                Some(chunks),
-                wanted.micro_batches,
-                wanted.costs,
-            );
+            let made = Schedule::make(name, wanted.ranks, Some(chunks), wanted.micro_batches, wanted.costs);
             if let Ok(schedule) = made {
                 found.push(simulated(wanted, schedule)?);
             }
@@ -182,10 +168,7 @@ fn named(wanted: &Wanted<'_>) -> Result<Vec<(Schedule, Simulation)>> {
 /// micro-batch.
 fn listed(wanted: &Wanted<'_>, placement: Placement) -> Result<Option<(Schedule, Simulation)>> {
     let stages = wanted.costs.of(&placement)?;
-    let most: f64 = stages
-        .iter()
-        .map(|stage| stage.saved + stage.pending + stage.restored)
-        .sum();
+    let most: f64 = stages.iter().map(|stage| stage.saved + stage.pending + stage.restored).sum();
     let memory = wanted.memory.unwrap_or(f64::from(wanted.micro_batches) * most);
     let task = Task {
         placement: &placement,
@@ -227,32 +210,13 @@ fn ways<'a>(task: &'a Task<'_>) -> impl Iterator<Item = Policy> + 'a {
     let mut limits = Vec::new();
     if is_vee(task.placement) {
         let share = task.stages.iter().map(|stage| stage.saved).fold(0.0, f64::max);
-        limits.extend(vee::in_flight(
-            ranks,
-            (task.memory / share).clamp(2.0, 1e6) as u32,
-        ));
+        limits.extend(vee::in_flight(ranks, (task.memory / share).clamp(2.0, 1e6) as u32));
     }
-    let shares = if stages == ranks {
-        &SHARES[..1]
-    } else {
-        &SHARES[..]
-    };
-    limits.extend(
-        shares
-            .iter()
-            .map(|&share| in_flight(task.placement, task.stages, task.memory, share)),
-    );
-    let orders: &[bool] = if stages > ranks && !is_vee(task.placement) {
-        &[true, false]
-    } else {
-        &[false]
-    };
-    policies(ranks, limits).flat_map(move |policy| {
-        orders.iter().map(move |&rounds| Policy {
-            rounds,
-            ..policy.clone()
-        })
-    })
+    let shares = if stages == ranks { &SHARES[..1] } else { &SHARES[..] };
+    limits.extend(shares.iter().map(|&share| in_flight(task.placement, task.stages, task.memory, share)));
+    let orders: &[bool] = if stages > ranks && !is_vee(task.placement) { &[true, false] } else { &[false] };
+    policies(ranks, limits)
+        .flat_map(move |policy| orders.iter().map(move |&rounds| Policy { rounds, ..policy.clone() }))
 }
 
 fn is_vee(placement: &Placement) -> bool {
@@ -293,11 +257,7 @@ fn score(goal: Goal, simulation: &Simulation) -> (f64, f64, f64) {
 
 fn too_little(wanted: &Wanted<'_>) -> Error {
     let least = |placement: Placement| Some(least_memory(&placement, &wanted.costs.of(&placement).ok()?));
-    let least = placements(wanted)
-        .into_iter()
-        .flatten()
-        .filter_map(least)
-        .fold(f64::INFINITY, f64::min);
+    let least = placements(wanted).into_iter().flatten().filter_map(least).fold(f64::INFINITY, f64::min);
     Error::plan(format!(
         "no schedule fits in {} a rank; the least that works on {} ranks is {least}",
         wanted.memory.unwrap_or(f64::INFINITY),
@@ -322,18 +282,11 @@ impl fmt::Display for Auto {
             Goal::Span => short(tried.span),
         };
         let (name, goal, time_of_chosen) = (&chosen.name, self.goal, time(chosen));
-        write!(
-            f,
-            "chose {name}: the smallest {goal}, {time_of_chosen}, of {}",
-            self.tried.len()
-        )?;
+        write!(f, "chose {name}: the smallest {goal}, {time_of_chosen}, of {}", self.tried.len())?;
         if let Some(memory) = self.memory {
             let over = self.tried.iter().filter(|tried| !tried.fits).count();
             let held = short(chosen.peak_memory);
-            write!(
-                f,
-                ", {over} of which do not fit in {memory} a rank; it holds {held}"
-            )?;
+            write!(f, ", {over} of which do not fit in {memory} a rank; it holds {held}")?;
         }
         if let Some(next) = self.tried.get(1).filter(|next| next.fits) {
             write!(f, "; next is {} with {}", next.name, time(next))?;

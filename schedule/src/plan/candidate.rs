@@ -52,13 +52,7 @@ impl Candidate {
     /// A single pipeline.
     pub(super) fn new(counts: Vec<usize>, costs: Costs, schedule: Schedule) -> Result<Self> {
         let prediction = Prediction::of(&schedule, &costs, LinkKind::Buffered)?;
-        Ok(Self {
-            counts,
-            costs,
-            replicas: Replicas::one(schedule),
-            prediction,
-            why: None,
-        })
+        Ok(Self { counts, costs, replicas: Replicas::one(schedule), prediction, why: None })
     }
 
     /// The same for all replicas. This one has the schedule of the largest share. `make` gives the schedules
@@ -80,11 +74,7 @@ impl Candidate {
             1 => self.prediction,
             _ => Prediction::of_replicas(&all, &self.costs, LinkKind::Buffered)?,
         };
-        Ok(Self {
-            replicas: all,
-            prediction,
-            ..self
-        })
+        Ok(Self { replicas: all, prediction, ..self })
     }
 
     /// Whether it holds no more than this. Rounding errors do not count.
@@ -118,10 +108,6 @@ impl Setting {
 
     /// The same with a single pipeline that has this number of micro-batches.
     pub(super) fn alone(&self, micro_batches: u32) -> Self {
-        Self {
-            micro_batches,
-            replicas: 1,
-            ..self.clone()
-        }
+        Self { micro_batches, replicas: 1, ..self.clone() }
     }
 }

@@ -36,10 +36,7 @@ pub fn best(contenders: &[Contender<'_>]) -> Option<usize> {
 
 /// The indices whose figure ties with the smallest.
 fn least(places: &[usize], figure: impl Fn(usize) -> f64) -> Vec<usize> {
-    let smallest = places
-        .iter()
-        .map(|&place| figure(place))
-        .fold(f64::INFINITY, f64::min);
+    let smallest = places.iter().map(|&place| figure(place)).fold(f64::INFINITY, f64::min);
     let tied = |place: &usize| figure(*place) <= smallest * (1.0 + TIE);
     places.iter().copied().filter(tied).collect()
 }

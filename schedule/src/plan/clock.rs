@@ -83,34 +83,21 @@ impl<'a> Clock<'a> {
     /// [`ScheduleError::Deadlock`](crate::error::ScheduleError::Deadlock) when the schedule cannot end on
     /// these links.
     pub(crate) fn step(&mut self, mut visit: impl FnMut(Played)) -> Result<()> {
-        let Self {
-            program,
-            links,
-            times,
-        } = self;
+        let Self { program, links, times } = self;
         times.kept.clear();
         if let Some(copies) = &mut times.copies {
             copies.begin_step();
         }
         Ok(Replay::new(program, *links).run(|event| match event {
             Event::Ran { rank, id, action } => times.ran(program, rank, id, action, &mut visit),
-            Event::Moved {
-                send,
-                recv,
-                flow,
-                cell,
-            } => times.moved([send, recv], flow, cell, &mut visit),
+            Event::Moved { send, recv, flow, cell } => times.moved([send, recv], flow, cell, &mut visit),
             Event::Reduced { rank, id, stage } => visit(times.reduced(rank, id, stage)),
         })?)
     }
 
     /// When each rank has finished the steps so far. On ordered links the times of the ranks' queues follow.
     pub(crate) fn fronts(&self) -> impl Iterator<Item = f64> + '_ {
-        self.times
-            .free
-            .iter()
-            .chain(self.times.queue.iter().flatten())
-            .copied()
+        self.times.free.iter().chain(self.times.queue.iter().flatten()).copied()
     }
 }
 
@@ -151,10 +138,7 @@ impl Times<'_> {
                 if start > in_time {
                     visit(Played::Late(Rank(rank as u32), start - in_time));
                 }
-                visit(Played::Pass(
-                    Rank(rank as u32),
-                    self.pass(rank, pass, cell, start),
-                ));
+                visit(Played::Pass(Rank(rank as u32), self.pass(rank, pass, cell, start)));
             }
             Action::Step(stage) => {
                 let start = self.start(program, rank, action);
@@ -195,9 +179,7 @@ impl Times<'_> {
     /// When a rank can start an action: it is free, and what the action needs is done.
     fn start(&self, program: &Program<'_>, rank: usize, action: Action) -> f64 {
         let needs = program.needs(action).into_iter().filter(|&need| need != NONE);
-        needs
-            .map(|need| self.at[need as usize])
-            .fold(self.free[rank], f64::max)
+        needs.map(|need| self.at[need as usize]).fold(self.free[rank], f64::max)
     }
 
     fn pass(&mut self, rank: usize, pass: Pass, cell: Cell, start: f64) -> Timed {
@@ -233,19 +215,11 @@ impl Times<'_> {
         if let Some(queue) = queue {
             *queue = *at;
         }
-        Played::Reduction(TimedReduction {
-            stage,
-            rank: Rank(rank as u32),
-            start,
-            end: *at,
-        })
+        Played::Reduction(TimedReduction { stage, rank: Rank(rank as u32), start, end: *at })
     }
 
     fn moved(&mut self, [send, recv]: [Id; 2], flow: Flow, cell: Cell, visit: &mut impl FnMut(Played)) {
-        let (from, to) = self
-            .placement
-            .ends(flow, cell.stage)
-            .expect("checked: transfers have two ends");
+        let (from, to) = self.placement.ends(flow, cell.stage).expect("checked: transfers have two ends");
         let (send, recv) = (send as usize, recv as usize);
         let mut start = self.at[send];
         if let Some(queue) = &mut self.queue {
@@ -256,14 +230,7 @@ impl Times<'_> {
         }
         let end = start + self.comm;
         self.at[recv] = self.at[recv].max(end);
-        visit(Played::Transfer(TimedTransfer {
-            flow,
-            cell,
-            from,
-            to,
-            start,
-            end,
-        }));
+        visit(Played::Transfer(TimedTransfer { flow, cell, from, to, start, end }));
     }
 }
 
@@ -296,15 +263,13 @@ impl Schedule {
             copies: Vec::new(),
         };
         let clock = Clock::new(self, costs, links)?;
-        clock
-            .reductions_from(reductions_from)
-            .step(|played| match played {
-                Played::Pass(rank, timed) => timeline.ranks[rank.index()].push(timed),
-                Played::Transfer(transfer) => timeline.transfers.push(transfer),
-                Played::Reduction(reduction) => timeline.reductions.push(reduction),
-                Played::Copy(copy) => timeline.copies.push(copy),
-                Played::Late(..) => {}
-            })?;
+        clock.reductions_from(reductions_from).step(|played| match played {
+            Played::Pass(rank, timed) => timeline.ranks[rank.index()].push(timed),
+            Played::Transfer(transfer) => timeline.transfers.push(transfer),
+            Played::Reduction(reduction) => timeline.reductions.push(reduction),
+            Played::Copy(copy) => timeline.copies.push(copy),
+            Played::Late(..) => {}
+        })?;
         Ok(timeline)
     }
 }

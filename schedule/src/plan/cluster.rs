@@ -71,10 +71,7 @@ impl Cluster {
     fn shared_by(&self, senders: f64) -> LinkCost {
         let link = self.between.unwrap_or(self.inside);
         match senders > 0.0 {
-            true => LinkCost {
-                per_byte: senders * link.per_byte,
-                ..link
-            },
+            true => LinkCost { per_byte: senders * link.per_byte, ..link },
             false => self.inside,
         }
     }

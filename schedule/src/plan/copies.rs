@@ -27,13 +27,8 @@ struct OfRank {
 
 impl Copies {
     pub(super) fn of(schedule: &Schedule) -> Self {
-        let of = |rank| OfRank {
-            moves: schedule.moves(Rank(rank)),
-            ..OfRank::default()
-        };
-        Self {
-            ranks: (0..schedule.ranks()).map(of).collect(),
-        }
+        let of = |rank| OfRank { moves: schedule.moves(Rank(rank)), ..OfRank::default() };
+        Self { ranks: (0..schedule.ranks()).map(of).collect() }
     }
 
     /// A step begins.
@@ -74,13 +69,7 @@ impl Copies {
             let start = stream.max(now);
             *stream = start + stages[stage].copy;
             of.ends.insert(cell, *stream);
-            visit(TimedCopy {
-                rank: Rank(rank as u32),
-                cell,
-                step,
-                start,
-                end: *stream,
-            });
+            visit(TimedCopy { rank: Rank(rank as u32), cell, step, start, end: *stream });
         }
         of.passes += 1;
         now

@@ -144,19 +144,12 @@ impl StageCost {
 
     /// The same costs without the costs of replicas.
     fn alone(self) -> Self {
-        Self {
-            reduce: 0.0,
-            gather: 0.0,
-            ..self
-        }
+        Self { reduce: 0.0, gather: 0.0, ..self }
     }
 
     /// The same costs without recomputed activations: for schedules that limit the micro-batches in flight.
     pub(crate) fn unrestored(self) -> Self {
-        Self {
-            restored: 0.0,
-            ..self
-        }
+        Self { restored: 0.0, ..self }
     }
 
     fn named(&self) -> [(&'static str, f64); 11] {
@@ -210,11 +203,7 @@ enum Stages {
 impl Default for Costs {
     /// [`StageCost::default`] for each rank's whole share, and transfers that take no time.
     fn default() -> Self {
-        Self {
-            stages: Stages::Share(StageCost::default()),
-            comm: 0.0,
-            queue: Queue::default(),
-        }
+        Self { stages: Stages::Share(StageCost::default()), comm: 0.0, queue: Queue::default() }
     }
 }
 
@@ -227,11 +216,7 @@ impl Costs {
     pub fn share(share: StageCost, comm: f64) -> Result<Self> {
         check(share.named().into_iter().chain([("comm", comm)]), &CostOf::All)?;
         at_least_one(&[share])?;
-        Ok(Self {
-            stages: Stages::Share(share),
-            comm,
-            queue: Queue::default(),
-        })
+        Ok(Self { stages: Stages::Share(share), comm, queue: Queue::default() })
     }
 
     /// Each stage has a cost of its own, in model order.
@@ -244,11 +229,7 @@ impl Costs {
         }
         check([("comm", comm)], &CostOf::All)?;
         at_least_one(&stages)?;
-        Ok(Self {
-            stages: Stages::Each(stages),
-            comm,
-            queue: Queue::default(),
-        })
+        Ok(Self { stages: Stages::Each(stages), comm, queue: Queue::default() })
     }
 
     /// The same costs on a link of each rank for which its messages wait.
@@ -273,15 +254,8 @@ impl Costs {
     /// The same costs, but transfers take no time.
     #[must_use]
     pub fn without_transfers(self) -> Self {
-        let queue = Queue {
-            transfer: 0.0,
-            ..self.queue
-        };
-        Self {
-            comm: 0.0,
-            queue,
-            ..self
-        }
+        let queue = Queue { transfer: 0.0, ..self.queue };
+        Self { comm: 0.0, queue, ..self }
     }
 
     /// The time of one transfer between two ranks.
@@ -311,10 +285,7 @@ impl Costs {
         match &self.stages {
             Stages::Share(share) => {
                 let chunks = placement.chunks();
-                Ok(placement
-                    .iter()
-                    .map(|rank| share.over(f64::from(chunks[rank.index()])))
-                    .collect())
+                Ok(placement.iter().map(|rank| share.over(f64::from(chunks[rank.index()]))).collect())
             }
             Stages::Each(stages) if stages.len() == placement.stages() as usize => Ok(stages.clone()),
             Stages::Each(stages) => Err(Error::plan(format!(
@@ -346,9 +317,7 @@ pub(super) fn check(named: impl IntoIterator<Item = (&'static str, f64)>, of: &C
 
 fn at_least_one(stages: &[StageCost]) -> Result<()> {
     match stages.iter().all(|stage| stage.work() == 0.0) {
-        true => Err(Error::plan(
-            "forward, backward-input and backward-weight all cost 0; give one a cost",
-        )),
+        true => Err(Error::plan("forward, backward-input and backward-weight all cost 0; give one a cost")),
         false => Ok(()),
     }
 }

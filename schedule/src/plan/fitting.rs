@@ -31,13 +31,7 @@ impl Setting {
     /// As for [`Fitting::setting`].
     pub fn fit(&self, model: &ModelCosts, memory: Option<f64>) -> Result<Fit> {
         let (counts, offload) = (None, None);
-        Fitting {
-            model,
-            counts,
-            memory,
-            offload,
-        }
-        .setting(self)
+        Fitting { model, counts, memory, offload }.setting(self)
     }
 }
 
@@ -172,23 +166,10 @@ impl Fitting<'_> {
         let mut cuts = Vec::new();
         let mut least = f64::INFINITY;
         for name in [like_auto(setting.chunks)].into_iter().chain(vee) {
-            let alike = Setting {
-                schedule: name.to_owned(),
-                ..setting.clone()
-            };
-            let single = Setting {
-                micro_batches: 1,
-                ..alike.clone()
-            };
-            let unlimited = Self {
-                memory: None,
-                ..*self
-            };
-            for fit in [
-                unlimited.pipeline(&alike)?,
-                self.pipeline(&alike)?,
-                self.pipeline(&single)?,
-            ] {
+            let alike = Setting { schedule: name.to_owned(), ..setting.clone() };
+            let single = Setting { micro_batches: 1, ..alike.clone() };
+            let unlimited = Self { memory: None, ..*self };
+            for fit in [unlimited.pipeline(&alike)?, self.pipeline(&alike)?, self.pipeline(&single)?] {
                 match fit {
                     Fit::Within(candidate) if !cuts.contains(&candidate.counts) => {
                         cuts.push(candidate.counts)

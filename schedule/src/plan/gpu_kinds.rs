@@ -18,33 +18,9 @@ use crate::plan::Gpu;
 /// The shares of attention are guesses but for H100. It runs on `mma.sync`, which has the full rate of an
 /// A100 and of the cards, and on B200 is taken to be as fast on each multiprocessor as on H100.
 pub static GPUS: [Gpu; 12] = [
-    gpu(
-        "a100",
-        108.0,
-        312e12,
-        2.039e12,
-        80e9,
-        [300e9, PCIE_4],
-        [0.35, 0.35],
-    ),
-    gpu(
-        "h100",
-        132.0,
-        989.4e12,
-        3.35e12,
-        80e9,
-        [450e9, 64e9],
-        [0.23, 0.28],
-    ),
-    gpu(
-        "h200",
-        132.0,
-        989.4e12,
-        4.8e12,
-        141e9,
-        [450e9, 64e9],
-        [0.23, 0.28],
-    ),
+    gpu("a100", 108.0, 312e12, 2.039e12, 80e9, [300e9, PCIE_4], [0.35, 0.35]),
+    gpu("h100", 132.0, 989.4e12, 3.35e12, 80e9, [450e9, 64e9], [0.23, 0.28]),
+    gpu("h200", 132.0, 989.4e12, 4.8e12, 141e9, [450e9, 64e9], [0.23, 0.28]),
     gpu("b200", 148.0, 2.25e15, 8e12, 180e9, [900e9, 64e9], [0.113, 0.138]),
     card("rtx3090", 82.0, 71e12, 936e9, 24e9),
     card("rtx4090", 128.0, 165.2e12, 1008e9, 24e9),
@@ -68,30 +44,13 @@ const fn gpu(
     [link, host]: [f64; 2],
     attention: [f64; 2],
 ) -> Gpu {
-    Gpu {
-        name: Cow::Borrowed(name),
-        multiprocessors,
-        operations,
-        bandwidth,
-        memory,
-        link,
-        host,
-        attention,
-    }
+    Gpu { name: Cow::Borrowed(name), multiprocessors, operations, bandwidth, memory, link, host, attention }
 }
 
 /// A card of Ampere or Ada on PCIe 4.0.
 const fn card(name: &'static str, multiprocessors: f64, operations: f64, bandwidth: f64, memory: f64) -> Gpu {
     let links = [PCIE_4; 2];
-    gpu(
-        name,
-        multiprocessors,
-        operations,
-        bandwidth,
-        memory,
-        links,
-        [0.35; 2],
-    )
+    gpu(name, multiprocessors, operations, bandwidth, memory, links, [0.35; 2])
 }
 
 impl Gpu {
@@ -102,9 +61,6 @@ impl Gpu {
 
     /// A card that nothing more is known of: on PCIe 4.0, with 100 multiprocessors.
     pub fn new(name: &str, operations: f64, bandwidth: f64, memory: f64) -> Self {
-        Self {
-            name: Cow::Owned(name.to_owned()),
-            ..card("", 100.0, operations, bandwidth, memory)
-        }
+        Self { name: Cow::Owned(name.to_owned()), ..card("", 100.0, operations, bandwidth, memory) }
     }
 }

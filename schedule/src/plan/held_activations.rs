@@ -32,12 +32,7 @@ impl HeldActivations {
             let same = |group: &Group| of(&group.cost) == of(cost);
             let at = groups.iter().position(same).unwrap_or(groups.len());
             if at == groups.len() {
-                groups.push(Group {
-                    cost: *cost,
-                    saved: 0,
-                    pending: 0,
-                    away: 0,
-                });
+                groups.push(Group { cost: *cost, saved: 0, pending: 0, away: 0 });
             }
             (rank, at)
         };
@@ -78,8 +73,6 @@ impl HeldActivations {
     /// What this rank holds now.
     pub(crate) fn held(&self, rank: usize) -> f64 {
         let groups = self.ranks[rank].iter();
-        groups
-            .map(|group| group.cost.held(group.saved, group.pending, group.away))
-            .sum()
+        groups.map(|group| group.cost.held(group.saved, group.pending, group.away)).sum()
     }
 }

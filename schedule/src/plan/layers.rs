@@ -66,20 +66,10 @@ impl ModelCosts {
         if layers.is_empty() {
             return Err(Error::plan("there are costs of no layer"));
         }
-        for LayerCost {
-            name,
-            cost,
-            backward,
-            shared,
-            output,
-        } in &layers
-        {
+        for LayerCost { name, cost, backward, shared, output } in &layers {
             let of = CostOf::Layer(name.clone());
             cost.check(&of)?;
-            check(
-                [("backward", *backward), ("shared", *shared), ("output", *output)],
-                &of,
-            )?;
+            check([("backward", *backward), ("shared", *shared), ("output", *output)], &of)?;
         }
         check([("input", input)], &CostOf::All)?;
         check_link(link, &CostOf::Link)?;
@@ -110,10 +100,7 @@ impl ModelCosts {
         }
         check_link(reduction.link, &CostOf::Reduction)?;
         check([("add", reduction.add)], &CostOf::Reduction)?;
-        Ok(Self {
-            replicated: Some(Replicated { weights, reduction }),
-            ..self
-        })
+        Ok(Self { replicated: Some(Replicated { weights, reduction }), ..self })
     }
 
     /// The same model with another link between ranks.
@@ -129,10 +116,7 @@ impl ModelCosts {
     /// all. They wait where they go between hosts.
     #[must_use]
     pub fn queued(self, transfers: bool, reductions: bool) -> Self {
-        Self {
-            queues: [transfers, reductions],
-            ..self
-        }
+        Self { queues: [transfers, reductions], ..self }
     }
 
     /// The same model with recomputation or without. With it, stages keep only their inputs, and a backward
@@ -284,24 +268,16 @@ impl ModelCosts {
                 self.layers.len()
             )));
         }
-        let stages = ends
-            .iter()
-            .zip(counts)
-            .map(|(&end, count)| self.stage(end - count..end));
+        let stages = ends.iter().zip(counts).map(|(&end, count)| self.stage(end - count..end));
         let cuts = &ends[..ends.len() - 1];
-        let largest = cuts
-            .iter()
-            .map(|&end| self.layers[end.max(1) - 1].output)
-            .fold(0.0, f64::max);
+        let largest = cuts.iter().map(|&end| self.layers[end.max(1) - 1].output).fold(0.0, f64::max);
         let [comm, sending] = match cuts {
             [] => [0.0; 2],
             _ => [self.link.time(largest), self.link.per_byte * largest],
         };
         let [transfers, reductions] = self.queues;
-        Costs::each(stages.collect(), comm)?.queued(Queue {
-            transfer: if transfers { sending } else { 0.0 },
-            reductions,
-        })
+        Costs::each(stages.collect(), comm)?
+            .queued(Queue { transfer: if transfers { sending } else { 0.0 }, reductions })
     }
 }
 

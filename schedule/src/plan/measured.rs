@@ -26,15 +26,11 @@ impl Costs {
                 samples.times.push(timed.end - timed.start);
                 samples.changes.push(timed.held - timed.before);
                 let above = timed.most > timed.before.max(timed.held);
-                samples
-                    .restored
-                    .push(if above { timed.most - timed.before } else { 0.0 });
+                samples.restored.push(if above { timed.most - timed.before } else { 0.0 });
             }
         }
         let stages = passes.keys().map(|(stage, _)| stage + 1).max().unwrap_or(0);
-        let costs = (0..stages)
-            .map(|stage| cost(&passes, stage))
-            .collect::<Result<_>>()?;
+        let costs = (0..stages).map(|stage| cost(&passes, stage)).collect::<Result<_>>()?;
         Self::each(costs, comm(&timelines))
     }
 }
@@ -53,18 +49,14 @@ struct Samples {
 fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost> {
     let of = |pass| passes.get(&(stage, pass));
     let time = |pass| of(pass).map(|samples| usual(&samples.times));
-    let missing = |pass| {
-        Error::plan(format!(
-            "stage {stage} has no {pass} in the timeline to take its cost from"
-        ))
-    };
+    let missing =
+        |pass| Error::plan(format!("stage {stage} has no {pass} in the timeline to take its cost from"));
     let whole = time(Pass::Backward);
     let half = whole.map(|time| time / 2.0);
     let count = |pass| of(pass).map_or(0.0, |samples| samples.times.len() as f64);
     let (halves, wholes) = (count(Pass::BackwardInput), count(Pass::Backward));
-    let both = time(Pass::BackwardInput)
-        .zip(time(Pass::BackwardWeight))
-        .map(|(input, weight)| input + weight);
+    let both =
+        time(Pass::BackwardInput).zip(time(Pass::BackwardWeight)).map(|(input, weight)| input + weight);
     // Where a stage has whole and split backwards, the halves are scaled to the average time of both kinds.
     let scale = match (whole, both) {
         (Some(whole), Some(both)) if both > 0.0 => (wholes * whole / both + halves) / (wholes + halves),
@@ -94,11 +86,8 @@ fn cost(passes: &BTreeMap<(u32, Pass), Samples>, stage: u32) -> Result<StageCost
 fn comm(timelines: &[&Timeline]) -> f64 {
     let all = || timelines.iter().flat_map(|timeline| &timeline.transfers);
     let time = |transfer: &TimedTransfer| transfer.end - transfer.start;
-    let awaited: Vec<f64> = timelines
-        .iter()
-        .flat_map(|timeline| awaited(timeline))
-        .map(|transfer| time(&transfer))
-        .collect();
+    let awaited: Vec<f64> =
+        timelines.iter().flat_map(|timeline| awaited(timeline)).map(|transfer| time(&transfer)).collect();
     match (awaited.is_empty(), all().next()) {
         (false, _) => usual(&awaited),
         (true, Some(first)) => all().map(time).fold(time(first), f64::min),
@@ -116,9 +105,7 @@ fn awaited(timeline: &Timeline) -> Vec<TimedTransfer> {
         }
     }
     let waits = |transfer: &&TimedTransfer| {
-        let receiver = transfer
-            .receiver()
-            .and_then(|cell| free.get(&(transfer.flow, cell)));
+        let receiver = transfer.receiver().and_then(|cell| free.get(&(transfer.flow, cell)));
         receiver.is_some_and(|free| *free <= transfer.start)
     };
     timeline.transfers.iter().filter(waits).copied().collect()

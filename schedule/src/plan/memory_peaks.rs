@@ -28,11 +28,7 @@ struct Held {
 
 impl Holding {
     pub(super) fn of(schedule: &Schedule) -> Self {
-        Self {
-            ranks: (0..schedule.ranks())
-                .map(|rank| moments(schedule, Rank(rank)))
-                .collect(),
-        }
+        Self { ranks: (0..schedule.ranks()).map(|rank| moments(schedule, Rank(rank))).collect() }
     }
 
     /// The most bytes that a rank holds, by the costs of the stages. Those without a cost yet count as 0.
@@ -44,9 +40,7 @@ impl Holding {
             })
         };
         let moments = self.ranks[rank].iter();
-        moments
-            .map(|moment| moment.iter().map(bytes).sum())
-            .fold(0.0, f64::max)
+        moments.map(|moment| moment.iter().map(bytes).sum()).fold(0.0, f64::max)
     }
 }
 
@@ -56,13 +50,7 @@ fn moments(schedule: &Schedule, rank: Rank) -> Vec<Moment> {
     let mut now: Moment = schedule
         .placement()
         .stages_on(rank)
-        .map(|stage| Held {
-            stage: stage.index(),
-            saved: 0,
-            pending: 0,
-            away: 0,
-            restored: false,
-        })
+        .map(|stage| Held { stage: stage.index(), saved: 0, pending: 0, away: 0, restored: false })
         .collect();
     let mut moments: Vec<Moment> = Vec::new();
     let position = |now: &Moment, cell: Cell| {

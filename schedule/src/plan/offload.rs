@@ -17,10 +17,7 @@ pub struct Offload {
 impl Offload {
     /// The same without a limit.
     pub(super) fn unlimited(&self) -> Self {
-        Self {
-            ranks: self.ranks.clone(),
-            most: f64::INFINITY,
-        }
+        Self { ranks: self.ranks.clone(), most: f64::INFINITY }
     }
 
     /// The schedule with offload, where stages cost this.

@@ -108,18 +108,14 @@ impl NextStage {
         Self {
             rank: search.rank_of[stage],
             even: search.even(stage),
-            goes_on: (0..search.ranks)
-                .map(|rank| search.rank_of[stage + 1..].contains(&rank))
-                .collect(),
+            goes_on: (0..search.ranks).map(|rank| search.rank_of[stage + 1..].contains(&rank)).collect(),
         }
     }
 
     /// The largest excess of a rank's load over its even one, without the rank of the stage.
     fn others(&self, cut: &Cut) -> f64 {
         let others = (0..self.even.len()).filter(|&rank| rank != self.rank);
-        others
-            .map(|rank| cut.loads[rank] - self.even[rank])
-            .fold(f64::NEG_INFINITY, f64::max)
+        others.map(|rank| cut.loads[rank] - self.even[rank]).fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// The numbers on which the final score of a partial cut with one more stage depends. Smaller is better
@@ -157,10 +153,7 @@ struct Grown {
 impl Ord for Grown {
     fn cmp(&self, other: &Self) -> Ordering {
         let place = |grown: &Self| (grown.start, grown.index);
-        other
-            .lead
-            .total_cmp(&self.lead)
-            .then_with(|| place(other).cmp(&place(self)))
+        other.lead.total_cmp(&self.lead).then_with(|| place(other).cmp(&place(self)))
     }
 }
 
@@ -210,10 +203,8 @@ impl<'a> Search<'a> {
         let layers = front.len() - 1;
         let after = self.rank_of.len() - 1 - stage;
         let next = NextStage::of(self, stage);
-        let others: Vec<Vec<f64>> = front
-            .iter()
-            .map(|cuts| cuts.iter().map(|cut| next.others(cut)).collect())
-            .collect();
+        let others: Vec<Vec<f64>> =
+            front.iter().map(|cuts| cuts.iter().map(|cut| next.others(cut)).collect()).collect();
         let ends = (0..=layers).map(|end| {
             // Each later stage needs a layer, and the last stage takes all that are left.
             if end > layers - after || (after == 0 && end < layers) {
@@ -236,11 +227,7 @@ impl<'a> Search<'a> {
             grown.extend(cuts.iter().enumerate().map(|(index, cut)| {
                 let own = cut.loads[next.rank] + added - next.even[next.rank];
                 let slowest = cut.slowest.max(cost.work()) / self.micro_batches;
-                Grown {
-                    lead: others[start][index].max(own).max(slowest),
-                    start,
-                    index,
-                }
+                Grown { lead: others[start][index].max(own).max(slowest), start, index }
             }));
         }
         let mut grown = BinaryHeap::from(grown);
@@ -256,10 +243,7 @@ impl<'a> Search<'a> {
             next.judge(cut, &own, self.memory.is_some(), &mut judged);
             let beats = |other: &[f64]| other.iter().zip(&judged).all(|(other, own)| other <= own);
             if !kept.iter().any(|(other, _)| beats(other)) {
-                kept.push((
-                    judged.clone(),
-                    cut.with(front.len() - start, *cost, &own, next.rank),
-                ));
+                kept.push((judged.clone(), cut.with(front.len() - start, *cost, &own, next.rank)));
             }
         }
         kept.into_iter().map(|(_, cut)| cut).collect()

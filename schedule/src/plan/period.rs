@@ -32,10 +32,7 @@ pub fn period(schedule: &Schedule, costs: &Costs, links: LinkKind) -> Result<f64
         let now: Vec<_> = clock.fronts().collect();
         // In a system of max and + only, the slowest and the fastest component bound the long-run growth.
         for (before, steps) in past.iter().rev().zip(1..) {
-            let moved = now
-                .iter()
-                .zip(before)
-                .map(|(now, before)| (now - before) / f64::from(steps));
+            let moved = now.iter().zip(before).map(|(now, before)| (now - before) / f64::from(steps));
             let (low, high) = moved.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), moved| {
                 (low.min(moved), high.max(moved))
             });

@@ -64,11 +64,7 @@ impl Prediction {
             busy += f64::from(*count) * (passes + updates);
             whole += f64::from(*count) * step * simulation.ranks.len() as f64;
         }
-        Self {
-            step,
-            bubble: (1.0 - busy / whole).max(0.0),
-            peak_memory: most(Simulation::peak_memory),
-        }
+        Self { step, bubble: (1.0 - busy / whole).max(0.0), peak_memory: most(Simulation::peak_memory) }
     }
 }
 

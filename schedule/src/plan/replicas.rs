@@ -22,11 +22,7 @@ pub struct Replicas {
 impl Replicas {
     /// A single pipeline, which has the whole batch.
     pub fn one(schedule: Schedule) -> Self {
-        Self {
-            groups: Groups::new(schedule.micro_batches(), 1),
-            schedules: vec![schedule],
-            of: vec![0],
-        }
+        Self { groups: Groups::new(schedule.micro_batches(), 1), schedules: vec![schedule], of: vec![0] }
     }
 
     /// `replicas` replicas, at least one, which share the groups of a batch. `make` gives the schedule for a
@@ -61,11 +57,7 @@ impl Replicas {
                 });
             }
         }
-        Ok(Self {
-            groups,
-            schedules,
-            of,
-        })
+        Ok(Self { groups, schedules, of })
     }
 
     /// The same replicas with changed schedules.
@@ -134,10 +126,7 @@ impl Replicas {
     /// The different schedules, the one for the most micro-batches first, and how many replicas have each.
     pub fn schedules(&self) -> impl Iterator<Item = (&Schedule, u32)> {
         let count = |at: usize| self.of.iter().filter(|&&of| of == at).count() as u32;
-        self.schedules
-            .iter()
-            .enumerate()
-            .map(move |(at, schedule)| (schedule, count(at)))
+        self.schedules.iter().enumerate().map(move |(at, schedule)| (schedule, count(at)))
     }
 
     /// The place of a replica's schedule among [`Replicas::schedules`].
@@ -151,10 +140,6 @@ fn limited(replicas: u32, ranks: u32) -> Result<(), Error> {
     let most = MAX_RANKS;
     match replicas.checked_mul(ranks).is_some_and(|all| all <= most) {
         true => Ok(()),
-        false => Err(MeshError::TooMany {
-            sizes: [replicas, ranks, 1],
-            most,
-        }
-        .into()),
+        false => Err(MeshError::TooMany { sizes: [replicas, ranks, 1], most }.into()),
     }
 }

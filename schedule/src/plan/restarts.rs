@@ -35,11 +35,7 @@ pub fn kept_for_restarts(
     stages: &[StageMemory],
     restarts: Restarts,
 ) -> Vec<KeptForRestarts> {
-    let Restarts {
-        every,
-        from_replicas,
-        replaces,
-    } = restarts;
+    let Restarts { every, from_replicas, replaces } = restarts;
     let rank_of: Vec<usize> = schedule.placement().iter().map(Rank::index).collect();
     let mut snapshots = vec![0.0; schedule.ranks() as usize];
     let mut received = snapshots.clone();

@@ -98,18 +98,16 @@ pub(crate) fn simulate_from(
     let placement = schedule.placement();
     let mut totals = vec![Totals::default(); schedule.ranks() as usize];
     let clock = Clock::new(schedule, costs, links)?;
-    clock
-        .reductions_from(reductions_from)
-        .step(|played| match played {
-            Played::Pass(rank, timed) => totals[rank.index()].add(&timed, placement),
-            Played::Reduction(TimedReduction { rank, end, .. }) => {
-                let reduced = &mut totals[rank.index()].reduced;
-                *reduced = end.max(*reduced);
-            }
-            Played::Late(rank, time) => totals[rank.index()].late = time,
-            Played::Copy(copy) => totals[copy.rank.index()].copies += copy.end - copy.start,
-            Played::Transfer(_) => {}
-        })?;
+    clock.reductions_from(reductions_from).step(|played| match played {
+        Played::Pass(rank, timed) => totals[rank.index()].add(&timed, placement),
+        Played::Reduction(TimedReduction { rank, end, .. }) => {
+            let reduced = &mut totals[rank.index()].reduced;
+            *reduced = end.max(*reduced);
+        }
+        Played::Late(rank, time) => totals[rank.index()].late = time,
+        Played::Copy(copy) => totals[copy.rank.index()].copies += copy.end - copy.start,
+        Played::Transfer(_) => {}
+    })?;
     let makespan = totals.iter().map(|total| total.end).fold(0.0, f64::max);
     let reduced = totals.iter().map(|total| total.reduced).fold(makespan, f64::max);
     let ranks: Vec<_> = totals
@@ -199,10 +197,7 @@ impl Totals {
         RankSimulation {
             busy: self.busy,
             warm_up,
-            waiting: self
-                .waits
-                .iter()
-                .fold(self.copying, |time, wait| time + wait.time),
+            waiting: self.waits.iter().fold(self.copying, |time, wait| time + wait.time),
             copying: self.copying,
             copies: self.copies,
             drain: makespan - self.end,

@@ -16,9 +16,7 @@ use crate::{Error, Result};
 pub fn simulate_replicas(replicas: &Replicas, costs: &Costs, links: LinkKind) -> Result<Vec<Simulation>> {
     let starts = reduction_starts(replicas, costs, links)?;
     let schedules = replicas.schedules();
-    schedules
-        .map(|(schedule, _)| simulate_from(schedule, costs, links, &starts))
-        .collect()
+    schedules.map(|(schedule, _)| simulate_from(schedule, costs, links, &starts)).collect()
 }
 
 impl Replicas {
@@ -56,9 +54,7 @@ impl Replicas {
                 row(&mut transfer.from);
                 row(&mut transfer.to);
             }
-            one.reductions
-                .iter_mut()
-                .for_each(|reduction| row(&mut reduction.rank));
+            one.reductions.iter_mut().for_each(|reduction| row(&mut reduction.rank));
             one.copies.iter_mut().for_each(|copy| row(&mut copy.rank));
             whole.ranks.extend(one.ranks);
             whole.transfers.extend(one.transfers);
@@ -96,10 +92,7 @@ fn reduction_starts(replicas: &Replicas, costs: &Costs, links: LinkKind) -> Resu
             return Ok(starts);
         }
     }
-    let shares: Vec<_> = schedules
-        .iter()
-        .map(|schedule| schedule.micro_batches())
-        .collect();
+    let shares: Vec<_> = schedules.iter().map(|schedule| schedule.micro_batches()).collect();
     Err(Error::plan(format!(
         "on ordered links the replicas wait for each other for ever: with {shares:?} micro-batches they \
          reduce their stages in other orders; give each replica as many, or take buffered links"

@@ -16,28 +16,18 @@ impl Schedule {
     /// Where a rank has several stages, the stage is in front, as in `4F0`. Where some backwards are split, a
     /// whole one takes two columns, `B0 --`. A plus joins the two passes of a pair, `0F7+7B3`.
     pub fn timetable(&self) -> String {
-        self.timetable_within(usize::MAX)
-            .expect("no line is longer than this")
+        self.timetable_within(usize::MAX).expect("no line is longer than this")
     }
 
     /// The same, or `None` when a line would be longer than this many characters.
     pub fn timetable_within(&self, longest: usize) -> Option<String> {
-        let split = (0..self.ranks()).any(|rank| {
-            self.passes(Rank(rank))
-                .any(|(pass, _)| pass == Pass::BackwardWeight)
-        });
+        let split = (0..self.ranks())
+            .any(|rank| self.passes(Rank(rank)).any(|(pass, _)| pass == Pass::BackwardWeight));
         let half = if split { 1.0 } else { 0.5 };
-        let pass = StageCost {
-            backward_input: half,
-            backward_weight: half,
-            ..StageCost::default()
-        };
+        let pass = StageCost { backward_input: half, backward_weight: half, ..StageCost::default() };
         let alike =
             Costs::each(vec![pass; self.stages() as usize], 0.0).expect("its costs are numbers from 0 on");
-        let rows = self
-            .timeline(&alike, LinkKind::Buffered)
-            .expect("checked: holds on buffered links")
-            .ranks;
+        let rows = self.timeline(&alike, LinkKind::Buffered).expect("checked: holds on buffered links").ranks;
         let texts = |row: &Vec<Timed>| row.iter().map(|timed| self.short(timed)).collect();
         let texts: Vec<Vec<_>> = rows.iter().map(texts).collect();
         let width = texts.iter().flatten().map(String::len).max().unwrap_or(0);
@@ -52,10 +42,7 @@ impl Schedule {
             picture += self.line(row, texts, width).trim_end();
             picture.push('\n');
         }
-        picture
-            .lines()
-            .all(|line| line.len() <= longest)
-            .then_some(picture)
+        picture.lines().all(|line| line.len() <= longest).then_some(picture)
     }
 
     /// A pass as text, without its stage where the rank has only one.

@@ -102,10 +102,7 @@ pub struct Cell {
 impl Cell {
     /// The cell of stage number `stage` and micro-batch number `micro_batch`.
     pub fn new(stage: u32, micro_batch: u32) -> Self {
-        Self {
-            stage: StageId(stage),
-            micro_batch: MicroBatch(micro_batch),
-        }
+        Self { stage: StageId(stage), micro_batch: MicroBatch(micro_batch) }
     }
 }
 
@@ -160,20 +157,10 @@ impl Action {
     /// receive.
     pub fn partner(self) -> Option<Self> {
         match self {
-            Self::Send(flow, cell) => Some(Self::Recv(
-                flow,
-                Cell {
-                    stage: flow.after(cell.stage)?,
-                    ..cell
-                },
-            )),
-            Self::Recv(flow, cell) => Some(Self::Send(
-                flow,
-                Cell {
-                    stage: flow.before(cell.stage)?,
-                    ..cell
-                },
-            )),
+            Self::Send(flow, cell) => Some(Self::Recv(flow, Cell { stage: flow.after(cell.stage)?, ..cell })),
+            Self::Recv(flow, cell) => {
+                Some(Self::Send(flow, Cell { stage: flow.before(cell.stage)?, ..cell }))
+            }
             Self::Compute(..) | Self::Reduce(_) | Self::Step(_) => None,
         }
     }
@@ -221,10 +208,7 @@ fn parse(text: &str) -> Option<Action> {
     if let Some(action) = of_stage {
         return micro_batch.is_empty().then(|| action(stage));
     }
-    let cell = Cell {
-        stage,
-        micro_batch: MicroBatch(micro_batch.parse().ok()?),
-    };
+    let cell = Cell { stage, micro_batch: MicroBatch(micro_batch.parse().ok()?) };
     Some(match word {
         "F" => Action::Compute(Pass::Forward, cell),
         "B" => Action::Compute(Pass::Backward, cell),

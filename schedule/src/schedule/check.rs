@@ -42,11 +42,7 @@ impl Schedule {
         micro_batches: u32,
         passes: Vec<Vec<(Pass, Cell)>>,
     ) -> Result<Self> {
-        let compute = |row: Vec<_>| {
-            row.into_iter()
-                .map(|(pass, cell)| Action::Compute(pass, cell))
-                .collect()
-        };
+        let compute = |row: Vec<_>| row.into_iter().map(|(pass, cell)| Action::Compute(pass, cell)).collect();
         Self::lowered(
             name,
             placement,
@@ -94,10 +90,7 @@ impl Schedule {
         forwards: Vec<Vec<Cell>>,
     ) -> Result<Self> {
         let forward = |cell| Action::Compute(Pass::Forward, cell);
-        let rows = forwards
-            .into_iter()
-            .map(|row| row.into_iter().map(forward).collect())
-            .collect();
+        let rows = forwards.into_iter().map(|row| row.into_iter().map(forward).collect()).collect();
         Self::lowered(name, placement, micro_batches, rows, Expected::Forwards)
     }
 
@@ -113,11 +106,7 @@ impl Schedule {
         mut actions: Vec<Vec<Action>>,
         links: LinkKind,
     ) -> Result<Self> {
-        if !actions
-            .iter()
-            .flatten()
-            .any(|action| matches!(action, Action::Step(_)))
-        {
+        if !actions.iter().flatten().any(|action| matches!(action, Action::Step(_))) {
             add_steps(&mut actions, &placement);
         }
         let program = index(&actions, &placement, micro_batches)?;
@@ -155,9 +144,7 @@ impl Schedule {
             name: self.name.clone(),
             placement: self.placement.clone(),
             micro_batches: 0,
-            actions: rows
-                .map(|row| row.iter().filter(ends).copied().collect())
-                .collect(),
+            actions: rows.map(|row| row.iter().filter(ends).copied().collect()).collect(),
             pairs: BTreeSet::new(),
             offloaded: BTreeSet::new(),
         }
@@ -165,10 +152,7 @@ impl Schedule {
 
     /// Whether the schedule sums gradients over replicas.
     pub fn has_reductions(&self) -> bool {
-        self.actions
-            .iter()
-            .flatten()
-            .any(|action| matches!(action, Action::Reduce(_)))
+        self.actions.iter().flatten().any(|action| matches!(action, Action::Reduce(_)))
     }
 
     /// Whether the schedule also ends on these links. A schedule made from passes ends on all links. One with
@@ -230,9 +214,7 @@ impl Schedule {
 
     /// The rank at the other end of a transfer. `None` for an action that is no transfer of this schedule.
     pub fn peer(&self, transfer: Action) -> Option<Rank> {
-        transfer
-            .partner()
-            .and_then(|other| self.placement.rank(other.stage()))
+        transfer.partner().and_then(|other| self.placement.rank(other.stage()))
     }
 
     pub(super) fn rows(&self) -> &[Vec<Action>] {

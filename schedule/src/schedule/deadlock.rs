@@ -19,10 +19,7 @@ fn explain(replay: &Replay<'_>, stuck: Id) -> Deadlock {
     let first = loop {
         let id = path[path.len() - 1];
         let (why, next) = next(replay, id);
-        waits.push(Wait {
-            who: replay.program.place(id).named(),
-            why,
-        });
+        waits.push(Wait { who: replay.program.place(id).named(), why });
         if next == NONE {
             break None;
         }
@@ -36,11 +33,7 @@ fn explain(replay: &Replay<'_>, stuck: Id) -> Deadlock {
         let lowest = (0..waits.len()).min_by_key(|&index| path[first + index]);
         waits.rotate_left(lowest.unwrap_or(0));
     }
-    Deadlock {
-        links: replay.links.to_string(),
-        waits,
-        cycle: first.is_some(),
-    }
+    Deadlock { links: replay.links.to_string(), waits, cycle: first.is_some() }
 }
 
 /// What an action waits for.

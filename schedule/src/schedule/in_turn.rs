@@ -19,10 +19,7 @@ impl Schedule {
             [(Pass::Forward, cell), (Pass::Backward, _)] if self.is_paired(cell) => Some(cell),
             _ => None,
         };
-        let pairs: Vec<Cell> = rows
-            .iter()
-            .flat_map(|row| row.windows(2).filter_map(still))
-            .collect();
+        let pairs: Vec<Cell> = rows.iter().flat_map(|row| row.windows(2).filter_map(still)).collect();
         let schedule = Self::from_passes(self.name(), self.placement().clone(), self.micro_batches(), rows)
             .and_then(|schedule| schedule.with_pairs(pairs))
             .expect("no pass waits for a backward-weight, so what was in order stays in order")

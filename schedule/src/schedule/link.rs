@@ -33,9 +33,7 @@ impl FromStr for LinkKind {
         match text {
             "buffered" => Ok(Self::Buffered),
             "ordered" => Ok(Self::Ordered),
-            _ => Err(ScheduleError::new(format!(
-                "{text:?} are no links; known are buffered and ordered"
-            ))),
+            _ => Err(ScheduleError::new(format!("{text:?} are no links; known are buffered and ordered"))),
         }
     }
 }

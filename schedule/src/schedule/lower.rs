@@ -14,11 +14,7 @@ use crate::schedule::{Action, Cell, LinkKind, Pass, Placement};
 /// done. So the two lists hold their transfers in the same order, and ordered links cannot lock. The replay
 /// goes in rounds, so the order is the same as in PyTorch's lowering.
 pub(super) fn lower(program: &Program<'_>, placement: &Placement) -> Result<Vec<Vec<Action>>> {
-    let mut rows: Vec<_> = program
-        .rows()
-        .iter()
-        .map(|row| Vec::with_capacity(3 * row.len() + 1))
-        .collect();
+    let mut rows: Vec<_> = program.rows().iter().map(|row| Vec::with_capacity(3 * row.len() + 1)).collect();
     Replay::new(program, LinkKind::Buffered).run(|event| {
         if let Event::Ran { rank, action, .. } = event {
             rows[rank].push(action);
@@ -60,10 +56,7 @@ pub(super) fn add_reductions(rows: &mut [Vec<Action>]) {
         let first_step = row.iter().position(is_step).unwrap_or(row.len());
         let reduced = |stage| row.contains(&Action::Reduce(stage));
         let idle = row[first_step..].iter().map(|action| action.stage());
-        let idle: Vec<Action> = idle
-            .filter(|&stage| !reduced(stage))
-            .map(Action::Reduce)
-            .collect();
+        let idle: Vec<Action> = idle.filter(|&stage| !reduced(stage)).map(Action::Reduce).collect();
         row.splice(first_step..first_step, idle);
     }
 }
@@ -73,13 +66,7 @@ fn transfer(action: Action, placement: &Placement) -> Option<(Action, Action, Ra
     let Action::Compute(pass, cell) = action else {
         return None;
     };
-    let flow = pass
-        .output()
-        .filter(|&flow| placement.crosses(flow, cell.stage))?;
+    let flow = pass.output().filter(|&flow| placement.crosses(flow, cell.stage))?;
     let stage = flow.after(cell.stage)?;
-    Some((
-        Action::Send(flow, cell),
-        Action::Recv(flow, Cell { stage, ..cell }),
-        placement.rank(stage)?,
-    ))
+    Some((Action::Send(flow, cell), Action::Recv(flow, Cell { stage, ..cell }), placement.rank(stage)?))
 }

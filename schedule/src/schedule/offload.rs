@@ -91,16 +91,8 @@ impl Schedule {
             .filter(|life| self.is_offloaded(life.cell))
             .flat_map(|life| {
                 let [free, back] = life.away;
-                let at = |before, step| Move {
-                    before,
-                    step,
-                    cell: life.cell,
-                };
-                [
-                    at(life.forward + 1, MoveStep::Out),
-                    at(free, MoveStep::Free),
-                    at(back, MoveStep::Back),
-                ]
+                let at = |before, step| Move { before, step, cell: life.cell };
+                [at(life.forward + 1, MoveStep::Out), at(free, MoveStep::Free), at(back, MoveStep::Back)]
             })
             .collect();
         moves.sort();

@@ -39,10 +39,7 @@ impl Schedule {
             }
             _ => None,
         };
-        let pairs: Vec<Cell> = rows
-            .iter()
-            .flat_map(|row| row.windows(2).filter_map(is_still_pair))
-            .collect();
+        let pairs: Vec<Cell> = rows.iter().flat_map(|row| row.windows(2).filter_map(is_still_pair)).collect();
         let offloaded = self.offloaded.iter();
         let offloaded = offloaded.filter_map(|&cell| inside(&(Pass::Forward, cell)).map(|(_, cell)| cell));
         let count = micro_batches.len() as u32;

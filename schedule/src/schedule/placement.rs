@@ -46,10 +46,7 @@ impl Placement {
     /// # Errors
     /// [`ScheduleError`] when `ranks` is 0 or there would be more than 2^23 stages.
     pub fn bidirectional(ranks: u32) -> Result<Self> {
-        Ok(Self {
-            directions: 2,
-            ..Self::vee(ranks)?
-        })
+        Ok(Self { directions: 2, ..Self::vee(ranks)? })
     }
 
     /// Stage `s` on rank `rank_of[s]`.
@@ -57,10 +54,7 @@ impl Placement {
     /// # Errors
     /// [`ScheduleError`] when there is no stage, or a rank below the highest one has none.
     pub fn new(rank_of: Vec<Rank>) -> Result<Self> {
-        let highest = rank_of
-            .iter()
-            .max()
-            .ok_or_else(|| ScheduleError::new("a placement needs a stage"))?;
+        let highest = rank_of.iter().max().ok_or_else(|| ScheduleError::new("a placement needs a stage"))?;
         let mut used = vec![false; rank_of.len()];
         for rank in rank_of.iter().filter(|rank| rank.index() < rank_of.len()) {
             used[rank.index()] = true;
@@ -73,11 +67,7 @@ impl Placement {
             ))
             .into());
         }
-        Ok(Self {
-            ranks: highest.0 + 1,
-            rank_of,
-            directions: 1,
-        })
+        Ok(Self { ranks: highest.0 + 1, rank_of, directions: 1 })
     }
 
     /// How many ranks there are.
@@ -108,9 +98,7 @@ impl Placement {
 
     /// The stages of a rank, in order.
     pub fn stages_on(&self, rank: Rank) -> impl Iterator<Item = StageId> + '_ {
-        (0..self.stages())
-            .map(StageId)
-            .filter(move |stage| self.rank_of[stage.index()] == rank)
+        (0..self.stages()).map(StageId).filter(move |stage| self.rank_of[stage.index()] == rank)
     }
 
     /// How many stages each rank has.
@@ -131,9 +119,7 @@ impl Placement {
     /// one direction.
     pub(crate) fn ends(&self, flow: Flow, stage: StageId) -> Option<(Rank, Rank)> {
         let direction = |stage: StageId| stage.0 / (self.stages() / self.directions);
-        let next = flow
-            .after(stage)
-            .filter(|&next| direction(next) == direction(stage))?;
+        let next = flow.after(stage).filter(|&next| direction(next) == direction(stage))?;
         Some((self.rank(stage)?, self.rank(next)?))
     }
 
@@ -150,9 +136,7 @@ impl Placement {
             .into());
         }
         let mut seen = vec![false; stages];
-        rows.iter()
-            .flatten()
-            .for_each(|action| seen[action.stage().index()] = true);
+        rows.iter().flatten().for_each(|action| seen[action.stage().index()] = true);
         if let Some(missing) = seen.iter().position(|seen| !seen) {
             return Err(ScheduleError::new(format!(
                 "stage {missing} has no action on any rank, though there is a stage {}; number the stages \
@@ -204,11 +188,7 @@ fn rank_of_others(rows: &[Vec<Action>], home: &[Rank]) -> Option<ScheduleError> 
     let mut others = (0..).map(Rank).zip(rows).filter(|(rank, _)| !used.contains(rank));
     let (other, action) = others.find_map(|(rank, row)| Some((rank, *row.first()?)))?;
     let stage = action.stage();
-    Some(ScheduleError::on_two_ranks(
-        stage,
-        home[stage.index()],
-        (other, action),
-    ))
+    Some(ScheduleError::on_two_ranks(stage, home[stage.index()], (other, action)))
 }
 
 fn stages(ranks: u32, chunks: u32) -> std::result::Result<u32, ScheduleError> {
@@ -218,9 +198,7 @@ fn stages(ranks: u32, chunks: u32) -> std::result::Result<u32, ScheduleError> {
              chunks"
         ))),
         Some(stages) if stages <= 1 << 23 => Ok(stages),
-        _ => Err(ScheduleError::new(format!(
-            "{ranks} ranks of {chunks} chunks are more than 2^23 stages"
-        ))),
+        _ => Err(ScheduleError::new(format!("{ranks} ranks of {chunks} chunks are more than 2^23 stages"))),
     }
 }
 
@@ -267,11 +245,7 @@ impl PlacementSpec {
             ),
             Self::List(list) => (
                 list.ranks == ranks && list.stages() == stages,
-                format!(
-                    "placement {list} is for {} stages on {} ranks",
-                    list.stages(),
-                    list.ranks
-                ),
+                format!("placement {list} is for {} stages on {} ranks", list.stages(), list.ranks),
             ),
         };
         if !fits {
@@ -290,11 +264,7 @@ impl FromStr for PlacementSpec {
     type Err = crate::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let list = |text: &str| {
-            text.split(',')
-                .map(|rank| rank.trim().parse().ok().map(Rank))
-                .collect()
-        };
+        let list = |text: &str| text.split(',').map(|rank| rank.trim().parse().ok().map(Rank)).collect();
         match (text, list(text)) {
             ("looped", _) => Ok(Self::Looped),
             ("vee", _) => Ok(Self::Vee),

@@ -71,11 +71,7 @@ pub(crate) struct Place {
 impl Place {
     /// The place in the form that errors use.
     pub(crate) fn named(self) -> ActionPlace {
-        ActionPlace {
-            rank: self.rank,
-            index: self.index,
-            action: self.action.to_string(),
-        }
+        ActionPlace { rank: self.rank, index: self.index, action: self.action.to_string() }
     }
 }
 
@@ -136,10 +132,7 @@ impl<'a> Program<'a> {
 
     /// The same lists with the stages divided among this many directions.
     pub(crate) fn in_directions(self, directions: u32) -> Self {
-        Self {
-            depth: self.stages as u32 / directions,
-            ..self
-        }
+        Self { depth: self.stages as u32 / directions, ..self }
     }
 
     fn insert(&mut self, id: Id, action: Action) {
@@ -194,27 +187,20 @@ impl<'a> Program<'a> {
     pub(crate) fn place(&self, id: Id) -> Place {
         let rank = self.rank_of(id);
         let index = (id - self.starts[rank]) as usize;
-        Place {
-            rank: Rank(rank as u32),
-            index,
-            action: self.rows[rank][index],
-        }
+        Place { rank: Rank(rank as u32), index, action: self.rows[rank][index] }
     }
 
     /// All actions, rank by rank.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> + 'a {
         let rows = self.rows.iter().zip((0..).map(Rank));
         rows.flat_map(|(row, rank)| {
-            row.iter()
-                .enumerate()
-                .map(move |(index, &action)| Place { rank, index, action })
+            row.iter().enumerate().map(move |(index, &action)| Place { rank, index, action })
         })
     }
 
     /// The id of the cell's action of this kind, or [`NONE`].
     pub(crate) fn find(&self, kind: ActionKind, cell: Cell) -> Id {
-        self.index_of(kind, cell)
-            .map_or(NONE, |index| self.of_cells[index])
+        self.index_of(kind, cell).map_or(NONE, |index| self.of_cells[index])
     }
 
     /// The id of this stage's reduction, or [`NONE`].
@@ -234,9 +220,7 @@ impl<'a> Program<'a> {
 
     /// The id of the other end of this transfer, or [`NONE`].
     pub(crate) fn partner(&self, transfer: Action) -> Id {
-        let other = transfer
-            .partner()
-            .and_then(|other| Some((ActionKind::of(other)?, other.cell()?)));
+        let other = transfer.partner().and_then(|other| Some((ActionKind::of(other)?, other.cell()?)));
         other.map_or(NONE, |(kind, cell)| self.find(kind, cell))
     }
 
@@ -244,10 +228,9 @@ impl<'a> Program<'a> {
     pub(crate) fn needs(&self, action: Action) -> [Id; 2] {
         match action {
             Action::Compute(Pass::Forward, cell) => [self.input(Flow::Activation, cell), NONE],
-            Action::Compute(Pass::Backward | Pass::BackwardInput, cell) => [
-                self.find(ActionKind::Forward, cell),
-                self.input(Flow::Gradient, cell),
-            ],
+            Action::Compute(Pass::Backward | Pass::BackwardInput, cell) => {
+                [self.find(ActionKind::Forward, cell), self.input(Flow::Gradient, cell)]
+            }
             Action::Compute(Pass::BackwardWeight, cell) => [self.find(ActionKind::Backward, cell), NONE],
             Action::Send(flow, cell) => [self.find(ActionKind::maker(flow), cell), NONE],
             Action::Recv(..) => [NONE; 2],
@@ -263,9 +246,7 @@ impl<'a> Program<'a> {
     /// The receive that brings the cell its `flow`. If there is none, the pass that makes it.
     fn input(&self, flow: Flow, cell: Cell) -> Id {
         let direction = |stage: StageId| stage.0 / self.depth.max(1);
-        let before = flow
-            .before(cell.stage)
-            .filter(|&stage| direction(stage) == direction(cell.stage));
+        let before = flow.before(cell.stage).filter(|&stage| direction(stage) == direction(cell.stage));
         match (self.find(ActionKind::recv(flow), cell), before) {
             (NONE, Some(stage)) => self.find(ActionKind::maker(flow), Cell { stage, ..cell }),
             (recv, _) => recv,
@@ -276,9 +257,7 @@ impl<'a> Program<'a> {
 /// The cell of every stage and micro-batch, stage by stage.
 pub(crate) fn cells(stages: u32, micro_batches: u32) -> impl Iterator<Item = Cell> {
     (0..stages).flat_map(move |stage| {
-        (0..micro_batches).map(move |micro_batch| Cell {
-            stage: StageId(stage),
-            micro_batch: MicroBatch(micro_batch),
-        })
+        (0..micro_batches)
+            .map(move |micro_batch| Cell { stage: StageId(stage), micro_batch: MicroBatch(micro_batch) })
     })
 }

@@ -20,24 +20,16 @@ use crate::schedule::{Action, Cell, Flow, LinkKind};
 /// place in the list. Other kinds of [`ScheduleError`] when an action is listed twice or a stage is on two
 /// ranks.
 pub fn replay(rows: &[Vec<Action>], links: LinkKind) -> Result<()> {
-    let stages = rows
-        .iter()
-        .flatten()
-        .map(|action| action.stage().0)
-        .max()
-        .map_or(0, |last| last.saturating_add(1));
+    let stages =
+        rows.iter().flatten().map(|action| action.stage().0).max().map_or(0, |last| last.saturating_add(1));
     let cells = rows.iter().flatten().filter_map(|action| action.cell());
-    let micro_batches = cells
-        .map(|cell| cell.micro_batch.0)
-        .max()
-        .map_or(0, |last| last.saturating_add(1));
+    let micro_batches = cells.map(|cell| cell.micro_batch.0).max().map_or(0, |last| last.saturating_add(1));
     let program = Program::index(rows, stages, micro_batches)?;
     if let Some(&(first, second)) = program.twice.first() {
         let (first, second) = (program.place(first).named(), program.place(second).named());
-        return Err(ScheduleError::new(format!(
-            "{second} was already done at {first}; remove one of them"
-        ))
-        .into());
+        return Err(
+            ScheduleError::new(format!("{second} was already done at {first}; remove one of them")).into()
+        );
     }
     let mut homes = vec![None; stages as usize];
     for (rank, row) in (0..).map(Rank).zip(rows) {
@@ -57,12 +49,7 @@ pub(crate) enum Event {
     /// A rank has passed this action: a pass is done, a transfer announced, or a reduction started.
     Ran { rank: usize, id: Id, action: Action },
     /// A transfer has happened. The cell is the sender's.
-    Moved {
-        send: Id,
-        recv: Id,
-        flow: Flow,
-        cell: Cell,
-    },
+    Moved { send: Id, recv: Id, flow: Flow, cell: Cell },
     /// A reduction has happened.
     Reduced { rank: usize, id: Id, stage: StageId },
 }
@@ -133,10 +120,7 @@ impl<'a> Replay<'a> {
             self.ready.swap(0, 1);
         }
         match self.left_over() {
-            Some(action) => Err(Stuck {
-                replay: Box::new(self),
-                action,
-            }),
+            Some(action) => Err(Stuck { replay: Box::new(self), action }),
             None => Ok(()),
         }
     }
@@ -189,11 +173,7 @@ impl<'a> Replay<'a> {
     /// have announced.
     fn communicate(&mut self, id: Id, action: Action, rank: usize, visit: &mut impl FnMut(Event)) -> bool {
         if let Action::Reduce(stage) = action {
-            visit(Event::Reduced {
-                rank: self.program.rank_of(id),
-                id,
-                stage,
-            });
+            visit(Event::Reduced { rank: self.program.rank_of(id), id, stage });
             self.finish(id, rank);
             return true;
         }
@@ -206,12 +186,7 @@ impl<'a> Replay<'a> {
             _ => (partner, id, action.partner()),
         };
         if let Some(Action::Send(flow, cell)) = sent {
-            visit(Event::Moved {
-                send,
-                recv,
-                flow,
-                cell,
-            });
+            visit(Event::Moved { send, recv, flow, cell });
         }
         self.finish(send, rank);
         self.finish(recv, rank);
@@ -259,10 +234,6 @@ impl<'a> Replay<'a> {
                 .find(|&rank| places[rank] < self.program.start(rank + 1))
                 .map(|rank| places[rank])
         };
-        left(&self.next).or_else(|| {
-            (self.links == LinkKind::Ordered)
-                .then(|| left(&self.head))
-                .flatten()
-        })
+        left(&self.next).or_else(|| (self.links == LinkKind::Ordered).then(|| left(&self.head)).flatten())
     }
 }

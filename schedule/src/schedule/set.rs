@@ -22,48 +22,22 @@ pub(super) enum Expected {
 
 /// Refuses actions that are missing, repeated, on the wrong rank or not called for.
 pub(super) fn check_set(program: &Program<'_>, placement: &Placement, expected: Expected) -> Result<()> {
-    let set = Set {
-        program,
-        placement,
-        expected,
-    };
+    let set = Set { program, placement, expected };
     let stray = program.places().filter_map(|place| set.stray(place));
-    let twice = program
-        .twice
-        .iter()
-        .map(|&(first, second)| set.twice(first, second));
+    let twice = program.twice.iter().map(|&(first, second)| set.twice(first, second));
     let missing = cells(placement.stages(), program.micro_batches()).flat_map(|cell| set.missing(cell));
-    let steps = (0..placement.stages())
-        .map(StageId)
-        .filter_map(|stage| set.missing_step(stage));
+    let steps = (0..placement.stages()).map(StageId).filter_map(|stage| set.missing_step(stage));
     let reducing = if program.reduces() { placement.stages() } else { 0 };
-    let unreduced = (0..reducing)
-        .map(StageId)
-        .filter_map(|stage| set.missing_reduction(stage));
-    let late = program
-        .rows()
-        .iter()
-        .zip((0..).map(Rank))
-        .filter_map(|(row, rank)| after_step(row, rank));
-    refuse(
-        stray
-            .chain(twice)
-            .chain(missing)
-            .chain(unreduced)
-            .chain(steps)
-            .chain(late),
-    )
+    let unreduced = (0..reducing).map(StageId).filter_map(|stage| set.missing_reduction(stage));
+    let late = program.rows().iter().zip((0..).map(Rank)).filter_map(|(row, rank)| after_step(row, rank));
+    refuse(stray.chain(twice).chain(missing).chain(unreduced).chain(steps).chain(late))
 }
 
 /// The problem of a rank that has an action after a step. At a step all ranks meet, with all their gradients.
 fn after_step(row: &[Action], rank: Rank) -> Option<String> {
     let is_step = |action: &Action| matches!(action, Action::Step(_));
     let first = row.iter().position(is_step)?;
-    let (index, &action) = row
-        .iter()
-        .enumerate()
-        .skip(first)
-        .find(|(_, action)| !is_step(action))?;
+    let (index, &action) = row.iter().enumerate().skip(first).find(|(_, action)| !is_step(action))?;
     Some(format!(
         "{} comes after {}; put the steps at the end of the rank's list",
         Place { rank, index, action }.named(),
@@ -78,11 +52,9 @@ fn refuse(mut problems: impl Iterator<Item = String>) -> Result<()> {
         ([], _) => return Ok(()),
         ([only], 0) => only.clone(),
         (named, 0) => format!("{} problems:\n  {}", named.len(), named.join("\n  ")),
-        (named, more) => format!(
-            "{} problems:\n  {}\n  and {more} more",
-            named.len() + more,
-            named.join("\n  ")
-        ),
+        (named, more) => {
+            format!("{} problems:\n  {}\n  and {more} more", named.len() + more, named.join("\n  "))
+        }
     };
     Err(ScheduleError::new(text).into())
 }
@@ -116,16 +88,13 @@ impl Set<'_> {
             ));
         }
         if home != at.rank {
-            return Some(format!(
-                "{}: stage {stage} is on rank {home}; move the action there",
-                place()
-            ));
+            return Some(format!("{}: stage {stage} is on rank {home}; move the action there", place()));
         }
         let is_called_for = match at.action {
             Action::Send(flow, cell) => self.placement.crosses(flow, cell.stage),
-            Action::Recv(flow, cell) => flow
-                .before(cell.stage)
-                .is_some_and(|from| self.placement.crosses(flow, from)),
+            Action::Recv(flow, cell) => {
+                flow.before(cell.stage).is_some_and(|from| self.placement.crosses(flow, from))
+            }
             Action::Compute(..) | Action::Reduce(_) | Action::Step(_) => true,
         };
         (!is_called_for).then(|| {
@@ -141,10 +110,9 @@ impl Set<'_> {
         let same = first.action == second.action;
         let (first, second) = (first.named(), second.named());
         match same {
-            true => format!(
-                "{second} is at action {} of rank {} already; remove one",
-                first.index, first.rank
-            ),
+            true => {
+                format!("{second} is at action {} of rank {} already; remove one", first.index, first.rank)
+            }
             false => format!("{second} and {first} make the same gradient; keep either B, or I and W"),
         }
     }
@@ -193,16 +161,10 @@ impl Set<'_> {
 
     /// The problems of this cell's output: its send and its receive, where they are missing.
     fn missing_transfers(&self, flow: Flow, cell: Cell) -> impl Iterator<Item = String> {
-        let send = self
-            .placement
-            .crosses(flow, cell.stage)
-            .then_some(Action::Send(flow, cell));
+        let send = self.placement.crosses(flow, cell.stage).then_some(Action::Send(flow, cell));
         let ends = [send, send.and_then(Action::partner)].into_iter().flatten();
-        ends.filter(|&end| {
-            end.partner()
-                .is_some_and(|other| self.program.partner(other) == NONE)
-        })
-        .map(|end| self.lacks(end, ""))
+        ends.filter(|&end| end.partner().is_some_and(|other| self.program.partner(other) == NONE))
+            .map(|end| self.lacks(end, ""))
     }
 
     fn missing_reduction(&self, stage: StageId) -> Option<String> {
@@ -222,10 +184,8 @@ impl Set<'_> {
 
     /// The problem of an action that is missing, with advice behind it.
     fn lacks(&self, action: Action, advice: &str) -> String {
-        let rank = self
-            .placement
-            .rank(action.stage())
-            .expect("only actions of the placement's stages are missed");
+        let rank =
+            self.placement.rank(action.stage()).expect("only actions of the placement's stages are missed");
         format!("rank {rank} lacks {action}{advice}")
     }
 }

@@ -11,13 +11,7 @@ use crate::schedule::{Action, Cell, LinkKind, Pass, Placement, PlacementSpec, Sc
 
 /// Words of other systems that a schedule here does not have: sharding of parameters, and waits. A step waits
 /// for its stage's reduction by itself, and a sender for its buffers.
-const LEFT_OUT: [&str; 5] = [
-    "UNSHARD",
-    "RESHARD",
-    "WAIT_REDUCE_GRAD",
-    "WAIT_SEND_F",
-    "WAIT_SEND_B",
-];
+const LEFT_OUT: [&str; 5] = ["UNSHARD", "RESHARD", "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"];
 
 /// A schedule read from CSV, and what the text held.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,30 +41,20 @@ impl Schedule {
         placement: Option<&PlacementSpec>,
         links: LinkKind,
     ) -> Result<FromCsv> {
-        let Rows {
-            rows,
-            left_out,
-            paired,
-        } = Rows::read(text)?;
+        let Rows { rows, left_out, paired } = Rows::read(text)?;
         let placement = match placement {
             Some(spec) => spec.place(rows.len() as u32, stages(&rows))?,
             None => Placement::of(&rows)?,
         };
         let micro_batches = micro_batches(&rows, placement.stages())?;
-        let lowered = rows
-            .iter()
-            .flatten()
-            .any(|action| !matches!(action, Action::Compute(..) | Action::Reduce(_)));
+        let lowered =
+            rows.iter().flatten().any(|action| !matches!(action, Action::Compute(..) | Action::Reduce(_)));
         let schedule = if lowered {
             Self::from_actions(name, placement, micro_batches, rows, links)?
         } else {
             Self::lowered(name, placement, micro_batches, rows, Expected::Passes)?
         };
-        Ok(FromCsv {
-            schedule: schedule.with_pairs(paired)?,
-            lowered,
-            left_out,
-        })
+        Ok(FromCsv { schedule: schedule.with_pairs(paired)?, lowered, left_out })
     }
 
     /// The passes in PyTorch's CSV form: a row a rank. A pair is written `(0F7;7B3)OVERLAP_F_B`.
@@ -130,18 +114,14 @@ impl Rows {
             left_out: LEFT_OUT.iter().map(|&word| (word, 0)).collect(),
             paired: Vec::new(),
         };
-        for (rank, line) in (0..)
-            .map(Rank)
-            .zip(text.trim_start_matches('\u{feff}').trim_end().lines())
-        {
+        for (rank, line) in (0..).map(Rank).zip(text.trim_start_matches('\u{feff}').trim_end().lines()) {
             let mut actions = Vec::new();
             for (entry, text) in line.split(',').map(unquoted).enumerate() {
-                all.read_entry(text, &mut actions)
-                    .map_err(|error| ScheduleError::Entry {
-                        rank,
-                        entry,
-                        source: Box::new(error),
-                    })?;
+                all.read_entry(text, &mut actions).map_err(|error| ScheduleError::Entry {
+                    rank,
+                    entry,
+                    source: Box::new(error),
+                })?;
             }
             all.rows.push(actions);
         }
@@ -182,11 +162,7 @@ fn unquoted(cell: &str) -> &str {
 }
 
 fn stages(rows: &[Vec<Action>]) -> u32 {
-    rows.iter()
-        .flatten()
-        .map(|action| action.stage().0.saturating_add(1))
-        .max()
-        .unwrap_or(0)
+    rows.iter().flatten().map(|action| action.stage().0.saturating_add(1)).max().unwrap_or(0)
 }
 
 /// How many micro-batches the lists have. A number that fewer than half of the stages' forwards and backwards
@@ -200,10 +176,7 @@ fn micro_batches(rows: &[Vec<Action>], stages: u32) -> std::result::Result<u32, 
             *found += 1;
         }
     }
-    let most = found
-        .iter()
-        .rposition(|&found| found >= stages)
-        .map_or(0, |last| last + 1);
+    let most = found.iter().rposition(|&found| found >= stages).map_or(0, |last| last + 1);
     let wanted = 2 * u64::from(stages);
     match found[..most].iter().position(|&found| found < stages) {
         Some(gap) => Err(ScheduleError::new(format!(
@@ -213,10 +186,7 @@ fn micro_batches(rows: &[Vec<Action>], stages: u32) -> std::result::Result<u32, 
             most - 1
         ))),
         None if most == 0 => {
-            let first = passes()
-                .map(|(_, cell)| cell.micro_batch)
-                .min()
-                .unwrap_or(MicroBatch(0));
+            let first = passes().map(|(_, cell)| cell.micro_batch).min().unwrap_or(MicroBatch(0));
             Err(ScheduleError::new(format!(
                 "the first micro-batch is {first}, and no micro-batch has half of its {wanted} forwards and \
                  backwards; number the micro-batches from 0, each with all its stages"

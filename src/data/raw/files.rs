@@ -80,9 +80,6 @@ fn in_folder(folder: &Path, extensions: &[&'static [&'static str]]) -> Result<Ve
     let found = extensions.iter().map(of).find(|found| !found.is_empty());
     found.ok_or_else(|| {
         let (folder, ending) = (folder.display(), extensions[0][0]);
-        DataError::new(format!(
-            "the folder `{folder}` holds no file whose name ends in `.{ending}`"
-        ))
-        .into()
+        DataError::new(format!("the folder `{folder}` holds no file whose name ends in `.{ending}`")).into()
     })
 }

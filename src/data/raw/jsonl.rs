@@ -21,9 +21,7 @@ pub(crate) enum Document {
 /// Reads a line: the text in a field, or the chat in it.
 pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Document, String> {
     let Record { fields, names } = record(line, field)?;
-    let other = TOGETHER
-        .into_iter()
-        .find(|other| *other != field && names.iter().any(|name| name == other));
+    let other = TOGETHER.into_iter().find(|other| *other != field && names.iter().any(|name| name == other));
     if let Some(other) = other.filter(|_| TOGETHER.contains(&field)) {
         return Err(format!(
             "has \"{other}\", which would be left out: write both into one text, or into the messages of one \
@@ -40,10 +38,7 @@ pub(crate) fn document(line: &str, field: &str, loss_on: LossOn) -> Result<Docum
             "has {} in \"{field}\" (data.field), where a text or a list of messages was expected",
             kind(other)
         )),
-        None => Err(format!(
-            "has no field \"{field}\" (data.field), only {}",
-            listed(&names)
-        )),
+        None => Err(format!("has no field \"{field}\" (data.field), only {}", listed(&names))),
     }
 }
 

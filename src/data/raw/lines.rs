@@ -24,12 +24,7 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn open(path: Arc<Path>) -> Result<Self> {
         let file = look::open_packed_text(&path)?;
-        Ok(Self {
-            path,
-            file: BufReader::with_capacity(1 << 18, file),
-            line: 0,
-            failed: false,
-        })
+        Ok(Self { path, file: BufReader::with_capacity(1 << 18, file), line: 0, failed: false })
     }
 
     fn read(&mut self) -> Result<Option<Piece>> {

@@ -28,10 +28,7 @@ const OF_MESSAGE: [(&str, &str); 15] = [
     ("prefix", PLAIN),
     ("images", MEDIA),
     ("audio", MEDIA),
-    (
-        "train_detail",
-        "write \"train\": true or false for the whole message",
-    ),
+    ("train_detail", "write \"train\": true or false for the whole message"),
     ("loss_weight", "write \"weight\": 0 or 1 for the whole message"),
     ("loss_mask", "write \"weight\": 0 or 1 for the whole message"),
     ("mask", "write \"weight\": 0 or 1 for the whole message"),
@@ -44,10 +41,7 @@ const OF_RECORD: [(&str, &str); 11] = [
     ("tools", TOOLS),
     ("functions", TOOLS),
     ("system", "write it as the first message, of the role \"system\""),
-    (
-        "system_prompt",
-        "write it as the first message, of the role \"system\"",
-    ),
+    ("system_prompt", "write it as the first message, of the role \"system\""),
     ("documents", "write them into a message"),
     ("chat_template_kwargs", "templates take no settings here"),
     ("weight", "leave the record out, or write it more than once"),
@@ -76,13 +70,9 @@ pub(super) fn is_known(name: &str) -> bool {
 
 /// Refuses a record with a chat that has a key which would be left out.
 pub(super) fn check_record(record: &Map<String, Value>, field: &str) -> Result<(), String> {
-    let used = OF_RECORD
-        .iter()
-        .find(|(key, _)| *key != field && says(record, key));
+    let used = OF_RECORD.iter().find(|(key, _)| *key != field && says(record, key));
     used.map_or(Ok(()), |&(key, cure)| {
-        Err(format!(
-            "has \"{key}\", which would be left out: {cure}, or remove it"
-        ))
+        Err(format!("has \"{key}\", which would be left out: {cure}, or remove it"))
     })
 }
 
@@ -106,10 +96,7 @@ pub(super) fn message(
              \"value\" as \"content\", \"human\" as \"user\" and \"gpt\" as \"assistant\""
         ));
     }
-    let role = message
-        .get("role")
-        .and_then(Value::as_str)
-        .ok_or_else(|| missing("role"))?;
+    let role = message.get("role").and_then(Value::as_str).ok_or_else(|| missing("role"))?;
     if !ROLES.contains(&role) {
         return Err(format!(
             "has the role \"{role}\" in message {number} of \"{field}\", and templates write \"system\", \
@@ -122,10 +109,7 @@ pub(super) fn message(
             "has \"{key}\" in message {number} of \"{field}\", which would be left out: {cure}"
         ));
     }
-    let content = message
-        .get("content")
-        .and_then(content)
-        .ok_or_else(|| missing("content"))?;
+    let content = message.get("content").and_then(content).ok_or_else(|| missing("content"))?;
     let wish = learnt(message).map_err(|key| {
         format!("has a \"{key}\" in message {number} of \"{field}\" that is neither 0 nor 1")
     })?;
@@ -145,11 +129,7 @@ pub(super) fn message(
             ));
         }
     };
-    Ok(Message {
-        role: role.to_owned(),
-        content,
-        counts,
-    })
+    Ok(Message { role: role.to_owned(), content, counts })
 }
 
 /// Whether a key is there with something to say.
@@ -167,10 +147,7 @@ fn says(of: &Map<String, Value>, key: &str) -> bool {
 fn content(value: &Value) -> Option<String> {
     let part = |part: &Value| {
         let is_text = part.get("type").is_none_or(|kind| kind == "text");
-        part.get("text")
-            .and_then(Value::as_str)
-            .filter(|_| is_text)
-            .map(str::to_owned)
+        part.get("text").and_then(Value::as_str).filter(|_| is_text).map(str::to_owned)
     };
     match value {
         Value::String(text) => Some(text.clone()),

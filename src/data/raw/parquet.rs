@@ -39,13 +39,7 @@ impl Rows {
         let column = only(metadata.schema_descr(), column).map_err(|problem| wrong(&path, problem))?;
         let rows = RowIter::from_file_into(Box::new(reader));
         let rows = rows.project(Some(column)).map_err(broken)?;
-        Ok(Self {
-            path,
-            rows,
-            row: 0,
-            bytes: bytes / count.max(1),
-            ended: false,
-        })
+        Ok(Self { path, rows, row: 0, bytes: bytes / count.max(1), ended: false })
     }
 
     fn read(&mut self) -> Option<std::result::Result<Row, String>> {
@@ -87,10 +81,7 @@ fn only(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, St
     let found = fields.iter().find(|field| field.name() == column);
     let found = found.ok_or_else(|| {
         let has: Vec<_> = fields.iter().map(|field| field.name()).collect();
-        format!(
-            "has no column \"{column}\" (data.field), only \"{}\"",
-            has.join("\", \"")
-        )
+        format!("has no column \"{column}\" (data.field), only \"{}\"", has.join("\", \""))
     })?;
     let of_column =
         |leaf: &&Arc<ColumnDescriptor>| leaf.path().parts().first().is_some_and(|is| is == column);
@@ -105,6 +96,5 @@ fn only(schema: &SchemaDescriptor, column: &str) -> std::result::Result<Type, St
         ));
     }
     let only = Type::group_type_builder(schema.root_schema().name()).with_fields(vec![Arc::clone(found)]);
-    only.build()
-        .map_err(|error| format!("is no Parquet that can be read: {error}"))
+    only.build().map_err(|error| format!("is no Parquet that can be read: {error}"))
 }

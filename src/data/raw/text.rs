@@ -28,14 +28,7 @@ pub(super) struct Text {
 impl Text {
     pub(super) fn open(path: Arc<Path>) -> Result<Self> {
         let (file, _, mark) = look::open_text(&path)?;
-        Ok(Self {
-            path,
-            file,
-            rest: Vec::new(),
-            at: mark,
-            line: 1,
-            ended: false,
-        })
+        Ok(Self { path, file, rest: Vec::new(), at: mark, line: 1, ended: false })
     }
 
     /// Reads on until the rest has a place to cut, or the file ends.

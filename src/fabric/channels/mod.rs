@@ -44,6 +44,5 @@ pub fn connect<W: Send + 'static>(ranks: u32, threads: usize, room: usize) -> Ve
     };
     let routes = || (0..).zip(&senders).map(route).collect();
     let ends = (0..).map(WorldRank).zip(inboxes);
-    ends.map(|(rank, inbox)| End::new(rank, inbox, routes(), &Alarm::default()))
-        .collect()
+    ends.map(|(rank, inbox)| End::new(rank, inbox, routes(), &Alarm::default())).collect()
 }

@@ -60,19 +60,9 @@ impl World {
                 source,
             ))
         })?;
-        let start = Box::new(Thread {
-            give: Some(give),
-            thread: Some(thread),
-        });
+        let start = Box::new(Thread { give: Some(give), thread: Some(thread) });
         let (lines, local) = told.recv().expect("the thread first says how it began")?;
-        let lines = Lines {
-            lines,
-            start,
-            feed,
-            heard_by: None,
-            local,
-            aside,
-        };
+        let lines = Lines { lines, start, feed, heard_by: None, local, aside };
         Ok(Self::new(process, lines, deadline))
     }
 }
@@ -110,12 +100,7 @@ fn run(
     // The other end waits for it.
     let _ = tell.send(Ok((lines.collect(), mpi.local())));
     let (stop, silence) = (AtomicBool::new(false), membership.silence);
-    let watcher = Watcher {
-        mpi,
-        links: links.clone(),
-        silence,
-        aside,
-    };
+    let watcher = Watcher { mpi, links: links.clone(), silence, aside };
     let in_order = thread::scope(|scope| {
         scope.spawn(|| watcher.run(&stop));
         // There are none if the run ends before it begins.

@@ -77,9 +77,7 @@ impl Mpi {
         let mut all = vec![0_u8; longest * lengths.len()];
         self.all.all_gather_into(&padded[..], &mut all[..]);
         let parts = all.chunks(longest).zip(lengths);
-        parts
-            .map(|(part, length)| part[..length as usize].to_vec())
-            .collect()
+        parts.map(|(part, length)| part[..length as usize].to_vec()).collect()
     }
 
     /// Begins to send a message.
@@ -97,9 +95,6 @@ impl Mpi {
     pub(super) fn next(&self, from: u32, kind: Kind) -> Option<Arrived> {
         let process = self.all.process_at_rank(from as i32);
         let (message, status) = process.immediate_matched_probe_with_tag(kind as i32)?;
-        Some(Arrived {
-            message,
-            length: status.count(u8::equivalent_datatype()) as usize,
-        })
+        Some(Arrived { message, length: status.count(u8::equivalent_datatype()) as usize })
     }
 }

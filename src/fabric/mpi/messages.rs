@@ -120,9 +120,7 @@ impl Arrived {
         // SAFETY: the caller sees to it.
         let into: &'static mut [u8] =
             unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr(), into.len()) };
-        Receiving(Part(Some(
-            self.message.immediate_matched_receive_into(StaticScope, into),
-        )))
+        Receiving(Part(Some(self.message.immediate_matched_receive_into(StaticScope, into))))
     }
 }
 

@@ -32,11 +32,7 @@ struct Queue {
 
 impl Posts {
     pub(super) fn new(mpi: &'static Mpi, to: u32) -> Self {
-        Self {
-            mpi,
-            to,
-            queue: Mutex::default(),
-        }
+        Self { mpi, to, queue: Mutex::default() }
     }
 
     /// Waits until `bytes` more bytes may be on their way. Returns false if the wait is `over` before.

@@ -30,11 +30,7 @@ pub(super) struct Reception {
 
 impl Reception {
     pub(super) fn new() -> Self {
-        Self {
-            receiver: Mutex::default(),
-            began: Instant::now(),
-            helped: AtomicU64::new(0),
-        }
+        Self { receiver: Mutex::default(), began: Instant::now(), helped: AtomicU64::new(0) }
     }
 
     fn receiver(&self) -> MutexGuard<'_, Option<Receiver>> {

@@ -23,11 +23,7 @@ impl Joint {
     /// The part of a rank, if it is one of these members.
     pub(super) fn of(rank: WorldRank, members: &Members, id: Option<UniqueId>) -> Option<Self> {
         let place = members.iter().position(|(member, _)| *member == rank)?;
-        let member = Member {
-            number: place as u32,
-            of: members.len() as u32,
-            device: members[place].1,
-        };
+        let member = Member { number: place as u32, of: members.len() as u32, device: members[place].1 };
         Some(Self {
             id: id?,
             member,

@@ -142,10 +142,7 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
             return Ok(false);
         };
         let wire: &Tensor = (self.form.tensor)(wire);
-        let Some(to) = joint
-            .number(peer)
-            .filter(|_| wire.place().device == joint.member().device)
-        else {
+        let Some(to) = joint.number(peer).filter(|_| wire.place().device == joint.member().device) else {
             return Ok(false);
         };
         let sent = joint.communicator().send(wire, to).map_err(Error::Stage);

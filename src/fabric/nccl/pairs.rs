@@ -28,11 +28,7 @@ impl GpuPairs {
         ends.sort_unstable();
         ends.dedup();
         let members = ends.into_iter().map(|rank| (rank, mesh.place(rank).device));
-        Self {
-            members: members.collect(),
-            pairs,
-            replicas: Vec::new(),
-        }
+        Self { members: members.collect(), pairs, replicas: Vec::new() }
     }
 
     /// Adds two members, if there are pairs, and if no other rank of a new member's process uses NCCL on its

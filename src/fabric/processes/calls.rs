@@ -20,10 +20,7 @@ struct Unmatched {
 
 impl Calls {
     pub(super) fn new(process: u32, processes: u32) -> Self {
-        Self {
-            process,
-            unmatched: Mutex::new(vec![Unmatched::default(); processes as usize]),
-        }
+        Self { process, unmatched: Mutex::new(vec![Unmatched::default(); processes as usize]) }
     }
 
     /// Records this process's next call.

@@ -295,14 +295,7 @@ fn write_both(stream: &mut impl Write, head: &[u8], bytes: &[u8]) -> io::Result<
 }
 
 fn head(kind: Kind, route: [WorldRank; 2], call: Call, tag: Tag) -> Head {
-    Head {
-        kind,
-        call,
-        route,
-        tag,
-        length: 0,
-        numbers: 0,
-    }
+    Head { kind, call, route, tag, length: 0, numbers: 0 }
 }
 
 /// The route to a rank of another process.
@@ -313,10 +306,7 @@ pub(in crate::fabric) struct FarRoute {
 
 impl FarRoute {
     pub(in crate::fabric) fn new(connection: &Arc<Connection>, to: WorldRank) -> Self {
-        Self {
-            connection: Arc::clone(connection),
-            to,
-        }
+        Self { connection: Arc::clone(connection), to }
     }
 
     /// Sends a wire on the host.
@@ -340,9 +330,7 @@ impl FarRoute {
             source,
         ));
         // If the other process cannot be told, it will see the connection end.
-        let _ = self
-            .connection
-            .tell_failed(head.route, head.call, head.tag, &error);
+        let _ = self.connection.tell_failed(head.route, head.call, head.tag, &error);
         Err(error.into())
     }
 }
@@ -362,9 +350,7 @@ impl<W: WireFrame> Route<W> for FarRoute {
                 return self.whole(head(Kind::Wire, tag), wire.to_host()?).map(|()| None);
             }
             Content::Carried(tag, wire) => {
-                return self
-                    .wire(head(Kind::Description, tag), &wire, true)
-                    .map(|()| None);
+                return self.wire(head(Kind::Description, tag), &wire, true).map(|()| None);
             }
             Content::Description(tag, description) => {
                 connection.block(head(Kind::Description, tag), &description)

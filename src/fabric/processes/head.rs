@@ -97,15 +97,10 @@ impl Head {
         let number = |index: usize| u64::from_le_bytes(bytes.as_chunks().0[index]);
         let pair = |index| [(number(index) >> 32) as u32, number(index) as u32];
         let [attempt, kind] = pair(0);
-        let kind = Kind::ALL
-            .get(kind as usize)
-            .ok_or_else(|| invalid("a frame of no known kind"))?;
+        let kind = Kind::ALL.get(kind as usize).ok_or_else(|| invalid("a frame of no known kind"))?;
         Ok(Self {
             kind: *kind,
-            call: Call {
-                attempt,
-                number: number(2),
-            },
+            call: Call { attempt, number: number(2) },
             route: pair(1).map(WorldRank),
             tag: Tag(number(3)),
             length: number(4),
@@ -127,11 +122,7 @@ pub(in crate::fabric) fn frame_length(mut begin: &[u8]) -> Option<u64> {
         Kind::ValidWire => head.numbers,
         _ => 0,
     };
-    Some(
-        (Head::SIZE as u64)
-            .saturating_add(head.length)
-            .saturating_add(numbers),
-    )
+    Some((Head::SIZE as u64).saturating_add(head.length).saturating_add(numbers))
 }
 
 /// An error for bytes that are not valid.

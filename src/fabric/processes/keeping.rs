@@ -62,10 +62,7 @@ impl Peers {
 
     /// Waits for the threads, when the connections are closed.
     pub(super) fn end(&mut self) {
-        self.giving
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        self.giving.get_mut().unwrap_or_else(PoisonError::into_inner).clear();
         for reader in self.readers.drain(..) {
             // One that waits for a rank that hangs is left alone.
             await_end(reader);

@@ -85,10 +85,7 @@ impl Kept {
     pub(crate) fn get(&self, label: &Label) -> Option<Item> {
         let items = self.items();
         let coming = items.get(label).filter(|coming| coming.is_whole)?;
-        Some(Item {
-            label: *label,
-            bytes: Arc::clone(&coming.bytes),
-        })
+        Some(Item { label: *label, bytes: Arc::clone(&coming.bytes) })
     }
 
     /// The labels of all that has come whole.
@@ -113,10 +110,7 @@ pub(super) fn head(item: &Item, place: usize) -> Head {
     let (rank, stamp) = item.label;
     Head {
         kind: Kind::Keep,
-        call: Call {
-            attempt: stamp.era,
-            number: stamp.step,
-        },
+        call: Call { attempt: stamp.era, number: stamp.step },
         route: [rank; 2],
         tag: Tag(item.bytes.len() as u64),
         length: 0,
@@ -125,10 +119,7 @@ pub(super) fn head(item: &Item, place: usize) -> Head {
 }
 
 fn label(head: &Head) -> Label {
-    let stamp = Stamp {
-        era: head.call.attempt,
-        step: head.call.number,
-    };
+    let stamp = Stamp { era: head.call.attempt, step: head.call.number };
     (head.route[0], stamp)
 }
 
@@ -138,14 +129,8 @@ mod tests {
 
     /// Takes `count` bytes from this place on, of an item of ten.
     fn take(kept: &Kept, place: usize, count: u64) -> io::Result<bool> {
-        let item = Item {
-            label: (WorldRank(1), Stamp { era: 0, step: 5 }),
-            bytes: Arc::new(vec![7; 10]),
-        };
-        let head = Head {
-            length: count,
-            ..head(&item, place)
-        };
+        let item = Item { label: (WorldRank(1), Stamp { era: 0, step: 5 }), bytes: Arc::new(vec![7; 10]) };
+        let head = Head { length: count, ..head(&item, place) };
         kept.take(&head, &mut &item.bytes[place..])
     }
 

@@ -49,9 +49,7 @@ impl Limits {
         };
         match bytes <= most {
             true => Ok(()),
-            false => Err(invalid(format!(
-                "a {what} of {bytes} bytes, and {most} are the most in this run"
-            ))),
+            false => Err(invalid(format!("a {what} of {bytes} bytes, and {most} are the most in this run"))),
         }
     }
 }

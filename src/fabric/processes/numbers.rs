@@ -33,11 +33,7 @@ impl<'a> Outgoing<'a> {
         bytes: u64,
         wire: &W,
     ) -> io::Result<io::Result<()>> {
-        let mut out = Self {
-            stream,
-            left: bytes,
-            lost: None,
-        };
+        let mut out = Self { stream, left: bytes, lost: None };
         let written = guarded(|| wire.write(&mut out));
         if let Some(lost) = out.lost {
             return Err(lost);
@@ -46,10 +42,9 @@ impl<'a> Outgoing<'a> {
         io::copy(&mut io::repeat(0).take(left), out.stream)?;
         Ok(written.and_then(|()| match left {
             0 => Ok(()),
-            left => Err(io::Error::other(format!(
-                "it wrote {} bytes, but had announced {bytes}",
-                bytes - left
-            ))),
+            left => {
+                Err(io::Error::other(format!("it wrote {} bytes, but had announced {bytes}", bytes - left)))
+            }
         }))
     }
 }
@@ -106,11 +101,7 @@ impl Incoming<'_> {
             read(stream, bytes, &mut numbers)?;
             guarded(|| W::read(description, bytes, &mut &numbers[..]))
         } else {
-            let mut incoming = Incoming {
-                stream: &mut *stream,
-                left: bytes,
-                lost: None,
-            };
+            let mut incoming = Incoming { stream: &mut *stream, left: bytes, lost: None };
             let read = guarded(|| W::read(description, bytes, &mut incoming));
             if let Some(lost) = incoming.lost {
                 return Err(lost);

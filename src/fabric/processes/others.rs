@@ -26,13 +26,7 @@ impl Others {
         aside: Arc<Aside>,
         replaces: bool,
     ) -> Self {
-        Self {
-            process,
-            connections,
-            aside,
-            stalled: Arc::default(),
-            replaces,
-        }
+        Self { process, connections, aside, stalled: Arc::default(), replaces }
     }
 
     /// This process's number.
@@ -59,20 +53,17 @@ impl Others {
 
     /// How many questions a process has answered.
     pub(crate) fn answers(&self, process: u32) -> u64 {
-        self.connection(process)
-            .map_or(0, |connection| connection.line().answer().count())
+        self.connection(process).map_or(0, |connection| connection.line().answer().count())
     }
 
     /// What it said last. Empty if it has not begun.
     pub(crate) fn said(&self, process: u32) -> Vec<u8> {
-        self.connection(process)
-            .map_or_else(Vec::new, |connection| connection.line().answer().said())
+        self.connection(process).map_or_else(Vec::new, |connection| connection.line().answer().said())
     }
 
     /// A number that changes whenever something comes from a process.
     pub(crate) fn heard(&self, process: u32) -> u64 {
-        self.connection(process)
-            .map_or(0, |connection| connection.heard())
+        self.connection(process).map_or(0, |connection| connection.heard())
     }
 
     /// While a process does not answer: whether its machine does, if that can be known.
@@ -82,8 +73,7 @@ impl Others {
 
     /// Whether a process has ended, or its connection has.
     pub(crate) fn has_ended(&self, process: u32) -> bool {
-        self.connection(process)
-            .is_some_and(|connection| connection.has_ended())
+        self.connection(process).is_some_and(|connection| connection.has_ended())
     }
 
     /// Asks another process to look for a stall.

@@ -84,10 +84,7 @@ pub(super) fn read(
     part: &[u8],
 ) -> std::result::Result<Vec<u8>, Failure> {
     let end = part.iter().position(|&byte| byte == b'\n').unwrap_or(0);
-    let (theirs, rest) = (
-        String::from_utf8_lossy(&part[..end]),
-        part.get(end + 1..).unwrap_or_default(),
-    );
+    let (theirs, rest) = (String::from_utf8_lossy(&part[..end]), part.get(end + 1..).unwrap_or_default());
     let failed = |order, text: &[u8]| {
         let cause = plain(&String::from_utf8_lossy(text));
         Err(Failure::new(order, Error::Process { process, cause }))
@@ -97,8 +94,6 @@ pub(super) fn read(
         [FOLLOWS, text @ ..] => failed(Order::Follows, text),
         [MISSED, text @ ..] => failed(Order::Missed, text),
         [DONE, block @ ..] if theirs == call => Ok(block.to_vec()),
-        _ => Err(Failure::own(
-            FabricError::calls_differ(own, call, process, &plain(&theirs)).into(),
-        )),
+        _ => Err(Failure::own(FabricError::calls_differ(own, call, process, &plain(&theirs)).into())),
     }
 }

@@ -31,11 +31,7 @@ impl Ending {
     pub(crate) fn error(self, ranks: Vec<WaitingRank>, processes: Vec<u32>) -> CallError {
         match self {
             Self::Stalled(error) => error,
-            Self::Now(why) => CallError::Interrupted {
-                why,
-                ranks,
-                processes,
-            },
+            Self::Now(why) => CallError::Interrupted { why, ranks, processes },
         }
     }
 }
@@ -103,10 +99,7 @@ impl Patience {
             };
         }
         self.silent = 0;
-        self.answered = connections
-            .iter()
-            .map(|connection| answers(connection).unwrap_or(0))
-            .collect();
+        self.answered = connections.iter().map(|connection| answers(connection).unwrap_or(0)).collect();
         for connection in connections.iter().flatten() {
             connection.line().ask();
         }

@@ -260,8 +260,7 @@ impl Peers {
         missing: Vec<u32>,
     ) -> Result<()> {
         if !received.listen(until) {
-            self.keep_waiting(Some(0))
-                .map_err(|ending| ending.error(Vec::new(), missing))?;
+            self.keep_waiting(Some(0)).map_err(|ending| ending.error(Vec::new(), missing))?;
         }
         Ok(())
     }

@@ -47,11 +47,7 @@ pub(in crate::fabric) struct Deliveries<W> {
 
 impl<W> Deliveries<W> {
     pub(in crate::fabric) fn new(own: Vec<WorldRank>, inboxes: Vec<InboxSender<W>>, alarm: &Alarm) -> Self {
-        Self {
-            own,
-            inboxes,
-            alarm: alarm.clone(),
-        }
+        Self { own, inboxes, alarm: alarm.clone() }
     }
 
     pub(super) fn copy(&self) -> Self {
@@ -65,10 +61,7 @@ impl<W> Deliveries<W> {
 
     /// Puts a packet, valid in every attempt, into each inbox.
     fn deliver_to_all(&self, from: WorldRank, content: impl Fn() -> Content<W>) {
-        let call = Call {
-            attempt: u32::MAX,
-            number: u64::MAX,
-        };
+        let call = Call { attempt: u32::MAX, number: u64::MAX };
         for inbox in &self.inboxes {
             // A rank that has stopped does not need it.
             let _ = inbox.send(Packet::new(from, call, content()));
@@ -106,11 +99,7 @@ pub(super) struct Between<W> {
 
 impl<W> Default for Between<W> {
     fn default() -> Self {
-        Self {
-            description: Vec::new(),
-            largest: 0,
-            body: None,
-        }
+        Self { description: Vec::new(), largest: 0, body: None }
     }
 }
 
@@ -131,10 +120,7 @@ impl<W: WireFrame> ReadsFrames for Reader<W> {
 
     fn frame(&mut self, from: &mut dyn Read) -> bool {
         let mut between = std::mem::take(&mut self.between);
-        let read = self.read_frame(&mut Stream {
-            from,
-            between: &mut between,
-        });
+        let read = self.read_frame(&mut Stream { from, between: &mut between });
         self.between = between;
         self.connection.hear();
         read.map_err(|end| self.end(end)).is_ok()
@@ -257,12 +243,7 @@ impl<W: WireFrame> Reader<W> {
         read_description(head, stream, &mut description)?;
         let wire = match stream.between.body.take() {
             Some(Body::Wire(tensor, form)) => Ok((form.wire)(tensor)),
-            _ => Incoming::read(
-                stream.from,
-                &description,
-                head.numbers,
-                &mut stream.between.largest,
-            )?,
+            _ => Incoming::read(stream.from, &description, head.numbers, &mut stream.between.largest)?,
         };
         stream.between.description = description;
         let mut is_good = [1];
@@ -284,9 +265,7 @@ impl<W: WireFrame> Reader<W> {
             source,
         ));
         // If the other process cannot be told, it will see the connection end.
-        let _ = self
-            .connection
-            .tell_failed([to, from], head.call, head.tag, &error);
+        let _ = self.connection.tell_failed([to, from], head.call, head.tag, &error);
         self.deliver(head, Content::Failed(Arc::new(error)))
     }
 
@@ -306,8 +285,7 @@ impl<W: WireFrame> Reader<W> {
     /// Ends all waits: of this process's ranks, and of calls to all processes.
     fn fail(&self, error: FabricError) {
         let error = Arc::new(error);
-        self.deliveries
-            .deliver_to_all(self.theirs[0], || Content::Failed(Arc::clone(&error)));
+        self.deliveries.deliver_to_all(self.theirs[0], || Content::Failed(Arc::clone(&error)));
         self.tell(Heard::Failed(error));
         self.deliveries.alarm.go_off();
     }

@@ -23,11 +23,7 @@ impl Giving {
     pub(super) fn to(connection: &Arc<Connection>) -> std::io::Result<Self> {
         if !connection.line().waits() {
             let connection = Arc::clone(connection);
-            return Ok(Self {
-                connection,
-                items: None,
-                thread: None,
-            });
+            return Ok(Self { connection, items: None, thread: None });
         }
         let (items, given) = unbounded::<Item>();
         let gives = Arc::clone(connection);
@@ -36,11 +32,7 @@ impl Giving {
             let _ = given.iter().try_for_each(|item| gives.give(&item));
         };
         let thread = thread::Builder::new().name("snapshots".to_owned()).spawn(give)?;
-        Ok(Self {
-            connection: Arc::clone(connection),
-            items: Some(items),
-            thread: Some(thread),
-        })
+        Ok(Self { connection: Arc::clone(connection), items: Some(items), thread: Some(thread) })
     }
 
     pub(super) fn give(&self, item: Item) {

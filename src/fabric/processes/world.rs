@@ -50,14 +50,7 @@ pub(crate) type JoinAgain = Arc<dyn Fn(&[u32], &Interrupt) -> Result<World> + Se
 impl World {
     /// The processes at the other ends of these lines. `deadline`: see [`World::deadline`].
     pub(in crate::fabric) fn new(process: u32, lines: Lines, deadline: Duration) -> Self {
-        let Lines {
-            lines,
-            start,
-            feed,
-            heard_by,
-            local,
-            aside,
-        } = lines;
+        let Lines { lines, start, feed, heard_by, local, aside } = lines;
         let connection = |line: Option<_>| line.map(|line| Arc::new(Connection::new(line)));
         Self {
             process,

@@ -18,20 +18,14 @@ pub(super) struct Channel {
 
 impl From<TcpStream> for Channel {
     fn from(stream: TcpStream) -> Self {
-        Self {
-            socket: stream.into(),
-            tls: None,
-        }
+        Self { socket: stream.into(), tls: None }
     }
 }
 
 #[cfg(target_os = "linux")]
 impl From<std::os::unix::net::UnixStream> for Channel {
     fn from(stream: std::os::unix::net::UnixStream) -> Self {
-        Self {
-            socket: stream.into(),
-            tls: None,
-        }
+        Self { socket: stream.into(), tls: None }
     }
 }
 
@@ -84,9 +78,7 @@ impl Channel {
     pub(super) fn read_exact_before(&self, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
         while !into.is_empty() {
             let read = match &self.tls {
-                None => self
-                    .set_timeouts(deadline)
-                    .and_then(|()| (&self.socket).read(into)),
+                None => self.set_timeouts(deadline).and_then(|()| (&self.socket).read(into)),
                 Some(tls) => tls.read(&self.socket, into, &|| self.set_timeouts(deadline)),
             };
             match read {
@@ -106,9 +98,7 @@ impl Channel {
     pub(super) fn write_all_before(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = match &self.tls {
-                None => self
-                    .set_timeouts(deadline)
-                    .and_then(|()| (&self.socket).write(bytes)),
+                None => self.set_timeouts(deadline).and_then(|()| (&self.socket).write(bytes)),
                 Some(tls) => tls.write(&self.socket, bytes, &|| self.set_timeouts(deadline)),
             };
             match written {
@@ -126,10 +116,9 @@ impl Channel {
         let waits = self.set_timeouts(Instant::now() + Duration::from_millis(1));
         match waits.and_then(|()| self.socket.peek(&mut [MaybeUninit::uninit()])) {
             Ok(read) => read == 0,
-            Err(error) => !matches!(
-                error.kind(),
-                ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
-            ),
+            Err(error) => {
+                !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+            }
         }
     }
 
@@ -170,9 +159,7 @@ impl Channel {
     /// Where the other end is.
     pub(super) fn there(&self) -> io::Result<SocketAddr> {
         let there = self.socket.peer_addr()?;
-        there
-            .as_socket()
-            .ok_or_else(|| ErrorKind::AddrNotAvailable.into())
+        there.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
     }
 
     /// For what only the system can do.

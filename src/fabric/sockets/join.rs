@@ -52,11 +52,8 @@ impl World {
         program: &str,
         known: impl FnOnce(),
     ) -> Result<Option<[u32; 2]>> {
-        let membership = &Membership {
-            process: u32::MAX,
-            deadline: membership.deadline.min(YEAR),
-            ..membership.clone()
-        };
+        let membership =
+            &Membership { process: u32::MAX, deadline: membership.deadline.min(YEAR), ..membership.clone() };
         let deadline = Instant::now() + membership.deadline;
         let does = format!("waiting as a spare of the run at {}", membership.address);
         before_ranks(does, || bootstrap::stand_by(membership, program, known, deadline))
@@ -70,15 +67,10 @@ fn join(
     back: Option<Back<'_>>,
     interrupt: &Interrupt,
 ) -> Result<World> {
-    let membership = &Membership {
-        deadline: membership.deadline.min(YEAR),
-        ..membership.clone()
-    };
+    let membership = &Membership { deadline: membership.deadline.min(YEAR), ..membership.clone() };
     let deadline = Instant::now() + membership.deadline;
     let does = does(membership, back.is_some());
-    let joined = before_ranks(does, || {
-        bootstrap::join(membership, program, back, interrupt, deadline)
-    })?;
+    let joined = before_ranks(does, || bootstrap::join(membership, program, back, interrupt, deadline))?;
     let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
     for (process, pair) in (0..).zip(joined.pairs) {
         let connect = |Pair { data, watch }| {
@@ -92,10 +84,7 @@ fn join(
         sockets.push(line.transpose().map_err(cannot_set_up(process))?);
     }
     let lines = Lines {
-        lines: sockets
-            .iter()
-            .map(|line| Some(Arc::clone(line.as_ref()?) as _))
-            .collect(),
+        lines: sockets.iter().map(|line| Some(Arc::clone(line.as_ref()?) as _)).collect(),
         start: Box::new(Threads(sockets)),
         feed: None,
         heard_by: None,
@@ -109,11 +98,7 @@ fn join(
     let (membership, program, run) = (membership.clone(), program.to_owned(), joined.first);
     let door = Mutex::new(joined.door);
     let again = move |lost: &[u32], interrupt: &Interrupt| {
-        let back = Back {
-            run,
-            lost,
-            door: door.lock().unwrap_or_else(PoisonError::into_inner).take(),
-        };
+        let back = Back { run, lost, door: door.lock().unwrap_or_else(PoisonError::into_inner).take() };
         join(&membership, &program, Some(back), interrupt)
     };
     Ok(world.with_return(Arc::new(again), joined.goes_on))
@@ -121,12 +106,7 @@ fn join(
 
 /// What a process does that joins.
 fn does(membership: &Membership, again: bool) -> String {
-    let Membership {
-        process,
-        processes,
-        address,
-        ..
-    } = membership;
+    let Membership { process, processes, address, .. } = membership;
     let joining = if again { "joining again" } else { "joining" };
     format!("{joining} the run at {address} as process {process}, until all {processes} are there")
 }

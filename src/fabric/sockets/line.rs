@@ -219,10 +219,7 @@ impl Line for Sockets {
 
 /// Whether the system has given a connection up because the other machine does not answer.
 fn is_silence(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable
-    )
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
 }
 
 fn send_all(channel: &Channel, mut bytes: &[u8]) -> io::Result<()> {
@@ -249,15 +246,8 @@ fn probe(watch: &Channel, silence: Duration) -> io::Result<Duration> {
     // No system takes longer times, or more probes.
     let allowed = |time: Duration| time.clamp(Duration::from_secs(1), Duration::from_secs(32_767));
     let (quiet, between) = (allowed(silence / 3), allowed(silence / 6));
-    let probes = silence
-        .saturating_sub(quiet)
-        .div_duration_f64(between)
-        .round()
-        .clamp(1.0, 127.0) as u32;
-    let keepalive = TcpKeepalive::new()
-        .with_time(quiet)
-        .with_interval(between)
-        .with_retries(probes);
+    let probes = silence.saturating_sub(quiet).div_duration_f64(between).round().clamp(1.0, 127.0) as u32;
+    let keepalive = TcpKeepalive::new().with_time(quiet).with_interval(between).with_retries(probes);
     let longest = quiet + between * probes;
     #[cfg(target_os = "linux")]
     {

@@ -78,9 +78,7 @@ mod tests {
         };
         assert!((0..100).any(is_heard));
         assert_eq!(
-            silent_for(&Socket::from(
-                std::net::UdpSocket::bind("127.0.0.1:0").expect("a port")
-            )),
+            silent_for(&Socket::from(std::net::UdpSocket::bind("127.0.0.1:0").expect("a port"))),
             None
         );
     }

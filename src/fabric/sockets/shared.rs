@@ -144,13 +144,7 @@ impl Shared {
             let piece = unsafe { std::slice::from_raw_parts(self.slot(comes, slot), piece) };
             into.extend_from_slice(piece);
         };
-        if slots::take(
-            |slot| self.flag(comes, slot),
-            SLOTS,
-            slots,
-            length.div_ceil(SLOT),
-            read,
-        ) {
+        if slots::take(|slot| self.flag(comes, slot), SLOTS, slots, length.div_ceil(SLOT), read) {
             return Ok(());
         }
         let what = "a block that is not in the shared memory";
@@ -195,10 +189,7 @@ mod tests {
         let accepts = std::thread::spawn(move || Shared::accept(&other));
         let offered = Shared::offer(&one).expect("the other end is there");
         let accepted = accepts.join().expect("it ends").expect("this end is there");
-        (
-            offered.expect("there is memory"),
-            accepted.expect("there is memory"),
-        )
+        (offered.expect("there is memory"), accepted.expect("there is memory"))
     }
 
     #[test]
@@ -224,9 +215,7 @@ mod tests {
         let mut got = Vec::new();
         other.take(second, 1, &mut got).expect("it is there");
         assert_eq!(got, [3]);
-        other
-            .take(first, SLOT * (SLOTS - 1), &mut got)
-            .expect("it is there");
+        other.take(first, SLOT * (SLOTS - 1), &mut got).expect("it is there");
         assert!(got.iter().all(|&byte| byte == 1));
     }
 
@@ -235,12 +224,7 @@ mod tests {
         let (one, other) = both();
         let slots = one.put(&[1]).expect("there is room");
         let mut got = Vec::new();
-        for (slots, length) in [
-            (slots << 1, 1),
-            (slots, SLOT + 1),
-            (slots | 1 << 40, 2 * SLOT),
-            (0, 1),
-        ] {
+        for (slots, length) in [(slots << 1, 1), (slots, SLOT + 1), (slots | 1 << 40, 2 * SLOT), (0, 1)] {
             assert!(other.take(slots, length, &mut got).is_err(), "{slots:b} {length}");
         }
         other.take(slots, 1, &mut got).expect("it is still there");

@@ -9,19 +9,12 @@ use core_affinity::CoreId;
 /// when there are fewer hardware threads than threads, or only one thread.
 pub fn cores(pin: bool, threads: usize) -> Vec<CoreId> {
     let allowed = core_affinity::get_core_ids().unwrap_or_default();
-    if pin && threads > 1 && allowed.len() >= threads {
-        spread(allowed, siblings)
-    } else {
-        Vec::new()
-    }
+    if pin && threads > 1 && allowed.len() >= threads { spread(allowed, siblings) } else { Vec::new() }
 }
 
 /// The hardware threads of the core that this one belongs to, as Linux lists them.
 fn siblings(CoreId { id }: CoreId) -> Option<String> {
-    fs::read_to_string(format!(
-        "/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list"
-    ))
-    .ok()
+    fs::read_to_string(format!("/sys/devices/system/cpu/cpu{id}/topology/thread_siblings_list")).ok()
 }
 
 /// The first hardware thread of each core, then all others. Where cores are not known, the order stays.

@@ -42,9 +42,7 @@ pub(super) fn launch<S: Stage>(spec: &Spec<S>, world: Option<World>) -> Result<P
         }
     };
     let threads = plan.threads.saturating_mul(plan.mesh.ranks_each() as usize);
-    let (before, beside) = world
-        .as_ref()
-        .map_or((0, 1), |world| (world.local_rank(), world.local().len()));
+    let (before, beside) = world.as_ref().map_or((0, 1), |world| (world.local_rank(), world.local().len()));
     let all = threads.saturating_mul(beside);
     let room = room(&plan);
     let (ends, peers) = match (world.zip(spec.connect), &spec.ends) {
@@ -61,9 +59,7 @@ pub(super) fn launch<S: Stage>(spec: &Spec<S>, world: Option<World>) -> Result<P
     let cores = cores(spec.pin, all).into_iter().skip(before * threads);
     let ranks = Ranks::start(plan.mesh.clone(), peers, spec.stalls.clone())?;
     ranks.take_data_from(plan.data.describe());
-    spec.on_stall
-        .iter()
-        .for_each(|listener| ranks.on_stall(Arc::clone(listener)));
+    spec.on_stall.iter().for_each(|listener| ranks.on_stall(Arc::clone(listener)));
     // The ranks are watched by now: another process may take its time before it comes here.
     if ranks.peers().processes() > 1 {
         let what = "comparing the processes";

@@ -65,10 +65,7 @@ pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     parameters.iter().try_for_each(check_whole)?;
     let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
     for info in parameters {
-        by_identity
-            .entry((&info.name, info.shard))
-            .or_default()
-            .push(info);
+        by_identity.entry((&info.name, info.shard)).or_default().push(info);
     }
     let ties = by_identity.into_values().map(|sites| tie(&sites));
     ties.filter_map(Result::transpose).collect()
@@ -155,10 +152,7 @@ fn place(info: &ParameterInfo) -> String {
 /// last stage if all are frozen. `parameters` are in layer order.
 pub(super) fn first_trained(parameters: &[ParameterInfo], stages: u32) -> StageId {
     let is_frozen = |stage: &u32| {
-        let mut own = parameters
-            .iter()
-            .filter(|info| info.site.stage == StageId(*stage))
-            .peekable();
+        let mut own = parameters.iter().filter(|info| info.site.stage == StageId(*stage)).peekable();
         own.peek().is_some() && own.all(|info| !info.is_trained)
     };
     let frozen = (0..stages.saturating_sub(1)).take_while(is_frozen);

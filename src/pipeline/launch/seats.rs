@@ -96,11 +96,7 @@ mod tests {
 
     #[test]
     fn every_replica_and_shard_has_each_stage_the_data_and_the_loss_once() {
-        for placement in [
-            Placement::looped(3, 1),
-            Placement::looped(3, 2),
-            Placement::vee(3),
-        ] {
+        for placement in [Placement::looped(3, 1), Placement::looped(3, 2), Placement::vee(3)] {
             let placement = placement.expect("three ranks");
             for processes in [1, 2, 3, 4, 6, 12] {
                 let mesh = Mesh::new([2, 3, 2], processes, &[]).expect("an even share");
@@ -108,10 +104,7 @@ mod tests {
                 for rank in (0..processes).flat_map(|process| mesh.ranks_of(process)) {
                     let at = mesh.coordinate(rank);
                     let duties = Duties::of(at.rank, &placement);
-                    pipelines
-                        .entry((at.replica, at.shard))
-                        .or_default()
-                        .push((at.rank, duties));
+                    pipelines.entry((at.replica, at.shard)).or_default().push((at.rank, duties));
                 }
                 assert_eq!(pipelines.len(), 4, "two replicas of two shards");
                 for all in pipelines.values() {
@@ -123,10 +116,8 @@ mod tests {
 
     /// Each stage is on its rank in the placement. One rank takes inputs, and one has the loss.
     fn check(all: &[(Rank, Duties)], placement: &Placement) {
-        let mut stages: Vec<_> = all
-            .iter()
-            .flat_map(|(rank, duties)| duties.stages.iter().map(|&stage| (stage, *rank)))
-            .collect();
+        let mut stages: Vec<_> =
+            all.iter().flat_map(|(rank, duties)| duties.stages.iter().map(|&stage| (stage, *rank))).collect();
         stages.sort();
         let placed: Vec<_> = (0..).map(StageId).zip(placement.iter()).collect();
         assert_eq!(stages, placed);

@@ -21,15 +21,11 @@ pub(super) fn room(plan: &Plan) -> usize {
     }
     let receives = |schedule: &Schedule, rank| {
         let actions = schedule.actions(rank).iter();
-        actions
-            .filter(|action| matches!(action, Action::Recv(..)))
-            .count()
+        actions.filter(|action| matches!(action, Action::Recv(..))).count()
     };
     let ranks = |schedule: &Arc<Schedule>| (0..schedule.ranks()).map(Rank);
-    let steps = plan
-        .schedules
-        .iter()
-        .flat_map(|schedule| ranks(schedule).map(|rank| receives(schedule, rank)));
+    let steps =
+        plan.schedules.iter().flat_map(|schedule| ranks(schedule).map(|rank| receives(schedule, rank)));
     let evaluation = 4 * plan.placement().stages() as usize;
     let most = steps.max().unwrap_or(0).max(evaluation);
     let chunks = plan.placement().chunks().into_iter().max().unwrap_or(1) as usize;
@@ -50,9 +46,7 @@ pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<G
         let schedule = &schedules[at.replica as usize];
         let world_rank = |rank| mesh.world_rank(Coordinate { rank, ..at });
         let actions = schedule.actions(at.rank).iter();
-        let receivers = actions
-            .filter_map(|action| receiver(schedule, *action))
-            .map(world_rank);
+        let receivers = actions.filter_map(|action| receiver(schedule, *action)).map(world_rank);
         let far = receivers.filter(|&to| mesh.process(from) != mesh.process(to));
         pairs.extend(far.filter(|&to| on_gpu(from) && on_gpu(to)).map(|to| [from, to]));
     }
@@ -70,11 +64,7 @@ pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<G
     // The first and the last stage often share tied parameters.
     let schedule = &schedules[0];
     let ends = [StageId(0), schedule.last_stage()].map(|stage| schedule.rank_of(stage));
-    for at in mesh
-        .world()
-        .map(|rank| mesh.coordinate(rank))
-        .filter(|at| at.rank == ends[0])
-    {
+    for at in mesh.world().map(|rank| mesh.coordinate(rank)).filter(|at| at.rank == ends[0]) {
         gpus = gpus.with_members(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
     }
     Ok(gpus.with_replicas(mesh))

@@ -43,26 +43,16 @@ impl<S: Stage> Pipeline<S> {
         if let Some(newest) = snapshots.own.last().map(|newest| newest.stamp) {
             let before = self.ranks.mesh().ranks_of(self.before());
             let here = before.into_iter().all(|rank| snapshots.kept.has(&(rank, newest)));
-            match self
-                .ranks
-                .spread("keeping snapshots", Ok(vec![here]))?
-                .contains(&false)
-            {
+            match self.ranks.spread("keeping snapshots", Ok(vec![here]))?.contains(&false) {
                 false => snapshots.forget_but(newest),
                 // The newest one is still on its way to one of them. Both are kept, and no third one.
                 true if snapshots.own.len() > 1 => return Ok(()),
                 true => {}
             }
         }
-        let stamp = Stamp {
-            era: snapshots.era,
-            step,
-        };
+        let stamp = Stamp { era: snapshots.era, step };
         let own: Vec<WorldRank> = self.ranks.mesh().ranks_of(self.process()).collect();
-        let made: Vec<_> = own
-            .iter()
-            .map(|_| Arc::<OnceLock<Arc<Vec<u8>>>>::default())
-            .collect();
+        let made: Vec<_> = own.iter().map(|_| Arc::<OnceLock<Arc<Vec<u8>>>>::default()).collect();
         let place = |rank| own.iter().position(|own| *own == rank).unwrap_or_default();
         self.ranks.ask_all("making snapshots", |rank| {
             let made = Arc::clone(&made[place(rank)]);
@@ -72,10 +62,7 @@ impl<S: Stage> Pipeline<S> {
             label: (*rank, stamp),
             bytes: Arc::clone(made.get().expect("the rank has answered")),
         });
-        let snapshot = Snapshot {
-            stamp,
-            ranks: ranks.collect(),
-        };
+        let snapshot = Snapshot { stamp, ranks: ranks.collect() };
         self.give(self.after(), &snapshot.ranks)?;
         snapshots.own.push(snapshot);
         Ok(())
@@ -85,9 +72,7 @@ impl<S: Stage> Pipeline<S> {
     /// Without one, it returns whether any process has begun to train.
     pub(super) fn take_back(&mut self, snapshots: &mut Snapshots) -> Result<TakenBack> {
         self.begin(format_args!("return to a snapshot"))?;
-        let all = self
-            .ranks
-            .spread("returning to a snapshot", Ok(vec![snapshots.has()]));
+        let all = self.ranks.spread("returning to a snapshot", Ok(vec![snapshots.has()]));
         let all = self.note(all)?;
         snapshots.era = all.iter().map(|has| has.era).max().unwrap_or_default();
         let Some(stamp) = self.newest_of_all(&all) else {
@@ -102,10 +87,8 @@ impl<S: Stage> Pipeline<S> {
         let (process, before, after) = (self.process(), self.before(), self.after());
         if !all[before as usize].own.contains(&stamp) {
             let ranks = self.ranks.mesh().ranks_of(before);
-            let items: Vec<Item> = ranks
-                .into_iter()
-                .filter_map(|rank| snapshots.kept.get(&(rank, stamp)))
-                .collect();
+            let items: Vec<Item> =
+                ranks.into_iter().filter_map(|rank| snapshots.kept.get(&(rank, stamp))).collect();
             self.give(before, &items)?;
         }
         if snapshots.own.is_empty() {
@@ -159,9 +142,7 @@ impl<S: Stage> Pipeline<S> {
 
     fn give(&self, process: u32, items: &[Item]) -> Result<()> {
         let peers = self.ranks.peers();
-        items
-            .iter()
-            .try_for_each(|item| peers.give(process, item.clone()))
+        items.iter().try_for_each(|item| peers.give(process, item.clone()))
     }
 
     /// The most bytes of a rank's snapshot.

@@ -66,10 +66,7 @@ impl<S: Stage> RejoinState<S> {
             let taken = pipeline.take_back(&mut self.snapshots);
             let taken = taken.inspect_err(|error| pipeline.ranks.peers().fail(error))?;
             pipeline.rejoined = match taken {
-                TakenBack::Step(step) => Some(Rejoined {
-                    lost,
-                    step: Some(step),
-                }),
+                TakenBack::Step(step) => Some(Rejoined { lost, step: Some(step) }),
                 TakenBack::Nothing => Some(Rejoined { lost, step: None }),
                 TakenBack::NotBegun => None,
             };

@@ -40,13 +40,7 @@ pub(super) struct Inventory {
 impl Snapshots {
     /// A snapshot is due every `every` steps.
     pub(super) fn every(every: u64) -> Self {
-        Self {
-            every: every.max(1),
-            era: 0,
-            began: false,
-            own: Vec::new(),
-            kept: Arc::default(),
-        }
+        Self { every: every.max(1), era: 0, began: false, own: Vec::new(), kept: Arc::default() }
     }
 
     pub(super) fn kept(&self) -> Arc<Kept> {
@@ -64,9 +58,7 @@ impl Snapshots {
     }
 
     pub(super) fn is_due(&self, step: u64) -> bool {
-        self.own
-            .last()
-            .is_none_or(|last| step >= last.stamp.step + self.every)
+        self.own.last().is_none_or(|last| step >= last.stamp.step + self.every)
     }
 
     /// Forgets all: they are not of the weights of now.

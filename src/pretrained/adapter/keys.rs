@@ -30,48 +30,17 @@ const KEYS: &[Key] = &[
     only("bias", &["\"none\""], "`none`"),
     only(
         "init_lora_weights",
-        &[
-            "true",
-            "false",
-            "null",
-            "\"gaussian\"",
-            "\"eva\"",
-            "\"orthogonal\"",
-        ],
+        &["true", "false", "null", "\"gaussian\"", "\"eva\"", "\"orthogonal\""],
         "true, false, `gaussian`, `eva` or `orthogonal`: other starts change the model's own weights or \
          freeze a matrix",
     ),
-    only(
-        "rank_pattern",
-        &["{}", "null"],
-        "empty: all adapters have one rank",
-    ),
-    only(
-        "alpha_pattern",
-        &["{}", "null"],
-        "empty: all adapters have one alpha",
-    ),
-    only(
-        "modules_to_save",
-        NONE,
-        "empty: add these modules to the weights of the model first",
-    ),
-    only(
-        "trainable_token_indices",
-        NONE,
-        "empty: adapters are of linear layers only",
-    ),
-    only(
-        "target_parameters",
-        NONE,
-        "empty: adapters are of linear layers only",
-    ),
+    only("rank_pattern", &["{}", "null"], "empty: all adapters have one rank"),
+    only("alpha_pattern", &["{}", "null"], "empty: all adapters have one alpha"),
+    only("modules_to_save", NONE, "empty: add these modules to the weights of the model first"),
+    only("trainable_token_indices", NONE, "empty: adapters are of linear layers only"),
+    only("target_parameters", NONE, "empty: adapters are of linear layers only"),
     only("layer_replication", NONE, "empty: there is one of each block"),
-    only(
-        "alora_invocation_tokens",
-        &["null"],
-        "null: an adapter counts for all tokens",
-    ),
+    only("alora_invocation_tokens", &["null"], "null: an adapter counts for all tokens"),
     only("use_dora", NOT, "false"),
     only("lora_bias", NOT, "false"),
     only("use_qalora", NOT, "false"),
@@ -101,10 +70,7 @@ const KEYS: &[Key] = &[
 const NONE: &[&str] = &["null", "[]", "{}"];
 const NOT: &[&str] = &["false", "null"];
 
-const TABLE: Table<'_> = Table {
-    prefix: "",
-    keys: KEYS,
-};
+const TABLE: Table<'_> = Table { prefix: "", keys: KEYS };
 
 /// What a folder says of its adapters.
 pub(super) struct Described {
@@ -131,10 +97,7 @@ impl Described {
         let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
         let found: Value = serde_json::from_slice(&bytes).map_err(|source| Error::no_json(&path, source))?;
         // Another type has other keys.
-        let json = Json {
-            path: &path,
-            value: &found,
-        };
+        let json = Json { path: &path, value: &found };
         json.require(json.text("peft_type")? == Some("LORA"), "peft_type", "`LORA`")?;
         let all = completed(&path, &found, &[TABLE])?;
         Ok(Self { path, found, all })
@@ -142,10 +105,7 @@ impl Described {
 
     /// Its values.
     pub(super) fn json(&self) -> Json<'_> {
-        Json {
-            path: &self.path,
-            value: &self.all,
-        }
+        Json { path: &self.path, value: &self.all }
     }
 }
 

@@ -52,12 +52,7 @@ pub fn read_adapters(folder: &Path, base: Base<'_>) -> Result<Adapters> {
         true => alpha * (rank as f64).sqrt(),
         false => alpha,
     };
-    Ok(Adapters {
-        rank,
-        alpha,
-        dropout: json.number("lora_dropout")?,
-        targets,
-    })
+    Ok(Adapters { rank, alpha, dropout: json.number("lora_dropout")?, targets })
 }
 
 /// Opens the weights of the adapters in a folder, and of an adapted head, which PEFT saves beside them.

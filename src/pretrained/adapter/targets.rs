@@ -40,11 +40,7 @@ impl Names {
     /// Of a kind of model, by its name in a config.
     pub(super) fn of(kind: &str) -> Self {
         match kind {
-            "gpt" => Self {
-                blocks: gpt2::BLOCKS,
-                linear: gpt2::LINEAR,
-                usual: &["c_attn"],
-            },
+            "gpt" => Self { blocks: gpt2::BLOCKS, linear: gpt2::LINEAR, usual: &["c_attn"] },
             _ => Self {
                 blocks: llama::BLOCKS,
                 linear: match kind {
@@ -74,11 +70,7 @@ impl Names {
                 place: Some((block, *ours)),
             })
         };
-        let head = Module {
-            ours: HEAD.to_owned(),
-            theirs: HEAD.to_owned(),
-            place: None,
-        };
+        let head = Module { ours: HEAD.to_owned(), theirs: HEAD.to_owned(), place: None };
         (0..blocks).flat_map(in_block).chain([head]).collect()
     }
 
@@ -107,11 +99,9 @@ impl<'a> Wanted<'a> {
     fn read(json: Json<'a>, key: &str) -> Result<Option<Self>> {
         let wanted = match json.get(key) {
             None => return Ok(None),
-            Some(Value::Array(list)) => list
-                .iter()
-                .map(Value::as_str)
-                .collect::<Option<_>>()
-                .map(Self::Names),
+            Some(Value::Array(list)) => {
+                list.iter().map(Value::as_str).collect::<Option<_>>().map(Self::Names)
+            }
             Some(Value::String(text)) => {
                 let whole = Regex::new(&format!(r"\A(?:{text})\z"));
                 whole.ok().map(|whole| Self::Pattern(Box::new(whole)))
@@ -164,11 +154,7 @@ pub(super) fn targets(json: Json<'_>, base: Base<'_>) -> Result<Vec<String>> {
         wanted.fits(module) && in_block && !is_excluded
     };
     let chosen: Vec<&Module> = modules.iter().filter(is_chosen).collect();
-    json.require(
-        !chosen.is_empty(),
-        MODULES,
-        "of modules of this model, which are not all excluded",
-    )?;
+    json.require(!chosen.is_empty(), MODULES, "of modules of this model, which are not all excluded")?;
     let has_head = chosen.iter().any(|module| module.ours == HEAD);
     json.require(
         !(has_head && base.tied),
@@ -209,11 +195,7 @@ fn blocks(json: Json<'_>, names: Names, wanted: &Wanted<'_>) -> Result<Option<Ve
         }
     };
     let by_pattern = matches!(wanted, Wanted::Pattern(_)) && blocks.is_some();
-    json.require(
-        !by_pattern,
-        key,
-        "left out beside a regular expression in target_modules",
-    )?;
+    json.require(!by_pattern, key, "left out beside a regular expression in target_modules")?;
     let all = names.blocks.trim_end_matches('.');
     let list = all.rsplit_once('.').map_or(all, |(_, list)| list);
     let is_list = |word: &Value| word == all || word == list || word == "";
@@ -221,10 +203,6 @@ fn blocks(json: Json<'_>, names: Names, wanted: &Wanted<'_>) -> Result<Option<Ve
         Value::Array(words) => words.iter().all(is_list),
         word => is_list(word),
     });
-    json.require(
-        holds,
-        "layers_pattern",
-        "left out: this model has one list of blocks",
-    )?;
+    json.require(holds, "layers_pattern", "left out: this model has one list of blocks")?;
     Ok(blocks.filter(|blocks| !blocks.is_empty()))
 }

@@ -7,11 +7,7 @@ use crate::pretrained::key::{Key, may_be_null, nothing, only, used};
 pub(in crate::pretrained) const KEYS: &[Key] = &[
     may_be_null("architectures", "[]"),
     used("model_type", "\"\""),
-    only(
-        "quantization_config",
-        &["null"],
-        "left out: quantised weights are not read",
-    ),
+    only("quantization_config", &["null"], "left out: quantised weights are not read"),
     only("per_layer_config", &["null"], "left out: all blocks are alike"),
     only("is_encoder_decoder", &["false", "null"], "false"),
     only("is_causal", &["true"], "true"),

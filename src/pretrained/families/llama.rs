@@ -35,11 +35,7 @@ pub(in crate::pretrained) const LLAMA: &[Key] = &[
     may_be_null("eos_token_id", "2"),
     only("attention_bias", &["false"], NO_SUCH_LAYER),
     only("mlp_bias", &["false"], NO_SUCH_LAYER),
-    only(
-        "sliding_window",
-        &["null"],
-        "left out: a token of a Llama sees all before it",
-    ),
+    only("sliding_window", &["null"], "left out: a token of a Llama sees all before it"),
     only("layer_types", &["null"], "left out: all blocks are alike"),
     nothing("use_sliding_window"),
     nothing("max_window_layers"),
@@ -89,10 +85,8 @@ pub(in crate::pretrained) const MIXTRAL: &[Key] = &[
 
 pub(in crate::pretrained) const QWEN2: &[Key] = &[may_be_null("head_dim", "null"), nothing("attention_bias")];
 
-pub(in crate::pretrained) const QWEN3: &[Key] = &[
-    used("head_dim", "128"),
-    only("attention_bias", &["false"], NO_SUCH_LAYER),
-];
+pub(in crate::pretrained) const QWEN3: &[Key] =
+    &[used("head_dim", "128"), only("attention_bias", &["false"], NO_SUCH_LAYER)];
 
 /// The keys of both Qwens.
 pub(in crate::pretrained) const QWENS: &[Key] = &[
@@ -159,11 +153,7 @@ pub(in crate::pretrained) const OF_ATTENTION: usize = 4;
 /// All parameters of a model, each with its tensors there.
 pub(in crate::pretrained) fn table(model: &Llama) -> Vec<Mapped> {
     let (vocab, dim) = (model.vocab, model.dim);
-    let mut all = vec![Mapped::one(
-        "wte.weight",
-        &[vocab, dim],
-        "model.embed_tokens.weight",
-    )];
+    let mut all = vec![Mapped::one("wte.weight", &[vocab, dim], "model.embed_tokens.weight")];
     for index in 0..model.layers {
         all.extend(attention(model, index));
         all.extend(match model.experts {
@@ -191,10 +181,7 @@ fn attention(model: &Llama, index: usize) -> Vec<Mapped> {
         Mapped::stacked(format!("{ours}.attn.qkv.{kind}"), three.map(part).into())
     };
     let norm = format!("{theirs}.input_layernorm.weight");
-    let mut all = vec![
-        Mapped::one(format!("{ours}.ln_1.weight"), &[dim], norm),
-        of_three("weight", &[dim]),
-    ];
+    let mut all = vec![Mapped::one(format!("{ours}.ln_1.weight"), &[dim], norm), of_three("weight", &[dim])];
     if model.bias {
         all.push(of_three("bias", &[]));
     }
@@ -205,11 +192,7 @@ fn attention(model: &Llama, index: usize) -> Vec<Mapped> {
         }
     }
     let there = format!("{theirs}.self_attn.o_proj.weight");
-    all.push(Mapped::one(
-        format!("{ours}.attn.out.weight"),
-        &[dim, queries],
-        there,
-    ));
+    all.push(Mapped::one(format!("{ours}.attn.out.weight"), &[dim, queries], there));
     all
 }
 
@@ -221,10 +204,7 @@ fn mlp(model: &Llama, index: usize) -> Vec<Mapped> {
     let down = format!("{theirs}.mlp.down_proj.weight");
     vec![
         Mapped::one(format!("{ours}.ln_2.weight"), &[dim], norm),
-        Mapped::stacked(
-            format!("{ours}.mlp.gate_up.weight"),
-            ["gate", "up"].map(part).into(),
-        ),
+        Mapped::stacked(format!("{ours}.mlp.gate_up.weight"), ["gate", "up"].map(part).into()),
         Mapped::one(format!("{ours}.mlp.down.weight"), &[dim, ffn], down),
     ]
 }
@@ -243,15 +223,8 @@ fn experts(model: &Llama, count: usize, index: usize) -> Vec<Mapped> {
         let ours = format!("{ours}.mlp.experts.{expert}");
         let there = |which: &str| format!("{theirs}.block_sparse_moe.experts.{expert}.{which}.weight");
         let part = |which: &str| (there(which), vec![ffn, dim]);
-        all.push(Mapped::stacked(
-            format!("{ours}.gate_up.weight"),
-            ["w1", "w3"].map(part).into(),
-        ));
-        all.push(Mapped::one(
-            format!("{ours}.down.weight"),
-            &[dim, ffn],
-            there("w2"),
-        ));
+        all.push(Mapped::stacked(format!("{ours}.gate_up.weight"), ["w1", "w3"].map(part).into()));
+        all.push(Mapped::one(format!("{ours}.down.weight"), &[dim, ffn], there("w2")));
     }
     all
 }

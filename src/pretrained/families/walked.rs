@@ -16,17 +16,9 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("head_dim", "64", "{}"),
     ("hidden_size", "512", "{}"),
     ("intermediate_size", "512", "{}"),
-    (
-        "layer_types",
-        r#"["sliding_attention", "sliding_attention"]"#,
-        TWO_SLIDE,
-    ),
+    ("layer_types", r#"["sliding_attention", "sliding_attention"]"#, TWO_SLIDE),
     ("max_position_embeddings", "512", "{}"),
-    (
-        "max_window_layers",
-        "0",
-        r#"{"use_sliding_window": true, "max_window_layers": 32}"#,
-    ),
+    ("max_window_layers", "0", r#"{"use_sliding_window": true, "max_window_layers": 32}"#),
     ("n_embd", "384", "{}"),
     ("n_head", "6", "{}"),
     ("n_layer", "3", "{}"),
@@ -41,11 +33,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("rope_parameters", LINEAR, "{}"),
     ("rope_scaling", LINEAR, "{}"),
     ("rope_theta", "77.0", "{}"),
-    (
-        "sliding_window",
-        "77",
-        r#"{"use_sliding_window": true, "max_window_layers": 0}"#,
-    ),
+    ("sliding_window", "77", r#"{"use_sliding_window": true, "max_window_layers": 0}"#),
     ("use_sliding_window", "true", r#"{"max_window_layers": 0}"#),
     ("vocab_size", "512", "{}"),
 ];
@@ -112,11 +100,7 @@ fn check(family: Option<Family>, key: &Key, prefix: &str, place: &dyn Fn(Value) 
     let changes = |name: &str, (value, beside): (Value, Value)| {
         let before = read(family, &place(beside.clone())).unwrap_or_else(|error| panic!("{what}: {error}"));
         let after = read(family, &place(with(&beside, name, value)));
-        assert_ne!(
-            before,
-            after.unwrap_or_else(|error| panic!("{what}: {error}")),
-            "{what}"
-        );
+        assert_ne!(before, after.unwrap_or_else(|error| panic!("{what}: {error}")), "{what}");
     };
     let another = || place(with(&json!({}), name, json!("another")));
     match key.rule {
@@ -209,11 +193,7 @@ fn a_key_that_nobody_reads_is_told() {
         }
         let folder = written(family, &keys);
         let told = told_of_model(folder.path(), false).expect("readable");
-        let names = if family.is_some() {
-            "my_key, rope_parameters.mine"
-        } else {
-            "my_key"
-        };
+        let names = if family.is_some() { "my_key, rope_parameters.mine" } else { "my_key" };
         let line = format!("config.json: {names} changes nothing");
         assert!(told.len() == 1 && told[0].contains(&line), "{told:?}");
     }

@@ -69,14 +69,10 @@ impl Quantised {
                 let least = of_half(half(2));
                 fill(numbers, &block[4..], 0, |level| scale * level as f32 + least);
             }
-            Q5_0 => fill(numbers, &block[6..], bits(2), |level| {
-                scale * (level as f32 - 16.0)
-            }),
+            Q5_0 => fill(numbers, &block[6..], bits(2), |level| scale * (level as f32 - 16.0)),
             Q5_1 => {
                 let least = of_half(half(2));
-                fill(numbers, &block[8..], bits(4), |level| {
-                    scale * level as f32 + least
-                });
+                fill(numbers, &block[8..], bits(4), |level| scale * level as f32 + least);
             }
         }
     }

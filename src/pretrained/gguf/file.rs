@@ -98,10 +98,7 @@ impl Gguf {
         if self.place(name, how).is_some() {
             return Ok(());
         }
-        Err(Error::damaged(
-            &self.path,
-            format_args!("it ends before the numbers of {name} do"),
-        ))
+        Err(Error::damaged(&self.path, format_args!("it ends before the numbers of {name} do")))
     }
 
     /// The numbers of a tensor that exists and was checked.
@@ -154,9 +151,7 @@ fn read_header(from: &mut impl Read) -> io::Result<Header> {
         Ok((key, Value::read(from, kind)?))
     };
     let values = (0..values).map(value).collect::<io::Result<_>>()?;
-    let tensors = (0..tensors)
-        .map(|_| read_tensor(from))
-        .collect::<io::Result<_>>()?;
+    let tensors = (0..tensors).map(|_| read_tensor(from)).collect::<io::Result<_>>()?;
     Ok((values, tensors))
 }
 
@@ -165,9 +160,8 @@ fn read_tensor(from: &mut impl Read) -> io::Result<(String, Tensor)> {
     if count > 4 {
         return Err(io::Error::other(format!("{name} has {count} dimensions")));
     }
-    let mut dims = (0..count)
-        .map(|_| whole(from).map(|size| size as usize))
-        .collect::<io::Result<Vec<_>>>()?;
+    let mut dims =
+        (0..count).map(|_| whole(from).map(|size| size as usize)).collect::<io::Result<Vec<_>>>()?;
     dims.reverse();
     let (kind, offset) = (number(from)?, whole(from)?);
     Ok((name, Tensor { dims, kind, offset }))

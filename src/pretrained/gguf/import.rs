@@ -34,11 +34,7 @@ pub struct Imported {
 /// the tensors of its model; when the folder exists.
 pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
     let file = Gguf::open(path)?;
-    let Settings {
-        family,
-        model,
-        unknown,
-    } = settings(&file)?;
+    let Settings { family, model, unknown } = settings(&file)?;
     let architecture = Architecture::from((family, model));
     sizes::check(path, &architecture)?;
     let table = architecture.table();
@@ -54,11 +50,7 @@ pub fn import(path: &Path, folder: &Path) -> Result<Imported> {
     let mut files = of_tokenizer.unwrap_or_default();
     files.push((GENERATION, tokenizer::generation(&file)));
     write(folder, &architecture, &files, weights)?;
-    Ok(Imported {
-        architecture,
-        has_tokenizer,
-        unknown,
-    })
+    Ok(Imported { architecture, has_tokenizer, unknown })
 }
 
 /// Refuses a file that does not have these tensors and no others.
@@ -74,10 +66,7 @@ fn check<'a>(file: &Gguf, parts: impl Iterator<Item = &'a Part>) -> Result<()> {
             Some(_) => file.check(&name)?,
         }
     }
-    problems.extend(
-        left.into_iter()
-            .map(|name| (name.to_owned(), LEFT_OVER.to_owned())),
-    );
+    problems.extend(left.into_iter().map(|name| (name.to_owned(), LEFT_OVER.to_owned())));
     if problems.is_empty() {
         return Ok(());
     }

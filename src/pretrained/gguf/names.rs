@@ -16,20 +16,14 @@ const IN_BLOCK: [(&str, &str); 11] = [
 ];
 
 /// Outside of blocks.
-const OUTSIDE: [(&str, &str); 3] = [
-    ("model.embed_tokens", "token_embd"),
-    ("model.norm", "output_norm"),
-    ("lm_head", "output"),
-];
+const OUTSIDE: [(&str, &str); 3] =
+    [("model.embed_tokens", "token_embd"), ("model.norm", "output_norm"), ("lm_head", "output")];
 
 /// llama.cpp's name for a tensor of Hugging Face.
 pub(super) fn there(name: &str) -> Option<String> {
     let (place, kind) = name.rsplit_once('.')?;
     let found = |table: &[(&str, &'static str)], place: &str| {
-        table
-            .iter()
-            .find(|(ours, _)| *ours == place)
-            .map(|(_, theirs)| *theirs)
+        table.iter().find(|(ours, _)| *ours == place).map(|(_, theirs)| *theirs)
     };
     let Some(rest) = place.strip_prefix("model.layers.") else {
         return Some(format!("{}.{kind}", found(&OUTSIDE, place)?));
@@ -50,10 +44,7 @@ pub(super) fn unpermute(numbers: &[f32], head: usize, row: usize) -> Vec<f32> {
     for head in numbers.chunks_exact(head * row) {
         let rows: Vec<&[f32]> = head.chunks_exact(row).collect();
         for first in 0..2 {
-            rows.iter()
-                .skip(first)
-                .step_by(2)
-                .for_each(|row| ordered.extend_from_slice(row));
+            rows.iter().skip(first).step_by(2).for_each(|row| ordered.extend_from_slice(row));
         }
     }
     ordered

@@ -21,11 +21,7 @@ pub(super) fn scaling(
     let kind = key("scaling.type");
     let named = keys.text(&kind)?;
     let is_known = ["none", "linear"].map(Some).contains(&named);
-    keys.require(
-        is_known,
-        &kind,
-        "`none` or `linear`: take the folder of Hugging Face for other scalings",
-    )?;
+    keys.require(is_known, &kind, "`none` or `linear`: take the folder of Hugging Face for other scalings")?;
     let factor = match keys.get(&key("scaling.factor")) {
         Some(_) => keys.number(&key("scaling.factor"))?,
         None => keys.number(&key("scale_linear"))?,
@@ -44,9 +40,7 @@ pub(super) fn scaling(
 }
 
 fn unknown(file: &Gguf) -> crate::Error {
-    let found = file
-        .dims(FACTORS)
-        .map(|dims| format!("a tensor of {dims:?} other numbers"));
+    let found = file.dims(FACTORS).map(|dims| format!("a tensor of {dims:?} other numbers"));
     let expected = "the factors of Llama 3.1 to 3.3: take the folder of Hugging Face for other ones";
     Error::wrong_key(file.path(), FACTORS, expected, found)
 }
@@ -54,23 +48,14 @@ fn unknown(file: &Gguf) -> crate::Error {
 /// The scaling of Llama 3.1 that divides the frequencies by these factors. Its low and high factors are 1 and
 /// 4, as Meta has them, and the original length is a power of two.
 fn llama3(factors: &[f32], rope: Rope, width: usize) -> Option<RopeScaling> {
-    let factor = factors
-        .iter()
-        .fold(1.0, |largest, &factor| f64::from(factor).max(largest));
+    let factor = factors.iter().fold(1.0, |largest, &factor| f64::from(factor).max(largest));
     if factors.iter().all(|&factor| factor == 1.0) {
         return Some(RopeScaling::None);
     }
-    let scalings = (4..=20).map(|power| RopeScaling::Llama3 {
-        factor,
-        low: 1.0,
-        high: 4.0,
-        original: 1 << power,
-    });
+    let scalings =
+        (4..=20).map(|power| RopeScaling::Llama3 { factor, low: 1.0, high: 4.0, original: 1 << power });
     let fits = |scaling: &RopeScaling| {
-        let scaled = Rope {
-            scaling: *scaling,
-            ..rope
-        };
+        let scaled = Rope { scaling: *scaling, ..rope };
         factors.iter().enumerate().all(|(pair, &factor)| {
             let expected = rope.frequency(pair, width) / scaled.frequency(pair, width);
             (f64::from(factor) / expected - 1.0).abs() < 1e-5

@@ -15,11 +15,8 @@ use crate::pretrained::sizes::possible;
 use crate::pretrained::{Architecture, Family};
 
 /// The architectures, as a file names them.
-const KNOWN: [(&str, Family); 3] = [
-    ("llama", Family::Llama),
-    ("qwen2", Family::Qwen2),
-    ("qwen3", Family::Qwen3),
-];
+const KNOWN: [(&str, Family); 3] =
+    [("llama", Family::Llama), ("qwen2", Family::Qwen2), ("qwen3", Family::Qwen3)];
 
 /// What a file says of its model.
 pub(super) struct Settings {
@@ -33,31 +30,17 @@ pub(super) struct Settings {
 pub(super) fn settings(file: &Gguf) -> Result<Settings> {
     let named = file.values.get("general.architecture").and_then(Value::text);
     let Some((name, family)) = KNOWN.into_iter().find(|(name, _)| named == Some(name)) else {
-        return Err(Error::unknown_model(
-            file.path(),
-            named,
-            &KNOWN.map(|(name, _)| name),
-        ));
+        return Err(Error::unknown_model(file.path(), named, &KNOWN.map(|(name, _)| name)));
     };
     let prefix = format!("{name}.");
-    let of_file = Table {
-        prefix: "",
-        keys: OF_FILE,
-    };
-    let of_model = Table {
-        prefix: &prefix,
-        keys: OF_MODEL,
-    };
+    let of_file = Table { prefix: "", keys: OF_FILE };
+    let of_model = Table { prefix: &prefix, keys: OF_MODEL };
     let tables = [of_file, of_model];
     let found = found(file, &prefix);
     let (path, value) = (file.path(), &completed(file.path(), &found, &tables)?);
     let model = model(file, family, Keys { path, value }, &prefix)?;
     let unknown = unknown(&found, &tables);
-    Ok(Settings {
-        family,
-        model,
-        unknown,
-    })
+    Ok(Settings { family, model, unknown })
 }
 
 /// The values of the tables' keys, and all of the architecture.
@@ -90,9 +73,7 @@ fn model(file: &Gguf, family: Family, keys: Keys<'_>, prefix: &str) -> Result<Ll
     rope.scaling = scaling(file, keys, prefix, rope, heads.width)?;
     let embedding = file.dims("token_embd.weight");
     Ok(Llama {
-        vocab: embedding
-            .and_then(|dims| possible(*dims.first()? as u64))
-            .unwrap_or(0),
+        vocab: embedding.and_then(|dims| possible(*dims.first()? as u64)).unwrap_or(0),
         dim,
         layers: keys.layers(&key("block_count"))?,
         heads,

@@ -109,11 +109,7 @@ fn about(file: &Gguf, tokens: &[&str]) -> Json {
     let [begins, ends] = adds(file);
     about["add_bos_token"] = json!(begins);
     about["add_eos_token"] = json!(ends);
-    for (key, id) in [
-        ("bos_token", "bos"),
-        ("eos_token", "eos"),
-        ("pad_token", "padding"),
-    ] {
+    for (key, id) in [("bos_token", "bos"), ("eos_token", "eos"), ("pad_token", "padding")] {
         if let Some(token) = id_of(file, id).and_then(|id| tokens.get(id as usize)) {
             about[key] = json!(token);
         }
@@ -132,10 +128,7 @@ fn adds(file: &Gguf) -> [bool; 2] {
         Some(Value::Truth(truth)) => *truth,
         _ => default,
     };
-    [
-        flag("add_bos_token", split == Some(OF_LLAMA_3)),
-        flag("add_eos_token", false),
-    ]
+    [flag("add_bos_token", split == Some(OF_LLAMA_3)), flag("add_eos_token", false)]
 }
 
 /// The post-processor that adds the tokens with which a text begins and ends.
@@ -144,10 +137,7 @@ fn ends(file: &Gguf, tokens: &[&str]) -> Json {
     let mut token = |adds: bool, name: &str| {
         let id = id_of(file, name).filter(|_| adds)?;
         let token = *tokens.get(usize::try_from(id).ok()?)?;
-        special.insert(
-            token.to_owned(),
-            json!({"id": token, "ids": [id], "tokens": [token]}),
-        );
+        special.insert(token.to_owned(), json!({"id": token, "ids": [id], "tokens": [token]}));
         Some(token)
     };
     let [begins, ends] = adds(file);
@@ -159,10 +149,7 @@ fn ends(file: &Gguf, tokens: &[&str]) -> Json {
         let token =
             |token: Option<&str>| token.map(|token| json!({"SpecialToken": {"id": token, "type_id": place}}));
         let text = Some(json!({"Sequence": {"id": text, "type_id": place}}));
-        [token(first), text, token(last)]
-            .into_iter()
-            .flatten()
-            .collect::<Vec<_>>()
+        [token(first), text, token(last)].into_iter().flatten().collect::<Vec<_>>()
     };
     let pair = [one("A", 0), one("B", 1)].concat();
     json!({
@@ -182,10 +169,7 @@ pub(super) fn generation(file: &Gguf) -> String {
             generation[key] = json!(id);
         }
     }
-    let mut ends: Vec<i64> = ["eos", "eot", "eom"]
-        .iter()
-        .filter_map(|name| id_of(file, name))
-        .collect();
+    let mut ends: Vec<i64> = ["eos", "eot", "eom"].iter().filter_map(|name| id_of(file, name)).collect();
     ends.sort_unstable();
     ends.dedup();
     match ends[..] {
@@ -197,7 +181,5 @@ pub(super) fn generation(file: &Gguf) -> String {
 }
 
 fn id_of(file: &Gguf, name: &str) -> Option<i64> {
-    file.values
-        .get(&format!("tokenizer.ggml.{name}_token_id"))?
-        .whole()
+    file.values.get(&format!("tokenizer.ggml.{name}_token_id"))?.whole()
 }

@@ -61,10 +61,7 @@ fn each_key_does_what_its_table_says() {
             Rule::Nothing => assert_eq!(another(&key).expect("read"), (before, Vec::new()), "{key}"),
             _ => {
                 let said = another(&key).expect_err(&key).to_string();
-                assert!(
-                    said.contains(&format!("{key} is \"another\", it must be ")),
-                    "{said}"
-                );
+                assert!(said.contains(&format!("{key} is \"another\", it must be ")), "{said}");
             }
         }
     }

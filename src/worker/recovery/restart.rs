@@ -30,16 +30,8 @@ pub struct Restart {
 
 impl fmt::Display for Restart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            rank,
-            why,
-            repeated,
-            seconds,
-        } = self;
+        let Self { rank, why, repeated, seconds } = self;
         let steps = if *repeated == 1 { "step" } else { "steps" };
-        write!(
-            f,
-            "{why}; rank {rank} was built again and repeated {repeated} {steps} in {seconds:.2} s"
-        )
+        write!(f, "{why}; rank {rank} was built again and repeated {repeated} {steps} in {seconds:.2} s")
     }
 }

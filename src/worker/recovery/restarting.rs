@@ -34,10 +34,7 @@ pub(crate) struct Restarting {
 
 impl Restarting {
     pub(crate) fn new(restarts: Restarts) -> Self {
-        Self {
-            restarts,
-            ..Self::default()
-        }
+        Self { restarts, ..Self::default() }
     }
 
     /// All weights have been replaced: a restart would begin with the next step.
@@ -135,10 +132,7 @@ impl Restarting {
         worker.restore(snapshot)?;
         let (failed, done) = self.steps.split_last().expect("a step has failed");
         for &request in done {
-            let request = StepRequest {
-                trace_from: None,
-                ..request
-            };
+            let request = StepRequest { trace_from: None, ..request };
             worker.run_step(request, Some(&*data))?;
         }
         worker.run_step(*failed, Some(&*data))

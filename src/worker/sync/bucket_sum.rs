@@ -30,13 +30,7 @@ pub(super) struct Adder<'a, S: Stage> {
 impl<'a, S: Stage> Adder<'a, S> {
     /// Adds sums of these numbers.
     pub(super) fn new(chunk: &'a mut Chunk<S>, spans: &'a [Span], blocks: &'a mut Vec<Vec<u8>>) -> Self {
-        Self {
-            chunk,
-            spans,
-            blocks,
-            is_set: false,
-            result: Ok(()),
-        }
+        Self { chunk, spans, blocks, is_set: false, result: Ok(()) }
     }
 
     /// The sum of two addends.

@@ -90,10 +90,7 @@ impl GpuSums {
 
     /// One stage's part.
     fn trade<'a, 'b, S: Stage>(&'a self, index: usize, reach: &'a mut Reach<'b, S>) -> Trade<'a, 'b, S> {
-        Trade {
-            reduction: &self.reductions[index],
-            reach,
-        }
+        Trade { reduction: &self.reductions[index], reach }
     }
 }
 
@@ -136,9 +133,7 @@ impl<S: Stage> Trade<'_, '_, S> {
                 self.take_totals(before)?;
             }
         }
-        rounds
-            .checked_sub(1)
-            .map_or(Ok(()), |last| self.take_totals(last))
+        rounds.checked_sub(1).map_or(Ok(()), |last| self.take_totals(last))
     }
 
     /// Sends all owners this replica's sums of their bucket, and announces the others' of the own one.
@@ -156,9 +151,7 @@ impl<S: Stage> Trade<'_, '_, S> {
         let taken =
             (self.reach.share.others()).map(|from| (self.reach.share.rank(from), self.sums(from) * count));
         let taken: Vec<_> = taken.filter(|(_, count)| *count > 0).collect();
-        self.reach
-            .transport
-            .trade(self.tag(Topic::Sums, round), given, &taken)
+        self.reach.transport.trade(self.tag(Topic::Sums, round), given, &taken)
     }
 
     /// Adds up the own bucket by the tree, and sends the others its total where they need it.
@@ -265,10 +258,9 @@ impl<S: Stage> Trade<'_, '_, S> {
         let packed = Packed::new(self.reach.device(), sums * count)?;
         for sum in 0..sums {
             let one = packed.part(sum * count..(sum + 1) * count);
-            self.chunk()
-                .each_part(spans, &one, |parameter, start, mut part| {
-                    parameter.pack_sum(sum, start, &mut part)
-                })?;
+            self.chunk().each_part(spans, &one, |parameter, start, mut part| {
+                parameter.pack_sum(sum, start, &mut part)
+            })?;
         }
         Ok(packed)
     }
@@ -277,9 +269,7 @@ impl<S: Stage> Trade<'_, '_, S> {
     fn pack_weights(&mut self, spans: &[Span]) -> Result<Packed> {
         let packed = Packed::new(self.reach.device(), length_of(spans))?;
         self.chunk()
-            .each_part(spans, &packed, |parameter, start, mut part| {
-                parameter.pack_value(start, &mut part)
-            })?;
+            .each_part(spans, &packed, |parameter, start, mut part| parameter.pack_value(start, &mut part))?;
         Ok(packed)
     }
 }
@@ -287,16 +277,12 @@ impl<S: Stage> Trade<'_, '_, S> {
 impl<S: Stage> Chunk<S> {
     /// Sets these numbers of the gradients.
     fn unpack_gradients(&mut self, spans: &[Span], packed: &Packed) -> Result<()> {
-        self.each_part(spans, packed, |parameter, start, part| {
-            parameter.unpack_grad(start, &part)
-        })
+        self.each_part(spans, packed, |parameter, start, part| parameter.unpack_grad(start, &part))
     }
 
     /// Sets these weights, after the stage's own update.
     fn unpack_weights(&mut self, spans: &[Span], packed: &Packed) -> Result<()> {
-        self.each_part(spans, packed, |parameter, start, part| {
-            parameter.unpack_value(start, &part)
-        })
+        self.each_part(spans, packed, |parameter, start, part| parameter.unpack_value(start, &part))
     }
 
     /// Calls `act` for each span: with its parameter, its first number, and its part of `packed`.

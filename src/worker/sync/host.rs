@@ -34,19 +34,14 @@ struct Exchanged {
 
 impl HostSums {
     pub(in crate::worker) fn new<S: Stage>(plan: &Plan, share: &ReplicaShare, chunks: &[Chunk<S>]) -> Self {
-        Self {
-            reductions: Reduction::of_all(plan, share, chunks),
-            exchanged: Vec::new(),
-        }
+        Self { reductions: Reduction::of_all(plan, share, chunks), exchanged: Vec::new() }
     }
 
     /// Starts the sum of a stage's gradients. The first blocks are sent at once.
     pub(super) fn begin<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
         let mut reductions = self.reductions.iter_mut();
         let reduction = reductions.find(|reduction| reduction.stage() == stage);
-        reduction
-            .expect("it has all stages of the rank")
-            .start(reach.share);
+        reduction.expect("it has all stages of the rank").start(reach.share);
         reach.meter.reduction_starts(stage);
         let since = Instant::now();
         self.progress(reach)?;
@@ -62,10 +57,7 @@ impl HostSums {
     /// Continues all sums, without waiting. Returns whether it did anything.
     pub(super) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
         let mut moved = false;
-        let active = self
-            .reductions
-            .iter_mut()
-            .filter(|reduction| reduction.is_active());
+        let active = self.reductions.iter_mut().filter(|reduction| reduction.is_active());
         for reduction in active {
             moved |= reduction.progress(reach)?;
             if !reduction.is_active() {
@@ -106,13 +98,12 @@ impl HostSums {
         let own = reach.share.replica;
         let slices = &chunk_of(reach.chunks, stage).slices;
         self.exchanged.clear();
-        self.exchanged
-            .extend(reach.share.others().map(|replica| Exchanged {
-                replica,
-                blocks: slices.of(own).len().max(slices.of(replica).len()),
-                sent: 0,
-                received: 0,
-            }));
+        self.exchanged.extend(reach.share.others().map(|replica| Exchanged {
+            replica,
+            blocks: slices.of(own).len().max(slices.of(replica).len()),
+            sent: 0,
+            received: 0,
+        }));
         loop {
             let (mut moved, mut awaited) = (false, None);
             for exchanged in &mut self.exchanged {
@@ -152,9 +143,7 @@ impl Exchanged {
         while self.received < self.blocks
             && let Some(block) = reach.poll(self.replica, Topic::Weights, stage)?
         {
-            reach
-                .chunk(stage)
-                .set_weights(self.replica, self.received, &block)?;
+            reach.chunk(stage).set_weights(self.replica, self.received, &block)?;
             reach.blocks.push(block);
             self.received += 1;
         }

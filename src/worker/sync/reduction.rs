@@ -63,9 +63,7 @@ impl Reduction {
     fn new<S: Stage>(plan: &Plan, share: &ReplicaShare, chunk: &Chunk<S>) -> Self {
         let slices = &chunk.slices;
         let replicas = share.replicas() as usize;
-        let nodes: Vec<_> = (0..share.replicas())
-            .map(|replica| share.nodes_of(replica))
-            .collect();
+        let nodes: Vec<_> = (0..share.replicas()).map(|replica| share.nodes_of(replica)).collect();
         // A replica must not be sent more than it can take. Its own sums show how far it is.
         let whole = slices.whole();
         let all_show = whole.len() <= WINDOW || nodes.iter().all(|nodes| !nodes.is_empty());
@@ -76,9 +74,7 @@ impl Reduction {
         };
         let parts = match answers {
             Answers::None => vec![whole],
-            Answers::Receipts => (0..share.replicas())
-                .map(|replica| slices.of(replica).to_vec())
-                .collect(),
+            Answers::Receipts => (0..share.replicas()).map(|replica| slices.of(replica).to_vec()).collect(),
             Answers::Totals => slices.even(),
         };
         Self {

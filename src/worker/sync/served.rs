@@ -55,9 +55,7 @@ impl Served {
             owned: Owned::take(&mut chunk.stage, &slices, share.replica)?,
             nodes: all.clone().map(|replica| share.nodes_of(replica)).collect(),
             sums: all.clone().map(|replica| stream(replica, Topic::Sums)).collect(),
-            weights: all
-                .map(|owner| OwnerWeights::new(stream(owner, Topic::Weights)))
-                .collect(),
+            weights: all.map(|owner| OwnerWeights::new(stream(owner, Topic::Weights))).collect(),
             slices,
             adder: Sums::default(),
         })
@@ -183,12 +181,7 @@ impl Served {
 
 impl OwnerWeights {
     fn new(stream: BlockQueue) -> Self {
-        Self {
-            stream,
-            newest: Vec::new(),
-            version: 0,
-            installed: 0,
-        }
+        Self { stream, newest: Vec::new(), version: 0, installed: 0 }
     }
 
     /// Finds the newest version that has come as a whole, in `buckets` buckets. Older ones are not needed.
@@ -291,11 +284,7 @@ pub(super) struct BlockQueue {
 impl BlockQueue {
     /// Blocks with this tag, from this rank.
     pub(super) fn new(from: WorldRank, tag: Tag) -> Self {
-        Self {
-            from,
-            tag,
-            blocks: VecDeque::new(),
-        }
+        Self { from, tag, blocks: VecDeque::new() }
     }
 
     /// Takes in what has come. Returns whether there was anything.

@@ -66,10 +66,7 @@ impl Server {
         let own = reach.transport.rank();
         let others = (0..reach.transport.ranks()).map(WorldRank);
         let told = others.filter(|rank| *rank != own);
-        let served = reach
-            .chunks
-            .iter_mut()
-            .map(|chunk| Served::new(chunk, reach.share));
+        let served = reach.chunks.iter_mut().map(|chunk| Served::new(chunk, reach.share));
         Ok(Self {
             max_staleness: reach.plan.max_staleness.into(),
             first,
@@ -79,9 +76,7 @@ impl Server {
             installed: 0,
             is_told: false,
             stages: served.collect::<Result<_>>()?,
-            told: told
-                .map(|rank| BlockQueue::new(rank, Topic::Told.tag(StageId(0))))
-                .collect(),
+            told: told.map(|rank| BlockQueue::new(rank, Topic::Told.tag(StageId(0)))).collect(),
             ended: VecDeque::new(),
             reported: 0,
             staleness: Staleness::default(),
@@ -201,9 +196,7 @@ impl Server {
         for served in &mut self.stages {
             served.add_up(reach)?;
             let (stage, agreement) = (served.stage, &mut *reach.agreement);
-            served
-                .owned
-                .squares(|index, piece, square| agreement.tell_gradient(stage, index, piece, square));
+            served.owned.squares(|index, piece, square| agreement.tell_gradient(stage, index, piece, square));
         }
         step.told.extend_from_slice(reach.agreement.told());
         for peer in &self.told {
@@ -230,9 +223,7 @@ impl Server {
         self.is_told = false;
         self.version += 1;
         self.ended.push_back(ended);
-        self.stages
-            .iter()
-            .try_for_each(|served| served.send_weights(reach))
+        self.stages.iter().try_for_each(|served| served.send_weights(reach))
     }
 
     /// How the step ended whose parts have come from all ranks.
@@ -292,11 +283,7 @@ impl Staleness {
 
     /// Counts a step.
     fn count(&mut self, staleness: u32) {
-        *self += Self {
-            largest: staleness,
-            sum: staleness.into(),
-            steps: 1,
-        };
+        *self += Self { largest: staleness, sum: staleness.into(), steps: 1 };
     }
 }
 
@@ -310,11 +297,6 @@ impl std::ops::AddAssign for Staleness {
 
 impl std::fmt::Display for Staleness {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "weights at most {} steps old, {:.1} on average",
-            self.largest,
-            self.mean()
-        )
+        write!(f, "weights at most {} steps old, {:.1} on average", self.largest, self.mean())
     }
 }

@@ -57,11 +57,7 @@ impl Slices {
                 parts
             })
             .collect();
-        let slices = Self {
-            buckets: vec![Vec::new(); replicas],
-            owned,
-            bucket: 0,
-        };
+        let slices = Self { buckets: vec![Vec::new(); replicas], owned, bucket: 0 };
         slices.in_buckets_of(BUCKET)
     }
 
@@ -183,20 +179,14 @@ mod tests {
                 let mut seen = vec![0_u8; length];
                 for replica in 0..replicas {
                     let owned = slices.owned(index, replica);
-                    assert!(
-                        owned.is_empty() || owned.start.is_multiple_of(Parameter::PIECE),
-                        "{owned:?}"
-                    );
+                    assert!(owned.is_empty() || owned.start.is_multiple_of(Parameter::PIECE), "{owned:?}");
                     let spans = slices.of(replica).iter().flatten();
                     for (_, range) in spans.filter(|(parameter, _)| *parameter == index) {
                         assert!(range.start >= owned.start && range.end <= owned.end);
                         seen[range.clone()].iter_mut().for_each(|count| *count += 1);
                     }
                 }
-                assert!(
-                    seen.into_iter().all(|count| count == 1),
-                    "{length} over {replicas}"
-                );
+                assert!(seen.into_iter().all(|count| count == 1), "{length} over {replicas}");
             }
             assert_eq!(slices.count(), LENGTHS.into_iter().sum::<usize>());
         }
@@ -209,17 +199,10 @@ mod tests {
             let parts = slices.even();
             let mut seen = LENGTHS.map(|length| vec![0_u8; length]);
             for (index, range) in parts.iter().flatten().flatten() {
-                seen[*index][range.clone()]
-                    .iter_mut()
-                    .for_each(|count| *count += 1);
+                seen[*index][range.clone()].iter_mut().for_each(|count| *count += 1);
             }
-            assert!(
-                seen.iter().flatten().all(|&count| count == 1),
-                "{replicas} replicas"
-            );
-            let sizes = parts
-                .iter()
-                .map(|part| part.iter().flatten().map(|(_, range)| range.len()));
+            assert!(seen.iter().flatten().all(|&count| count == 1), "{replicas} replicas");
+            let sizes = parts.iter().map(|part| part.iter().flatten().map(|(_, range)| range.len()));
             let sizes: Vec<usize> = sizes.map(Iterator::sum).collect();
             let most = slices.count().div_ceil(replicas as usize) + LINE;
             assert!(sizes.iter().all(|&size| size <= most), "{sizes:?}");

@@ -21,21 +21,11 @@ struct Shape {
 }
 
 const fn heads([query, key_value, width]: [usize; 3]) -> Heads {
-    Heads {
-        query,
-        key_value,
-        width,
-    }
+    Heads { query, key_value, width }
 }
 
 const fn shape(name: &'static str, [batch, time]: [usize; 2], heads: Heads, window: Option<usize>) -> Shape {
-    Shape {
-        name,
-        batch,
-        time,
-        heads,
-        window,
-    }
+    Shape { name, batch, time, heads, window }
 }
 
 const SHAPES: [Shape; 4] = [
@@ -63,19 +53,10 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
 
 /// Two products forward and four backward. The recomputation in backward is not counted.
 fn attention(shape: Shape, (dtype, format): (DType, &str)) -> Result<Kernel> {
-    let Shape {
-        name,
-        batch,
-        time,
-        heads,
-        window,
-    } = shape;
+    let Shape { name, batch, time, heads, window } = shape;
     let seen: usize = (1..=time).map(|keys| keys.min(window.unwrap_or(time))).sum();
     let product = (2 * batch * heads.query * heads.width * seen) as f64;
-    let flops = |flops| Work::Flops {
-        flops,
-        dtype: Some(dtype),
-    };
+    let flops = |flops| Work::Flops { flops, dtype: Some(dtype) };
     let shared = match heads.key_value {
         all if all == heads.query => String::new(),
         some => format!(" on {some}"),
@@ -97,35 +78,16 @@ fn attention(shape: Shape, (dtype, format): (DType, &str)) -> Result<Kernel> {
 /// Forward and backward do the same in place: four multiplications and two additions for a pair, and its
 /// angles are read.
 fn rotary(shape: Shape, layout: RopeLayout, (dtype, format): (DType, &str)) -> Result<Kernel> {
-    let Shape {
-        batch, time, heads, ..
-    } = shape;
-    let rope = Rope {
-        theta: 1e5,
-        scaling: RopeScaling::None,
-        layout,
-    };
+    let Shape { batch, time, heads, .. } = shape;
+    let rope = Rope { theta: 1e5, scaling: RopeScaling::None, layout };
     let turned = heads.query + heads.key_value;
     let angles = 4.0 / turned as f64;
-    let needs = Needs {
-        read: angles,
-        ..Needs::new([0.0, 4.0, 0.0], 2.0, 0.0).in_format(dtype)
-    };
-    let work = Work::Each {
-        what: "number",
-        count: batch * time * turned * heads.width,
-        needs,
-    };
+    let needs = Needs { read: angles, ..Needs::new([0.0, 4.0, 0.0], 2.0, 0.0).in_format(dtype) };
+    let work = Work::Each { what: "number", count: batch * time * turned * heads.width, needs };
     let input = tensor(&[batch, time, heads.row()])?.to(place(dtype))?;
-    let plain = Plain {
-        in_place: true,
-        changed: turned * heads.width,
-    };
+    let plain = Plain { in_place: true, changed: turned * heads.width };
     let kernel = Kernel::new(
-        format!(
-            "rotary {}, {layout:?}: {batch} x {time}, {turned} x {}{format}",
-            shape.name, heads.width
-        ),
+        format!("rotary {}, {layout:?}: {batch} x {time}, {turned} x {}{format}", shape.name, heads.width),
         vec![("forward", work), ("I", work)],
         layer_run(Box::new(Rotary::new("rotary", heads, rope)?), input.clone())?,
     );

@@ -28,24 +28,13 @@ pub(crate) struct Needs {
 impl Needs {
     /// `bytes` read, changed, written; operations, divisions.
     pub(crate) const fn new([read, changed, written]: [f64; 3], operations: f64, divisions: f64) -> Self {
-        Self {
-            read,
-            changed,
-            written,
-            operations,
-            divisions,
-        }
+        Self { read, changed, written, operations, divisions }
     }
 
     /// With activations, which are all that it moves, in this number format.
     pub(crate) fn in_format(self, dtype: DType) -> Self {
         let part = dtype.bytes() as f64 / 4.0;
-        Self {
-            read: self.read * part,
-            changed: self.changed * part,
-            written: self.written * part,
-            ..self
-        }
+        Self { read: self.read * part, changed: self.changed * part, written: self.written * part, ..self }
     }
 
     /// The memory that `count` numbers take, in `f32`.
@@ -69,10 +58,7 @@ const LENGTH: usize = 1 << 16;
 /// The kernels that measure the rates, for these footprints.
 pub(crate) fn kernels(footprints: &[usize]) -> Vec<Kernel> {
     let lanes = Arch::new().dispatch(Lanes);
-    let flops = |each: usize| Work::Flops {
-        flops: (each * lanes * CHAINS * LENGTH) as f64,
-        dtype: None,
-    };
+    let flops = |each: usize| Work::Flops { flops: (each * lanes * CHAINS * LENGTH) as f64, dtype: None };
     let run: Run = Box::new(|clock| {
         clock.time(|| Arch::new().dispatch(Chains::MultiplyAdd));
         clock.time(|| Arch::new().dispatch(Chains::Divide));
@@ -88,12 +74,7 @@ fn stream(count: usize) -> Kernel {
     let mut numbers = vec![0.0; count];
     let run = move |clock: &mut Clock| {
         for kind in [Kind::Read, Kind::Change, Kind::Write] {
-            clock.time(|| {
-                Arch::new().dispatch(Stream {
-                    kind,
-                    numbers: &mut numbers,
-                })
-            });
+            clock.time(|| Arch::new().dispatch(Stream { kind, numbers: &mut numbers }));
         }
         Ok(())
     };
@@ -112,10 +93,7 @@ impl Bounds {
                 .map(|pass| medians(&kernel.samples, pass).map(|seconds| seconds / (4 * count) as f64));
             (count, each)
         });
-        Self {
-            arithmetic: [each(0), each(1)],
-            streams: streams.collect(),
-        }
+        Self { arithmetic: [each(0), each(1)], streams: streams.collect() }
     }
 
     /// GFLOP/s of multiply-adds in `f32`.
@@ -213,9 +191,7 @@ impl WithSimd for Stream<'_> {
                 }
                 black_box(sums);
             }
-            Kind::Change => registers
-                .iter_mut()
-                .for_each(|number| *number = simd.add_f32s(*number, one)),
+            Kind::Change => registers.iter_mut().for_each(|number| *number = simd.add_f32s(*number, one)),
             Kind::Write => registers.fill(one),
         }
     }

@@ -24,11 +24,7 @@ pub(crate) struct Seconds {
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self {
-            cold: false,
-            filler: vec![0.0; FILLER / size_of::<f32>()],
-            seconds: Vec::new(),
-        }
+        Self { cold: false, filler: vec![0.0; FILLER / size_of::<f32>()], seconds: Vec::new() }
     }
 
     /// Times one pass.
@@ -45,10 +41,7 @@ impl Clock {
     /// Runs a kernel hot and cold. A first run warms it up.
     pub(crate) fn round(&mut self, run: &mut Run) -> Result<Seconds> {
         self.run(false, run)?;
-        Ok(Seconds {
-            hot: self.run(false, run)?,
-            cold: self.run(true, run)?,
-        })
+        Ok(Seconds { hot: self.run(false, run)?, cold: self.run(true, run)? })
     }
 
     fn run(&mut self, cold: bool, run: &mut Run) -> Result<Vec<f64>> {

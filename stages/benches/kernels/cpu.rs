@@ -8,17 +8,8 @@ pub(crate) fn line() -> String {
         let value = line.and_then(|line| line.split_once(": "));
         value.map_or("unknown", |(_, value)| value)
     };
-    let wanted = |flag: &&str| {
-        ["avx", "amx", "fma", "sse4", "f16c"]
-            .iter()
-            .any(|start| flag.starts_with(start))
-    };
+    let wanted =
+        |flag: &&str| ["avx", "amx", "fma", "sse4", "f16c"].iter().any(|start| flag.starts_with(start));
     let flags: Vec<&str> = of("flags").split(' ').filter(wanted).collect();
-    format!(
-        "{}, family {}, model {}: {}",
-        of("model name"),
-        of("cpu family"),
-        of("model\t"),
-        flags.join(" ")
-    )
+    format!("{}, family {}, model {}: {}", of("model name"), of("cpu family"), of("model\t"), flags.join(" "))
 }

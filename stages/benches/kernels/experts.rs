@@ -10,11 +10,7 @@ use crate::{FORMATS, place, tensor};
 
 const DIM: usize = 512;
 const FFN: usize = 1024;
-const ROUTING: Routing = Routing {
-    experts: 8,
-    chosen: 2,
-    auxiliary: 0.01,
-};
+const ROUTING: Routing = Routing { experts: 8, chosen: 2, auxiliary: 0.01 };
 const START: Init = Init::Normal(0.02);
 
 /// How many tokens there are. Each expert has a quarter as many rows on average.
@@ -34,10 +30,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
 
 /// The passes of a layer. The product of each pass takes `flops` operations. Only products count.
 fn passes(flops: usize, dtype: DType) -> Vec<(&'static str, Work)> {
-    let work = Work::Flops {
-        flops: flops as f64,
-        dtype: Some(dtype),
-    };
+    let work = Work::Flops { flops: flops as f64, dtype: Some(dtype) };
     vec![("forward", work), ("I", work), ("W", work)]
 }
 
@@ -67,9 +60,6 @@ fn dense(rows: usize, (dtype, format): (DType, &str)) -> Result<Kernel> {
     Ok(Kernel::new(
         format!("as one expert: {rows} rows{format}"),
         passes(of_rows(rows), dtype),
-        layer_run(
-            Box::new(Block::residual("dense", layers)),
-            tensor(&[rows, DIM])?.to(place(dtype))?,
-        )?,
+        layer_run(Box::new(Block::residual("dense", layers)), tensor(&[rows, DIM])?.to(place(dtype))?)?,
     ))
 }

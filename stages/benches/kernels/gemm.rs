@@ -12,27 +12,16 @@ pub(crate) struct Operand<'a> {
 
 impl<'a> Operand<'a> {
     pub(crate) fn new(numbers: &'a [f32], columns: usize) -> Self {
-        Self {
-            numbers,
-            columns,
-            turned: false,
-        }
+        Self { numbers, columns, turned: false }
     }
 
     pub(crate) fn t(self) -> Self {
-        Self {
-            turned: !self.turned,
-            ..self
-        }
+        Self { turned: !self.turned, ..self }
     }
 
     fn rows_and_columns(self) -> (usize, usize) {
         let rows = self.numbers.len() / self.columns;
-        if self.turned {
-            (self.columns, rows)
-        } else {
-            (rows, self.columns)
-        }
+        if self.turned { (self.columns, rows) } else { (rows, self.columns) }
     }
 
     /// The distance between columns, and the distance between rows.

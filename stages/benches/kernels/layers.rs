@@ -25,11 +25,7 @@ const TWICE: [f64; 3] = [8.0, 0.0, 8.0];
 const CHANGED: [f64; 3] = [0.0, 4.0, 0.0];
 const WITH: [f64; 3] = [4.0, 4.0, 0.0];
 
-const AT: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
 
 /// Runs all three functions of a layer whose input is numbers.
 pub(crate) fn layer_run(mut layer: Box<dyn Layer>, input: Tensor) -> Result<Run> {
@@ -53,11 +49,7 @@ fn each<L: Layer>(
     let [whole, half]: [Result<Kernel>; 2] = FORMATS.map(|(dtype, format)| {
         let (layer, count) = (layer()?, ROWS * width);
         let name = format!("{}: {ROWS} x {width}{format}", layer.name());
-        let work = |needs: Needs| Work::Each {
-            what: "number",
-            count,
-            needs: needs.in_format(dtype),
-        };
+        let work = |needs: Needs| Work::Each { what: "number", count, needs: needs.in_format(dtype) };
         let input = tensor(&[ROWS, width])?.to(place(dtype))?;
         let passes = vec![("forward", work(forward)), ("I", work(backward))];
         Ok(Kernel::new(name, passes, layer_run(Box::new(layer), input)?))
@@ -97,22 +89,12 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
 
 /// Three quarters of the numbers are normalised, the others are copied.
 fn head_norm() -> Result<[Kernel; 2]> {
-    let heads = Heads {
-        query: 8,
-        key_value: 4,
-        width: 64,
-    };
-    let work = [
-        Needs::new(COPIED, 2.25, 0.0),
-        Needs::new([3.0, 3.0, 0.0], 5.25, 0.0),
-    ];
+    let heads = Heads { query: 8, key_value: 4, width: 64 };
+    let work = [Needs::new(COPIED, 2.25, 0.0), Needs::new([3.0, 3.0, 0.0], 5.25, 0.0)];
     let width = 16 * heads.width;
     let kernels = each(|| Ok(HeadNorm::new("head norm", heads, 1e-5)), width, work)?;
     let [whole, half] = FORMATS.map(|(dtype, _)| {
-        let plain = Plain {
-            in_place: false,
-            changed: 12 * heads.width,
-        };
+        let plain = Plain { in_place: false, changed: 12 * heads.width };
         layer_run(Box::new(plain), tensor(&[ROWS, width])?.to(place(dtype))?)
     });
     let [of_whole, of_half] = kernels;
@@ -121,10 +103,7 @@ fn head_norm() -> Result<[Kernel; 2]> {
 
 /// Two numbers of the input make one of the output.
 fn gated() -> Result<[Kernel; 2]> {
-    let work = [
-        Needs::new([4.0, 0.0, 2.0], 9.5, 0.5),
-        Needs::new([2.0, 4.0, 0.0], 11.5, 0.5),
-    ];
+    let work = [Needs::new([4.0, 0.0, 2.0], 9.5, 0.5), Needs::new([2.0, 4.0, 0.0], 11.5, 0.5)];
     each(|| Ok(Gated::new("gated, silu", GateForm::Silu)), 8 * DIM, work)
 }
 
@@ -168,17 +147,9 @@ fn residual() -> Result<Kernel> {
         clock.time(|| layer.backward_input(saved, grad))?;
         Ok(())
     };
-    let work = Work::Each {
-        what: "number",
-        count: ROWS * DIM,
-        needs: Needs::new(WITH, 1.0, 0.0),
-    };
+    let work = Work::Each { what: "number", count: ROWS * DIM, needs: Needs::new(WITH, 1.0, 0.0) };
     let name = format!("residual: {ROWS} x {DIM}");
-    Ok(Kernel::new(
-        name,
-        vec![("forward", work), ("I", work)],
-        Box::new(run),
-    ))
+    Ok(Kernel::new(name, vec![("forward", work), ("I", work)], Box::new(run)))
 }
 
 fn embedding(has_positions: bool) -> Result<Kernel> {

@@ -36,14 +36,9 @@ use table::Kernel;
 const ROUNDS: usize = 21;
 
 fn main() -> Result<()> {
-    let arguments: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|argument| argument != "--bench")
-        .collect();
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let rounds = arguments.iter().find_map(|argument| argument.parse().ok());
-    let wanted = arguments
-        .iter()
-        .find(|argument| argument.parse::<usize>().is_err());
+    let wanted = arguments.iter().find(|argument| argument.parse::<usize>().is_err());
     let mut kernels = products::kernels()?;
     kernels.extend(attention::kernels()?);
     kernels.extend(experts::kernels()?);
@@ -100,8 +95,5 @@ const FORMATS: [(DType, &str); 2] = [(DType::F32, ""), (DType::Bf16, " bf16")];
 
 /// The CPU, with this number format.
 fn place(dtype: DType) -> Place {
-    Place {
-        device: Device::Cpu,
-        dtype,
-    }
+    Place { device: Device::Cpu, dtype }
 }

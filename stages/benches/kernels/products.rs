@@ -33,10 +33,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
         for (dtype, format) in FORMATS {
             let [inputs, outputs] = sizes;
             let turned = if layout == Layout::OutIn { " turned" } else { "" };
-            let work = Work::Flops {
-                flops: (2 * rows * inputs * outputs) as f64,
-                dtype: Some(dtype),
-            };
+            let work = Work::Flops { flops: (2 * rows * inputs * outputs) as f64, dtype: Some(dtype) };
             let layer = Linear::new("linear", sizes, Init::Normal(0.02), 0);
             let layer = layer.with_layout(layout).without_bias();
             let input = tensor(&[rows, inputs])?.to(place(dtype))?;

@@ -14,10 +14,7 @@ const PARAMETERS: [usize; 2] = [12 * 256, 256];
 
 /// All these kernels.
 pub(crate) fn kernels() -> Result<Vec<Kernel>> {
-    let momentum = Sgd {
-        momentum: 0.9,
-        ..Sgd::default()
-    };
+    let momentum = Sgd { momentum: 0.9, ..Sgd::default() };
     Ok(vec![
         cross_entropy(512, 256)?,
         cross_entropy(64, 50_257)?,
@@ -30,11 +27,7 @@ pub(crate) fn kernels() -> Result<Vec<Kernel>> {
             Needs::new([4.0, 4.0, 0.0], 8.0, 0.0),
         ),
         optimizer("adamw", AdamW::default(), Needs::new([4.0, 12.0, 0.0], 9.0, 2.0)),
-        optimizer(
-            "sgd with momentum",
-            momentum,
-            Needs::new([4.0, 8.0, 0.0], 4.0, 0.0),
-        ),
+        optimizer("sgd with momentum", momentum, Needs::new([4.0, 8.0, 0.0], 4.0, 0.0)),
     ])
 }
 
@@ -52,11 +45,7 @@ fn loss(
     [output, target]: [Tensor; 2],
     needs: Needs,
 ) -> Kernel {
-    let work = Work::Each {
-        what,
-        count: output.shape().count(),
-        needs,
-    };
+    let work = Work::Each { what, count: output.shape().count(), needs };
     let run = move |clock: &mut Clock| {
         let (output, target) = (own(&output), target.clone());
         clock.time(|| loss.forward(output, target))?;
@@ -73,22 +62,10 @@ fn optimizer(name: &str, optimizer: impl Optimizer, needs: Needs) -> Kernel {
     let mut step = 0;
     let run: Run = Box::new(move |clock: &mut Clock| {
         step += 1;
-        let update = Update {
-            step,
-            learning_rate: 1e-3,
-            scale: 1e-3,
-            micro_batches: 1,
-        };
+        let update = Update { step, learning_rate: 1e-3, scale: 1e-3, micro_batches: 1 };
         clock.time(|| Together::now(|together| optimizer.update(&mut parameter, update, together)))?;
         Ok(())
     });
-    let passes = vec![(
-        "update",
-        Work::Each {
-            what: "parameter",
-            count,
-            needs,
-        },
-    )];
+    let passes = vec![("update", Work::Each { what: "parameter", count, needs })];
     Kernel::new(format!("{name}: {count}"), passes, run)
 }

@@ -14,11 +14,7 @@ pub(crate) enum Work {
     /// A stream of this number of bytes.
     Bytes(usize),
     /// Work on `count` items of some kind.
-    Each {
-        what: &'static str,
-        count: usize,
-        needs: Needs,
-    },
+    Each { what: &'static str, count: usize, needs: Needs },
 }
 
 /// A kernel with its measurements.

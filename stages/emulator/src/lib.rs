@@ -34,10 +34,7 @@ impl Cuda {
         };
         let others = std::env::var_os("LD_LIBRARY_PATH");
         let all = std::iter::once(folder.clone()).chain(others.iter().flat_map(std::env::split_paths));
-        command.env(
-            "LD_LIBRARY_PATH",
-            std::env::join_paths(all).expect("paths of an environment"),
-        )
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(all).expect("paths of an environment"))
     }
 
     /// Whether tests that need CUDA must be skipped.
@@ -88,9 +85,7 @@ pub fn start() -> &'static Cuda {
         );
         match build() {
             Ok(folder) => {
-                LIBRARIES
-                    .iter()
-                    .for_each(|library| load(&folder.join(library.file)));
+                LIBRARIES.iter().for_each(|library| load(&folder.join(library.file)));
                 Cuda::Emulated(folder)
             }
             Err(reason) => {
@@ -129,18 +124,10 @@ const LIBRARIES: [Stand; 5] = [
         ],
         needs: &[],
     },
-    Stand {
-        file: "libnvrtc.so",
-        sources: &["nvrtc/nvrtc.cpp", "nvrtc/rewrite.cpp"],
-        needs: &["libcuda.so"],
-    },
+    Stand { file: "libnvrtc.so", sources: &["nvrtc/nvrtc.cpp", "nvrtc/rewrite.cpp"], needs: &["libcuda.so"] },
     Stand {
         file: "libcublasLt.so",
-        sources: &[
-            "cublaslt/compute.cpp",
-            "cublaslt/descriptors.cpp",
-            "cublaslt/matmul.cpp",
-        ],
+        sources: &["cublaslt/compute.cpp", "cublaslt/descriptors.cpp", "cublaslt/matmul.cpp"],
         needs: &["libcuda.so"],
     },
     Stand {
@@ -148,11 +135,7 @@ const LIBRARIES: [Stand; 5] = [
         sources: &["nccl/api.cpp", "nccl/link.cpp", "nccl/transfer.cpp"],
         needs: &["libcuda.so"],
     },
-    Stand {
-        file: "libnvtx_tool.so",
-        sources: &["nvtx/tool.cpp"],
-        needs: &[],
-    },
+    Stand { file: "libnvtx_tool.so", sources: &["nvtx/tool.cpp"], needs: &[] },
 ];
 
 macro_rules! sources {
@@ -198,15 +181,7 @@ const SOURCES: [(&str, &str); 34] = sources![
     "nvtx/tool.cpp",
 ];
 
-const FLAGS: [&str; 7] = [
-    "-std=c++20",
-    "-O2",
-    "-Wall",
-    "-Wextra",
-    "-fPIC",
-    "-shared",
-    "-fvisibility=hidden",
-];
+const FLAGS: [&str; 7] = ["-std=c++20", "-O2", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden"];
 
 /// Whether a driver with a device is installed.
 fn real() -> bool {
@@ -217,10 +192,8 @@ fn real() -> bool {
         let Ok(driver) = libloading::Library::new("libcuda.so.1") else {
             return false;
         };
-        let (Ok(init), Ok(count)) = (
-            driver.get::<Init>(b"cuInit"),
-            driver.get::<Count>(b"cuDeviceGetCount"),
-        ) else {
+        let (Ok(init), Ok(count)) = (driver.get::<Init>(b"cuInit"), driver.get::<Count>(b"cuDeviceGetCount"))
+        else {
             return false;
         };
         let mut devices = 0;
@@ -265,9 +238,7 @@ fn build_in(folder: &Path, version: u16) -> io::Result<()> {
     // The driver comes first, because others are linked to it.
     let (first, others) = LIBRARIES.split_first().expect("there are some");
     finish(first, compiler(folder, first, version).spawn())?;
-    let running = others
-        .iter()
-        .map(|library| (library, compiler(folder, library, version).spawn()));
+    let running = others.iter().map(|library| (library, compiler(folder, library, version).spawn()));
     for (library, child) in running.collect::<Vec<_>>() {
         finish(library, child)?;
     }

@@ -22,13 +22,9 @@ fn add_part<N: Real, M: Real>(sum: &mut [N], addend: &[M]) {
 
 /// `product *= factor`.
 pub(crate) fn multiply<N: Real>(product: &mut [N], factor: &[N]) {
-    cut(
-        (By(product, LINE), By(factor, LINE)),
-        LINE,
-        |_, (product, factor)| {
-            multiply_part(product, factor);
-        },
-    );
+    cut((By(product, LINE), By(factor, LINE)), LINE, |_, (product, factor)| {
+        multiply_part(product, factor);
+    });
 }
 
 #[multiversion(targets = "simd")]
@@ -44,11 +40,9 @@ pub(crate) fn add_in_turn(sum: &mut [f32], addends: &[&[f32]]) {
     match addends {
         [] => {}
         [a] => add(sum, a),
-        [a, b] => cut(
-            ((By(sum, LINE), By(*a, LINE)), By(*b, LINE)),
-            LINE,
-            |_, ((sum, a), b)| add_two_part(sum, a, b),
-        ),
+        [a, b] => cut(((By(sum, LINE), By(*a, LINE)), By(*b, LINE)), LINE, |_, ((sum, a), b)| {
+            add_two_part(sum, a, b)
+        }),
         [a, b, c, rest @ ..] => {
             let rows = ((By(&mut *sum, LINE), By(*a, LINE)), (By(*b, LINE), By(*c, LINE)));
             cut(rows, LINE, |_, ((sum, a), (b, c))| add_three_part(sum, a, b, c));

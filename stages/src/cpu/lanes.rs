@@ -44,21 +44,13 @@ pub(crate) fn max(numbers: &[f32]) -> f32 {
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            lanes[lane] = if chunk[lane] > lanes[lane] {
-                chunk[lane]
-            } else {
-                lanes[lane]
-            };
+            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
         }
     }
     let mut half = LANES / 2;
     while half > 0 {
         for lane in 0..half {
-            lanes[lane] = if lanes[lane + half] > lanes[lane] {
-                lanes[lane + half]
-            } else {
-                lanes[lane]
-            };
+            lanes[lane] = if lanes[lane + half] > lanes[lane] { lanes[lane + half] } else { lanes[lane] };
         }
         half /= 2;
     }

@@ -19,34 +19,17 @@ pub(crate) struct Matrix<'a, N = f32> {
 impl<'a, N: Copy> Matrix<'a, N> {
     /// The slice as contiguous rows of `columns` numbers.
     pub(crate) fn new(numbers: &'a [N], columns: usize) -> Self {
-        Self {
-            numbers,
-            rows: numbers.len() / columns,
-            columns,
-            stride: columns,
-            turned: false,
-        }
+        Self { numbers, rows: numbers.len() / columns, columns, stride: columns, turned: false }
     }
 
     /// The slice as rows of `columns` numbers that begin `stride` apart.
     pub(crate) fn strided(numbers: &'a [N], [rows, columns]: [usize; 2], stride: usize) -> Self {
-        Self {
-            numbers,
-            rows,
-            columns,
-            stride,
-            turned: false,
-        }
+        Self { numbers, rows, columns, stride, turned: false }
     }
 
     /// The transpose: the same numbers with rows and columns exchanged.
     pub(crate) fn t(self) -> Self {
-        Self {
-            rows: self.columns,
-            columns: self.rows,
-            turned: !self.turned,
-            ..self
-        }
+        Self { rows: self.columns, columns: self.rows, turned: !self.turned, ..self }
     }
 
     /// The numbers in memory order.
@@ -57,30 +40,14 @@ impl<'a, N: Copy> Matrix<'a, N> {
     /// A matrix of the same form with other numbers.
     pub(crate) fn with_numbers<M>(self, numbers: &[M]) -> Matrix<'_, M> {
         debug_assert_eq!(numbers.len(), self.numbers.len());
-        let Self {
-            rows,
-            columns,
-            stride,
-            turned,
-            ..
-        } = self;
-        Matrix {
-            numbers,
-            rows,
-            columns,
-            stride,
-            turned,
-        }
+        let Self { rows, columns, stride, turned, .. } = self;
+        Matrix { numbers, rows, columns, stride, turned }
     }
 
     /// Some rows of the matrix.
     pub(crate) fn part(self, rows: Range<usize>) -> Self {
         let step = if self.turned { 1 } else { self.stride };
-        Self {
-            numbers: &self.numbers[rows.start * step..],
-            rows: rows.len(),
-            ..self
-        }
+        Self { numbers: &self.numbers[rows.start * step..], rows: rows.len(), ..self }
     }
 
     /// The number of rows.

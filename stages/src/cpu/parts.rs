@@ -121,10 +121,7 @@ fn share<R: Rows>(parts: usize, first: usize, rows: R, work: &(impl Fn(usize, R:
     let half = parts / 2;
     let units = rows.units() * half / parts;
     let (mine, others) = rows.split(units);
-    rayon::join(
-        || share(half, first, mine, work),
-        || share(parts - half, first + units, others, work),
-    );
+    rayon::join(|| share(half, first, mine, work), || share(parts - half, first + units, others, work));
 }
 
 /// Copies numbers or bytes to a slice of the same length. The [threads](crate::threads) of the current thread
@@ -141,7 +138,5 @@ fn share<R: Rows>(parts: usize, first: usize, rows: R, work: &(impl Fn(usize, R:
 pub fn copy<T: Copy + Send + Sync>(from: &[T], to: &mut [T]) {
     assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
     let number = (size_of::<f32>() / size_of::<T>().max(1)).max(1);
-    cut((By(from, number), By(to, number)), 1, |_, (from, to)| {
-        to.copy_from_slice(from)
-    });
+    cut((By(from, number), By(to, number)), 1, |_, (from, to)| to.copy_from_slice(from));
 }

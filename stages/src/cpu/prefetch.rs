@@ -41,13 +41,7 @@ pub(crate) struct Lines<'a> {
 
 impl<'a> Lines<'a> {
     /// Nothing to prefetch.
-    pub(crate) const NONE: Self = Lines {
-        numbers: &[],
-        start: 0,
-        stride: 0,
-        rows: 0,
-        lines: 1,
-    };
+    pub(crate) const NONE: Self = Lines { numbers: &[], start: 0, stride: 0, rows: 0, lines: 1 };
 
     /// All these numbers but the first two kilobytes, which are read before they could arrive.
     pub(crate) fn all(numbers: &'a [f32]) -> Self {

@@ -17,13 +17,7 @@ pub(crate) fn moments<N: Real>(
     epsilon: f32,
     is_centred: bool,
 ) {
-    Arch::new().dispatch(Moments {
-        stats,
-        rows,
-        width,
-        epsilon,
-        is_centred,
-    });
+    Arch::new().dispatch(Moments { stats, rows, width, epsilon, is_centred });
 }
 
 /// Writes two means over each row: of the gradient of the normalised numbers, and of that gradient times the
@@ -36,14 +30,7 @@ pub(crate) fn slopes<N: Real>(
     gain: &[f32],
     is_centred: bool,
 ) {
-    Arch::new().dispatch(Slopes {
-        means,
-        grads,
-        rows,
-        stats,
-        gain,
-        is_centred,
-    });
+    Arch::new().dispatch(Slopes { means, grads, rows, stats, gain, is_centred });
 }
 
 struct Moments<'a, N> {
@@ -61,11 +48,7 @@ impl<N: Real> WithSimd for Moments<'_, N> {
     fn with_simd<S: Simd>(self, simd: S) {
         let count = self.width as f32;
         for (stats, row) in self.stats.iter_mut().zip(self.rows.chunks_exact(self.width)) {
-            stats[0] = if self.is_centred {
-                total(simd, row) / count
-            } else {
-                0.0
-            };
+            stats[0] = if self.is_centred { total(simd, row) / count } else { 0.0 };
         }
         for (stats, row) in self.stats.iter_mut().zip(self.rows.chunks_exact(self.width)) {
             stats[1] = squares(simd, row, stats[0], self.rows.len()) / count + self.epsilon;

@@ -60,11 +60,7 @@ impl WithSimd for Product<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        if is_tall::<S>() {
-            self.overwrite::<S, ROWS>(simd)
-        } else {
-            self.overwrite::<S, FEW_ROWS>(simd)
-        }
+        if is_tall::<S>() { self.overwrite::<S, ROWS>(simd) } else { self.overwrite::<S, FEW_ROWS>(simd) }
     }
 }
 
@@ -100,11 +96,7 @@ impl Product<'_> {
     #[inline(always)]
     fn run<S: Simd, const HEIGHT: usize, const ADD: bool>(mut self, simd: S, [row, column]: [usize; 2]) {
         for first in (0..self.size.rows).step_by(HEIGHT) {
-            let left = Left {
-                numbers: &self.a.numbers[first * row..],
-                row,
-                column,
-            };
+            let left = Left { numbers: &self.a.numbers[first * row..], row, column };
             self.row_of_tiles::<S, HEIGHT, ADD>(simd, first, left);
         }
     }
@@ -135,10 +127,7 @@ impl Product<'_> {
         column: usize,
         left: Left<'_>,
     ) {
-        let right = Right {
-            numbers: &self.b.numbers[column..],
-            row: self.b.stride,
-        };
+        let right = Right { numbers: &self.b.numbers[column..], row: self.b.stride };
         let sums = tile::<S, HEIGHT, WIDTH>(simd, self.size.depth, left, right, &mut []);
         for (index, sums) in sums.into_iter().enumerate() {
             let out = &mut self.out.numbers[(row + index) * self.out.stride + column..];
@@ -158,11 +147,7 @@ mod tests {
     use super::*;
     use crate::rng;
 
-    const SIZE: Size = Size {
-        rows: 24,
-        depth: 37,
-        columns: 48,
-    };
+    const SIZE: Size = Size { rows: 24, depth: 37, columns: 48 };
 
     /// `a b` and `0.5 + a^T b`, with one level of SIMD.
     fn products<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> [Vec<f32>; 2] {
@@ -170,10 +155,7 @@ mod tests {
         let [plain, turned] = &mut outs;
         let view = |numbers, stride| View { numbers, stride };
         let product = |out, stride| Product {
-            out: ViewMut {
-                numbers: out,
-                stride: SIZE.columns,
-            },
+            out: ViewMut { numbers: out, stride: SIZE.columns },
             size: SIZE,
             a: view(a, stride),
             b: view(b, SIZE.columns),

@@ -64,18 +64,11 @@ pub(crate) fn wants_many_rows() -> bool {
 
 /// Asks the CPU who made it.
 #[cfg(target_arch = "x86_64")]
-#[allow(
-    unsafe_code,
-    unused_unsafe,
-    reason = "newer compilers call this function safe"
-)]
+#[allow(unsafe_code, unused_unsafe, reason = "newer compilers call this function safe")]
 fn is_intel() -> bool {
     // SAFETY: every CPU of this architecture has the instruction `cpuid`.
     let name = unsafe { std::arch::x86_64::__cpuid(0) };
-    [name.ebx, name.edx, name.ecx]
-        .map(u32::to_le_bytes)
-        .as_flattened()
-        == b"GenuineIntel"
+    [name.ebx, name.edx, name.ecx].map(u32::to_le_bytes).as_flattened() == b"GenuineIntel"
 }
 
 /// Where the rows of a tile begin in its left operand.
@@ -97,10 +90,7 @@ impl<const HEIGHT: usize> RowStarts<HEIGHT> {
     /// trip to memory.
     #[inline(always)]
     pub(crate) fn hidden(self) -> Self {
-        Self {
-            starts: black_box(self.starts),
-            ..self
-        }
+        Self { starts: black_box(self.starts), ..self }
     }
 }
 
@@ -120,14 +110,7 @@ pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
     if depth > 4 * STEP {
         rows = rows.hidden();
     }
-    add_to_tile(
-        simd,
-        &mut sums,
-        depth,
-        (left.numbers, &rows, left.column),
-        right,
-        next,
-    );
+    add_to_tile(simd, &mut sums, depth, (left.numbers, &rows, left.column), right, next);
     sums
 }
 

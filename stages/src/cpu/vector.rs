@@ -23,9 +23,7 @@ type Lanes = [f32; LANES];
 /// `out = start + row matrix`. The numbers of the matrix are widened to `f32`, if they have 16 bits.
 pub(crate) fn vector_product<N: Real>(out: &mut [f32], start: Start<'_>, row: &[f32], matrix: Matrix<'_, N>) {
     if matrix.is_turned() {
-        cut(By(out, 1), row.len(), |first, out| {
-            by_columns(out, start.from(first), row, matrix, first)
-        });
+        cut(By(out, 1), row.len(), |first, out| by_columns(out, start.from(first), row, matrix, first));
     } else {
         let weight = row.len() * COLUMNS;
         cut(By(out, COLUMNS), weight, |first, out| {

@@ -51,17 +51,13 @@ pub(crate) enum Used {
 
 impl From<&Memory> for Used {
     fn from(memory: &Memory) -> Self {
-        Self::Device {
-            _memory: memory.clone(),
-        }
+        Self::Device { _memory: memory.clone() }
     }
 }
 
 impl From<&Arc<Pinned>> for Used {
     fn from(memory: &Arc<Pinned>) -> Self {
-        Self::Host {
-            _memory: Arc::clone(memory),
-        }
+        Self::Host { _memory: Arc::clone(memory) }
     }
 }
 

@@ -8,9 +8,8 @@ use std::{env, fs, io, process};
 /// user has no such folder.
 pub fn cache_folder() -> Option<PathBuf> {
     let cache = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
-    let cache = cache
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+    let cache =
+        cache.map(PathBuf::from).or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
     Some(cache.join("pipewright"))
 }
 

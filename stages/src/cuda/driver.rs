@@ -53,10 +53,7 @@ impl Stream {
     }
 
     fn of_priority(priority: i32) -> Result<Self> {
-        let (mut stream, flags) = (
-            std::ptr::null_mut(),
-            CUstream_flags::CU_STREAM_NON_BLOCKING as u32,
-        );
+        let (mut stream, flags) = (std::ptr::null_mut(), CUstream_flags::CU_STREAM_NON_BLOCKING as u32);
         // SAFETY: the pointer is to a local that outlives the call.
         unsafe { sys::cuStreamCreateWithPriority(&mut stream, flags, priority) }
             .result()
@@ -72,9 +69,7 @@ impl Stream {
     /// Makes later work on this stream wait for the event's latest record.
     pub(crate) fn wait(&self, event: &Event) -> Result<()> {
         // SAFETY: both are alive, because their owners are.
-        unsafe { sys::cuStreamWaitEvent(self.0, event.0, 0) }
-            .result()
-            .map_err(failed("waiting for an event"))
+        unsafe { sys::cuStreamWaitEvent(self.0, event.0, 0) }.result().map_err(failed("waiting for an event"))
     }
 
     /// Blocks until all queued work is done.
@@ -110,14 +105,9 @@ unsafe impl Sync for Event {}
 impl Event {
     /// An event in the thread's current context. If `timed`, it also records when it was reached.
     pub(crate) fn new(timed: bool) -> Result<Self> {
-        let flags = if timed {
-            CUevent_flags::CU_EVENT_DEFAULT
-        } else {
-            CUevent_flags::CU_EVENT_DISABLE_TIMING
-        };
-        result::event::create(flags)
-            .map(Self)
-            .map_err(failed("making an event"))
+        let flags =
+            if timed { CUevent_flags::CU_EVENT_DEFAULT } else { CUevent_flags::CU_EVENT_DISABLE_TIMING };
+        result::event::create(flags).map(Self).map_err(failed("making an event"))
     }
 
     /// Makes the event stand for all work that is queued on the stream now.
@@ -155,10 +145,7 @@ impl Drop for Event {
 fn is_done(code: CUresult) -> Result<bool> {
     match code {
         CUresult::CUDA_ERROR_NOT_READY => Ok(false),
-        code => code
-            .result()
-            .map(|()| true)
-            .map_err(failed("asking a device how far it is")),
+        code => code.result().map(|()| true).map_err(failed("asking a device how far it is")),
     }
 }
 
@@ -225,10 +212,7 @@ pub(crate) fn reach(from: u32, to: u32) -> Result<bool> {
         return Ok(false);
     }
     let access = CUmemAccessDesc {
-        location: CUmemLocation {
-            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: from as i32,
-        },
+        location: CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: from as i32 },
         flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
     // SAFETY: the pointer is to a local that outlives the call; pools are never destroyed.

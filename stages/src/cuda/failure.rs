@@ -27,10 +27,7 @@ pub(crate) fn no_memory_for(call: &str) -> Error {
     let error = OutOfMemory {
         device: Device::Cuda(index as u32),
         wanted: Wanted::For(call.to_owned()),
-        left: left.map(|(free, total)| Left {
-            free: free as u64,
-            total: total as u64,
-        }),
+        left: left.map(|(free, total)| Left { free: free as u64, total: total as u64 }),
         purpose: Purpose::Stage,
     };
     error.into()

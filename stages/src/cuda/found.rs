@@ -25,11 +25,9 @@ impl FoundLibrary {
         let library = self.library;
         match self.version {
             None => Some(LibraryError::Missing { library }),
-            Some(version) if version < library.oldest() => Some(LibraryError::TooOld {
-                library,
-                path: self.path.clone(),
-                version,
-            }),
+            Some(version) if version < library.oldest() => {
+                Some(LibraryError::TooOld { library, path: self.path.clone(), version })
+            }
             Some(_) => None,
         }
     }
@@ -39,11 +37,7 @@ impl Library {
     /// What the loader finds of it. Loads the library if it is there.
     pub fn find(self) -> FoundLibrary {
         let version = self.is_present().then(|| self.version());
-        FoundLibrary {
-            library: self,
-            version,
-            path: version.and_then(|_| self.path()),
-        }
+        FoundLibrary { library: self, version, path: version.and_then(|_| self.path()) }
     }
 
     /// Fails if the library cannot be used. Must be called before its first function, because that function
@@ -52,9 +46,7 @@ impl Library {
     /// # Errors
     /// When the loader does not find the library, or finds one that is too old. The error says what to do.
     pub fn require(self) -> Result<()> {
-        self.find()
-            .problem()
-            .map_or(Ok(()), |problem| Err(problem.into()))
+        self.find().problem().map_or(Ok(()), |problem| Err(problem.into()))
     }
 
     fn is_present(self) -> bool {

@@ -27,11 +27,7 @@ pub(crate) struct Grid {
 impl Grid {
     /// A grid of one dimension.
     pub(crate) fn row(blocks: usize, threads: u32) -> Self {
-        Self {
-            blocks: [blocks as u32, 1, 1],
-            threads,
-            shared: 0,
-        }
+        Self { blocks: [blocks as u32, 1, 1], threads, shared: 0 }
     }
 
     /// A grid with a thread for each of `count` items.

@@ -61,10 +61,7 @@ impl Kernels {
             loaded => loaded,
         };
         let module = module.map_err(failed("loading the kernels"))?;
-        let kernels = Self {
-            module,
-            functions: RefCell::default(),
-        };
+        let kernels = Self { module, functions: RefCell::default() };
         kernels.load_all().map_err(failed("loading the kernels"))?;
         Ok(kernels)
     }
@@ -76,9 +73,7 @@ impl Kernels {
             sys::cuModuleGetFunctionCount(&mut count, self.module).result()?;
             let mut functions = vec![ptr::null_mut(); count as usize];
             sys::cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, self.module).result()?;
-            functions
-                .into_iter()
-                .try_for_each(|function| sys::cuFuncLoad(function).result())
+            functions.into_iter().try_for_each(|function| sys::cuFuncLoad(function).result())
         }
     }
 
@@ -99,9 +94,7 @@ impl Kernels {
             }
             .map_err(failed(name))?;
         }
-        self.functions
-            .borrow_mut()
-            .insert(name, (function, shared.max(FREE_SHARED)));
+        self.functions.borrow_mut().insert(name, (function, shared.max(FREE_SHARED)));
         Ok(function)
     }
 }
@@ -127,10 +120,7 @@ fn compiled(architecture: &str, serves: impl Fn(&Code) -> bool) -> Result<Code> 
         return Ok(code.clone());
     }
     let file = cache_file(architecture);
-    let old = file.as_deref().and_then(kept).map(|bytes| Code {
-        bytes: bytes.into(),
-        is_old: true,
-    });
+    let old = file.as_deref().and_then(kept).map(|bytes| Code { bytes: bytes.into(), is_old: true });
     let code = match old.filter(&serves) {
         Some(code) => code,
         None => {
@@ -139,10 +129,7 @@ fn compiled(architecture: &str, serves: impl Fn(&Code) -> bool) -> Result<Code> 
                 // If the code cannot be kept, the next run compiles it again.
                 let _ = keep(file, &[&bytes[..], &checksum_of(&bytes)].concat());
             }
-            Code {
-                bytes: bytes.into(),
-                is_old: false,
-            }
+            Code { bytes: bytes.into(), is_old: false }
         }
     };
     all.insert(architecture.to_owned(), code.clone());
@@ -161,9 +148,7 @@ fn cache_file(architecture: &str) -> Option<PathBuf> {
     let folder = cache_folder()?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: the pointers are to locals that outlive the call.
-    unsafe { nvrtc_sys::nvrtcVersion(&mut major, &mut minor) }
-        .result()
-        .ok()?;
+    unsafe { nvrtc_sys::nvrtcVersion(&mut major, &mut minor) }.result().ok()?;
     let mut hash = DefaultHasher::new();
     (SOURCE, OPTIONS, architecture, major, minor).hash(&mut hash);
     let name = format!("kernels-{architecture}-{:016x}.cubin", hash.finish());

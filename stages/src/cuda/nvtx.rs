@@ -71,16 +71,9 @@ struct Versions {
     of_tool: extern "C" fn(u32),
 }
 
-static CALLBACKS: Callbacks = Callbacks {
-    bytes: size_of::<Callbacks>(),
-    tables,
-};
-static VERSIONS: Versions = Versions {
-    bytes: size_of::<Versions>(),
-    version: VERSION as u32,
-    reserved: 0,
-    of_tool,
-};
+static CALLBACKS: Callbacks = Callbacks { bytes: size_of::<Callbacks>(), tables };
+static VERSIONS: Versions =
+    Versions { bytes: size_of::<Versions>(), version: VERSION as u32, reserved: 0, of_tool };
 
 extern "C" fn exported(number: u32) -> *const c_void {
     match number {
@@ -92,9 +85,7 @@ extern "C" fn exported(number: u32) -> *const c_void {
 
 /// Gives a module's table and its length. Returns whether there is such a module.
 unsafe extern "C" fn tables(module: c_int, table: *mut *const *const Slot, length: *mut c_uint) -> c_int {
-    let known = usize::try_from(module)
-        .ok()
-        .filter(|module| (1..MODULES.len()).contains(module));
+    let known = usize::try_from(module).ok().filter(|module| (1..MODULES.len()).contains(module));
     let Some(module) = known else { return 0 };
     // SAFETY: the tool passes addresses of its own variables, or null for what it does not want.
     unsafe {
@@ -190,10 +181,7 @@ impl Range {
     pub fn begin(name: fmt::Arguments<'_>) -> Self {
         let tool = Tool::find();
         if let Some(tool) = tool {
-            let mut text = Text {
-                bytes: [0; 64],
-                used: 0,
-            };
+            let mut text = Text { bytes: [0; 64], used: 0 };
             // What has no room is left out.
             let _ = text.write_fmt(name);
             let attributes = Attributes {
@@ -206,10 +194,7 @@ impl Range {
             // SAFETY: the function is the tool's. It copies what it needs of both.
             unsafe { (tool.push)(tool.domain(), &attributes) };
         }
-        Self {
-            tool,
-            _here: std::marker::PhantomData,
-        }
+        Self { tool, _here: std::marker::PhantomData }
     }
 }
 

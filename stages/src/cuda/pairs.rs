@@ -46,15 +46,9 @@ fn measured((from, to): (u32, u32)) -> Pair {
         let how = Copy::from(direct);
         (how == Copy::Direct, speed(from, to, how))
     });
-    let (direct, speed) = measured
-        .join()
-        .unwrap_or_else(|_| (false, Err(Error::other("measuring a copy panicked"))));
-    Pair {
-        from: Device::Cuda(from),
-        to: Device::Cuda(to),
-        direct,
-        speed,
-    }
+    let (direct, speed) =
+        measured.join().unwrap_or_else(|_| (false, Err(Error::other("measuring a copy panicked"))));
+    Pair { from: Device::Cuda(from), to: Device::Cuda(to), direct, speed }
 }
 
 /// Bytes a second from one GPU to another.

@@ -104,9 +104,7 @@ impl Streams {
     /// fails, copies are correct too; `pairs` says so.
     pub(crate) fn reach(&self, other: u32) -> Copy {
         let mut reached = self.reached.borrow_mut();
-        *reached
-            .entry(other)
-            .or_insert_with(|| Copy::from(driver::reach(self.index, other)))
+        *reached.entry(other).or_insert_with(|| Copy::from(driver::reach(self.index, other)))
     }
 
     /// Whether all work queued so far is done.

@@ -26,11 +26,7 @@ impl Heads {
 
     /// Fails unless each head has numbers, and each key and value head has equally many query heads.
     pub(super) fn check(self) -> Result<()> {
-        let Self {
-            query,
-            key_value,
-            width,
-        } = self;
+        let Self { query, key_value, width } = self;
         check_positive(&[
             ("the number of query heads", query),
             ("the number of key/value heads", key_value),

@@ -60,27 +60,18 @@ impl<C: Cheap> Layer for Recomputed<C> {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        let inner = self
-            .cheap
-            .output_shape(input)
-            .map_err(|error| error.at(self.cheap.name()))?;
+        let inner = self.cheap.output_shape(input).map_err(|error| error.at(self.cheap.name()))?;
         self.linear.output_shape(&inner)
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (inner, saved) = self
-            .cheap
-            .forward(ctx, input)
-            .map_err(|error| error.at(self.cheap.name()))?;
+        let (inner, saved) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
         let (output, _) = self.linear.forward(ctx, inner)?;
         Ok((output, saved))
     }
 
     fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
-        let (inner, saved) = self
-            .cheap
-            .forward(ctx, input)
-            .map_err(|error| error.at(self.cheap.name()))?;
+        let (inner, saved) = self.cheap.forward(ctx, input).map_err(|error| error.at(self.cheap.name()))?;
         let (output, _) = self.linear.forward_onto(ctx, inner, onto)?;
         Ok((output, saved))
     }
@@ -92,9 +83,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        self.cheap
-            .forward_again(ctx, input)
-            .map_err(|error| error.at(self.cheap.name()))
+        self.cheap.forward_again(ctx, input).map_err(|error| error.at(self.cheap.name()))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

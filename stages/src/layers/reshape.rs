@@ -18,10 +18,7 @@ pub struct Reshape {
 impl Reshape {
     /// A layer of this name, with all dimensions of its output but the outermost one.
     pub fn new(name: &str, dims: &[usize]) -> Self {
-        Self {
-            name: name.to_owned(),
-            dims: dims.to_vec(),
-        }
+        Self { name: name.to_owned(), dims: dims.to_vec() }
     }
 }
 
@@ -45,10 +42,8 @@ impl Layer for Reshape {
             }
             _ => {
                 let most = MAX_DIMS - 1;
-                let expected = format!(
-                    "f32[batch, ..] for {:?}: {count} numbers, {most} dimensions at most",
-                    self.dims
-                );
+                let expected =
+                    format!("f32[batch, ..] for {:?}: {count} numbers, {most} dimensions at most", self.dims);
                 Err(Error::shape(expected, input))
             }
         }
@@ -88,9 +83,7 @@ pub struct Flatten {
 impl Flatten {
     /// A layer of this name.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-        }
+        Self { name: name.to_owned() }
     }
 }
 

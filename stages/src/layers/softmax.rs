@@ -31,9 +31,7 @@ pub struct Softmax {
 impl Softmax {
     /// A layer of this name.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-        }
+        Self { name: name.to_owned() }
     }
 }
 

@@ -68,8 +68,7 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     /// # Errors
     /// As [`Loss::forward`].
     fn start(&mut self, _micro_batch: u32, output: W, target: Tensor) -> Result<(Option<Score>, W)> {
-        self.forward(output, target)
-            .map(|(score, grad)| (Some(score), grad))
+        self.forward(output, target).map(|(score, grad)| (Some(score), grad))
     }
 
     /// The score of a micro-batch for which [`Loss::start`] gave none. Called once the device is done.
@@ -103,10 +102,7 @@ pub(crate) fn check_numbers(output: &Shape, target: &Shape) -> Result<()> {
     if output.kind() == Kind::F32 && output == target {
         return Ok(());
     }
-    Err(refused(ShapeError::Target {
-        expected: Shape::f32(output.dims()),
-        got: *target,
-    }))
+    Err(refused(ShapeError::Target { expected: Shape::f32(output.dims()), got: *target }))
 }
 
 /// Turns each output into its gradient, and returns the sum of the losses, added up in order. `one` gives the

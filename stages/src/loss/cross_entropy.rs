@@ -41,10 +41,7 @@ impl Clone for CrossEntropy {
 impl CrossEntropy {
     /// A loss that ignores targets of this class: they do not count and have no gradient.
     pub fn ignoring(class: u32) -> Self {
-        Self {
-            ignore: Some(class),
-            ..Self::default()
-        }
+        Self { ignore: Some(class), ..Self::default() }
     }
 
     /// Spreads this share of each target over all classes, in equal parts. Szegedy et al., "Rethinking the
@@ -59,10 +56,7 @@ impl CrossEntropy {
         if !(0.0..1.0).contains(&share) {
             return Err(SettingError::Smoothing { share }.into());
         }
-        Ok(Self {
-            smoothing: share,
-            ..self
-        })
+        Ok(Self { smoothing: share, ..self })
     }
 
     /// The classes are the tokens of a vocabulary: its scores have a perplexity too. A smoothed loss is not
@@ -157,11 +151,7 @@ impl CrossEntropy {
     fn check_classes(&self, ids: &[u32], limit: usize) -> Result<()> {
         let unknown = |id: &&u32| self.ignore != Some(**id) && **id as usize >= limit;
         match ids.iter().find(unknown) {
-            Some(&id) => Err(refused(ValueError::OutOfRange {
-                what: "class",
-                id,
-                limit,
-            })),
+            Some(&id) => Err(refused(ValueError::OutOfRange { what: "class", id, limit })),
             None => Ok(()),
         }
     }
@@ -198,12 +188,7 @@ fn loss_of([logit, largest, log_sum, right, mean]: [f32; NUMBERS], smoothing: f3
 /// Only the setting: the room for scores differs from process to process.
 impl fmt::Debug for CrossEntropy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CrossEntropy {
-            ignore,
-            smoothing,
-            of_tokens,
-            on_gpu: _,
-        } = self;
+        let CrossEntropy { ignore, smoothing, of_tokens, on_gpu: _ } = self;
         f.debug_struct("CrossEntropy")
             .field("ignore", ignore)
             .field("smoothing", smoothing)
@@ -216,10 +201,7 @@ impl Loss<Tensor> for CrossEntropy {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
         let logits = output.kind() == Kind::F32 && !output.dims().is_empty() && output.last() > 0;
         if !logits {
-            return Err(refused(ShapeError::Output {
-                expected: "f32[.., classes]",
-                got: *output,
-            }));
+            return Err(refused(ShapeError::Output { expected: "f32[.., classes]", got: *output }));
         }
         let expected = Shape::ids(&output.dims()[..output.dims().len() - 1]);
         if *target != expected {

@@ -65,9 +65,7 @@ impl Loss<Tensor> for MeanSquaredError {
         target: Tensor,
     ) -> Result<(Option<Score>, Tensor)> {
         let Some(gpu) = output.gpu()? else {
-            return self
-                .forward(output, target)
-                .map(|(score, grad)| (Some(score), grad));
+            return self.forward(output, target).map(|(score, grad)| (Some(score), grad));
         };
         self.run_on(&gpu, micro_batch, &mut output, &target)?;
         Ok((None, output))

@@ -19,11 +19,7 @@ pub struct Metric {
 
 /// How a value follows from a sum and its weight, and how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 enum Form {
     Mean,
     Share,

@@ -51,21 +51,16 @@ impl Cnn {
             return Err(SettingError::Pools { sides, pools }.into());
         }
         let pairs = images.windows(2).enumerate();
-        let mut units: Vec<LayerSpec> = pairs
-            .map(|(index, pair)| self.convolution(index, pair[0], pair[1][2]))
-            .collect();
+        let mut units: Vec<LayerSpec> =
+            pairs.map(|(index, pair)| self.convolution(index, pair[0], pair[1][2])).collect();
         let (inputs, classes, seed) = (last.iter().product::<usize>(), self.classes, self.seed);
-        units.push(LayerSpec::new(
-            "head",
-            2.0 * (inputs * classes) as f64,
-            move || {
-                let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
-                Ok(vec![
-                    Box::new(Flatten::new("flatten")),
-                    Box::new(Linear::new("fc", [inputs, classes], init, seed).with_bias(init)),
-                ])
-            },
-        ));
+        units.push(LayerSpec::new("head", 2.0 * (inputs * classes) as f64, move || {
+            let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
+            Ok(vec![
+                Box::new(Flatten::new("flatten")),
+                Box::new(Linear::new("fc", [inputs, classes], init, seed).with_bias(init)),
+            ])
+        }));
         Ok(Model::new(units).with_settings(format!("{self:?}")))
     }
 

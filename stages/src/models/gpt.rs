@@ -43,12 +43,8 @@ impl Gpt {
     /// # Errors
     /// When a size is 0, `dim` is not divisible by `heads`, or `dropout` is not in `0..1`.
     pub fn model(&self) -> Result<Model> {
-        let sizes = [
-            ("vocab", self.vocab),
-            ("dim", self.dim),
-            ("layers", self.layers),
-            ("context", self.context),
-        ];
+        let sizes =
+            [("vocab", self.vocab), ("dim", self.dim), ("layers", self.layers), ("context", self.context)];
         check_positive(&sizes)?;
         Attention::new("", self.dim, self.heads)?;
         Dropout::new("", self.dropout, self.seed)?;
@@ -88,11 +84,7 @@ impl Gpt {
         let norm = LayerNorm::new(&format!("h.{index}.ln_2"), dim);
         let wide = self.linear(&format!("{name}.c_fc"), [dim, 4 * dim], DEVIATION);
         let gelu = Gelu::new(&name, GeluForm::Tanh);
-        let out = self.linear(
-            &format!("{name}.c_proj"),
-            [4 * dim, dim],
-            self.residual_deviation(),
-        );
+        let out = self.linear(&format!("{name}.c_proj"), [4 * dim, dim], self.residual_deviation());
         let mut layers = chain![Recomputed::new(norm, wide), Recomputed::new(gelu, out)];
         self.push_dropout(&mut layers, &name)?;
         Ok(chain![Block::residual(&name, layers)])
@@ -120,11 +112,7 @@ impl Gpt {
 
     fn push_dropout(self, layers: &mut Vec<Box<dyn Layer>>, name: &str) -> Result<()> {
         if self.dropout > 0.0 {
-            layers.push(Box::new(Dropout::new(
-                &format!("{name}.dropout"),
-                self.dropout,
-                self.seed,
-            )?));
+            layers.push(Box::new(Dropout::new(&format!("{name}.dropout"), self.dropout, self.seed)?));
         }
         Ok(())
     }

@@ -89,9 +89,7 @@ impl Llama {
         let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || llama.embed())];
         for index in 0..self.layers {
             let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
-            units.push(LayerSpec::new(attention, of_attention, move || {
-                llama.attention(index)
-            }));
+            units.push(LayerSpec::new(attention, of_attention, move || llama.attention(index)));
             units.push(LayerSpec::new(mlp, of_mlp, move || llama.mlp(index)));
         }
         units.push(LayerSpec::new("head", 2.0 * dim * vocab, move || llama.head()));
@@ -149,9 +147,11 @@ impl Llama {
         let heads = self.heads;
         let (queries, keys) = (heads.query * heads.width, heads.key_value * heads.width);
         let part = |which: &str, width| (format!("{name}.{which}"), width);
-        let qkv = self
-            .linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()])
-            .with_parts([part("q", queries), part("k", keys), part("v", keys)]);
+        let qkv = self.linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()]).with_parts([
+            part("q", queries),
+            part("k", keys),
+            part("v", keys),
+        ]);
         match self.bias {
             true => qkv,
             false => qkv.without_bias(),

@@ -30,9 +30,7 @@ impl Mlp {
             let sizes = self.sizes.clone();
             return Err(SettingError::Widths { sizes }.into());
         }
-        self.sizes
-            .iter()
-            .try_for_each(|&size| check_positive(&[("a layer's size", size)]))?;
+        self.sizes.iter().try_for_each(|&size| check_positive(&[("a layer's size", size)]))?;
         Dropout::new("", self.dropout, self.seed)?;
         let mut units = vec![LayerSpec::of("flatten", 0.0, || Flatten::new("flatten"))];
         for (index, pair) in self.sizes.windows(2).enumerate() {

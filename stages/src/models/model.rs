@@ -39,11 +39,7 @@ impl LayerSpec {
         cost: f64,
         build: impl Fn() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
     ) -> Self {
-        Self {
-            name: name.into(),
-            cost,
-            build: Box::new(build),
-        }
+        Self { name: name.into(), cost, build: Box::new(build) }
     }
 
     /// A unit of one layer.
@@ -108,11 +104,7 @@ impl ParameterContents {
 impl Model {
     /// A model of these units, in order.
     pub fn new(units: Vec<LayerSpec>) -> Self {
-        Self {
-            units,
-            settings: String::new(),
-            rules: Rules::default(),
-        }
+        Self { units, settings: String::new(), rules: Rules::default() }
     }
 
     /// The same model. These rules say what is trained.
@@ -242,11 +234,7 @@ impl Model {
     pub fn cut(self, counts: &[usize]) -> Result<Vec<StageBuilder<Sequential>>> {
         let (sum, count) = (counts.iter().sum::<usize>(), self.units.len());
         if sum != count {
-            return Err(PartitionError::Counts {
-                counts: counts.to_vec(),
-                layers: count,
-            }
-            .into());
+            return Err(PartitionError::Counts { counts: counts.to_vec(), layers: count }.into());
         }
         let frozen = self.frozen_stages(counts)?;
         let mut units = self.units.into_iter();

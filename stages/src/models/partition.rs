@@ -23,8 +23,7 @@ pub(super) fn balance(costs: &[f64], stages: usize) -> Result<Vec<usize>> {
             let starts = stage..end;
             let largest = |start: usize| before[start].0.max(sums[end] - sums[start]);
             let cuts = starts.map(|start| (largest(start), start));
-            cuts.min_by(|a, b| a.0.total_cmp(&b.0))
-                .unwrap_or((f64::INFINITY, 0))
+            cuts.min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((f64::INFINITY, 0))
         });
         best.push(row.collect());
     }
@@ -84,11 +83,9 @@ fn take(names: &[&str], next: usize, range: Range<usize>, stage: usize) -> Resul
     match range.start.cmp(&next) {
         Ordering::Equal => Ok(range.end),
         Ordering::Less => Err(wrong(PartitionError::Again { layer: name(), stage })),
-        Ordering::Greater => Err(wrong(PartitionError::Missing {
-            layer: names[next].to_owned(),
-            next: name(),
-            stage,
-        })),
+        Ordering::Greater => {
+            Err(wrong(PartitionError::Missing { layer: names[next].to_owned(), next: name(), stage }))
+        }
     }
 }
 
@@ -113,15 +110,8 @@ fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
             .is_some_and(|rest| !entry.is_empty() && (rest.is_empty() || rest.starts_with('.')))
     };
     let Some(start) = names.iter().position(is_in) else {
-        let nearest = names
-            .iter()
-            .min_by_key(|name| distance(name, entry))
-            .copied()
-            .unwrap_or_default();
-        return Err(wrong(PartitionError::Unknown {
-            entry: entry.to_owned(),
-            nearest: nearest.to_owned(),
-        }));
+        let nearest = names.iter().min_by_key(|name| distance(name, entry)).copied().unwrap_or_default();
+        return Err(wrong(PartitionError::Unknown { entry: entry.to_owned(), nearest: nearest.to_owned() }));
     };
     let count = names[start..].iter().take_while(|name| is_in(name)).count();
     Ok(start..start + count)

@@ -60,11 +60,7 @@ impl Rules {
     /// The same rules, with `choose` to say how the parameter of a name is trained.
     #[must_use]
     pub fn with_training(self, choose: impl Fn(&str) -> Training + Send + Sync + 'static) -> Self {
-        Self {
-            training: Arc::new(choose),
-            differ: true,
-            ..self
-        }
+        Self { training: Arc::new(choose), differ: true, ..self }
     }
 
     /// The same rules in words: all that the numbers of a stage depend on. The processes of a run compare
@@ -97,8 +93,6 @@ impl Rules {
 
 impl fmt::Debug for Rules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Rules")
-            .field("settings", &self.settings)
-            .finish_non_exhaustive()
+        f.debug_struct("Rules").field("settings", &self.settings).finish_non_exhaustive()
     }
 }

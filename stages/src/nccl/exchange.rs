@@ -44,14 +44,7 @@ impl Communicator {
                 for (to, tensor) in given {
                     let (at, dtype) = (tensor.device_memory().at().0, tensor.dtype());
                     let count = tensor.bytes() as usize / dtype.bytes();
-                    sys::ncclSend(
-                        at as *const _,
-                        count,
-                        super::numbers(dtype),
-                        *to as i32,
-                        raw,
-                        stream,
-                    );
+                    sys::ncclSend(at as *const _, count, super::numbers(dtype), *to as i32, raw, stream);
                 }
                 for ((from, count), memory) in taken.iter().zip(&memory) {
                     let number = ncclDataType_t::ncclFloat32;
@@ -60,8 +53,7 @@ impl Communicator {
                 sys::ncclGroupEnd()
             }
         })?;
-        self.handle
-            .succeeded("exchanging numbers between the GPUs", code)?;
+        self.handle.succeeded("exchanging numbers between the GPUs", code)?;
         let given = given.iter().map(|(_, tensor)| tensor.device_memory());
         let all: Vec<_> = given.chain(&memory).collect();
         self.mark(stream, &all, |memory| memory.used_on(stream))?;

@@ -149,20 +149,13 @@ impl Handle {
 
 /// The error for a call that exceeded its deadline.
 pub(crate) fn too_late(member: Member, call: &str, deadline: Duration) -> Error {
-    let error = NcclError::TooLate {
-        call: call.to_owned(),
-        member,
-        deadline,
-    };
+    let error = NcclError::TooLate { call: call.to_owned(), member, deadline };
     error.into()
 }
 
 /// The error when NCCL returns no id. There is no communicator yet.
 pub(crate) fn cannot_begin(code: ncclResult_t) -> Error {
-    let error = NcclError::CannotBegin {
-        code: code as u32,
-        meaning: describe(ptr::null_mut(), code),
-    };
+    let error = NcclError::CannotBegin { code: code as u32, meaning: describe(ptr::null_mut(), code) };
     error.into()
 }
 
@@ -239,9 +232,6 @@ pub(crate) fn aside<T: Send + 'static>(
         // If the caller has given up, nobody receives this.
         let _ = done.send(context::enter(gpu).map(|()| call()));
     };
-    thread::Builder::new()
-        .name(format!("nccl of cuda:{gpu}"))
-        .spawn(task)
-        .map_err(Error::from)?;
+    thread::Builder::new().name(format!("nccl of cuda:{gpu}")).spawn(task).map_err(Error::from)?;
     Ok(result)
 }

@@ -109,10 +109,7 @@ impl Communicator {
         let late = || handle::too_late(member, call, deadline);
         let (handle, code) = until(deadline, late, going_on, || answer(&joining))?;
         handle.succeeded(call, code)?;
-        Ok(Self {
-            handle: Arc::new(handle),
-            gpu,
-        })
+        Ok(Self { handle: Arc::new(handle), gpu })
     }
 
     /// A handle that aborts this communicator from any thread.
@@ -165,9 +162,7 @@ impl Communicator {
         }
         self.handle.succeeded(call, connected??)?;
         let late = late("the first transfer between the GPUs");
-        let come = until(deadline, late, going_on, || {
-            Ok(gpu.transfers().is_idle()?.then_some(()))
-        });
+        let come = until(deadline, late, going_on, || Ok(gpu.transfers().is_idle()?.then_some(())));
         if come.is_ok() || self.end_on(gpu.transfers()) {
             drop(ManuallyDrop::into_inner(memory));
         }
@@ -209,8 +204,7 @@ impl Communicator {
             // mark below ensures that.
             unsafe { sys::ncclRecv(at, count, numbers(dtype), from as i32, raw, stream.raw().cast()) }
         })?;
-        self.handle
-            .succeeded(&format!("receiving from member {from}"), code)?;
+        self.handle.succeeded(&format!("receiving from member {from}"), code)?;
         self.mark(stream, &[&memory], |memory| memory.filled_by(stream))?;
         Ok(Tensor::in_memory(memory, dtype, dims))
     }
@@ -241,12 +235,7 @@ impl Communicator {
         let (here, on) = (Device::Cuda(self.gpu), tensor.place().device);
         match on == here {
             true => Ok(()),
-            false => Err(DeviceError::Elsewhere {
-                shape: *tensor.shape(),
-                from: here,
-                on,
-            }
-            .into()),
+            false => Err(DeviceError::Elsewhere { shape: *tensor.shape(), from: here, on }.into()),
         }
     }
 
@@ -300,11 +289,9 @@ const BLOCKING: &str = "CUDA_LAUNCH_BLOCKING";
 /// [`NcclError::LaunchesBlock`].
 pub fn refuse_blocking_launches() -> Result<()> {
     match env::var(BLOCKING) {
-        Ok(value) if !matches!(value.as_str(), "" | "0") => Err(NcclError::LaunchesBlock {
-            variable: BLOCKING,
-            value,
+        Ok(value) if !matches!(value.as_str(), "" | "0") => {
+            Err(NcclError::LaunchesBlock { variable: BLOCKING, value }.into())
         }
-        .into()),
         _ => Ok(()),
     }
 }

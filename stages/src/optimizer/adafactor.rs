@@ -37,11 +37,7 @@ pub struct Adafactor {
 impl Default for Adafactor {
     /// The paper's and PyTorch's: a decay rate of -0.8, no weight decay.
     fn default() -> Self {
-        Self {
-            decay_rate: -0.8,
-            weight_decay: 0.0,
-            decay: Decay::default(),
-        }
+        Self { decay_rate: -0.8, weight_decay: 0.0, decay: Decay::default() }
     }
 }
 
@@ -53,10 +49,7 @@ impl Optimizer for Adafactor {
         let [outer @ .., rows, columns] = dims else {
             return vec![StateTensor::for_each("variance", dims)];
         };
-        let of = |name, dim: &usize| StateTensor {
-            name,
-            dims: outer.iter().chain([dim]).copied().collect(),
-        };
+        let of = |name, dim: &usize| StateTensor { name, dims: outer.iter().chain([dim]).copied().collect() };
         vec![of("row_var", rows), of("col_var", columns)]
     }
 
@@ -126,12 +119,7 @@ enum Squares<'a> {
     /// One for each number.
     Each(&'a mut [f32]),
     /// One for each row and each column of matrices, which stand one after the other.
-    Factored {
-        rows: &'a mut [f32],
-        columns: &'a mut [f32],
-        height: usize,
-        width: usize,
-    },
+    Factored { rows: &'a mut [f32], columns: &'a mut [f32], height: usize, width: usize },
 }
 
 /// The least mean of the rows' mean squares. Its square is the least mean square of a number.
@@ -162,17 +150,10 @@ fn sum_of_update(grad: &[f32], squares: &mut Squares<'_>, by: Scalars) -> f64 {
             });
             sums.iter().map(|&sum| f64::from(sum)).sum()
         }
-        Squares::Factored {
-            rows,
-            columns,
-            height,
-            width,
-        } => {
+        Squares::Factored { rows, columns, height, width } => {
             let (height, width) = (*height, *width);
             let matrices = grad.chunks_exact((height * width).max(1));
-            let sides = rows
-                .chunks_exact_mut(height.max(1))
-                .zip(columns.chunks_exact_mut(width.max(1)));
+            let sides = rows.chunks_exact_mut(height.max(1)).zip(columns.chunks_exact_mut(width.max(1)));
             let (mut sum, mut sums): (f64, Buffer) = (0.0, Buffer::pooled(height));
             for (grad, (rows, columns)) in matrices.zip(sides) {
                 renew_rows(rows, grad, width, by);
@@ -210,19 +191,12 @@ fn update(value: &mut [f32], grad: &[f32], squares: &Squares<'_>, by: Scalars, s
                 }
             });
         }
-        Squares::Factored {
-            rows,
-            columns,
-            height,
-            width,
-        } => {
+        Squares::Factored { rows, columns, height, width } => {
             let (height, width) = (*height, *width);
             let matrices = value
                 .chunks_exact_mut((height * width).max(1))
                 .zip(grad.chunks_exact((height * width).max(1)));
-            let sides = rows
-                .chunks_exact(height.max(1))
-                .zip(columns.chunks_exact(width.max(1)));
+            let sides = rows.chunks_exact(height.max(1)).zip(columns.chunks_exact(width.max(1)));
             for ((value, grad), (rows, columns)) in matrices.zip(sides) {
                 let mean = mean(rows);
                 let work = ((By(value, width), By(grad, width)), By(rows, 1));

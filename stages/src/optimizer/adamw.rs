@@ -30,20 +30,13 @@ pub struct AdamW {
 impl Default for AdamW {
     /// PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, weight decay 0.01.
     fn default() -> Self {
-        Self {
-            betas: (0.9, 0.999),
-            eps: 1e-8,
-            weight_decay: 0.01,
-            decay: Decay::default(),
-        }
+        Self { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, decay: Decay::default() }
     }
 }
 
 impl Optimizer for AdamW {
     fn states(&self, _name: &str, dims: &[usize]) -> Vec<StateTensor> {
-        ["exp_avg", "exp_avg_sq"]
-            .map(|name| StateTensor::for_each(name, dims))
-            .into()
+        ["exp_avg", "exp_avg_sq"].map(|name| StateTensor::for_each(name, dims)).into()
     }
 
     fn update(&self, parameter: &mut Parameter, by: Update, together: &mut Together) -> Result<()> {
@@ -62,15 +55,7 @@ impl Optimizer for AdamW {
             step_size: (learning_rate / (1.0 - mean_keep.powf(step))) as f32,
         };
         if let Some(weights) = parameter.on_gpu_mut() {
-            let Scalars {
-                scale,
-                mean_step,
-                square_keep,
-                square_step,
-                root_scale,
-                epsilon,
-                ..
-            } = scalars;
+            let Scalars { scale, mean_step, square_keep, square_step, root_scale, epsilon, .. } = scalars;
             let args = [scale, mean_step, square_keep, square_step, root_scale, epsilon].map(Into::into);
             let own = [scalars.shrink, scalars.step_size];
             return weights.update("adamw", &args, 2, own, together);
@@ -115,10 +100,7 @@ struct Scalars {
 
 /// One update of the weights, the mean of the gradient and the mean of its square.
 fn update(value: &mut [f32], grad: &[f32], mean: &mut [f32], square: &mut [f32], by: Scalars) {
-    let rows = (
-        (By(value, LINE), By(grad, LINE)),
-        (By(mean, LINE), By(square, LINE)),
-    );
+    let rows = ((By(value, LINE), By(grad, LINE)), (By(mean, LINE), By(square, LINE)));
     cut(rows, 2 * LINE, |_, ((value, grad), (mean, square))| {
         update_part(value, grad, mean, square, by);
     });

@@ -144,11 +144,7 @@ fn update_running_mean(
 /// Which parameters weight decay applies to: the optimizer's, or a parameter's
 /// [own](crate::Training::weight_decay).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Decay {
     /// Parameters of two or more dimensions: no biases and no norms.
     #[default]

@@ -59,25 +59,11 @@ impl LearningRate {
     pub fn at(&self, step: u64) -> f64 {
         let (peak, floor, warmup, total) = match *self {
             Self::Constant(rate) => return rate,
-            Self::WarmupCosine {
-                peak,
-                floor,
-                warmup_steps,
-                total_steps,
+            Self::WarmupCosine { peak, floor, warmup_steps, total_steps }
+            | Self::WarmupLinear { peak, floor, warmup_steps, total_steps }
+            | Self::Wsd { peak, floor, warmup_steps, total_steps, .. } => {
+                (peak, floor, warmup_steps, total_steps)
             }
-            | Self::WarmupLinear {
-                peak,
-                floor,
-                warmup_steps,
-                total_steps,
-            }
-            | Self::Wsd {
-                peak,
-                floor,
-                warmup_steps,
-                total_steps,
-                ..
-            } => (peak, floor, warmup_steps, total_steps),
         };
         if step < warmup {
             return peak * (step + 1) as f64 / warmup as f64;

@@ -30,11 +30,7 @@ pub struct Lion {
 impl Default for Lion {
     /// The paper's: betas 0.9 and 0.99, no weight decay.
     fn default() -> Self {
-        Self {
-            betas: (0.9, 0.99),
-            weight_decay: 0.0,
-            decay: Decay::default(),
-        }
+        Self { betas: (0.9, 0.99), weight_decay: 0.0, decay: Decay::default() }
     }
 }
 

@@ -43,9 +43,7 @@ impl Default for Muon {
         Self {
             momentum: 0.95,
             adamw: AdamW::default(),
-            by_adamw: ["wte.weight", "wpe.weight", "lm_head.weight"]
-                .map(str::to_owned)
-                .into(),
+            by_adamw: ["wte.weight", "wpe.weight", "lm_head.weight"].map(str::to_owned).into(),
         }
     }
 }
@@ -142,9 +140,7 @@ fn orthogonalise(numbers: &mut [f32], columns: usize) {
     let short = rows.min(columns);
     let norm = sum_of_squares(numbers).sqrt().max(LEAST);
     cut(By(&mut *numbers, LINE), LINE, |_, numbers| {
-        numbers
-            .iter_mut()
-            .for_each(|number| *number = (f64::from(*number) / norm) as f32);
+        numbers.iter_mut().for_each(|number| *number = (f64::from(*number) / norm) as f32);
     });
     let [mut gram, mut mix] = [(); 2].map(|()| Buffer::pooled(short * short));
     let mut next = Buffer::pooled(numbers.len());

@@ -28,11 +28,7 @@ pub struct Training {
 impl Default for Training {
     /// Like all others.
     fn default() -> Self {
-        Self {
-            frozen: false,
-            rate: 1.0,
-            weight_decay: None,
-        }
+        Self { frozen: false, rate: 1.0, weight_decay: None }
     }
 }
 

@@ -39,10 +39,7 @@ impl Gradient {
     pub fn add(&mut self, other: &Parameter) -> Result<()> {
         match (&mut self.0, other.on_gpu()) {
             (GradientBuffer::Host(total), None) => {
-                total
-                    .iter_mut()
-                    .zip(&*other.grad)
-                    .for_each(|(number, more)| *number += more);
+                total.iter_mut().zip(&*other.grad).for_each(|(number, more)| *number += more);
                 Ok(())
             }
             (GradientBuffer::Gpu(total, count), Some(weights)) => {
@@ -125,9 +122,7 @@ impl Gradient {
         match (&self.0, other.on_gpu()) {
             (GradientBuffer::Host(numbers), None) => other.grad.copy_from_slice(numbers),
             (GradientBuffer::Gpu(memory, count), Some(weights)) => {
-                return weights
-                    .gpu()?
-                    .copy(weights.grad(), memory.at(), count * size_of::<f32>());
+                return weights.gpu()?.copy(weights.grad(), memory.at(), count * size_of::<f32>());
             }
             _ => unreachable!("{ONE_DEVICE}"),
         }

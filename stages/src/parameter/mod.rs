@@ -193,10 +193,7 @@ impl Parameter {
     /// When there is no such part.
     #[must_use]
     pub fn sharded(mut self, shard: Shard) -> Self {
-        assert!(
-            shard.index < shard.of,
-            "{shard}: the index must be below the number of shards"
-        );
+        assert!(shard.index < shard.of, "{shard}: the index must be below the number of shards");
         self.shard = shard;
         self
     }
@@ -262,10 +259,7 @@ impl Parameter {
 
     /// Where the numbers are, and the number format of the layer there.
     pub fn place(&self) -> Place {
-        let here = Place {
-            device: Device::Cpu,
-            dtype: self.format,
-        };
+        let here = Place { device: Device::Cpu, dtype: self.format };
         self.on_gpu.as_ref().map_or(here, Weights::place)
     }
 
@@ -392,10 +386,7 @@ impl Parameter {
         let mut halves = pool::allocate(self.value.len())
             .unwrap_or_else(|| panic!("{}", OutOfMemory::on_host::<bf16>(self.value.len())));
         convert::<bf16, f32>(&mut halves, &self.value);
-        self.train_by(Training {
-            frozen: true,
-            ..self.training()
-        });
+        self.train_by(Training { frozen: true, ..self.training() });
         self.halves = Some(halves);
         self.value = Numbers::none();
     }

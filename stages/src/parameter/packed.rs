@@ -33,11 +33,7 @@ impl Packed {
 
     /// The first numbers of this memory.
     pub(crate) fn of_memory(memory: Memory, count: usize) -> Self {
-        Self {
-            memory,
-            start: 0,
-            count,
-        }
+        Self { memory, start: 0, count }
     }
 
     /// How many numbers there are.
@@ -56,11 +52,7 @@ impl Packed {
             "there are {} numbers, not {range:?}",
             self.count
         );
-        Self {
-            memory: self.memory.clone(),
-            start: self.start + range.start,
-            count: range.len(),
-        }
+        Self { memory: self.memory.clone(), start: self.start + range.start, count: range.len() }
     }
 
     /// The same numbers in memory of their own.

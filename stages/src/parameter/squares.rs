@@ -30,8 +30,7 @@ impl Parameter {
     /// # Errors
     /// When the GPU reports an error, of this call or of earlier work.
     pub fn start_grad_squares(&self, together: &mut Together) -> Result<()> {
-        self.on_gpu()
-            .map_or(Ok(()), |weights| weights.start_squares(together))
+        self.on_gpu().map_or(Ok(()), |weights| weights.start_squares(together))
     }
 
     /// The sum of the squares of a piece of the gradient, in double precision, always added up in the same
@@ -49,9 +48,7 @@ impl Parameter {
         let numbers = &self.grad[self.piece(piece)];
         match self.running_share() {
             None => sum_of_squares(numbers),
-            Some(_) => numbers
-                .iter()
-                .fold(0.0, |all, number| all + 0.0 * f64::from(*number)),
+            Some(_) => numbers.iter().fold(0.0, |all, number| all + 0.0 * f64::from(*number)),
         }
     }
 }

@@ -213,9 +213,7 @@ impl Weights {
             words: &[self.squares.at().0, self.grad.at().0, self.trained as u64],
             of: self.grad(),
             blocks: self.trained.div_ceil(PIECE),
-            memory: [Used::from(&self.squares), Used::from(&self.grad)]
-                .into_iter()
-                .collect(),
+            memory: [Used::from(&self.squares), Used::from(&self.grad)].into_iter().collect(),
         };
         let args = args![PIECE];
         together.add(&*self.gpu()?, ("sum_squares", THREADS), &args, entry)

@@ -31,10 +31,7 @@ pub(crate) struct Pool<M> {
 
 impl<M> Pool<M> {
     pub(super) const fn new() -> Self {
-        Self {
-            shelves: Shelves::new(),
-            home: OnceCell::new(),
-        }
+        Self { shelves: Shelves::new(), home: OnceCell::new() }
     }
 
     /// An unused block of this size. If there is none, a new one gets its memory by `make`, if that gives
@@ -45,13 +42,9 @@ impl<M> Pool<M> {
             while let Some(block) = home.pop() {
                 self.put(block);
             }
-            self.shelves.take(size).or_else(|| {
-                Some(Arc::new(Block {
-                    memory: make()?,
-                    size,
-                    home: Arc::downgrade(home),
-                }))
-            })
+            self.shelves
+                .take(size)
+                .or_else(|| Some(Arc::new(Block { memory: make()?, size, home: Arc::downgrade(home) })))
         })
     }
 
@@ -60,9 +53,7 @@ impl<M> Pool<M> {
     }
 
     fn owns(&self, block: &Block<M>) -> bool {
-        self.home
-            .get()
-            .is_some_and(|home| Arc::as_ptr(home) == block.home.as_ptr())
+        self.home.get().is_some_and(|home| Arc::as_ptr(home) == block.home.as_ptr())
     }
 }
 

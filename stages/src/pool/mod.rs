@@ -75,9 +75,7 @@ impl<T: Number> Buffer<T> {
     /// `count` numbers from the current thread's pool. Their contents are unspecified. `None` if there is too
     /// little memory.
     pub(crate) fn try_pooled(count: usize) -> Option<Self> {
-        T::pool()
-            .with(|pool| pool.take(count, || allocate(count)))
-            .map(|block| Self(Some(block)))
+        T::pool().with(|pool| pool.take(count, || allocate(count))).map(|block| Self(Some(block)))
     }
 
     /// As [`Buffer::try_pooled`].

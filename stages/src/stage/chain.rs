@@ -26,19 +26,12 @@ type Row<'a> = (&'a mut [Box<dyn Layer>], Option<usize>);
 impl Chain {
     /// The layers of a stage.
     pub(crate) fn of_stage(layers: Vec<Box<dyn Layer>>) -> Self {
-        Self {
-            is_stage: true,
-            ..Self::inside(layers)
-        }
+        Self { is_stage: true, ..Self::inside(layers) }
     }
 
     /// Layers inside of another layer.
     pub(crate) fn inside(layers: Vec<Box<dyn Layer>>) -> Self {
-        Self {
-            layers,
-            first_trained: 0,
-            is_stage: false,
-        }
+        Self { layers, first_trained: 0, is_stage: false }
     }
 
     /// The layers that run forward only, and those that are trained.
@@ -107,11 +100,7 @@ impl Chain {
     pub(crate) fn last_forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         let (layers, first) = self.row();
         let last = layers.len().saturating_sub(1);
-        run_next(
-            (&mut layers[last..], first.map(|first| first + last)),
-            past,
-            input,
-        )
+        run_next((&mut layers[last..], first.map(|first| first + last)), past, input)
     }
 
     /// Runs backward-input of all layers, last first. It stops at a layer whose input has no gradient,
@@ -162,16 +151,12 @@ impl Chain {
 
     /// Visits all layers' parameters, in order.
     pub(crate) fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
-        self.layers
-            .iter_mut()
-            .for_each(|layer| layer.visit_parameters(visit));
+        self.layers.iter_mut().for_each(|layer| layer.visit_parameters(visit));
     }
 
     /// Visits all layers' parameters, in order, and drops no cache.
     pub(crate) fn visit_gradients<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
-        self.layers
-            .iter_mut()
-            .for_each(|layer| layer.visit_gradients(visit));
+        self.layers.iter_mut().for_each(|layer| layer.visit_gradients(visit));
     }
 
     /// As [`Layer::adapt`], for all layers.
@@ -241,10 +226,8 @@ fn run(
 /// Computes again what layers keep. Layers at the end whose kept tensors need no input are not run.
 fn run_again((layers, first): Row<'_>, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
     let mut kept = List::with_room(layers.len());
-    let rest = layers
-        .iter()
-        .rposition(|layer| layer.kept_without_input(ctx).is_none())
-        .map_or(0, |last| last + 1);
+    let rest =
+        layers.iter().rposition(|layer| layer.kept_without_input(ctx).is_none()).map_or(0, |last| last + 1);
     let (layers, tail) = layers.split_at_mut(rest);
     let mut shape = *input.shape();
     if let Some((last, before)) = layers.split_last_mut() {
@@ -260,9 +243,7 @@ fn run_again((layers, first): Row<'_>, ctx: ForwardContext, input: Tensor) -> Re
     for layer in tail {
         let saved = layer.kept_without_input(ctx).expect("these layers need no input");
         kept.push_of(shape, saved);
-        shape = layer
-            .output_shape(&shape)
-            .map_err(|error| error.at(layer.name()))?;
+        shape = layer.output_shape(&shape).map_err(|error| error.at(layer.name()))?;
     }
     Ok(Kept::listed(ctx, kept))
 }

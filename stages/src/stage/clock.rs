@@ -57,11 +57,7 @@ struct GpuClock {
 impl GpuClock {
     /// A clock without marks.
     fn new(gpu: Rc<Gpu>) -> Self {
-        Self {
-            gpu,
-            events: Vec::new(),
-            marks: 0,
-        }
+        Self { gpu, events: Vec::new(), marks: 0 }
     }
 }
 
@@ -80,9 +76,7 @@ impl Clock for GpuClock {
     }
 
     fn wait(&self) -> Result<()> {
-        self.events[..self.marks]
-            .last()
-            .map_or(Ok(()), Event::synchronize)
+        self.events[..self.marks].last().map_or(Ok(()), Event::synchronize)
     }
 
     fn seconds(&self, from: usize, to: usize) -> Result<f64> {

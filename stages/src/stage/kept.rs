@@ -41,12 +41,7 @@ impl fmt::Debug for Foreign {
 impl Kept {
     /// Keeps a layer's own tensors.
     pub fn new(ctx: ForwardContext, tensors: impl IntoIterator<Item = Tensor>) -> Self {
-        Self {
-            ctx,
-            tensors: tensors.into_iter().collect(),
-            inner: List::default(),
-            foreign: None,
-        }
+        Self { ctx, tensors: tensors.into_iter().collect(), inner: List::default(), foreign: None }
     }
 
     /// Keeps a value of another library too, such as its tape. It holds `bytes` bytes, besides the tensors.
@@ -54,10 +49,7 @@ impl Kept {
     #[must_use]
     pub fn with_foreign(self, value: impl Any, bytes: u64) -> Self {
         let value = Box::new(value);
-        Self {
-            foreign: Some(Rc::new(Foreign { value, bytes })),
-            ..self
-        }
+        Self { foreign: Some(Rc::new(Foreign { value, bytes })), ..self }
     }
 
     /// The value of another library that the layer put in, if it is of this type.
@@ -78,12 +70,7 @@ impl Kept {
 
     /// Like [`Kept::nested`], from a list that exists already.
     pub(crate) fn listed(ctx: ForwardContext, inner: List) -> Self {
-        Self {
-            ctx,
-            tensors: SmallVec::new(),
-            inner,
-            foreign: None,
-        }
+        Self { ctx, tensors: SmallVec::new(), inner, foreign: None }
     }
 
     /// The tensors that the layer put in.
@@ -117,11 +104,7 @@ impl Kept {
     }
 
     fn blocks(&self, found: &mut Vec<(usize, u64)>) {
-        found.extend(
-            self.tensors
-                .iter()
-                .map(|tensor| (tensor.memory(), tensor.bytes())),
-        );
+        found.extend(self.tensors.iter().map(|tensor| (tensor.memory(), tensor.bytes())));
         if let Some(foreign) = &self.foreign {
             found.push((Rc::as_ptr(foreign).addr(), foreign.bytes));
         }

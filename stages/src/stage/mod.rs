@@ -42,11 +42,7 @@ pub struct ForwardContext {
 }
 
 /// The context in which text is written.
-pub(crate) const WRITING: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Evaluate,
-};
+pub(crate) const WRITING: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Evaluate };
 
 /// A slice of a model. Ownership fixes the order of its three functions: forward gives `Saved`,
 /// backward-input takes it and gives `Pending`, backward-weight takes that.

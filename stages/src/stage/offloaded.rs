@@ -60,21 +60,11 @@ impl Offloaded {
             let known = blocks.iter().position(shared);
             let memory = tensor.vacate(known.unwrap_or(blocks.len()));
             if let (Some(memory), None) = (memory, known) {
-                blocks.push(Block {
-                    memory: Some(memory),
-                    start: room,
-                    bytes,
-                });
+                blocks.push(Block { memory: Some(memory), start: room, bytes });
                 room += bytes.next_multiple_of(GRAIN);
             }
         });
-        let mut offloaded = Self {
-            gpu,
-            blocks,
-            room: None,
-            copying: None,
-            bytes: before - value.bytes(),
-        };
+        let mut offloaded = Self { gpu, blocks, room: None, copying: None, bytes: before - value.bytes() };
         offloaded.room = Some(offloaded.room_of(room)?);
         Ok(offloaded)
     }
@@ -161,9 +151,7 @@ impl Offloaded {
         let offloads = self.gpu.offloads()?;
         let stream = offloads.stream(direction);
         let marked = room.copied.record(stream);
-        marked
-            .and_then(|()| self.gpu.stream().wait(&room.copied))
-            .or_else(|_| stream.synchronize())
+        marked.and_then(|()| self.gpu.stream().wait(&room.copied)).or_else(|_| stream.synchronize())
     }
 }
 
@@ -173,9 +161,7 @@ impl Drop for Offloaded {
         let _ = self.settle();
         let Ok(offloads) = self.gpu.offloads() else { return };
         let mut blocks = std::mem::take(&mut self.blocks);
-        let bytes = blocks
-            .last()
-            .map_or(0, |last| last.start + last.bytes.next_multiple_of(GRAIN));
+        let bytes = blocks.last().map_or(0, |last| last.start + last.bytes.next_multiple_of(GRAIN));
         blocks.clear();
         offloads.lists.borrow_mut().push(blocks);
         if let Some(room) = self.room.take() {

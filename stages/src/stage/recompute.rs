@@ -14,11 +14,7 @@ use crate::tensor::{Bytes, Tensor};
 /// What a stage computes again in backward instead of keeping it from forward. The results are the same, bit
 /// for bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "lowercase")
-)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Recompute {
     /// Nothing.
     #[default]
@@ -89,10 +85,7 @@ impl<S: Stage> RecomputedStage<S> {
         if how == Recompute::Selective {
             stage.recompute_interiors();
         }
-        Self {
-            stage,
-            full: how == Recompute::Full,
-        }
+        Self { stage, full: how == Recompute::Full }
     }
 
     /// What the stage's own forward keeps; runs it again if only the input was kept.
@@ -174,9 +167,7 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
     fn forward(&mut self, ctx: ForwardContext, input: S::Wire) -> Result<(S::Wire, Self::Saved)> {
         let kept = (self.full && ctx.mode == Mode::Train).then(|| input.clone());
         let (output, saved) = self.stage.forward(ctx, input)?;
-        let saved = kept.map_or(RecomputedSaved::Whole(saved), |input| {
-            RecomputedSaved::Input(ctx, input)
-        });
+        let saved = kept.map_or(RecomputedSaved::Whole(saved), |input| RecomputedSaved::Input(ctx, input));
         Ok((output, saved))
     }
 

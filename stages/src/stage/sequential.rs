@@ -26,10 +26,7 @@ pub struct Sequential {
 impl Sequential {
     /// A stage of these layers, on the CPU.
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
-        Self {
-            chain: Chain::of_stage(layers),
-            place: Place::default(),
-        }
+        Self { chain: Chain::of_stage(layers), place: Place::default() }
     }
 
     /// The GPU that the stage is on.
@@ -105,9 +102,7 @@ impl Stage for Sequential {
         layers.try_for_each(|layer| check_place(layer.as_ref(), place))?;
         self.place = place;
         self.try_visit_parameters(&mut |parameter| {
-            parameter
-                .move_to(place)
-                .map_err(|error| error.at(parameter.name()))
+            parameter.move_to(place).map_err(|error| error.at(parameter.name()))
         })
     }
 

@@ -29,10 +29,7 @@ impl Tensor {
     pub fn f32_mut(&mut self) -> &mut [f32] {
         match &mut self.data {
             Data::F32(buffer) => buffer,
-            _ => panic!(
-                "numbers of f32 on the host were expected, got another tensor of {}",
-                self.shape
-            ),
+            _ => panic!("numbers of f32 on the host were expected, got another tensor of {}", self.shape),
         }
     }
 
@@ -55,10 +52,7 @@ impl Tensor {
     pub fn bf16_mut(&mut self) -> &mut [bf16] {
         match &mut self.data {
             Data::Bf16(buffer) => buffer,
-            _ => panic!(
-                "numbers of bf16 on the host were expected, got another tensor of {}",
-                self.shape
-            ),
+            _ => panic!("numbers of bf16 on the host were expected, got another tensor of {}", self.shape),
         }
     }
 

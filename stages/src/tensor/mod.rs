@@ -37,29 +37,20 @@ impl Tensor {
     /// contents are unspecified.
     pub fn scratch(dims: &[usize]) -> Self {
         let shape = Shape::f32(dims);
-        Self {
-            shape,
-            data: Data::F32(Buffer::pooled(shape.count())),
-        }
+        Self { shape, data: Data::F32(Buffer::pooled(shape.count())) }
     }
 
     /// A tensor of ids from the current thread's pool, for a data source to fill. Its contents are
     /// unspecified.
     pub fn scratch_ids(dims: &[usize]) -> Self {
         let shape = Shape::ids(dims);
-        Self {
-            shape,
-            data: Data::Ids(Buffer::pooled(shape.count())),
-        }
+        Self { shape, data: Data::Ids(Buffer::pooled(shape.count())) }
     }
 
     /// As [`Tensor::scratch`], in `bf16`.
     pub fn scratch_bf16(dims: &[usize]) -> Self {
         let shape = Shape::f32(dims);
-        Self {
-            shape,
-            data: Data::Bf16(Buffer::pooled(shape.count())),
-        }
+        Self { shape, data: Data::Bf16(Buffer::pooled(shape.count())) }
     }
 
     /// An `f32` tensor of zeros from the current thread's pool.
@@ -76,10 +67,7 @@ impl Tensor {
     pub fn from_vec(dims: &[usize], numbers: Vec<f32>) -> Result<Self> {
         let shape = Shape::f32(dims);
         check_count(&shape, numbers.len())?;
-        Ok(Self {
-            shape,
-            data: Data::F32(Buffer::from(&numbers[..])),
-        })
+        Ok(Self { shape, data: Data::F32(Buffer::from(&numbers[..])) })
     }
 
     /// A tensor of ids in row-major order.
@@ -89,10 +77,7 @@ impl Tensor {
     pub fn from_ids(dims: &[usize], ids: Vec<u32>) -> Result<Self> {
         let shape = Shape::ids(dims);
         check_count(&shape, ids.len())?;
-        Ok(Self {
-            shape,
-            data: Data::Ids(Buffer::from(&ids[..])),
-        })
+        Ok(Self { shape, data: Data::Ids(Buffer::from(&ids[..])) })
     }
 
     /// As [`Tensor::scratch`], but too little memory is an error and not a panic.
@@ -100,10 +85,7 @@ impl Tensor {
     pub(crate) fn on_host(dims: &[usize]) -> Result<Self> {
         let shape = Shape::f32(dims);
         let buffer = Buffer::try_pooled(shape.count());
-        Ok(Self {
-            shape,
-            data: Data::F32(buffer.ok_or_else(|| OutOfMemory::on_host::<f32>(shape.count()))?),
-        })
+        Ok(Self { shape, data: Data::F32(buffer.ok_or_else(|| OutOfMemory::on_host::<f32>(shape.count()))?) })
     }
 
     /// As [`Tensor::on_host`], in this format.
@@ -140,18 +122,9 @@ impl Tensor {
     #[inline]
     pub fn place(&self) -> Place {
         match &self.data {
-            Data::Gpu(memory, dtype) => Place {
-                device: Device::Cuda(memory.device()),
-                dtype: *dtype,
-            },
-            Data::Bf16(_) => Place {
-                device: Device::Cpu,
-                dtype: DType::Bf16,
-            },
-            Data::Away(_, dtype) => Place {
-                device: Device::Cpu,
-                dtype: *dtype,
-            },
+            Data::Gpu(memory, dtype) => Place { device: Device::Cuda(memory.device()), dtype: *dtype },
+            Data::Bf16(_) => Place { device: Device::Cpu, dtype: DType::Bf16 },
+            Data::Away(_, dtype) => Place { device: Device::Cpu, dtype: *dtype },
             Data::F32(_) | Data::Ids(_) => Place::default(),
         }
     }
@@ -204,10 +177,7 @@ impl Tensor {
 
     /// A tensor of the numbers in this memory.
     pub(crate) fn in_memory(memory: Memory, dtype: DType, dims: &[usize]) -> Self {
-        Self {
-            shape: Shape::f32(dims),
-            data: Data::Gpu(memory, dtype),
-        }
+        Self { shape: Shape::f32(dims), data: Data::Gpu(memory, dtype) }
     }
 
     /// The device memory, without the shape.
@@ -238,10 +208,7 @@ impl Tensor {
     pub fn reshape(self, dims: &[usize]) -> Result<Self> {
         let shape = Shape::new(self.shape.kind(), dims);
         check_count(&shape, self.shape.count())?;
-        Ok(Self {
-            shape,
-            data: self.data,
-        })
+        Ok(Self { shape, data: self.data })
     }
 
     /// An identity of the memory: equal for two tensors exactly if they share memory.

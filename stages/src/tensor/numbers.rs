@@ -44,11 +44,7 @@ impl Numbers {
     /// When the holder does not have them.
     pub fn lent(holder: Arc<dyn AsRef<[f32]> + Send + Sync>, range: Range<usize>) -> Self {
         let count = holder.as_ref().as_ref()[range.clone()].len();
-        Self {
-            memory: Memory::Lent(holder),
-            start: range.start,
-            count,
-        }
+        Self { memory: Memory::Lent(holder), start: range.start, count }
     }
 
     /// None.
@@ -168,9 +164,6 @@ mod tests {
         let mut numbers = Numbers::lent(Arc::clone(&holder) as _, 1..3);
         assert_eq!(numbers.as_ptr(), holder[1..].as_ptr());
         numbers[0] = 5.0;
-        assert_eq!(
-            (&numbers[..], &holder[..]),
-            (&[5.0, 3.0][..], &[1.0, 2.0, 3.0, 4.0][..])
-        );
+        assert_eq!((&numbers[..], &holder[..]), (&[5.0, 3.0][..], &[1.0, 2.0, 3.0, 4.0][..]));
     }
 }

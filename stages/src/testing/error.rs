@@ -23,10 +23,7 @@ impl fmt::Debug for CheckError {
 
 impl CheckError {
     pub(super) fn new(problem: Problem) -> Self {
-        Self {
-            layer: String::new(),
-            problem: Box::new(problem),
-        }
+        Self { layer: String::new(), problem: Box::new(problem) }
     }
 
     /// The same error, at this layer.
@@ -34,10 +31,7 @@ impl CheckError {
         match *self.problem {
             // This error names its layer itself.
             Problem::Failed(error) => Self::new(Problem::Failed(error.at(layer))),
-            problem => Self {
-                layer: layer.to_owned(),
-                problem: Box::new(problem),
-            },
+            problem => Self { layer: layer.to_owned(), problem: Box::new(problem) },
         }
     }
 }

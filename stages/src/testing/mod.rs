@@ -47,10 +47,7 @@ impl Default for GradientCheck {
     /// A step of 0.01 and a tolerance of 0.002. They fit numbers around 1 and sums of up to thousands of
     /// terms.
     fn default() -> Self {
-        Self {
-            step: 1e-2,
-            tolerance: 2e-3,
-        }
+        Self { step: 1e-2, tolerance: 2e-3 }
     }
 }
 
@@ -85,11 +82,9 @@ impl GradientCheck {
         let expected = passes.run(Order::InTurn)?;
         self.check_slopes(&mut passes)?;
         self.check_sums(&mut passes, &expected)?;
-        for (way, order) in [
-            (Way::Apart, Order::Apart),
-            (Way::Whole, Order::Whole),
-            (Way::Again, Order::Again),
-        ] {
+        for (way, order) in
+            [(Way::Apart, Order::Apart), (Way::Whole, Order::Whole), (Way::Again, Order::Again)]
+        {
             passes.run(order)?.check_same_bits(&expected, way)?;
         }
         passes.stage.recompute_interiors();
@@ -181,9 +176,7 @@ impl GradientCheck {
 
     /// The first number that is too far from the expected one, and the allowed distance.
     fn first_apart(self, got: &[f32], expected: &[f64]) -> Option<(usize, f64)> {
-        let largest = expected
-            .iter()
-            .fold(1e-3, |most: f64, number| most.max(number.abs()));
+        let largest = expected.iter().fold(1e-3, |most: f64, number| most.max(number.abs()));
         let allowed = self.tolerance * largest;
         let mut pairs = got.iter().zip(expected);
         // Written so that NaN is never near: every comparison with NaN is false.

@@ -36,11 +36,7 @@ pub(super) struct Numbers {
 
 impl Numbers {
     fn of(name: &str, tensor: &Tensor) -> Self {
-        Self {
-            name: name.to_owned(),
-            dims: tensor.dims().to_vec(),
-            numbers: tensor.f32().to_vec(),
-        }
+        Self { name: name.to_owned(), dims: tensor.dims().to_vec(), numbers: tensor.f32().to_vec() }
     }
 
     /// The index of the number at this place in memory: one number per dimension, outermost first.
@@ -86,9 +82,7 @@ impl Record {
     pub(super) fn check_same_bits(&self, expected: &Self, way: Way) -> Result<(), CheckError> {
         let grads = self.input_grads.iter().zip(&expected.input_grads);
         let parameters = self.parameters.iter().zip(&expected.parameters);
-        grads
-            .chain(parameters)
-            .try_for_each(|(got, expected)| got.check_same_bits(expected, way))
+        grads.chain(parameters).try_for_each(|(got, expected)| got.check_same_bits(expected, way))
     }
 }
 
@@ -146,10 +140,7 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
             dims: parameter.dims().to_vec(),
             numbers: parameter.grad.to_vec(),
         });
-        Ok(Record {
-            parameters: grads.collect(),
-            input_grads,
-        })
+        Ok(Record { parameters: grads.collect(), input_grads })
     }
 
     fn forward(&mut self, micro_batch: usize) -> StageResult<S::Saved> {
@@ -183,8 +174,7 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
             input_grads.extend(self.checked(micro_batch, input_grad)?);
             all.push(pending);
         }
-        all.into_iter()
-            .try_for_each(|pending| self.stage.backward_weight(pending))?;
+        all.into_iter().try_for_each(|pending| self.stage.backward_weight(pending))?;
         Ok(input_grads)
     }
 
@@ -207,11 +197,7 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
 }
 
 fn context(micro_batch: usize) -> ForwardContext {
-    ForwardContext {
-        step: 0,
-        micro_batch: micro_batch as u32,
-        mode: Mode::Train,
-    }
+    ForwardContext { step: 0, micro_batch: micro_batch as u32, mode: Mode::Train }
 }
 
 /// Changes each number by at most a quarter.

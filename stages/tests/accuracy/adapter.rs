@@ -11,12 +11,7 @@ use super::linear::Matrix;
 /// Products one after the other. Largest measured: 2.4.
 const PRODUCTS: f64 = 5.0;
 
-const LORA: Lora = Lora {
-    rank: 3,
-    alpha: 1.5,
-    dropout: 0.0,
-    seed: 1,
-};
+const LORA: Lora = Lora { rank: 3, alpha: 1.5, dropout: 0.0, seed: 1 };
 
 fn stored(numbers: Vec<Approx>) -> Vec<Approx> {
     numbers.into_iter().map(Approx::stored).collect()
@@ -29,32 +24,20 @@ fn check(kind: Kind, [rows, inputs, first, second]: [usize; 4]) {
     let mut layer = Linear::new("fc", [inputs, outputs], Init::Zeros, 1)
         .without_bias()
         .with_parts([("fc.q".to_owned(), first), ("fc.v".to_owned(), second)]);
-    layer
-        .adapt(&mut |target| (target == "fc.v").then_some(LORA))
-        .unwrap();
+    layer.adapt(&mut |target| (target == "fc.v").then_some(LORA)).unwrap();
     let rank = LORA.rank;
-    let sizes = [
-        ("weight", outputs * inputs),
-        ("a", rank * inputs),
-        ("b", second * rank),
-    ];
+    let sizes = [("weight", outputs * inputs), ("a", rank * inputs), ("b", second * rank)];
     let numbers = sizes.map(|(name, count)| draw(kind, name, count));
     for (index, numbers) in numbers.iter().enumerate() {
         set(&mut layer, index, numbers.clone());
     }
-    let frozen = Training {
-        frozen: true,
-        ..Training::default()
-    };
+    let frozen = Training { frozen: true, ..Training::default() };
     layer.parameters()[0].train_by(frozen);
     let [weight, a, b] = numbers.map(|numbers| exact(&numbers));
 
     let (x, dy) = (draw(kind, "x", rows * inputs), draw(kind, "dy", rows * outputs));
-    let [output, input_grad] = pass(
-        &mut layer,
-        &tensor(&[rows, inputs], x.clone()),
-        &tensor(&[rows, outputs], dy.clone()),
-    );
+    let [output, input_grad] =
+        pass(&mut layer, &tensor(&[rows, inputs], x.clone()), &tensor(&[rows, outputs], dy.clone()));
 
     let scale = Approx::exact(f64::from(LORA.scale()));
     let (x, dy) = (exact(&x), exact(&dy));
@@ -66,11 +49,7 @@ fn check(kind: Kind, [rows, inputs, first, second]: [usize; 4]) {
     let inner = Matrix::new(&inner, rank);
     let more = stored(inner.times(b.t()));
     let mut part = Vec::new();
-    for ((row, more), dy) in expected
-        .chunks_mut(outputs)
-        .zip(more.chunks(second))
-        .zip(dy.chunks(outputs))
-    {
+    for ((row, more), dy) in expected.chunks_mut(outputs).zip(more.chunks(second)).zip(dy.chunks(outputs)) {
         for (number, &more) in row[first..].iter_mut().zip(more) {
             *number = (*number + scale * more).stored();
         }
@@ -83,10 +62,7 @@ fn check(kind: Kind, [rows, inputs, first, second]: [usize; 4]) {
     let inner_grad = Matrix::new(&inner_grad, rank);
     let through = stored(Matrix::new(&dy, outputs).times(weight));
     let more = stored(inner_grad.times(a));
-    let both = through
-        .iter()
-        .zip(&more)
-        .map(|(&one, &other)| (one + other).stored());
+    let both = through.iter().zip(&more).map(|(&one, &other)| (one + other).stored());
     let both: Vec<Approx> = both.collect();
     assert_within(PRODUCTS, "adapter: input gradient", &input_grad, &both);
 

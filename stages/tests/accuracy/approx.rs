@@ -47,18 +47,12 @@ fn rounding(value: f64) -> f64 {
 impl Approx {
     /// A number without an error.
     pub(crate) fn exact(number: impl Into<f64>) -> Self {
-        Self {
-            value: number.into(),
-            square: 0.0,
-        }
+        Self { value: number.into(), square: 0.0 }
     }
 
     /// A number that single precision cannot represent.
     pub(crate) fn rounded(value: f64) -> Self {
-        Self {
-            value,
-            square: rounding(value),
-        }
+        Self { value, square: rounding(value) }
     }
 
     /// The expected error.
@@ -70,10 +64,9 @@ impl Approx {
     pub(crate) fn stored(self) -> Self {
         match place().dtype {
             DType::F32 => self,
-            DType::Bf16 => Self {
-                square: self.square + HALF_ROUNDING * HALF_ROUNDING * rounding(self.value),
-                ..self
-            },
+            DType::Bf16 => {
+                Self { square: self.square + HALF_ROUNDING * HALF_ROUNDING * rounding(self.value), ..self }
+            }
         }
     }
 
@@ -84,10 +77,7 @@ impl Approx {
             (Device::Cpu, DType::F32) => 0.0,
             _ => f64::from(f32::MIN_POSITIVE) / ROUNDING,
         };
-        Self {
-            square: self.square + floor * floor,
-            ..self
-        }
+        Self { square: self.square + floor * floor, ..self }
     }
 
     /// The error alone, around zero.
@@ -98,10 +88,7 @@ impl Approx {
     /// A function of this number. Its own error is `own` roundings.
     fn map(self, value: f64, slope: f64, own: f64) -> Self {
         let floor = FLUSH / ROUNDING;
-        Self {
-            value,
-            square: slope * slope * self.square + own * own * rounding(value) + floor * floor,
-        }
+        Self { value, square: slope * slope * self.square + own * own * rounding(value) + floor * floor }
     }
 
     /// `e^x`, with an error of two roundings. If results are stored as `bf16`, an instruction computes it
@@ -137,18 +124,12 @@ impl Approx {
     pub(crate) fn sqrt(self) -> Self {
         let value = self.value.sqrt();
         let carried = ((self.value + self.error()).sqrt() - value) / ROUNDING;
-        Self {
-            value,
-            square: carried * carried + rounding(value),
-        }
+        Self { value, square: carried * carried + rounding(value) }
     }
 
     /// The sum of numbers, with a rounding at each.
     pub(crate) fn sum(numbers: impl IntoIterator<Item = Self>) -> Self {
-        numbers
-            .into_iter()
-            .reduce(|sum, number| sum + number)
-            .unwrap_or(Self::exact(0.0))
+        numbers.into_iter().reduce(|sum, number| sum + number).unwrap_or(Self::exact(0.0))
     }
 
     /// The sum of numbers in double precision.
@@ -162,18 +143,13 @@ impl Approx {
 
     /// The sum of products, with a rounding at each product.
     pub(crate) fn dot(pairs: impl IntoIterator<Item = (Self, Self)>) -> Self {
-        pairs
-            .into_iter()
-            .fold(Self::exact(0.0), |sum, (a, b)| a.times_plus(b, sum))
+        pairs.into_iter().fold(Self::exact(0.0), |sum, (a, b)| a.times_plus(b, sum))
     }
 
     /// `a b + c`, rounded once.
     pub(crate) fn times_plus(self, factor: Self, addend: Self) -> Self {
         let value = self.value * factor.value + addend.value;
-        Self {
-            value,
-            square: self.product_square(factor) + addend.square + rounding(value),
-        }
+        Self { value, square: self.product_square(factor) + addend.square + rounding(value) }
     }
 
     /// The squared error that a product gets from its factors.
@@ -187,10 +163,7 @@ impl Add for Approx {
 
     fn add(self, other: Self) -> Self {
         let value = self.value + other.value;
-        Self {
-            value,
-            square: self.square + other.square + rounding(value),
-        }
+        Self { value, square: self.square + other.square + rounding(value) }
     }
 }
 
@@ -198,10 +171,7 @@ impl Neg for Approx {
     type Output = Self;
 
     fn neg(self) -> Self {
-        Self {
-            value: -self.value,
-            ..self
-        }
+        Self { value: -self.value, ..self }
     }
 }
 
@@ -218,10 +188,7 @@ impl Mul for Approx {
 
     fn mul(self, other: Self) -> Self {
         let value = self.value * other.value;
-        Self {
-            value,
-            square: self.product_square(other) + rounding(value),
-        }
+        Self { value, square: self.product_square(other) + rounding(value) }
     }
 }
 
@@ -231,10 +198,7 @@ impl Div for Approx {
     fn div(self, other: Self) -> Self {
         let value = self.value / other.value;
         let carried = self.square + value * value * other.square;
-        Self {
-            value,
-            square: carried / (other.value * other.value) + rounding(value),
-        }
+        Self { value, square: carried / (other.value * other.value) + rounding(value) }
     }
 }
 

@@ -24,11 +24,7 @@ struct Sizes {
 
 /// Heads that each have their own keys and values.
 fn alone(heads: usize, width: usize) -> Heads {
-    Heads {
-        query: heads,
-        key_value: heads,
-        width,
-    }
+    Heads { query: heads, key_value: heads, width }
 }
 
 /// The index of the part: queries, keys and values lie side by side.
@@ -39,19 +35,13 @@ const VALUE: usize = 2;
 impl Sizes {
     /// The dimensions of input and output.
     fn dims(self) -> [[usize; 3]; 2] {
-        let Self {
-            batch, time, heads, ..
-        } = self;
+        let Self { batch, time, heads, .. } = self;
         [heads.row(), heads.query * heads.width].map(|row| [batch, time, row])
     }
 
     /// The range of a query head's query, key or value in the input.
     fn input(self, part: usize, [b, h, t]: [usize; 3]) -> std::ops::Range<usize> {
-        let Heads {
-            query,
-            key_value,
-            width,
-        } = self.heads;
+        let Heads { query, key_value, width } = self.heads;
         let shared = h / (query / key_value);
         let vector = [h, query + shared, query + key_value + shared][part];
         let start = (b * self.time + t) * self.heads.row() + vector * width;
@@ -71,11 +61,7 @@ impl Sizes {
     }
 
     fn layer(self) -> Attention {
-        let Heads {
-            query,
-            key_value,
-            width,
-        } = self.heads;
+        let Heads { query, key_value, width } = self.heads;
         if query == key_value && self.window.is_none() {
             return Attention::new("attention", query * width, query).unwrap();
         }
@@ -89,9 +75,7 @@ fn dot(a: &[Approx], b: &[Approx]) -> Approx {
 
 /// Adds `factor` times a vector to `to`.
 fn add(to: &mut [Approx], factor: Approx, vector: &[Approx]) {
-    to.iter_mut()
-        .zip(vector)
-        .for_each(|(to, &number)| *to = factor.times_plus(number, *to));
+    to.iter_mut().zip(vector).for_each(|(to, &number)| *to = factor.times_plus(number, *to));
 }
 
 /// The mean of vectors, weighted by shares.
@@ -106,13 +90,9 @@ fn mean<'a>(shares: &[Approx], vectors: impl Iterator<Item = &'a [Approx]>) -> V
 
 /// The softmax of scores.
 fn softmax(scores: Vec<Approx>) -> Vec<Approx> {
-    let largest = scores
-        .iter()
-        .fold(f64::NEG_INFINITY, |largest, score| largest.max(score.value));
-    let powers: Vec<Approx> = scores
-        .into_iter()
-        .map(|score| (score - Approx::exact(largest)).exp())
-        .collect();
+    let largest = scores.iter().fold(f64::NEG_INFINITY, |largest, score| largest.max(score.value));
+    let powers: Vec<Approx> =
+        scores.into_iter().map(|score| (score - Approx::exact(largest)).exp()).collect();
     let total = Approx::sum(powers.iter().copied());
     powers.into_iter().map(|power| power / total).collect()
 }
@@ -125,9 +105,7 @@ fn stored(numbers: Vec<Approx>) -> Vec<Approx> {
 /// Output and input gradient by the plain formula, with every score.
 fn formula(x: &[Approx], dy: &[Approx], sizes: Sizes) -> [Vec<Approx>; 2] {
     let Sizes { batch, time, .. } = sizes;
-    let Heads {
-        query: heads, width, ..
-    } = sizes.heads;
+    let Heads { query: heads, width, .. } = sizes.heads;
     let mut out = Vec::new();
     let mut dx = vec![Approx::exact(0.0); x.len()];
     let scale = Approx::rounded(1.0 / (width as f64).sqrt());
@@ -146,11 +124,7 @@ fn formula(x: &[Approx], dy: &[Approx], sizes: Sizes) -> [Vec<Approx>; 2] {
             add(&mut dx[at(VALUE, row)], kept, dy);
         }
         // The error of `along` is the same in all terms of the sum, so it does not average out.
-        add(
-            &mut dx[at(QUERY, t)],
-            along.slip() * scale,
-            &mean(&shares, all(KEY)),
-        );
+        add(&mut dx[at(QUERY, t)], along.slip() * scale, &mean(&shares, all(KEY)));
         out.extend(output);
     }
     let dx = dx.into_iter().map(Approx::by_library);
@@ -168,12 +142,7 @@ fn check(x: &[f32], dy: &[f32], sizes: Sizes) {
     let [output, input_grad] = run(x, dy, sizes);
     let [expected, expected_grad] = formula(&exact(x), &exact(dy), sizes);
     assert_within(OUTPUT, "attention: output", &output, &expected);
-    assert_within(
-        INPUT_GRADIENT,
-        "attention: input gradient",
-        &input_grad,
-        &expected_grad,
-    );
+    assert_within(INPUT_GRADIENT, "attention: input gradient", &input_grad, &expected_grad);
 }
 
 /// Inputs of the layer's size, times a factor, and an output gradient.
@@ -233,12 +202,7 @@ fn long_sequences() {
     let slow = [(150, 64), (130, 128), (70, 20)];
     let fast = [(128, 32), (259, 64), (130, 128), (300, 20)];
     for &(time, width) in if is_slow() { &slow[..] } else { &fast } {
-        let sizes = Sizes {
-            batch: 1,
-            time,
-            heads: alone(2, width),
-            window: None,
-        };
+        let sizes = Sizes { batch: 1, time, heads: alone(2, width), window: None };
         for kind in [Kind::Signed, Kind::Positive] {
             let [x, dy] = numbers(kind, sizes, 1.0);
             check(&x, &dy, sizes);
@@ -256,16 +220,8 @@ fn long_sequences_with_windows() {
     for &time in times {
         for (query, key_value, width) in [(2, 1, 64), (1, 1, 128), (3, 1, 20)] {
             for &window in windows {
-                let sizes = Sizes {
-                    batch: 1,
-                    time,
-                    heads: Heads {
-                        query,
-                        key_value,
-                        width,
-                    },
-                    window: Some(window),
-                };
+                let sizes =
+                    Sizes { batch: 1, time, heads: Heads { query, key_value, width }, window: Some(window) };
                 let [x, dy] = numbers(Kind::Signed, sizes, 1.0);
                 check(&x, &dy, sizes);
             }
@@ -277,16 +233,8 @@ fn long_sequences_with_windows() {
 #[test]
 fn blocks_outside_the_window_are_not_read() {
     for width in [64, 128, 24] {
-        let sizes = Sizes {
-            batch: 1,
-            time: 200,
-            heads: Heads {
-                query: 2,
-                key_value: 1,
-                width,
-            },
-            window: Some(32),
-        };
+        let sizes =
+            Sizes { batch: 1, time: 200, heads: Heads { query: 2, key_value: 1, width }, window: Some(32) };
         let [mut x, dy] = numbers(Kind::Signed, sizes, 1.0);
         let row = sizes.heads.row();
         x[..64 * row].fill(f32::NAN);
@@ -300,22 +248,9 @@ fn blocks_outside_the_window_are_not_read() {
 #[test]
 fn query_heads_that_share_keys_and_values_equal_heads_with_copies_of_them() {
     for width in [24, 64] {
-        let heads = Heads {
-            query: 6,
-            key_value: 2,
-            width,
-        };
-        let shared = Sizes {
-            batch: 2,
-            time: 70,
-            heads,
-            window: Some(1000),
-        };
-        let own = Sizes {
-            heads: alone(6, width),
-            window: None,
-            ..shared
-        };
+        let heads = Heads { query: 6, key_value: 2, width };
+        let shared = Sizes { batch: 2, time: 70, heads, window: Some(1000) };
+        let own = Sizes { heads: alone(6, width), window: None, ..shared };
         let [x, dy] = numbers(Kind::Signed, shared, 1.0);
         let mut copies = vec![0.0; own.dims()[0].iter().product()];
         for (b, h, t) in (0..2 * 6 * 70).map(|i| (i / 6 / 70, i % 6, i / 6 % 70)) {
@@ -330,12 +265,7 @@ fn query_heads_that_share_keys_and_values_equal_heads_with_copies_of_them() {
 /// Scores up to a few hundred thousand: softmax chooses a single key, and nothing overflows.
 #[test]
 fn huge_scores() {
-    let sizes = Sizes {
-        batch: 1,
-        time: 100,
-        heads: alone(2, 4),
-        window: None,
-    };
+    let sizes = Sizes { batch: 1, time: 100, heads: alone(2, 4), window: None };
     for factor in [30.0, 1e3] {
         let [x, dy] = numbers(Kind::Signed, sizes, factor);
         check(&x, &dy, sizes);
@@ -345,22 +275,14 @@ fn huge_scores() {
 /// NaN in a row spreads to that row and the later ones only.
 #[test]
 fn nan_stays_nan() {
-    let sizes = Sizes {
-        batch: 1,
-        time: 40,
-        heads: alone(1, 8),
-        window: None,
-    };
+    let sizes = Sizes { batch: 1, time: 40, heads: alone(1, 8), window: None };
     for part in [QUERY, KEY, VALUE] {
         let [mut x, dy] = numbers(Kind::Signed, sizes, 1.0);
         x[sizes.input(part, [0, 0, 20])][0] = f32::NAN;
         let [output, _] = run(&x, &dy, sizes);
         let [expected, _] = formula(&exact(&x), &exact(&dy), sizes);
         for (at, (got, expected)) in output.iter().zip(&expected).enumerate() {
-            assert!(
-                got.is_nan() || !expected.value.is_nan(),
-                "part {part}, number {at}"
-            );
+            assert!(got.is_nan() || !expected.value.is_nan(), "part {part}, number {at}");
         }
     }
 }

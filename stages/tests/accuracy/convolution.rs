@@ -30,8 +30,7 @@ struct Sizes {
 
 impl Sizes {
     fn places(self) -> [usize; 2] {
-        self.sides
-            .map(|side| (side + 2 * self.padding - self.kernel) / self.stride + 1)
+        self.sides.map(|side| (side + 2 * self.padding - self.kernel) / self.stride + 1)
     }
 
     fn input(self) -> [usize; 4] {
@@ -47,10 +46,7 @@ impl Sizes {
     /// window.
     fn pixel(self, place: usize, tap: usize) -> Option<usize> {
         let [lines, columns] = self.places();
-        let (left, top) = (
-            place % columns * self.stride,
-            place / columns % lines * self.stride,
-        );
+        let (left, top) = (place % columns * self.stride, place / columns % lines * self.stride);
         let line = (top + tap / self.kernel).checked_sub(self.padding)?;
         let column = (left + tap % self.kernel).checked_sub(self.padding)?;
         let [height, width] = self.sides;
@@ -98,11 +94,7 @@ fn sizes() -> impl Strategy<Value = Sizes> {
 }
 
 fn check(sizes: Sizes, kind: Kind) {
-    let Sizes {
-        channels: [inputs, outputs],
-        kernel,
-        ..
-    } = sizes;
+    let Sizes { channels: [inputs, outputs], kernel, .. } = sizes;
     let count = |dims: &[usize]| dims.iter().product::<usize>();
     let x = draw(kind, "x", count(&sizes.input()));
     let dy = draw(Kind::Signed, "dy", count(&sizes.output()));
@@ -113,11 +105,8 @@ fn check(sizes: Sizes, kind: Kind) {
         .with_padding(sizes.padding);
     set(&mut layer, 0, weight.clone());
     set(&mut layer, 1, bias.clone());
-    let [output, input_grad] = pass(
-        &mut layer,
-        &tensor(&sizes.input(), x.clone()),
-        &tensor(&sizes.output(), dy.clone()),
-    );
+    let [output, input_grad] =
+        pass(&mut layer, &tensor(&sizes.input(), x.clone()), &tensor(&sizes.output(), dy.clone()));
     let [x, dy, weight, bias] = [&x, &dy, &weight, &bias].map(|numbers| exact(numbers));
     let mut sums = vec![Approx::exact(0.0); dy.len()];
     let mut input_grads = vec![Approx::exact(0.0); x.len()];
@@ -128,55 +117,32 @@ fn check(sizes: Sizes, kind: Kind) {
         weight_grads[tap] = dy[output].times_plus(x[input], weight_grads[tap]);
     });
     let stored = |numbers: Vec<Approx>| -> Vec<Approx> {
-        numbers
-            .into_iter()
-            .map(|number| number.by_library().stored())
-            .collect()
+        numbers.into_iter().map(|number| number.by_library().stored()).collect()
     };
     let outputs_of = sums.into_iter().enumerate();
-    let expected = outputs_of
-        .map(|(at, sum)| sum.by_library() + bias[at % outputs])
-        .collect();
+    let expected = outputs_of.map(|(at, sum)| sum.by_library() + bias[at % outputs]).collect();
     assert_within(OUTPUT, "convolution: output", &output, &stored(expected));
     let expected = stored(input_grads);
-    assert_within(
-        INPUT_GRADIENT,
-        "convolution: input gradient",
-        &input_grad,
-        &expected,
-    );
+    assert_within(INPUT_GRADIENT, "convolution: input gradient", &input_grad, &expected);
     let parameters = layer.parameters();
     let weight_grads: Vec<Approx> = weight_grads.into_iter().map(Approx::by_library).collect();
     let what = "convolution: weights' gradient";
     assert_within(WEIGHT_GRADIENT, what, &parameters[0].grad, &weight_grads);
     let columns = (0..outputs).map(|column| Approx::sum(dy[column..].iter().step_by(outputs).copied()));
     let expected: Vec<Approx> = columns.collect();
-    assert_within(
-        WEIGHT_GRADIENT,
-        "convolution: bias's gradient",
-        &parameters[1].grad,
-        &expected,
-    );
+    assert_within(WEIGHT_GRADIENT, "convolution: bias's gradient", &parameters[1].grad, &expected);
 }
 
 fn check_max_pool(sizes: Sizes) {
     let channels = sizes.channels[0];
-    let sizes = Sizes {
-        channels: [channels; 2],
-        ..sizes
-    };
+    let sizes = Sizes { channels: [channels; 2], ..sizes };
     // Few different numbers, so that several are the largest.
     let mut x = draw(Kind::Signed, "x", sizes.input().iter().product());
     x.iter_mut().for_each(|x| *x = (3.0 * *x).round());
     let dy = draw(Kind::Signed, "dy", sizes.output().iter().product());
-    let mut layer = MaxPool::new("pool", sizes.kernel)
-        .with_stride(sizes.stride)
-        .with_padding(sizes.padding);
-    let [output, input_grad] = pass(
-        &mut layer,
-        &tensor(&sizes.input(), x.clone()),
-        &tensor(&sizes.output(), dy.clone()),
-    );
+    let mut layer = MaxPool::new("pool", sizes.kernel).with_stride(sizes.stride).with_padding(sizes.padding);
+    let [output, input_grad] =
+        pass(&mut layer, &tensor(&sizes.input(), x.clone()), &tensor(&sizes.output(), dy.clone()));
     let mut grads = vec![Approx::exact(0.0); x.len()];
     for (at, dy) in dy.iter().enumerate() {
         let (place, channel) = (at / channels, at % channels);
@@ -235,14 +201,7 @@ proptest! {
 
 #[test]
 fn many_pixels() {
-    let sizes = Sizes {
-        count: 3,
-        sides: [33, 40],
-        channels: [9, 16],
-        kernel: 3,
-        stride: 2,
-        padding: 1,
-    };
+    let sizes = Sizes { count: 3, sides: [33, 40], channels: [9, 16], kernel: 3, stride: 2, padding: 1 };
     check(sizes, Kind::Positive);
     check_max_pool(sizes);
     check_average(sizes, Kind::Positive);

@@ -32,11 +32,7 @@ fn weights(sizes: Sizes) -> Vec<Vec<f32>> {
     let Sizes { dim, ffn, routing } = sizes;
     let mut all = vec![draw(Kind::Signed, "router", routing.experts * dim)];
     for expert in 0..routing.experts {
-        all.push(draw(
-            Kind::Signed,
-            &format!("{expert}, gate and up"),
-            2 * ffn * dim,
-        ));
+        all.push(draw(Kind::Signed, &format!("{expert}, gate and up"), 2 * ffn * dim));
         all.push(draw(Kind::Signed, &format!("{expert}, down"), dim * ffn));
     }
     all
@@ -46,11 +42,7 @@ fn weights(sizes: Sizes) -> Vec<Vec<f32>> {
 fn times(row: &[Approx], matrix: &[Approx]) -> Vec<Approx> {
     let lines = matrix.chunks(row.len());
     lines
-        .map(|line| {
-            Approx::dot(row.iter().copied().zip(line.iter().copied()))
-                .by_library()
-                .stored()
-        })
+        .map(|line| Approx::dot(row.iter().copied().zip(line.iter().copied())).by_library().stored())
         .collect()
 }
 
@@ -58,13 +50,7 @@ fn times(row: &[Approx], matrix: &[Approx]) -> Vec<Approx> {
 fn turned(row: &[Approx], matrix: &[Approx]) -> Vec<Approx> {
     let columns = matrix.len() / row.len();
     (0..columns)
-        .map(|column| {
-            Approx::dot(
-                row.iter()
-                    .copied()
-                    .zip(matrix[column..].iter().step_by(columns).copied()),
-            )
-        })
+        .map(|column| Approx::dot(row.iter().copied().zip(matrix[column..].iter().step_by(columns).copied())))
         .map(Approx::by_library)
         .collect()
 }
@@ -84,12 +70,10 @@ fn add_outer(sum: &mut [Approx], column: &[Approx], row: &[Approx]) {
 
 /// The softmax of some scores.
 fn softmax(scores: &[Approx]) -> Vec<Approx> {
-    let top = scores
-        .iter()
-        .fold(scores[0], |top, &score| match score.value > top.value {
-            true => score,
-            false => top,
-        });
+    let top = scores.iter().fold(scores[0], |top, &score| match score.value > top.value {
+        true => score,
+        false => top,
+    });
     let terms: Vec<Approx> = scores.iter().map(|&score| (score - top).exp()).collect();
     let total = Approx::sum(terms.iter().copied());
     terms.into_iter().map(|term| term / total).collect()
@@ -98,11 +82,7 @@ fn softmax(scores: &[Approx]) -> Vec<Approx> {
 /// The gradient of a softmax, from its values and their slopes.
 fn softmax_grad(values: &[Approx], slopes: &[Approx]) -> Vec<Approx> {
     let mean = Approx::dot(values.iter().copied().zip(slopes.iter().copied()));
-    values
-        .iter()
-        .zip(slopes)
-        .map(|(&value, &slope)| value * (slope - mean))
-        .collect()
+    values.iter().zip(slopes).map(|(&value, &slope)| value * (slope - mean)).collect()
 }
 
 /// The experts with the largest scores, and how far their last score is from the next.
@@ -140,20 +120,12 @@ impl Formula {
             let inner = times(x, &self.weights[first]);
             let (gates, ups) = inner.split_at(ffn);
             let activations: Vec<[Approx; 2]> = gates.iter().map(|&gate| silu(gate)).collect();
-            let values: Vec<Approx> = activations
-                .iter()
-                .zip(ups)
-                .map(|(value, &up)| (value[0] * up).stored())
-                .collect();
+            let values: Vec<Approx> =
+                activations.iter().zip(ups).map(|(value, &up)| (value[0] * up).stored()).collect();
             let part = times(&values, &self.weights[second]);
-            output
-                .iter_mut()
-                .zip(part)
-                .for_each(|(sum, part)| *sum = *sum + share * part);
+            output.iter_mut().zip(part).for_each(|(sum, part)| *sum = *sum + share * part);
             let value_grads = each_stored(turned(dy, &self.weights[second]));
-            slopes.push(Approx::dot(
-                value_grads.iter().copied().zip(values.iter().copied()),
-            ));
+            slopes.push(Approx::dot(value_grads.iter().copied().zip(values.iter().copied())));
             let weighed: Vec<Approx> = values.iter().map(|&value| (share * value).stored()).collect();
             add_outer(&mut self.grads[second], dy, &weighed);
             let of_values: Vec<Approx> = value_grads.iter().map(|&grad| (share * grad).stored()).collect();
@@ -163,31 +135,22 @@ impl Formula {
             let inner_grads: Vec<Approx> = gate_grads.chain(up_grads).collect();
             add_outer(&mut self.grads[first], &inner_grads, x);
             let part = each_stored(turned(&inner_grads, &self.weights[first]));
-            through
-                .iter_mut()
-                .zip(part)
-                .for_each(|(sum, part)| *sum = *sum + part);
+            through.iter_mut().zip(part).for_each(|(sum, part)| *sum = *sum + part);
         }
         let mut scores_grad = vec![Approx::exact(0.0); routing.experts];
         for (&expert, grad) in experts.iter().zip(softmax_grad(&shares, &slopes)) {
             scores_grad[expert] = grad;
         }
         let factor = f64::from(routing.auxiliary) * routing.experts as f64 / tokens as f64;
-        let slopes: Vec<Approx> = counts
-            .iter()
-            .map(|&count| Approx::rounded(factor * count as f64))
-            .collect();
+        let slopes: Vec<Approx> =
+            counts.iter().map(|&count| Approx::rounded(factor * count as f64)).collect();
         let auxiliary = softmax_grad(&softmax(&scores), &slopes);
-        let scores_grad: Vec<Approx> = scores_grad
-            .iter()
-            .zip(auxiliary)
-            .map(|(&grad, more)| (grad + more).stored())
-            .collect();
+        let scores_grad: Vec<Approx> =
+            scores_grad.iter().zip(auxiliary).map(|(&grad, more)| (grad + more).stored()).collect();
         add_outer(&mut self.grads[0], &scores_grad, x);
         let by_router = each_stored(turned(&scores_grad, &self.weights[0]));
         self.outputs.extend(each_stored(output));
-        self.input_grads
-            .extend(by_router.iter().zip(through).map(|(&a, b)| (a + b).stored()));
+        self.input_grads.extend(by_router.iter().zip(through).map(|(&a, b)| (a + b).stored()));
     }
 }
 
@@ -221,18 +184,10 @@ fn check(sizes: Sizes, count: usize) {
     let dims = [count, dim];
     let [output, input_grad] = pass(&mut layer, &tensor(&dims, x.clone()), &tensor(&dims, dy.clone()));
     let mut formula = Formula {
-        grads: weights
-            .iter()
-            .map(|numbers| vec![Approx::exact(0.0); numbers.len()])
-            .collect(),
+        grads: weights.iter().map(|numbers| vec![Approx::exact(0.0); numbers.len()]).collect(),
         weights: weights
             .iter()
-            .map(|numbers| {
-                numbers
-                    .iter()
-                    .map(|&number| exact(&[stored(number)])[0])
-                    .collect()
-            })
+            .map(|numbers| numbers.iter().map(|&number| exact(&[stored(number)])[0]).collect())
             .collect(),
         outputs: Vec::new(),
         input_grads: Vec::new(),
@@ -241,12 +196,7 @@ fn check(sizes: Sizes, count: usize) {
         formula.token(sizes, x, dy, (&counts, count));
     }
     assert_within(OUTPUT, "experts: output", &output, &formula.outputs);
-    assert_within(
-        GRADIENT,
-        "experts: input gradient",
-        &input_grad,
-        &formula.input_grads,
-    );
+    assert_within(GRADIENT, "experts: input gradient", &input_grad, &formula.input_grads);
     for (parameter, grad) in layer.parameters().iter().zip(&formula.grads) {
         assert_within(GRADIENT, parameter.name(), &parameter.grad, grad);
     }
@@ -271,25 +221,7 @@ proptest! {
 /// More tokens than a block of the depth has, and rows that are wider than one.
 #[test]
 fn many_tokens_and_wide_rows() {
-    let routing = Routing {
-        experts: 3,
-        chosen: 2,
-        auxiliary: 0.1,
-    };
-    check(
-        Sizes {
-            dim: 33,
-            ffn: 17,
-            routing,
-        },
-        1100,
-    );
-    check(
-        Sizes {
-            dim: 600,
-            ffn: 270,
-            routing,
-        },
-        9,
-    );
+    let routing = Routing { experts: 3, chosen: 2, auxiliary: 0.1 };
+    check(Sizes { dim: 33, ffn: 17, routing }, 1100);
+    check(Sizes { dim: 600, ffn: 270, routing }, 9);
 }

@@ -28,27 +28,15 @@ fn check(form: GateForm, x: &[f32], dy: &[f32], width: usize) {
     };
     let rows = x.len() / (2 * width);
     let mut layer = Gated::new("gated", form);
-    let (input, grad) = (
-        tensor(&[rows, 2 * width], x.to_vec()),
-        tensor(&[rows, width], dy.to_vec()),
-    );
+    let (input, grad) = (tensor(&[rows, 2 * width], x.to_vec()), tensor(&[rows, width], dy.to_vec()));
     let [output, input_grad] = pass(&mut layer, &input, &grad);
     let (mut outputs, mut grads) = (Vec::new(), Vec::new());
     for (x, dy) in exact(x).chunks(2 * width).zip(exact(dy).chunks(width)) {
         let (gates, others) = x.split_at(width);
         let values: Vec<[Approx; 2]> = gates.iter().map(|&gate| activation(gate)).collect();
-        outputs.extend(
-            values
-                .iter()
-                .zip(others)
-                .map(|(value, &other)| (value[0] * other).stored()),
-        );
+        outputs.extend(values.iter().zip(others).map(|(value, &other)| (value[0] * other).stored()));
         let numbers = values.iter().zip(others).zip(dy);
-        grads.extend(
-            numbers
-                .clone()
-                .map(|((value, &other), &dy)| (dy * other * value[1]).stored()),
-        );
+        grads.extend(numbers.clone().map(|((value, &other), &dy)| (dy * other * value[1]).stored()));
         grads.extend(numbers.map(|((value, _), &dy)| (dy * value[0]).stored()));
     }
     assert_within(limit, &format!("gated, {form:?}: output"), &output, &outputs);

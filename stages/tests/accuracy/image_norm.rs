@@ -37,9 +37,7 @@ fn of_channel(x: Vec<Approx>) -> [Approx; 2] {
     let count = Approx::exact(x.len() as f64);
     let apart: Vec<Approx> = x.iter().map(|&number| number - x[0]).collect();
     let sums = apart.chunks(32).map(|few| Approx::sum(few.iter().copied()));
-    let squares = apart
-        .chunks(32)
-        .map(|few| Approx::dot(few.iter().map(|&x| (x, x))));
+    let squares = apart.chunks(32).map(|few| Approx::dot(few.iter().map(|&x| (x, x))));
     let [apart, square] =
         [Approx::sum_in_double(sums), Approx::sum_in_double(squares)].map(|sum| sum / count);
     [x[0] + apart, square - apart * apart]
@@ -132,13 +130,7 @@ fn check(sizes: Sizes, x: &[f32]) {
         let by_channel = |numbers: &[Approx]| -> Vec<Approx> {
             set.iter().map(|&at| numbers[at % sizes.channels]).collect()
         };
-        let found = formula(
-            sizes.width(),
-            &of(&x),
-            &of(&dy),
-            &by_channel(&gain),
-            &by_channel(&shift),
-        );
+        let found = formula(sizes.width(), &of(&x), &of(&dy), &by_channel(&gain), &by_channel(&shift));
         let count = set.len() as f64;
         moments[0].push(found.mean);
         moments[1].push(found.variance * Approx::exact(count / (count - 1.0)));
@@ -148,19 +140,10 @@ fn check(sizes: Sizes, x: &[f32]) {
             gain_grads[at] = found.gain_grads[index];
         }
     }
-    let what = if sizes.groups == 0 {
-        "batch norm"
-    } else {
-        "group norm"
-    };
+    let what = if sizes.groups == 0 { "batch norm" } else { "group norm" };
     let named = |which: &str| format!("{what}: {which}");
     assert_within(OUTPUT, &named("output"), &output, &outputs);
-    assert_within(
-        INPUT_GRADIENT,
-        &named("input gradient"),
-        &input_grad,
-        &input_grads,
-    );
+    assert_within(INPUT_GRADIENT, &named("input gradient"), &input_grad, &input_grads);
     let columns = |numbers: &[Approx]| -> Vec<Approx> {
         (0..sizes.channels)
             .map(|column| Approx::sum(numbers[column..].iter().step_by(sizes.channels).copied()))
@@ -183,12 +166,7 @@ fn check(sizes: Sizes, x: &[f32]) {
 fn sizes() -> impl Strategy<Value = Sizes> {
     let channels = select(vec![(1, 1), (3, 1), (8, 2), (12, 4), (33, 3), (40, 40), (70, 2)]);
     (1_usize..4, 1_usize..7, 2_usize..7, channels).prop_map(|(count, height, width, (channels, groups))| {
-        Sizes {
-            count,
-            sides: [height, width],
-            channels,
-            groups,
-        }
+        Sizes { count, sides: [height, width], channels, groups }
     })
 }
 
@@ -224,12 +202,7 @@ proptest! {
 
 #[test]
 fn many_rows() {
-    let sizes = Sizes {
-        count: 5,
-        sides: [30, 31],
-        channels: 6,
-        groups: 2,
-    };
+    let sizes = Sizes { count: 5, sides: [30, 31], channels: 6, groups: 2 };
     for sizes in both(sizes) {
         check(sizes, &draw(Kind::Positive, "x", sizes.dims().iter().product()));
     }

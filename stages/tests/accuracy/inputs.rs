@@ -25,21 +25,12 @@ pub(crate) enum Kind {
 
 /// Any kind.
 pub(crate) fn kind() -> impl Strategy<Value = Kind> {
-    select(vec![
-        Kind::Signed,
-        Kind::Positive,
-        Kind::Wide,
-        Kind::Tiny,
-        Kind::Denormal,
-    ])
+    select(vec![Kind::Signed, Kind::Positive, Kind::Wide, Kind::Tiny, Kind::Denormal])
 }
 
 /// Sizes at and near the sizes of registers, tiles and panels, and any size below 80.
 pub(crate) fn size() -> impl Strategy<Value = usize> {
-    prop_oneof![
-        select(vec![1_usize, 2, 15, 16, 17, 31, 32, 33, 64, 65]),
-        1_usize..80
-    ]
+    prop_oneof![select(vec![1_usize, 2, 15, 16, 17, 31, 32, 33, 64, 65]), 1_usize..80]
 }
 
 /// Numbers of a kind that layers can store. They depend only on the name.

@@ -25,27 +25,16 @@ pub(crate) struct Matrix<'a> {
 
 impl<'a> Matrix<'a> {
     pub(crate) fn new(numbers: &'a [Approx], columns: usize) -> Self {
-        Self {
-            numbers,
-            columns,
-            turned: false,
-        }
+        Self { numbers, columns, turned: false }
     }
 
     pub(crate) fn t(self) -> Self {
-        Self {
-            turned: !self.turned,
-            ..self
-        }
+        Self { turned: !self.turned, ..self }
     }
 
     fn rows_and_columns(self) -> (usize, usize) {
         let rows = self.numbers.len() / self.columns;
-        if self.turned {
-            (self.columns, rows)
-        } else {
-            (rows, self.columns)
-        }
+        if self.turned { (self.columns, rows) } else { (rows, self.columns) }
     }
 
     fn at(self, row: usize, column: usize) -> Approx {
@@ -68,9 +57,7 @@ fn plus(a: &[Approx], b: &[Approx]) -> Vec<Approx> {
 }
 
 fn column_sums(numbers: &[Approx], columns: usize) -> Vec<Approx> {
-    (0..columns)
-        .map(|column| Approx::sum(numbers[column..].iter().step_by(columns).copied()))
-        .collect()
+    (0..columns).map(|column| Approx::sum(numbers[column..].iter().step_by(columns).copied())).collect()
 }
 
 /// A layer with numbers of a kind. Also returns its weight, and its bias or zeros.
@@ -80,9 +67,7 @@ fn linear(
     kind: Kind,
     [inputs, outputs]: [usize; 2],
 ) -> (Linear, [Vec<Approx>; 2]) {
-    let mut layer = Linear::new("fc", [inputs, outputs], Init::Zeros, 1)
-        .with_layout(layout)
-        .without_bias();
+    let mut layer = Linear::new("fc", [inputs, outputs], Init::Zeros, 1).with_layout(layout).without_bias();
     let weight = draw(kind, "weight", inputs * outputs);
     let mut shift = vec![0.0; outputs];
     set(&mut layer, 0, weight.clone());
@@ -106,24 +91,15 @@ fn products(
         Layout::OutIn => Matrix::new(weight, x.columns).t(),
     });
     // cuBLASLt may round a product before it adds the bias, where rows do not begin at multiples of 16 bytes.
-    let is_aligned = [x.columns, dy.columns]
-        .iter()
-        .all(|columns| columns.is_multiple_of(8));
+    let is_aligned = [x.columns, dy.columns].iter().all(|columns| columns.is_multiple_of(8));
     let is_rounded_twice = matches!(place().device, Device::Cuda(_)) && !is_aligned;
     let product: Vec<Approx> = match is_rounded_twice {
         true => product.into_iter().map(Approx::stored).collect(),
         false => product,
     };
-    let output = product
-        .chunks(dy.columns)
-        .flat_map(|row| plus(row, shift))
-        .collect();
+    let output = product.chunks(dy.columns).flat_map(|row| plus(row, shift)).collect();
     match layout {
-        Layout::InOut => [
-            output,
-            dy.times(Matrix::new(weight, dy.columns).t()),
-            x.t().times(dy),
-        ],
+        Layout::InOut => [output, dy.times(Matrix::new(weight, dy.columns).t()), x.t().times(dy)],
         Layout::OutIn => [output, dy.times(Matrix::new(weight, x.columns)), dy.t().times(x)],
     }
 }
@@ -137,11 +113,8 @@ fn check(layout: Layout, bias: bool, kind: Kind, [rows, inputs, outputs]: [usize
         let x = draw(kind, &format!("{micro_batch} x"), rows * inputs);
         let dy = draw(kind, &format!("{micro_batch} dy"), rows * outputs);
         let (operand, operand_grad) = (exact(&x), exact(&dy));
-        let [output, input_grad] = pass(
-            &mut layer,
-            &tensor(&[rows, inputs], x),
-            &tensor(&[rows, outputs], dy),
-        );
+        let [output, input_grad] =
+            pass(&mut layer, &tensor(&[rows, inputs], x), &tensor(&[rows, outputs], dy));
         let (x, dy) = (Matrix::new(&operand, inputs), Matrix::new(&operand_grad, outputs));
         let [y, dx, added] = products(layout, [&weight, &shift], x, dy);
         let [y, dx] = [y, dx].map(|numbers| numbers.into_iter().map(Approx::stored).collect::<Vec<_>>());
@@ -219,9 +192,7 @@ fn nan_stays_nan() {
     let [output, _] = pass(&mut layer, &tensor(&[3, 33], x), &tensor(&[3, 17], vec![0.0; 51]));
     let nan_rows = |numbers: &[f32]| -> Vec<usize> {
         let rows = numbers.chunks(17).enumerate();
-        rows.filter(|(_, row)| row.iter().all(|y| y.is_nan()))
-            .map(|(index, _)| index)
-            .collect()
+        rows.filter(|(_, row)| row.iter().all(|y| y.is_nan())).map(|(index, _)| index).collect()
     };
     assert_eq!(nan_rows(&output), [1]);
     assert_eq!(nan_rows(&layer.parameters()[0].grad), [7]);

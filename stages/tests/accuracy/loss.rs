@@ -19,10 +19,8 @@ const SQUARED_ERROR: f64 = 2.0;
 /// The loss, the gradient, and whether the class is the first of the largest logits.
 fn cross_entropy(logits: &[f32], class: usize, smoothing: f32) -> (Approx, Vec<Approx>, bool) {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let shifted: Vec<Approx> = exact(logits)
-        .into_iter()
-        .map(|logit| logit - Approx::exact(largest))
-        .collect();
+    let shifted: Vec<Approx> =
+        exact(logits).into_iter().map(|logit| logit - Approx::exact(largest)).collect();
     let powers: Vec<Approx> = shifted.iter().map(|logit| logit.exp()).collect();
     let total = Approx::sum(powers.iter().copied());
     let mut grad: Vec<Approx> = powers.into_iter().map(|power| power / total).collect();
@@ -62,12 +60,7 @@ fn check_cross_entropy(logits: &[f32], target: &Tensor, ignore: Option<u32>, smo
     }
     assert_eq!((score.weight, score.metrics), (counted.weight, counted.metrics));
     assert_within(CROSS_ENTROPY, "cross-entropy: sum", &[score.sum as f32], &[sum]);
-    assert_within(
-        CROSS_ENTROPY,
-        "cross-entropy: gradient",
-        back(grad).f32(),
-        &expected,
-    );
+    assert_within(CROSS_ENTROPY, "cross-entropy: gradient", back(grad).f32(), &expected);
     assert_eq!(loss.score(output, target.clone()).unwrap(), score, "evaluation");
 }
 
@@ -134,15 +127,6 @@ fn nan_stays_nan() {
     let (score, grad) = CrossEntropy::default().forward(output.clone(), target).unwrap();
     let grad = back(grad);
     assert!(score.sum.is_nan());
-    assert_eq!(
-        [0, 1, 2, 3].map(|at| grad.f32()[at].is_nan()),
-        [true, true, false, false]
-    );
-    assert!(
-        MeanSquaredError::default()
-            .score(output, host)
-            .unwrap()
-            .sum
-            .is_nan()
-    );
+    assert_eq!([0, 1, 2, 3].map(|at| grad.f32()[at].is_nan()), [true, true, false, false]);
+    assert!(MeanSquaredError::default().score(output, host).unwrap().sum.is_nan());
 }

@@ -42,43 +42,19 @@ fn check(x: &[f32], dy: &[f32], width: usize) {
     set(&mut layer, 0, gain.clone());
     set(&mut layer, 1, shift.clone());
     let dims = [x.len() / width, width];
-    let [output, input_grad] = pass(
-        &mut layer,
-        &tensor(&dims, x.to_vec()),
-        &tensor(&dims, dy.to_vec()),
-    );
+    let [output, input_grad] = pass(&mut layer, &tensor(&dims, x.to_vec()), &tensor(&dims, dy.to_vec()));
     let [x, dy, gain, shift] = [x, dy, &gain, &shift].map(exact);
-    let rows: Vec<[Vec<Approx>; 3]> = x
-        .chunks(width)
-        .zip(dy.chunks(width))
-        .map(|(x, dy)| formula(x, dy, &gain, &shift))
-        .collect();
+    let rows: Vec<[Vec<Approx>; 3]> =
+        x.chunks(width).zip(dy.chunks(width)).map(|(x, dy)| formula(x, dy, &gain, &shift)).collect();
     let part = |which: usize| -> Vec<Approx> { rows.iter().flat_map(|row| row[which].clone()).collect() };
     let columns = |numbers: &[Approx]| -> Vec<Approx> {
-        (0..width)
-            .map(|column| Approx::sum(numbers[column..].iter().step_by(width).copied()))
-            .collect()
+        (0..width).map(|column| Approx::sum(numbers[column..].iter().step_by(width).copied())).collect()
     };
     assert_within(OUTPUT, "layer norm: output", &output, &part(0));
-    assert_within(
-        INPUT_GRADIENT,
-        "layer norm: input gradient",
-        &input_grad,
-        &part(1),
-    );
+    assert_within(INPUT_GRADIENT, "layer norm: input gradient", &input_grad, &part(1));
     let parameters = layer.parameters();
-    assert_within(
-        WEIGHT_GRADIENT,
-        "layer norm: gain's gradient",
-        &parameters[0].grad,
-        &columns(&part(2)),
-    );
-    assert_within(
-        WEIGHT_GRADIENT,
-        "layer norm: shift's gradient",
-        &parameters[1].grad,
-        &columns(&dy),
-    );
+    assert_within(WEIGHT_GRADIENT, "layer norm: gain's gradient", &parameters[0].grad, &columns(&part(2)));
+    assert_within(WEIGHT_GRADIENT, "layer norm: shift's gradient", &parameters[1].grad, &columns(&dy));
 }
 
 proptest! {
@@ -105,41 +81,27 @@ proptest! {
 #[test]
 fn wide_rows() {
     for width in [264, 513, 768, 1016, 1032, 4099] {
-        check(
-            &draw(Kind::Positive, "x", 5 * width),
-            &draw(Kind::Signed, "dy", 5 * width),
-            width,
-        );
+        check(&draw(Kind::Positive, "x", 5 * width), &draw(Kind::Signed, "dy", 5 * width), width);
     }
 }
 
 #[test]
 fn many_rows() {
     for width in [8, 9] {
-        check(
-            &draw(Kind::Signed, "x", 4400 * width),
-            &draw(Kind::Signed, "dy", 4400 * width),
-            width,
-        );
+        check(&draw(Kind::Signed, "x", 4400 * width), &draw(Kind::Signed, "dy", 4400 * width), width);
     }
 }
 
 #[test]
 fn rows_of_one_number_and_rows_with_nan() {
-    check(
-        &[vec![0.0; 20], vec![3.1; 20]].concat(),
-        &draw(Kind::Signed, "dy", 40),
-        20,
-    );
+    check(&[vec![0.0; 20], vec![3.1; 20]].concat(), &draw(Kind::Signed, "dy", 40), 20);
     let mut x = draw(Kind::Signed, "x", 60);
     x[25] = f32::NAN;
     let (input, grad) = (tensor(&[3, 20], x), tensor(&[3, 20], vec![1.0; 60]));
     let [output, input_grad] = pass(&mut LayerNorm::new("norm", 20), &input, &grad);
     for numbers in [output, input_grad] {
-        let nan: Vec<usize> = numbers
-            .chunks(20)
-            .map(|row| row.iter().filter(|x| x.is_nan()).count())
-            .collect();
+        let nan: Vec<usize> =
+            numbers.chunks(20).map(|row| row.iter().filter(|x| x.is_nan()).count()).collect();
         assert_eq!(nan, [0, 20, 0]);
     }
 }

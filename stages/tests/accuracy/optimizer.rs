@@ -24,12 +24,7 @@ type Entry = [Approx; 3];
 /// Updates a parameter in the place of the kernels, and fetches the result.
 fn update(optimizer: &dyn Optimizer, parameter: &mut Parameter, step: u64) {
     parameter.move_to(place()).unwrap();
-    let by = Update {
-        step,
-        learning_rate: RATE,
-        scale: SCALE,
-        micro_batches: 1,
-    };
+    let by = Update { step, learning_rate: RATE, scale: SCALE, micro_batches: 1 };
     Together::now(|together| optimizer.update(parameter, by, together)).unwrap();
     for part in [Part::Value, Part::Gradient, Part::State] {
         parameter.fetch(part).unwrap();
@@ -49,14 +44,10 @@ fn check(
     let mut parameter = Parameter::new("p", dims, Init::Zeros, 1);
     let count = parameter.value.len();
     parameter.value.copy_from_slice(&draw(weights, "weights", count));
-    let mut entries: Vec<Entry> = exact(&parameter.value)
-        .into_iter()
-        .map(|weight| [weight, zero, zero])
-        .collect();
+    let mut entries: Vec<Entry> =
+        exact(&parameter.value).into_iter().map(|weight| [weight, zero, zero]).collect();
     for step in 1..=STEPS {
-        parameter
-            .grad
-            .copy_from_slice(&draw(grads, &format!("grad {step}"), count));
+        parameter.grad.copy_from_slice(&draw(grads, &format!("grad {step}"), count));
         parameter.store(Part::Gradient).unwrap();
         for (entry, grad) in entries.iter_mut().zip(exact(&parameter.grad)) {
             *entry = formula(*entry, grad * Approx::rounded(SCALE), step as i32);
@@ -70,73 +61,33 @@ fn check(
     let states = optimizer.states("p", dims);
     assert_eq!(parameter.state.len(), states.len());
     for (index, (tensor, state)) in states.iter().zip(&parameter.state).enumerate() {
-        assert_within(
-            limit,
-            &format!("{what}: {}", tensor.name),
-            state,
-            &column(index + 1),
-        );
+        assert_within(limit, &format!("{what}: {}", tensor.name), state, &column(index + 1));
     }
 }
 
 fn check_adamw(kinds: [Kind; 2], dims: &[usize], eps: f64, decay: Decay) {
-    let optimizer = AdamW {
-        betas: BETAS,
-        eps,
-        weight_decay: 0.1,
-        decay,
-    };
-    let decayed = if decay == Decay::All || dims.len() > 1 {
-        0.1
-    } else {
-        0.0
-    };
-    check(
-        &optimizer,
-        ADAMW,
-        "adamw",
-        kinds,
-        dims,
-        |[weight, mean, square], grad, step| {
-            let [mean_step, keep, square_step, eps, shrink] =
-                [1.0 - BETAS.0, BETAS.1, 1.0 - BETAS.1, eps, 1.0 - RATE * decayed].map(Approx::rounded);
-            let mean = (grad - mean).times_plus(mean_step, mean);
-            let square = (grad * square_step).times_plus(grad, square * keep);
-            let root_scale = Approx::rounded(1.0 / (1.0 - BETAS.1.powi(step)).sqrt());
-            let step_size = Approx::rounded(RATE / (1.0 - BETAS.0.powi(step)));
-            let root = square.sqrt().times_plus(root_scale, eps);
-            [
-                (-step_size).times_plus(mean / root, weight * shrink),
-                mean,
-                square,
-            ]
-        },
-    );
+    let optimizer = AdamW { betas: BETAS, eps, weight_decay: 0.1, decay };
+    let decayed = if decay == Decay::All || dims.len() > 1 { 0.1 } else { 0.0 };
+    check(&optimizer, ADAMW, "adamw", kinds, dims, |[weight, mean, square], grad, step| {
+        let [mean_step, keep, square_step, eps, shrink] =
+            [1.0 - BETAS.0, BETAS.1, 1.0 - BETAS.1, eps, 1.0 - RATE * decayed].map(Approx::rounded);
+        let mean = (grad - mean).times_plus(mean_step, mean);
+        let square = (grad * square_step).times_plus(grad, square * keep);
+        let root_scale = Approx::rounded(1.0 / (1.0 - BETAS.1.powi(step)).sqrt());
+        let step_size = Approx::rounded(RATE / (1.0 - BETAS.0.powi(step)));
+        let root = square.sqrt().times_plus(root_scale, eps);
+        [(-step_size).times_plus(mean / root, weight * shrink), mean, square]
+    });
 }
 
 fn check_sgd(kinds: [Kind; 2], dims: &[usize], momentum: f64, decay: Decay) {
-    let optimizer = Sgd {
-        momentum,
-        weight_decay: 0.1,
-        decay,
-    };
-    let decayed = if decay == Decay::All || dims.len() > 1 {
-        0.1
-    } else {
-        0.0
-    };
-    check(
-        &optimizer,
-        SGD,
-        "sgd",
-        kinds,
-        dims,
-        |[weight, sum, unused], grad, _| {
-            let [momentum, decay, rate] = [momentum, decayed, RATE].map(Approx::rounded);
-            let sum = sum.times_plus(momentum, weight.times_plus(decay, grad));
-            [(-rate).times_plus(sum, weight), sum, unused]
-        },
-    );
+    let optimizer = Sgd { momentum, weight_decay: 0.1, decay };
+    let decayed = if decay == Decay::All || dims.len() > 1 { 0.1 } else { 0.0 };
+    check(&optimizer, SGD, "sgd", kinds, dims, |[weight, sum, unused], grad, _| {
+        let [momentum, decay, rate] = [momentum, decayed, RATE].map(Approx::rounded);
+        let sum = sum.times_plus(momentum, weight.times_plus(decay, grad));
+        [(-rate).times_plus(sum, weight), sum, unused]
+    });
 }
 
 proptest! {
@@ -158,25 +109,14 @@ proptest! {
 /// Signs have no error, so Lion has the bits of a plain loop.
 #[test]
 fn lion_is_the_plain_loop() {
-    let lion = Lion {
-        weight_decay: 0.1,
-        decay: Decay::All,
-        ..Lion::default()
-    };
-    for (kind, count) in [
-        (Kind::Signed, 1),
-        (Kind::Wide, 7),
-        (Kind::Signed, 1003),
-        (Kind::Wide, 40_000),
-    ] {
+    let lion = Lion { weight_decay: 0.1, decay: Decay::All, ..Lion::default() };
+    for (kind, count) in [(Kind::Signed, 1), (Kind::Wide, 7), (Kind::Signed, 1003), (Kind::Wide, 40_000)] {
         let mut parameter = Parameter::new("p", &[count], Init::Zeros, 1);
         parameter.value.copy_from_slice(&draw(kind, "weights", count));
         let mut weights = parameter.value.to_vec();
         let mut means = vec![0.0_f32; count];
         for step in 1..=STEPS {
-            parameter
-                .grad
-                .copy_from_slice(&draw(kind, &format!("grad {step}"), count));
+            parameter.grad.copy_from_slice(&draw(kind, &format!("grad {step}"), count));
             parameter.grad[0] = 0.0;
             parameter.store(Part::Gradient).unwrap();
             for ((weight, mean), grad) in weights.iter_mut().zip(&mut means).zip(&parameter.grad) {
@@ -205,9 +145,7 @@ fn squares_of_the_gradient_are_summed() {
         // In parts, so that this sum itself is exact enough.
         let part = |part: &[f32]| -> f64 { part.iter().map(|&number| f64::from(number).powi(2)).sum() };
         let expected: f64 = parameter.grad.chunks(512).map(part).sum();
-        let got: f64 = (0..parameter.pieces())
-            .map(|piece| parameter.grad_squares(piece))
-            .sum();
+        let got: f64 = (0..parameter.pieces()).map(|piece| parameter.grad_squares(piece)).sum();
         assert!((got - expected).abs() <= 1e-13 * expected, "{got} and {expected}");
     }
 }
@@ -220,11 +158,7 @@ fn adamw_without_eps() {
 
 #[test]
 fn nan_stays_nan() {
-    for optimizer in [
-        &AdamW::default() as &dyn Optimizer,
-        &Lion::default(),
-        &Sgd::default(),
-    ] {
+    for optimizer in [&AdamW::default() as &dyn Optimizer, &Lion::default(), &Sgd::default()] {
         let mut parameter = Parameter::new("p", &[20], Init::Ones, 1);
         parameter.grad[3] = f32::NAN;
         update(optimizer, &mut parameter, 1);

@@ -41,11 +41,7 @@ pub(crate) fn gelu_exact(x: Approx) -> [Approx; 2] {
     let half = Approx::exact(0.5);
     let size = if x.value < 0.0 { -x } else { x };
     let tail = half * (size * Approx::rounded(0.5_f64.sqrt())).erfc();
-    let normal = if x.value < 0.0 {
-        tail
-    } else {
-        Approx::exact(1.0) - tail
-    };
+    let normal = if x.value < 0.0 { tail } else { Approx::exact(1.0) - tail };
     let height = Approx::rounded(1.0 / std::f64::consts::TAU.sqrt());
     [x * normal, (x * height).times_plus((-half * x * x).exp(), normal)]
 }
@@ -72,18 +68,11 @@ fn check(
     formula: impl Fn(Approx) -> [Approx; 2],
 ) {
     let count = x.len();
-    let [output, grad] = pass(
-        layer,
-        &tensor(&[count], x.clone()),
-        &tensor(&[count], dy.to_vec()),
-    );
+    let [output, grad] = pass(layer, &tensor(&[count], x.clone()), &tensor(&[count], dy.to_vec()));
     let (values, slopes): (Vec<Approx>, Vec<Approx>) =
         exact(&x).into_iter().map(|x| formula(x).into()).unzip();
-    let slopes: Vec<Approx> = slopes
-        .into_iter()
-        .zip(exact(dy))
-        .map(|(slope, dy)| (slope * dy).stored())
-        .collect();
+    let slopes: Vec<Approx> =
+        slopes.into_iter().zip(exact(dy)).map(|(slope, dy)| (slope * dy).stored()).collect();
     let name = layer.name().to_owned();
     assert_within(limit, &format!("{name}: output"), &output, &values);
     assert_within(limit, &format!("{name}: gradient"), &grad, &slopes);
@@ -100,20 +89,8 @@ pub(crate) fn range() -> Vec<f32> {
 fn gelu_and_sigmoid_over_their_range() {
     let x = range();
     let ones = vec![1.0; x.len()];
-    check(
-        GELU_TANH,
-        &mut Gelu::new("gelu, tanh form", GeluForm::Tanh),
-        x.clone(),
-        &ones,
-        storing(gelu_tanh),
-    );
-    check(
-        SIGMOID,
-        &mut Sigmoid::new("sigmoid"),
-        x.clone(),
-        &ones,
-        storing(sigmoid),
-    );
+    check(GELU_TANH, &mut Gelu::new("gelu, tanh form", GeluForm::Tanh), x.clone(), &ones, storing(gelu_tanh));
+    check(SIGMOID, &mut Sigmoid::new("sigmoid"), x.clone(), &ones, storing(sigmoid));
     check(
         here(GELU_EXACT),
         &mut Gelu::new("gelu, exact form", GeluForm::Exact),
@@ -249,11 +226,8 @@ proptest! {
 
 #[test]
 fn relu_keeps_nan() {
-    let [output, _] = pass(
-        &mut Relu::new("relu"),
-        &tensor(&[2], vec![f32::NAN, -1.0]),
-        &tensor(&[2], vec![1.0; 2]),
-    );
+    let [output, _] =
+        pass(&mut Relu::new("relu"), &tensor(&[2], vec![f32::NAN, -1.0]), &tensor(&[2], vec![1.0; 2]));
     assert!(output[0].is_nan() && output[1] == 0.0);
 }
 

@@ -35,9 +35,7 @@ fn formula(x: &[Approx], dy: &[Approx], gain: &[Approx]) -> [Vec<Approx>; 3] {
 
 /// The sums of the columns of rows.
 fn columns(rows: &[Vec<Approx>], width: usize) -> Vec<Approx> {
-    (0..width)
-        .map(|column| Approx::sum(rows.iter().map(|row| row[column])))
-        .collect()
+    (0..width).map(|column| Approx::sum(rows.iter().map(|row| row[column]))).collect()
 }
 
 fn assert_gain_grad(what: &str, layer: &mut dyn Layer, which: usize, rows: &[Vec<Approx>]) {
@@ -51,22 +49,13 @@ fn check(x: &[f32], dy: &[f32], width: usize) {
     let gain = draw(Kind::Signed, "gain", width);
     set(&mut layer, 0, gain.clone());
     let dims = [x.len() / width, width];
-    let [output, input_grad] = pass(
-        &mut layer,
-        &tensor(&dims, x.to_vec()),
-        &tensor(&dims, dy.to_vec()),
-    );
+    let [output, input_grad] = pass(&mut layer, &tensor(&dims, x.to_vec()), &tensor(&dims, dy.to_vec()));
     let [x, dy, gain] = [x, dy, &gain].map(exact);
     let rows = x.chunks(width).zip(dy.chunks(width));
     let rows: Vec<[Vec<Approx>; 3]> = rows.map(|(x, dy)| formula(x, dy, &gain)).collect();
     let part = |which: usize| -> Vec<Vec<Approx>> { rows.iter().map(|row| row[which].clone()).collect() };
     assert_within(OUTPUT, "rms norm: output", &output, &part(0).concat());
-    assert_within(
-        INPUT_GRADIENT,
-        "rms norm: input gradient",
-        &input_grad,
-        &part(1).concat(),
-    );
+    assert_within(INPUT_GRADIENT, "rms norm: input gradient", &input_grad, &part(1).concat());
     assert_gain_grad("rms norm: gain's gradient", &mut layer, 0, &part(2));
 }
 
@@ -78,11 +67,7 @@ fn check_heads(x: &[f32], dy: &[f32], heads: Heads) {
     }
     let row = (heads.query + 2 * heads.key_value) * heads.width;
     let dims = [x.len() / row, row];
-    let [output, input_grad] = pass(
-        &mut layer,
-        &tensor(&dims, x.to_vec()),
-        &tensor(&dims, dy.to_vec()),
-    );
+    let [output, input_grad] = pass(&mut layer, &tensor(&dims, x.to_vec()), &tensor(&dims, dy.to_vec()));
     let [x, dy] = [x, dy].map(exact);
     let gains = gains.map(|gain| exact(&gain));
     let (mut outputs, mut input_grads, mut gain_grads) = (Vec::new(), Vec::new(), [Vec::new(), Vec::new()]);
@@ -101,12 +86,7 @@ fn check_heads(x: &[f32], dy: &[f32], heads: Heads) {
         gain_grads[which].push(gain_grad);
     }
     assert_within(OUTPUT, "head norm: output", &output, &outputs);
-    assert_within(
-        INPUT_GRADIENT,
-        "head norm: input gradient",
-        &input_grad,
-        &input_grads,
-    );
+    assert_within(INPUT_GRADIENT, "head norm: input gradient", &input_grad, &input_grads);
     for (which, rows) in gain_grads.iter().enumerate() {
         assert_gain_grad("head norm: gain's gradient", &mut layer, which, rows);
     }
@@ -145,11 +125,7 @@ proptest! {
 #[test]
 fn wide_rows() {
     for width in [264, 513, 576, 768, 1016, 1032, 4099] {
-        check(
-            &draw(Kind::Positive, "x", 5 * width),
-            &draw(Kind::Signed, "dy", 5 * width),
-            width,
-        );
+        check(&draw(Kind::Positive, "x", 5 * width), &draw(Kind::Signed, "dy", 5 * width), width);
     }
 }
 
@@ -157,23 +133,11 @@ fn wide_rows() {
 fn many_rows() {
     for width in [8, 9] {
         let count = 4400 * width;
-        check(
-            &draw(Kind::Signed, "x", count),
-            &draw(Kind::Signed, "dy", count),
-            width,
-        );
+        check(&draw(Kind::Signed, "x", count), &draw(Kind::Signed, "dy", count), width);
     }
-    let heads = Heads {
-        query: 2,
-        key_value: 1,
-        width: 8,
-    };
+    let heads = Heads { query: 2, key_value: 1, width: 8 };
     let count = 2200 * 4 * heads.width;
-    check_heads(
-        &draw(Kind::Signed, "x", count),
-        &draw(Kind::Signed, "dy", count),
-        heads,
-    );
+    check_heads(&draw(Kind::Signed, "x", count), &draw(Kind::Signed, "dy", count), heads);
 }
 
 #[test]
@@ -185,9 +149,7 @@ fn rows_of_zeros_and_rows_with_nan() {
     let [output, input_grad] = pass(&mut RmsNorm::new("norm", 20, EPSILON), &input, &grad);
     for numbers in [output, input_grad] {
         let rows = numbers.chunks(20);
-        let nan: Vec<usize> = rows
-            .map(|row| row.iter().filter(|x| x.is_nan()).count())
-            .collect();
+        let nan: Vec<usize> = rows.map(|row| row.iter().filter(|x| x.is_nan()).count()).collect();
         assert_eq!(nan, [0, 20, 0]);
     }
 }

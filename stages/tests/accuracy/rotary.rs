@@ -18,12 +18,7 @@ fn frequency(rope: Rope, pair: usize, width: usize) -> f64 {
     match rope.scaling {
         RopeScaling::None => plain,
         RopeScaling::Linear { factor } => plain / factor,
-        RopeScaling::Llama3 {
-            factor,
-            low,
-            high,
-            original,
-        } => {
+        RopeScaling::Llama3 { factor, low, high, original } => {
             let (original, wavelength) = (original as f64, 2.0 * PI / plain);
             let smooth = (original / wavelength - low) / (high - low);
             if wavelength > original / low {
@@ -34,20 +29,11 @@ fn frequency(rope: Rope, pair: usize, width: usize) -> f64 {
                 (1.0 - smooth) * plain / factor + smooth * plain
             }
         }
-        RopeScaling::Yarn {
-            factor,
-            original,
-            fast,
-            slow,
-            ..
-        } => {
+        RopeScaling::Yarn { factor, original, fast, slow, .. } => {
             let find = |rotations: f64| {
                 (width as f64 * (original as f64 / (rotations * 2.0 * PI)).ln()) / (2.0 * rope.theta.ln())
             };
-            let (low, high) = (
-                find(fast).floor().max(0.0),
-                find(slow).ceil().min(width as f64 - 1.0),
-            );
+            let (low, high) = (find(fast).floor().max(0.0), find(slow).ceil().min(width as f64 - 1.0));
             let high = if low == high { high + 0.001 } else { high };
             let ramp = ((pair as f64 - low) / (high - low)).clamp(0.0, 1.0);
             plain / factor * ramp + plain * (1.0 - ramp)
@@ -64,10 +50,7 @@ fn formula(numbers: &[f32], time: usize, heads: Heads, rope: Rope, sign: f64) ->
         _ => 1.0,
     };
     for (row, numbers) in out.chunks_exact_mut(heads.row()).enumerate() {
-        for head in numbers
-            .chunks_exact_mut(width)
-            .take(heads.query + heads.key_value)
-        {
+        for head in numbers.chunks_exact_mut(width).take(heads.query + heads.key_value) {
             for pair in 0..width / 2 {
                 let [first, second] = match rope.layout {
                     RopeLayout::Halves => [pair, pair + width / 2],
@@ -86,23 +69,12 @@ fn formula(numbers: &[f32], time: usize, heads: Heads, rope: Rope, sign: f64) ->
 }
 
 fn scaling() -> impl Strategy<Value = RopeScaling> {
-    let llama3 = RopeScaling::Llama3 {
-        factor: 8.0,
-        low: 1.0,
-        high: 4.0,
-        original: 64,
-    };
+    let llama3 = RopeScaling::Llama3 { factor: 8.0, low: 1.0, high: 4.0, original: 64 };
     select(vec![
         RopeScaling::None,
         RopeScaling::Linear { factor: 2.5 },
         llama3,
-        RopeScaling::Yarn {
-            factor: 4.0,
-            original: 4096,
-            fast: 32.0,
-            slow: 1.0,
-            attention: 1.25,
-        },
+        RopeScaling::Yarn { factor: 4.0, original: 4096, fast: 32.0, slow: 1.0, attention: 1.25 },
     ])
 }
 
@@ -134,23 +106,12 @@ proptest! {
 /// The table grows from one sequence to the next, and serves shorter ones.
 #[test]
 fn the_length_of_earlier_sequences_does_not_matter() {
-    let heads = Heads {
-        query: 1,
-        key_value: 1,
-        width: 8,
-    };
-    let rope = Rope {
-        theta: 1e4,
-        scaling: RopeScaling::None,
-        layout: RopeLayout::Halves,
-    };
+    let heads = Heads { query: 1, key_value: 1, width: 8 };
+    let rope = Rope { theta: 1e4, scaling: RopeScaling::None, layout: RopeLayout::Halves };
     let mut layer = Rotary::new("rope", heads, rope).unwrap();
     for time in [3, 70, 5, 71] {
         let dims = [2, time, heads.row()];
-        let x = tensor(
-            &dims,
-            draw(super::inputs::Kind::Signed, "x", dims.iter().product()),
-        );
+        let x = tensor(&dims, draw(super::inputs::Kind::Signed, "x", dims.iter().product()));
         let fresh = &mut Rotary::new("rope", heads, rope).unwrap();
         assert_eq!(pass(&mut layer, &x, &x), pass(fresh, &x, &x), "{time} positions");
     }

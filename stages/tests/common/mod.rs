@@ -5,11 +5,7 @@ use pipewright_stages::{ForwardContext, Layer, Mode, Tensor, rng};
 
 /// The context of this micro-batch in training.
 pub(crate) fn train(micro_batch: u32) -> ForwardContext {
-    ForwardContext {
-        step: 3,
-        micro_batch,
-        mode: Mode::Train,
-    }
+    ForwardContext { step: 3, micro_batch, mode: Mode::Train }
 }
 
 /// Random numbers in `[-1, 1)`. They depend only on the name.
@@ -27,9 +23,7 @@ pub(crate) fn tensor(name: &str, dims: &[usize]) -> Tensor {
 /// Random ids below `limit`. They depend only on the name.
 pub(crate) fn ids(name: &str, dims: &[usize], limit: u32) -> Tensor {
     let draws = numbers(name, dims.iter().product());
-    let ids = draws
-        .iter()
-        .map(|x| (((x + 1.0) * 0.5 * limit as f32) as u32).min(limit - 1));
+    let ids = draws.iter().map(|x| (((x + 1.0) * 0.5 * limit as f32) as u32).min(limit - 1));
     Tensor::from_ids(dims, ids.collect()).unwrap()
 }
 
@@ -37,11 +31,7 @@ pub(crate) fn ids(name: &str, dims: &[usize], limit: u32) -> Tensor {
 pub(crate) fn shuffle(layer: &mut dyn Layer) {
     for parameter in layer.parameters() {
         let draws = numbers(parameter.name(), parameter.value.len());
-        parameter
-            .value
-            .iter_mut()
-            .zip(draws)
-            .for_each(|(value, draw)| *value += 0.5 * draw);
+        parameter.value.iter_mut().zip(draws).for_each(|(value, draw)| *value += 0.5 * draw);
     }
 }
 

@@ -26,11 +26,7 @@ fn watched(test: &str) -> bool {
         .env(ADDRESSES, "1")
         .output()
         .expect("a process");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     false
 }
 

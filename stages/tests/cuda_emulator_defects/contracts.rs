@@ -23,9 +23,7 @@ fn an_event_is_recorded_on_a_stream_of_its_device() {
         assert_eq!(code(refused), CUresult::CUDA_ERROR_INVALID_HANDLE);
         result::event::record(of_there, there).expect("a record");
         // Another device's stream may wait for it.
-        sys::cuStreamWaitEvent(here, of_there, 0)
-            .result()
-            .expect("a wait");
+        sys::cuStreamWaitEvent(here, of_there, 0).result().expect("a wait");
         result::event::record(of_here, here).expect("a record");
         synchronize(here);
         let refused = result::event::elapsed(of_there, of_here).map(|_| ());
@@ -42,16 +40,8 @@ fn a_kernel_its_stream_and_the_thread_are_of_one_device() {
     let there = stream();
     let y = allocate(4, there);
     let wrong = CUresult::CUDA_ERROR_INVALID_HANDLE;
-    assert_eq!(
-        code(launch(one, 4, there, &mut [y])),
-        wrong,
-        "the kernel is of another"
-    );
-    assert_eq!(
-        code(launch(one, 4, here, &mut [x])),
-        wrong,
-        "the thread is at another"
-    );
+    assert_eq!(code(launch(one, 4, there, &mut [y])), wrong, "the kernel is of another");
+    assert_eq!(code(launch(one, 4, here, &mut [x])), wrong, "the thread is at another");
     machine.enter(0);
     launch(one, 4, here, &mut [x]).expect("a launch");
     machine.assert_silent();
@@ -101,19 +91,14 @@ fn a_device_uses_anothers_memory_only_where_it_has_access() {
 /// Lets device `from` access the pool of device `pool`.
 fn allow(pool: i32, from: i32) {
     let access = sys::CUmemAccessDesc {
-        location: sys::CUmemLocation {
-            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-            id: from,
-        },
+        location: sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: from },
         flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
     };
     let device = result::device::get(pool).expect("a device");
     // SAFETY: the device is there, and the pointer is to a local.
     unsafe {
         let pool = result::device::get_default_mem_pool(device).expect("a pool");
-        sys::cuMemPoolSetAccess(pool, &access, 1)
-            .result()
-            .expect("access");
+        sys::cuMemPoolSetAccess(pool, &access, 1).result().expect("access");
     }
 }
 

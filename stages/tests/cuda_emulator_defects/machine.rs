@@ -77,9 +77,8 @@ impl Machine {
 pub(crate) fn slowdown(device: i32) -> f64 {
     // SAFETY: the library is loaded, and this is the function's signature.
     unsafe {
-        let call = Library::this()
-            .get::<unsafe extern "C" fn(i32) -> f64>(b"pw_slowdown")
-            .map(|symbol| *symbol);
+        let call =
+            Library::this().get::<unsafe extern "C" fn(i32) -> f64>(b"pw_slowdown").map(|symbol| *symbol);
         call.expect("a function of the emulator")(device)
     }
 }
@@ -88,9 +87,7 @@ pub(crate) fn slowdown(device: i32) -> f64 {
 pub(crate) fn stream() -> CUstream {
     let mut stream = null_mut();
     // SAFETY: the address is a local's.
-    unsafe { sys::cuStreamCreate(&mut stream, 1) }
-        .result()
-        .expect("a stream");
+    unsafe { sys::cuStreamCreate(&mut stream, 1) }.result().expect("a stream");
     stream
 }
 
@@ -150,13 +147,9 @@ pub(crate) fn kernel(source: &str, name: &str) -> CUfunction {
             panic!("{}", log.iter().map(|&c| c as u8 as char).collect::<String>());
         }
         let mut size = 0;
-        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size)
-            .result()
-            .expect("an image");
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().expect("an image");
         let mut image = vec![0_u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast())
-            .result()
-            .expect("an image");
+        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().expect("an image");
         nvrtc::result::destroy_program(program).expect("a program");
         let module = result::module::load_data(image.as_ptr().cast()).expect("a module");
         result::module::get_function(module, CString::new(name).expect("a name")).expect("a kernel")

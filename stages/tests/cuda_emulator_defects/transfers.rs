@@ -46,12 +46,7 @@ impl<'m> Rank<'m> {
         // SAFETY: the pointers are to locals.
         let joined = unsafe { nccl::ncclCommInitRankConfig(&mut comm, 2, id, number, &mut config) };
         assert_eq!(joined, ncclResult_t::ncclSuccess);
-        Self {
-            machine,
-            comm,
-            number,
-            stream: stream(),
-        }
+        Self { machine, comm, number, stream: stream() }
     }
 
     /// Sends to, or receives from, the other rank.
@@ -79,10 +74,7 @@ impl Drop for Rank<'_> {
 fn ranks(machine: &Machine, blocks: i32, task: impl Fn(&Rank<'_>) + Sync) {
     let mut id = ncclUniqueId { internal: [0; 128] };
     // SAFETY: the address is a local's.
-    assert_eq!(
-        unsafe { nccl::ncclGetUniqueId(&mut id) },
-        ncclResult_t::ncclSuccess
-    );
+    assert_eq!(unsafe { nccl::ncclGetUniqueId(&mut id) }, ncclResult_t::ncclSuccess);
     thread::scope(|scope| {
         for number in 0..2 {
             let task = &task;
@@ -241,10 +233,7 @@ fn a_transfer_that_waits_takes_multiprocessors_from_products() {
 #[test]
 fn a_launch_waits_where_too_many_are_queued() {
     let Some(machine) = Machine::alone() else { return };
-    let one = kernel(
-        r#"extern "C" __global__ void one(float *x) { x[0] = 1.0f; }"#,
-        "one",
-    );
+    let one = kernel(r#"extern "C" __global__ void one(float *x) { x[0] = 1.0f; }"#, "one");
     extern "C" fn note(argument: *mut c_void) {
         // SAFETY: it is the address of a number that outlives the stream's work.
         unsafe { *argument.cast::<bool>() = true };

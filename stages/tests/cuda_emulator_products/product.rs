@@ -107,21 +107,13 @@ impl Case {
     /// The leading dimensions of A, B and D. Each has two rows of padding.
     pub(crate) fn leading(&self) -> [usize; 3] {
         let [a, b] = self.turned;
-        [
-            if a { self.k } else { self.m } + 2,
-            if b { self.n } else { self.k } + 2,
-            self.m + 2,
-        ]
+        [if a { self.k } else { self.m } + 2, if b { self.n } else { self.k } + 2, self.m + 2]
     }
 
     /// How many numbers are in one batch of A, B and D.
     pub(crate) fn sizes(&self) -> [usize; 3] {
         let ([a, b], [lda, ldb, ldd]) = (self.turned, self.leading());
-        [
-            lda * if a { self.m } else { self.k },
-            ldb * if b { self.k } else { self.n },
-            ldd * self.n,
-        ]
+        [lda * if a { self.m } else { self.k }, ldb * if b { self.k } else { self.n }, ldd * self.n]
     }
 
     /// `alpha op(A) op(B) + beta C` at one row and column of one batch.
@@ -203,37 +195,15 @@ pub(crate) fn multiply(
     let ([lda, ldb, ldd], [a_size, b_size, d_size]) = (case.leading(), case.sizes());
     let operation =
         lt::create_matmul_desc(cublasComputeType_t::CUBLAS_COMPUTE_32F, F32).expect("an operation");
-    set(
-        operation,
-        Attribute::CUBLASLT_MATMUL_DESC_TRANSA,
-        i32::from(case.turned[0]),
-    );
-    set(
-        operation,
-        Attribute::CUBLASLT_MATMUL_DESC_TRANSB,
-        i32::from(case.turned[1]),
-    );
+    set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSA, i32::from(case.turned[0]));
+    set(operation, Attribute::CUBLASLT_MATMUL_DESC_TRANSB, i32::from(case.turned[1]));
     set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, case.epilogue);
-    set(
-        operation,
-        Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER,
-        buffers.bias,
-    );
-    set(
-        operation,
-        Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
-        buffers.aux,
-    );
-    set(
-        operation,
-        Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-        case.m.next_multiple_of(8) as i64,
-    );
+    set(operation, Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, buffers.bias);
+    set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, buffers.aux);
+    set(operation, Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, case.m.next_multiple_of(8) as i64);
     let turned = |turned: bool, rows, cols| if turned { (cols, rows) } else { (rows, cols) };
-    let ((a_rows, a_cols), (b_rows, b_cols)) = (
-        turned(case.turned[0], case.m, case.k),
-        turned(case.turned[1], case.k, case.n),
-    );
+    let ((a_rows, a_cols), (b_rows, b_cols)) =
+        (turned(case.turned[0], case.m, case.k), turned(case.turned[1], case.k, case.n));
     let a = layout(case.kind, a_rows, a_cols, lda, case, a_size);
     let b = layout(case.kind, b_rows, b_cols, ldb, case, b_size);
     let d = layout(case.out, case.m, case.n, ldd, case, d_size);

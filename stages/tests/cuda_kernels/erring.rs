@@ -9,12 +9,8 @@ use emulator::Cuda;
 const ERRORS: &str = "PIPEWRIGHT_EMULATOR_ERRORS";
 
 /// The quick ones of kernels that call such functions. With the variable set by hand, all are run.
-const TESTS: [&str; 4] = [
-    "gates_over_their_range",
-    "gelu_and_sigmoid_over_their_range",
-    "attention::huge_scores",
-    "loss",
-];
+const TESTS: [&str; 4] =
+    ["gates_over_their_range", "gelu_and_sigmoid_over_their_range", "attention::huge_scores", "loss"];
 
 #[test]
 fn bounds_hold_where_functions_err_as_far_as_is_documented() {

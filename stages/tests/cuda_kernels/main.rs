@@ -19,8 +19,5 @@ fn on_gpu(dtype: DType) -> Place {
     if emulator::start().is_none() {
         return Place::default();
     }
-    Place {
-        device: Device::Cuda(0),
-        dtype,
-    }
+    Place { device: Device::Cuda(0), dtype }
 }

@@ -24,10 +24,7 @@ fn always() -> Result<(), Error> {
 }
 
 fn place(number: u32, dtype: DType) -> Place {
-    Place {
-        device: Device::Cuda(number),
-        dtype,
-    }
+    Place { device: Device::Cuda(number), dtype }
 }
 
 /// Whether there are two GPUs.
@@ -37,11 +34,7 @@ fn two() -> bool {
 
 fn join(id: &UniqueId, number: u32) -> Communicator {
     let device = Device::Cuda(number);
-    let member = Member {
-        number,
-        of: 2,
-        device,
-    };
+    let member = Member { number, of: 2, device };
     Communicator::join(id, member, PATIENCE, always).expect("both come")
 }
 
@@ -64,18 +57,14 @@ fn stage(place: Place) -> Sequential {
 }
 
 fn numbers(round: usize) -> Vec<f32> {
-    (0..COUNT)
-        .map(|number| (number % 60 + round) as f32 / 4.0)
-        .collect()
+    (0..COUNT).map(|number| (number % 60 + round) as f32 / 4.0).collect()
 }
 
 const COUNT: usize = 300;
 const ROUNDS: usize = 4;
 
 fn send_all(stage: &mut Sequential, communicator: &Communicator) {
-    communicator
-        .connect(&[1], &[], PATIENCE, always)
-        .expect("connected");
+    communicator.connect(&[1], &[], PATIENCE, always).expect("connected");
     for round in 0..ROUNDS {
         let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
         let input = stage.load(host).expect("there is room");
@@ -86,15 +75,11 @@ fn send_all(stage: &mut Sequential, communicator: &Communicator) {
 }
 
 fn receive_all(stage: &mut Sequential, dtype: DType, communicator: &Communicator) {
-    communicator
-        .connect(&[], &[0], PATIENCE, always)
-        .expect("connected");
+    communicator.connect(&[], &[0], PATIENCE, always).expect("connected");
     let receive = |_| communicator.receive(&[COUNT], dtype, 0).expect("queued");
     let received: Vec<_> = (0..ROUNDS).map(receive).collect();
     for (round, tensor) in received.into_iter().enumerate() {
-        let host = stage
-            .receive(tensor)
-            .and_then(|tensor| tensor.to(Place::default()));
+        let host = stage.receive(tensor).and_then(|tensor| tensor.to(Place::default()));
         assert_eq!(host.expect("there").f32(), numbers(round));
     }
 }
@@ -162,9 +147,7 @@ fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
             (round, taken.expect("queued").remove(0))
         };
         // The memory of what is given may be used for the next round.
-        let taken: Vec<_> = (0..ROUNDS)
-            .map(|round| exchange(round, &computed(round + own)))
-            .collect();
+        let taken: Vec<_> = (0..ROUNDS).map(|round| exchange(round, &computed(round + own))).collect();
         // In the last one, nothing comes to the first member.
         let last = match number {
             0 => sums.exchange(&[(1, &computed(ROUNDS + 3))], &[]),
@@ -173,9 +156,7 @@ fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
         let last = last.expect("queued");
         let mut stage = self::stage(place(number, DType::F32));
         let mut read = |tensor: Tensor| {
-            let host = stage
-                .receive(tensor)
-                .and_then(|tensor| tensor.to(Place::default()));
+            let host = stage.receive(tensor).and_then(|tensor| tensor.to(Place::default()));
             host.expect("there").f32().to_vec()
         };
         for (round, tensor) in taken {
@@ -200,13 +181,9 @@ fn a_thread_that_waits_for_what_never_comes_is_freed_from_outside() {
     let done = Barrier::new(2);
     members(|number, communicator| {
         if number == 0 {
-            communicator
-                .connect(&[1], &[], PATIENCE, always)
-                .expect("connected");
+            communicator.connect(&[1], &[], PATIENCE, always).expect("connected");
         } else {
-            communicator
-                .connect(&[], &[0], PATIENCE, always)
-                .expect("connected");
+            communicator.connect(&[], &[0], PATIENCE, always).expect("connected");
             let aborter = communicator.aborter();
             let tensor = communicator.receive(&[COUNT], DType::F32, 0).expect("queued");
             let mut stage = stage(place(1, DType::F32));
@@ -218,10 +195,7 @@ fn a_thread_that_waits_for_what_never_comes_is_freed_from_outside() {
             tensor.to(Place::default()).expect("whatever it holds");
             alarm.join().expect("no panic");
             let said = communicator.check().expect_err("it is of no use now").to_string();
-            assert!(
-                said.contains("have been ended, since another rank has stopped"),
-                "{said}"
-            );
+            assert!(said.contains("have been ended, since another rank has stopped"), "{said}");
         }
         done.wait();
     });
@@ -233,22 +207,14 @@ fn a_member_that_never_comes_is_not_waited_for_for_ever() {
         return;
     }
     let id = UniqueId::make().expect("NCCL is there");
-    let member = Member {
-        number: 0,
-        of: 2,
-        device: Device::Cuda(0),
-    };
+    let member = Member { number: 0, of: 2, device: Device::Cuda(0) };
     let soon = Duration::from_millis(50);
-    let said = Communicator::join(&id, member, soon, always)
-        .expect_err("nobody comes")
-        .to_string();
+    let said = Communicator::join(&id, member, soon, always).expect_err("nobody comes").to_string();
     assert!(said.contains("not done within 0.05 s"), "{said}");
     // `going_on` is called before the deadline, so its error comes first.
     let stop = || Err(Error::other("rank 1 has stopped"));
     let id = UniqueId::make().expect("NCCL is there");
-    let said = Communicator::join(&id, member, PATIENCE, stop)
-        .expect_err("nobody comes")
-        .to_string();
+    let said = Communicator::join(&id, member, PATIENCE, stop).expect_err("nobody comes").to_string();
     assert_eq!(said, "rank 1 has stopped");
 }
 
@@ -259,10 +225,7 @@ fn a_tensor_that_is_elsewhere_is_not_sent() {
     }
     members(|number, communicator| {
         let tensor = Tensor::zeros(&[2]);
-        let said = communicator
-            .send(&tensor, 1 - number)
-            .expect_err("refused")
-            .to_string();
+        let said = communicator.send(&tensor, 1 - number).expect_err("refused").to_string();
         assert!(said.contains("it is on cpu"), "{said}");
     });
 }

@@ -21,9 +21,7 @@ fn computing_waits_for_no_send_of_the_passes_before() {
     members(|number, communicator| {
         let mut stage = stage(place(number, DType::F32));
         if number == 0 {
-            communicator
-                .connect(&[1], &[], PATIENCE, always)
-                .expect("connected");
+            communicator.connect(&[1], &[], PATIENCE, always).expect("connected");
             for round in 0..=ROUNDS {
                 let host = Tensor::from_vec(&[COUNT], numbers(round)).expect("it fits");
                 let input = stage.load(host).expect("there is room");
@@ -38,17 +36,13 @@ fn computing_waits_for_no_send_of_the_passes_before() {
             has_read.send(()).expect("the other one is there");
             done.wait();
         } else {
-            communicator
-                .connect(&[], &[0], PATIENCE, always)
-                .expect("connected");
+            communicator.connect(&[], &[0], PATIENCE, always).expect("connected");
             // Nothing is received before the other member has computed, so its sends are still under way.
             let is_read = is_read.lock().recv_timeout(SOON);
             let receive = |_| communicator.receive(&[COUNT], DType::F32, 0).expect("queued");
             let received: Vec<_> = (0..ROUNDS).map(receive).collect();
             for (round, tensor) in received.into_iter().enumerate() {
-                let host = stage
-                    .receive(tensor)
-                    .and_then(|tensor| tensor.to(Place::default()));
+                let host = stage.receive(tensor).and_then(|tensor| tensor.to(Place::default()));
                 assert_eq!(host.expect("there").f32(), numbers(round));
             }
             done.wait();
@@ -70,9 +64,7 @@ fn a_copy_from_another_gpu_waits_for_no_transfer_between_processes() {
     members(|number, communicator| {
         let mut stage = stage(place(number, DType::F32));
         if number == 0 {
-            communicator
-                .connect(&[], &[1], PATIENCE, always)
-                .expect("connected");
+            communicator.connect(&[], &[1], PATIENCE, always).expect("connected");
             let late = communicator.receive(&[COUNT], DType::F32, 1).expect("queued");
             let mut near = self::stage(place(2, DType::F32));
             let host = Tensor::from_vec(&[COUNT], numbers(1)).expect("it fits");
@@ -86,9 +78,7 @@ fn a_copy_from_another_gpu_waits_for_no_transfer_between_processes() {
             assert_eq!(late.expect("there").f32(), numbers(2));
             done.wait();
         } else {
-            communicator
-                .connect(&[0], &[], PATIENCE, always)
-                .expect("connected");
+            communicator.connect(&[0], &[], PATIENCE, always).expect("connected");
             let is_read = is_read.lock().recv_timeout(SOON);
             let host = Tensor::from_vec(&[COUNT], numbers(2)).expect("it fits");
             let input = stage.load(host).expect("there is room");

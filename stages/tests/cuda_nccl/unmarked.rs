@@ -119,9 +119,7 @@ fn a_send_that_cannot_be_marked_fails_also_if_no_abort_ends() {
         }
         // The transfer goes on, with the memory as it was.
         let tensor = communicator.receive(&[COUNT], DType::F32, 0).expect("queued");
-        let tensor = stage
-            .receive(tensor)
-            .and_then(|tensor| tensor.to(Place::default()));
+        let tensor = stage.receive(tensor).and_then(|tensor| tensor.to(Place::default()));
         let is_same = tensor.expect("there").f32() == numbers(0);
         // This member's communicator cannot be aborted either.
         exit(i32::from(!is_same));

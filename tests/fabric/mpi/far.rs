@@ -146,8 +146,7 @@ impl Far {
     }
 
     fn done(&mut self, order: &Order) -> Result<()> {
-        self.ask(order)
-            .map(|outcome| assert!(matches!(outcome, Outcome::Done)))
+        self.ask(order).map(|outcome| assert!(matches!(outcome, Outcome::Done)))
     }
 }
 

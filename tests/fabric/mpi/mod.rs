@@ -75,12 +75,7 @@ fn in_processes_of(
     let output = output.expect("mpirun is there: these tests need it");
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
     let passed = said[0].matches("1 passed").count();
-    assert!(
-        output.status.success() && passed == processes as usize,
-        "{}{}",
-        said[0],
-        said[1]
-    );
+    assert!(output.status.success() && passed == processes as usize, "{}{}", said[0], said[1]);
 }
 
 /// The same in processes that have joined.
@@ -145,10 +140,7 @@ fn processes_that_make_different_calls_all_learn_it() {
         let told = peers.announce(format_args!("{call}"));
         let told = told.and_then(|_| peers.share("a part", Ok(Vec::new())));
         let error = told.expect_err("they differ").to_string();
-        assert!(
-            error.contains("step(3)") && error.contains("evaluate(5)"),
-            "{error}"
-        );
+        assert!(error.contains("step(3)") && error.contains("evaluate(5)"), "{error}");
     });
 }
 
@@ -202,10 +194,7 @@ fn all_processes_say_which_one_has_another_config() {
 fn an_environment_of_another_launcher_is_refused_by_all() {
     let test = "an_environment_of_another_launcher_is_refused_by_all";
     in_processes(2, test, |membership| {
-        let membership = MpiMembership {
-            processes: 4,
-            ..membership
-        };
+        let membership = MpiMembership { processes: 4, ..membership };
         let error = World::join_by_mpi(&membership, "the same").expect_err("MPI knows better");
         let expected = "two answers to where a process is: its environment says process 0 of 4, MPI says \
                         process 0 of 2";
@@ -240,9 +229,7 @@ fn a_frame_that_does_not_come_holds_up_no_frame_of_others() {
         let (mut end, peers) = end::<Number>(world);
         let [first, second, third] = [0, 1, 2].map(WorldRank);
         let own = std::process::id().to_string();
-        let all = peers
-            .share("numbers", Ok(own.clone().into_bytes()))
-            .expect("all come");
+        let all = peers.share("numbers", Ok(own.clone().into_bytes())).expect("all come");
         let half_sent = String::from_utf8(all[0].clone()).expect("a number");
         match end.rank() {
             WorldRank(0) => {

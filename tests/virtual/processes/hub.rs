@@ -50,9 +50,7 @@ impl Hub {
         state.processes[process].is = Is::Joining;
         state = self.hand_over(state, process);
         if state.has_ended() || state.is_over {
-            return Err(Error::Stopped {
-                cause: Some("the run has ended".to_owned()),
-            });
+            return Err(Error::Stopped { cause: Some("the run has ended".to_owned()) });
         }
         let lines = HubLines {
             hub: Arc::clone(self),
@@ -61,12 +59,7 @@ impl Hub {
             life: state.processes[process].deaths,
         };
         let (processes, goes_on) = (state.processes.len() as u32, state.worlds > 1);
-        Ok(World::by_lines(
-            process as u32,
-            processes,
-            Arc::new(lines),
-            goes_on,
-        ))
+        Ok(World::by_lines(process as u32, processes, Arc::new(lines), goes_on))
     }
 
     /// How often a process has died.
@@ -143,9 +136,7 @@ impl Hub {
         }
         state = self.go_on(state);
         while !state.is_over && state.turn != Some(process) {
-            state = self.turns[process]
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.turns[process].wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state
     }
@@ -268,11 +259,7 @@ fn next(state: &mut State) -> Next {
             state.end_badly("nobody can move:");
         }
         let now = state.now;
-        for process in state
-            .processes
-            .iter_mut()
-            .filter(|process| process.is == Is::Waiting)
-        {
+        for process in state.processes.iter_mut().filter(|process| process.is == Is::Waiting) {
             process.is = Is::Ready(now);
         }
         return Next::Look;

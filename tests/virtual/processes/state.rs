@@ -77,11 +77,7 @@ impl State {
     pub(super) fn new(story: &Story) -> Self {
         let mut draw = Draw::new(story.seed);
         let delay = [*draw.one_of(&[1, 20, 200]), *draw.one_of(&[1, 50, 1_000, 20_000])];
-        let process = |_| Process {
-            is: Is::Starting,
-            deaths: 0,
-            moments: 0,
-        };
+        let process = |_| Process { is: Is::Starting, deaths: 0, moments: 0 };
         Self {
             now: 0,
             draw,

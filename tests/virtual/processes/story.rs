@@ -44,17 +44,10 @@ impl Story {
             _ => 1,
         };
         let order = match ranks {
-            1 => Order::Named {
-                name: "gpipe",
-                chunks: 1,
-            },
+            1 => Order::Named { name: "gpipe", chunks: 1 },
             _ => Order::drawn(draw, ranks),
         };
-        let model = Model {
-            layers: order.stages(ranks),
-            tied: draw.chance(200),
-            large: draw.chance(100),
-        };
+        let model = Model { layers: order.stages(ranks), tied: draw.chance(200), large: draw.chance(100) };
         let processes = u64::from(ranks * replicas);
         let within = *draw.one_of(&[20, 100, 400]);
         let deaths = (0..draw.below(4)).map(|_| Death {

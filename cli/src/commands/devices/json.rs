@@ -64,12 +64,7 @@ struct Library<'a> {
 /// The devices and libraries as one line of JSON.
 pub(super) fn json(cpu: &Cpu, report: &Report, pairs: &[Pair]) -> Result<String> {
     let printed = Printed {
-        cpu: Processor {
-            device: "cpu",
-            name: &cpu.name,
-            cores: cpu.cores,
-            threads: cpu.threads,
-        },
+        cpu: Processor { device: "cpu", name: &cpu.name, cores: cpu.cores, threads: cpu.threads },
         gpus: report.gpus.iter().flatten().map(gpu).collect(),
         no_gpu: report.gpus.as_ref().err().map(ToString::to_string),
         copies: pairs.iter().map(copy).collect(),

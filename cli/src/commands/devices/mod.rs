@@ -53,7 +53,5 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// The packages on PyPI that contain what is missing or too old.
 fn packages(report: &Report) -> Vec<&'static str> {
     let lacking = report.libraries.iter().filter(|found| found.problem().is_some());
-    lacking
-        .filter_map(|found| Library::package(found.library))
-        .collect()
+    lacking.filter_map(|found| Library::package(found.library)).collect()
 }

@@ -21,14 +21,13 @@ pub(super) fn table(cpu: &Cpu, report: &Report, pairs: &[Pair]) -> String {
 
 fn gpu(gpu: &GpuReport) -> String {
     let (major, minor) = gpu.capability;
-    let free = gpu.free.map_or_else(
-        || "cannot be used now".to_owned(),
-        |free| format!("{} free", in_words(free as f64)),
-    );
-    let runs = gpu.problem.as_ref().map_or_else(
-        || "f32, bf16, fused attention".to_owned(),
-        |problem| problem.to_string(),
-    );
+    let free = gpu
+        .free
+        .map_or_else(|| "cannot be used now".to_owned(), |free| format!("{} free", in_words(free as f64)));
+    let runs = gpu
+        .problem
+        .as_ref()
+        .map_or_else(|| "f32, bf16, fused attention".to_owned(), |problem| problem.to_string());
     format!(
         "{}  {}, compute capability {major}.{minor}, {}, {free}: {runs}\n",
         gpu.device,
@@ -61,41 +60,28 @@ fn copies(pairs: &[Pair]) -> String {
     if pairs.iter().any(|pair| !pair.direct) {
         text += "* not direct: the driver may take it through the host's memory\n";
     }
-    if let Some((pair, error)) = pairs
-        .iter()
-        .find_map(|pair| Some((pair, pair.speed.as_ref().err()?)))
-    {
+    if let Some((pair, error)) = pairs.iter().find_map(|pair| Some((pair, pair.speed.as_ref().err()?))) {
         text += &format!("? not measured; {} to {}: {error}\n", pair.from, pair.to);
     }
     text
 }
 
 fn library(found: &FoundLibrary) -> String {
-    let FoundLibrary {
-        library,
-        version,
-        path,
-    } = found;
+    let FoundLibrary { library, version, path } = found;
     let file = match (version, path) {
         (None, _) => format!("no {}", library.file()),
         (Some(_), Some(path)) => path.display().to_string(),
         (Some(_), None) => library.file().to_owned(),
     };
     let version = version.map_or_else(|| "missing".to_owned(), |version| version.to_string());
-    format!(
-        "{:<12} {version:<8} {:<28} {file}\n",
-        library.name(),
-        library.purpose()
-    )
+    format!("{:<12} {version:<8} {:<28} {file}\n", library.name(), library.purpose())
 }
 
 /// How to install what is missing. Empty if nothing is.
 fn advice(report: &Report) -> String {
     let lacking = report.libraries.iter();
-    let lacking: Vec<Library> = lacking
-        .filter(|found| found.problem().is_some())
-        .map(|found| found.library)
-        .collect();
+    let lacking: Vec<Library> =
+        lacking.filter(|found| found.problem().is_some()).map(|found| found.library).collect();
     if lacking.is_empty() {
         return String::new();
     }

@@ -147,10 +147,5 @@ fn memory(training: &Training) -> Vec<Memory> {
 
 fn waits(rank: &RankSimulation) -> Vec<Waited> {
     let waited = rank.waits.iter();
-    waited
-        .map(|wait| Waited {
-            on: wait.on.0,
-            time: wait.time,
-        })
-        .collect()
+    waited.map(|wait| Waited { on: wait.on.0, time: wait.time }).collect()
 }

@@ -14,10 +14,7 @@ pub(super) fn table(config: &Config, gpu: &Gpu) -> Result<String> {
     let mut kinds: BTreeMap<&str, (u32, f64)> = BTreeMap::new();
     let mut update = 0.0;
     for unit in &units {
-        for kernel in [&unit.forward, &unit.backward_input, &unit.backward_weight]
-            .into_iter()
-            .flatten()
-        {
+        for kernel in [&unit.forward, &unit.backward_input, &unit.backward_weight].into_iter().flatten() {
             let (launches, time) = kinds.entry(kernel.name).or_default();
             *launches += kernel.launches;
             *time += gpu.time(kernel);
@@ -36,19 +33,10 @@ pub(super) fn table(config: &Config, gpu: &Gpu) -> Result<String> {
         text += &line(name, launches, time, time / all);
     }
     text += &format!("{:<26}{:>10}{:>10.3}\n", "all", "", 1e3 * all);
-    text += &format!(
-        "{:<26}{:>10}{:>10.3}\n\n",
-        "update, once a step",
-        "",
-        1e3 * update
-    );
+    text += &format!("{:<26}{:>10}{:>10.3}\n\n", "update, once a step", "", 1e3 * update);
     Ok(text)
 }
 
 fn line(name: &str, launches: u32, time: f64, share: f64) -> String {
-    format!(
-        "{name:<26}{launches:>10}{:>10.3}{:>7.1} %\n",
-        1e3 * time,
-        100.0 * share
-    )
+    format!("{name:<26}{launches:>10}{:>10.3}{:>7.1} %\n", 1e3 * time, 100.0 * share)
 }

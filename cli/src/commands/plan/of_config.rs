@@ -53,9 +53,8 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
     let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
     // The memory of other hosts is not known here.
     let is_here = args.gpus.kind.is_some() || !args.cluster.are_of_hosts();
-    if let Some(error) = is_here
-        .then(|| compose::check_memory(&config, &held, &all, &limits))
-        .and_then(Result::err)
+    if let Some(error) =
+        is_here.then(|| compose::check_memory(&config, &held, &all, &limits)).and_then(Result::err)
     {
         eprintln!("warning: {error}");
     }
@@ -67,13 +66,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
             training: None,
         });
     }
-    let told = Told {
-        path,
-        config: &config,
-        args,
-        held,
-        kernels,
-    };
+    let told = Told { path, config: &config, args, held, kernels };
     match layers(&config, &plan, &limits)? {
         Some((layers, cluster)) => told.predicted(plan, layers, &cluster),
         None => told.unmeasured(plan),

@@ -22,10 +22,7 @@ fn refuse_without_config(args: &Args) -> Result<()> {
             "write `pipewright plan CONFIG`, or give times by --comm and --reduce",
         )
     } else if !args.sets.is_empty() {
-        (
-            "--set",
-            "write `pipewright plan CONFIG --set SECTION.KEY=VALUE`, or leave it out",
-        )
+        ("--set", "write `pipewright plan CONFIG --set SECTION.KEY=VALUE`, or leave it out")
     } else {
         return Ok(());
     };
@@ -46,12 +43,7 @@ pub(super) fn subject(args: &Args) -> Result<Subject> {
         ..StageCost::NOTHING
     };
     let costs = Costs::share(share, args.comm)?;
-    Ok(Subject {
-        replicas: replicas(args, &costs)?,
-        costs,
-        measured: false,
-        training: None,
-    })
+    Ok(Subject { replicas: replicas(args, &costs)?, costs, measured: false, training: None })
 }
 
 /// The schedules of the replicas. A single pipeline is shown as its schedule is made, not as it runs.

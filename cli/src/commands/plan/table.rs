@@ -11,11 +11,7 @@ const TIMETABLE_WIDTH: usize = 160;
 /// The figures, one line a rank, and the timetable below them.
 pub(super) fn table(plan: &Plan<'_>) -> String {
     let (schedule, simulation) = (plan.schedule, &plan.simulation);
-    let mut text = plan
-        .subject
-        .training
-        .as_ref()
-        .map_or(String::new(), |training| training.forecast.clone());
+    let mut text = plan.subject.training.as_ref().map_or(String::new(), |training| training.forecast.clone());
     text += &format!(
         "schedule {}, ranks {}, stages {}, micro-batches {}, {} links\n\n",
         schedule.name(),
@@ -69,20 +65,14 @@ fn replica(plan: &Plan<'_>) -> String {
         (first, 1) => format!("micro-batch {first}"),
         (first, _) => format!("micro-batches {first} to {}", share.end - 1),
     };
-    format!(
-        "replica {replica} of {}, {has} of {}\n\n",
-        replicas.count(),
-        replicas.micro_batches()
-    )
+    format!("replica {replica} of {}, {has} of {}\n\n", replicas.count(), replicas.micro_batches())
 }
 
 /// How much is offloaded, and how long passes wait for that.
 fn offloaded(plan: &Plan<'_>) -> String {
     let schedule = plan.schedule;
     let ranks = (0..schedule.ranks()).map(Rank);
-    let away = ranks
-        .flat_map(|rank| schedule.moves(rank))
-        .filter(|next| next.step == MoveStep::Out);
+    let away = ranks.flat_map(|rank| schedule.moves(rank)).filter(|next| next.step == MoveStep::Out);
     match away.count() {
         0 => String::new(),
         away => format!(
@@ -112,9 +102,7 @@ fn shares(plan: &Plan<'_>) -> String {
 fn line(rank: usize, figures: &RankSimulation, makespan: f64) -> String {
     let bubble = 100.0 * (1.0 - figures.busy / makespan).max(0.0);
     let waits = figures.waits.iter();
-    let waits: Vec<_> = waits
-        .map(|wait| format!("{} ({:.3})", wait.on, wait.time))
-        .collect();
+    let waits: Vec<_> = waits.map(|wait| format!("{} ({:.3})", wait.on, wait.time)).collect();
     let line = format!(
         "{rank:<4} {:>9.3} {:>9.3} {:>9.3} {:>9.3} {bubble:>6.2} % {:>10.2} {:>10.2}  {}",
         figures.busy,
@@ -133,9 +121,7 @@ fn picture(plan: &Plan<'_>) -> String {
         let row = |rank| format!("rank {rank} | {}\n", plan.actions(rank).join(" "));
         return (0..plan.schedule.ranks()).map(row).collect();
     }
-    plan.schedule
-        .timetable_within(TIMETABLE_WIDTH)
-        .unwrap_or_else(|| {
-            format!("the timetable is wider than {TIMETABLE_WIDTH} columns; --format csv prints the passes\n")
-        })
+    plan.schedule.timetable_within(TIMETABLE_WIDTH).unwrap_or_else(|| {
+        format!("the timetable is wider than {TIMETABLE_WIDTH} columns; --format csv prints the passes\n")
+    })
 }

@@ -24,11 +24,7 @@ pub(super) fn run(grid: &mut Grid, top: usize) -> Result<()> {
                 continue;
             }
             let found = &grid.found[place];
-            eprintln!(
-                "round {round} of {ROUNDS}: running {}, {}",
-                place + 1,
-                found.in_words()
-            );
+            eprintln!("round {round} of {ROUNDS}: running {}, {}", place + 1, found.in_words());
             match steps(found) {
                 Ok(seconds) => {
                     times[place].extend(seconds);

@@ -88,10 +88,8 @@ impl Grid {
     fn add_ranks(&mut self, base: &Config, ranks: u32) -> Result<()> {
         let batch = base.micro_batch_size() * base.pipeline.micro_batches as usize;
         let known = |rows: &usize| !self.search.is_of_one_size() || *rows == base.micro_batch_size();
-        let sizes: Vec<usize> = (1..=batch)
-            .filter(|rows| batch.is_multiple_of(*rows))
-            .filter(known)
-            .collect();
+        let sizes: Vec<usize> =
+            (1..=batch).filter(|rows| batch.is_multiple_of(*rows)).filter(known).collect();
         for rows in sizes {
             let micro_batches = (batch / rows) as u32;
             let config = with_rows(base, ranks, micro_batches, rows);
@@ -187,12 +185,7 @@ impl Grid {
         let offload = compose::offload(config, setting.ranks)?;
         let fit = |memory: Option<f64>| {
             let (model, counts, offload) = (costs, None, offload.as_ref());
-            let fitting = Fitting {
-                model,
-                counts,
-                memory,
-                offload,
-            };
+            let fitting = Fitting { model, counts, memory, offload };
             fitting.setting(&setting)
         };
         let (mut fitted, mut memory) = self.check(config, &setting, costs, fit(limit.map(Memory::bytes))?)?;
@@ -282,11 +275,7 @@ impl Grid {
     /// As [`Grid::best`], of the settings in one number type.
     pub(super) fn best_in(&self, dtype: DType) -> Option<&Found> {
         let found = self.found.iter();
-        best_of(
-            found
-                .filter(|found| found.config.pipeline.dtype == dtype)
-                .collect(),
-        )
+        best_of(found.filter(|found| found.config.pipeline.dtype == dtype).collect())
     }
 
     /// The number types that were compared.
@@ -312,11 +301,7 @@ fn best_of(mut found: Vec<&Found>) -> Option<&Found> {
 impl Found {
     fn contender(&self) -> Contender<'_> {
         let prediction = &self.candidate.prediction;
-        Contender {
-            setting: &self.setting,
-            seconds: self.seconds(),
-            memory: prediction.peak_memory,
-        }
+        Contender { setting: &self.setting, seconds: self.seconds(), memory: prediction.peak_memory }
     }
 
     /// The measured time of a step, or else the predicted one.

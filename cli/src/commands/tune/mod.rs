@@ -158,9 +158,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
             costs.clone().map_or(CostsOf::Measured, CostsOf::File)
         }
     };
-    let device_memory = args
-        .device_memory
-        .or(gpu.map(|gpu| Memory::of(gpu.memory as u64)));
+    let device_memory = args.device_memory.or(gpu.map(|gpu| Memory::of(gpu.memory as u64)));
     shapes.retain(|&(replicas, _)| replicas as usize <= shapes::most_micro_batches(&config, &costs));
     if shapes.is_empty() {
         let (limit, advice) = (String::new(), shapes::others(&config, &costs)?);
@@ -186,9 +184,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
 fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
     let search = grid.search;
     let memory = search.device_memory.or(search.memory);
-    let least = grid
-        .least
-        .map(|(least, setting)| format!("{} ({setting})", Memory::enough(least)));
+    let least = grid.least.map(|(least, setting)| format!("{} ({setting})", Memory::enough(least)));
     let advice = match (grid.starved, least) {
         (Some(error), _) => Advice::OutOfMemory(Box::new(error)),
         (None, Some(least)) if search.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
@@ -205,27 +201,18 @@ fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
 
 fn table(grid: &Grid) -> String {
     let unit = grid.unit;
-    let map = if grid.search.links.are_of_hosts() {
-        "  map     "
-    } else {
-        ""
-    };
+    let map = if grid.search.links.are_of_hosts() { "  map     " } else { "" };
     let dtype = if grid.dtypes().len() > 1 { "  type" } else { "" };
     let offloads = |found: &Found| found.config.pipeline.offload.is_some();
-    let offload = if grid.found.iter().any(offloads) {
-        "  offload"
-    } else {
-        ""
-    };
+    let offload = if grid.found.iter().any(offloads) { "  offload" } else { "" };
     let mut text = format!(
         "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  \
          sharded{offload}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  \
          {unit}/s\n"
     );
     let rows = (1..).zip(&grid.found);
-    let rows: Vec<(usize, &Found)> = rows
-        .filter(|(place, found)| *place <= SHOWN || found.measured.is_some())
-        .collect();
+    let rows: Vec<(usize, &Found)> =
+        rows.filter(|(place, found)| *place <= SHOWN || found.measured.is_some()).collect();
     for (place, found) in &rows {
         let columns = [offload, map, dtype].map(|title| !title.is_empty());
         text += &line(*place, found, unit.len() + 2, columns);
@@ -245,9 +232,9 @@ fn table(grid: &Grid) -> String {
 /// A row of the table, with columns for offload, for the map and for the number type where they are wanted.
 fn line(place: usize, found: &Found, wide: usize, [has_offload, has_map, has_dtype]: [bool; 3]) -> String {
     let (setting, prediction) = (&found.setting, &found.candidate.prediction);
-    let measured = found.measured.map_or(String::new(), |seconds| {
-        format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds))
-    });
+    let measured = found
+        .measured
+        .map_or(String::new(), |seconds| format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds)));
     let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
     let offload = match has_offload {
         true => format!("  {:>7}", yes_or_no(found.config.pipeline.offload.is_some())),

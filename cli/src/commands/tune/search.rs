@@ -69,10 +69,7 @@ impl Search {
     pub(super) fn maps(&self, config: &Config, measured: &Measured, replicas: u32, ranks: u32) -> Vec<Map> {
         let cluster = self.links.of(&measured.cluster(1));
         let parts = |map| {
-            [
-                cluster.parts_pipelines(map, replicas, ranks),
-                cluster.parts_replicas(map, replicas, ranks),
-            ]
+            [cluster.parts_pipelines(map, replicas, ranks), cluster.parts_replicas(map, replicas, ranks)]
         };
         match parts(Map::Pipeline) == parts(Map::Replicas) {
             true => vec![config.launch.map],

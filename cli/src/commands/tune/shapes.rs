@@ -24,9 +24,7 @@ pub(super) fn of(replicas: &[u32], ranks: &[u32], config: &Config) -> Result<Vec
     replicas.sort_unstable();
     replicas.dedup();
     let ranks = of_pipeline(ranks, config)?;
-    let pairs = replicas
-        .iter()
-        .flat_map(|&replicas| ranks.iter().map(move |&ranks| (replicas, ranks)));
+    let pairs = replicas.iter().flat_map(|&replicas| ranks.iter().map(move |&ranks| (replicas, ranks)));
     Ok(pairs.collect())
 }
 
@@ -43,10 +41,7 @@ fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
             0 => (cores / config.pipeline.threads_per_rank).max(1) as u32,
             gpus => gpus as u32,
         };
-        ranks = (0..32)
-            .map(|power| 1 << power)
-            .take_while(|ranks| *ranks < most)
-            .collect();
+        ranks = (0..32).map(|power| 1 << power).take_while(|ranks| *ranks < most).collect();
         ranks.push(most);
     }
     ranks.sort_unstable();
@@ -60,10 +55,7 @@ fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
 
 /// What to do where no schedule works with the numbers of replicas and ranks.
 pub(super) fn others(config: &Config, costs: &CostsOf) -> Result<Advice> {
-    Ok(Advice::OtherNumbers {
-        layers: layers(config)?,
-        micro_batches: most_micro_batches(config, costs),
-    })
+    Ok(Advice::OtherNumbers { layers: layers(config)?, micro_batches: most_micro_batches(config, costs) })
 }
 
 /// The most micro-batches that are tried: each row of a batch alone, or what the costs are of.

@@ -15,16 +15,8 @@ use pipewright::plan::AUTO;
 use pipewright::stages::{DType, Device};
 
 /// The keys of `[pipeline]` that are chosen. They are written if the given config does not have them.
-const FOUND: [&str; 8] = [
-    "stages",
-    "chunks",
-    "schedule",
-    "micro_batches",
-    "micro_batch_size",
-    "partition",
-    "costs",
-    "memory",
-];
+const FOUND: [&str; 8] =
+    ["stages", "chunks", "schedule", "micro_batches", "micro_batch_size", "partition", "costs", "memory"];
 
 /// The files that `--out` asks for.
 #[derive(Debug)]

@@ -62,9 +62,7 @@ pub(super) fn with_replicas(config: &Config, replicas: u32, limited: bool, maps:
         false => &[false],
     };
     let mut configs = Vec::new();
-    let ways = sharded
-        .iter()
-        .flat_map(|&sharded| maps.iter().map(move |&map| (sharded, map)));
+    let ways = sharded.iter().flat_map(|&sharded| maps.iter().map(move |&map| (sharded, map)));
     let words = words.iter();
     for (recompute, offload) in words.flat_map(|word| offloads.iter().map(move |offload| (word, offload))) {
         for (sharded, map) in ways.clone() {

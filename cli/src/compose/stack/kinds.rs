@@ -85,10 +85,7 @@ pub fn register_layer<L: Layer, S: DeserializeOwned>(
         let problem = format!("\"{kind}\" has no dot: name layers of your own such as \"my.{kind}\"");
         return Err(ConfigError::Other(problem).into());
     }
-    add(
-        kind.to_owned(),
-        made_from(move |place, settings| Ok(make(place, settings)?)),
-    );
+    add(kind.to_owned(), made_from(move |place, settings| Ok(make(place, settings)?)));
     Ok(())
 }
 

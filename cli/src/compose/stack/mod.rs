@@ -44,10 +44,7 @@ fn know_ready_layers() {
 /// The unit of an entry. Its settings are tried once.
 fn unit(config: &Config, index: usize) -> Result<LayerSpec> {
     let entry = config.model.stack[index].clone();
-    let place = LayerPlace {
-        name: index.to_string(),
-        seed: config.model.seed,
-    };
+    let place = LayerPlace { name: index.to_string(), seed: config.model.seed };
     if let Some(number) = too_large(&Value::Table(entry.clone())) {
         let problem = format!("layer {index}: {number} is too large: at most {LARGEST}");
         return Err(config.refuse("model.stack", problem));
@@ -57,11 +54,7 @@ fn unit(config: &Config, index: usize) -> Result<LayerSpec> {
         Failure::Settings(problem) => config.refuse("model.stack", problem),
         Failure::Layer(error) => config.refuse("model.stack", ValueProblem::caused(error.at(&place.name))),
     })?;
-    let weights: usize = layer
-        .parameters()
-        .iter()
-        .map(|parameter| parameter.value.len())
-        .sum();
+    let weights: usize = layer.parameters().iter().map(|parameter| parameter.value.len()).sum();
     let image = (index == 0 && !config.reads_tokens()).then(|| config.image());
     let name = place.name.clone();
     // The work of a row: a multiply-add for each weight, and something for layers without weights.
@@ -136,8 +129,4 @@ pub(super) fn unit_sizes(config: &Config, rows: usize) -> Result<Vec<UnitSizes>>
     Ok(sizes)
 }
 
-const TRIAL: ForwardContext = ForwardContext {
-    step: 0,
-    micro_batch: 0,
-    mode: Mode::Train,
-};
+const TRIAL: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };

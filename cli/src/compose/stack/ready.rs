@@ -153,13 +153,7 @@ fn conv2d(place: &LayerPlace, sizes: ConvSizes) -> Conv2d {
 fn inside(place: &LayerPlace, prefix: &str, entries: &[Table]) -> Result<Vec<Box<dyn Layer>>, Failure> {
     let layer = |(index, entry)| {
         let name = format!("{}.{prefix}{index}", place.name);
-        make(
-            &LayerPlace {
-                name,
-                seed: place.seed,
-            },
-            entry,
-        )
+        make(&LayerPlace { name, seed: place.seed }, entry)
     };
     entries.iter().enumerate().map(layer).collect()
 }
@@ -172,73 +166,34 @@ fn branches(place: &LayerPlace, given: &Branches) -> Result<Vec<Vec<Box<dyn Laye
 /// All ready layers, by their names in a config.
 pub(super) fn all() -> Vec<(String, Make)> {
     let all = [
-        (
-            "attention",
-            made_from(|at, s: Heads| Ok(Attention::new(&at.name, s.dim, s.heads)?)),
-        ),
-        (
-            "batch_norm",
-            made_from(|at, s: Channels| Ok(BatchNorm::new(&at.name, s.channels, EPSILON))),
-        ),
-        (
-            "concat",
-            made_from(|at, s: Branches| Ok(Block::concat(&at.name, branches(at, &s)?))),
-        ),
+        ("attention", made_from(|at, s: Heads| Ok(Attention::new(&at.name, s.dim, s.heads)?))),
+        ("batch_norm", made_from(|at, s: Channels| Ok(BatchNorm::new(&at.name, s.channels, EPSILON)))),
+        ("concat", made_from(|at, s: Branches| Ok(Block::concat(&at.name, branches(at, &s)?)))),
         ("conv1d", made_from(|at, s| Ok(conv1d(at, s)))),
         ("conv2d", made_from(|at, s| Ok(conv2d(at, s)))),
-        (
-            "dropout",
-            made_from(|at, s: Rate| Ok(Dropout::new(&at.name, s.rate, at.seed)?)),
-        ),
+        ("dropout", made_from(|at, s: Rate| Ok(Dropout::new(&at.name, s.rate, at.seed)?))),
         (
             "embedding",
             made_from(|at, s: Vocabulary| Ok(Embedding::new(&at.name, s.vocab, s.context, s.dim, at.seed))),
         ),
         ("flatten", made_from(|at, _: Nothing| Ok(Flatten::new(&at.name)))),
-        (
-            "gelu",
-            made_from(|at, _: Nothing| Ok(Gelu::new(&at.name, GeluForm::Tanh))),
-        ),
-        (
-            "global_average",
-            made_from(|at, _: Nothing| Ok(GlobalAverage::new(&at.name))),
-        ),
+        ("gelu", made_from(|at, _: Nothing| Ok(Gelu::new(&at.name, GeluForm::Tanh)))),
+        ("global_average", made_from(|at, _: Nothing| Ok(GlobalAverage::new(&at.name)))),
         (
             "group_norm",
             made_from(|at, s: Groups| Ok(GroupNorm::new(&at.name, s.groups, s.channels, EPSILON)?)),
         ),
-        (
-            "layer_norm",
-            made_from(|at, s: Width| Ok(LayerNorm::new(&at.name, s.width))),
-        ),
+        ("layer_norm", made_from(|at, s: Width| Ok(LayerNorm::new(&at.name, s.width)))),
         ("linear", made_from(|at, s| Ok(linear(at, s)))),
-        (
-            "max_pool",
-            made_from(|at, s: Kernel| Ok(MaxPool::new(&at.name, s.kernel))),
-        ),
-        (
-            "product",
-            made_from(|at, s: Branches| Ok(Block::product(&at.name, branches(at, &s)?))),
-        ),
+        ("max_pool", made_from(|at, s: Kernel| Ok(MaxPool::new(&at.name, s.kernel)))),
+        ("product", made_from(|at, s: Branches| Ok(Block::product(&at.name, branches(at, &s)?)))),
         ("relu", made_from(|at, _: Nothing| Ok(Relu::new(&at.name)))),
-        (
-            "reshape",
-            made_from(|at, s: Dims| Ok(Reshape::new(&at.name, &s.dims))),
-        ),
-        (
-            "residual",
-            made_from(|at, s: Inside| Ok(Block::residual(&at.name, inside(at, "", &s.layers)?))),
-        ),
-        (
-            "rms_norm",
-            made_from(|at, s: Width| Ok(RmsNorm::new(&at.name, s.width, EPSILON))),
-        ),
+        ("reshape", made_from(|at, s: Dims| Ok(Reshape::new(&at.name, &s.dims)))),
+        ("residual", made_from(|at, s: Inside| Ok(Block::residual(&at.name, inside(at, "", &s.layers)?)))),
+        ("rms_norm", made_from(|at, s: Width| Ok(RmsNorm::new(&at.name, s.width, EPSILON)))),
         ("sigmoid", made_from(|at, _: Nothing| Ok(Sigmoid::new(&at.name)))),
         ("softmax", made_from(|at, _: Nothing| Ok(Softmax::new(&at.name)))),
-        (
-            "sum",
-            made_from(|at, s: Branches| Ok(Block::sum(&at.name, branches(at, &s)?))),
-        ),
+        ("sum", made_from(|at, s: Branches| Ok(Block::sum(&at.name, branches(at, &s)?)))),
         ("tanh", made_from(|at, _: Nothing| Ok(Tanh::new(&at.name)))),
     ];
     all.map(|(kind, make)| (kind.to_owned(), make)).into()

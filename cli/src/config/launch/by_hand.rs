@@ -20,24 +20,14 @@ pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
             .into()),
         };
     };
-    Ok(Some(Launched {
-        process,
-        processes,
-        launcher,
-        host: None,
-        port: None,
-    }))
+    Ok(Some(Launched { process, processes, launcher, host: None, port: None }))
 }
 
 /// Refuses another number or another count than a launcher has found.
 pub(super) fn confirms(environment: &Environment, found: &Launched) -> Result<()> {
     let mut given = Vec::new();
     let mut agrees = true;
-    for (name, expected) in Launcher::Variables
-        .names()
-        .into_iter()
-        .zip([found.process, found.processes])
-    {
+    for (name, expected) in Launcher::Variables.names().into_iter().zip([found.process, found.processes]) {
         if let Some(value) = number(environment, name)? {
             given.push((name, value));
             agrees &= value == expected;
@@ -60,9 +50,7 @@ pub(super) fn meeting(environment: &Environment, mut found: Launched) -> Result<
     if let Some(text) = text(environment, PORT) {
         let port = text.trim().parse().ok().filter(|&port| port > 0);
         found.port = Some(port.ok_or_else(|| {
-            ConfigError::Other(format!(
-                "{PORT} is `{text}`, which is no port: give a number from 1 to 65535"
-            ))
+            ConfigError::Other(format!("{PORT} is `{text}`, which is no port: give a number from 1 to 65535"))
         })?);
     }
     Ok(found)

@@ -17,11 +17,5 @@ pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
     let Some([process, processes]) = position(environment, launcher.names())? else {
         return Ok(None);
     };
-    Ok(Some(Launched {
-        process,
-        processes,
-        launcher,
-        host: None,
-        port: Some(port("")),
-    }))
+    Ok(Some(Launched { process, processes, launcher, host: None, port: Some(port("")) }))
 }

@@ -148,11 +148,7 @@ impl Config {
         }
         let counts =
             |name: &str| matches!(name, "MASTER_ADDR" | "MASTER_PORT") || name.starts_with("PIPEWRIGHT_");
-        let mut own: Vec<_> = environment
-            .iter()
-            .filter(|(name, _)| counts(name))
-            .cloned()
-            .collect();
+        let mut own: Vec<_> = environment.iter().filter(|(name, _)| counts(name)).cloned().collect();
         own.extend(
             [("RANK", "1"), ("WORLD_SIZE", "2")].map(|(name, value)| (name.to_owned(), value.to_owned())),
         );

@@ -14,12 +14,7 @@ const JOB: &str = "PMIX_NAMESPACE";
 /// What an MPI launcher says. Neither tells where process 0 is. But if all processes are on one host, that is
 /// this host.
 pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
-    let open_mpi = said(
-        environment,
-        Launcher::OpenMpi,
-        OPEN_MPI_HERE,
-        text(environment, JOB),
-    )?;
+    let open_mpi = said(environment, Launcher::OpenMpi, OPEN_MPI_HERE, text(environment, JOB))?;
     if is_of_slurm(environment) {
         return Ok(open_mpi);
     }

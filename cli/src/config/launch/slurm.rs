@@ -14,9 +14,7 @@ pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
     let [job, step] = ["SLURM_JOB_ID", "SLURM_STEP_ID"].map(|name| text(environment, name));
     let step = job.zip(step).map(|(job, step)| format!("{job}.{step}"));
     let port = step.as_deref().map(port);
-    let launcher = Launcher::Slurm {
-        step: step.unwrap_or_default(),
-    };
+    let launcher = Launcher::Slurm { step: step.unwrap_or_default() };
     let Some([process, processes]) = position(environment, launcher.names())? else {
         return Ok(None);
     };
@@ -25,13 +23,7 @@ pub(super) fn read(environment: &Environment) -> Result<Option<Launched>> {
         (_, Some(hosts)) => Some(first_host(hosts)?),
         (_, None) => None,
     };
-    Ok(Some(Launched {
-        process,
-        processes,
-        launcher,
-        host,
-        port,
-    }))
+    Ok(Some(Launched { process, processes, launcher, host, port }))
 }
 
 /// The first host of a list such as `node[01-03,07],login`: what stands before the first comma outside of
@@ -54,11 +46,7 @@ fn first_host(list: &str) -> Result<String> {
         }
     }
     host += rest;
-    if host.is_empty() {
-        Err(no_list(list))
-    } else {
-        Ok(host)
-    }
+    if host.is_empty() { Err(no_list(list)) } else { Ok(host) }
 }
 
 fn no_list(list: &str) -> Error {

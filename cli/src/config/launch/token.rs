@@ -41,10 +41,7 @@ fn read(path: &Path) -> Result<Secret> {
     refuse_readers(path, &opened.metadata().map_err(cannot)?)?;
     let mut text = String::new();
     // A file that is longer than any secret is refused by its length, without reading all of it.
-    opened
-        .take(2 * Secret::LONGEST as u64)
-        .read_to_string(&mut text)
-        .map_err(cannot)?;
+    opened.take(2 * Secret::LONGEST as u64).read_to_string(&mut text).map_err(cannot)?;
     Ok(Secret::of(&format!("launch.token_file: `{file}`"), &text)?)
 }
 

@@ -30,20 +30,13 @@ fn packages_of_an_active_environment_are_found_whatever_the_loader_has() {
     let files = [
         ("NVRTC", "13.0", machine.install(&cu13, NVRTC)),
         ("cuBLASLt", "13.1.0", machine.install(&cu13, CUBLASLT)),
-        (
-            "NCCL",
-            "2.28.9",
-            machine.install(&format!("{packages}/nccl/lib"), NCCL),
-        ),
+        ("NCCL", "2.28.9", machine.install(&format!("{packages}/nccl/lib"), NCCL)),
     ];
     for (name, version, file) in files {
         assert_eq!(machine.library(name), (version.to_owned(), file));
     }
     let path = machine.json()["library_path"].as_str().unwrap().to_owned();
-    assert!(
-        path.starts_with(machine.path("home/.cache/pipewright/").to_str().unwrap()),
-        "{path}"
-    );
+    assert!(path.starts_with(machine.path("home/.cache/pipewright/").to_str().unwrap()), "{path}");
     assert!(path.contains(&cu13) && path.ends_with("/old"), "{path}");
 }
 
@@ -66,11 +59,7 @@ fn packages_are_found_in_each_place_that_pythons_have() {
             fs::create_dir_all(machine.path(bin)).unwrap();
         }
         fs::write(machine.path("python/bin/python3.12"), "").unwrap();
-        symlink(
-            machine.path("python/bin/python3.12"),
-            machine.path("environment/bin/python3"),
-        )
-        .unwrap();
+        symlink(machine.path("python/bin/python3.12"), machine.path("environment/bin/python3")).unwrap();
         let file = machine.install(&format!("{prefix}/{nvidia}"), NVRTC);
         assert_eq!(machine.library("NVRTC").1, file, "beside python3 in {prefix}");
     }
@@ -78,9 +67,7 @@ fn packages_are_found_in_each_place_that_pythons_have() {
 
 #[test]
 fn folders_that_the_user_names_come_first() {
-    let machine = Machine::new()
-        .with("LD_LIBRARY_PATH", "loader")
-        .with("PIPEWRIGHT_CUDA_LIBS", "own");
+    let machine = Machine::new().with("LD_LIBRARY_PATH", "loader").with("PIPEWRIGHT_CUDA_LIBS", "own");
     machine.install("loader", NVRTC);
     let file = machine.install("own", ("libnvrtc.so.13", &["NVRTC=13"]));
     assert_eq!(machine.library("NVRTC").1, file);
@@ -106,25 +93,16 @@ fn links_lie_where_no_one_else_can_write() {
     assert_eq!(links.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     fs::set_permissions(&links, fs::Permissions::from_mode(0o777)).unwrap();
     let said = machine.run(&["devices"]).done().stderr();
-    assert!(
-        said.contains("others can write there, so no libraries are loaded from it"),
-        "{said}"
-    );
+    assert!(said.contains("others can write there, so no libraries are loaded from it"), "{said}");
 }
 
 #[test]
 fn nothing_of_cuda_is_loaded_by_what_asks_for_no_gpu() {
-    let machine = Machine::new()
-        .with("LD_LIBRARY_PATH", "cuda")
-        .with("PIPEWRIGHT_CUDA_LIBS", "cuda");
+    let machine = Machine::new().with("LD_LIBRARY_PATH", "cuda").with("PIPEWRIGHT_CUDA_LIBS", "cuda");
     for recipe in [DRIVER, NVRTC, CUBLASLT, NCCL] {
         machine.install("cuda", (recipe.0, &["ABORTS"]));
     }
-    assert_eq!(
-        machine.run(&["devices"]).0.status.code(),
-        None,
-        "what loads them is killed"
-    );
+    assert_eq!(machine.run(&["devices"]).0.status.code(), None, "what loads them is killed");
     machine.write_config();
     let plan = "plan --ranks 2 --micro-batches 4 --schedule 1f1b";
     let train = "train my.toml --steps 1";

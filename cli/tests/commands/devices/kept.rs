@@ -8,9 +8,7 @@ use super::*;
 fn file(machine: &Machine) -> PathBuf {
     let folder = machine.path("home/.cache/pipewright");
     let mut files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let file = files
-        .find(|file| file.extension().is_some_and(|end| end == "cubin"))
-        .unwrap();
+    let file = files.find(|file| file.extension().is_some_and(|end| end == "cubin")).unwrap();
     assert!(files.all(|other| other.extension().is_none_or(|end| end != "partial")));
     file
 }
@@ -18,9 +16,7 @@ fn file(machine: &Machine) -> PathBuf {
 #[test]
 fn kernels_that_were_damaged_on_disk_are_compiled_again() {
     let Some(mut machine) = emulated() else { return };
-    machine
-        .variables
-        .push(("PIPEWRIGHT_EMULATOR_OPTIMIZE", "-O0".into()));
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_OPTIMIZE", "-O0".into()));
     let train = |machine: &Machine, name: &str| {
         let name = format!("train.name={name}");
         let gpu = [

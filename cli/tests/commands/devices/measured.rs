@@ -7,9 +7,7 @@ const IN_BF16: [&str; 4] = ["--set", "pipeline.devices=cuda:0", "--set", "pipeli
 
 /// The costs that `profile` writes with these settings.
 fn profiled(machine: &Machine, sets: &[&str], out: &str) -> Value {
-    machine
-        .run(&[&["profile", "my.toml", "--out", out], sets].concat())
-        .done();
+    machine.run(&[&["profile", "my.toml", "--out", out], sets].concat()).done();
     serde_json::from_str(&fs::read_to_string(machine.path(out)).unwrap()).unwrap()
 }
 
@@ -26,10 +24,7 @@ fn a_profile_on_a_gpu_has_its_times_and_bytes() {
         [(ON_GPU, "f32.json"), (IN_BF16, "bf16.json")].map(|(sets, out)| profiled(&machine, &sets, out));
     for costs in [&f32, &bf16] {
         for key in ["forward", "backward_input", "backward", "update"] {
-            assert!(
-                of_layers(costs, key).iter().all(|time| *time > 0.0),
-                "{key}: {costs}"
-            );
+            assert!(of_layers(costs, key).iter().all(|time| *time > 0.0), "{key}: {costs}");
         }
         assert_eq!(costs["machine"]["gpus"], "1");
         assert!(costs["host"].as_f64() > Some(0.0), "{costs}");
@@ -54,14 +49,7 @@ fn what_is_planned_by_costs_of_a_gpu_is_held_there() {
     let plan = machine.run(&[&plan[..], &IN_BF16].concat()).done();
     assert_eq!(plan.stderr(), "", "costs of this machine");
     let plan: Value = serde_json::from_str(&plan.stdout()).unwrap();
-    let train = [
-        "train",
-        "my.toml",
-        "--steps",
-        "1",
-        "--set",
-        "pipeline.costs=costs.json",
-    ];
+    let train = ["train", "my.toml", "--steps", "1", "--set", "pipeline.costs=costs.json"];
     let said = machine.run(&[&train[..], &IN_BF16].concat()).done().stdout();
     assert!(said.contains(" % by the costs of its layers\n"), "{said}");
     let metrics = fs::read_to_string(machine.path("runs/small/metrics.jsonl")).unwrap();
@@ -86,19 +74,13 @@ fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
         "{said}"
     );
     // Costs without a device are from before GPUs were measured, so they are the CPU's.
-    of_cpu["settings"]
-        .as_object_mut()
-        .unwrap()
-        .remove("pipeline.devices");
+    of_cpu["settings"].as_object_mut().unwrap().remove("pipeline.devices");
     fs::write(machine.path("costs.json"), of_cpu.to_string()).unwrap();
     plan(&[]).done();
     plan(&ON_GPU).refused();
     let mut of_gpu = profiled(&machine, &ON_GPU, "costs.json");
     let said = plan(&IN_BF16).refused();
-    assert!(
-        said.contains("(pipeline.devices GPUs in f32, now GPUs in bf16)"),
-        "{said}"
-    );
+    assert!(said.contains("(pipeline.devices GPUs in f32, now GPUs in bf16)"), "{said}");
     of_gpu["machine"]["gpu"] = "an abacus".into();
     fs::write(machine.path("costs.json"), of_gpu.to_string()).unwrap();
     let warned = |machine: &Machine| {
@@ -108,40 +90,20 @@ fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
         assert!(said.starts_with(warning), "{said}");
     };
     warned(&machine);
-    let without = Machine {
-        root: machine.root,
-        variables: Vec::new(),
-    };
+    let without = Machine { root: machine.root, variables: Vec::new() };
     warned(&without);
 }
 
 #[test]
 fn tune_on_gpus_finds_settings_that_train() {
     let Some(machine) = emulated() else { return };
-    let sets = [
-        "--set",
-        "pipeline.devices=cuda:1,cuda:0",
-        "--set",
-        "pipeline.micro_batches=1",
-    ];
-    let args = [
-        "tune",
-        "my.toml",
-        "--ranks",
-        "1,2",
-        "--top",
-        "1",
-        "--out",
-        "tuned.toml",
-    ];
+    let sets = ["--set", "pipeline.devices=cuda:1,cuda:0", "--set", "pipeline.micro_batches=1"];
+    let args = ["tune", "my.toml", "--ranks", "1,2", "--top", "1", "--out", "tuned.toml"];
     let said = machine.run(&[&args[..], &sets].concat()).done().stdout();
     assert!(said.ends_with("; written to tuned.toml\n"), "{said}");
     let run = machine.run(&["train", "tuned.toml", "--steps", "1"]).done();
     let told = run.stderr();
-    assert!(
-        !told.contains("warning"),
-        "its costs are those that it was tuned by: {told}"
-    );
+    assert!(!told.contains("warning"), "its costs are those that it was tuned by: {told}");
     let said = run.stdout();
     assert!(said.contains("\ndevices   cuda:1"), "{said}");
 }
@@ -151,22 +113,9 @@ fn sizes_that_a_gpu_has_no_memory_for_are_left_out() {
     let Some(mut machine) = emulated() else { return };
     // The memory is only enough for one rank's workspace for matrix products, so two ranks cannot start.
     let memory = (34 << 20).to_string();
-    machine
-        .variables
-        .push(("PIPEWRIGHT_EMULATOR_MEMORY", memory.into()));
-    let one = [
-        "--set",
-        "pipeline.micro_batches=1",
-        "--set",
-        "pipeline.micro_batch_size=1",
-    ];
-    let tune = [
-        &["tune", "my.toml", "--top", "1", "--ranks"][..],
-        &["1,2"],
-        &ON_GPU,
-        &one,
-    ]
-    .concat();
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_MEMORY", memory.into()));
+    let one = ["--set", "pipeline.micro_batches=1", "--set", "pipeline.micro_batch_size=1"];
+    let tune = [&["tune", "my.toml", "--top", "1", "--ranks"][..], &["1,2"], &ON_GPU, &one].concat();
     let run = machine.run(&tune).done();
     let said = run.stderr();
     assert!(
@@ -174,11 +123,7 @@ fn sizes_that_a_gpu_has_no_memory_for_are_left_out() {
             && said.contains("out of memory on cuda:0"),
         "{said}"
     );
-    assert!(
-        run.stdout().contains("chosen: 1f1b: ranks 1, "),
-        "{}",
-        run.stdout()
-    );
+    assert!(run.stdout().contains("chosen: 1f1b: ranks 1, "), "{}", run.stdout());
 }
 
 #[test]
@@ -208,15 +153,8 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
             "{said}"
         );
     }
-    let mixed = [
-        "--set",
-        "pipeline.devices=cpu,cuda:0",
-        "--set",
-        "pipeline.memory=1MiB",
-    ];
-    let said = machine
-        .run(&[&["train", "my.toml"], &mixed[..]].concat())
-        .refused();
+    let mixed = ["--set", "pipeline.devices=cpu,cuda:0", "--set", "pipeline.memory=1MiB"];
+    let said = machine.run(&[&["train", "my.toml"], &mixed[..]].concat()).refused();
     assert!(
         said.contains(
             "measured costs, and none can be measured for ranks on both the CPU and GPUs: leave it out"

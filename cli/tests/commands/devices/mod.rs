@@ -29,10 +29,7 @@ struct Machine {
 impl Machine {
     /// Nothing is installed, and the cache is empty.
     fn new() -> Self {
-        Self {
-            root: TempDir::new().unwrap(),
-            variables: Vec::new(),
-        }
+        Self { root: TempDir::new().unwrap(), variables: Vec::new() }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -71,16 +71,11 @@ fn chosen(machine: &Machine, mut costs: Value, saved: f64) -> String {
 #[test]
 fn tune_offloads_where_copies_are_hidden_and_recomputes_where_they_are_slow() {
     let Some(machine) = emulated() else { return };
-    machine
-        .run(&["profile", "my.toml", "--set", "pipeline.devices=cuda:0"])
-        .done();
+    machine.run(&["profile", "my.toml", "--set", "pipeline.devices=cuda:0"]).done();
     let costs = fs::read_to_string(machine.path("costs.json")).unwrap();
     let costs: Value = serde_json::from_str(&costs).unwrap();
     let fast = chosen(&machine, costs.clone(), 1e6);
-    assert!(
-        fast.contains(", offload 100.00 GiB") && !fast.contains("recompute"),
-        "{fast}"
-    );
+    assert!(fast.contains(", offload 100.00 GiB") && !fast.contains("recompute"), "{fast}");
     let slow = chosen(&machine, costs, 1e9);
     assert!(slow.contains(", recompute full"), "{slow}");
 }

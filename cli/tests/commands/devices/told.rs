@@ -10,18 +10,11 @@ fn any_machine_has_a_cpu_and_is_told_what_it_lacks() {
     }
     let json = machine.json();
     assert!(json["cpu"]["threads"].as_u64() >= Some(1));
-    assert_eq!(
-        json["gpus"].as_array().unwrap().is_empty(),
-        json["no_gpu"].is_string(),
-        "{json}"
-    );
+    assert_eq!(json["gpus"].as_array().unwrap().is_empty(), json["no_gpu"].is_string(), "{json}");
     let libraries = json["libraries"].as_array().unwrap();
     assert_eq!(libraries.len(), 4);
     for library in libraries.iter().filter(|library| library["version"].is_null()) {
-        assert!(
-            library["path"].is_null() && library["problem"].is_string(),
-            "{json}"
-        );
+        assert!(library["path"].is_null() && library["problem"].is_string(), "{json}");
     }
     let packages = json["packages"].as_array().unwrap().iter();
     let packages: Vec<_> = packages.map(|package| package.as_str().unwrap()).collect();
@@ -43,19 +36,13 @@ fn a_machine_with_all_of_cuda_lacks_nothing() {
     assert!(table.contains(gpu) && !table.contains("To use GPUs"), "{table}");
     let versions = ["13.0 ", "13.0 ", "13.1.0 ", "2.28.9 "];
     for (line, (version, file)) in table.lines().skip(4).zip(versions.iter().zip(&files)) {
-        assert!(
-            line.contains(version) && line.ends_with(file.to_str().unwrap()),
-            "{table}"
-        );
+        assert!(line.contains(version) && line.ends_with(file.to_str().unwrap()), "{table}");
     }
     let json = machine.json();
     let gpu = &json["gpus"][0];
     assert_eq!(gpu["device"], "cuda:0");
     assert_eq!(gpu["memory_free"], 12_u64 << 30);
-    assert_eq!(
-        (&gpu["bf16"], &gpu["problem"]),
-        (&Value::Bool(true), &Value::Null)
-    );
+    assert_eq!((&gpu["bf16"], &gpu["problem"]), (&Value::Bool(true), &Value::Null));
     assert_eq!(json["library_path"], machine.path("cuda").to_str().unwrap());
 }
 
@@ -100,18 +87,10 @@ fn emulated_gpus_are_shown_like_others() {
     let table = machine.devices();
     let mut gpus = table.lines().filter(|line| line.starts_with("cuda:"));
     let first = gpus.next().unwrap();
-    assert!(
-        first.starts_with("cuda:0  ") && first.ends_with(" free: f32, bf16, fused attention"),
-        "{table}"
-    );
-    machine
-        .variables
-        .push(("PIPEWRIGHT_EMULATOR_DEVICES", "0".into()));
+    assert!(first.starts_with("cuda:0  ") && first.ends_with(" free: f32, bf16, fused attention"), "{table}");
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_DEVICES", "0".into()));
     let table = machine.devices();
-    assert!(
-        table.contains("\nno GPU  the CUDA driver is there and has no GPU"),
-        "{table}"
-    );
+    assert!(table.contains("\nno GPU  the CUDA driver is there and has no GPU"), "{table}");
 }
 
 #[test]
@@ -121,15 +100,10 @@ fn copies_between_gpus_are_measured_and_those_that_are_not_direct_are_told() {
     };
     let mut machine = Machine::new();
     machine.variables.push(("LD_LIBRARY_PATH", folder.clone()));
-    machine
-        .variables
-        .push(("PIPEWRIGHT_EMULATOR_DEVICES", "2".into()));
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_DEVICES", "2".into()));
     let of = |table: &str, word: &str| table.contains(word);
     let table = machine.devices();
-    assert!(
-        of(&table, "copies in GB/s") && !of(&table, "* not direct"),
-        "{table}"
-    );
+    assert!(of(&table, "copies in GB/s") && !of(&table, "* not direct"), "{table}");
     let copies = &machine.json()["copies"];
     assert_eq!(copies.as_array().unwrap().len(), 2);
     assert_eq!(
@@ -141,9 +115,7 @@ fn copies_between_gpus_are_measured_and_those_that_are_not_direct_are_told() {
     assert!(of(&machine.devices(), "* not direct"));
     assert_eq!(machine.json()["copies"][0]["direct"], false);
     let small = (16 << 20).to_string();
-    machine
-        .variables
-        .push(("PIPEWRIGHT_EMULATOR_MEMORY", small.into()));
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_MEMORY", small.into()));
     let table = machine.devices();
     let said = "? not measured; cuda:0 to cuda:1: out of memory on cuda:0: too little for timing a copy";
     assert!(of(&table, said), "{table}");
@@ -188,18 +160,8 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
                 .contains(" take the plain attention kernels, which are slow: 64 and 128 have fused ones\n"),
         "{said}"
     );
-    let sizes = [
-        "--set",
-        "model.vocab=257",
-        "--set",
-        "model.dim=128",
-        "--run-dir",
-        "sizes",
-    ];
-    let said = machine
-        .run(&[&ON_GPU[..], &args, &sizes].concat())
-        .done()
-        .stdout();
+    let sizes = ["--set", "model.vocab=257", "--set", "model.dim=128", "--run-dir", "sizes"];
+    let said = machine.run(&[&ON_GPU[..], &args, &sizes].concat()).done().stdout();
     let line = "\ndevices   cuda:0 in bf16; a vocabulary of 257 is slow, \
                 because scores are read 8 at a time: model.vocab=320 is faster\n";
     assert!(said.contains(line), "{said}");
@@ -214,9 +176,7 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
     // The memory is only enough for one rank's workspace for matrix products, so the second rank to start
     // gets none.
     let memory = (32 << 20) + 4096;
-    machine
-        .variables
-        .push(("PIPEWRIGHT_EMULATOR_MEMORY", memory.to_string().into()));
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_MEMORY", memory.to_string().into()));
     let said = machine.run(&ON_GPU).refused();
     assert!(
         said.contains("cannot be built on cuda:0: ")

@@ -16,9 +16,7 @@ use crate::schedule::{Cell, Pass, Placement};
 ///
 /// It is simple and needs the most memory: every rank holds the activations of all micro-batches.
 pub(super) fn gpipe(sizes: Sizes, _: &Costs) -> Result<Order> {
-    let Sizes {
-        ranks, micro_batches, ..
-    } = sizes;
+    let Sizes { ranks, micro_batches, .. } = sizes;
     let rank = |rank| {
         let all = |pass| (0..micro_batches).map(move |m| (pass, Cell::new(rank, m)));
         all(Pass::Forward).chain(all(Pass::Backward)).collect()
@@ -41,21 +39,13 @@ pub(super) fn gpipe(sizes: Sizes, _: &Costs) -> Result<Order> {
 /// The bubble is the same as in interleaved 1F1B. Every rank holds the activations of all micro-batches. A
 /// stage does all its work in two runs, so sharded weights have to be gathered only twice a step.
 pub(super) fn looped_bfs(sizes: Sizes, _: &Costs) -> Result<Order> {
-    let Sizes {
-        ranks,
-        chunks,
-        micro_batches,
-    } = sizes;
+    let Sizes { ranks, chunks, micro_batches } = sizes;
     let rank = |rank| {
         let cell = move |chunk| move |m| Cell::new(chunk * ranks + rank, m);
         let forwards = (0..chunks).flat_map(|chunk| (0..micro_batches).map(cell(chunk)));
-        let backwards = (0..chunks)
-            .rev()
-            .flat_map(|chunk| (0..micro_batches).rev().map(cell(chunk)));
+        let backwards = (0..chunks).rev().flat_map(|chunk| (0..micro_batches).rev().map(cell(chunk)));
         let forwards = forwards.map(|cell| (Pass::Forward, cell));
-        forwards
-            .chain(backwards.map(|cell| (Pass::Backward, cell)))
-            .collect()
+        forwards.chain(backwards.map(|cell| (Pass::Backward, cell))).collect()
     };
     Ok(Order {
         placement: Placement::looped(ranks, chunks)?,

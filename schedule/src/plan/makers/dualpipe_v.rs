@@ -21,9 +21,7 @@ use crate::schedule::{Cell, Pass, Placement};
 use crate::{Error, Result};
 
 pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Order> {
-    let Sizes {
-        ranks, micro_batches, ..
-    } = sizes;
+    let Sizes { ranks, micro_batches, .. } = sizes;
     let full = u64::from(micro_batches).max(2 * u64::from(ranks));
     if 2 * u64::from(ranks) * full > MAX_CELLS {
         return Err(Error::plan(format!(
@@ -31,9 +29,8 @@ pub(super) fn dualpipe_v(sizes: Sizes, _: &Costs) -> Result<Order> {
              are too many; at most 2^23 cells are supported"
         )));
     }
-    let rows: Vec<_> = (0..ranks)
-        .map(|rank| Row::new(ranks, rank, micro_batches).made(full as u32))
-        .collect();
+    let rows: Vec<_> =
+        (0..ranks).map(|rank| Row::new(ranks, rank, micro_batches).made(full as u32)).collect();
     Ok(Order {
         placement: Placement::vee(ranks)?,
         pairs: rows.iter().flat_map(|row| row.pairs.clone()).collect(),

@@ -93,17 +93,9 @@ impl Schedule {
         costs: &Costs,
     ) -> Result<Self> {
         let named = Named::find(name)?;
-        let sizes = Sizes {
-            ranks,
-            chunks: chunks.unwrap_or(*named.chunks.start()),
-            micro_batches,
-        };
+        let sizes = Sizes { ranks, chunks: chunks.unwrap_or(*named.chunks.start()), micro_batches };
         named.check(sizes)?;
-        let Order {
-            placement,
-            passes,
-            pairs,
-        } = (named.make)(sizes, costs)?;
+        let Order { placement, passes, pairs } = (named.make)(sizes, costs)?;
         Self::from_passes(name, placement, micro_batches, passes)?.with_pairs(pairs)
     }
 
@@ -132,15 +124,9 @@ impl Named {
     }
 
     fn check(&self, sizes: Sizes) -> Result<()> {
-        let Sizes {
-            ranks,
-            chunks,
-            micro_batches,
-        } = sizes;
+        let Sizes { ranks, chunks, micro_batches } = sizes;
         let cells = [ranks, chunks, micro_batches];
-        let cells = cells
-            .iter()
-            .fold(1, |cells: u64, &size| cells.saturating_mul(size.into()));
+        let cells = cells.iter().fold(1, |cells: u64, &size| cells.saturating_mul(size.into()));
         let problem = if ranks == 0 || micro_batches == 0 {
             format!(
                 "needs at least 1 rank and 1 micro-batch; it was given {ranks} ranks and {micro_batches} \
@@ -169,8 +155,5 @@ fn unknown(name: &str) -> Error {
     let nearest = nearest(name, Schedule::names());
     let nearest = nearest.map_or(String::new(), |nearest| format!(", did you mean {nearest}?"));
     let known: Vec<_> = Schedule::names().collect();
-    Error::plan(format!(
-        "there is no schedule {name:?}{nearest} (known: {})",
-        known.join(", ")
-    ))
+    Error::plan(format!("there is no schedule {name:?}{nearest} (known: {})", known.join(", ")))
 }

@@ -17,9 +17,7 @@ use crate::schedule::{Cell, Pass, Placement};
 ///
 /// It is as fast as GPipe. Rank r of p holds the activations of no more than p - r micro-batches.
 pub(super) fn one_f_one_b(sizes: Sizes, _: &Costs) -> Result<Order> {
-    let Sizes {
-        ranks, micro_batches, ..
-    } = sizes;
+    let Sizes { ranks, micro_batches, .. } = sizes;
     let rank = |rank: u32| {
         let warm_up = (ranks - rank - 1).min(micro_batches);
         let pass = |pass| move |m| (pass, Cell::new(rank, m));
@@ -54,11 +52,7 @@ pub(super) fn one_f_one_b(sizes: Sizes, _: &Costs) -> Result<Order> {
 /// the least that whole backwards allow, for any number of micro-batches. Groups of g micro-batches hold
 /// ((v-1) g + 2p - 1)/v at most.
 pub(super) fn interleaved_1f1b(sizes: Sizes, _: &Costs) -> Result<Order> {
-    let Sizes {
-        ranks,
-        chunks,
-        micro_batches,
-    } = sizes;
+    let Sizes { ranks, chunks, micro_batches } = sizes;
     let groups = groups(ranks, micro_batches);
     let forwards = in_groups(&groups, (0..chunks).collect());
     let backwards = in_groups(&groups, (0..chunks).rev().collect());

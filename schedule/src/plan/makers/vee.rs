@@ -27,10 +27,7 @@ use crate::schedule::Placement;
 /// time, a rank is busy from its first pass to its last, and a step idles for (p - 1) / 2 forwards. The
 /// search minimizes the longest span, as the paper does.
 pub(super) fn zb_v(sizes: Sizes, costs: &Costs) -> Result<Order> {
-    let limit = Limit {
-        held: sizes.ranks,
-        done: 0,
-    };
+    let limit = Limit { held: sizes.ranks, done: 0 };
     within(sizes, costs, limit, Goal::Span)
 }
 
@@ -46,10 +43,7 @@ pub(super) fn zb_v(sizes: Sizes, costs: &Costs) -> Result<Order> {
 /// [ZB-V](zb_v) with half of its limit. A rank holds the activations of at most (p + 2) / 2 micro-batches,
 /// rounded down.
 pub(super) fn v_half(sizes: Sizes, costs: &Costs) -> Result<Order> {
-    let limit = Limit {
-        held: (sizes.ranks + 2) / 2,
-        done: 0,
-    };
+    let limit = Limit { held: (sizes.ranks + 2) / 2, done: 0 };
     within(sizes, costs, limit, Goal::Makespan)
 }
 
@@ -66,10 +60,7 @@ pub(super) fn v_half(sizes: Sizes, costs: &Costs) -> Result<Order> {
 /// rounded down. So little memory leaves no room to even out passes of different times.
 pub(super) fn v_min(sizes: Sizes, costs: &Costs) -> Result<Order> {
     // On two ranks a micro-batch returns so soon that one and a half are enough.
-    let limit = Limit {
-        held: (sizes.ranks + 4) / 3,
-        done: u32::from(sizes.ranks == 2),
-    };
+    let limit = Limit { held: (sizes.ranks + 4) / 3, done: u32::from(sizes.ranks == 2) };
     within(sizes, costs, limit, Goal::Makespan)
 }
 
@@ -86,9 +77,7 @@ struct Limit {
 
 /// The best order found within this limit.
 fn within(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Result<Order> {
-    let Sizes {
-        ranks, micro_batches, ..
-    } = sizes;
+    let Sizes { ranks, micro_batches, .. } = sizes;
     let placement = Placement::vee(ranks)?;
     let stages = costs.of(&placement)?.into_iter().map(StageCost::unrestored);
     let stages: Vec<_> = stages.collect();
@@ -105,11 +94,7 @@ fn within(sizes: Sizes, costs: &Costs, limit: Limit, goal: Goal) -> Result<Order
     let mut policies: Vec<_> = policies(ranks, limits.to_vec()).collect();
     policies.sort_by_key(|policy| promise(policy.rules[0]));
     let (_, listed) = best(&task, policies, goal).expect("a share fits one micro-batch");
-    Ok(Order {
-        passes: listed.passes,
-        placement,
-        pairs: Vec::new(),
-    })
+    Ok(Order { passes: listed.passes, placement, pairs: Vec::new() })
 }
 
 /// The rule that is tried first. On a vee a forward brings the loss nearer, and so the first gradient of its
@@ -122,9 +107,7 @@ fn promise(rule: Rule) -> (bool, bool, bool) {
 fn largest_share(stages: &[StageCost]) -> f64 {
     let most = |stage: &StageCost| stage.saved.max(stage.pending);
     let pairs = stages.iter().zip(stages.iter().rev());
-    pairs
-        .map(|(first, second)| most(first) + most(second))
-        .fold(0.0, f64::max)
+    pairs.map(|(first, second)| most(first) + most(second)).fold(0.0, f64::max)
 }
 
 /// How many micro-batches each stage of a vee may have in flight, when a rank may have `limit` over both its

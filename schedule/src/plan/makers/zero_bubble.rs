@@ -62,13 +62,7 @@ pub(super) fn interleaved_zb(sizes: Sizes, costs: &Costs) -> Result<Order> {
     let Sizes { ranks, chunks, .. } = sizes;
     let stages = ranks * chunks;
     let any = vec![stages; stages as usize];
-    let as_1f1b = (0..stages).map(|stage| {
-        if stage < stages - ranks {
-            stages
-        } else {
-            stages - stage
-        }
-    });
+    let as_1f1b = (0..stages).map(|stage| if stage < stages - ranks { stages } else { stages - stage });
     within(sizes, costs, ranks, &[any, as_1f1b.collect()], Goal::Makespan)
 }
 
@@ -91,11 +85,7 @@ fn within(sizes: Sizes, costs: &Costs, limit: u32, in_flight: &[Vec<u32>], goal:
         memory: f64::from(limit) * shares.into_iter().fold(0.0, f64::max),
     };
     let (_, listed) = best(&task, policies(sizes, in_flight), goal).expect("a share fits one micro-batch");
-    Ok(Order {
-        passes: listed.passes,
-        placement,
-        pairs: Vec::new(),
-    })
+    Ok(Order { passes: listed.passes, placement, pairs: Vec::new() })
 }
 
 /// The rules to try, the most promising first: what comes first, patience, fill, even. They were selected on
@@ -123,18 +113,9 @@ const RULES: [(First, f64, f64, bool); 18] = [
 
 /// The policies to try, the most promising first.
 fn policies(sizes: Sizes, in_flight: &[Vec<u32>]) -> impl Iterator<Item = Policy> {
-    let orders: &[bool] = if sizes.chunks == 1 {
-        &[false]
-    } else {
-        &[true, false]
-    };
+    let orders: &[bool] = if sizes.chunks == 1 { &[false] } else { &[true, false] };
     RULES.into_iter().flat_map(move |(first, patience, fill, even)| {
-        let rule = Rule {
-            first,
-            patience,
-            fill,
-            even,
-        };
+        let rule = Rule { first, patience, fill, even };
         orders.iter().flat_map(move |&rounds| {
             in_flight.iter().flat_map(move |in_flight| {
                 [true, false].map(|thrifty| Policy {

@@ -46,13 +46,7 @@ pub(in crate::fabric::sockets) struct Door {
 
 impl Waiting {
     pub(super) fn at(at: SocketAddr, acceptor: Acceptor, alike: Alike) -> Self {
-        Self {
-            at,
-            acceptor,
-            alike,
-            spares: Vec::new(),
-            early: Vec::new(),
-        }
+        Self { at, acceptor, alike, spares: Vec::new(), early: Vec::new() }
     }
 
     /// Takes in somebody who has come while the processes were not connecting.
@@ -121,10 +115,7 @@ impl Door {
             waiting
         };
         let thread = thread::Builder::new().name("door".to_owned()).spawn(wait)?;
-        Ok(Self {
-            closes,
-            thread: Some(thread),
-        })
+        Ok(Self { closes, thread: Some(thread) })
     }
 
     /// Who waits there. Nothing is told to them.
@@ -169,12 +160,7 @@ mod tests {
             };
             (outside, arrival)
         };
-        let gate = Gate {
-            process: 0,
-            tls: false,
-            key: Key::new(None),
-            run: None,
-        };
+        let gate = Gate { process: 0, tls: false, key: Key::new(None), run: None };
         let door = TcpListener::bind("127.0.0.1:0").expect("a port");
         let acceptor = Acceptor::new(door, gate).expect("it listens");
         let mut waiting = Waiting::at(at, acceptor, Alike::here("the same"));

@@ -6,11 +6,7 @@ use crate::fabric::processes::{binary, other_build, other_program};
 impl Alike {
     /// What this process has. `program`: the config, and what else must be equal, line by line.
     pub(super) fn here(program: &str) -> Self {
-        Self {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            binary: *binary(),
-            program: program.to_owned(),
-        }
+        Self { version: env!("CARGO_PKG_VERSION").to_owned(), binary: *binary(), program: program.to_owned() }
     }
 
     /// How `who` differs from process 0, which has this. `None` if it does not.
@@ -35,9 +31,7 @@ pub(super) fn objection(first: &Hello, process: u32, other: &Hello) -> Option<St
         ));
     }
     if !(1..first.processes).contains(&process) {
-        return Some(format!(
-            "{who} has the same number as process 0: give each its own RANK"
-        ));
+        return Some(format!("{who} has the same number as process 0: give each its own RANK"));
     }
     if other.was_in.is_some() && other.was_in != first.was_in {
         return Some(format!(
@@ -49,8 +43,5 @@ pub(super) fn objection(first: &Hello, process: u32, other: &Hello) -> Option<St
 
 /// Says that `who` encrypts its connections and process 0 does not, or the other way round.
 pub(super) fn other_tls(who: &str, tls: bool) -> String {
-    format!(
-        "{who} was started with launch.tls = {tls}, process 0 with {}: give all the same",
-        !tls
-    )
+    format!("{who} was started with launch.tls = {tls}, process 0 with {}: give all the same", !tls)
 }

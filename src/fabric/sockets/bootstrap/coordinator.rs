@@ -201,9 +201,7 @@ impl Gathering<'_> {
 
     /// Tells all processes the addresses, and waits until each is connected with each.
     fn connect(&mut self) -> Result<(Known, Vec<Option<Pair>>)> {
-        let known = self
-            .known()
-            .map_err(|source| FabricError::cannot_set_up(0, source))?;
+        let known = self.known().map_err(|source| FabricError::cannot_set_up(0, source))?;
         let run = self.waiting.acceptor.gate().key.of_run(&known.run);
         self.waiting.acceptor.open(run);
         self.tell_all(&Message::Welcome {
@@ -257,11 +255,7 @@ impl Gathering<'_> {
         let mut run = [0; 32];
         getrandom::fill(&mut run)?;
         let first = self.own.was_in.unwrap_or(run);
-        Ok(Known {
-            addresses,
-            run,
-            first,
-        })
+        Ok(Known { addresses, run, first })
     }
 
     /// Tells all processes that have connected. If one has gone, its receiver notices it.
@@ -337,10 +331,7 @@ fn places(
                 IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
                 IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
             };
-            return place
-                .ip()
-                .is_loopback()
-                .then_some((place, is_own.then_some(known)));
+            return place.ip().is_loopback().then_some((place, is_own.then_some(known)));
         }
         if is_own {
             place.set_ip(anywhere(place.ip()));
@@ -372,10 +363,7 @@ fn listen_at(places: &[(SocketAddr, Option<IpAddr>)]) -> io::Result<(TcpListener
 
 /// The address at which other machines reach this one, if any process is on another machine.
 fn here(members: &[Option<(Arc<Channel>, Hello)>]) -> IpAddr {
-    let own = members
-        .iter()
-        .flatten()
-        .filter_map(|(channel, _)| channel.here().ok());
+    let own = members.iter().flatten().filter_map(|(channel, _)| channel.here().ok());
     let mut own = own.map(|address| address.ip()).filter(|ip| !ip.is_loopback());
     own.next().unwrap_or(Ipv4Addr::LOCALHOST.into())
 }

@@ -50,12 +50,7 @@ fn come_once(
     hello: impl Fn(SocketAddr) -> Hello,
     deadline: Instant,
 ) -> Result<(Known, Vec<Option<Pair>>)> {
-    let reached = reach_first(
-        membership,
-        (&gate, Some(interrupt), again),
-        Purpose::Join,
-        deadline,
-    );
+    let reached = reach_first(membership, (&gate, Some(interrupt), again), Purpose::Join, deadline);
     let first = Arc::new(reached.inspect_err(|error| {
         if error.is_end_of_wait() && !again {
             leave(membership, &gate);
@@ -80,13 +75,7 @@ fn come_once(
     hear(&acceptor)?;
     let at = first.there().map_err(cannot)?;
     let mut table = Table::new(membership.process, membership.processes, at);
-    let connected = connect(
-        membership,
-        (&first, &mut acceptor, interrupt),
-        &mut table,
-        &known,
-        deadline,
-    );
+    let connected = connect(membership, (&first, &mut acceptor, interrupt), &mut table, &known, deadline);
     if let Err(error) = &connected
         && !error.is_end_of_wait()
     {
@@ -125,15 +114,11 @@ fn introduce(
     });
     match said {
         Ok(Message::Interrupted) => Err(interrupted(membership, first)),
-        Ok(Message::Welcome {
-            addresses,
-            run,
-            first,
-        }) if addresses.len() == membership.processes as usize => Ok(Known {
-            addresses,
-            run,
-            first,
-        }),
+        Ok(Message::Welcome { addresses, run, first })
+            if addresses.len() == membership.processes as usize =>
+        {
+            Ok(Known { addresses, run, first })
+        }
         Ok(Message::Refused(why)) => Err(FabricError::refused(plain(&why)).into()),
         Ok(_) => Err(foreign(&membership.address).into()),
         Err(error) => Err(unheard(membership, error).into()),
@@ -249,10 +234,9 @@ pub(super) fn reach_first(
     let goes_on = |error: &io::Error| !has_ended(error);
     let reached = reach((connect, goes_on), (gate, interrupt), (0, purpose), deadline);
     let (channel, talk) = reached.map_err(|rebuff| match rebuff {
-        Rebuff::Unreached(error) if has_ended(&error) => Error::ProcessGone {
-            process: 0,
-            loss: Loss::Unknown,
-        },
+        Rebuff::Unreached(error) if has_ended(&error) => {
+            Error::ProcessGone { process: 0, loss: Loss::Unknown }
+        }
         rebuff => unreached(membership, rebuff),
     })?;
     match talk.wants_tls(Side::Listens) == membership.tls {
@@ -303,9 +287,7 @@ fn not_let_in(address: &str, has_secret: bool) -> FabricError {
              same file everywhere, and give all the same secret (PIPEWRIGHT_TOKEN or launch.token_file)"
         }
     };
-    FabricError::refused(format!(
-        "process 0 at {address} does not let this process in: {why}"
-    ))
+    FabricError::refused(format!("process 0 at {address} does not let this process in: {why}"))
 }
 
 /// Whether an address leads only to other hosts, or can be reached from them.

@@ -102,9 +102,7 @@ pub(super) fn join(
     interrupt: &Interrupt,
     deadline: Instant,
 ) -> Result<Joined> {
-    let Membership {
-        process, processes, ..
-    } = *membership;
+    let Membership { process, processes, .. } = *membership;
     if process >= processes {
         return Err(FabricError::refused(format!(
             "RANK is {process} and WORLD_SIZE {processes}: ranks of processes go from 0 to {}",
@@ -114,12 +112,7 @@ pub(super) fn join(
     }
     let gate = gate(membership)?;
     let was_in = back.as_ref().map(|back| back.run);
-    let hello = |address| Hello {
-        processes,
-        address,
-        alike: Alike::here(program),
-        was_in,
-    };
+    let hello = |address| Hello { processes, address, alike: Alike::here(program), was_in };
     let (known, pairs, door) = match process {
         0 => {
             let lost = back.as_ref().map_or(&[][..], |back| back.lost);
@@ -140,13 +133,7 @@ pub(super) fn join(
     let own = known.addresses[process as usize].ip();
     let all = (0..).zip(&known.addresses);
     let local = all.filter_map(|(number, address)| (address.ip() == own).then_some(number));
-    Ok(Joined {
-        pairs,
-        local: local.collect(),
-        first: known.first,
-        goes_on: known.first != known.run,
-        door,
-    })
+    Ok(Joined { pairs, local: local.collect(), first: known.first, goes_on: known.first != known.run, door })
 }
 
 /// Waits beside a run until a process is lost. Calls `known` when process 0 knows this spare. Returns its
@@ -157,13 +144,7 @@ pub(super) fn stand_by(
     known: impl FnOnce(),
     deadline: Instant,
 ) -> Result<Option<[u32; 2]>> {
-    spare::stand_by(
-        membership,
-        &gate(membership)?,
-        Alike::here(program),
-        known,
-        deadline,
-    )
+    spare::stand_by(membership, &gate(membership)?, Alike::here(program), known, deadline)
 }
 
 /// What a process of this membership proves itself by.

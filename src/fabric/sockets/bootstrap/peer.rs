@@ -28,11 +28,7 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(process: u32, processes: u32, first: SocketAddr) -> Self {
         let lines = (0..processes).map(|_| [None, None]).collect();
-        Self {
-            lines,
-            process,
-            first,
-        }
+        Self { lines, process, first }
     }
 
     /// Connects to all processes with lower numbers. It ends with [`RestartError::WaitEnded`] when this
@@ -50,16 +46,10 @@ impl Table {
             };
             for (line, purpose) in LINES.into_iter().enumerate() {
                 let connect = |time| TcpStream::connect_timeout(&address, time);
-                let reached = reach(
-                    (connect, |_: &_| true),
-                    (gate, Some(interrupt)),
-                    (peer, purpose),
-                    deadline,
-                );
+                let reached =
+                    reach((connect, |_: &_| true), (gate, Some(interrupt)), (peer, purpose), deadline);
                 let (channel, _) = reached.map_err(|rebuff| match rebuff {
-                    Rebuff::Interrupted => Error::from(RestartError::WaitEnded {
-                        process: self.process,
-                    }),
+                    Rebuff::Interrupted => Error::from(RestartError::WaitEnded { process: self.process }),
                     rebuff => {
                         let error = io::Error::from(rebuff);
                         let text = format!(
@@ -97,12 +87,8 @@ impl Table {
 
     /// The connections, when none is missing.
     pub(super) fn lines(self) -> Vec<Option<Pair>> {
-        let whole = |[data, watch]: [Option<Arc<Channel>>; LINES.len()]| {
-            Some(Pair {
-                data: data?,
-                watch: watch?,
-            })
-        };
+        let whole =
+            |[data, watch]: [Option<Arc<Channel>>; LINES.len()]| Some(Pair { data: data?, watch: watch? });
         self.lines.into_iter().map(whole).collect()
     }
 }

@@ -24,10 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// yet, or where it is sent away because too many have come at once, it comes again until the deadline, if it
 /// `goes_on` after such an error. It ends with [`Rebuff::Interrupted`] when the process is asked to end.
 pub(super) fn reach(
-    (connect, goes_on): (
-        impl Fn(Duration) -> io::Result<TcpStream>,
-        impl Fn(&io::Error) -> bool,
-    ),
+    (connect, goes_on): (impl Fn(Duration) -> io::Result<TcpStream>, impl Fn(&io::Error) -> bool),
     (gate, interrupt): (&Gate, Option<&Interrupt>),
     to: (u32, Purpose),
     deadline: Instant,

@@ -53,10 +53,7 @@ pub(in crate::fabric::sockets) fn knock(
     (process, purpose): (u32, Purpose),
     deadline: Instant,
 ) -> Result<(Channel, Talk), Rebuff> {
-    let key = gate
-        .key(purpose)
-        .ok_or(ErrorKind::NotConnected)
-        .map_err(io::Error::from)?;
+    let key = gate.key(purpose).ok_or(ErrorKind::NotConnected).map_err(io::Error::from)?;
     let channel = Channel::from(stream);
     let ask = Talk::ask(gate.process, purpose, gate.tls)?;
     channel.write_all_before(&ask, deadline)?;
@@ -69,9 +66,7 @@ pub(in crate::fabric::sockets) fn knock(
         }
     }
     channel.read_exact_before(&mut answer[MAGIC.len()..], deadline)?;
-    let talk = Talk::new(ask, answer)
-        .ok_or(ErrorKind::InvalidData)
-        .map_err(io::Error::from)?;
+    let talk = Talk::new(ask, answer).ok_or(ErrorKind::InvalidData).map_err(io::Error::from)?;
     if talk.process(Side::Listens) != process {
         return Err(Rebuff::Impostor);
     }

@@ -34,21 +34,13 @@ impl Key {
 
     /// A number that only those can make who have the key. Parts of one use always have the same lengths.
     pub(in crate::fabric::sockets) fn make(&self, used_for: &str, parts: &[&[u8]]) -> [u8; Self::SIZE] {
-        let all: Vec<&[u8]> = [used_for.as_bytes(), &[0]]
-            .into_iter()
-            .chain(parts.iter().copied())
-            .collect();
+        let all: Vec<&[u8]> = [used_for.as_bytes(), &[0]].into_iter().chain(parts.iter().copied()).collect();
         made(&self.0, &all)
     }
 
     /// Whether this is the number that [`Key::make`] makes. It takes the same time for every wrong number.
     pub(in crate::fabric::sockets) fn is_made(&self, number: &[u8], used_for: &str, parts: &[&[u8]]) -> bool {
-        let mac = mac(
-            &self.0,
-            [used_for.as_bytes(), &[0]]
-                .into_iter()
-                .chain(parts.iter().copied()),
-        );
+        let mac = mac(&self.0, [used_for.as_bytes(), &[0]].into_iter().chain(parts.iter().copied()));
         mac.verify_slice(number).is_ok()
     }
 }

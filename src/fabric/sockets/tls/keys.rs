@@ -27,9 +27,7 @@ pub(super) fn session(connects: bool) -> io::Result<Connection> {
             .map_err(io::Error::other)
             .and_then(|name| ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other))
             .map(Connection::from),
-        false => ServerConnection::new(Arc::clone(server))
-            .map_err(io::Error::other)
-            .map(Connection::from),
+        false => ServerConnection::new(Arc::clone(server)).map_err(io::Error::other).map(Connection::from),
     }
 }
 
@@ -56,10 +54,7 @@ impl Ends {
             .with_no_client_auth()
             .with_cert_resolver(own_key);
         server.send_tls13_tickets = 0;
-        Ok(Self {
-            client: Arc::new(client),
-            server: Arc::new(server),
-        })
+        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
     }
 }
 

@@ -41,11 +41,7 @@ impl Tls {
     ) -> io::Result<Self> {
         let tls = Self {
             session: Mutex::new(session(connects)?),
-            came: Mutex::new(Came {
-                bytes: Box::new([0; PIECE]),
-                start: 0,
-                end: 0,
-            }),
+            came: Mutex::new(Came { bytes: Box::new([0; PIECE]), start: 0, end: 0 }),
             goes: Mutex::default(),
         };
         loop {

@@ -162,15 +162,7 @@ macro_rules! multiply {
 
 /// As [`super::Way::set`]. Only where [`is_here`].
 pub(crate) fn set(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
-    multiply!(
-        sums,
-        left,
-        panel,
-        "tilezero tmm0",
-        "tilezero tmm1",
-        "tilezero tmm2",
-        "tilezero tmm3"
-    );
+    multiply!(sums, left, panel, "tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3");
 }
 
 /// As [`super::Way::add`]. Only where [`is_here`].

@@ -45,10 +45,7 @@ pub(crate) fn add(sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
                     tile::<false>(sums, numbers.as_ptr(), stride, panel.as_ptr(), pairs);
                 }
                 Order::Pairs => {
-                    assert!(
-                        numbers.len() >= TILE * 2 * (pairs - 1) + 2 * ROWS,
-                        "rows are whole"
-                    );
+                    assert!(numbers.len() >= TILE * 2 * (pairs - 1) + 2 * ROWS, "rows are whole");
                     tile::<true>(sums, numbers.as_ptr(), 0, panel.as_ptr(), pairs);
                 }
             }

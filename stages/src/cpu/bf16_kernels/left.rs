@@ -36,11 +36,7 @@ impl Left<'_> {
             Order::Rows(_) => depth.start,
             Order::Pairs => TILE * depth.start,
         };
-        Self {
-            numbers: &self.numbers[start..],
-            depth: depth.len(),
-            ..self
-        }
+        Self { numbers: &self.numbers[start..], depth: depth.len(), ..self }
     }
 }
 
@@ -101,12 +97,7 @@ impl<'a> Groups<'a> {
                 to
             }
         };
-        Left {
-            numbers,
-            depth: self.depth,
-            rows,
-            order: self.order,
-        }
+        Left { numbers, depth: self.depth, rows, order: self.order }
     }
 }
 
@@ -160,13 +151,10 @@ mod tests {
     #[test]
     fn every_order_has_the_same_numbers_padded_with_zeros() {
         for [rows, depth] in [[64, 64], [33, 64], [64, 37], [1, 1]] {
-            let numbers: Vec<bf16> = (1..=rows * depth)
-                .map(|number| bf16::narrow(number as f32))
-                .collect();
+            let numbers: Vec<bf16> = (1..=rows * depth).map(|number| bf16::narrow(number as f32)).collect();
             let plain = Matrix::new(&numbers, depth);
-            let turned: Vec<bf16> = (0..rows * depth)
-                .map(|at| numbers[at % rows * depth + at / rows])
-                .collect();
+            let turned: Vec<bf16> =
+                (0..rows * depth).map(|at| numbers[at % rows * depth + at / rows]).collect();
             let turned = Matrix::new(&turned, rows).t();
             let expected: Vec<f32> = numbers
                 .chunks(depth)

@@ -177,11 +177,7 @@ mod tests {
     }
 
     fn at(matrix: Matrix<'_, bf16>, row: usize, column: usize) -> f64 {
-        let [row, column] = if matrix.turned {
-            [column, row]
-        } else {
-            [row, column]
-        };
+        let [row, column] = if matrix.turned { [column, row] } else { [row, column] };
         f64::from(matrix.row(row)[column].wide())
     }
 
@@ -217,13 +213,7 @@ mod tests {
                 println!("bf16 by {way}: skipped, this CPU has no such instructions");
                 continue;
             }
-            for sizes in [
-                [32, 32, 32],
-                [45, 601, 70],
-                [64, 1056, 33],
-                [1, 1, 1],
-                [7, 95, 290],
-            ] {
+            for sizes in [[32, 32, 32], [45, 601, 70], [64, 1056, 33], [1, 1, 1], [7, 95, 290]] {
                 for turned in [[false, false], [true, false], [false, true], [true, true]] {
                     assert_near(way, sizes, turned);
                 }

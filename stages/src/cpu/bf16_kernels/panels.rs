@@ -64,22 +64,14 @@ impl Panels {
         cut(By(packed, panel), panel, |first, to| {
             pack(to, from, first * TILE);
         });
-        Self {
-            numbers,
-            depth: from.rows,
-            columns: from.columns,
-        }
+        Self { numbers, depth: from.rows, columns: from.columns }
     }
 
     /// As [`Panels::new`], by this thread alone.
     pub(crate) fn alone<N: Real>(from: Matrix<'_, N>) -> Self {
         let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
         pack(&mut numbers, from, 0);
-        Self {
-            numbers,
-            depth: from.rows,
-            columns: from.columns,
-        }
+        Self { numbers, depth: from.rows, columns: from.columns }
     }
 
     /// The panel with this number.
@@ -177,10 +169,7 @@ fn pack_rows<N: Real>(panel: &mut [[u32; TILE]], from: Matrix<'_, N>, columns: R
     let width = columns.len();
     for (index, to) in panel.iter_mut().enumerate() {
         for next in [0, 1] {
-            prefetch(
-                from.numbers,
-                (2 * (index + AHEAD) + next) * from.stride + columns.start,
-            );
+            prefetch(from.numbers, (2 * (index + AHEAD) + next) * from.stride + columns.start);
         }
         let rest = from.rows.saturating_sub(2 * index);
         if rest >= 2 && width == TILE {

@@ -92,10 +92,7 @@ fn in_parts(left: Left<'_>, panel: &[bf16], mut add: impl FnMut(Left<'_>, &[bf16
     const PART: usize = 512;
     for start in (0..left.depth).step_by(PART) {
         let part = start..left.depth.min(start + PART);
-        add(
-            left.part(part.clone()),
-            &panel[TILE * part.start..TILE * part.end],
-        );
+        add(left.part(part.clone()), &panel[TILE * part.start..TILE * part.end]);
     }
 }
 

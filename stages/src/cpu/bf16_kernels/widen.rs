@@ -89,9 +89,7 @@ fn tile<S: Simd, const HEIGHT: usize>(
             }
         }
         for (row, all) in sums.iter_mut().zip(all) {
-            S::as_mut_simd_f32s(&mut row[part.clone()])
-                .0
-                .copy_from_slice(&all);
+            S::as_mut_simd_f32s(&mut row[part.clone()]).0.copy_from_slice(&all);
         }
     }
 }

@@ -121,13 +121,7 @@ impl Multiply<'_> {
     /// `TALL` or `LOW` rows.
     #[inline(always)]
     fn run<S: Simd, const TALL: usize, const LOW: usize>(self, simd: S) {
-        let Self {
-            out,
-            start,
-            a,
-            b,
-            many_rows,
-        } = self;
+        let Self { out, start, a, b, many_rows } = self;
         let mut packed = Buffer::pooled(BLOCK * DEPTH);
         let mut edge = Buffer::pooled(if a.turned { 0 } else { TALL * DEPTH });
         for depth in blocks(b.depth()) {
@@ -144,17 +138,10 @@ impl Multiply<'_> {
                 let next = columns.end..b.columns().min(columns.end + BLOCK);
                 let mut row = 0;
                 while row < a.rows {
-                    let height = if many_rows {
-                        height::<TALL, LOW>(a, row)
-                    } else {
-                        LOW
-                    };
+                    let height = if many_rows { height::<TALL, LOW>(a, row) } else { LOW };
                     let rows = height.min(a.rows - row);
-                    let out = Out {
-                        numbers: &mut out[row * b.columns() + first..],
-                        stride: b.columns(),
-                        rows,
-                    };
+                    let out =
+                        Out { numbers: &mut out[row * b.columns() + first..], stride: b.columns(), rows };
                     let right = b.lines(&depth, [&columns, &next], [row, height, a.rows]);
                     let (left, lines) = if let Some(strips) = &mut strips {
                         let lines = strips.reach(row, height, first == 0);
@@ -185,11 +172,7 @@ fn height<const TALL: usize, const LOW: usize>(a: Matrix<'_>, row: usize) -> usi
     let rest = a.rows - row;
     let two_fit = !a.turned && rest > TALL && rest <= 2 * LOW;
     let share_sets = !a.turned && a.stride.is_multiple_of(APART);
-    if rest <= LOW || two_fit || share_sets {
-        LOW
-    } else {
-        TALL
-    }
+    if rest <= LOW || two_fit || share_sets { LOW } else { TALL }
 }
 
 /// The left operand of a row of tiles: the rows where they are, or a copy of them if they are fewer than a
@@ -197,20 +180,12 @@ fn height<const TALL: usize, const LOW: usize>(a: Matrix<'_>, row: usize) -> usi
 #[inline(always)]
 fn in_place<'a>(rows: Matrix<'a>, height: usize, depth: &Range<usize>, edge: &'a mut [f32]) -> Left<'a> {
     if rows.rows == height {
-        return Left {
-            numbers: &rows.numbers[depth.start..],
-            row: rows.stride,
-            column: 1,
-        };
+        return Left { numbers: &rows.numbers[depth.start..], row: rows.stride, column: 1 };
     }
     for (row, to) in (0..rows.rows).zip(edge.chunks_exact_mut(depth.len())) {
         to.copy_from_slice(&rows.row(row)[depth.clone()]);
     }
-    Left {
-        numbers: edge,
-        row: depth.len(),
-        column: 1,
-    }
+    Left { numbers: edge, row: depth.len(), column: 1 }
 }
 
 /// A row of tiles of the output.
@@ -268,15 +243,10 @@ impl Block<'_> {
         next: &mut [Ahead<'_>],
     ) {
         let lanes = S::F32_LANES;
-        let right = tile::Right {
-            numbers: &panel[part..],
-            row: PANEL,
-        };
+        let right = tile::Right { numbers: &panel[part..], row: PANEL };
         for row in 0..HEIGHT {
             let at = row * out.stride + first + part;
-            (at..at + WIDTH * lanes)
-                .step_by(LINE)
-                .for_each(|at| prefetch(out.numbers, at));
+            (at..at + WIDTH * lanes).step_by(LINE).for_each(|at| prefetch(out.numbers, at));
         }
         let sums = tile::<S, HEIGHT, WIDTH>(simd, self.depth, left, right, next);
         let whole = out.rows == HEIGHT && first + part + WIDTH * lanes <= self.width;
@@ -284,11 +254,7 @@ impl Block<'_> {
             for (index, sum) in sums.into_iter().enumerate() {
                 let column = first + part + index * lanes;
                 if whole || (row < out.rows && column < self.width) {
-                    let width = if whole {
-                        lanes
-                    } else {
-                        lanes.min(self.width - column)
-                    };
+                    let width = if whole { lanes } else { lanes.min(self.width - column) };
                     let out = &mut out.numbers[row * out.stride + column..][..width];
                     self.write(simd, out, column, sum, whole);
                 }
@@ -300,11 +266,7 @@ impl Block<'_> {
     #[inline(always)]
     fn write<S: Simd>(self, simd: S, out: &mut [f32], column: usize, sum: S::f32s, whole: bool) {
         let read = |from: &[f32]| {
-            if whole {
-                S::as_simd_f32s(from).0[0]
-            } else {
-                simd.partial_load_f32s(from)
-            }
+            if whole { S::as_simd_f32s(from).0[0] } else { simd.partial_load_f32s(from) }
         };
         let sum = match self.start {
             Start::Zero => sum,
@@ -330,13 +292,7 @@ mod tests {
     /// `start + a b` with one level of SIMD.
     fn product<S: Simd>(simd: S, a: Matrix<'_>, b: Matrix<'_>, many_rows: bool) -> Vec<f32> {
         let mut out = vec![0.5; a.rows * b.columns];
-        simd.vectorize(Multiply {
-            out: &mut out,
-            start: Start::Old,
-            a,
-            b: Right::Matrix(b),
-            many_rows,
-        });
+        simd.vectorize(Multiply { out: &mut out, start: Start::Old, a, b: Right::Matrix(b), many_rows });
         out
     }
 

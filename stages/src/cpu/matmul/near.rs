@@ -87,10 +87,7 @@ impl Near<'_> {
         for first in (0..columns).step_by(PANEL) {
             let panel = b.panel(first);
             for part in (0..PANEL.min(columns - first)).step_by(2 * lanes) {
-                let (b, column) = (
-                    |at: usize| &panel.numbers[at * panel.stride + part..],
-                    first + part,
-                );
+                let (b, column) = (|at: usize| &panel.numbers[at * panel.stride + part..], first + part);
                 if columns - column <= lanes {
                     self.tile::<S, HEIGHT, 1>(simd, [row, column], a, b);
                 } else {
@@ -200,9 +197,8 @@ mod tests {
         };
         let at = |index: usize| {
             let (row, column) = (index / b.columns, index % b.columns);
-            let sum = (0..b.rows).fold(0.0, |sum: f32, at| {
-                number(a, row, at).mul_add(number(b, at, column), sum)
-            });
+            let sum =
+                (0..b.rows).fold(0.0, |sum: f32, at| number(a, row, at).mul_add(number(b, at, column), sum));
             match start {
                 Start::Zero => sum,
                 Start::Row(start) => start[column] + sum,
@@ -214,12 +210,7 @@ mod tests {
 
     fn near<S: Simd>(simd: S, start: Start<'_>, a: Matrix<'_>, b: Right<'_>) -> Vec<f32> {
         let mut out = vec![0.5; a.rows * b.columns()];
-        let product = Near {
-            out: &mut out,
-            start,
-            a,
-            b,
-        };
+        let product = Near { out: &mut out, start, a, b };
         Simd::vectorize(simd, product);
         out
     }
@@ -228,27 +219,17 @@ mod tests {
     fn every_level_of_simd_gives_the_bits_of_a_sum_from_first_to_last() {
         let mut numbers = vec![0.0; 3 * NEAR];
         rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
-        for [rows, depth, columns] in [
-            [8, 8, 256],
-            [8, 256, 8],
-            [256, 8, 8],
-            [13, 37, 43],
-            [3, 5, 20],
-            [1, 1, 1],
-        ] {
+        for [rows, depth, columns] in
+            [[8, 8, 256], [8, 256, 8], [256, 8, 8], [13, 37, 43], [3, 5, 20], [1, 1, 1]]
+        {
             let (a, rest) = numbers.split_at(rows * depth);
             let (b, rest) = rest.split_at(depth * columns);
-            let (a, b) = (
-                [Matrix::new(a, depth), Matrix::new(a, rows).t()],
-                Matrix::new(b, columns),
-            );
+            let (a, b) = ([Matrix::new(a, depth), Matrix::new(a, rows).t()], Matrix::new(b, columns));
             let packed = Packed::new(b);
             for start in [Start::Zero, Start::Row(&rest[..columns]), Start::Old] {
-                for (a, right) in [
-                    (a[0], Right::Matrix(b)),
-                    (a[1], Right::Matrix(b)),
-                    (a[1], Right::Packed(&packed)),
-                ] {
+                for (a, right) in
+                    [(a[0], Right::Matrix(b)), (a[1], Right::Matrix(b)), (a[1], Right::Packed(&packed))]
+                {
                     let plain = plain(start, a, b);
                     assert_eq!(near(Scalar, start, a, right), plain);
                     assert!(V3::try_new().is_none_or(|simd| near(simd, start, a, right) == plain));

@@ -45,11 +45,7 @@ impl Packed {
                 pack::<PANEL>(to, panel, from, depth.clone(), columns);
             });
         }
-        Self {
-            numbers,
-            depth: from.rows,
-            columns: from.columns,
-        }
+        Self { numbers, depth: from.rows, columns: from.columns }
     }
 
     /// The panels of a block.
@@ -105,14 +101,8 @@ impl<'a> Right<'a> {
     #[inline(always)]
     pub(crate) fn panel(self, first: usize) -> View<'a> {
         match self {
-            Self::Packed(packed) => View {
-                numbers: &packed.numbers[first * packed.depth..],
-                stride: PANEL,
-            },
-            Self::Matrix(matrix) => View {
-                numbers: &matrix.numbers[first..],
-                stride: matrix.stride,
-            },
+            Self::Packed(packed) => View { numbers: &packed.numbers[first * packed.depth..], stride: PANEL },
+            Self::Matrix(matrix) => View { numbers: &matrix.numbers[first..], stride: matrix.stride },
         }
     }
 

@@ -67,11 +67,7 @@ impl<'a> Strips<'a> {
         if row.is_multiple_of(group) {
             let rows = row..self.from.rows.min(row + group);
             let to = &mut self.numbers[row / self.rows * self.pitch..];
-            let pack = if self.rows == MANY_ROWS {
-                pack::<MANY_ROWS>
-            } else {
-                pack::<ROWS>
-            };
+            let pack = if self.rows == MANY_ROWS { pack::<MANY_ROWS> } else { pack::<ROWS> };
             pack(to, self.pitch, self.from.t(), self.depth.clone(), rows);
         }
         let share = |row: usize| self.depth.start + all * row / group;

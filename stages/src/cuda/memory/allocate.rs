@@ -24,8 +24,7 @@ impl Streams {
     /// Like [`Streams::memory_of`], for memory that lasts as long as the stage. Its error says so, because
     /// smaller micro-batches would not help.
     pub(crate) fn lasting_memory_of(&self, bytes: usize) -> Result<Memory> {
-        self.memory_of(bytes)
-            .map_err(|error| error.wanted_for(Purpose::Stage))
+        self.memory_of(bytes).map_err(|error| error.wanted_for(Purpose::Stage))
     }
 
     /// Like [`Streams::memory_of`], to be filled on the transfer stream.
@@ -103,13 +102,7 @@ impl Streams {
         stream.wait(&from.event)?;
         // SAFETY: both blocks are as large as the copy, and the order of the streams is correct for both.
         unsafe {
-            driver::copy_across(
-                (copy.at(), self.index()),
-                (from.at, from.device),
-                from.bytes,
-                how,
-                stream,
-            )
+            driver::copy_across((copy.at(), self.index()), (from.at, from.device), from.bytes, how, stream)
         }?;
         let marked = copy.filled_by(stream).and_then(|()| self.wait_ready(&copy));
         if marked.is_err() {

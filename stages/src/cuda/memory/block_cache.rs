@@ -135,9 +135,7 @@ impl Shelf {
     /// This thread's shelf of a device, if the thread already uses that.
     pub(crate) fn known(device: u32) -> Option<Self> {
         // While a thread ends, this list may be gone already.
-        OWN.try_with(|own| own.try_borrow().ok()?.get(&device).cloned())
-            .ok()
-            .flatten()
+        OWN.try_with(|own| own.try_borrow().ok()?.get(&device).cloned()).ok().flatten()
     }
 
     /// The thread's compute stream.
@@ -170,9 +168,7 @@ impl Shelf {
     /// Whether the next user should wait for a block: more than `MOST_AWAITED` are in use by other streams.
     pub(crate) fn is_full(&self, kind: Kind) -> bool {
         let rows = self.0.rows.lock();
-        rows.by_kind
-            .get(&kind)
-            .is_some_and(|row| row.awaited.len() > MOST_AWAITED)
+        rows.by_kind.get(&kind).is_some_and(|row| row.awaited.len() > MOST_AWAITED)
     }
 
     /// The block that came back first of those that another stream used. The given stream waits for that use.
@@ -181,9 +177,7 @@ impl Shelf {
         let row = rows.by_kind.get_mut(&kind);
         let oldest = row.and_then(|row| row.awaited.pop_front());
         drop(rows);
-        oldest
-            .map(|(_, block)| block.make_wait(stream).map(|()| block))
-            .transpose()
+        oldest.map(|(_, block)| block.make_wait(stream).map(|()| block)).transpose()
     }
 
     /// Keeps a block for later.
@@ -202,9 +196,7 @@ impl Shelf {
     pub(crate) fn clear_others(&self) -> Result<()> {
         let all: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
         let is_other = |other: &&Arc<Blocks>| other.device == self.0.device && !Arc::ptr_eq(other, &self.0);
-        all.iter()
-            .filter(is_other)
-            .try_for_each(|other| self.clear_of(other))
+        all.iter().filter(is_other).try_for_each(|other| self.clear_of(other))
     }
 
     fn clear_of(&self, other: &Blocks) -> Result<()> {

@@ -43,14 +43,7 @@ impl Streams {
             let slot = self.staging().take(bytes.len())?;
             let from = from.offset(index * PIECE);
             // SAFETY: the caller's memory is large enough, and nobody else has the slot.
-            unsafe {
-                driver::download(
-                    slot.memory.at().0 as *mut c_void,
-                    from,
-                    bytes.len(),
-                    self.stream(),
-                )
-            }?;
+            unsafe { driver::download(slot.memory.at().0 as *mut c_void, from, bytes.len(), self.stream()) }?;
             slot.copied.record(self.stream())?;
             self.synchronize()?;
             slot.memory.read(bytes);

@@ -55,30 +55,16 @@ impl Pinned {
 
     /// Writes its bytes. No device may read them meanwhile.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
-        assert!(
-            bytes.len() <= self.bytes,
-            "a slot is as large as what is put there"
-        );
+        assert!(bytes.len() <= self.bytes, "a slot is as large as what is put there");
         // SAFETY: there is room, and the two do not overlap.
-        unsafe {
-            self.at
-                .cast::<u8>()
-                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-        };
+        unsafe { self.at.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
     /// Reads its bytes. No device may write them meanwhile.
     pub(crate) fn read(&self, bytes: &mut [u8]) {
-        assert!(
-            bytes.len() <= self.bytes,
-            "a slot is as large as what is taken from there"
-        );
+        assert!(bytes.len() <= self.bytes, "a slot is as large as what is taken from there");
         // SAFETY: there are that many bytes, and the two do not overlap.
-        unsafe {
-            self.at
-                .cast::<u8>()
-                .copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len())
-        };
+        unsafe { self.at.cast::<u8>().copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
     }
 }
 
@@ -117,10 +103,7 @@ impl Staging {
                 return Ok(slots.remove(oldest));
             }
         }
-        Ok(Slot {
-            memory: Pinned::new(bytes)?,
-            copied: Event::new(false)?,
-        })
+        Ok(Slot { memory: Pinned::new(bytes)?, copied: Event::new(false)? })
     }
 
     pub(crate) fn put(&self, slot: Slot) {

@@ -88,9 +88,8 @@ impl Blas {
     }
 
     fn new_plan(&self, what: Product, alignment: u64, device: Device) -> Result<Plan> {
-        Plan::new(self.handle, what, alignment).map_err(refused(format!(
-            "cuBLASLt has no way on {device} to compute {what}"
-        )))
+        Plan::new(self.handle, what, alignment)
+            .map_err(refused(format!("cuBLASLt has no way on {device} to compute {what}")))
     }
 }
 

@@ -35,10 +35,7 @@ impl Choices {
             .replace(|letter: char| !letter.is_alphanumeric() && letter != '.', "-");
         let mut all = KNOWN.lock();
         if !all.contains_key(&name) {
-            all.insert(
-                name.clone(),
-                file(&name).map_or_else(Known::new, |file| read(&file)),
-            );
+            all.insert(name.clone(), file(&name).map_or_else(Known::new, |file| read(&file)));
         }
         Ok(Self(name))
     }
@@ -61,9 +58,7 @@ impl Choices {
             for (product, choice) in read(&file) {
                 known.entry(product).or_insert(choice);
             }
-            let lines = known
-                .iter()
-                .map(|(product, (best, of))| format!("{best} of {of}: {product}\n"));
+            let lines = known.iter().map(|(product, (best, of))| format!("{best} of {of}: {product}\n"));
             let _ = keep(&file, lines.collect::<String>().as_bytes());
         }
     }

@@ -40,25 +40,11 @@ impl Gpu {
         let blas = self.blas()?;
         let planned = blas.plan(what, Device::Cuda(self.index()))?;
         let algorithm = planned.algorithm(blas, what)?;
-        let operands = Operands {
-            out,
-            old: onto.unwrap_or(out),
-            left,
-            right,
-            bias,
-        };
+        let operands = Operands { out, old: onto.unwrap_or(out), left, right, bias };
         // SAFETY: the caller's promise. The workspace has the size that plans are made for and is used in the
         // stream's order.
-        unsafe {
-            planned.plan.run(
-                blas.handle,
-                algorithm,
-                operands,
-                blas.workspace.at(),
-                self.stream(),
-            )
-        }
-        .map_err(refused(what))?;
+        unsafe { planned.plan.run(blas.handle, algorithm, operands, blas.workspace.at(), self.stream()) }
+            .map_err(refused(what))?;
         planned.measure(blas, what, self)
     }
 
@@ -74,13 +60,7 @@ impl Gpu {
         let bits = out.0 | left.0 | right.0 | ALIGNMENT;
         let alignment = 1 << bits.trailing_zeros();
         let plan = blas.plan_of_rows(what, alignment, Device::Cuda(self.index()))?;
-        let operands = Operands {
-            out,
-            old: out,
-            left,
-            right,
-            bias: None,
-        };
+        let operands = Operands { out, old: out, left, right, bias: None };
         // SAFETY: as for `product`.
         let queued = unsafe { plan.run(blas.handle, 0, operands, blas.workspace.at(), self.stream()) };
         queued.map_err(refused(what))

@@ -73,8 +73,7 @@ impl Plan {
         stream: &Stream,
     ) -> Result<()> {
         if let Some(bias) = operands.bias {
-            self.description
-                .set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.0)?;
+            self.description.set(Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.0)?;
         }
         let alpha = 1.0_f32;
         // SAFETY: the caller's promise. The two factors are read before the call returns.
@@ -133,14 +132,8 @@ impl Description {
         let compute = cublasComputeType_t::CUBLAS_COMPUTE_32F;
         let description = Self(result::create_matmul_desc(compute, cudaDataType::CUDA_R_32F)?);
         let operation = |turned| if turned { CUBLAS_OP_T } else { CUBLAS_OP_N };
-        description.set(
-            Attribute::CUBLASLT_MATMUL_DESC_TRANSA,
-            operation(what.right_turned),
-        )?;
-        description.set(
-            Attribute::CUBLASLT_MATMUL_DESC_TRANSB,
-            operation(what.left_turned),
-        )?;
+        description.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, operation(what.right_turned))?;
+        description.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSB, operation(what.left_turned))?;
         if what.bias {
             let epilogue = cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS;
             description.set(Attribute::CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue)?;

@@ -67,10 +67,6 @@ impl fmt::Display for Product {
             Start::Old => " on top of what is there",
         };
         let bias = if self.bias { " with a bias" } else { "" };
-        write!(
-            f,
-            "the product of {} {left} and {right} in {}{start}{bias}",
-            self.dtype, self.out
-        )
+        write!(f, "the product of {} {left} and {right} in {}{start}{bias}", self.dtype, self.out)
     }
 }

@@ -74,11 +74,7 @@ impl Trial {
 
     fn new(algorithms: usize) -> Result<Self> {
         let marks = (0..=ROUNDS * algorithms).map(|_| Event::new(true));
-        Ok(Self {
-            algorithms,
-            marks: marks.collect::<Result<_>>()?,
-            differ: Pinned::new(8 * algorithms)?,
-        })
+        Ok(Self { algorithms, marks: marks.collect::<Result<_>>()?, differ: Pinned::new(8 * algorithms)? })
     }
 
     /// Queues the runs: the first of each algorithm to compare its result, and then the timed ones.
@@ -95,11 +91,7 @@ impl Trial {
     ) -> Result<()> {
         scratch.draw(streams, what)?;
         for algorithm in 0..self.algorithms {
-            let out = if algorithm == 0 {
-                scratch.first
-            } else {
-                scratch.other
-            };
+            let out = if algorithm == 0 { scratch.first } else { scratch.other };
             // If an algorithm cannot run, its result is zero, and not the result of the one before it.
             streams.clear(out, what.rows * what.columns * what.out.bytes())?;
             run(algorithm, scratch.operands(what, out));
@@ -118,12 +110,7 @@ impl Trial {
     /// Queues the comparison of an algorithm's result with the first one's.
     fn compare(&self, streams: &Streams, what: Product, scratch: &Scratch, algorithm: usize) -> Result<()> {
         let halves = what.rows * what.columns * what.out.bytes() / 2;
-        let args = args![
-            self.differ.at().offset(8 * algorithm),
-            scratch.first,
-            scratch.other,
-            halves
-        ];
+        let args = args![self.differ.at().offset(8 * algorithm), scratch.first, scratch.other, halves];
         streams.launch("find_difference", grid(halves.div_ceil(8)), &args)
     }
 

@@ -31,19 +31,13 @@ const MOST_WARPS: usize = 8;
 
 /// The fused kernels for such heads, if there are any.
 fn fused(dtype: DType, sizes: Sizes) -> Option<&'static Fused> {
-    FUSED
-        .iter()
-        .find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
+    FUSED.iter().find(|fused| dtype == DType::Bf16 && fused.width == sizes.width)
 }
 
 /// A grid with one block for every `rows` rows of each of `heads` heads.
 fn by_rows(rows: usize, heads: usize, [batch, time]: [usize; 2], shared: u32) -> Grid {
     let blocks = [time.div_ceil(rows), heads, batch];
-    Grid {
-        blocks: blocks.map(|blocks| blocks as u32),
-        threads: FUSED_THREADS,
-        shared,
-    }
+    Grid { blocks: blocks.map(|blocks| blocks as u32), threads: FUSED_THREADS, shared }
 }
 
 /// A grid with one warp for each row of each of `heads` heads. A block has as many warps as its shared memory
@@ -56,10 +50,7 @@ fn by_warps(heads: usize, batch: usize, sizes: Sizes) -> Result<Grid> {
         return Err(DeviceError::WideHeads { width, most }.into());
     }
     let blocks = (batch * heads * sizes.time).div_ceil(warps);
-    Ok(Grid {
-        shared: (warps * PLAIN_BYTES * width) as u32,
-        ..Grid::row(blocks, 32 * warps as u32)
-    })
+    Ok(Grid { shared: (warps * PLAIN_BYTES * width) as u32, ..Grid::row(blocks, 32 * warps as u32) })
 }
 
 /// Sizes as arguments: rows of a sequence, query heads, key and value heads, width, and the keys that a query
@@ -123,9 +114,8 @@ impl Gpu {
             return self.launch(fused.backward_q, by_rows(QUERIES, sizes.query, shape, q), &args);
         }
         let scale = sizes.scale();
-        let args = args![
-            qkv_grad, qkv, grad, lse, delta, batch, time, query, key_value, width, window, scale,
-        ];
+        let args =
+            args![qkv_grad, qkv, grad, lse, delta, batch, time, query, key_value, width, window, scale,];
         let by_keys = by_warps(sizes.key_value, batch, sizes)?;
         self.launch(kernel!(dtype, "attention_backward_kv_any"), by_keys, &args)?;
         let by_queries = by_warps(sizes.query, batch, sizes)?;
@@ -150,9 +140,7 @@ impl PastOnGpu {
     /// Keeps the keys and values of these rows. Their tokens come after the first `past` tokens. If there is
     /// no room, there will be twice as much.
     pub(crate) fn add(&mut self, gpu: &Gpu, past: usize, qkv: &Tensor, sizes: Sizes) -> Result<()> {
-        let Sizes {
-            time, query, width, ..
-        } = sizes;
+        let Sizes { time, query, width, .. } = sizes;
         let (kept, bytes) = (2 * sizes.key_value * width, qkv.dtype().bytes());
         let fits = |rows: &Tensor| rows.dims()[0] >= past + time && rows.place() == qkv.place();
         let rows = match self.0.take() {
@@ -191,13 +179,7 @@ impl PastOnGpu {
         past: usize,
         sizes: Sizes,
     ) -> Result<()> {
-        let Sizes {
-            time,
-            query,
-            key_value,
-            width,
-            window,
-        } = sizes;
+        let Sizes { time, query, key_value, width, window } = sizes;
         let shared = 4 * width * (1 + WARPS) + 8 * WARPS;
         if shared > SHARED {
             let most = (SHARED - 8 * WARPS) / (4 * (1 + WARPS));
@@ -206,9 +188,7 @@ impl PastOnGpu {
         let kept = self.0.as_ref().expect("these rows have been added");
         let window = window.min(past + time);
         let (to, from, past_rows, scale) = (out.at(), qkv.at(), kept.at(), sizes.scale());
-        let args = args![
-            to, from, past_rows, past, time, query, key_value, width, window, scale
-        ];
+        let args = args![to, from, past_rows, past, time, query, key_value, width, window, scale];
         let grid = Grid {
             blocks: [time as u32, query as u32, 1],
             threads: 32 * WARPS as u32,

@@ -50,11 +50,7 @@ impl Attention {
         if dim == 0 || heads == 0 || !dim.is_multiple_of(heads) {
             return Err(Error::from(SettingError::Heads { dim, heads }).at(name));
         }
-        let heads = Heads {
-            query: heads,
-            key_value: heads,
-            width: dim / heads,
-        };
+        let heads = Heads { query: heads, key_value: heads, width: dim / heads };
         Self::grouped(name, heads, None)
     }
 
@@ -66,10 +62,7 @@ impl Attention {
     /// When a number of `heads` is 0, `query` is not a multiple of `key_value`, or the window is 0.
     pub fn grouped(name: &str, heads: Heads, window: Option<usize>) -> Result<Self> {
         let window_is_right = window.map_or(Ok(()), |window| check_positive(&[("the window", window)]));
-        heads
-            .check()
-            .and(window_is_right)
-            .map_err(|error| error.at(name))?;
+        heads.check().and(window_is_right).map_err(|error| error.at(name))?;
         Ok(Self {
             name: name.to_owned(),
             heads,
@@ -98,12 +91,7 @@ fn saved_by<'a, N: Real>(
     lse: &'a Tensor,
     grad: &'a Tensor,
 ) -> Saved<'a, N> {
-    Saved {
-        qkv: input.numbers(),
-        out: output.numbers(),
-        lse: lse.f32(),
-        grad: grad.numbers(),
-    }
+    Saved { qkv: input.numbers(), out: output.numbers(), lse: lse.f32(), grad: grad.numbers() }
 }
 
 impl Layer for Attention {
@@ -120,10 +108,7 @@ impl Layer for Attention {
         if input.kind() == Kind::F32 && rows && input.last() == self.heads.row() {
             return Ok(input.with_last(self.heads.query * self.heads.width));
         }
-        Err(Error::shape(
-            format!("f32[batch, time, {}]", self.heads.row()),
-            input,
-        ))
+        Err(Error::shape(format!("f32[batch, time, {}]", self.heads.row()), input))
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
@@ -153,10 +138,7 @@ impl Layer for Attention {
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         let shape = self.output_shape(input.shape())?;
         if shape.dims()[0] != 1 {
-            return Err(Error::shape(
-                format!("f32[1, time, {}]", self.heads.row()),
-                input.shape(),
-            ));
+            return Err(Error::shape(format!("f32[1, time, {}]", self.heads.row()), input.shape()));
         }
         if past > self.had {
             let had = self.had;

@@ -60,9 +60,5 @@ pub(super) fn put(rows: &mut Tensor, range: Range<usize>, from: &Tensor) -> Resu
 }
 
 fn columns_of(rows: &Tensor, range: Range<usize>) -> Columns {
-    Columns {
-        rows: rows.shape().rows(),
-        width: rows.shape().last(),
-        range,
-    }
+    Columns { rows: rows.shape().rows(), width: rows.shape().last(), range }
 }

@@ -37,12 +37,7 @@ pub(super) struct Branches {
 
 impl Branches {
     pub(super) fn new(chains: Vec<Chain>, join: Join) -> Self {
-        Self {
-            chains,
-            join,
-            widths: None,
-            input_gradient: true,
-        }
+        Self { chains, join, widths: None, input_gradient: true }
     }
 
     pub(super) fn set_columns(&mut self, widths: &[usize]) {
@@ -87,9 +82,7 @@ impl Branches {
             None => Ok(repeat_n(input, self.chains.len()).collect()),
             Some(widths) => {
                 check_columns(widths, self.chains.len(), input.shape())?;
-                ranges(widths.iter().copied())
-                    .map(|range| take(&input, range))
-                    .collect()
+                ranges(widths.iter().copied()).map(|range| take(&input, range)).collect()
             }
         }
     }
@@ -187,17 +180,13 @@ impl Branches {
                 let shapes = shapes.map(|(chain, input)| chain.output_shape(&input));
                 let widths: SmallVec<[usize; FEW]> =
                     shapes.map(|shape| Ok(shape?.last())).collect::<Result<_>>()?;
-                ranges(widths.iter().copied())
-                    .map(|range| take(&grad, range))
-                    .collect()
+                ranges(widths.iter().copied()).map(|range| take(&grad, range)).collect()
             }
             Join::Product if count > 1 => {
                 let of_branch = |branch: usize| {
                     let mut product = grad.clone();
                     let others = outputs.iter().enumerate().filter(|(other, _)| *other != branch);
-                    others
-                        .map(|(_, output)| output)
-                        .try_for_each(|output| multiply(&mut product, output))?;
+                    others.map(|(_, output)| output).try_for_each(|output| multiply(&mut product, output))?;
                     Ok(product)
                 };
                 (0..count).map(of_branch).collect()
@@ -262,12 +251,7 @@ fn check_columns(widths: &[usize], branches: usize, input: &Shape) -> Result<()>
         return Ok(());
     };
     let widths = widths.to_vec();
-    Err(ShapeError::Columns {
-        widths,
-        input: *input,
-        wrong,
-    }
-    .into())
+    Err(ShapeError::Columns { widths, input: *input, wrong }.into())
 }
 
 /// Fails unless the output of branch `index` can be joined with the output of the first branch.
@@ -279,23 +263,14 @@ fn check_fit(join: Join, first: &Shape, index: usize, other: &Shape) -> Result<(
         Join::Product => (other == first, "what is multiplied must have one shape"),
         Join::Concat => {
             let rows = |shape: &Shape| !shape.dims().is_empty() && shape.with_last(0) == first.with_last(0);
-            (
-                !first.dims().is_empty() && rows(other),
-                "what is put side by side must have the same rows",
-            )
+            (!first.dims().is_empty() && rows(other), "what is put side by side must have the same rows")
         }
     };
     if fits {
         return Ok(());
     }
     let (first, other) = (*first, *other);
-    Err(ShapeError::Branches {
-        how,
-        first,
-        index,
-        other,
-    }
-    .into())
+    Err(ShapeError::Branches { how, first, index, other }.into())
 }
 
 /// The shape of joined outputs of these shapes.
@@ -326,9 +301,7 @@ fn joined(join: Join, outputs: SmallVec<[Tensor; FEW]>) -> Result<Tensor> {
         return Ok(all);
     }
     let mut outputs = outputs.into_iter();
-    let mut all = outputs
-        .next()
-        .ok_or_else(|| Error::from(ShapeError::NoBranches))?;
+    let mut all = outputs.next().ok_or_else(|| Error::from(ShapeError::NoBranches))?;
     outputs.try_for_each(|output| match join {
         Join::Product => multiply(&mut all, &output),
         Join::Sum | Join::Concat => all.add(&output),

@@ -83,12 +83,7 @@ impl Block {
 
     fn new(name: &str, join: Join, branches: impl IntoIterator<Item = Vec<Box<dyn Layer>>>) -> Self {
         let chains = branches.into_iter().map(Chain::inside).collect();
-        Self {
-            name: name.to_owned(),
-            branches: Branches::new(chains, join),
-            times: 1,
-            recompute: false,
-        }
+        Self { name: name.to_owned(), branches: Branches::new(chains, join), times: 1, recompute: false }
     }
 
     /// The same block, whose branches each get columns of their own. `widths` says how many numbers of the

@@ -65,11 +65,7 @@ impl BatchNorm {
 
     /// The rows as a GPU's kernels see them.
     fn rows(&self, input: &Shape) -> Channels {
-        Channels {
-            rows: input.rows(),
-            width: self.channels,
-            groups: None,
-        }
+        Channels { rows: input.rows(), width: self.channels, groups: None }
     }
 
     /// The normalised rows, with the means and variances of a micro-batch or, without, with the running ones.

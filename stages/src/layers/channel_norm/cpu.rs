@@ -154,13 +154,9 @@ fn apply_part(out: &mut [f32], rows: &[f32], [mean, scale, shift]: [&[f32]; 3]) 
 /// `grad = scale grad + slope (x - mean) + shift`, with numbers of each channel.
 pub(crate) fn input_grad(grads: &mut [f32], rows: &[f32], by: [&[f32]; 4]) {
     let width = by[0].len();
-    cut(
-        (By(grads, width), By(rows, width)),
-        2 * width,
-        |_, (grads, rows)| {
-            input_grad_part(grads, rows, by);
-        },
-    );
+    cut((By(grads, width), By(rows, width)), 2 * width, |_, (grads, rows)| {
+        input_grad_part(grads, rows, by);
+    });
 }
 
 #[multiversion(targets = "simd")]

@@ -111,18 +111,8 @@ impl Gpu {
             None => (0, 1, 1),
             Some(groups) => (2 * groups.count, of.width / groups.count, 2_usize),
         };
-        let args = args![
-            partials.at(),
-            grad,
-            input,
-            stats,
-            of.rows,
-            of.width,
-            of.slice(),
-            of_slice,
-            width,
-            step
-        ];
+        let args =
+            args![partials.at(), grad, input, stats, of.rows, of.width, of.slice(), of_slice, width, step];
         self.launch(kernel!(dtype, "channel_slopes"), of.summing_grid(), &args)?;
         Ok(partials)
     }

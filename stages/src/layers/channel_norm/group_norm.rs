@@ -64,15 +64,8 @@ impl GroupNorm {
     /// Images as a GPU's kernels see them.
     fn images(&self, count: usize, image: Image) -> (Channels, Groups) {
         let pixels = image.height * image.width;
-        let groups = Groups {
-            count: self.groups,
-            pixels,
-        };
-        let channels = Channels {
-            rows: count * pixels,
-            width: self.channels,
-            groups: Some(groups),
-        };
+        let groups = Groups { count: self.groups, pixels };
+        let channels = Channels { rows: count * pixels, width: self.channels, groups: Some(groups) };
         (channels, groups)
     }
 
@@ -133,10 +126,7 @@ impl GroupNorm {
         for (((mean, scale), stats), weight) in groups.zip(stats).zip(self.weight.value.chunks_exact(width)) {
             *stats = self.of_group(mean, scale);
             mean.fill(stats[0]);
-            scale
-                .iter_mut()
-                .zip(weight)
-                .for_each(|(scale, weight)| *scale = stats[1] * weight);
+            scale.iter_mut().zip(weight).for_each(|(scale, weight)| *scale = stats[1] * weight);
         }
         apply(out, image, [mean, scale, &self.bias.value]);
     }
@@ -150,10 +140,7 @@ impl GroupNorm {
             f64::from(variance) + apart * apart
         });
         let variance = squares.sum::<f64>() / count;
-        [
-            mean as f32,
-            (1.0 / (variance + f64::from(self.epsilon)).sqrt()) as f32,
-        ]
+        [mean as f32, (1.0 / (variance + f64::from(self.epsilon)).sqrt()) as f32]
     }
 
     /// Turns the output gradient of one image into its input gradient, and writes the gradients of the
@@ -174,10 +161,8 @@ impl GroupNorm {
             let of = group * width..(group + 1) * width;
             let weights = &self.weight.value[of.clone()];
             let mean_of = |sums: &[f32]| {
-                let products = sums
-                    .iter()
-                    .zip(weights)
-                    .map(|(&sum, &weight)| f64::from(sum) * f64::from(weight));
+                let products =
+                    sums.iter().zip(weights).map(|(&sum, &weight)| f64::from(sum) * f64::from(weight));
                 (products.sum::<f64>() / count) as f32
             };
             let [total, along] = [mean_of(&bias[of.clone()]), mean_of(&gain[of.clone()])];
@@ -217,17 +202,11 @@ impl Layer for GroupNorm {
         let mut stats = Tensor::on_host(&[count, self.groups, 2])?;
         let of_image = 2 * self.groups;
         let outs = (By(output.f32_mut(), image.count()), By(stats.f32_mut(), of_image));
-        cut(
-            (outs, By(wide.f32(), image.count())),
-            2 * image.count(),
-            |_, ((outs, stats), all)| {
-                let outs = outs
-                    .chunks_exact_mut(image.count())
-                    .zip(stats.chunks_exact_mut(of_image));
-                let pairs = outs.zip(all.chunks_exact(image.count()));
-                pairs.for_each(|((out, stats), image)| self.image(out, stats, image));
-            },
-        );
+        cut((outs, By(wide.f32(), image.count())), 2 * image.count(), |_, ((outs, stats), all)| {
+            let outs = outs.chunks_exact_mut(image.count()).zip(stats.chunks_exact_mut(of_image));
+            let pairs = outs.zip(all.chunks_exact(image.count()));
+            pairs.for_each(|((out, stats), image)| self.image(out, stats, image));
+        });
         Ok((output.converted(input.dtype())?, Kept::new(ctx, [input, stats])))
     }
 
@@ -243,27 +222,15 @@ impl Layer for GroupNorm {
         let (mut grad, input) = (grad.converted(DType::F32)?, input.converted(DType::F32)?);
         let mut adds = Tensor::on_host(&[count, 2, channels])?;
         let of_image = 2 * self.groups;
-        let outs = (
-            By(grad.f32_mut(), image.count()),
-            By(adds.f32_mut(), 2 * channels),
-        );
+        let outs = (By(grad.f32_mut(), image.count()), By(adds.f32_mut(), 2 * channels));
         let kept = (By(input.f32(), image.count()), By(stats.f32(), of_image));
-        cut(
-            (outs, kept),
-            4 * image.count(),
-            |_, ((grads, adds), (all, stats))| {
-                let outs = grads
-                    .chunks_exact_mut(image.count())
-                    .zip(adds.chunks_exact_mut(2 * channels));
-                let kept = all.chunks_exact(image.count()).zip(stats.chunks_exact(of_image));
-                outs.zip(kept)
-                    .for_each(|((grad, adds), (image, stats))| self.image_grad(grad, adds, image, stats));
-            },
-        );
-        Ok((
-            Some(grad.converted(dtype)?),
-            Kept::new(ctx, (!self.is_frozen()).then_some(adds)),
-        ))
+        cut((outs, kept), 4 * image.count(), |_, ((grads, adds), (all, stats))| {
+            let outs = grads.chunks_exact_mut(image.count()).zip(adds.chunks_exact_mut(2 * channels));
+            let kept = all.chunks_exact(image.count()).zip(stats.chunks_exact(of_image));
+            outs.zip(kept)
+                .for_each(|((grad, adds), (image, stats))| self.image_grad(grad, adds, image, stats));
+        });
+        Ok((Some(grad.converted(dtype)?), Kept::new(ctx, (!self.is_frozen()).then_some(adds))))
     }
 
     fn backward_weight(&mut self, pending: Kept) -> Result<()> {

@@ -51,11 +51,7 @@ impl Conv1d {
         let product = Linear::new(name, [kernel * inputs, outputs], init, seed);
         Self {
             inputs,
-            window: Window {
-                kernel,
-                stride: 1,
-                padding: 0,
-            },
+            window: Window { kernel, stride: 1, padding: 0 },
             product: product.with_layout(Layout::InOut),
             input_gradient: true,
         }
@@ -91,19 +87,12 @@ impl Conv1d {
 
     /// The shape of the windows of an input of this shape: `[batch, places, kernel * inputs]`.
     fn windows_of(&self, input: &Shape) -> Result<Shape> {
-        let Window {
-            kernel,
-            stride,
-            padding,
-        } = self.window;
+        let Window { kernel, stride, padding } = self.window;
         check_positive(&[("inputs", self.inputs), ("kernel", kernel), ("stride", stride)])?;
         match (input.kind(), input.dims()) {
             (Kind::F32, &[batch, time, inputs]) if inputs == self.inputs && time > 0 => {
-                let places = self.window.places(time).ok_or(SettingError::WindowOfTime {
-                    time,
-                    kernel,
-                    padding,
-                })?;
+                let places =
+                    self.window.places(time).ok_or(SettingError::WindowOfTime { time, kernel, padding })?;
                 Ok(Shape::f32(&[batch, places, kernel * inputs]))
             }
             _ => Err(Error::shape(format!("f32[batch, time, {}]", self.inputs), input)),
@@ -113,12 +102,7 @@ impl Conv1d {
     /// The windows of an input.
     fn windows(&self, input: &Tensor) -> Result<Tensor> {
         let mut windows = Tensor::on_host(self.windows_of(input.shape())?.dims())?;
-        unfold(
-            windows.f32_mut(),
-            input.f32(),
-            sequence(input.shape()),
-            self.window,
-        );
+        unfold(windows.f32_mut(), input.f32(), sequence(input.shape()), self.window);
         Ok(windows)
     }
 

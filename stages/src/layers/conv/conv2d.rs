@@ -70,11 +70,7 @@ impl Conv2d {
         let layer = Self {
             name: name.to_owned(),
             sizes: [inputs, outputs],
-            window: Window {
-                kernel,
-                stride: 1,
-                padding: 0,
-            },
+            window: Window { kernel, stride: 1, padding: 0 },
             weight: weight.asked_by_layer(),
             bias: None,
             input_gradient: true,
@@ -133,12 +129,7 @@ impl Conv2d {
 
     fn windows_of(&self, input: &Shape) -> Result<Windows> {
         let (count, image, seen) = self.sizes_of(input)?;
-        Ok(Windows {
-            count,
-            image,
-            seen,
-            window: self.window,
-        })
+        Ok(Windows { count, image, seen, window: self.window })
     }
 
     fn forward_on_gpu(&self, gpu: &Gpu, input: &Tensor) -> Result<Tensor> {
@@ -161,11 +152,7 @@ impl Conv2d {
         }
         let (_, image, _) = self.sizes_of(shape)?;
         let mut input_grad = Tensor::on_host(shape.dims())?;
-        let pack = || {
-            in_dtype(grad.dtype(), &self.weight, |w| {
-                Filters::backward(w, self.sizes, self.window)
-            })
-        };
+        let pack = || in_dtype(grad.dtype(), &self.weight, |w| Filters::backward(w, self.sizes, self.window));
         let filters = self.backward.get_or_insert_with(pack);
         let wide = grad.clone().converted(DType::F32)?;
         conv::backward(input_grad.f32_mut(), wide.f32(), image, filters);
@@ -187,14 +174,7 @@ impl Conv2d {
         let [input, grad] = [input, grad].map(|tensor| tensor.clone().converted(DType::F32));
         let (input, grad) = (input?, grad?);
         let numbers = [input.f32(), grad.f32()];
-        conv::add_weight_grad(
-            &mut self.weight.grad,
-            starts_sum,
-            numbers,
-            image,
-            self.sizes[1],
-            self.window,
-        );
+        conv::add_weight_grad(&mut self.weight.grad, starts_sum, numbers, image, self.sizes[1], self.window);
         Ok(())
     }
 }
@@ -233,11 +213,7 @@ impl Layer for Conv2d {
         }
         let (count, image, seen) = self.sizes_of(input.shape())?;
         let mut output = Tensor::on_host(shape(count, seen).dims())?;
-        let pack = || {
-            in_dtype(input.dtype(), &self.weight, |w| {
-                Filters::forward(w, self.sizes, self.window)
-            })
-        };
+        let pack = || in_dtype(input.dtype(), &self.weight, |w| Filters::forward(w, self.sizes, self.window));
         let filters = self.forward.get_or_insert_with(pack);
         let bias = self.bias.as_ref().map(|bias| &bias.value[..]);
         let wide = input.clone().converted(DType::F32)?;

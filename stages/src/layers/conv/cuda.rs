@@ -47,10 +47,9 @@ impl Windows {
 
     fn each(self, rows: DType) -> impl Iterator<Item = Few> {
         let together = self.together(rows);
-        (0..self.count).step_by(together).map(move |first| Few {
-            first,
-            count: together.min(self.count - first),
-        })
+        (0..self.count)
+            .step_by(together)
+            .map(move |first| Few { first, count: together.min(self.count - first) })
     }
 
     /// The bytes of the rows that are in memory at a time. Sizes are powers of two up to the largest, so that
@@ -80,9 +79,7 @@ impl Windows {
 
     /// The arguments of kernels after the addresses.
     pub(crate) fn args(self, addresses: &[Ptr]) -> Vec<Arg> {
-        let Self {
-            image, seen, window, ..
-        } = self;
+        let Self { image, seen, window, .. } = self;
         let sizes = [
             image.height,
             image.width,
@@ -123,10 +120,7 @@ impl Gpu {
         let start = if bias.is_some() { Start::Old } else { Start::Zero };
         for few in of.each(dtype) {
             let rows = self.rows_of(dtype, images, few, of)?;
-            let product = Product {
-                start,
-                ..of.product(few, dtype)
-            };
+            let product = Product { start, ..of.product(few, dtype) };
             let out = image_at(out, few.first, of.seen, dtype);
             self.product_anywhere(product, out, rows.at(), weight)?;
         }

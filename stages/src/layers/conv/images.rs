@@ -11,19 +11,12 @@ pub(crate) fn images(input: &Shape, channels: Option<usize>) -> Result<(usize, I
         (Kind::F32, &[count, height, width, found])
             if height * width * found > 0 && channels.is_none_or(|channels| channels == found) =>
         {
-            let image = Image {
-                height,
-                width,
-                channels: found,
-            };
+            let image = Image { height, width, channels: found };
             Ok((count, image))
         }
         _ => {
             let channels = channels.map_or("channels".to_owned(), |channels| channels.to_string());
-            Err(Error::shape(
-                format!("f32[batch, height, width, {channels}]"),
-                input,
-            ))
+            Err(Error::shape(format!("f32[batch, height, width, {channels}]"), input))
         }
     }
 }
@@ -37,17 +30,9 @@ pub(crate) fn windows(
 ) -> Result<(usize, Image, Image)> {
     check_positive(&[("kernel", window.kernel), ("stride", window.stride)])?;
     let (count, image) = images(input, channels)?;
-    if [image.height, image.width]
-        .into_iter()
-        .any(|side| window.places(side).is_none())
-    {
+    if [image.height, image.width].into_iter().any(|side| window.places(side).is_none()) {
         let Window { kernel, padding, .. } = window;
-        return Err(SettingError::Window {
-            sides: [image.height, image.width],
-            kernel,
-            padding,
-        }
-        .into());
+        return Err(SettingError::Window { sides: [image.height, image.width], kernel, padding }.into());
     }
     let seen = image.seen_by(window, outputs(image.channels));
     Ok((count, image, seen))

@@ -47,11 +47,7 @@ impl ConvSizes {
     /// The weights whose gradient is added in place.
     pub(crate) fn in_place(self) -> u64 {
         let [height, width] = self.sides;
-        let seen = Image {
-            height,
-            width,
-            channels: self.channels[1],
-        };
+        let seen = Image { height, width, channels: self.channels[1] };
         match conv::is_added_up_first(self.rows, seen) {
             true => self.weights(),
             false => 0,
@@ -66,20 +62,12 @@ impl ConvSizes {
     /// The bytes of the rows of windows on a GPU. Backward-input needs them, in `f32`.
     pub(crate) fn rows_on_gpu(self) -> u64 {
         let [inputs, outputs] = self.channels;
-        let image = |channels| Image {
-            height: self.sides[0],
-            width: self.sides[1],
-            channels,
-        };
+        let image = |channels| Image { height: self.sides[0], width: self.sides[1], channels };
         let windows = Windows {
             count: self.rows,
             image: image(inputs),
             seen: image(outputs),
-            window: Window {
-                kernel: self.kernel,
-                stride: 1,
-                padding: self.kernel / 2,
-            },
+            window: Window { kernel: self.kernel, stride: 1, padding: self.kernel / 2 },
         };
         windows.scratch(DType::F32) as u64
     }

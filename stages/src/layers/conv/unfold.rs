@@ -45,9 +45,7 @@ pub(crate) fn unfold(windows: &mut [f32], sequences: &[f32], of: Sequence, windo
     let seen = of.seen(window);
     let each = (By(windows, seen), By(sequences, of.count()));
     cut(each, seen, |_, (windows, sequences)| {
-        let each = windows
-            .chunks_exact_mut(seen)
-            .zip(sequences.chunks_exact(of.count()));
+        let each = windows.chunks_exact_mut(seen).zip(sequences.chunks_exact(of.count()));
         for (windows, sequence) in each {
             for (place, row) in windows.chunks_exact_mut(of.row(window)).enumerate() {
                 let [inside, numbers] = of.shared(window, place);
@@ -67,9 +65,7 @@ pub(crate) fn fold(sequences: &mut [f32], windows: &[f32], of: Sequence, window:
     let each = (By(sequences, of.count()), By(windows, seen));
     cut(each, seen, |_, (sequences, windows)| {
         sequences.fill(0.0);
-        let each = sequences
-            .chunks_exact_mut(of.count())
-            .zip(windows.chunks_exact(seen));
+        let each = sequences.chunks_exact_mut(of.count()).zip(windows.chunks_exact(seen));
         for (sequence, windows) in each {
             for (place, row) in windows.chunks_exact(of.row(window)).enumerate() {
                 let [inside, numbers] = of.shared(window, place);

@@ -37,11 +37,7 @@ impl Dropout {
         if !(0.0..1.0).contains(&rate) {
             return Err(Error::from(SettingError::Dropout { rate }).at(name));
         }
-        Ok(Self {
-            name: name.to_owned(),
-            rate,
-            key: rng::key(seed, name),
-        })
+        Ok(Self { name: name.to_owned(), rate, key: rng::key(seed, name) })
     }
 
     fn apply(&self, ctx: ForwardContext, mut tensor: Tensor) -> Result<Tensor> {
@@ -140,9 +136,7 @@ impl Gpu {
         moment: [u32; 3],
     ) -> Result<()> {
         let scale = 1.0 / (1.0 - rate);
-        let args = args![
-            numbers, count, rate, scale, key[0], key[1], moment[0], moment[1], moment[2]
-        ];
+        let args = args![numbers, count, rate, scale, key[0], key[1], moment[0], moment[1], moment[2]];
         let grid = Grid::each(count.div_ceil(64) * 16, 256);
         self.launch(kernel!(dtype, "dropout"), grid, &args)
     }

@@ -40,12 +40,7 @@ impl Embedding {
         Self {
             name: name.to_owned(),
             tokens: Parameter::new("wte.weight", &[vocab, dim], Init::Normal(0.02), seed),
-            positions: Some(Parameter::new(
-                "wpe.weight",
-                &[context, dim],
-                Init::Normal(0.01),
-                seed,
-            )),
+            positions: Some(Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed)),
             padding: None,
             by_token: ByToken::default(),
         }
@@ -73,12 +68,7 @@ impl Embedding {
         let limit = self.tokens.dims()[0];
         if token as usize >= limit {
             let what = "padding token";
-            return Err(Error::from(ValueError::OutOfRange {
-                what,
-                id: token,
-                limit,
-            })
-            .at(&self.name));
+            return Err(Error::from(ValueError::OutOfRange { what, id: token, limit }).at(&self.name));
         }
         self.padding = Some(token);
         Ok(self)
@@ -101,12 +91,9 @@ impl Embedding {
     /// [`Layer::backward_weight`] on a GPU.
     fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
         let (dim, dtype) = (self.dim(), grad.dtype());
-        let &[batch, time] = input.dims() else {
-            unreachable!("checked by `output_shape`")
-        };
+        let &[batch, time] = input.dims() else { unreachable!("checked by `output_shape`") };
         if !self.tokens.is_frozen() {
-            self.by_token
-                .sort(input.ids(), self.tokens.dims()[0], self.padding);
+            self.by_token.sort(input.ids(), self.tokens.dims()[0], self.padding);
             let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
             let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
             let (tokens, at) = (self.tokens.weights().grad(), grad.at());

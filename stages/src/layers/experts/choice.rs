@@ -43,17 +43,11 @@ impl Choice {
         }
         self.group(routing);
         self.weights.resize(self.chosen.len(), 0.0);
-        let of_tokens = self
-            .chosen
-            .chunks_exact(routing.chosen)
-            .zip(self.places.chunks_exact(routing.chosen));
+        let of_tokens =
+            self.chosen.chunks_exact(routing.chosen).zip(self.places.chunks_exact(routing.chosen));
         for ((experts, places), scores) in of_tokens.zip(scores.chunks_exact(routing.experts)) {
             let top = scores[experts[0] as usize].wide();
-            let terms = || {
-                experts
-                    .iter()
-                    .map(|&expert| exp(scores[expert as usize].wide() - top))
-            };
+            let terms = || experts.iter().map(|&expert| exp(scores[expert as usize].wide() - top));
             let total: f32 = terms().sum();
             for (&place, term) in places.iter().zip(terms()) {
                 self.weights[place as usize] = term / total;
@@ -142,16 +136,11 @@ impl Choice {
             }
             let of_token = token * routing.chosen..(token + 1) * routing.chosen;
             let places = self.places[of_token.clone()].iter().map(|&place| place as usize);
-            let mean: f32 = places
-                .clone()
-                .map(|place| self.weights[place] * slopes[place])
-                .sum();
+            let mean: f32 = places.clone().map(|place| self.weights[place] * slopes[place]).sum();
             for (&expert, place) in self.chosen[of_token].iter().zip(places) {
                 grads[expert as usize] += self.weights[place] * (slopes[place] - mean);
             }
-            out.iter_mut()
-                .zip(&*grads)
-                .for_each(|(out, &grad)| *out = N::narrow(grad));
+            out.iter_mut().zip(&*grads).for_each(|(out, &grad)| *out = N::narrow(grad));
         }
     }
 }
@@ -169,18 +158,12 @@ fn largest<N: Real>(scores: &[N], taken: &[u32]) -> usize {
 
 /// The gradient of one token's scores, from the slope of each expert's probability.
 fn auxiliary_grad<N: Real>(grads: &mut [f32], scores: &[N], slope: impl Fn(usize) -> f32) {
-    let top = scores
-        .iter()
-        .fold(f32::NEG_INFINITY, |top, score| top.max(score.wide()));
+    let top = scores.iter().fold(f32::NEG_INFINITY, |top, score| top.max(score.wide()));
     for (grad, score) in grads.iter_mut().zip(scores) {
         *grad = exp(score.wide() - top);
     }
     let total: f32 = grads.iter().sum();
-    let mean: f32 = grads
-        .iter()
-        .enumerate()
-        .map(|(expert, term)| term / total * slope(expert))
-        .sum();
+    let mean: f32 = grads.iter().enumerate().map(|(expert, term)| term / total * slope(expert)).sum();
     for (expert, grad) in grads.iter_mut().enumerate() {
         *grad = *grad / total * (slope(expert) - mean);
     }

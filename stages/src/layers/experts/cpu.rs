@@ -77,10 +77,8 @@ pub(crate) fn weigh<N: Real>(
 
 #[multiversion(targets = "simd")]
 fn weigh_part<N: Real>(grads: &mut [N], values: &mut [N], weights: &[f32], slopes: &mut [f32], width: usize) {
-    let rows = grads
-        .chunks_exact_mut(width)
-        .zip(values.chunks_exact_mut(width))
-        .zip(weights.iter().zip(slopes));
+    let rows =
+        grads.chunks_exact_mut(width).zip(values.chunks_exact_mut(width)).zip(weights.iter().zip(slopes));
     for ((grads, values), (&weight, slope)) in rows {
         *slope = dot(grads, values);
         for number in grads.iter_mut().chain(values) {

@@ -36,10 +36,7 @@ impl Mlps {
     pub(super) fn new(name: &str, [dim, ffn]: [usize; 2], routing: Routing, init: Init, seed: u64) -> Self {
         let matrix = |index: usize, which: &str, [inputs, outputs]: [usize; 2]| {
             let name = format!("{name}.experts.{index}.{which}.weight");
-            WeightMatrix::new(
-                [inputs, outputs],
-                Parameter::new(name, &[outputs, inputs], init, seed),
-            )
+            WeightMatrix::new([inputs, outputs], Parameter::new(name, &[outputs, inputs], init, seed))
         };
         let expert = |index| {
             let mut gate_up = matrix(index, "gate_up", [dim, 2 * ffn]);
@@ -47,11 +44,7 @@ impl Mlps {
             let down = matrix(index, "down", [ffn, dim]);
             Expert { gate_up, down }
         };
-        Self {
-            experts: (0..routing.experts).map(expert).collect(),
-            dim,
-            ffn,
-        }
+        Self { experts: (0..routing.experts).map(expert).collect(), dim, ffn }
     }
 
     /// Whether any of them is trained.
@@ -79,10 +72,7 @@ impl Mlps {
 
     /// The experts that have rows.
     fn busy(&mut self, rows: &Placed<'_>) -> impl Iterator<Item = (&mut Expert, Range<usize>)> {
-        self.experts
-            .iter_mut()
-            .zip(rows.ranges())
-            .filter(|(_, range)| !range.is_empty())
+        self.experts.iter_mut().zip(rows.ranges()).filter(|(_, range)| !range.is_empty())
     }
 
     /// Gate and up of every row.
@@ -111,12 +101,7 @@ impl Mlps {
         match gate_up.gpu()? {
             Some(gpu) => {
                 let of_output = shape_of(&values);
-                gpu.gated(
-                    (Pass::Forward, FORM, gate_up.dtype()),
-                    values.at(),
-                    gate_up.at(),
-                    of_output,
-                )?;
+                gpu.gated((Pass::Forward, FORM, gate_up.dtype()), values.at(), gate_up.at(), of_output)?;
             }
             None => in_format!(gate_up.dtype(), N => {
                 gated::forward::<N>(FORM, values.numbers_mut(), gate_up.numbers(), self.ffn);
@@ -210,8 +195,5 @@ impl Mlps {
 
 /// The number and width of a tensor's rows.
 fn shape_of(rows: &Tensor) -> Rows {
-    Rows {
-        count: rows.shape().rows(),
-        width: rows.shape().last(),
-    }
+    Rows { count: rows.shape().rows(), width: rows.shape().last() }
 }

@@ -84,10 +84,7 @@ impl Experts {
 
     /// Chooses the experts of tokens with these scores. Waits for the scores if they are on a GPU.
     fn choose(&mut self, scores: &Tensor) -> Result<()> {
-        let here = scores.clone().to(Place {
-            device: Device::Cpu,
-            ..scores.place()
-        })?;
+        let here = scores.clone().to(Place { device: Device::Cpu, ..scores.place() })?;
         in_format!(here.dtype(), N => self.choice.choose::<N>(here.numbers(), self.routing));
         Ok(())
     }

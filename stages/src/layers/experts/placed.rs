@@ -58,11 +58,7 @@ impl<'a> Placed<'a> {
             }
             None => None,
         };
-        Ok(Self {
-            choice,
-            routing,
-            on_gpu,
-        })
+        Ok(Self { choice, routing, on_gpu })
     }
 
     /// The rows of each expert.

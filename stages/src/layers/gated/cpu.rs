@@ -103,10 +103,7 @@ pub(crate) fn backward_and_forward<N: Real>(form: GateForm, grad: &mut [N], inpu
 #[multiversion(targets = "simd")]
 fn backward_and_forward_part<N: Real, A: Activation>(grad: &mut [N], input: &mut [N], width: usize) {
     let mut room = [0.0; BLOCK];
-    for (grad, row) in grad
-        .chunks_exact_mut(width)
-        .zip(input.chunks_exact_mut(2 * width))
-    {
+    for (grad, row) in grad.chunks_exact_mut(width).zip(input.chunks_exact_mut(2 * width)) {
         let (gates, others) = row.split_at_mut(width);
         let blocks = grad.chunks_mut(BLOCK).zip(gates.chunks_mut(BLOCK));
         for ((grad, gates), others) in blocks.zip(others.chunks_mut(BLOCK)) {

@@ -29,19 +29,13 @@ pub struct Gated {
 impl Gated {
     /// A layer of this name and form.
     pub fn new(name: &str, form: GateForm) -> Self {
-        Self {
-            name: name.to_owned(),
-            form,
-        }
+        Self { name: name.to_owned(), form }
     }
 }
 
 /// The rows of the output.
 fn rows(output: &Shape) -> Rows {
-    Rows {
-        count: output.rows(),
-        width: output.last(),
-    }
+    Rows { count: output.rows(), width: output.last() }
 }
 
 impl Layer for Gated {
@@ -66,12 +60,9 @@ impl Layer for Gated {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         match input.gpu()? {
-            Some(gpu) => gpu.gated(
-                (Pass::Forward, self.form, input.dtype()),
-                output.at(),
-                input.at(),
-                rows(&shape),
-            )?,
+            Some(gpu) => {
+                gpu.gated((Pass::Forward, self.form, input.dtype()), output.at(), input.at(), rows(&shape))?
+            }
             None => in_format!(input.dtype(), N => {
                 gated::forward::<N>(self.form, output.numbers_mut(), input.numbers(), shape.last());
             }),
@@ -89,12 +80,7 @@ impl Layer for Gated {
         match grad.gpu()? {
             Some(gpu) => {
                 let (dtype, rows) = (grad.dtype(), rows(grad.shape()));
-                gpu.gated(
-                    (Pass::Backward, self.form, dtype),
-                    grad.at(),
-                    input.at_mut(&gpu)?,
-                    rows,
-                )?;
+                gpu.gated((Pass::Backward, self.form, dtype), grad.at(), input.at_mut(&gpu)?, rows)?;
             }
             None => in_format!(grad.dtype(), N => {
                 gated::backward::<N>(self.form, grad.numbers(), input.numbers_mut(), grad.shape().last());

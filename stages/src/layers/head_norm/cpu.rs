@@ -42,10 +42,7 @@ impl<'a> Tokens<'a> {
             gain,
         };
         let [query_gain, key_gain] = self.gains;
-        [
-            group(0..queries, query_gain),
-            group(queries..queries + keys, key_gain),
-        ]
+        [group(0..queries, query_gain), group(queries..queries + keys, key_gain)]
     }
 
     /// The statistics of a token: two numbers for each head that is normalised.
@@ -65,13 +62,7 @@ pub(crate) fn forward<N: Real>(
     let (width, pairs) = (tokens.width, tokens.stats());
     let rows = ((By(out, width), By(stats, pairs)), By(input, width));
     cut(rows, 2 * width, |_, ((out, stats), input)| {
-        Arch::new().dispatch(Forward {
-            out,
-            stats,
-            input,
-            tokens,
-            epsilon,
-        });
+        Arch::new().dispatch(Forward { out, stats, input, tokens, epsilon });
     });
 }
 
@@ -101,18 +92,10 @@ impl<N: Real> Forward<'_, N> {
     #[inline(always)]
     fn of<S: Simd>(self, simd: S, head: usize) {
         let (tokens, width) = (self.tokens, self.tokens.width);
-        let rows = self
-            .out
-            .chunks_exact_mut(width)
-            .zip(self.input.chunks_exact(width));
+        let rows = self.out.chunks_exact_mut(width).zip(self.input.chunks_exact(width));
         for ((out, row), stats) in rows.zip(self.stats.chunks_exact_mut(tokens.stats())) {
             let mut end = 0;
-            for Group {
-                numbers,
-                stats: of_group,
-                gain,
-            } in tokens.groups()
-            {
+            for Group { numbers, stats: of_group, gain } in tokens.groups() {
                 end = numbers.end;
                 let (out, row) = (&mut out[numbers.clone()], &row[numbers]);
                 let heads = out.chunks_exact_mut(head).zip(row.chunks_exact(head));
@@ -140,26 +123,14 @@ pub(crate) fn backward<N: Real>(
     let (width, pairs) = (tokens.width, tokens.stats());
     if threads::count() == 1 {
         let gain_grads = Some(gain_grads);
-        return Arch::new().dispatch(Backward {
-            grad,
-            input,
-            stats,
-            tokens,
-            gain_grads,
-        });
+        return Arch::new().dispatch(Backward { grad, input, stats, tokens, gain_grads });
     }
     for (group, gain_grad) in tokens.groups().into_iter().zip(&mut gain_grads) {
         add_gain_grad(gain_grad, grad, input, stats, tokens, &group);
     }
     let rows = ((By(grad, width), By(stats, pairs)), By(input, width));
     cut(rows, 2 * width, |_, ((grad, stats), input)| {
-        Arch::new().dispatch(Backward {
-            grad,
-            input,
-            stats,
-            tokens,
-            gain_grads: None,
-        });
+        Arch::new().dispatch(Backward { grad, input, stats, tokens, gain_grads: None });
     });
 }
 
@@ -189,10 +160,7 @@ impl<N: Real> Backward<'_, N> {
     #[inline(always)]
     fn of<S: Simd>(mut self, simd: S, head: usize) {
         let (tokens, width) = (self.tokens, self.tokens.width);
-        let rows = self
-            .grad
-            .chunks_exact_mut(width)
-            .zip(self.input.chunks_exact(width));
+        let rows = self.grad.chunks_exact_mut(width).zip(self.input.chunks_exact(width));
         for ((grad, row), stats) in rows.zip(self.stats.chunks_exact(tokens.stats())) {
             for (index, group) in tokens.groups().into_iter().enumerate() {
                 let (grad, row) = (&mut grad[group.numbers.clone()], &row[group.numbers]);
@@ -264,16 +232,9 @@ mod tests {
 
     /// Three heads of queries, one of keys and one of values.
     fn check<N: Real + PartialEq + std::fmt::Debug>(head: usize) {
-        let (input, dy) = (
-            draw::<N>("x", TOKENS * 5 * head),
-            draw::<N>("dy", TOKENS * 5 * head),
-        );
+        let (input, dy) = (draw::<N>("x", TOKENS * 5 * head), draw::<N>("dy", TOKENS * 5 * head));
         let gains: [Vec<f32>; 2] = [draw("q", head), draw("k", head)];
-        let tokens = Tokens {
-            heads: [3, 1],
-            gains: [&gains[0], &gains[1]],
-            width: 5 * head,
-        };
+        let tokens = Tokens { heads: [3, 1], gains: [&gains[0], &gains[1]], width: 5 * head };
         let (mut out, mut stats) = (input.clone(), vec![0.0; TOKENS * 8]);
         forward(&mut out, &mut stats, &input, tokens, 1e-5);
         let (mut grad, mut sums) = (dy.clone(), [vec![0.5; head], vec![0.5; head]]);
@@ -283,8 +244,7 @@ mod tests {
         for (heads, gain, sum) in [(0..3, &gains[0], &sums[0]), (3..4, &gains[1], &sums[1])] {
             let of = |numbers: &[N]| -> Vec<N> {
                 let rows = numbers.chunks_exact(5 * head);
-                rows.flat_map(|row| row[heads.start * head..heads.end * head].to_vec())
-                    .collect()
+                rows.flat_map(|row| row[heads.start * head..heads.end * head].to_vec()).collect()
             };
             let rows = of(&input);
             let (mut normal, mut moments) = (rows.clone(), vec![0.0; 2 * rows.len() / head]);

@@ -41,13 +41,7 @@ impl HeadNorm {
     /// A layer for these heads. `epsilon` is added to the mean square.
     pub fn new(name: &str, heads: Heads, epsilon: f32) -> Self {
         let gain = |which| Parameter::new(format!("{name}.{which}.weight"), &[heads.width], Init::Ones, 0);
-        Self {
-            name: name.to_owned(),
-            heads,
-            epsilon,
-            query: gain("q_norm"),
-            key: gain("k_norm"),
-        }
+        Self { name: name.to_owned(), heads, epsilon, query: gain("q_norm"), key: gain("k_norm") }
     }
 
     fn is_frozen(&self) -> bool {
@@ -111,9 +105,7 @@ impl Layer for HeadNorm {
             let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
             let ([query, key], [tokens, queries, keys, width, lanes]) = (self.at(), rows.sizes());
             let (from, epsilon) = (input.at(), self.epsilon);
-            let args = args![
-                out, sums, from, query, key, tokens, queries, keys, width, lanes, epsilon
-            ];
+            let args = args![out, sums, from, query, key, tokens, queries, keys, width, lanes, epsilon];
             gpu.launch(kernel!(input.dtype(), "head_norm_forward"), rows.grid(), &args)?;
             return Ok((output, Kept::new(ctx, [input, stats])));
         }
@@ -136,9 +128,7 @@ impl Layer for HeadNorm {
             let blocks = grid.blocks[0] as usize;
             let partials = gpu.memory_of(blocks * 2 * width * size_of::<f32>())?;
             let (sums, input, stats) = (partials.at(), input.at(), stats.at());
-            let args = args![
-                at, sums, input, stats, query, key, tokens, queries, keys, width, lanes
-            ];
+            let args = args![at, sums, input, stats, query, key, tokens, queries, keys, width, lanes];
             gpu.launch(kernel!(grad.dtype(), "head_norm_backward"), grid, &args)?;
             gpu.sum_rows(weight_grads.at(), sums, blocks, 2 * width)?;
             return Ok((Some(grad), self.pending(ctx, weight_grads)));

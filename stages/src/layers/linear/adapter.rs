@@ -130,11 +130,7 @@ impl Adapter {
         let mut part = grad.beside(shape.with_last(count).dims())?;
         match grad.gpu()? {
             Some(gpu) => {
-                let of = Columns {
-                    rows: shape.rows(),
-                    width: shape.last(),
-                    range: self.columns.clone(),
-                };
+                let of = Columns { rows: shape.rows(), width: shape.last(), range: self.columns.clone() };
                 gpu.take_columns(grad.dtype(), part.at(), grad.at(), &of, self.scale)?;
             }
             None => in_format!(grad.dtype(), N => {
@@ -156,11 +152,7 @@ fn add_columns(rows: &mut Tensor, range: Range<usize>, more: &Tensor, scale: f32
     match more.gpu()? {
         Some(gpu) => {
             let count = more.shape().rows();
-            let of = Columns {
-                rows: count,
-                width,
-                range,
-            };
+            let of = Columns { rows: count, width, range };
             let at = rows.at_mut(&gpu)?;
             gpu.add_columns(more.dtype(), at, &of, more.at(), scale)
         }

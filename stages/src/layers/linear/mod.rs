@@ -198,9 +198,7 @@ impl Layer for Linear {
             return Ok((output_onto(output, &onto)?, kept));
         };
         check_added(&self.output_shape(input.shape())?, &onto)?;
-        let mut output = self
-            .matrix
-            .forward_on_gpu(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
+        let mut output = self.matrix.forward_on_gpu(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
         for adapter in &mut self.adapters {
             adapter.forward(ctx, &mut output, &input)?;
         }

@@ -87,9 +87,7 @@ pub(crate) fn multiply_halves(out: &mut Tensor, start: Start<'_>, rows: &Tensor,
 }
 
 fn widen(wide: &mut [f32], numbers: &[bf16]) {
-    cut((By(wide, 1), By(numbers, 1)), 1, |_, (wide, numbers)| {
-        convert(wide, numbers)
-    });
+    cut((By(wide, 1), By(numbers, 1)), 1, |_, (wide, numbers)| convert(wide, numbers));
 }
 
 /// Weights in the order of a product, kept until they change. A layer computes in one number format, so it

@@ -100,10 +100,7 @@ impl WeightMatrix {
             },
             ..self.product(rows)
         };
-        let added = Added {
-            bias: bias.map(|bias| bias.weights().operand()),
-            onto: onto.map(Tensor::at),
-        };
+        let added = Added { bias: bias.map(|bias| bias.weights().operand()), onto: onto.map(Tensor::at) };
         let weight = self.weight.weights().operand();
         gpu.product(product, output.at(), rows.at(), weight, added)?;
         Ok(output)
@@ -180,10 +177,7 @@ impl WeightMatrix {
     ) -> Result<()> {
         let [width, outputs] = self.sizes;
         if let Some(gpu) = inputs.gpu()? {
-            let product = Product {
-                rows: rows.len(),
-                ..self.product(inputs)
-            };
+            let product = Product { rows: rows.len(), ..self.product(inputs) };
             let weight = self.weight.weights().operand();
             return gpu.product_of_rows(product, first(out, rows), first(inputs, rows), weight);
         }
@@ -210,10 +204,7 @@ impl WeightMatrix {
     ) -> Result<()> {
         let [width, outputs] = self.sizes;
         if let Some(gpu) = grads.gpu()? {
-            let product = Product {
-                rows: rows.len(),
-                ..self.turned_product(grads)
-            };
+            let product = Product { rows: rows.len(), ..self.turned_product(grads) };
             let weight = self.weight.weights().operand();
             return gpu.product_of_rows(product, first(out, rows), first(grads, rows), weight);
         }
@@ -245,10 +236,7 @@ impl WeightMatrix {
             };
         }
         if let Some(gpu) = gpu {
-            let product = Product {
-                inner: rows.len(),
-                ..grad_product(grads, inputs, starts_sum)
-            };
+            let product = Product { inner: rows.len(), ..grad_product(grads, inputs, starts_sum) };
             let out = self.weight.weights().grad();
             return gpu.product_of_rows(product, out, first(grads, rows), first(inputs, rows));
         }

@@ -41,10 +41,7 @@ fn forward_part<N: Real>(
     epsilon: f32,
 ) {
     let width = gain.len();
-    let blocks = input
-        .chunks(FEW * width)
-        .zip(out.chunks_mut(FEW * width))
-        .zip(stats.chunks_mut(FEW * 2));
+    let blocks = input.chunks(FEW * width).zip(out.chunks_mut(FEW * width)).zip(stats.chunks_mut(FEW * 2));
     for ((input, out), stats) in blocks {
         row_sums::moments(stats.as_chunks_mut().0, input, width, epsilon, shift.is_some());
         forward_again_part(out, stats, input, gain, shift);
@@ -75,10 +72,7 @@ fn forward_again_part<N: Real>(
     shift: Option<&[f32]>,
 ) {
     let width = gain.len();
-    let rows = input
-        .chunks_exact(width)
-        .zip(out.chunks_exact_mut(width))
-        .zip(stats.as_chunks::<2>().0);
+    let rows = input.chunks_exact(width).zip(out.chunks_exact_mut(width)).zip(stats.as_chunks::<2>().0);
     for ((row, out), &stats) in rows {
         match shift {
             Some(shift) => normalise(out, row, stats, gain, shift),
@@ -115,10 +109,7 @@ pub(crate) fn backward<N: Real>(
 ) {
     let (width, rows) = (gain.len(), stats.len() / 2);
     let rows = if threads::count() == 1 { FEW } else { rows.max(1) };
-    let blocks = grad
-        .chunks_mut(rows * width)
-        .zip(input.chunks(rows * width))
-        .zip(stats.chunks(rows * 2));
+    let blocks = grad.chunks_mut(rows * width).zip(input.chunks(rows * width)).zip(stats.chunks(rows * 2));
     for ((grad, input), stats) in blocks {
         let shift_grad = shift_grad.as_deref_mut();
         let is_centred = shift_grad.is_some();
@@ -144,10 +135,7 @@ pub(crate) fn add_column_grads<N: Real>(
     stats: &[f32],
     width: usize,
 ) {
-    let rows = grad
-        .chunks_exact(width)
-        .zip(input.chunks_exact(width))
-        .zip(stats.as_chunks::<2>().0);
+    let rows = grad.chunks_exact(width).zip(input.chunks_exact(width)).zip(stats.as_chunks::<2>().0);
     for ((grad, row), &[mean, scale]) in rows {
         let (grad, row) = (&grad[first..], &row[first..]);
         let columns = grad.iter().zip(row).zip(&mut *gain_grad);
@@ -171,10 +159,8 @@ pub(crate) fn add_column_grads<N: Real>(
 /// Turns the output gradient into the input gradient, on this thread.
 fn input_grad<N: Real>(grad: &mut [N], input: &[N], stats: &[f32], gain: &[f32], is_centred: bool) {
     let width = gain.len();
-    let blocks = grad
-        .chunks_mut(FEW * width)
-        .zip(input.chunks(FEW * width))
-        .zip(stats.as_chunks().0.chunks(FEW));
+    let blocks =
+        grad.chunks_mut(FEW * width).zip(input.chunks(FEW * width)).zip(stats.as_chunks().0.chunks(FEW));
     for ((grad, input), stats) in blocks {
         let mut room = [[0.0; 2]; FEW];
         let means = &mut room[..stats.len()];

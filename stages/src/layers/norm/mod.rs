@@ -102,17 +102,7 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
             let onto = onto.map_or(Ptr::NONE, Tensor::at);
             let [at, sums, input, stats] = [grad.at_mut(&gpu)?, partials.at(), input.at(), stats.at()];
             let (count, width) = (rows.count, rows.width);
-            let args = args![
-                at,
-                sums,
-                onto,
-                input,
-                stats,
-                gain,
-                count,
-                width,
-                u32::from(CENTRED)
-            ];
+            let args = args![at, sums, onto, input, stats, gain, count, width, u32::from(CENTRED)];
             gpu.launch(rows.backward_kernel(grad.dtype()), grid, &args)?;
             gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * rows.width)?;
             return Ok(weight_grads);
@@ -164,10 +154,7 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
     }
 
     fn rows(&self, input: &Tensor) -> Rows {
-        Rows {
-            count: input.shape().rows(),
-            width: self.width,
-        }
+        Rows { count: input.shape().rows(), width: self.width }
     }
 
     /// The addresses of scale and shift on the GPU.
@@ -218,16 +205,7 @@ impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
             let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
             let ([gain, shift], rows) = (self.at(), self.rows(&input));
             let (out, sums, width) = (output.at(), stats.at(), rows.width);
-            let args = args![
-                out,
-                sums,
-                input.at(),
-                gain,
-                shift,
-                rows.count,
-                width,
-                self.epsilon
-            ];
+            let args = args![out, sums, input.at(), gain, shift, rows.count, width, self.epsilon];
             gpu.launch(rows.forward_kernel(input.dtype()), rows.grid(), &args)?;
             return Ok((output, Kept::new(ctx, [input, stats])));
         }

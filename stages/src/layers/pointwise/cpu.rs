@@ -81,9 +81,7 @@ fn forward_part<N: Real, A: Activation>(out: &mut [N], input: &[N]) {
 
 fn backward<N: Real, A: Activation>(grad: &mut [N], input: &[N]) {
     let rows = (By(grad, LINE), By(input, LINE));
-    cut(rows, EXP * LINE, |_, (grad, input)| {
-        backward_part::<N, A>(grad, input)
-    });
+    cut(rows, EXP * LINE, |_, (grad, input)| backward_part::<N, A>(grad, input));
 }
 
 #[multiversion(targets = "simd")]
@@ -119,9 +117,7 @@ fn backward_and_forward_part<N: Real, A: Activation>(grad: &mut [N], input: &mut
 }
 
 fn overwrite<N: Real, F: OfOutput>(numbers: &mut [N]) {
-    cut(By(numbers, LINE), F::WORK * LINE, |_, numbers| {
-        overwrite_part::<N, F>(numbers)
-    });
+    cut(By(numbers, LINE), F::WORK * LINE, |_, numbers| overwrite_part::<N, F>(numbers));
 }
 
 #[multiversion(targets = "simd")]

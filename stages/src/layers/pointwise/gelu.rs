@@ -31,10 +31,7 @@ pub struct Gelu {
 impl Gelu {
     /// A layer of this name and form.
     pub fn new(name: &str, form: GeluForm) -> Self {
-        Self {
-            name: name.to_owned(),
-            form,
-        }
+        Self { name: name.to_owned(), form }
     }
 }
 
@@ -52,14 +49,8 @@ impl Pointwise for Gelu {
 
     fn on_gpu(&self, dtype: DType) -> Option<[&'static str; 2]> {
         Some(match self.form {
-            GeluForm::Tanh => [
-                kernel!(dtype, "gelu_tanh_forward"),
-                kernel!(dtype, "gelu_tanh_backward"),
-            ],
-            GeluForm::Exact => [
-                kernel!(dtype, "gelu_exact_forward"),
-                kernel!(dtype, "gelu_exact_backward"),
-            ],
+            GeluForm::Tanh => [kernel!(dtype, "gelu_tanh_forward"), kernel!(dtype, "gelu_tanh_backward")],
+            GeluForm::Exact => [kernel!(dtype, "gelu_exact_forward"), kernel!(dtype, "gelu_exact_backward")],
         })
     }
 }

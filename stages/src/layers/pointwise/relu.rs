@@ -15,9 +15,7 @@ pub struct Relu {
 impl Relu {
     /// A layer of this name.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-        }
+        Self { name: name.to_owned() }
     }
 }
 

@@ -16,9 +16,7 @@ pub struct Sigmoid {
 impl Sigmoid {
     /// A layer of this name.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-        }
+        Self { name: name.to_owned() }
     }
 }
 
@@ -32,10 +30,7 @@ impl Pointwise for Sigmoid {
     }
 
     fn on_gpu(&self, dtype: DType) -> Option<[&'static str; 2]> {
-        Some([
-            kernel!(dtype, "sigmoid_forward"),
-            kernel!(dtype, "sigmoid_backward"),
-        ])
+        Some([kernel!(dtype, "sigmoid_forward"), kernel!(dtype, "sigmoid_backward")])
     }
 }
 

@@ -25,9 +25,7 @@ pub struct Tanh {
 impl Tanh {
     /// A layer of this name.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-        }
+        Self { name: name.to_owned() }
     }
 }
 

@@ -9,19 +9,12 @@ use crate::layers::conv::cpu::window::{Image, Window};
 /// several it is the first. NaN counts as the largest.
 pub(crate) fn forward(out: &mut [f32], found: &mut [u32], images: &[f32], image: Image, window: Window) {
     let seen = image.seen_by(window, image.channels);
-    let rows = (
-        (By(out, seen.count()), By(found, seen.count())),
-        By(images, image.count()),
-    );
+    let rows = ((By(out, seen.count()), By(found, seen.count())), By(images, image.count()));
     let weight = seen.count() * window.kernel * window.kernel;
     cut(rows, weight, |_, ((out, found), images)| {
-        let outs = out
-            .chunks_exact_mut(seen.count())
-            .zip(found.chunks_exact_mut(seen.count()));
+        let outs = out.chunks_exact_mut(seen.count()).zip(found.chunks_exact_mut(seen.count()));
         for ((out, found), image_numbers) in outs.zip(images.chunks_exact(image.count())) {
-            let pixels = out
-                .chunks_exact_mut(image.channels)
-                .zip(found.chunks_exact_mut(image.channels));
+            let pixels = out.chunks_exact_mut(image.channels).zip(found.chunks_exact_mut(image.channels));
             for (index, (out, found)) in pixels.enumerate() {
                 out.fill(f32::NEG_INFINITY);
                 found.fill(u32::MAX);
@@ -37,20 +30,13 @@ pub(crate) fn forward(out: &mut [f32], found: &mut [u32], images: &[f32], image:
 /// Adds each gradient to the number that was the largest. `out` are the images' gradients.
 pub(crate) fn backward(out: &mut [f32], grads: &[f32], found: &[u32], image: Image, window: Window) {
     let seen = image.seen_by(window, image.channels);
-    let rows = (
-        By(out, image.count()),
-        (By(grads, seen.count()), By(found, seen.count())),
-    );
+    let rows = (By(out, image.count()), (By(grads, seen.count()), By(found, seen.count())));
     let weight = seen.count() * window.kernel * window.kernel;
     cut(rows, weight, |_, (out, (grads, found))| {
         out.fill(0.0);
-        let images = grads
-            .chunks_exact(seen.count())
-            .zip(found.chunks_exact(seen.count()));
+        let images = grads.chunks_exact(seen.count()).zip(found.chunks_exact(seen.count()));
         for (out, (grads, found)) in out.chunks_exact_mut(image.count()).zip(images) {
-            let pixels = grads
-                .chunks_exact(image.channels)
-                .zip(found.chunks_exact(image.channels));
+            let pixels = grads.chunks_exact(image.channels).zip(found.chunks_exact(image.channels));
             for (index, (grads, found)) in pixels.enumerate() {
                 for (tap, pixel) in seen_pixels(image, seen, window, index) {
                     let to = &mut out[pixel * image.channels..][..image.channels];
@@ -68,11 +54,7 @@ fn seen_pixels(
     window: Window,
     place: usize,
 ) -> impl Iterator<Item = (u32, usize)> {
-    let Window {
-        kernel,
-        stride,
-        padding,
-    } = window;
+    let Window { kernel, stride, padding } = window;
     let [line, column] = [place / seen.width, place % seen.width].map(|place| place * stride);
     (0..kernel * kernel).filter_map(move |tap| {
         let line = (line + tap / kernel).checked_sub(padding)?;

@@ -21,9 +21,7 @@ pub struct GlobalAverage {
 impl GlobalAverage {
     /// A layer of this name.
     pub fn new(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-        }
+        Self { name: name.to_owned() }
     }
 }
 
@@ -54,14 +52,9 @@ impl Layer for GlobalAverage {
         let dtype = input.dtype();
         let input = input.converted(DType::F32)?;
         let mut output = Tensor::on_host(shape.dims())?;
-        let rows = (
-            By(output.f32_mut(), image.channels),
-            By(input.f32(), image.count()),
-        );
+        let rows = (By(output.f32_mut(), image.channels), By(input.f32(), image.count()));
         cut(rows, image.count(), |_, (outs, all)| {
-            let pairs = outs
-                .chunks_exact_mut(image.channels)
-                .zip(all.chunks_exact(image.count()));
+            let pairs = outs.chunks_exact_mut(image.channels).zip(all.chunks_exact(image.count()));
             pairs.for_each(|(out, numbers)| average(out, numbers));
         });
         Ok((output.converted(dtype)?, Kept::new(ctx, [inner])))
@@ -81,14 +74,9 @@ impl Layer for GlobalAverage {
         let grad = grad.converted(DType::F32)?;
         let factor = 1.0 / (image.height * image.width) as f32;
         let mut input_grad = Tensor::on_host(shape.dims())?;
-        let rows = (
-            By(input_grad.f32_mut(), image.count()),
-            By(grad.f32(), image.channels),
-        );
+        let rows = (By(input_grad.f32_mut(), image.count()), By(grad.f32(), image.channels));
         cut(rows, image.count(), |_, (outs, grads)| {
-            let pairs = outs
-                .chunks_exact_mut(image.count())
-                .zip(grads.chunks_exact(image.channels));
+            let pairs = outs.chunks_exact_mut(image.count()).zip(grads.chunks_exact(image.channels));
             pairs.for_each(|(out, grad)| spread(out, grad, factor));
         });
         Ok((Some(input_grad.converted(dtype)?), Kept::new(ctx, [])))

@@ -27,14 +27,7 @@ pub struct MaxPool {
 impl MaxPool {
     /// A layer whose windows have this side and lie beside each other.
     pub fn new(name: &str, kernel: usize) -> Self {
-        Self {
-            name: name.to_owned(),
-            window: Window {
-                kernel,
-                stride: kernel,
-                padding: 0,
-            },
-        }
+        Self { name: name.to_owned(), window: Window { kernel, stride: kernel, padding: 0 } }
     }
 
     /// The same layer, whose window moves by `stride` pixels.
@@ -62,12 +55,7 @@ impl MaxPool {
 
     fn windows_of(&self, input: &Shape) -> Result<Windows> {
         let (count, image, seen) = self.sizes_of(input)?;
-        Ok(Windows {
-            count,
-            image,
-            seen,
-            window: self.window,
-        })
+        Ok(Windows { count, image, seen, window: self.window })
     }
 }
 

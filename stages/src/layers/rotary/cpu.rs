@@ -27,11 +27,7 @@ pub(crate) struct Turn {
 /// Turns the heads of every row, in place. The table has for each position the cosines of all pairs of a
 /// head, then their sines.
 pub(crate) fn turn<N: Real>(numbers: &mut [N], table: &[f32], turn: Turn) {
-    let part = if turn.in_pairs {
-        turn_part::<N, true>
-    } else {
-        turn_part::<N, false>
-    };
+    let part = if turn.in_pairs { turn_part::<N, true> } else { turn_part::<N, false> };
     cut(By(numbers, turn.row), turn.turned, |first, rows| {
         part(rows, first, table, turn);
     });

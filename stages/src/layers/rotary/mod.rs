@@ -46,17 +46,8 @@ impl Rotary {
             true => Ok(()),
             false => Err(SettingError::OddHeads { width }.into()),
         };
-        heads
-            .check()
-            .and(has_pairs)
-            .and(rope.check())
-            .map_err(|error: Error| error.at(name))?;
-        Ok(Self {
-            name: name.to_owned(),
-            heads,
-            rope,
-            table: None,
-        })
+        heads.check().and(has_pairs).and(rope.check()).map_err(|error: Error| error.at(name))?;
+        Ok(Self { name: name.to_owned(), heads, rope, table: None })
     }
 
     /// The table for `time` positions on this device. It is made for the next power of two, so that sequences
@@ -82,11 +73,7 @@ impl Rotary {
     fn turned(&mut self, mut tensor: Tensor, past: usize, is_back: bool) -> Result<Tensor> {
         let time = tensor.dims()[1];
         let table = self.table(past + time, tensor.place().device)?;
-        let Heads {
-            query,
-            key_value,
-            width,
-        } = self.heads;
+        let Heads { query, key_value, width } = self.heads;
         let turn_by = Turn {
             time,
             row: self.heads.row(),
@@ -127,10 +114,7 @@ impl Layer for Rotary {
         if input.kind() == Kind::F32 && rows && input.last() == self.heads.row() {
             return Ok(*input);
         }
-        Err(Error::shape(
-            format!("f32[batch, time, {}]", self.heads.row()),
-            input,
-        ))
+        Err(Error::shape(format!("f32[batch, time, {}]", self.heads.row()), input))
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
@@ -165,13 +149,7 @@ impl Gpu {
         turn: Turn,
     ) -> Result<()> {
         let pairs = count / turn.row * (turn.turned / 2);
-        let Turn {
-            time,
-            row,
-            turned,
-            width,
-            ..
-        } = turn;
+        let Turn { time, row, turned, width, .. } = turn;
         let in_pairs = u32::from(turn.in_pairs);
         let sign = if turn.is_back { -1.0 } else { 1.0_f32 };
         let args = args![numbers, table, pairs, time, row, turned, width, in_pairs, sign];

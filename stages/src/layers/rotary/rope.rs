@@ -76,12 +76,7 @@ impl Rope {
         match self.scaling {
             RopeScaling::None => Ok(()),
             RopeScaling::Linear { factor } => check_above_zero("factor", factor),
-            RopeScaling::Llama3 {
-                factor,
-                low,
-                high,
-                original,
-            } => {
+            RopeScaling::Llama3 { factor, low, high, original } => {
                 check_above_zero("factor", factor)?;
                 check_above_zero("low frequency factor", low)?;
                 check_positive(&[("the rotary embedding's original length", original)])?;
@@ -92,23 +87,12 @@ impl Rope {
                     "above the low frequency factor",
                 )
             }
-            RopeScaling::Yarn {
-                factor,
-                original,
-                fast,
-                slow,
-                attention,
-            } => {
+            RopeScaling::Yarn { factor, original, fast, slow, attention } => {
                 check_above_zero("factor", factor)?;
                 check_above_zero("slow turns", slow)?;
                 check_above_zero("attention factor", attention)?;
                 check_positive(&[("the rotary embedding's original length", original)])?;
-                check(
-                    "fast turns",
-                    fast,
-                    fast.is_finite() && fast >= slow,
-                    "at least the slow turns",
-                )
+                check("fast turns", fast, fast.is_finite() && fast >= slow, "at least the slow turns")
             }
         }
     }
@@ -119,30 +103,16 @@ impl Rope {
         match self.scaling {
             RopeScaling::None => plain,
             RopeScaling::Linear { factor } => plain / factor,
-            RopeScaling::Llama3 {
-                factor,
-                low,
-                high,
-                original,
-            } => {
+            RopeScaling::Llama3 { factor, low, high, original } => {
                 let turns = original as f64 * plain / TAU;
                 let kept = ((turns - low) / (high - low)).clamp(0.0, 1.0);
                 (1.0 - kept) * plain / factor + kept * plain
             }
-            RopeScaling::Yarn {
-                factor,
-                original,
-                fast,
-                slow,
-                ..
-            } => {
+            RopeScaling::Yarn { factor, original, fast, slow, .. } => {
                 let width = width as f64;
                 let pair_of =
                     |turns: f64| width * (original as f64 / (turns * TAU)).ln() / (2.0 * self.theta.ln());
-                let (low, high) = (
-                    pair_of(fast).floor().max(0.0),
-                    pair_of(slow).ceil().min(width - 1.0),
-                );
+                let (low, high) = (pair_of(fast).floor().max(0.0), pair_of(slow).ceil().min(width - 1.0));
                 let span = if low == high { 0.001 } else { high - low };
                 let divided = ((pair as f64 - low) / span).clamp(0.0, 1.0);
                 (1.0 - divided) * plain + divided * plain / factor
@@ -174,22 +144,12 @@ impl Rope {
 }
 
 fn check_above_zero(what: &'static str, value: f64) -> Result<()> {
-    check(
-        what,
-        value,
-        value.is_finite() && value > 0.0,
-        "a finite number above 0",
-    )
+    check(what, value, value.is_finite() && value > 0.0, "a finite number above 0")
 }
 
 fn check(what: &'static str, value: f64, is_right: bool, expected: &'static str) -> Result<()> {
     if is_right {
         return Ok(());
     }
-    Err(SettingError::Rope {
-        what,
-        value,
-        expected,
-    }
-    .into())
+    Err(SettingError::Rope { what, value, expected }.into())
 }

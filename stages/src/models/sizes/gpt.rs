@@ -11,10 +11,7 @@ impl Gpt {
     pub fn unit_sizes(&self, rows: usize, seq: usize) -> Vec<UnitSizes> {
         let tokens = (rows * seq) as u64;
         let blocks = (0..self.layers).flat_map(|_| [self.attention_sizes(tokens), self.mlp_sizes(tokens)]);
-        let (embed, head) = (
-            self.embed_sizes(tokens),
-            head([self.dim, self.vocab], 2 * self.dim, tokens),
-        );
+        let (embed, head) = (self.embed_sizes(tokens), head([self.dim, self.vocab], 2 * self.dim, tokens));
         std::iter::once(embed).chain(blocks).chain([head]).collect()
     }
 

@@ -12,12 +12,7 @@ impl Cnn {
         let convolution = |pair: &[[usize; 3]]| {
             let [height, width, inputs] = pair[0];
             let outputs = pair[1][2];
-            let conv = ConvSizes {
-                rows,
-                sides: [height, width],
-                channels: [inputs, outputs],
-                kernel: 3,
-            };
+            let conv = ConvSizes { rows, sides: [height, width], channels: [inputs, outputs], kernel: 3 };
             let (input, wide, output) = (count(&pair[0]), conv.outputs(), count(&pair[1]));
             UnitSizes {
                 weights: conv.weights() + outputs as u64,
@@ -87,12 +82,7 @@ impl ResNet {
     /// The sizes of all units, in order, for micro-batches of `rows` images.
     pub fn unit_sizes(&self, rows: usize) -> Vec<UnitSizes> {
         let [height, width, channels] = self.image;
-        let stem = ConvSizes {
-            rows,
-            sides: [height, width],
-            channels: [channels, self.width],
-            kernel: 3,
-        };
+        let stem = ConvSizes { rows, sides: [height, width], channels: [channels, self.width], kernel: 3 };
         let (input, wide) = (stem.inputs(), stem.outputs());
         let saved = input + 2 * wide + of_norm(self.width);
         let mut units = vec![UnitSizes {
@@ -115,16 +105,8 @@ impl ResNet {
         units.extend(self.all_blocks().iter().map(|block| {
             let [inputs, outputs] = block.channels;
             let sides = block.sides_out();
-            let first = ConvSizes {
-                rows,
-                sides,
-                channels: [inputs, outputs],
-                kernel: 3,
-            };
-            let second = ConvSizes {
-                channels: [outputs; 2],
-                ..first
-            };
+            let first = ConvSizes { rows, sides, channels: [inputs, outputs], kernel: 3 };
+            let second = ConvSizes { channels: [outputs; 2], ..first };
             let shortcut = block.is_projected().then_some(ConvSizes { kernel: 1, ..first });
             let convs = || [Some(first), Some(second), shortcut].into_iter().flatten();
             let norms = convs().count() as u64;

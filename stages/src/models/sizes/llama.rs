@@ -9,10 +9,7 @@ impl Llama {
     pub fn unit_sizes(&self, rows: usize, seq: usize) -> Vec<UnitSizes> {
         let tokens = (rows * seq) as u64;
         let blocks = (0..self.layers).flat_map(|_| [self.attention_sizes(tokens), self.mlp_sizes(tokens)]);
-        let (embed, head) = (
-            self.embed_sizes(tokens),
-            head([self.dim, self.vocab], self.dim, tokens),
-        );
+        let (embed, head) = (self.embed_sizes(tokens), head([self.dim, self.vocab], self.dim, tokens));
         std::iter::once(embed).chain(blocks).chain([head]).collect()
     }
 
@@ -139,8 +136,5 @@ impl Llama {
 
 /// The weights of linear layers with these inputs and outputs, without biases.
 fn matrices(linears: &[[usize; 2]]) -> u64 {
-    linears
-        .iter()
-        .map(|[inputs, outputs]| inputs * outputs)
-        .sum::<usize>() as u64
+    linears.iter().map(|[inputs, outputs]| inputs * outputs).sum::<usize>() as u64
 }

@@ -9,10 +9,7 @@ impl Mlp {
     pub fn unit_sizes(&self, rows: usize) -> Vec<UnitSizes> {
         let wide = |width: usize| (rows * width) as u64;
         let input = self.sizes.first().map_or(0, |&width| wide(width));
-        let mut units = vec![UnitSizes {
-            output: input,
-            ..UnitSizes::default()
-        }];
+        let mut units = vec![UnitSizes { output: input, ..UnitSizes::default() }];
         for (index, pair) in self.sizes.windows(2).enumerate() {
             let (inputs, outputs) = (wide(pair[0]), wide(pair[1]));
             let (linear, rows) = ([[pair[0], pair[1]]], rows as u64);
@@ -24,11 +21,7 @@ impl Mlp {
                 saved: inputs,
                 selective: inputs,
                 // This layer reads the previous activation itself, unless dropout made a copy of it.
-                shared: if index > 0 && self.dropout == 0.0 {
-                    inputs
-                } else {
-                    0
-                },
+                shared: if index > 0 && self.dropout == 0.0 { inputs } else { 0 },
                 pending: inputs + outputs,
                 output: outputs,
                 working: inputs + outputs + scratch(&linear, Layout::OutIn, rows),

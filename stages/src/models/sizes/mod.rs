@@ -86,9 +86,7 @@ fn biased(linears: &[[usize; 2]]) -> u64 {
 
 /// The packed weights that linear layers with these inputs and outputs keep.
 fn packed(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
-    let numbers = linears
-        .iter()
-        .map(|&sizes| packed_weights(sizes, layout, rows as usize));
+    let numbers = linears.iter().map(|&sizes| packed_weights(sizes, layout, rows as usize));
     numbers.sum::<usize>() as u64
 }
 
@@ -109,16 +107,12 @@ fn in_place(linears: &[[usize; 2]], rows: u64) -> u64 {
 
 /// What the largest product of linear layers with these inputs and outputs needs while it runs.
 fn scratch(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
-    let numbers = linears
-        .iter()
-        .map(|&sizes| product_scratch(sizes, layout, rows as usize));
+    let numbers = linears.iter().map(|&sizes| product_scratch(sizes, layout, rows as usize));
     numbers.max().unwrap_or(0) as u64
 }
 
 /// As [`scratch`], in `bf16`.
 fn scratch_bf16(linears: &[[usize; 2]], layout: Layout, rows: u64) -> u64 {
-    let numbers = linears
-        .iter()
-        .map(|&sizes| half_scratch(sizes, layout, rows as usize));
+    let numbers = linears.iter().map(|&sizes| half_scratch(sizes, layout, rows as usize));
     numbers.max().unwrap_or(0) as u64
 }

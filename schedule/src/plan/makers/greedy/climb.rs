@@ -25,11 +25,7 @@ pub(crate) fn climb(task: &Task<'_>, mut policy: Policy, mut listed: Listed, goa
         if next.count() < listed.count() {
             continue;
         }
-        idle = if next.score(goal) < listed.score(goal) {
-            0
-        } else {
-            idle + 1
-        };
+        idle = if next.score(goal) < listed.score(goal) { 0 } else { idle + 1 };
         if next.score(goal) <= listed.score(goal) {
             (policy, listed) = (changed, next);
         }
@@ -43,12 +39,7 @@ pub(crate) fn climb(task: &Task<'_>, mut policy: Policy, mut listed: Listed, goa
 fn change(policy: &mut Policy, draw: &mut Draw) {
     let stage = draw.below(policy.in_flight.len());
     let rank = draw.below(policy.rules.len());
-    let Rule {
-        first,
-        patience,
-        fill,
-        even,
-    } = &mut policy.rules[rank];
+    let Rule { first, patience, fill, even } = &mut policy.rules[rank];
     match draw.below(6) {
         0 => policy.in_flight[stage] = policy.in_flight[stage].saturating_sub(1).max(1),
         1 => policy.in_flight[stage] = policy.in_flight[stage].saturating_add(1),

@@ -168,12 +168,7 @@ impl<'a> Lister<'a> {
     }
 
     fn options(&self, rank: usize, now: f64) -> Options {
-        let mut options = Options {
-            ready: None,
-            soon: f64::INFINITY,
-            input: f64::INFINITY,
-            blocked: false,
-        };
+        let mut options = Options { ready: None, soon: f64::INFINITY, input: f64::INFINITY, blocked: false };
         let turn = match self.policy.rules[rank].first {
             First::Backward => Pass::BackwardInput,
             First::Forward => Pass::Forward,
@@ -223,14 +218,8 @@ impl<'a> Lister<'a> {
         }
         let round = |done: usize| done / self.ranks.len();
         let open = |done: usize| done < self.micro_batches;
-        let forwards = stages
-            .iter()
-            .copied()
-            .filter(|&stage| open(self.done[stage].forward));
-        let inputs = stages
-            .iter()
-            .copied()
-            .filter(|&stage| open(self.done[stage].input));
+        let forwards = stages.iter().copied().filter(|&stage| open(self.done[stage].forward));
+        let inputs = stages.iter().copied().filter(|&stage| open(self.done[stage].input));
         (
             forwards.min_by_key(|&stage| (round(self.done[stage].forward), stage)),
             inputs.min_by_key(|&stage| (round(self.done[stage].input), Reverse(stage))),
@@ -246,19 +235,15 @@ impl<'a> Lister<'a> {
         let forwards = |stage: usize| self.done[stage].forward + usize::from(stage == next);
         let room = self.task.memory + self.slack_memory - extra;
         let oldest = stages.iter().map(|&stage| self.done[stage].input).min();
-        stages
-            .iter()
-            .map(|&stage| forwards(stage))
-            .chain(oldest)
-            .all(|micro_batch| {
-                let share = |&stage: &usize| {
-                    let (done, input) = (forwards(stage), self.done[stage].input);
-                    let younger = done.saturating_sub(input.max(micro_batch));
-                    let missing = usize::from(done <= micro_batch);
-                    self.stages[stage].saved * (younger + missing) as f64
-                };
-                stages.iter().map(share).sum::<f64>() <= room
-            })
+        stages.iter().map(|&stage| forwards(stage)).chain(oldest).all(|micro_batch| {
+            let share = |&stage: &usize| {
+                let (done, input) = (forwards(stage), self.done[stage].input);
+                let younger = done.saturating_sub(input.max(micro_batch));
+                let missing = usize::from(done <= micro_batch);
+                self.stages[stage].saved * (younger + missing) as f64
+            };
+            stages.iter().map(share).sum::<f64>() <= room
+        })
     }
 
     fn fits(&self, rank: usize, more: f64) -> bool {
@@ -269,9 +254,7 @@ impl<'a> Lister<'a> {
     fn weight(&self, rank: usize) -> Option<usize> {
         let open = |stage: &&usize| self.done[**stage].weight < self.done[**stage].input;
         let stages = self.ranks[rank].stages.iter().filter(open);
-        stages
-            .min_by_key(|&&stage| (self.done[stage].weight, Reverse(stage)))
-            .copied()
+        stages.min_by_key(|&&stage| (self.done[stage].weight, Reverse(stage))).copied()
     }
 
     /// Whether a backward-weight is put into the gap before the next pass.
@@ -305,9 +288,7 @@ impl<'a> Lister<'a> {
         }
         state.held += cost.change(pass);
         state.free = now + cost.time(pass);
-        state
-            .passes
-            .push((pass, Cell::new(stage as u32, micro_batch as u32)));
+        state.passes.push((pass, Cell::new(stage as u32, micro_batch as u32)));
         let end = state.free;
         self.call(rank, end);
         match pass {
@@ -325,11 +306,7 @@ impl<'a> Lister<'a> {
     /// Records when the next stage's input arrives, and has that stage's rank decide again then.
     fn hand(&mut self, now: f64, end: f64, from: usize, to: usize, micro_batch: usize, pass: Pass) {
         let (sender, receiver) = (self.rank_of[from], self.rank_of[to]);
-        let at = if sender == receiver {
-            end
-        } else {
-            end + self.task.comm
-        };
+        let at = if sender == receiver { end } else { end + self.task.comm };
         let cell = self.cell(to, micro_batch);
         match pass {
             Pass::Forward => self.forward_at[cell] = at,
@@ -354,16 +331,8 @@ impl<'a> Lister<'a> {
 
     fn listed(self) -> Listed {
         let makespan = self.ranks.iter().map(|rank| rank.free).fold(0.0, f64::max);
-        let span = self
-            .ranks
-            .iter()
-            .map(|rank| rank.free - rank.began)
-            .fold(0.0, f64::max);
-        Listed {
-            passes: self.ranks.into_iter().map(|rank| rank.passes).collect(),
-            makespan,
-            span,
-        }
+        let span = self.ranks.iter().map(|rank| rank.free - rank.began).fold(0.0, f64::max);
+        Listed { passes: self.ranks.into_iter().map(|rank| rank.passes).collect(), makespan, span }
     }
 }
 

@@ -49,9 +49,8 @@ pub(crate) enum First {
 pub(crate) fn in_flight(placement: &Placement, stages: &[StageCost], memory: f64, share: f64) -> Vec<u32> {
     let count = placement.stages();
     let mut left = vec![memory; placement.ranks() as usize];
-    let mut caps: Vec<_> = (0..count)
-        .map(|stage| (share * f64::from(count - stage)).round().max(1.0) as u32)
-        .collect();
+    let mut caps: Vec<_> =
+        (0..count).map(|stage| (share * f64::from(count - stage)).round().max(1.0) as u32).collect();
     for (stage, rank) in placement.iter().enumerate().skip(placement.ranks() as usize) {
         left[rank.index()] -= f64::from(caps[stage]) * stages[stage].saved;
     }
@@ -78,16 +77,9 @@ pub(crate) fn policies(ranks: u32, in_flight: Vec<Vec<u32>>) -> impl Iterator<It
 fn rules() -> impl Iterator<Item = Rule> {
     [0.3, 0.0, 0.7].into_iter().flat_map(|patience| {
         [0.0, 1.0, 0.5].into_iter().flat_map(move |fill| {
-            [First::Backward, First::InTurn, First::Forward]
-                .into_iter()
-                .flat_map(move |first| {
-                    [true, false].into_iter().map(move |even| Rule {
-                        first,
-                        patience,
-                        fill,
-                        even,
-                    })
-                })
+            [First::Backward, First::InTurn, First::Forward].into_iter().flat_map(move |first| {
+                [true, false].into_iter().map(move |even| Rule { first, patience, fill, even })
+            })
         })
     })
 }

@@ -49,11 +49,7 @@ pub(crate) fn least_memory(placement: &Placement, stages: &[StageCost]) -> f64 {
         least[rank.index()] += cost.saved;
         extra[rank.index()] = extra[rank.index()].max(cost.rise(Pass::BackwardInput));
     }
-    least
-        .iter()
-        .zip(extra)
-        .map(|(least, extra)| least + extra)
-        .fold(0.0, f64::max)
+    least.iter().zip(extra).map(|(least, extra)| least + extra).fold(0.0, f64::max)
 }
 
 /// Listed passes and how long they take.
@@ -103,9 +99,7 @@ impl FromStr for Goal {
         match text {
             "makespan" => Ok(Self::Makespan),
             "span" => Ok(Self::Span),
-            _ => Err(Problem::new(format!(
-                "{text:?} is not a goal; known are makespan and span"
-            ))),
+            _ => Err(Problem::new(format!("{text:?} is not a goal; known are makespan and span"))),
         }
     }
 }

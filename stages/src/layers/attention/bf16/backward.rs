@@ -112,10 +112,9 @@ impl<'a> Shared<'a> {
         let mut room = [bf16::ZERO; TILE * TILE];
         let part = TILE * TILE * block..TILE * TILE * (block + 1);
         for (group, (scores, grads)) in tiles_of(self.sizes, block).zip(scores.iter().zip(grads)) {
-            for (tile, of_group, right) in [
-                (scores, self.of_values.row(group), grad),
-                (grads, self.of_keys.row(group), queries),
-            ] {
+            for (tile, of_group, right) in
+                [(scores, self.of_values.row(group), grad), (grads, self.of_keys.row(group), queries)]
+            {
                 let left = rounded(&mut room, tile);
                 for (panel, grads) in of_group.iter_mut().enumerate() {
                     self.way.add(grads, left, &right.panel(panel)[part.clone()]);
@@ -140,11 +139,7 @@ impl Head<'_> {
         let [mut lse, mut along] = [[f32::INFINITY; TILE], [0.0; TILE]];
         let rows = block * TILE..self.lse.len().min((block + 1) * TILE);
         lse[..rows.len()].copy_from_slice(&self.lse[rows.clone()]);
-        dots(
-            &mut along[..rows.len()],
-            self.out.part(rows.clone()),
-            self.grad.part(rows),
-        );
+        dots(&mut along[..rows.len()], self.out.part(rows.clone()), self.grad.part(rows));
         [lse, along]
     }
 }

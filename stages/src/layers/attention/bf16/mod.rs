@@ -61,13 +61,7 @@ struct Shared<'a> {
 
 impl<'a> Shared<'a> {
     fn new(way: Way, sizes: Sizes, [keys, values]: [Matrix<'a, bf16>; 2]) -> Self {
-        Self {
-            way,
-            sizes,
-            keys: Groups::new(true, keys),
-            packed: false,
-            values: Panels::alone(values),
-        }
+        Self { way, sizes, keys: Groups::new(true, keys), packed: false, values: Panels::alone(values) }
     }
 
     /// The result of a query head.
@@ -140,13 +134,7 @@ mod tests {
 
     #[test]
     fn every_way_gives_nearly_the_same() {
-        let sizes = Sizes {
-            time: 70,
-            query: 1,
-            key_value: 1,
-            width: 40,
-            window: 50,
-        };
+        let sizes = Sizes { time: 70, query: 1, key_value: 1, width: 40, window: 50 };
         let mut numbers = vec![0.0; 70 * 3 * 40];
         rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
         let numbers: Vec<bf16> = numbers.into_iter().map(bf16::narrow).collect();

@@ -50,10 +50,7 @@ impl Turned {
     /// Room for `tiles` tiles.
     pub(crate) fn new(needs_rows: bool, tiles: usize) -> Self {
         let room = || Buffer::pooled(tiles * TILE * TILE);
-        Self {
-            pairs: room(),
-            rows: needs_rows.then(room),
-        }
+        Self { pairs: room(), rows: needs_rows.then(room) }
     }
 
     /// The columns of these tiles as rows, rounded.
@@ -70,24 +67,14 @@ impl Turned {
                 (&*rows, Order::Rows(depth))
             }
         };
-        Left {
-            numbers,
-            depth,
-            rows: TILE,
-            order,
-        }
+        Left { numbers, depth, rows: TILE, order }
     }
 }
 
 /// The rows of a tile, rounded, as a left operand.
 pub(crate) fn rounded<'a>(room: &'a mut [bf16; TILE * TILE], tile: &Tile) -> Left<'a> {
     convert(&mut room[..], tile.as_flattened());
-    Left {
-        numbers: room,
-        depth: TILE,
-        rows: TILE,
-        order: Order::Rows(TILE),
-    }
+    Left { numbers: room, depth: TILE, rows: TILE, order: Order::Rows(TILE) }
 }
 
 /// Writes the rows of tiles into rows of `stride` numbers, from column `offset` on.
@@ -107,13 +94,7 @@ pub(crate) fn scatter(from: &Tiles, to: &mut [bf16], [stride, offset, width]: [u
 /// A vector of each of the rows, which have this many vectors.
 pub(crate) fn part(sizes: Sizes, numbers: &[bf16], vectors: usize, vector: usize) -> Matrix<'_, bf16> {
     let [stride, offset, width] = sizes.columns(vectors, vector);
-    Matrix {
-        numbers: &numbers[offset..],
-        rows: sizes.time,
-        columns: width,
-        stride,
-        turned: false,
-    }
+    Matrix { numbers: &numbers[offset..], rows: sizes.time, columns: width, stride, turned: false }
 }
 
 /// The tiles of keys that a block of queries sees. Tiles outside of the window are not among them.
@@ -150,9 +131,7 @@ mod tests {
         let mut tiles = Tiles::zeros([3, 1]);
         let numbers = tiles.all().as_flattened_mut().as_flattened_mut();
         // Each can be represented, and all are different.
-        (0..)
-            .zip(numbers)
-            .for_each(|(at, number)| *number = f32::from_bits(at << 16));
+        (0..).zip(numbers).for_each(|(at, number)| *number = f32::from_bits(at << 16));
         let mut read = |needs_rows: bool| -> Vec<u16> {
             let mut turned = Turned::new(needs_rows, 3);
             let left = turned.of(tiles.all());

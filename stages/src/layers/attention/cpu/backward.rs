@@ -121,11 +121,7 @@ impl Head {
     fn block(&mut self, start: usize, lse: &[f32]) {
         let (lanes, keys) = (self.queries.stride, keys_of(self.sizes, start));
         let (queries, grad) = (self.queries.view(start), self.grad.view(start));
-        let size = Size {
-            rows: BLOCK,
-            depth: lanes,
-            columns: keys.len(),
-        };
+        let size = Size { rows: BLOCK, depth: lanes, columns: keys.len() };
         let turned = self.keys_turned.columns(keys.start);
         product(self.scores.view_mut(0), size, queries, turned);
         let turned = self.values_turned.columns(keys.start);
@@ -134,34 +130,11 @@ impl Head {
         let [scores, score_grads] = [&mut self.scores, &mut self.score_grads];
         let place = (start - keys.start, self.sizes.window);
         causal_softmax_grad(scores, score_grads, place, lse, along);
-        let size = Size {
-            rows: BLOCK,
-            depth: keys.len(),
-            columns: lanes,
-        };
-        product(
-            self.query_grads.view_mut(start),
-            size,
-            self.score_grads.view(0),
-            self.keys.view(keys.start),
-        );
-        let size = Size {
-            rows: keys.len(),
-            depth: lse.len(),
-            columns: lanes,
-        };
-        add_turned_product(
-            self.key_grads.view_mut(keys.start),
-            size,
-            self.score_grads.view(0),
-            queries,
-        );
-        add_turned_product(
-            self.value_grads.view_mut(keys.start),
-            size,
-            self.scores.view(0),
-            grad,
-        );
+        let size = Size { rows: BLOCK, depth: keys.len(), columns: lanes };
+        product(self.query_grads.view_mut(start), size, self.score_grads.view(0), self.keys.view(keys.start));
+        let size = Size { rows: keys.len(), depth: lse.len(), columns: lanes };
+        add_turned_product(self.key_grads.view_mut(keys.start), size, self.score_grads.view(0), queries);
+        add_turned_product(self.value_grads.view_mut(keys.start), size, self.scores.view(0), grad);
     }
 
     /// Writes the gradients of keys and values.
@@ -179,11 +152,7 @@ impl Head {
 #[inline(always)]
 fn hide_later(row: &mut [[f32; LANES]], own: usize) {
     for (lane, number) in row[own / LANES].iter_mut().enumerate() {
-        *number = if lane > own % LANES {
-            f32::NEG_INFINITY
-        } else {
-            *number
-        };
+        *number = if lane > own % LANES { f32::NEG_INFINITY } else { *number };
     }
 }
 
@@ -209,10 +178,7 @@ fn causal_softmax_grad(
     along: &[f32],
 ) {
     let stride = scores.stride;
-    let rows = scores
-        .numbers
-        .chunks_exact_mut(stride)
-        .zip(grads.numbers.chunks_exact_mut(stride));
+    let rows = scores.numbers.chunks_exact_mut(stride).zip(grads.numbers.chunks_exact_mut(stride));
     for (own, ((scores, grads), (&lse, &along))) in (ahead..).zip(rows.zip(lse.iter().zip(along))) {
         let scores = &mut scores.as_chunks_mut::<LANES>().0[..own / LANES + 1];
         let grads = &mut grads.as_chunks_mut::<LANES>().0[..own / LANES + 1];

@@ -28,11 +28,7 @@ impl<'a> Part<'a> {
     /// Returns a row, and prefetches a later one.
     #[inline(always)]
     fn row(self, row: usize) -> &'a [f32] {
-        ask(
-            self.numbers,
-            (row + AHEAD) * self.stride + self.offset,
-            self.width,
-        );
+        ask(self.numbers, (row + AHEAD) * self.stride + self.offset, self.width);
         &self.numbers[row * self.stride + self.offset..][..self.width]
     }
 
@@ -45,9 +41,7 @@ impl<'a> Part<'a> {
 /// Prefetches `width` numbers.
 #[inline(always)]
 fn ask(numbers: &[f32], start: usize, width: usize) {
-    (start..start + width)
-        .step_by(LINE)
-        .for_each(|at| prefetch(numbers, at));
+    (start..start + width).step_by(LINE).for_each(|at| prefetch(numbers, at));
 }
 
 /// A matrix in a buffer of the pool.
@@ -66,26 +60,17 @@ impl Gathered {
 
     /// The rows from this one on.
     pub(crate) fn view(&self, row: usize) -> View<'_> {
-        View {
-            numbers: &self.numbers[row * self.stride..],
-            stride: self.stride,
-        }
+        View { numbers: &self.numbers[row * self.stride..], stride: self.stride }
     }
 
     /// The columns from this one on.
     pub(crate) fn columns(&self, column: usize) -> View<'_> {
-        View {
-            numbers: &self.numbers[column..],
-            stride: self.stride,
-        }
+        View { numbers: &self.numbers[column..], stride: self.stride }
     }
 
     /// The rows from this one on, for writing.
     pub(crate) fn view_mut(&mut self, row: usize) -> ViewMut<'_> {
-        ViewMut {
-            numbers: &mut self.numbers[row * self.stride..],
-            stride: self.stride,
-        }
+        ViewMut { numbers: &mut self.numbers[row * self.stride..], stride: self.stride }
     }
 
     /// Copies the rows of a part, times `scale`, into the rows.

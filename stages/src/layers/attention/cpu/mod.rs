@@ -46,9 +46,7 @@ pub(crate) fn forward(out: &mut [f32], lse: &mut [f32], qkv: &[f32], sizes: Size
             let mut out = out.lock();
             let out = sizes.sequence_mut(&mut out, query, sequence);
             let scales = &buffers.scales;
-            buffers
-                .result
-                .scatter(|row| scales[row], out, sizes.columns(query, head));
+            buffers.result.scatter(|row| scales[row], out, sizes.columns(query, head));
         }
     });
 }
@@ -83,27 +81,14 @@ impl Head {
     /// The result of a block of query rows.
     fn block(&mut self, start: usize, lse: &mut [f32]) {
         let (lanes, keys) = (self.keys.stride, keys_of(self.sizes, start));
-        let size = Size {
-            rows: keys.len(),
-            depth: lanes,
-            columns: BLOCK,
-        };
+        let size = Size { rows: keys.len(), depth: lanes, columns: BLOCK };
         let queries = self.queries_turned.columns(start);
         product(self.scores.view_mut(0), size, self.keys.view(keys.start), queries);
         let scores = &mut self.scores.numbers[..keys.len() * BLOCK];
         let scales = &mut self.scales[start..start + BLOCK];
         causal_softmax(scores, self.sizes.window, lse, scales);
-        let size = Size {
-            rows: BLOCK,
-            depth: keys.len(),
-            columns: lanes,
-        };
-        turned_product(
-            self.result.view_mut(start),
-            size,
-            self.scores.view(0),
-            self.values.view(keys.start),
-        );
+        let size = Size { rows: BLOCK, depth: keys.len(), columns: lanes };
+        turned_product(self.result.view_mut(start), size, self.scores.view(0), self.values.view(keys.start));
     }
 }
 

@@ -73,12 +73,7 @@ impl Sizes {
     /// A vector of each of the rows, which have this many vectors.
     pub(crate) fn part(self, numbers: &[f32], vectors: usize, vector: usize) -> Part<'_> {
         let [stride, offset, width] = self.columns(vectors, vector);
-        Part {
-            numbers,
-            stride,
-            offset,
-            width,
-        }
+        Part { numbers, stride, offset, width }
     }
 }
 
@@ -92,8 +87,5 @@ pub(crate) fn keys_of(sizes: Sizes, start: usize) -> Range<usize> {
 
 /// The rows of a sequence and the width of a head, rounded up to whole blocks and registers.
 pub(crate) fn padded(sizes: Sizes) -> [usize; 2] {
-    [
-        sizes.time.next_multiple_of(BLOCK),
-        sizes.width.next_multiple_of(LANES),
-    ]
+    [sizes.time.next_multiple_of(BLOCK), sizes.width.next_multiple_of(LANES)]
 }

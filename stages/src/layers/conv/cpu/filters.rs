@@ -136,12 +136,7 @@ impl Filters {
         let taps = move |place: usize| (kernel - place).div_ceil(step);
         (0..places * places).map(move |index| {
             let place = [index / places, index % places];
-            Phase {
-                place,
-                taps: place.map(taps),
-                sizes,
-                panels: &[],
-            }
+            Phase { place, taps: place.map(taps), sizes, panels: &[] }
         })
     }
 
@@ -166,13 +161,7 @@ impl Filters {
                     let end = from.min(channel + block.of_line.end - at);
                     let matrix = self.matrix(weights, phase, [line, tap]);
                     let pitch = block.depth() * PANEL;
-                    pack::<PANEL>(
-                        &mut panels[row * PANEL..],
-                        pitch,
-                        matrix,
-                        channel..end,
-                        0..columns,
-                    );
+                    pack::<PANEL>(&mut panels[row * PANEL..], pitch, matrix, channel..end, 0..columns);
                     row += end - channel;
                     at += end - channel;
                 }
@@ -217,20 +206,13 @@ impl Phase<'_> {
 
 /// How many zeros are before and after a side of a gradient, so that all windows of backward lie in it.
 pub(crate) fn borders(window: Window, side: usize) -> [usize; 2] {
-    let Window {
-        kernel,
-        stride,
-        padding,
-    } = window;
+    let Window { kernel, stride, padding } = window;
     let places = window.places(side).expect("checked: the window fits");
     (0..stride.min(kernel)).fold([0; 2], |[before, after], place| {
         let taps = (kernel - place).div_ceil(stride);
         let first = padding.saturating_sub(place).div_ceil(stride);
         let end = (side + padding).saturating_sub(place).div_ceil(stride);
-        [
-            before.max((taps - 1).saturating_sub(first)),
-            after.max(end.saturating_sub(places)),
-        ]
+        [before.max((taps - 1).saturating_sub(first)), after.max(end.saturating_sub(places))]
     })
 }
 

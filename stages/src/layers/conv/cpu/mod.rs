@@ -97,9 +97,7 @@ fn share(
     let rows = (By(out, to.count()), By(images, from.count()));
     cut(rows, weight.max(1), |_, (out, images)| {
         let few = (PADDED / from.count()).max(1);
-        let groups = out
-            .chunks_mut(few * to.count())
-            .zip(images.chunks(few * from.count()));
+        let groups = out.chunks_mut(few * to.count()).zip(images.chunks(few * from.count()));
         let mut room = Buffer::pooled(0);
         for (out, images) in groups {
             work(out, images, &mut room);

@@ -36,9 +36,7 @@ impl<'a> Padded<'a> {
                     *room = Buffer::pooled(length);
                 }
                 let room = &mut room[..length];
-                let pairs = room
-                    .chunks_exact_mut(padded.count())
-                    .zip(images.chunks_exact(image.count()));
+                let pairs = room.chunks_exact_mut(padded.count()).zip(images.chunks_exact(image.count()));
                 pairs.for_each(|(to, from)| pad(to, from, image, borders));
                 room
             }

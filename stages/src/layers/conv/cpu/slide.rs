@@ -45,13 +45,7 @@ pub(crate) fn slide(
     pixels: Pixels,
     phase: Phase<'_>,
 ) {
-    Arch::new().dispatch(Slide {
-        out,
-        bias,
-        images,
-        pixels,
-        phase,
-    });
+    Arch::new().dispatch(Slide { out, bias, images, pixels, phase });
 }
 
 struct Slide<'a> {
@@ -67,11 +61,7 @@ impl WithSimd for Slide<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        if is_tall::<S>() {
-            self.run::<S, ROWS>(simd)
-        } else {
-            self.run::<S, FEW_ROWS>(simd)
-        }
+        if is_tall::<S>() { self.run::<S, ROWS>(simd) } else { self.run::<S, FEW_ROWS>(simd) }
     }
 }
 
@@ -148,10 +138,7 @@ impl Slide<'_> {
         let length = block.of_line.len();
         for line in block.lines.clone() {
             let left = &self.images.numbers[line * self.images.line() + block.of_line.start..];
-            let right = Right {
-                numbers: panel,
-                row: PANEL,
-            };
+            let right = Right { numbers: panel, row: PANEL };
             add_to_tile(simd, &mut sums, length, (left, windows, 1), right, &mut []);
             panel = panel.get(length * PANEL..).unwrap_or(&[]);
         }
@@ -200,19 +187,11 @@ mod tests {
     use crate::pool::Buffer;
     use crate::rng;
 
-    const IMAGE: Image = Image {
-        height: 5,
-        width: 6,
-        channels: 70,
-    };
+    const IMAGE: Image = Image { height: 5, width: 6, channels: 70 };
 
     #[test]
     fn every_level_of_simd_gives_the_same_bits() {
-        let window = Window {
-            kernel: 3,
-            stride: 1,
-            padding: 1,
-        };
+        let window = Window { kernel: 3, stride: 1, padding: 1 };
         let mut numbers = vec![0.0; 2 * IMAGE.count() + 70 * 9 * 43];
         rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
         let (images, weights) = numbers.split_at(2 * IMAGE.count());
@@ -228,13 +207,7 @@ mod tests {
         fn product<S: Simd>(simd: S, padded: &Padded<'_>, pixels: Pixels, phase: Phase<'_>) -> Vec<f32> {
             let mut out = vec![0.5; 2 * 5 * 6 * 43];
             let (out_numbers, bias) = (&mut out[..], Some(&[0.25; 43][..]));
-            simd.vectorize(Slide {
-                out: out_numbers,
-                bias,
-                images: padded,
-                pixels,
-                phase,
-            });
+            simd.vectorize(Slide { out: out_numbers, bias, images: padded, pixels, phase });
             out
         }
         let phase = || filters.phases().next().expect("forward has one");

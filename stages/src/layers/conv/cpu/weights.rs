@@ -77,13 +77,7 @@ pub(crate) fn add_weight_grad(
             let grads = &grads[start * outputs..][..pixels * outputs];
             let [panels, strips] = &mut room;
             let panels = sized(panels, pixels * outputs.next_multiple_of(PANEL));
-            pack::<PANEL>(
-                panels,
-                pixels * PANEL,
-                Matrix::new(grads, outputs),
-                0..pixels,
-                0..outputs,
-            );
+            pack::<PANEL>(panels, pixels * PANEL, Matrix::new(grads, outputs), 0..pixels, 0..outputs);
             for (number, out) in (first..).zip(out.chunks_mut(strip)) {
                 let channels = number * STRIP..image.channels.min((number + 1) * STRIP);
                 let copied = Strip::of(images, image, window, &block, channels.clone());
@@ -149,11 +143,7 @@ impl<'a> Strip<'a> {
     }
 
     fn fill(&self, to: &mut [f32]) {
-        let Image {
-            height,
-            width,
-            channels,
-        } = self.image;
+        let Image { height, width, channels } = self.image;
         let padding = self.window.padding;
         let mut lines = to.chunks_exact_mut(self.columns * STRIP);
         for image in self.of.clone() {
@@ -168,9 +158,7 @@ impl<'a> Strip<'a> {
                 before.fill(0.0);
                 after.fill(0.0);
                 let from = &self.images[(image * height + line - padding) * width * channels..];
-                let pixels = from
-                    .chunks_exact(channels)
-                    .map(|pixel| &pixel[self.channels.clone()]);
+                let pixels = from.chunks_exact(channels).map(|pixel| &pixel[self.channels.clone()]);
                 for (to, from) in within.as_chunks_mut::<STRIP>().0.iter_mut().zip(pixels) {
                     match from.first_chunk::<STRIP>() {
                         Some(whole) => *to = *whole,
@@ -210,11 +198,7 @@ impl WithSimd for Strips<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        if is_tall::<S>() {
-            self.run::<S, ROWS>(simd)
-        } else {
-            self.run::<S, FEW_ROWS>(simd)
-        }
+        if is_tall::<S>() { self.run::<S, ROWS>(simd) } else { self.run::<S, FEW_ROWS>(simd) }
     }
 }
 
@@ -256,18 +240,8 @@ impl Strips<'_> {
         let mut sums = [[simd.splat_f32s(0.0); WIDTH]; HEIGHT];
         for line in 0..self.lines {
             let start = self.of.line(line, [place / kernel, place % kernel]) + row;
-            let right = Right {
-                numbers: &panel[line * width * PANEL..],
-                row: PANEL,
-            };
-            add_to_tile(
-                simd,
-                &mut sums,
-                width,
-                (&self.strip[start..], &rows, across),
-                right,
-                &mut [],
-            );
+            let right = Right { numbers: &panel[line * width * PANEL..], row: PANEL };
+            add_to_tile(simd, &mut sums, width, (&self.strip[start..], &rows, across), right, &mut []);
         }
         for (row, sums) in (row..self.channels).zip(sums) {
             let out = &mut self.out[(row * kernel * kernel + place) * outputs..][..outputs];
@@ -290,16 +264,8 @@ mod tests {
     use super::*;
     use crate::rng;
 
-    const IMAGE: Image = Image {
-        height: 5,
-        width: 6,
-        channels: 6,
-    };
-    const WINDOW: Window = Window {
-        kernel: 3,
-        stride: 2,
-        padding: 1,
-    };
+    const IMAGE: Image = Image { height: 5, width: 6, channels: 6 };
+    const WINDOW: Window = Window { kernel: 3, stride: 2, padding: 1 };
 
     /// The gradient of six channels of two images, added to 0.5.
     fn gradient<S: Simd>(simd: S, images: &[f32], panels: &[f32], outputs: usize) -> Vec<f32> {

@@ -39,11 +39,7 @@ impl Image {
     /// When the window is larger than the image and its border.
     pub(crate) fn seen_by(self, window: Window, channels: usize) -> Self {
         let places = |side| window.places(side).expect("checked: the window fits");
-        Self {
-            height: places(self.height),
-            width: places(self.width),
-            channels,
-        }
+        Self { height: places(self.height), width: places(self.width), channels }
     }
 }
 
