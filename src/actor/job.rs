@@ -16,7 +16,13 @@ use crate::worker::{ParameterInfo, Plan, Restarting, Seat, StepRequest, Trained,
 #[allow(missing_debug_implementations, reason = "holds a closure")]
 pub(crate) struct Job<S: Stage, T>(Act<S, T>);
 
-type Act<S, T> = Box<dyn FnOnce(&mut StageActor<S>) -> Result<T> + Send>;
+enum Act<S: Stage, T> {
+    /// A step, of which there are many: it needs no memory.
+    Step(StepRequest, fn(&mut StageActor<S>, StepRequest) -> Result<T>),
+    Once(Once<S, T>),
+}
+
+type Once<S, T> = Box<dyn FnOnce(&mut StageActor<S>) -> Result<T> + Send>;
 
 impl<S: Stage, T: 'static> Message for Job<S, T> {
     type Result = Result<T>;
@@ -26,29 +32,36 @@ impl<S: Stage, T: 'static> Handler<Job<S, T>> for StageActor<S> {
     type Result = Result<T>;
 
     fn handle(&mut self, job: Job<S, T>, _: &mut Self::Context) -> Self::Result {
-        (job.0)(self)
+        match job.0 {
+            Act::Step(request, run) => run(self, request),
+            Act::Once(run) => run(self),
+        }
     }
 }
 
 impl<S: Stage, T: 'static> Job<S, T> {
+    fn once(act: impl FnOnce(&mut StageActor<S>) -> Result<T> + Send + 'static) -> Self {
+        Self(Act::Once(Box::new(act)))
+    }
+
     /// A job without which the worker cannot continue. If it fails, all ranks stop.
     pub(crate) fn must(job: impl FnOnce(&mut Worker<S>) -> Result<T> + Send + 'static) -> Self {
-        Self(Box::new(|actor| actor.must(job)))
+        Self::once(|actor| actor.must(job))
     }
 
     /// As [`Job::must`]. After it the weights are others.
     pub(crate) fn renew(job: impl FnOnce(&mut Worker<S>) -> Result<T> + Send + 'static) -> Self {
-        Self(Box::new(|actor| actor.renew(job)))
+        Self::once(|actor| actor.renew(job))
     }
 
     /// A job after which the worker can continue, even if the job fails.
     pub(crate) fn ask(job: impl FnOnce(&mut Worker<S>) -> Result<T> + Send + 'static) -> Self {
-        Self(Box::new(|actor| actor.ask(job)))
+        Self::once(|actor| actor.ask(job))
     }
 
     /// As [`Job::must`], but the worker can continue after an error that the job answers with.
     pub(crate) fn attempt(job: impl FnOnce(&mut Worker<S>) -> Result<Result<T>> + Send + 'static) -> Self {
-        Self(Box::new(|actor| actor.must(job)?))
+        Self::once(|actor| actor.must(job)?)
     }
 }
 
@@ -56,7 +69,7 @@ impl<S: Stage> Job<S, Vec<ParameterInfo>> {
     /// Makes the worker, on the actor's own thread, which is the first of the rank's threads. `cores`: for
     /// these threads. Empty: any cores.
     pub(crate) fn build(plan: Arc<Plan>, seat: Seat<S>, cores: Vec<CoreId>) -> Self {
-        Self(Box::new(|actor| {
+        Self::once(|actor| {
             let _at_work = actor.at_work();
             actor.restarting = Restarting::new(plan.restarts);
             let rank = plan.mesh.coordinate(seat.transport.rank()).rank;
@@ -66,26 +79,26 @@ impl<S: Stage> Job<S, Vec<ParameterInfo>> {
                 actor.must(Worker::sum_frozen)?;
             }
             actor.must(Worker::parameters)
-        }))
+        })
     }
 }
 
 impl<S: Stage> Job<S, Trained> {
     /// Runs one training step.
     pub(crate) fn train(request: StepRequest) -> Self {
-        Self(Box::new(move |actor| actor.train(request)))
+        Self(Act::Step(request, StageActor::train))
     }
 }
 
 impl<S: Stage> Job<S, ()> {
     /// Makes a snapshot that the process keeps too, and gives it to `keep`.
     pub(crate) fn snap(keep: impl FnOnce(Arc<Vec<u8>>) + Send + 'static) -> Self {
-        Self(Box::new(|actor| actor.snap().map(keep)))
+        Self::once(|actor| actor.snap().map(keep))
     }
 
     /// Takes the weights and optimizer state of such a snapshot.
     pub(crate) fn take_back(snapshot: Arc<Vec<u8>>) -> Self {
-        Self(Box::new(|actor| actor.take_back(snapshot)))
+        Self::once(|actor| actor.take_back(snapshot))
     }
 }
 

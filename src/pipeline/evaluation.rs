@@ -24,7 +24,7 @@ impl<S: Stage> Pipeline<S> {
     /// Runs only forward, over the first `micro_batches` micro-batches of a source's step 0.
     ///
     /// # Errors
-    /// [`CallError::no_micro_batches()`](crate::error::CallError::no_micro_batches()) when `micro_batches` is 0.
+    /// [`CallError`] when `micro_batches` is 0.
     /// [`LaunchError`](crate::error::LaunchError) when the stages refuse the shapes of the source: the
     /// pipeline continues to run. Otherwise as for [`Pipeline::step`].
     pub fn evaluate(&mut self, source: Arc<dyn DataSource>, micro_batches: u32) -> Result<Evaluation> {

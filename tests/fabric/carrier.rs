@@ -67,8 +67,8 @@ fn a_later_attempt_is_refused_where_a_carrier_may_hold_numbers_of_an_earlier_one
     assert!(matches!(error, Error::Fabric(_)));
     assert_eq!(
         error.to_string(),
-        "rank 1 cannot begin attempt 1: its carrier may still hold numbers of an earlier attempt; connect the \
-         ranks anew"
+        "rank 1 cannot begin attempt 1: its carrier may still hold numbers of an earlier attempt; connect \
+         the ranks anew"
     );
     let after = b.wait(WorldRank(0), Tag(7)).expect_err("it stays refused");
     assert_eq!(after.to_string(), error.to_string());

@@ -7,6 +7,7 @@ use super::cuda_env;
 use super::out::{Out, Replace};
 use super::processes::{self, Role};
 use crate::Result;
+use crate::compose;
 use crate::config::Config;
 use crate::error::CommandError;
 use crate::profile::{self, Between, Measured, MemoryLimit};

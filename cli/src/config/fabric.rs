@@ -39,8 +39,8 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`] when `launch.fabric` asks for what this process was not started by, or for what
-    /// this build does not have. [`FabricError::Refused`] where MPI should encrypt. Also as for [`launched`] and
-    /// [`Config::membership`].
+    /// this build does not have. [`FabricError::Refused`] where MPI should encrypt. Also as for [`launched`]
+    /// and [`Config::membership`].
     pub fn fabric(&self, environment: &Environment) -> Result<(Fabric, String)> {
         let has_mpi = cfg!(feature = "mpi");
         let asked = self.launch.fabric;

@@ -73,7 +73,8 @@ impl Key {
         }
     }
 
-    /// It is for these values of another key of its section. Under others it is refused.
+    /// It is for these values of another key of its section, which stands above it. Under others it is
+    /// refused.
     pub(super) const fn only(mut self, by: &'static str, is: &'static [&'static str]) -> Self {
         self.only = Some((by, is));
         self

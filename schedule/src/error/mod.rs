@@ -1,12 +1,12 @@
 //! What is refused, and why.
 
+mod cost;
 mod mesh;
-mod plan;
 mod problem;
 pub mod schedule;
 
+pub use cost::CostOf;
 pub use mesh::MeshError;
-pub use plan::CostOf;
 pub use problem::Problem;
 pub use schedule::ScheduleError;
 
@@ -29,6 +29,19 @@ pub enum Error {
     /// Ranks, processes and devices that do not fit together.
     #[error(transparent)]
     Mesh(#[from] MeshError),
+}
+
+impl Error {
+    /// Costs, sizes or limits for which there is no schedule or cut. Times and memory are in the unit of the
+    /// costs.
+    pub(crate) fn plan(text: impl Into<String>) -> Self {
+        Self::Plan(Problem::new(text))
+    }
+
+    /// A cost that is negative or not a number.
+    pub fn wrong_cost(of: &CostOf, name: &str, cost: f64) -> Self {
+        Self::plan(format!("{of}the cost {name} is {cost}; it has to be a number from 0 on"))
+    }
 }
 
 impl fmt::Debug for Error {

@@ -88,8 +88,8 @@ impl ModelCosts {
     /// layer's weights, in `f32`.
     ///
     /// # Errors
-    /// [`Error::Plan`] when a cost of the reduction is negative or not a number, or when there are not as many
-    /// weights as layers.
+    /// [`Error::Plan`] when a cost of the reduction is negative or not a number, or when there are not as
+    /// many weights as layers.
     pub fn replicated(self, weights: Vec<f64>, reduction: Reduction) -> Result<Self> {
         if weights.len() != self.layers.len() {
             return Err(Error::plan(format!(

@@ -2,8 +2,8 @@
 //!
 //! NVTX has no library: a program looks for the tool that profiles it. The variable `NVTX_INJECTION64_PATH`
 //! names the tool's library, which is given the addresses of tables of functions, and fills in those that it
-//! has. Source: the headers `nvtx3/nvtxDetail/nvtxInit.h` and `nvtxTypes.h` of CUDA 13. Without a tool a range
-//! costs one look at a variable.
+//! has. Source: the headers `nvtx3/nvtxDetail/nvtxInit.h` and `nvtxTypes.h` of CUDA 13. Without a tool a
+//! range costs one look at a variable.
 
 use std::env;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

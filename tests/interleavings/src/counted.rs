@@ -19,10 +19,7 @@ pub(crate) struct Weak<T> {
 
 impl<T> Arc<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self {
-            owners: sync::Arc::new(AtomicUsize::new(1)),
-            value: sync::Arc::new(value),
-        }
+        Self { owners: sync::Arc::new(AtomicUsize::new(1)), value: sync::Arc::new(value) }
     }
 
     pub(crate) fn strong_count(this: &Self) -> usize {
@@ -41,20 +38,14 @@ impl<T> Arc<T> {
     }
 
     pub(crate) fn downgrade(this: &Self) -> Weak<T> {
-        Weak {
-            owners: sync::Arc::clone(&this.owners),
-            value: sync::Arc::downgrade(&this.value),
-        }
+        Weak { owners: sync::Arc::clone(&this.owners), value: sync::Arc::downgrade(&this.value) }
     }
 }
 
 impl<T> Clone for Arc<T> {
     fn clone(&self) -> Self {
         self.owners.fetch_add(1, Relaxed);
-        Self {
-            owners: sync::Arc::clone(&self.owners),
-            value: sync::Arc::clone(&self.value),
-        }
+        Self { owners: sync::Arc::clone(&self.owners), value: sync::Arc::clone(&self.value) }
     }
 }
 

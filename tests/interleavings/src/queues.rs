@@ -129,15 +129,8 @@ impl<T> Drop for Receiver<T> {
 }
 
 pub fn bounded<T>(room: usize) -> (Sender<T>, Receiver<T>) {
-    let state = State {
-        items: VecDeque::new(),
-        room,
-        has_receiver: true,
-    };
-    let queue = Arc::new(Queue {
-        state: Mutex::new(state),
-        changed: Condvar::new(),
-    });
+    let state = State { items: VecDeque::new(), room, has_receiver: true };
+    let queue = Arc::new(Queue { state: Mutex::new(state), changed: Condvar::new() });
     (Sender(Arc::clone(&queue)), Receiver(Some(queue)))
 }
 

@@ -83,12 +83,7 @@ fn every_order_of(blocks: &'static [&'static [u32]]) {
             assert_eq!(got, *block);
         }
         sender.join().expect("no panic");
-        assert!(
-            memory
-                .flags
-                .iter()
-                .all(|flag| flag.load(Ordering::Relaxed) == FREE)
-        );
+        assert!(memory.flags.iter().all(|flag| flag.load(Ordering::Relaxed) == FREE));
     });
 }
 

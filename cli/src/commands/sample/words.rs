@@ -19,7 +19,7 @@ pub(in crate::commands) enum Words<'a> {
 }
 
 /// The beginning of a text.
-pub(super) struct Prompt {
+pub(in crate::commands) struct Prompt {
     /// The tokens that the model reads.
     pub(in crate::commands) tokens: Vec<u32>,
     /// Which of the tokens are shown: not what a tokenizer or a template adds.

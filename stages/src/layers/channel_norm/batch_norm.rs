@@ -1,6 +1,7 @@
 //! Batch norm.
 
-use crate::cuda::Gpu;
+use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Gpu, Grid};
 use crate::device::DType;
 use crate::error::{Error, Result, check_rows};
 use crate::layers::channel_norm::cpu::{apply, input_grad, moments, slopes};
@@ -73,12 +74,14 @@ impl BatchNorm {
         if let Some(gpu) = input.gpu()? {
             let output = input.beside(input.dims())?;
             let [weight, bias, mean, variance] = [weight, bias, mean, variance].map(|p| p.weights().value());
-            let by = match stats {
+            let [mean, variance] = match stats {
                 Some(stats) => [stats.at(), stats.at().offset(4 * self.channels)],
                 None => [mean, variance],
             };
             let (out, from, rows) = (output.at(), input.at(), self.rows(input.shape()));
-            gpu.batch_norm(input.dtype(), out, from, by, [weight, bias], rows, self.epsilon)?;
+            let (count, width, epsilon) = (rows.count(), rows.width, self.epsilon);
+            let args = args![out, from, mean, variance, weight, bias, count, width, epsilon];
+            gpu.launch(kernel!(input.dtype(), "batch_norm"), rows.eights(), &args)?;
             return Ok(output);
         }
         let mut output = Tensor::on_host(input.dims())?;
@@ -118,7 +121,8 @@ impl BatchNorm {
         Ok(stats)
     }
 
-    /// Turns the gradient into the input gradient, and gives what is added to the parameters' gradients.
+    /// Turns the gradient into the input gradient, and gives what is added to the gradients of all four
+    /// parameters.
     fn input_grad_on_gpu(
         &self,
         gpu: &Gpu,
@@ -127,17 +131,16 @@ impl BatchNorm {
         stats: &Tensor,
     ) -> Result<Tensor> {
         let adds = Tensor::on_gpu(gpu, DType::F32, &[4, self.channels])?;
-        let weight = self.parameters[0].weights().value();
-        gpu.batch_norm_backward(
-            grad.dtype(),
-            grad.at_mut(gpu)?,
-            adds.at(),
-            input.at(),
-            stats.at(),
-            weight,
-            self.rows(input.shape()),
-            self.epsilon,
-        )?;
+        let (of, weight) = (self.rows(input.shape()), self.parameters[0].weights().value());
+        let (grad, input, stats, dtype) = (grad.at_mut(gpu)?, input.at(), stats.at(), grad.dtype());
+        let partials = gpu.channel_slopes(dtype, grad, input, stats, of)?;
+        let by = gpu.memory_of(3 * of.width * 4)?;
+        let (rows, slices, epsilon) = (of.rows, of.slices(), self.epsilon);
+        let (to, scales, sums) = (adds.at(), by.at(), partials.at());
+        let args = args![to, scales, sums, stats, weight, rows, slices, epsilon];
+        gpu.launch("batch_slopes", Grid::row(of.width, 128), &args)?;
+        let args = args![grad, input, stats, by.at(), of.count(), of.width];
+        gpu.launch(kernel!(dtype, "batch_norm_backward"), of.eights(), &args)?;
         Ok(adds)
     }
 

@@ -34,7 +34,8 @@ pub(crate) struct Groups {
 }
 
 impl Channels {
-    fn count(self) -> usize {
+    /// How many numbers the rows have.
+    pub(crate) fn count(self) -> usize {
         self.rows * self.width
     }
 
@@ -45,7 +46,8 @@ impl Channels {
         self.groups.map_or(some, |groups| groups.pixels)
     }
 
-    fn slices(self) -> usize {
+    /// How many slices the rows have: of group norm, images.
+    pub(crate) fn slices(self) -> usize {
         self.rows.div_ceil(self.slice())
     }
 
@@ -59,7 +61,7 @@ impl Channels {
     }
 
     /// A grid with one thread for every eight numbers.
-    fn eights(self) -> Grid {
+    pub(crate) fn eights(self) -> Grid {
         Grid::each(self.count().div_ceil(8), THREADS)
     }
 }
@@ -94,87 +96,8 @@ impl Gpu {
         }
     }
 
-    /// Batch norm with these means and variances.
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
-    pub(crate) fn batch_norm(
-        &self,
-        dtype: DType,
-        out: Ptr,
-        input: Ptr,
-        [means, variances]: [Ptr; 2],
-        [weight, bias]: [Ptr; 2],
-        of: Channels,
-        epsilon: f32,
-    ) -> Result<()> {
-        let (count, width) = (of.count(), of.width);
-        let args = args![out, input, means, variances, weight, bias, count, width, epsilon];
-        self.launch(kernel!(dtype, "batch_norm"), of.eights(), &args)
-    }
-
-    /// Turns the gradient into the input gradient, and writes `f32` `[4, width]`: the gradients of weight and
-    /// bias, and what is added to both running means.
-    #[expect(clippy::too_many_arguments, reason = "they are the kernels'")]
-    pub(crate) fn batch_norm_backward(
-        &self,
-        dtype: DType,
-        grad: Ptr,
-        adds: Ptr,
-        input: Ptr,
-        stats: Ptr,
-        weight: Ptr,
-        of: Channels,
-        epsilon: f32,
-    ) -> Result<()> {
-        let partials = self.channel_slopes(dtype, grad, input, stats, of)?;
-        let by = self.memory_of(3 * of.width * 4)?;
-        let (rows, slices) = (of.rows, of.slices());
-        let args = args![adds, by.at(), partials.at(), stats, weight, rows, slices, epsilon];
-        self.launch("batch_slopes", Grid::row(of.width, 128), &args)?;
-        let args = args![grad, input, stats, by.at(), of.count(), of.width];
-        self.launch(kernel!(dtype, "batch_norm_backward"), of.eights(), &args)
-    }
-
-    /// Group norm with the means and reciprocal deviations of groups.
-    pub(crate) fn group_norm(
-        &self,
-        dtype: DType,
-        [out, input, stats]: [Ptr; 3],
-        [weight, bias]: [Ptr; 2],
-        of: Channels,
-        groups: Groups,
-    ) -> Result<()> {
-        let [all, width] = [of.count(), of.width];
-        let image = groups.pixels * width;
-        let args = args![out, input, stats, weight, bias, all, image, width, groups.count];
-        self.launch(kernel!(dtype, "group_norm"), of.eights(), &args)
-    }
-
-    /// Turns the gradient into the input gradient, and writes `f32` `[2, width]`: the gradients of weight and
-    /// bias.
-    pub(crate) fn group_norm_backward(
-        &self,
-        dtype: DType,
-        [grad, adds]: [Ptr; 2],
-        [input, stats, weight]: [Ptr; 3],
-        of: Channels,
-        groups: Groups,
-    ) -> Result<()> {
-        let images = of.slices();
-        let partials = self.channel_slopes(dtype, grad, input, stats, of)?;
-        let by = self.memory_of(images * groups.count * 2 * 4)?;
-        let of_images = self.memory_of(images * 2 * of.width * 4)?;
-        let (width, Groups { count, pixels }) = (of.width, groups);
-        let (sums, scales, partials) = (of_images.at(), by.at(), partials.at());
-        let args = args![sums, scales, partials, stats, weight, pixels, width, count];
-        self.launch("group_slopes", Grid::row(images * groups.count, 32), &args)?;
-        self.sum_rows(adds, of_images.at(), images, 2 * of.width)?;
-        let (all, image) = (of.count(), pixels * width);
-        let args = args![grad, input, stats, scales, weight, all, image, width, count];
-        self.launch(kernel!(dtype, "group_norm_backward"), of.eights(), &args)
-    }
-
     /// The sums of the gradient over slices of rows, and of it times `x - mean`.
-    fn channel_slopes(
+    pub(crate) fn channel_slopes(
         &self,
         dtype: DType,
         grad: Ptr,

@@ -1,7 +1,8 @@
 //! Group norm.
 
 use crate::cpu::parts::{By, cut};
-use crate::cuda::Gpu;
+use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Gpu, Grid};
 use crate::device::DType;
 use crate::error::{Result, SettingError, check_positive};
 use crate::layers::channel_norm::cpu::{apply, input_grad, moments, slopes};
@@ -74,8 +75,11 @@ impl GroupNorm {
         let stats = Tensor::on_gpu(gpu, DType::F32, &[count, self.groups, 2])?;
         let (of, groups) = self.images(count, image);
         gpu.channel_stats(dtype, stats.at(), input.at(), of, self.epsilon)?;
-        let by = [&self.weight, &self.bias].map(|parameter| parameter.weights().value());
-        gpu.group_norm(dtype, [output.at(), input.at(), stats.at()], by, of, groups)?;
+        let [weight, bias] = [&self.weight, &self.bias].map(|parameter| parameter.weights().value());
+        let (out, from, by) = (output.at(), input.at(), stats.at());
+        let (all, width, image) = (of.count(), of.width, groups.pixels * of.width);
+        let args = args![out, from, by, weight, bias, all, image, width, groups.count];
+        gpu.launch(kernel!(dtype, "group_norm"), of.eights(), &args)?;
         Ok([output, stats])
     }
 
@@ -90,9 +94,19 @@ impl GroupNorm {
         let (count, image) = images(input.shape(), Some(self.channels))?;
         let adds = Tensor::on_gpu(gpu, DType::F32, &[2, self.channels])?;
         let (of, groups) = self.images(count, image);
-        let outs = [grad.at_mut(gpu)?, adds.at()];
-        let by = [input.at(), stats.at(), self.weight.weights().value()];
-        gpu.group_norm_backward(grad.dtype(), outs, by, of, groups)?;
+        let (grad, dtype) = (grad.at_mut(gpu)?, grad.dtype());
+        let (input, stats, weight) = (input.at(), stats.at(), self.weight.weights().value());
+        let partials = gpu.channel_slopes(dtype, grad, input, stats, of)?;
+        let (images, width, Groups { count, pixels }) = (of.slices(), of.width, groups);
+        let by = gpu.memory_of(images * count * 2 * 4)?;
+        let of_images = gpu.memory_of(images * 2 * width * 4)?;
+        let (to, scales, sums) = (of_images.at(), by.at(), partials.at());
+        let args = args![to, scales, sums, stats, weight, pixels, width, count];
+        gpu.launch("group_slopes", Grid::row(images * count, 32), &args)?;
+        gpu.sum_rows(adds.at(), to, images, 2 * width)?;
+        let (all, image) = (of.count(), pixels * width);
+        let args = args![grad, input, stats, scales, weight, all, image, width, count];
+        gpu.launch(kernel!(dtype, "group_norm_backward"), of.eights(), &args)?;
         Ok(adds)
     }
 

@@ -1,9 +1,6 @@
 //! RMSNorm of heads.
 
-use crate::cuda::launch::{Arg, args, kernel};
-use crate::cuda::{Gpu, Grid, Ptr};
-use crate::device::DType;
-use crate::error::Result;
+use crate::cuda::Grid;
 
 /// The most threads of a block.
 const THREADS: usize = 256;
@@ -29,18 +26,25 @@ impl HeadRows {
         self.width.div_ceil(8).next_power_of_two().min(32)
     }
 
-    fn args(self) -> [Arg; 5] {
-        args![self.tokens, self.queries, self.keys, self.width, self.lanes()]
+    /// What all kernels get: tokens, query heads, key heads, width and lanes.
+    pub(crate) fn sizes(self) -> [usize; 5] {
+        [self.tokens, self.queries, self.keys, self.width, self.lanes()]
     }
 
-    /// The heads that a block of [`Gpu::head_norm_backward`] works on at once. Their sums take at most 16 kB
-    /// of shared memory, or there is one.
+    /// The grid of forward.
+    pub(crate) fn grid(self) -> Grid {
+        let heads = self.tokens * (self.queries + 2 * self.keys);
+        Grid::row(heads.div_ceil(THREADS / self.lanes()), THREADS as u32)
+    }
+
+    /// The heads that a block of backward works on at once. Their sums take at most 16 kB of shared memory,
+    /// or there is one.
     fn at_once(self) -> usize {
         (THREADS / self.lanes()).min((8 * THREADS / self.width).max(1))
     }
 
     /// The grid of sums over heads. It depends only on the sizes, so every device adds in the same order.
-    fn summing_grid(self) -> Grid {
+    pub(crate) fn summing_grid(self) -> Grid {
         let heads = self.tokens * (self.queries + self.keys);
         let (groups, lanes) = (self.at_once(), self.lanes());
         Grid {
@@ -48,54 +52,5 @@ impl HeadRows {
             threads: (groups * lanes) as u32,
             shared: (groups * 2 * self.width * size_of::<f32>()) as u32,
         }
-    }
-}
-
-impl Gpu {
-    /// Like [`crate::layers::head_norm::cpu::forward`]. `gains` are the gains of queries and of keys.
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
-    pub(crate) fn head_norm(
-        &self,
-        dtype: DType,
-        out: Ptr,
-        stats: Ptr,
-        input: Ptr,
-        gains: [Ptr; 2],
-        rows: HeadRows,
-        epsilon: f32,
-    ) -> Result<()> {
-        let [query, key] = gains;
-        let [tokens, queries, keys, width, lanes] = rows.args();
-        let heads = rows.tokens * (rows.queries + 2 * rows.keys);
-        let grid = Grid::row(heads.div_ceil(THREADS / rows.lanes()), THREADS as u32);
-        let args = args![out, stats, input, query, key, tokens, queries, keys, width, lanes, epsilon];
-        self.launch(kernel!(dtype, "head_norm_forward"), grid, &args)
-    }
-
-    /// The bytes of scratch memory that [`Gpu::head_norm_backward`] needs.
-    pub(crate) fn head_norm_scratch(rows: HeadRows) -> usize {
-        rows.summing_grid().blocks[0] as usize * 2 * rows.width * size_of::<f32>()
-    }
-
-    /// Turns the output gradient into the input gradient. The gradients of the gains, `f32` `[2, width]`,
-    /// overwrite what was there. Otherwise like [`crate::layers::head_norm::cpu::backward`].
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
-    pub(crate) fn head_norm_backward(
-        &self,
-        dtype: DType,
-        grad: Ptr,
-        gain_grads: Ptr,
-        input: Ptr,
-        stats: Ptr,
-        gains: [Ptr; 2],
-        rows: HeadRows,
-        scratch: Ptr,
-    ) -> Result<()> {
-        let grid = rows.summing_grid();
-        let [query, key] = gains;
-        let [tokens, queries, keys, width, lanes] = rows.args();
-        let args = args![grad, scratch, input, stats, query, key, tokens, queries, keys, width, lanes];
-        self.launch(kernel!(dtype, "head_norm_backward"), grid, &args)?;
-        self.sum_rows(gain_grads, scratch, grid.blocks[0] as usize, 2 * rows.width)
     }
 }

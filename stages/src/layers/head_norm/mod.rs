@@ -5,7 +5,8 @@ pub(crate) mod cuda;
 
 use super::Heads;
 use crate::cpu::real::in_format;
-use crate::cuda::{Gpu, Ptr};
+use crate::cuda::Ptr;
+use crate::cuda::launch::{args, kernel};
 use crate::device::DType;
 use crate::error::{Result, check_rows};
 use crate::layers::head_norm::cpu as head_norm;
@@ -102,8 +103,10 @@ impl Layer for HeadNorm {
         if let Some(gpu) = input.gpu()? {
             let stats = Tensor::on_gpu(&gpu, DType::F32, &sizes)?;
             let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
-            let gains = self.at();
-            gpu.head_norm(input.dtype(), out, sums, input.at(), gains, rows, self.epsilon)?;
+            let ([query, key], [tokens, queries, keys, width, lanes]) = (self.at(), rows.sizes());
+            let (from, epsilon) = (input.at(), self.epsilon);
+            let args = args![out, sums, from, query, key, tokens, queries, keys, width, lanes, epsilon];
+            gpu.launch(kernel!(input.dtype(), "head_norm_forward"), rows.grid(), &args)?;
             return Ok((output, Kept::new(ctx, [input, stats])));
         }
         let mut stats = Tensor::on_host(&sizes)?;
@@ -120,17 +123,14 @@ impl Layer for HeadNorm {
         if let Some(gpu) = grad.gpu()? {
             let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.heads.width])?;
             let (rows, at) = (self.rows(&input), grad.at_mut(&gpu)?);
-            let scratch = gpu.memory_of(Gpu::head_norm_scratch(rows))?;
-            gpu.head_norm_backward(
-                grad.dtype(),
-                at,
-                weight_grads.at(),
-                input.at(),
-                stats.at(),
-                self.at(),
-                rows,
-                scratch.at(),
-            )?;
+            let ([query, key], [tokens, queries, keys, width, lanes]) = (self.at(), rows.sizes());
+            let grid = rows.summing_grid();
+            let blocks = grid.blocks[0] as usize;
+            let partials = gpu.memory_of(blocks * 2 * width * size_of::<f32>())?;
+            let (sums, input, stats) = (partials.at(), input.at(), stats.at());
+            let args = args![at, sums, input, stats, query, key, tokens, queries, keys, width, lanes];
+            gpu.launch(kernel!(grad.dtype(), "head_norm_backward"), grid, &args)?;
+            gpu.sum_rows(weight_grads.at(), sums, blocks, 2 * width)?;
             return Ok((Some(grad), self.pending(ctx, weight_grads)));
         }
         let mut weight_grads = Tensor::zeros(&[2, self.heads.width]);

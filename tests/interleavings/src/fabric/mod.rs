@@ -44,14 +44,10 @@ fn every_order_of<const RANKS: usize>(room: usize, turns: usize, ranks: [fn(End<
         let ends = channels::connect(RANKS as u32, usize::MAX, room);
         let mut threads: Vec<_> = ends.into_iter().zip(ranks).collect();
         let (end, rank) = threads.remove(0);
-        let threads: Vec<_> = threads
-            .into_iter()
-            .map(|(end, rank)| loom::thread::spawn(move || rank(end)))
-            .collect();
+        let threads: Vec<_> =
+            threads.into_iter().map(|(end, rank)| loom::thread::spawn(move || rank(end))).collect();
         rank(end);
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().expect("no panic"));
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
 }
 

@@ -18,10 +18,7 @@ struct Memory {
 impl Memory {
     fn new(alive: &std::sync::Arc<AtomicUsize>) -> Self {
         alive.fetch_add(1, Ordering::Relaxed);
-        Self {
-            number: UnsafeCell::new(0),
-            alive: std::sync::Arc::clone(alive),
-        }
+        Self { number: UnsafeCell::new(0), alive: std::sync::Arc::clone(alive) }
     }
 }
 
@@ -38,9 +35,7 @@ struct Shared(Arc<Block<Memory>>);
 impl Shared {
     /// A block that nobody else has, from this thread's pool.
     fn taken(pool: &Pool<Memory>, alive: &std::sync::Arc<AtomicUsize>, number: u32) -> Self {
-        let mut block = pool
-            .take(1, || Some(Memory::new(alive)))
-            .expect("there is memory");
+        let mut block = pool.take(1, || Some(Memory::new(alive))).expect("there is memory");
         let alone = Arc::get_mut(&mut block).expect("nobody else has it");
         alone.memory.number.with_mut(|place| unsafe { *place = number });
         Self(block)
@@ -132,8 +127,6 @@ fn two_threads_return_memory_to_a_third_one_that_ends() {
         let next = Shared::taken(&pool, alive, 3);
         next.dropped(Some(&pool));
         drop(pool);
-        threads
-            .into_iter()
-            .for_each(|thread| thread.join().expect("no panic"));
+        threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
     });
 }

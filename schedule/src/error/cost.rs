@@ -1,22 +1,8 @@
-//! Costs, sizes or limits for which there is no schedule, cut or picture.
+//! What a cost belongs to.
 
 use std::fmt;
 
-use super::{Error, Problem};
 use crate::id::StageId;
-
-impl Error {
-    /// Costs, sizes or limits for which there is no schedule or cut. Times and memory are in the unit of the
-    /// costs.
-    pub(crate) fn plan(text: impl Into<String>) -> Self {
-        Self::Plan(Problem::new(text))
-    }
-
-    /// A cost that is negative or not a number.
-    pub fn wrong_cost(of: &CostOf, name: &str, cost: f64) -> Self {
-        Self::plan(format!("{of}the cost {name} is {cost}; it has to be a number from 0 on"))
-    }
-}
 
 /// What a cost belongs to. Prints as the beginning of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
