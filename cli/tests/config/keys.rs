@@ -184,7 +184,7 @@ fn keys_of_another_kind_are_refused() {
 #[test]
 fn a_key_is_in_three_files() {
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let product = ["src", "cli/src", "schedule", "stages/src", "book/src/config.md"];
+    let product = ["src", "cli/src", "schedule/src", "stages/src", "book/src/config.md"];
     let mut paths: Vec<PathBuf> = product.iter().map(|path| root.join(path)).collect();
     let mut texts = Vec::new();
     while let Some(path) = paths.pop() {

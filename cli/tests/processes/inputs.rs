@@ -290,9 +290,14 @@ fn every_key_with_files_is_among_the_inputs() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = fs::read_to_string(&path).unwrap_or_default();
-        let fields = text.lines().filter_map(|line| line.trim().strip_prefix("pub "));
-        let is_file = |kind: &str| kind.contains("PathBuf") || kind == "Paths,";
-        for (name, _) in fields.filter_map(|field| field.split_once(": ")).filter(|(_, kind)| is_file(kind)) {
+        // The rows of the table of keys: `name: type = default`.
+        let rows = text.lines().filter_map(|line| line.trim().split_once(": "));
+        let is_name = |name: &str| name.chars().all(|letter| letter.is_lowercase() || letter == '_');
+        let is_file = |kind: &str| {
+            let (kind, _) = kind.split_once(" = ").unwrap_or_default();
+            kind.contains("PathBuf") || kind == "Paths"
+        };
+        for (name, _) in rows.filter(|(name, kind)| is_name(name) && is_file(kind)) {
             found += 1;
             let end = format!(".{name}");
             assert!(
