@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Problem;
 use crate::id::WorldRank;
 use crate::situation::{Root, Situation};
+use pipewright_schedule::error::Problem;
 
 /// A call of a running pipeline that fails.
 #[derive(Debug, thiserror::Error)]

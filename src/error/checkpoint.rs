@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::Problem;
 use crate::checksum::Checksum;
+use pipewright_schedule::error::Problem;
 
 /// A checkpoint that cannot be loaded or saved.
 #[derive(Debug, thiserror::Error)]

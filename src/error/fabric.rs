@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io;
 
-use super::Problem;
+use pipewright_schedule::error::Problem;
 
 /// Processes that cannot find each other or that differ, and wires that cannot be sent or received.
 #[derive(Clone, Debug, thiserror::Error)]

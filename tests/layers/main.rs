@@ -1,4 +1,5 @@
-//! The source follows the layers of ARCHITECTURE.md: nothing imports upward, and no file or folder is too large.
+//! The source follows the layers of ARCHITECTURE.md: nothing imports upward, and no file or folder is too
+//! large.
 
 mod cycles;
 mod writers;
@@ -48,13 +49,12 @@ const WIDEST_LINE: usize = 110;
 
 /// The files that import each other, all files of a group, and why that is right.
 const CYCLIC: &[(&[&str], &str)] = &[(
-    &["error", "error/data", "error/launch", "error/restart", "error/run"],
+    &["error", "error/data", "error/launch", "error/pretrained", "error/restart", "error/run"],
     "`Error` holds the errors of all parts, and these hold an `Error` as the cause of theirs",
 )];
 
 /// The same, of the command.
-const CYCLIC_OF_COMMAND: &[(&[&str], &str)] =
-    &[(&["error", "error/command", "error/config", "error/model", "error/value"], "as in `CYCLIC`")];
+const CYCLIC_OF_COMMAND: &[(&[&str], &str)] = &[(&["error", "error/command"], "as in `CYCLIC`")];
 
 #[test]
 fn nothing_imports_upward() {

@@ -1,5 +1,5 @@
-//! Refuses sizes of a model that do not fit each other, and sizes that are too large, before a number overflows
-//! or memory cannot be allocated.
+//! Refuses sizes of a model that do not fit each other, and sizes that are too large, before a number
+//! overflows or memory cannot be allocated.
 
 use pipewright::stages::models::ResNet;
 

@@ -1,4 +1,5 @@
-//! The settings of a config: all sections, values that depend on several keys, and the comparison of two configs.
+//! The settings of a config: all sections, values that depend on several keys, and the comparison of two
+//! configs.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Labelled images such as MNIST: the files that have them, and micro-batches of them. Training takes them in a
-//! new order each epoch, validation in the order of the file.
+//! Labelled images such as MNIST: the files that have them, and micro-batches of them. Training takes them in
+//! a new order each epoch, validation in the order of the file.
 
 mod cifar;
 mod idx;

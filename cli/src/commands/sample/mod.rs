@@ -1,5 +1,5 @@
-//! `pipewright sample`: a trained model writes text. Here is also what `train` and `evaluate` need to read and
-//! write text.
+//! `pipewright sample`: a trained model writes text. Here is also what `train` and `evaluate` need to read
+//! and write text.
 
 mod choice;
 pub(super) mod source;

@@ -1,5 +1,5 @@
-//! Simulates one step, and steps that follow each other without a barrier. The clock gives each action its time;
-//! beside it are the copies to the host, the queues of the links, and the activations that ranks hold.
+//! Simulates one step, and steps that follow each other without a barrier. The clock gives each action its
+//! time; beside it are the copies to the host, the queues of the links, and the activations that ranks hold.
 
 pub(super) mod clock;
 mod copies;
