@@ -137,7 +137,7 @@ impl Record {
         self.history.clear();
         let text = self.text(self.dir.history()).unwrap_or_default();
         let (mut lines, mut damaged) = (WholeLines::new(text.as_bytes()), 0);
-        while let Ok(Some(line)) = lines.next() {
+        while let Ok(Some(line)) = lines.next_line() {
             match serde_json::from_slice(line) {
                 Ok(entry) => self.history.push(entry),
                 Err(_) => damaged += 1,

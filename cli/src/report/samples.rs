@@ -29,7 +29,7 @@ impl Samples {
     pub(super) fn of(text: &str) -> Self {
         let mut samples = Self { shown: Vec::new(), newest: None, count: 0, each: 1, damaged: 0 };
         let mut lines = WholeLines::new(text.as_bytes());
-        while let Ok(Some(line)) = lines.next() {
+        while let Ok(Some(line)) = lines.next_line() {
             match serde_json::from_slice(line) {
                 Ok(sample) => samples.add(sample),
                 Err(_) => samples.damaged += 1,

@@ -70,7 +70,7 @@ impl Steps {
             file.rewind()?;
         }
         let mut lines = WholeLines::new(file);
-        while let Some(line) = lines.next()? {
+        while let Some(line) = lines.next_line()? {
             self.bytes += line.len() as u64;
             self.last_line.clear();
             self.last_line.extend_from_slice(line);

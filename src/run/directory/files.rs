@@ -65,7 +65,7 @@ impl JsonLines {
             .open(&path)
             .map_err(Error::io("open", &path))?;
         let (mut lines, mut bytes) = (WholeLines::new(&file), 0);
-        while let Some(line) = lines.next().map_err(Error::io("read", &path))? {
+        while let Some(line) = lines.next_line().map_err(Error::io("read", &path))? {
             if !stays(line) {
                 break;
             }
@@ -118,7 +118,7 @@ impl<R: Read> WholeLines<R> {
     }
 
     /// The next line with its end, if there is a whole one.
-    pub fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    pub fn next_line(&mut self) -> io::Result<Option<&[u8]>> {
         self.line.clear();
         self.reader.read_until(b'\n', &mut self.line)?;
         Ok(self.line.ends_with(b"\n").then_some(&self.line))
