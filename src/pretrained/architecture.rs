@@ -1,6 +1,6 @@
 //! The models that can be read and written.
 
-use pipewright_stages::models::{Gpt, Llama, Model, UnitSizes};
+use pipewright_stages::models::{Gpt, Llama, Model};
 
 use super::families::{gpt2, llama};
 use super::mapped::Mapped;
@@ -102,14 +102,6 @@ impl Architecture {
             Self::Gpt2(gpt) => gpt.model()?,
             Self::Llama(_, llama) => llama.model()?,
         })
-    }
-
-    /// The sizes of its units, for micro-batches of `rows` sequences of `seq` tokens.
-    pub fn unit_sizes(&self, rows: usize, seq: usize) -> Vec<UnitSizes> {
-        match self {
-            Self::Gpt2(gpt) => gpt.unit_sizes(rows, seq),
-            Self::Llama(_, llama) => llama.unit_sizes(rows, seq),
-        }
     }
 
     /// Its parameters, and from which tensors of a checkpoint each is made.

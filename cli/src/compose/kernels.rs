@@ -1,8 +1,8 @@
-//! Which kernels a GPU runs in each unit of a GPT or a Llama, in `bf16`, as the layers of `stages/` queue
+//! Which kernels a GPU runs in each unit of a model of tokens, in `bf16`, as the layers of `stages/` queue
 //! them.
 
 use pipewright::stages::layers::Heads;
-use pipewright::stages::models::{Gpt, Llama};
+use pipewright::stages::models::Part;
 
 use pipewright::plan::{Kernel, Work};
 
@@ -30,70 +30,49 @@ struct Rows {
     seq: usize,
 }
 
-/// The units of a GPT, for `sequences` sequences.
-pub(super) fn of_gpt(gpt: &Gpt, sequences: usize, seq: usize) -> Vec<UnitKernels> {
+/// The units of a model of tokens without experts, for `sequences` sequences.
+pub(super) fn of_units(units: &[&[Part]], sequences: usize, seq: usize) -> Vec<UnitKernels> {
     let rows = Rows { tokens: sequences * seq, seq };
-    let (dim, drops) = (gpt.dim, gpt.dropout > 0.0);
-    let heads = Heads { query: gpt.heads, key_value: gpt.heads, width: dim / gpt.heads };
-    let mut attention = Builder::of(rows);
-    attention.norm(dim, 2).linear([dim, 3 * dim], true);
-    attention.attention(heads, seq).linear([dim, dim], true);
-    let mut mlp = Builder::of(rows);
-    mlp.norm(dim, 2).linear([dim, 4 * dim], true);
-    mlp.activation("gelu", [4 * dim, 4 * dim]);
-    mlp.linear([4 * dim, dim], true);
-    for unit in [&mut attention, &mut mlp] {
-        unit.dropout(dim, drops).residual(dim, drops);
-    }
-    let mut embed = Builder::of(rows);
-    embed.embedding([gpt.vocab, gpt.context], dim).dropout(dim, drops);
-    let mut head = Builder::of(rows);
-    head.norm(dim, 2).scores(dim, gpt.vocab, gpt.tied);
-    all(embed, [attention, mlp], gpt.layers, head)
-}
-
-/// The units of a Llama without experts, for `sequences` sequences.
-pub(super) fn of_llama(llama: &Llama, sequences: usize, seq: usize) -> Vec<UnitKernels> {
-    let rows = Rows { tokens: sequences * seq, seq };
-    let (dim, ffn, heads) = (llama.dim, llama.ffn, llama.heads);
-    let turned = (heads.query + heads.key_value) * heads.width;
-    let mut attention = Builder::of(rows);
-    attention.norm(dim, 1).linear([dim, heads.row()], llama.bias);
-    if llama.head_norms {
-        attention.head_norm(turned, heads.width);
-    }
-    attention.in_place("rotary", turned);
-    attention.attention(heads, llama.window.unwrap_or(seq).min(seq));
-    attention.linear([heads.query * heads.width, dim], false);
-    let mut mlp = Builder::of(rows);
-    mlp.norm(dim, 1).linear([dim, 2 * ffn], false);
-    mlp.activation("gate", [2 * ffn, ffn]);
-    mlp.linear([ffn, dim], false);
-    for unit in [&mut attention, &mut mlp] {
-        unit.residual(dim, false);
-    }
-    let mut embed = Builder::of(rows);
-    embed.embedding([llama.vocab, 0], dim);
-    let mut head = Builder::of(rows);
-    head.norm(dim, 1).scores(dim, llama.vocab, llama.tied);
-    all(embed, [attention, mlp], llama.layers, head)
-}
-
-fn all(embed: Builder, block: [Builder; 2], layers: usize, head: Builder) -> Vec<UnitKernels> {
-    let block = block.map(|unit| unit.kernels);
-    let blocks = (0..layers).flat_map(|_| block.clone());
-    std::iter::once(embed.kernels).chain(blocks).chain([head.kernels]).collect()
+    let mut width = 0;
+    let units = units.iter().map(|parts| {
+        let mut unit = Builder { kernels: UnitKernels::default(), rows, width, drops: false };
+        parts.iter().for_each(|part| unit.add(*part));
+        width = unit.width;
+        unit.kernels
+    });
+    units.collect()
 }
 
 /// Adds layers to a unit.
 struct Builder {
     kernels: UnitKernels,
     rows: Rows,
+    /// The numbers of the activation of a token.
+    width: usize,
+    /// Whether the unit has dropout.
+    drops: bool,
 }
 
 impl Builder {
-    fn of(rows: Rows) -> Self {
-        Self { kernels: UnitKernels::default(), rows }
+    fn add(&mut self, part: Part) {
+        let width = self.width;
+        match part {
+            Part::Embedding(tables, dim) => self.embedding(tables, dim),
+            Part::Norm(dim, parameters) => self.norm(dim, parameters),
+            Part::HeadNorm(heads) => self.head_norm(turned(heads), heads.width),
+            Part::Rotary(heads) => self.in_place("rotary", turned(heads)),
+            Part::Attention(heads, seen) => self.attention(heads, seen.min(self.rows.seq)),
+            Part::Linear(sizes, _, bias) => self.linear(sizes, bias),
+            Part::Scores(sizes, tied) => self.scores(sizes, tied),
+            Part::Gelu => self.activation("gelu", [width; 2]),
+            Part::Gated => self.activation("gate", [width, width / 2]),
+            Part::Dropout => {
+                self.in_place("dropout", width);
+                self.drops = true;
+            }
+            Part::Residual => self.residual(width, self.drops),
+            _ => (),
+        }
     }
 
     /// `of_token` bytes of each token.
@@ -109,14 +88,13 @@ impl Builder {
 
     /// A norm that runs again in the backward-weight of the product after it. Its backward ends with a sum
     /// over rows.
-    fn norm(&mut self, dim: usize, parameters: usize) -> &mut Self {
+    fn norm(&mut self, dim: usize, parameters: usize) {
         let forward = self.bytes("norm", 2 * HALF * dim, 1);
         let backward = self.bytes("norm backward", 3 * HALF * dim, 2);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
         self.kernels.backward_weight.push(forward);
         self.kernels.weights += parameters * dim;
-        self
     }
 
     /// Norms of the heads of queries and keys, in place.
@@ -128,7 +106,7 @@ impl Builder {
         self.kernels.weights += 2 * width;
     }
 
-    fn linear(&mut self, [inputs, outputs]: [usize; 2], bias: bool) -> &mut Self {
+    fn linear(&mut self, [inputs, outputs]: [usize; 2], bias: bool) {
         let tokens = self.rows.tokens;
         let unit = &mut self.kernels;
         unit.forward.push(Self::product("product forward", [tokens, outputs], inputs, HALF));
@@ -140,7 +118,7 @@ impl Builder {
             self.kernels.weights += outputs;
         }
         self.kernels.weights += inputs * outputs;
-        self
+        self.width = outputs;
     }
 
     /// An activation that makes rows of `after` numbers from rows of `before`. Backward makes its output
@@ -150,6 +128,7 @@ impl Builder {
         let backward = self.bytes(name, 2 * HALF * (before + after), 1);
         self.kernels.forward.push(forward);
         self.kernels.backward_input.push(backward);
+        self.width = after;
     }
 
     /// Something that reads and writes `numbers` numbers of a token in place, forward and backward.
@@ -157,13 +136,6 @@ impl Builder {
         let kernel = self.bytes(name, 2 * HALF * numbers, 1);
         self.kernels.forward.push(kernel);
         self.kernels.backward_input.push(kernel);
-    }
-
-    fn dropout(&mut self, dim: usize, drops: bool) -> &mut Self {
-        if drops {
-            self.in_place("dropout", dim);
-        }
-        self
     }
 
     /// The product at the end of a block reads what it adds to, and so does the norm's backward. A sum after
@@ -180,7 +152,7 @@ impl Builder {
 
     /// Causal attention, where a query sees `window` keys at most. Forward has two products, and backward
     /// seven, in two kernels. A third one reads outputs and their gradients.
-    fn attention(&mut self, heads: Heads, window: usize) -> &mut Self {
+    fn attention(&mut self, heads: Heads, window: usize) {
         let (seq, window) = (self.rows.seq as f64, window as f64);
         // Of one sequence: a triangle of queries that see fewer keys, and the rows after it.
         let pairs = window * window / 2.0 + (seq - window) * window;
@@ -196,23 +168,23 @@ impl Builder {
         self.kernels.forward.push(kernel("attention", 2.0, false, 1));
         let backward = kernel("attention backward", 7.0, true, 2);
         self.kernels.backward_input.extend([delta, backward]);
-        self
+        self.width = queries;
     }
 
     /// Tables of `tokens` and `positions` rows. Their gradients are in `f32`.
-    fn embedding(&mut self, [tokens, positions]: [usize; 2], dim: usize) -> &mut Self {
+    fn embedding(&mut self, [tokens, positions]: [usize; 2], dim: usize) {
         let tables = 1 + usize::from(positions > 0);
         let forward = self.bytes("embedding", (tables + 1) * HALF * dim, 1);
         let backward = self.bytes("embedding backward", tables * HALF * dim + 2 * FLOAT * dim, 3);
         self.kernels.forward.push(forward);
         self.kernels.backward_weight.push(backward);
         self.kernels.weights += (tokens + positions) * dim;
-        self
+        self.width = dim;
     }
 
     /// The scores of all tokens and the loss, which turns scores into their gradient. Tied weights are
     /// updated with the embedding.
-    fn scores(&mut self, dim: usize, vocab: usize, tied: bool) {
+    fn scores(&mut self, [dim, vocab]: [usize; 2], tied: bool) {
         self.linear([dim, vocab], false);
         if tied {
             self.kernels.weights -= dim * vocab;
@@ -220,4 +192,9 @@ impl Builder {
         let loss = self.bytes("cross-entropy", 2 * HALF * vocab, 2);
         self.kernels.forward.push(loss);
     }
+}
+
+/// The numbers of queries and keys of a token.
+fn turned(heads: Heads) -> usize {
+    (heads.query + heads.key_value) * heads.width
 }

@@ -24,50 +24,31 @@ pub fn model(config: &Config) -> Result<Model> {
 }
 
 fn untrained(config: &Config) -> Result<Model> {
-    match kind(config) {
-        Kind::Stack => stack::model(config),
-        Kind::OfTokens(architecture) => architecture.model().map_err(Into::into),
-        Kind::Mlp(mlp) => mlp.model().map_err(Into::into),
-        Kind::Cnn(cnn) => cnn.model().map_err(Into::into),
-        Kind::ResNet(resnet) => resnet.model().map_err(Into::into),
-    }
-    .map_err(|error| match error {
+    let (model, seed) = (&config.model, config.model.seed);
+    let model = match (model.kind, architecture(config)) {
+        (_, Some(architecture)) => architecture.model().map_err(Into::into),
+        (ModelKind::Stack, _) => stack::model(config),
+        (ModelKind::Cnn, _) => {
+            let channels = model.channels.0.clone();
+            let (image, classes) = (config.image(), model.classes);
+            Cnn { image, channels, classes, seed }.model().map_err(Into::into)
+        }
+        (ModelKind::Resnet, _) => {
+            let (image, blocks) = (config.image(), model.blocks.0.clone());
+            let (width, classes) = (model.width, model.classes);
+            ResNet { image, blocks, width, classes, seed }.model().map_err(Into::into)
+        }
+        _ => {
+            let (sizes, dropout) = (model.sizes.0.clone(), model.dropout as f32);
+            Mlp { sizes, dropout, seed }.model().map_err(Into::into)
+        }
+    };
+    model.map_err(|error| match error {
         crate::Error::Engine(pipewright::Error::Stage(error)) => {
             config.refuse("model", ValueProblem::caused(error))
         }
         error => error,
     })
-}
-
-/// A kind of model, with its settings.
-enum Kind {
-    OfTokens(Architecture),
-    Mlp(Mlp),
-    Cnn(Cnn),
-    ResNet(ResNet),
-    Stack,
-}
-
-fn kind(config: &Config) -> Kind {
-    let (model, seed) = (&config.model, config.model.seed);
-    match (model.kind, architecture(config)) {
-        (_, Some(architecture)) => Kind::OfTokens(architecture),
-        (ModelKind::Stack, _) => Kind::Stack,
-        (ModelKind::Cnn, _) => Kind::Cnn(Cnn {
-            image: config.image(),
-            channels: model.channels.0.clone(),
-            classes: model.classes,
-            seed,
-        }),
-        (ModelKind::Resnet, _) => Kind::ResNet(ResNet {
-            image: config.image(),
-            blocks: model.blocks.0.clone(),
-            width: model.width,
-            classes: model.classes,
-            seed,
-        }),
-        _ => Kind::Mlp(Mlp { sizes: model.sizes.0.clone(), dropout: model.dropout as f32, seed }),
-    }
 }
 
 /// The model of a config, if it is one of tokens.
@@ -149,26 +130,17 @@ pub(super) struct Sizes {
 
 pub(super) fn sizes(config: &Config) -> Result<Sizes> {
     let rows = config.micro_batch_size();
-    let of_images =
-        |units, numbers: usize| Sizes { units, input: (rows * numbers) as u64, target: rows as u64 };
-    let of_tokens = |units| Sizes {
-        units,
-        input: (rows * config.data.seq) as u64,
-        target: (rows * config.data.seq) as u64,
+    let [numbers, target] = match (config.reads_tokens(), config.model.kind) {
+        (true, _) => [config.data.seq; 2],
+        (false, ModelKind::Mlp) => [config.model.sizes.0.first().copied().unwrap_or(0), 1],
+        (false, _) => [config.image().iter().product(), 1],
     };
-    let pixels = || config.image().iter().product();
-    Ok(match kind(config) {
-        Kind::Stack => {
-            let units = stack::unit_sizes(config, rows)?;
-            match config.reads_tokens() {
-                true => of_tokens(units),
-                false => of_images(units, pixels()),
-            }
-        }
-        Kind::OfTokens(architecture) => of_tokens(architecture.unit_sizes(rows, config.data.seq)),
-        Kind::Mlp(mlp) => of_images(mlp.unit_sizes(rows), mlp.sizes.first().copied().unwrap_or(0)),
-        Kind::Cnn(cnn) => of_images(cnn.unit_sizes(rows), pixels()),
-        Kind::ResNet(resnet) => of_images(resnet.unit_sizes(rows), pixels()),
+    let [input, target] = [numbers, target].map(|numbers| rows * numbers);
+    let units = untrained(config)?.unit_sizes(target, input);
+    Ok(Sizes {
+        units: units.map_or_else(|| stack::unit_sizes(config, rows), Ok)?,
+        input: input as u64,
+        target: target as u64,
     })
 }
 

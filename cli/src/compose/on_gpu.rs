@@ -57,21 +57,18 @@ pub fn gpu_kernels(config: &Config) -> Result<Vec<UnitKernels>> {
     only(is_known, "pipeline.recompute", "\"none\" and \"full\"")?;
     let all = trained(config)?.is_none();
     only(all, "optimizer", "training of all weights by adamw, lion or sgd")?;
-    let heads = |width| {
-        let (fits, what) = (FUSED_HEADS.contains(&width), "heads of width 64 or 128");
-        only(fits, "model.heads", what)
+    let width = match architecture(config) {
+        Some(Architecture::Gpt2(gpt)) => gpt.dim / gpt.heads,
+        Some(Architecture::Llama(_, llama)) if llama.experts.is_none() => llama.heads.width,
+        _ => {
+            let what = "gpt, and llama and its kin without experts";
+            return Err(config.refuse("model.kind", unmodelled(what)));
+        }
     };
-    match architecture(config) {
-        Some(Architecture::Gpt2(gpt)) => {
-            heads(gpt.dim / gpt.heads)?;
-            Ok(kernels::of_gpt(&gpt, rows, seq))
-        }
-        Some(Architecture::Llama(_, llama)) if llama.experts.is_none() => {
-            heads(llama.heads.width)?;
-            Ok(kernels::of_llama(&llama, rows, seq))
-        }
-        _ => Err(config.refuse("model.kind", unmodelled("gpt, and llama and its kin without experts"))),
-    }
+    only(FUSED_HEADS.contains(&width), "model.heads", "heads of width 64 or 128")?;
+    let model = super::model(config)?;
+    let parts = model.parts().unwrap_or_default();
+    Ok(kernels::of_units(&parts, rows, seq))
 }
 
 /// The kernel that updates the weights of a unit, once a step, and adds up the squares of the gradient. A

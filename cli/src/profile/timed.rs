@@ -15,7 +15,7 @@ use super::stopwatch::{Took, begin_step, tell, timed};
 
 /// The same unit as one layer that reports the time of its passes.
 pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
-    let LayerSpec { name, cost, build } = unit;
+    let LayerSpec { name, cost, build, .. } = unit;
     LayerSpec::new(name.clone(), cost, move || {
         let layers = build()?;
         let runs_on_gpus = layers.iter().all(|layer| layer.runs_on_gpus());

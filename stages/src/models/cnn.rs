@@ -1,13 +1,14 @@
 //! A small network of convolutions.
 
 use super::model::{LayerSpec, Model};
+use super::part::Part;
 use crate::error::{Result, SettingError, check_positive};
-use crate::layers::{Conv2d, Flatten, Linear, MaxPool, Relu, Reshape};
+use crate::layers::{Conv2d, Flatten, Layout, Linear, MaxPool, Relu, Reshape};
 use crate::parameter::init::Init;
 use crate::stage::layer::Layer;
 
 /// The side of the windows.
-pub(super) const KERNEL: usize = 3;
+const KERNEL: usize = 3;
 
 /// Convolutions of 3 x 3 with ReLU, each followed by a pool that halves the sides; then a linear layer:
 /// `[batch, ..]` to `[batch, classes]`.
@@ -52,20 +53,24 @@ impl Cnn {
         }
         let pairs = images.windows(2).enumerate();
         let mut units: Vec<LayerSpec> =
-            pairs.map(|(index, pair)| self.convolution(index, pair[0], pair[1][2])).collect();
+            pairs.map(|(index, pair)| self.convolution(index, pair[0], pair[1])).collect();
         let (inputs, classes, seed) = (last.iter().product::<usize>(), self.classes, self.seed);
-        units.push(LayerSpec::new("head", 2.0 * (inputs * classes) as f64, move || {
-            let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
-            Ok(vec![
-                Box::new(Flatten::new("flatten")),
-                Box::new(Linear::new("fc", [inputs, classes], init, seed).with_bias(init)),
-            ])
-        }));
+        units.push(LayerSpec::of_parts(
+            "head",
+            vec![Part::Linear([inputs, classes], Layout::OutIn, true)],
+            move || {
+                let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
+                Ok(vec![
+                    Box::new(Flatten::new("flatten")),
+                    Box::new(Linear::new("fc", [inputs, classes], init, seed).with_bias(init)),
+                ])
+            },
+        ));
         Ok(Model::new(units).with_settings(format!("{self:?}")))
     }
 
     /// The sizes of the images before each convolution, and after the last pool.
-    pub(super) fn images(&self) -> Vec<[usize; 3]> {
+    fn images(&self) -> Vec<[usize; 3]> {
         let mut image = self.image;
         let mut images = vec![image];
         for &outputs in &self.channels {
@@ -75,12 +80,16 @@ impl Cnn {
         images
     }
 
-    fn convolution(&self, index: usize, image: [usize; 3], outputs: usize) -> LayerSpec {
-        let (seed, [height, width, inputs]) = (self.seed, image);
+    fn convolution(&self, index: usize, image: [usize; 3], after: [usize; 3]) -> LayerSpec {
+        let (seed, [height, width, inputs], outputs) = (self.seed, image, after[2]);
         let name = format!("conv{}", index + 1);
         let in_window = KERNEL * KERNEL * inputs;
-        let cost = 2.0 * (height * width * in_window * outputs) as f64;
-        LayerSpec::new(name.clone(), cost, move || {
+        let parts = vec![
+            Part::Conv([height, width], [inputs, outputs], KERNEL, true),
+            Part::Relu,
+            Part::MaxPool(after.iter().product()),
+        ];
+        LayerSpec::of_parts(name.clone(), parts, move || {
             let init = Init::Uniform(1.0 / (in_window as f32).sqrt());
             let conv = Conv2d::new(&name, [inputs, outputs], KERNEL, init, seed);
             let mut layers: Vec<Box<dyn Layer>> = Vec::new();

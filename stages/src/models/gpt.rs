@@ -1,10 +1,11 @@
 //! GPT-2. Radford et al., "Language models are unsupervised multitask learners" (2019).
 
 use super::model::{LayerSpec, Model};
+use super::part::Part;
 use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::layers::{
-    Attention, Block, Dropout, Embedding, Gelu, GeluForm, LayerNorm, Layout, Linear, Recomputed,
+    Attention, Block, Dropout, Embedding, Gelu, GeluForm, Heads, LayerNorm, Layout, Linear, Recomputed,
 };
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
@@ -49,15 +50,29 @@ impl Gpt {
         Attention::new("", self.dim, self.heads)?;
         Dropout::new("", self.dropout, self.seed)?;
         let gpt = *self;
-        let (dim, vocab, context) = (self.dim as f64, self.vocab as f64, self.context as f64);
-        let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || gpt.embed())];
+        let dim = self.dim;
+        let dropout = (self.dropout > 0.0).then_some(Part::Dropout);
+        let block = |inner: &[Part]| {
+            let mut parts = [&[Part::Norm(dim, 2)], inner].concat();
+            parts.extend(dropout.into_iter().chain([Part::Residual]));
+            parts
+        };
+        let linear = |sizes| Part::Linear(sizes, Layout::InOut, true);
+        let heads = Heads { query: self.heads, key_value: self.heads, width: dim / self.heads };
+        let attend = Part::Attention(heads, self.context);
+        let of_attention = block(&[linear([dim, 3 * dim]), attend, linear([dim, dim])]);
+        let of_mlp = block(&[linear([dim, 4 * dim]), Part::Gelu, linear([4 * dim, dim])]);
+        let table = Part::Embedding([self.vocab, self.context], dim);
+        let of_embed = [table].into_iter().chain(dropout).collect();
+        let mut units = vec![LayerSpec::of_parts("embed", of_embed, move || gpt.embed())];
         for index in 0..self.layers {
             let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
-            let cost = 8.0 * dim * dim + 2.0 * context * dim;
-            units.push(LayerSpec::new(attention, cost, move || gpt.attention(index)));
-            units.push(LayerSpec::new(mlp, 16.0 * dim * dim, move || gpt.mlp(index)));
+            let parts = of_attention.clone();
+            units.push(LayerSpec::of_parts(attention, parts, move || gpt.attention(index)));
+            units.push(LayerSpec::of_parts(mlp, of_mlp.clone(), move || gpt.mlp(index)));
         }
-        units.push(LayerSpec::new("head", 2.0 * dim * vocab, move || gpt.head()));
+        let of_head = vec![Part::Norm(dim, 2), Part::Scores([dim, self.vocab], self.tied)];
+        units.push(LayerSpec::of_parts("head", of_head, move || gpt.head()));
         Ok(Model::new(units).with_settings(format!("{self:?}")))
     }
 

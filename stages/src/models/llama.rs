@@ -1,11 +1,12 @@
 //! Llama and its kin. Touvron et al., "LLaMA: open and efficient foundation language models" (2023).
 
 use super::model::{LayerSpec, Model};
+use super::part::Part;
 use crate::chain;
 use crate::error::{Result, check_positive};
 use crate::layers::{
-    Attention, Block, Embedding, Experts, GateForm, Gated, HeadNorm, Heads, Linear, Recomputed, RmsNorm,
-    Rope, Rotary, Routing,
+    Attention, Block, Embedding, Experts, GateForm, Gated, HeadNorm, Heads, Layout, Linear, Recomputed,
+    RmsNorm, Rope, Rotary, Routing,
 };
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
@@ -77,28 +78,36 @@ impl Llama {
         Rotary::new("", self.heads, self.rope)?;
         Attention::grouped("", self.heads, self.window)?;
         let llama = *self;
-        let (dim, vocab, ffn) = (self.dim as f64, self.vocab as f64, self.ffn as f64);
-        let heads = self.heads;
-        let (queries, all) = ((heads.query * heads.width) as f64, self.qkv_width() as f64);
-        let seen = self.window.unwrap_or(self.context).min(self.context) as f64;
-        let of_attention = 2.0 * dim * (all + queries) + 2.0 * seen * queries;
+        let (dim, heads) = (self.dim, self.heads);
+        let (norm, product) = (Part::Norm(dim, 1), |sizes| Part::Linear(sizes, Layout::OutIn, false));
+        let seen = self.window.unwrap_or(self.context).min(self.context);
+        let mut of_attention = vec![
+            norm,
+            Part::Linear([dim, heads.row()], Layout::OutIn, self.bias),
+            Part::Rotary(heads),
+            Part::Attention(heads, seen),
+            product([heads.query * heads.width, dim]),
+            Part::Residual,
+        ];
+        if self.head_norms {
+            of_attention.insert(2, Part::HeadNorm(heads));
+        }
+        let (wide, down) = (product([dim, 2 * self.ffn]), product([self.ffn, dim]));
         let of_mlp = match self.experts {
-            Some(routing) => dim * (6.0 * ffn * routing.chosen as f64 + 2.0 * routing.experts as f64),
-            None => 6.0 * dim * ffn,
+            Some(routing) => vec![norm, Part::Experts([dim, self.ffn], routing), Part::Residual],
+            None => vec![norm, wide, Part::Gated, down, Part::Residual],
         };
-        let mut units = vec![LayerSpec::new("embed", 2.0 * dim, move || llama.embed())];
+        let of_embed = vec![Part::Embedding([self.vocab, 0], dim)];
+        let mut units = vec![LayerSpec::of_parts("embed", of_embed, move || llama.embed())];
         for index in 0..self.layers {
             let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
-            units.push(LayerSpec::new(attention, of_attention, move || llama.attention(index)));
-            units.push(LayerSpec::new(mlp, of_mlp, move || llama.mlp(index)));
+            let parts = of_attention.clone();
+            units.push(LayerSpec::of_parts(attention, parts, move || llama.attention(index)));
+            units.push(LayerSpec::of_parts(mlp, of_mlp.clone(), move || llama.mlp(index)));
         }
-        units.push(LayerSpec::new("head", 2.0 * dim * vocab, move || llama.head()));
+        let of_head = vec![norm, Part::Scores([dim, self.vocab], self.tied)];
+        units.push(LayerSpec::of_parts("head", of_head, move || llama.head()));
         Ok(Model::new(units).with_settings(format!("{self:?}")))
-    }
-
-    /// The width of queries, keys and values side by side.
-    pub(super) fn qkv_width(&self) -> usize {
-        (self.heads.query + 2 * self.heads.key_value) * self.heads.width
     }
 
     fn embed(self) -> Result<Vec<Box<dyn Layer>>> {
@@ -147,7 +156,7 @@ impl Llama {
         let heads = self.heads;
         let (queries, keys) = (heads.query * heads.width, heads.key_value * heads.width);
         let part = |which: &str, width| (format!("{name}.{which}"), width);
-        let qkv = self.linear(&format!("{name}.qkv"), [self.dim, self.qkv_width()]).with_parts([
+        let qkv = self.linear(&format!("{name}.qkv"), [self.dim, self.heads.row()]).with_parts([
             part("q", queries),
             part("k", keys),
             part("v", keys),

@@ -1,8 +1,10 @@
 //! The multi-layer perceptron.
 
 use super::model::{LayerSpec, Model};
+use super::part::Part;
+use crate::chain;
 use crate::error::{Result, SettingError, check_positive};
-use crate::layers::{Dropout, Flatten, Linear, Relu};
+use crate::layers::{Dropout, Flatten, Layout, Linear, Relu};
 use crate::parameter::init::Init;
 use crate::stage::layer::Layer;
 
@@ -32,12 +34,13 @@ impl Mlp {
         }
         self.sizes.iter().try_for_each(|&size| check_positive(&[("a layer's size", size)]))?;
         Dropout::new("", self.dropout, self.seed)?;
-        let mut units = vec![LayerSpec::of("flatten", 0.0, || Flatten::new("flatten"))];
+        let mut units =
+            vec![LayerSpec::of_parts("flatten", Vec::new(), || Ok(chain![Flatten::new("flatten")]))];
         for (index, pair) in self.sizes.windows(2).enumerate() {
             let (inputs, outputs) = (pair[0], pair[1]);
             let (name, seed) = (format!("fc{index}"), self.seed);
-            let cost = 2.0 * inputs as f64 * outputs as f64;
-            units.push(LayerSpec::new(name.clone(), cost, move || {
+            let parts = vec![Part::Linear([inputs, outputs], Layout::OutIn, true)];
+            units.push(LayerSpec::of_parts(name.clone(), parts, move || {
                 Ok(vec![linear(&name, inputs, outputs, seed)])
             }));
             if index + 2 < self.sizes.len() {
@@ -49,13 +52,17 @@ impl Mlp {
 
     fn activation(&self, index: usize, width: usize) -> LayerSpec {
         let (name, dropout, seed) = (format!("relu{index}"), self.dropout, self.seed);
-        LayerSpec::new(name.clone(), width as f64, move || {
+        let drops = (dropout > 0.0).then_some(Part::Dropout);
+        let parts = [Part::Relu].into_iter().chain(drops).collect();
+        let mut unit = LayerSpec::of_parts(name.clone(), parts, move || {
             let mut layers: Vec<Box<dyn Layer>> = vec![Box::new(Relu::new(&name))];
             if dropout > 0.0 {
                 layers.push(Box::new(Dropout::new(&format!("{name}.dropout"), dropout, seed)?));
             }
             Ok(layers)
-        })
+        });
+        unit.cost = width as f64;
+        unit
     }
 }
 

@@ -1,6 +1,8 @@
 //! A model: units of layers that split into stages.
 
+use super::part::Part;
 use super::rules::Rules;
+use super::sizes::{UnitSizes, Walk};
 use crate::error::{PartitionError, Result};
 use crate::parameter::init::starting_at_zero;
 use crate::stage::layer::Layer;
@@ -28,6 +30,8 @@ pub struct LayerSpec {
     pub name: String,
     /// The estimated work of a forward pass, in floating-point operations per row (token).
     pub cost: f64,
+    /// What it is made of, if that is known before the layers are made.
+    parts: Option<Vec<Part>>,
     /// Makes the layers, on the thread that will run them. Each call makes the same layers.
     pub build: Build,
 }
@@ -39,7 +43,18 @@ impl LayerSpec {
         cost: f64,
         build: impl Fn() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
     ) -> Self {
-        Self { name: name.into(), cost, build: Box::new(build) }
+        Self { name: name.into(), cost, parts: None, build: Box::new(build) }
+    }
+
+    /// A unit of these parts, with the cost of their operations.
+    pub(super) fn of_parts(
+        name: impl Into<String>,
+        parts: Vec<Part>,
+        build: impl Fn() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
+    ) -> Self {
+        let cost = parts.iter().map(Part::operations).sum();
+        let parts = Some(parts);
+        Self { parts, ..Self::new(name, cost, build) }
     }
 
     /// A unit of one layer.
@@ -161,6 +176,18 @@ impl Model {
     /// The units' costs, in order.
     pub fn costs(&self) -> Vec<f64> {
         self.units.iter().map(|unit| unit.cost).collect()
+    }
+
+    /// The parts of each unit, in order. `None` for units with layers of one's own.
+    pub fn parts(&self) -> Option<Vec<&[Part]>> {
+        self.units.iter().map(|unit| unit.parts.as_deref()).collect()
+    }
+
+    /// The sizes of each unit, in order, for micro-batches of `rows` tokens or images, with `input` numbers in
+    /// all. `None` for units with layers of one's own.
+    pub fn unit_sizes(&self, rows: usize, input: usize) -> Option<Vec<UnitSizes>> {
+        let mut walk = Walk::new(rows, input as u64);
+        Some(self.parts()?.into_iter().map(|parts| walk.unit(parts)).collect())
     }
 
     /// The units, in order. For making another model of them.

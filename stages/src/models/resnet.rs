@@ -1,8 +1,9 @@
 //! Residual networks of convolutions.
 
 use super::model::{LayerSpec, Model};
+use super::part::Part;
 use crate::error::{Result, SettingError, check_positive};
-use crate::layers::{self, BatchNorm, Conv2d, GlobalAverage, Linear, Relu, Reshape};
+use crate::layers::{self, BatchNorm, Conv2d, GlobalAverage, Layout, Linear, Relu, Reshape};
 use crate::parameter::init::Init;
 use crate::stage::layer::Layer;
 
@@ -45,31 +46,33 @@ pub struct ResNet {
 
 /// A block: what goes in and comes out.
 #[derive(Clone, Debug)]
-pub(super) struct Block {
-    pub(super) name: String,
-    pub(super) channels: [usize; 2],
-    pub(super) stride: usize,
+struct Block {
+    name: String,
+    channels: [usize; 2],
+    stride: usize,
     /// Height and width of the input.
-    pub(super) sides: [usize; 2],
+    sides: [usize; 2],
 }
 
 impl Block {
     /// Height and width of the output.
-    pub(super) fn sides_out(&self) -> [usize; 2] {
+    fn sides_out(&self) -> [usize; 2] {
         self.sides.map(|side| side.div_ceil(self.stride))
     }
 
     /// Whether its input cannot be added to its output.
-    pub(super) fn is_projected(&self) -> bool {
+    fn is_projected(&self) -> bool {
         self.stride > 1 || self.channels[0] != self.channels[1]
     }
 
-    /// Multiply-adds of an image, times two.
-    fn cost(&self) -> f64 {
-        let [inputs, outputs] = self.channels;
-        let shortcut = if self.is_projected() { inputs } else { 0 };
-        let pixels = self.sides_out().iter().product::<usize>();
-        2.0 * (pixels * outputs * (9 * (inputs + outputs) + shortcut)) as f64
+    fn parts(&self) -> Vec<Part> {
+        let (sides, [inputs, outputs]) = (self.sides_out(), self.channels);
+        let norm = Part::BatchNorm(outputs);
+        let first = Part::Conv(sides, [inputs, outputs], 3, false);
+        let second = Part::Conv(sides, [outputs; 2], 3, false);
+        let projection = [Part::Shortcut, Part::Conv(sides, [inputs, outputs], 1, false), norm];
+        let shortcut: &[Part] = if self.is_projected() { &projection } else { &[] };
+        [&[first, norm, Part::Relu, second, norm], shortcut, &[Part::Sum, Part::Relu]].concat()
     }
 
     fn build(&self, seed: u64) -> Vec<Box<dyn Layer>> {
@@ -118,8 +121,9 @@ impl ResNet {
             return Err(SettingError::Blocks { blocks }.into());
         }
         let (wide, seed, classes) = (self.width, self.seed, self.classes);
-        let stem = 2.0 * (height * width * 9 * channels * wide) as f64;
-        let mut units = vec![LayerSpec::new("stem", stem, move || {
+        let stem = Part::Conv([height, width], [channels, wide], 3, false);
+        let parts = vec![stem, Part::BatchNorm(wide), Part::Relu];
+        let mut units = vec![LayerSpec::of_parts("stem", parts, move || {
             Ok(vec![
                 Box::new(Reshape::new("images", &image)),
                 conv("conv1", [channels, wide], 3, 1, seed),
@@ -129,12 +133,11 @@ impl ResNet {
         })];
         let blocks = self.all_blocks();
         let last = self.width << (self.blocks.len() - 1);
-        units.extend(
-            blocks
-                .into_iter()
-                .map(|block| LayerSpec::new(block.name.clone(), block.cost(), move || Ok(block.build(seed)))),
-        );
-        units.push(LayerSpec::new("head", 2.0 * (last * classes) as f64, move || {
+        units.extend(blocks.into_iter().map(|block| {
+            LayerSpec::of_parts(block.name.clone(), block.parts(), move || Ok(block.build(seed)))
+        }));
+        let parts = vec![Part::GlobalAverage(last), Part::Linear([last, classes], Layout::OutIn, true)];
+        units.push(LayerSpec::of_parts("head", parts, move || {
             let init = Init::Uniform(1.0 / (last as f32).sqrt());
             Ok(vec![
                 Box::new(GlobalAverage::new("avgpool")),
@@ -145,7 +148,7 @@ impl ResNet {
     }
 
     /// The blocks of all groups.
-    pub(super) fn all_blocks(&self) -> Vec<Block> {
+    fn all_blocks(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
         let mut sides = [self.image[0], self.image[1]];
         let mut before = self.width;

@@ -20,18 +20,9 @@ pub(crate) struct ConvSizes {
 }
 
 impl ConvSizes {
-    fn pixels(self) -> usize {
-        self.rows * self.sides.iter().product::<usize>()
-    }
-
-    /// The numbers of an input with the output's sides.
-    pub(crate) fn inputs(self) -> u64 {
-        (self.pixels() * self.channels[0]) as u64
-    }
-
     /// The numbers of the output.
     pub(crate) fn outputs(self) -> u64 {
-        (self.pixels() * self.channels[1]) as u64
+        (self.rows * self.sides.iter().product::<usize>() * self.channels[1]) as u64
     }
 
     /// The weights, without a bias.
