@@ -183,8 +183,8 @@ impl Model {
         self.units.iter().map(|unit| unit.parts.as_deref()).collect()
     }
 
-    /// The sizes of each unit, in order, for micro-batches of `rows` tokens or images, with `input` numbers in
-    /// all. `None` for units with layers of one's own.
+    /// The sizes of each unit, in order, for micro-batches of `rows` tokens or images, with `input` numbers
+    /// in all. `None` for units with layers of one's own.
     pub fn unit_sizes(&self, rows: usize, input: usize) -> Option<Vec<UnitSizes>> {
         let mut walk = Walk::new(rows, input as u64);
         Some(self.parts()?.into_iter().map(|parts| walk.unit(parts)).collect())
