@@ -16,7 +16,7 @@ pub struct Point {
     pub high: f64,
 }
 
-/// Points, each of equally many values. There are never more than [`MOST`] of them. The lowest and the
+/// Points, each of equally many values. There are never more than 512 of them. The lowest and the
 /// highest value of each point are kept, so no peak is lost.
 #[derive(Clone, Debug)]
 pub struct Series {
