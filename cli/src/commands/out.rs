@@ -49,7 +49,7 @@ impl Out {
     /// Writes the file completely, or not at all.
     ///
     /// # Errors
-    /// [`Error::Io`] when the system refuses. As [`Out::check`] too, since others may have written the file
+    /// [`pipewright::Error::Io`] when the system refuses. As [`Out::check`] too, since others may have written the file
     /// meanwhile.
     pub(super) fn write(&self, text: &str) -> Result<()> {
         self.may_replace()?;
@@ -87,7 +87,7 @@ impl Out {
 /// is given.
 ///
 /// # Errors
-/// When it is there already; what `fill` returns, and [`Error::Io`] when the system refuses.
+/// When it is there already; what `fill` returns, and [`pipewright::Error::Io`] when the system refuses.
 pub(super) fn new_folder<T>(path: &Path, fill: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
     if path.symlink_metadata().is_ok() {
         return Err(pipewright::Error::folder_exists(path).into());

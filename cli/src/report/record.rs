@@ -39,7 +39,7 @@ impl Record {
     /// Reads a run directory. A run may still train there.
     ///
     /// # Errors
-    /// [`RunError`] if there is no run; [`Error::Io`].
+    /// [`RunError`] if there is no run; [`pipewright::Error::Io`].
     pub fn read(path: &Path) -> Result<Self> {
         let whole = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = whole.file_name().unwrap_or(whole.as_os_str());
