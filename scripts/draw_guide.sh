@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Draws the pictures of the guide again. It runs each command `$ pipewright plan ... > NAME.svg` of its pages and of the
-# README, and leaves what it prints in book/src/img/NAME.svg. tests/guide/main.rs holds the pictures to these commands.
+# README, and leaves what it prints in book/src/img/NAME.svg. cli/tests/guide/main.rs holds the pictures to these commands.
 # The picture of a page needs chromium.
 set -euo pipefail
 cd "$(dirname "$0")/.."

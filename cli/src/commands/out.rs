@@ -49,8 +49,8 @@ impl Out {
     /// Writes the file completely, or not at all.
     ///
     /// # Errors
-    /// [`pipewright::Error::Io`] when the system refuses. As [`Out::check`] too, since others may have written
-    /// the file meanwhile.
+    /// [`pipewright::Error::Io`] when the system refuses. As [`Out::check`] too: others may have written the
+    /// file meanwhile.
     pub(super) fn write(&self, text: &str) -> Result<()> {
         self.may_replace()?;
         Ok(whole::write(&self.path, text)?)
