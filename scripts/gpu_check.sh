@@ -33,7 +33,7 @@ TESTS=(
   pipewright/golden
   pipewright/gpus
   pipewright/allocations
-  pipewright/processes
+  pipewright-cli/processes
 )
 EMULATOR_TESTS=(
   pipewright-stages/cuda_compile
