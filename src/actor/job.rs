@@ -17,7 +17,7 @@ use crate::worker::{ParameterInfo, Plan, Restarting, Seat, StepRequest, Trained,
 pub(crate) struct Job<S: Stage, T>(Act<S, T>);
 
 enum Act<S: Stage, T> {
-    /// A step, of which there are many: it needs no memory.
+    /// A step. A run has many steps, so this job needs no memory.
     Step(StepRequest, fn(&mut StageActor<S>, StepRequest) -> Result<T>),
     Once(Once<S, T>),
 }

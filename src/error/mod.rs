@@ -182,7 +182,7 @@ parts! {
     Checkpoint(CheckpointError),
 }
 
-/// Errors of which some are in words only.
+/// Errors with a variant for failures that are told in words only.
 macro_rules! in_words {
     ($($part:ident),* $(,)?) => {$(
         impl $part {

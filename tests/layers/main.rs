@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A top-level module of `src/` or `cli/src/`, its layer, and those of its own layer that it may import.
+/// A top-level module of `src/` or `cli/src/`, its layer, and the others of this layer that it may import.
 type Row = (&'static str, u32, &'static [&'static str]);
 
 /// The table of ARCHITECTURE.md.

@@ -251,7 +251,7 @@ impl Server {
         let newest = self.needed() - 1;
         self.ended.drain(..(newest - self.reported) as usize);
         self.reported = newest;
-        *self.ended.front().expect("so many updates are made")
+        *self.ended.front().expect("the update that is reported was kept")
     }
 }
 
