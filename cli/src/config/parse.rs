@@ -10,7 +10,7 @@ use crate::error::ConfigError;
 use crate::error::{Error, Result};
 
 /// The built-in config: the first example, but for its name, so that both can be trained in one folder.
-const BUILT_IN: &str = include_str!("../../../examples/gpt-text.toml");
+const BUILT_IN: &str = include_str!("gpt-text.toml");
 
 impl Config {
     /// Reads a file, then the environment, then `--set` arguments (`section.key=value`).
