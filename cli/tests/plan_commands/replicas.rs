@@ -1,15 +1,8 @@
 //! The command `plan` for several replicas of a pipeline.
 
-use assert_cmd::Command;
 use serde_json::Value;
 
-/// The exit status, the standard output and the standard error.
-fn run(arguments: &str) -> (i32, String, String) {
-    let output =
-        Command::cargo_bin("pipewright").unwrap().args(arguments.split_whitespace()).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
-}
+use super::run;
 
 fn planned(arguments: &str) -> String {
     let (status, out, err) = run(arguments);

@@ -1,8 +1,11 @@
 //! The commands `plan` and `check` as scripts see them: what they print and how they exit.
 
+mod replicas;
+
 use assert_cmd::Command;
 use serde_json::json;
 
+/// The exit status, the standard output and the standard error.
 fn run(args: &str) -> (i32, String, String) {
     let output = Command::cargo_bin("pipewright").unwrap().args(args.split_whitespace()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
