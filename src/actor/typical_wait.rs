@@ -9,7 +9,7 @@ pub enum StallWarning {
     /// Five times the longest time for which a rank has stayed where it was in earlier calls of the kind,
     /// such as training steps, but 5 seconds at least. In the first call of a kind 30 seconds: there, kernels
     /// are compiled and caches are filled. Its times count only in the second one, and up to these 30
-    /// seconds. Of a stall that was told, so much counts as had passed when it was told.
+    /// seconds. A stall that was told counts only up to the moment when it was told.
     #[default]
     ByTimes,
     /// After this time.

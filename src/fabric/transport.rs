@@ -22,7 +22,7 @@ pub trait Transport<W>: 'static {
     /// usable again, except in two cases: a process with some of the ranks has ended, or the end has a
     /// carrier.
     ///
-    /// Every rank begins the same calls, in the same order. It neither allocates nor waits.
+    /// Every rank begins the same calls, in the same order. The call neither allocates nor waits.
     ///
     /// # Errors
     /// [`FabricError::Failed`](crate::error::FabricError::Failed) when a wire of an earlier call was

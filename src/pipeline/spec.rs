@@ -88,7 +88,7 @@ impl<S: Stage> Spec<S> {
         self.replicas > 1 && self.sync != SyncMode::Reduce
     }
 
-    /// Of how many steps updates may be missing.
+    /// How many steps' updates the weights of a step may lack.
     pub(super) fn max_staleness(&self) -> u32 {
         match self.sync {
             SyncMode::Server { max_staleness } if self.replicas > 1 => max_staleness,

@@ -23,7 +23,7 @@ pub(crate) enum StepOutcome {
 /// The step's numbers over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct StepTotals {
-    /// The sums over all micro-batches, in micro-batch order.
+    /// The sums over all micro-batches, in micro-batch order in each gradient group; a tree adds the groups.
     pub(crate) score: Score,
     /// The global norm of the mean gradient, before clipping.
     pub(crate) grad_norm: f64,

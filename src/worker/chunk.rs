@@ -26,7 +26,7 @@ pub(super) struct InFlight<S: Stage> {
     /// For the next stage, until it is sent.
     pub(super) output: Option<S::Wire>,
     pub(super) saved: Option<Counted<S::Saved>>,
-    /// What of it is on the host, or on its way there or back.
+    /// The part of `saved` that is on the host, or on its way there or back.
     pub(super) away: Option<Offloaded>,
     /// The shape of the forward pass's input, if it is a tensor. Its gradient must have the same shape.
     pub(super) input_shape: Option<Shape>,
@@ -75,8 +75,8 @@ impl<S: Stage> Chunk<S> {
         visit_spans(&mut self.stage, spans, |parameter, range| Ok(parameter.append_sum(node, range, block)?))
     }
 
-    /// Adds numbers of one of the replica's sums to those in `block`. Returns true for the last sum: it is
-    /// kept in the gradients and not needed any more, so they now hold the result too.
+    /// Adds numbers of one of the replica's sums to those in `block`. Returns true if it was the
+    /// replica's last sum. That sum is in the gradients, so the gradients then hold the result.
     pub(super) fn add_sums(&mut self, node: usize, spans: &[Span], mut block: &mut [u8]) -> Result<bool> {
         let mut is_set = false;
         visit_spans(&mut self.stage, spans, |parameter, range| {

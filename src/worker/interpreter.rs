@@ -40,7 +40,7 @@ pub(crate) struct Worker<S: Stage> {
     /// Build the rank's stages.
     pub(super) builders: Vec<(StageId, StageBuilder<S>)>,
     pub(super) chunks: Vec<Chunk<S>>,
-    /// Of each parameter that is frozen and has the weights that its builder makes, their checksum. Empty
+    /// The checksum of each parameter that is frozen and still has the weights that its builder made. Empty
     /// without restarts.
     pub(super) as_built: Vec<Option<Checksum>>,
     /// Makes the loss, on the rank of the last stage.
@@ -136,7 +136,7 @@ impl<S: Stage> Worker<S> {
         })
     }
 
-    /// Runs this rank's actions in request. An error or panic names its action.
+    /// Runs this rank's actions in order. An error or panic names its action.
     pub(super) fn run(&mut self, schedule: &Schedule, run: &mut Execution<'_>) -> Result<()> {
         let rank = self.at.rank;
         let replica = self.shown_replica();

@@ -202,7 +202,8 @@ impl<S: Stage> Worker<S> {
         self.end_group(run, cell)
     }
 
-    /// If the micro-batch is the last of its gradient group, tells the stage before it adds the gradients.
+    /// Tells the stage that the micro-batch is the last of its gradient group, if it is. Called before the
+    /// stage adds the gradients.
     fn expect_end(&mut self, run: &Execution<'_>, cell: Cell) {
         if let Some((group, next)) = self.share.ends_group(run.micro_batch(cell)) {
             let chunk = self.chunk(cell.stage);

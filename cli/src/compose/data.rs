@@ -47,8 +47,8 @@ pub fn data(config: &Config) -> Result<TrainingData> {
     data_telling(config, None, &mut |_| ())
 }
 
-/// The same. If a training goes on from a checkpoint, its data goes on too: see [`Course`]. `tell` hears how
-/// many bytes are encoded, if a tokenizer has to encode the data first.
+/// As [`data`]. If a training goes on from a checkpoint, its data goes on too: see [`Course`]. `tell` hears
+/// how many bytes are encoded, if a tokenizer has to encode the data first.
 ///
 /// # Errors
 /// As [`data`].

@@ -128,7 +128,7 @@ impl Config {
         })
     }
 
-    /// Of how many steps updates may be missing in the weights of a step. Without other replicas, of none.
+    /// How many steps' updates the weights of a step may lack. Without other replicas, none.
     pub fn max_staleness(&self) -> u32 {
         match self.pipeline.sync {
             SyncKind::Server if self.pipeline.replicas > 1 => self.pipeline.max_staleness,

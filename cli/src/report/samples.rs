@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::numbers::whole;
 use pipewright::run::{Sample, WholeLines};
 
-/// The most texts on a page. Of more, every second one is left out, and again, until they fit.
+/// The most texts on a page. If there are more, every second one is left out until they fit.
 const TEXTS: usize = 24;
 
 /// The most characters of a text on a page.

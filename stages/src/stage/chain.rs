@@ -58,7 +58,7 @@ impl Chain {
         })
     }
 
-    /// Runs forward of all layers, and adds the output to `onto`, if there is such. In evaluation nothing is
+    /// Runs forward of all layers, and adds the output to `onto`, if it is given. In evaluation nothing is
     /// kept.
     pub(crate) fn forward(
         &mut self,
@@ -104,7 +104,7 @@ impl Chain {
     }
 
     /// Runs backward-input of all layers, last first. It stops at a layer whose input has no gradient,
-    /// because the layers before it get none. Adds the input gradient to `onto`, if there is such.
+    /// because the layers before it get none. Adds the input gradient to `onto`, if it is given.
     pub(crate) fn backward_input(
         &mut self,
         saved: Kept,
@@ -170,12 +170,13 @@ impl Chain {
         self.layers.iter_mut().for_each(|layer| layer.merge_adapters());
     }
 
-    /// Says that nobody uses the input gradient. Layers before the first one that is trained run forward only
-    /// from then on.
+    /// As [`Layer::splits_backward`], for any layer.
     pub(crate) fn splits_backward(&mut self) -> bool {
         self.layers.iter_mut().any(|layer| layer.splits_backward())
     }
 
+    /// Says that nobody uses the input gradient. Layers before the first one that is trained run forward only
+    /// from then on.
     pub(crate) fn drop_input_gradient(&mut self) {
         let is_trained = |layer: &mut Box<dyn Layer>| {
             let parameters = layer.parameters();
@@ -190,7 +191,7 @@ impl Chain {
 }
 
 /// Runs forward of layers, and adds what they keep to the list, if there is one. The last layer adds its
-/// output to `onto`, if there is such.
+/// output to `onto`, if it is given.
 fn run(
     (layers, first): Row<'_>,
     ctx: ForwardContext,
@@ -286,7 +287,7 @@ fn run_back(
     Ok((grad, Kept::listed(saved.ctx, pending)))
 }
 
-/// A layer's backward-input, whose input gradient is added to `onto`, if there is such. Fails if the input
+/// A layer's backward-input, whose input gradient is added to `onto`, if it is given. Fails if the input
 /// gradient's shape is not the input's.
 #[inline]
 fn input_gradient(

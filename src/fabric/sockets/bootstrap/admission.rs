@@ -25,7 +25,7 @@ const SPARE: &str = "this spare";
 /// The most spares.
 const MOST: usize = 64;
 
-/// Who waits at the door, and the door itself.
+/// The processes that wait to be let in, and the socket at which they come.
 pub(super) struct Waiting {
     /// Where it is.
     pub(super) at: SocketAddr,

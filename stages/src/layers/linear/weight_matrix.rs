@@ -83,7 +83,7 @@ impl WeightMatrix {
         self.sizes
     }
 
-    /// `rows W + bias`, on a GPU. Starts with `onto`, if there is such.
+    /// `rows W + bias`, on a GPU. Starts with `onto`, if it is given.
     pub(crate) fn forward_on_gpu(
         &self,
         gpu: &Gpu,

@@ -83,7 +83,7 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
     }
 
-    /// Turns the output gradient into the input gradient, and adds `onto` to that, if there is such. Returns
+    /// Turns the output gradient into the input gradient, and adds `onto` to that, if it is given. Returns
     /// the gradients of the parameters.
     fn input_grad(
         &self,
@@ -145,7 +145,7 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         Ok((grad, self.pending(ctx, weight_grads), output))
     }
 
-    /// The input gradient, with `onto` added to it, if there is such, and what backward-weight needs.
+    /// The input gradient, with `onto` added to it, if it is given, and what backward-weight needs.
     fn backward(&self, saved: Kept, mut grad: Tensor, onto: Option<&Tensor>) -> Result<(Tensor, Kept)> {
         let ctx = saved.ctx;
         let [input, stats] = saved.into_tensors();
