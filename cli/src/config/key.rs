@@ -110,10 +110,10 @@ impl Key {
         self
     }
 
-    /// Each process of a run may have its own value.
+    /// Each process of a run may have its own value, and no weight depends on it.
     pub(super) const fn local(mut self) -> Self {
         self.is_local = true;
-        self
+        self.harmless()
     }
 
     /// What the guide names as its default, where that is no value.

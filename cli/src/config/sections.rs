@@ -153,7 +153,7 @@ section! {
     pub struct Train {
         /// The run's name. Its directory is `runs/NAME`.
         name: String = "run".to_owned() => [
-            also("run_name experiment_name"),
+            harmless, also("run_name experiment_name"),
             noted(&[("output_dir dump_folder", "the run is in runs/NAME; --run-dir names another folder")]),
         ],
         /// The number of steps.
@@ -163,36 +163,36 @@ section! {
         ],
         /// Steps between validations; 0 for none.
         validate_every: u64 = 100 => [
-            noted(&[(
+            harmless, noted(&[(
                 "eval_interval eval_steps eval_strategy evaluation_strategy val_check_interval", COUNTS,
             )]),
         ],
         /// The micro-batches of a validation.
         validation_micro_batches: Option<u32> = None => [
-            positive, unset("all images, or 128 windows of text"),
+            harmless, positive, unset("all images, or 128 windows of text"),
         ],
         /// Steps between texts that the model writes; 0 for none.
-        sample_every: u64 = 0 => [page("watching.md#texts-that-the-model-writes")],
+        sample_every: u64 = 0 => [harmless, page("watching.md#texts-that-the-model-writes")],
         /// The beginning of these texts; for token files without a tokenizer token numbers, such as `"17 4"`.
         sample_prompt: Option<String> = None => [
-            unset("a line break, or the token that begins or ends a document"),
+            harmless, unset("a line break, or the token that begins or ends a document"),
         ],
         /// The number of tokens that follow it.
-        sample_tokens: usize = 100 => [positive, at_most(SEQUENCE, "tokens")],
+        sample_tokens: usize = 100 => [harmless, positive, at_most(SEQUENCE, "tokens")],
         /// How random the choice of each token is; 0 always takes the most likely one.
         sample_temperature: f64 = 0.8 => [
-            within(Range(|value| (0.0..=1000.0).contains(&value), "it must be from 0 to 1000")),
+            harmless, within(Range(|value| (0.0..=1000.0).contains(&value), "it must be from 0 to 1000")),
         ],
         /// The seed of these choices, the same for each text.
-        sample_seed: u64 = 1,
+        sample_seed: u64 = 1 => [harmless],
         /// Steps between printed lines, where there is no progress bar.
-        print_every: u64 = 10 => [positive, also("log_freq log_interval logging_steps steps_per_print")],
+        print_every: u64 = 10 => [harmless, positive, also("log_freq log_interval logging_steps steps_per_print")],
         /// How often a rank that fails in a step is built again, and how often in the run a process that dies
         /// is replaced; 0: a failure ends the run.
-        restarts: u32 = 0 => [page("restarts.md")],
+        restarts: u32 = 0 => [harmless, page("restarts.md")],
         /// With restarts: the most steps between two snapshots of a rank's weights. A rank that is built
         /// again repeats the steps since the last one; if a process dies, all do.
-        snapshot_every: u32 = 10 => [positive],
+        snapshot_every: u32 = 10 => [harmless, positive],
     }
 }
 
@@ -201,14 +201,14 @@ section! {
     pub struct Checkpoint {
         /// Steps between checkpoints; with 0 only the last one is saved, and each one with the lowest
         /// validation loss so far.
-        every: u64 = 100 => [noted(&[("save_interval save_steps save_strategy interval", COUNTS)])],
+        every: u64 = 100 => [harmless, noted(&[("save_interval save_steps save_strategy interval", COUNTS)])],
         /// How many of the newest checkpoints are kept; the best one and the newest good one always stay.
-        keep: usize = 3 => [positive, page("checkpoints.md#when-a-run-saves"), also("save_total_limit")],
+        keep: usize = 3 => [harmless, positive, page("checkpoints.md#when-a-run-saves"), also("save_total_limit")],
         /// Steps between checkpoints that are kept for ever; 0 for none.
-        keep_every: u64 = 0,
+        keep_every: u64 = 0 => [harmless],
         /// Whether checkpoints are written while the next steps run; with `false` the steps wait, and the
         /// memory for copies is not needed.
-        beside: bool = true => [page("checkpoints-written.md#written-while-the-next-steps-run")],
+        beside: bool = true => [harmless, page("checkpoints-written.md#written-while-the-next-steps-run")],
     }
 }
 
@@ -271,6 +271,6 @@ section! {
         tls: bool = false => [only("fabric", SOCKETS), local, page("who-gets-in.md#encryption")],
         /// Which ranks are together in a process and on a host: `"pipeline"` (the ranks of one pipeline) or
         /// `"replicas"` (the replicas of a rank).
-        map: Map = Map::Pipeline => [page("processes.md#which-ranks-are-where")],
+        map: Map = Map::Pipeline => [harmless, page("processes.md#which-ranks-are-where")],
     }
 }

@@ -272,12 +272,9 @@ impl Config {
 
     /// Whether weights depend on this key.
     fn counts(&self, section: &str, key: &Key) -> bool {
-        match section {
-            // All others end at the run's last step.
-            "train" => key.name == "steps" && self.optimizer.schedule != LearningRateSchedule::Constant,
-            "checkpoint" | "metrics" | "launch" => false,
-            _ => key.changes_weights,
-        }
+        // All learning rates but constant ones end at the run's last step.
+        let ends_at_the_last_step = self.optimizer.schedule != LearningRateSchedule::Constant;
+        key.changes_weights && ((section, key.name) != ("train", "steps") || ends_at_the_last_step)
     }
 }
 

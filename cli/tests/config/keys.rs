@@ -198,6 +198,16 @@ fn a_key_is_in_three_files() {
         let named: Vec<&PathBuf> = named.map(|(path, _)| path).collect();
         assert_eq!(named.len(), 3, "{key}: {named:?}");
     }
+    let guide = fs::read_to_string(root.join("book/src/config.md")).unwrap();
+    let rows = guide
+        .lines()
+        .filter_map(|row| row.trim_start_matches("| ").trim_start_matches('[').strip_prefix('`'));
+    let keys = rows.filter_map(|row| row.split_once('`')).map(|(key, _)| key);
+    for key in keys.filter(|key| key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_')) {
+        let used = format!(".{key}");
+        let uses = |(path, text): &(PathBuf, String)| text.contains(&used) && !path.ends_with("sections.rs");
+        assert!(texts.iter().any(uses), "nothing uses the key {key}");
+    }
 }
 
 #[test]
