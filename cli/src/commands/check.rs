@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::error::CommandError;
 use crate::{Error, Result};
 use pipewright::schedule::{FromCsv, LinkKind, PlacementSpec, Schedule};
 
@@ -39,11 +38,11 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<()> {
     let file = args.file.display();
     let text = std::fs::read_to_string(&args.file)
-        .map_err(|error| CommandError::refused(Error::io("read", &args.file)(error)))?;
+        .map_err(|error| Error::not_begun(Error::io("read", &args.file)(error)))?;
     let name = args.file.file_stem().unwrap_or_default().to_string_lossy();
     match Schedule::from_csv(&name, &text, args.placement.as_ref(), args.links) {
         Ok(read) => super::print(&format!("{file}: accepted\n{}", answer(&read, args.links))),
-        Err(error) => Err(CommandError::File { path: args.file.clone(), source: Box::new(error) }.into()),
+        Err(error) => Err(Error::refused(format!("{file}: {error}"))),
     }
 }
 

@@ -13,7 +13,7 @@ use super::sample::spread::{Busy, Spread};
 use super::saved::{SavedModel, config_of, newest_or_model};
 use crate::compose::{self, HeldOut};
 use crate::config::Config;
-use crate::error::{CommandError, Result};
+use crate::error::{Error, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
@@ -67,13 +67,13 @@ struct Printed {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     args.spread.enter();
-    let (config, model) = open(args).map_err(CommandError::refused)?;
+    let (config, model) = open(args).map_err(Error::not_begun)?;
     args.spread.check(&model)?;
-    for odd in compose::odd_tokenizer(&config).map_err(CommandError::refused)? {
+    for odd in compose::odd_tokenizer(&config).map_err(Error::not_begun)? {
         eprintln!("warning: {odd}");
     }
     let bar = EncodingBar::new(true);
-    let data = compose::held_out(&config, &mut |encoded| bar.show(encoded)).map_err(CommandError::refused)?;
+    let data = compose::held_out(&config, &mut |encoded| bar.show(encoded)).map_err(Error::not_begun)?;
     drop(bar);
     super::warn(&data.warnings);
     if args.format == Form::Text {
@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let loss = compose::loss(&config)?;
     let HeldOut { source, micro_batches, .. } = data;
     let mut pipeline =
-        args.spread.launch(model, loss, source.shapes(), Busy::All).map_err(CommandError::refused)?;
+        args.spread.launch(model, loss, source.shapes(), Busy::All).map_err(Error::not_begun)?;
     let counted = Counted { source, bar: bar_of(micro_batches) };
     let begun = Instant::now();
     let evaluation = pipeline.evaluate(Arc::new(counted), micro_batches)?;
@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         seconds: begun.elapsed().as_secs_f64(),
     };
     super::print(&match args.format {
-        Form::Json => serde_json::to_string(&printed).map_err(CommandError::from)? + "\n",
+        Form::Json => super::json(&printed)?,
         Form::Text => {
             let (targets, rate) = (printed.targets, printed.targets / printed.seconds.max(1e-9));
             format!("{evaluation}  {targets} targets, {rate:.0} a second\n")

@@ -7,10 +7,10 @@ use pipewright::stages::{Lora, Sequential, Stage, starting_at_zero};
 
 use super::belongings;
 use super::out::new_folder;
-use super::saved::{config_of, newest};
+use super::saved::{config_of, newest, no_checkpoint};
 use crate::compose;
 use crate::config::Config;
-use crate::error::{CommandError, Error, Result};
+use crate::error::{Error, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::pretrained::{self, Adapters, Architecture};
 
@@ -41,7 +41,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let from = newest(&args.path)?.ok_or_else(|| CommandError::NoCheckpoint { path: args.path.clone() })?;
+    let from = newest(&args.path)?.ok_or_else(|| no_checkpoint(&args.path))?;
     let checkpoint = Checkpoint::open(&from)?;
     let config = config_of(&from, &checkpoint, &[])?;
     let architecture = compose::architecture(&config);
@@ -49,7 +49,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     checkpoint.read_weights(model.parameters())?;
     let has_adapters = config.lora.rank > 0;
     if args.merge && !has_adapters {
-        return Err(CommandError::NothingToMerge { folder: from }.into());
+        return Err(Error::refused(format!(
+            "`{}` has no adapters to merge: leave --merge out",
+            from.display()
+        )));
     }
     let what = new_folder(&args.folder, |folder| {
         let what = match (has_adapters && !args.merge, &architecture) {
@@ -57,7 +60,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 write_adapters(folder, &config, architecture, &mut model)?;
                 "adapters of "
             }
-            (true, None) => return Err(CommandError::NeedsMerge { folder: from }.into()),
+            (true, None) => {
+                return Err(Error::refused(format!(
+                    "{}: adapters of this kind of model cannot be written alone: add --merge",
+                    from.display()
+                )));
+            }
             (false, Some(architecture)) => {
                 model.merge_adapters();
                 pretrained::write(folder, architecture, &[], weights_of(&mut model))?;
@@ -95,8 +103,9 @@ fn write_adapters(
     let parameters = model.parameters();
     let trained = parameters.iter().filter(|parameter| !parameter.is_frozen());
     if let Some(parameter) = trained.map(|parameter| parameter.name()).find(also) {
-        let parameter = parameter.to_owned();
-        return Err(CommandError::NotOnlyAdapters { parameter }.into());
+        return Err(Error::refused(format!(
+            "{parameter} was trained besides the adapters, which alone are not the model: add --merge"
+        )));
     }
     let adapters = Adapters {
         rank: config.lora.rank,

@@ -199,6 +199,14 @@ fn warn<L: std::fmt::Display>(lines: impl IntoIterator<Item = L>) {
     }
 }
 
+/// A line of JSON, for scripts.
+fn json(value: &impl serde::Serialize) -> Result<String> {
+    match serde_json::to_string(value) {
+        Ok(text) => Ok(text + "\n"),
+        Err(error) => Err(Error::refused(format!("cannot write JSON: {error}"))),
+    }
+}
+
 /// Prints to standard output. If its reader stops early, as `head` does, that is no error.
 fn print(text: &str) -> Result<()> {
     write(text.as_bytes()).map(|_| ())

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use crate::error::{CommandError, OutProblem};
 use crate::profile::Measured;
 use crate::report;
 use crate::{Error, Result};
@@ -32,17 +31,18 @@ impl Out {
     /// makes its contents.
     ///
     /// # Errors
-    /// [`CommandError::Out`].
+    /// The error names the file, and says why.
     pub(super) fn check(path: &Path, replace: Replace) -> Result<Self> {
         let out = Self { path: path.to_owned(), replace };
         out.may_replace()?;
         let folder = whole::parent(path);
         if !folder.is_dir() {
-            return Err(out.refuse(OutProblem::NoFolder(folder.to_owned())));
+            return Err(no_folder(path, folder));
         }
         let trial = whole::partial(path);
-        File::create(&trial).map_err(|error| out.refuse(OutProblem::Unwritable(error)))?;
-        fs::remove_file(&trial).map_err(|error| out.refuse(OutProblem::Unwritable(error)))?;
+        File::create(&trial)
+            .and_then(|_| fs::remove_file(&trial))
+            .map_err(|error| refused(path, &format!("cannot be written: {error}")))?;
         Ok(out)
     }
 
@@ -59,28 +59,39 @@ impl Out {
     fn may_replace(&self) -> Result<()> {
         let path = &self.path;
         let problem = if path.is_dir() {
-            OutProblem::Folder
+            "this is a folder: name a file"
         } else if path.symlink_metadata().is_err() {
             return Ok(());
         } else if self.replace == Replace::Nothing {
-            OutProblem::Exists
+            EXISTS
         } else if self.replace == Replace::Page {
             match fs::read_to_string(path) {
                 Ok(text) if text.contains(report::MARK) => return Ok(()),
-                _ => OutProblem::NoPage,
+                _ => {
+                    "this file exists and is no page of a run, so it is not replaced: name another, or \
+                     remove it"
+                }
             }
         } else if !path.is_file() || Measured::read(path).is_err() {
-            OutProblem::NoCosts
+            "this file exists and is no file of costs, so it is not replaced: name another, or remove it"
         } else {
             return Ok(());
         };
-        Err(self.refuse(problem))
+        Err(refused(path, problem))
     }
+}
 
-    fn refuse(&self, problem: OutProblem) -> Error {
-        let path = self.path.clone();
-        CommandError::Out { path, problem }.into()
-    }
+/// What is said of a file that exists, and must not be replaced.
+pub(super) const EXISTS: &str = "this file exists: name another, or remove it";
+
+/// A file of `--out` that cannot be written, or must not be replaced.
+pub(super) fn refused(path: &Path, problem: &str) -> Error {
+    Error::refused(format!("--out {}: {problem}", path.display()))
+}
+
+/// The folder to write into does not exist.
+pub(super) fn no_folder(path: &Path, folder: &Path) -> Error {
+    refused(path, &format!("there is no folder {}: make it, or name another", folder.display()))
 }
 
 /// Makes a folder that must not exist yet, completely or not at all. `fill` makes it under the name that it

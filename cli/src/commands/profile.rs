@@ -6,11 +6,10 @@ use super::bars::measure;
 use super::cuda_env;
 use super::out::{Out, Replace};
 use super::processes::{self, Role};
-use crate::Result;
 use crate::compose;
 use crate::config::Config;
-use crate::error::CommandError;
 use crate::profile::{self, Between, Measured, MemoryLimit};
+use crate::{Error, Result};
 use pipewright::plan::{LayerCost, LinkCost};
 use pipewright::stages::Device;
 
@@ -45,16 +44,16 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let role = Role::here()?;
-    let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
+    let config = Config::load(&args.config, &args.sets).map_err(Error::not_begun)?;
     cuda_env::enter_for(&config);
-    let (world, said) = processes::join_to_measure(&config).map_err(CommandError::refused)?;
+    let (world, said) = processes::join_to_measure(&config).map_err(Error::not_begun)?;
     let ((out, limits), world) = processes::or_tell(prepare(args, &config, role), world)?;
     let between = match world {
         Some(world) => {
             if role.leads() {
                 super::print(&format!("fabric    {said}\n"))?;
             }
-            profile::between(world).map_err(CommandError::refused)?
+            profile::between(world).map_err(Error::not_begun)?
         }
         None => None,
     };

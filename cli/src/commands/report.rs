@@ -4,9 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::out::{Out, Replace};
-use crate::Result;
-use crate::error::CommandError;
 use crate::report::{MOST_RUNS, Record, page, serve};
+use crate::{Error, Result};
 
 /// Show runs as a page: losses, metrics, speed, bubble, memory, the traced step, settings.
 ///
@@ -38,7 +37,9 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     if args.runs.len() > MOST_RUNS {
         let (most, named) = (MOST_RUNS, args.runs.len());
-        return Err(CommandError::TooManyRuns { most, named }.into());
+        return Err(Error::refused(format!(
+            "a page compares at most {most} runs, and {named} are named: more lines cannot be told apart"
+        )));
     }
     let mut runs: Vec<Record> = args.runs.iter().map(|path| Record::read(path)).collect::<Result<_>>()?;
     Record::distinguish(&mut runs);

@@ -9,12 +9,12 @@ use pipewright::pretrained::Weights;
 use pipewright::run::RunDir;
 use pipewright::stages::models::Model;
 use pipewright::stages::{
-    self, BuildStage, DType, Error, Lora, Parameter, Sequential, Stage, StageBuilder, Training,
-    starting_at_zero,
+    self, BuildStage, DType, Lora, Parameter, Sequential, Stage, StageBuilder, Training, starting_at_zero,
 };
 
 use crate::config::Config;
-use crate::error::{CommandError, Result};
+use crate::error::{Error, Result};
+use pipewright::error::download;
 
 /// A model, and where its weights are.
 pub(super) struct SavedModel {
@@ -44,7 +44,7 @@ impl SavedModel {
     pub(super) fn check_ranks(&self, ranks: u32) -> Result<()> {
         let layers = self.model.names().len() as u32;
         match ranks > layers {
-            true => Err(CommandError::TooManyRanks { layers }.into()),
+            true => Err(too_many_ranks(layers)),
             false => Ok(()),
         }
     }
@@ -72,7 +72,7 @@ impl Saved {
             Self::Folder(weights, _) => weights.read(parameter),
             Self::Checkpoint(checkpoint) => checkpoint.read_weight(parameter),
         };
-        read.map_err(|error| Error::other(error).at(parameter.name()))
+        read.map_err(|error| stages::Error::other(error).at(parameter.name()))
     }
 }
 
@@ -109,18 +109,38 @@ pub(super) fn newest(path: &Path) -> Result<Option<PathBuf>> {
 
 /// As [`newest`], for a command that also takes a folder with a model, where there was none.
 pub(super) fn newest_or_model(path: &Path) -> Result<PathBuf> {
-    let path = path.to_owned();
-    Ok(newest(&path)?.ok_or(CommandError::NoModel { path })?)
+    newest(path)?.ok_or_else(|| {
+        Error::refused(format!(
+            "{} is neither a checkpoint, nor a run that has one, nor a model's folder with a config.json: \
+             train first, or import a model{}",
+            path.display(),
+            download(path)
+        ))
+    })
+}
+
+/// There is no checkpoint at a path.
+pub(super) fn no_checkpoint(path: &Path) -> Error {
+    Error::refused(format!("{} is neither a checkpoint nor a run that has one: train first", path.display()))
+}
+
+/// More ranks than the model has layers.
+pub(super) fn too_many_ranks(layers: u32) -> Error {
+    Error::refused(format!("--ranks: a model of {layers} layers has stages for {layers} ranks at most"))
 }
 
 /// The config of the run that saved the checkpoint in a folder, with these settings changed.
 ///
 /// # Errors
-/// [`CommandError::NoConfig`]; otherwise as [`Config::parse`].
+/// When a program saved it that builds its model in Rust; otherwise as [`Config::parse`].
 pub(super) fn config_of(folder: &Path, checkpoint: &Checkpoint, sets: &[String]) -> Result<Config> {
     if checkpoint.config().trim().is_empty() {
-        let folder = folder.to_owned();
-        return Err(CommandError::NoConfig { folder }.into());
+        return Err(Error::refused(format!(
+            "{} has no config that says what the model is: it was saved by a program that builds its model \
+             in Rust. Only that program can load it (with `Pipeline::load`) and then evaluate it, write text \
+             with it or save its weights",
+            folder.display()
+        )));
     }
     let name = format!("the config in {}", folder.display());
     Config::parse(&name, checkpoint.config(), &[], sets)

@@ -1,13 +1,14 @@
 //! `pipewright tokenize`: text and documents become a token file.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use super::bars::EncodingBar;
-use crate::error::{CommandError, OutProblem};
+use super::out::{self, no_folder};
 use crate::{Error, Result};
 use pipewright::data::{Form, Recipe, TokenWriter, Width, odd_files};
 use pipewright::tokenizer::{Tokenizer, told_of_tokenizer};
+use pipewright::whole;
 
 /// Turn text, JSON lines or Parquet into a token file, which trains without waiting for the tokenizer.
 ///
@@ -48,7 +49,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let begun = Instant::now();
     check(args)?;
-    let tokenizer = Tokenizer::read(&args.tokenizer).map_err(CommandError::refused)?;
+    let tokenizer = Tokenizer::read(&args.tokenizer).map_err(Error::not_begun)?;
     super::warn(told_of_tokenizer(&args.tokenizer)?);
     let recipe = Recipe {
         field: args.field.clone(),
@@ -76,29 +77,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
 /// Data that cannot be used is the same as a wrong argument: nothing was written.
 fn refused(error: pipewright::Error) -> Error {
     match error {
-        pipewright::Error::Data(_) => CommandError::refused(error),
+        pipewright::Error::Data(_) => Error::not_begun(error),
         error => error.into(),
     }
 }
 
 /// Refuses files that exist, and names that are no `.bin`.
 fn check(args: &Args) -> Result<()> {
-    let refuse = |path: &Path, problem| {
-        let path = path.to_owned();
-        Err(CommandError::Out { path, problem }.into())
-    };
     if args.out.extension().is_none_or(|extension| extension != "bin") {
-        return refuse(&args.out, OutProblem::NotBin);
+        return Err(out::refused(&args.out, "a token file has a name that ends in `.bin`"));
     }
     let index = args.out.with_extension("idx");
     for path in [&args.out, &index] {
         if path.symlink_metadata().is_ok() {
-            return refuse(path, OutProblem::Exists);
+            return Err(out::refused(path, out::EXISTS));
         }
     }
-    let folder = args.out.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder.filter(|folder| !folder.is_dir()) {
-        Some(folder) => refuse(&args.out, OutProblem::NoFolder(folder.to_owned())),
-        None => Ok(()),
+    match whole::parent(&args.out) {
+        folder if folder.is_dir() => Ok(()),
+        folder => Err(no_folder(&args.out, folder)),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::error::CommandError;
+use super::saved::no_checkpoint;
 use crate::error::Result;
 use pipewright::checkpoint::Checkpoint;
 use pipewright::run::RunDir;
@@ -37,9 +37,8 @@ fn checkpoints(path: &Path) -> Result<Vec<PathBuf>> {
     if !of_run.is_empty() {
         return Ok(of_run);
     }
-    let path = path.to_owned();
     if path.join("state.json").exists() {
-        return Ok(vec![path]);
+        return Ok(vec![path.to_owned()]);
     }
-    Err(CommandError::NoCheckpoint { path }.into())
+    Err(no_checkpoint(path))
 }

@@ -52,7 +52,7 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
 pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<String>)> {
     let measured = Measured::read(path)?;
     let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
-    let warning = measured.fits(&settings, &machine, &model.names()).map_err(|problem| problem.of(path))?;
+    let warning = measured.fits(path, &settings, &machine, &model.names())?;
     let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
     Ok((measured, warning))
 }

@@ -1,16 +1,14 @@
 //! The errors of the command: configs, costs and arguments. Errors of the engine pass through.
 
-mod command;
 mod config;
-mod profile;
 mod value;
 
 use std::fmt;
 use std::path::PathBuf;
 
-pub use command::{Advice, CommandError, OutProblem, PromptProblem};
+use pipewright::error::Problem;
+
 pub use config::{ConfigError, Origin};
-pub use profile::{CostsProblem, ProfileError};
 pub use value::ValueProblem;
 
 /// A result of this package.
@@ -28,12 +26,9 @@ pub enum Error {
     /// A config, or a value in it, that cannot be used.
     #[error(transparent)]
     Config(Box<ConfigError>),
-    /// Measured costs that cannot be used, or ranks whose costs cannot be measured.
+    /// Arguments, files or costs that cannot be used, or another failure before a command began its work.
     #[error(transparent)]
-    Profile(Box<ProfileError>),
-    /// Arguments of a command that cannot be used.
-    #[error(transparent)]
-    Command(Box<CommandError>),
+    Refused(Problem),
 }
 
 impl fmt::Debug for Error {
@@ -42,21 +37,10 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The errors of this package, in a box.
-macro_rules! own {
-    ($($kind:ident($part:ty)),* $(,)?) => {$(
-        impl From<$part> for Error {
-            fn from(error: $part) -> Self {
-                Self::$kind(Box::new(error))
-            }
-        }
-    )*};
-}
-
-own! {
-    Config(ConfigError),
-    Profile(ProfileError),
-    Command(CommandError),
+impl From<ConfigError> for Error {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(Box::new(error))
+    }
 }
 
 impl From<Error> for pipewright::Error {
@@ -91,11 +75,22 @@ of_engine! {
 }
 
 impl Error {
+    /// Arguments, files or costs that cannot be used, with this message.
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self::Refused(Problem::new(text))
+    }
+
+    /// The same failure, marked as one before the command began its work.
+    pub(crate) fn not_begun(error: impl Into<Self>) -> Self {
+        let error = error.into();
+        Self::Refused(Problem::because(error.to_string(), error))
+    }
+
     /// Whether it refuses arguments, a config, a schedule or a plan before any work began.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Engine(error) => error.is_refusal(),
-            Self::Config(_) | Self::Profile(_) | Self::Command(_) => true,
+            Self::Config(_) | Self::Refused(_) => true,
         }
     }
 
@@ -104,7 +99,7 @@ impl Error {
         match self {
             Self::Engine(error) => error.is_out_of_memory(),
             Self::Config(error) => error.is_out_of_memory(),
-            Self::Profile(_) | Self::Command(_) => false,
+            Self::Refused(_) => false,
         }
     }
 

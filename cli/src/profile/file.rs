@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_path_to_error::Segment;
 
 use super::cpu::Cpu;
-use crate::error::{CostsProblem, ProfileError, Result};
+use crate::error::{Error, Result};
 use pipewright::error::CostOf;
 use pipewright::plan::{Cluster, LayerCost, LinkCost, ModelCosts, StageCost};
 
@@ -103,30 +103,28 @@ impl Measured {
     /// Reads a file that [`Measured::to_json`] wrote.
     ///
     /// # Errors
-    /// [`ProfileError`], which names the file. For its contents it also names the key or layer that is
-    /// missing, unknown, or not a number from 0 on.
+    /// The error names the file. For its contents it also names the key or layer that is missing, unknown,
+    /// or not a number from 0 on.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| ProfileError::Read { file: path.to_owned(), source })?;
-        Ok(Self::parse(&text).map_err(|problem| problem.of(path))?)
+            .map_err(|source| Error::refused(format!("cannot read {}: {source}", path.display())))?;
+        Self::parse(&text).map_err(|problem| unusable(path, &problem))
     }
 
-    fn parse(text: &str) -> std::result::Result<Self, CostsProblem> {
-        let json: Value = serde_json::from_str(text).map_err(|source| CostsProblem::NoJson {
-            source,
-            has_nan: text.contains("NaN") || text.contains("Infinity"),
+    fn parse(text: &str) -> Result<Self, String> {
+        let json: Value = serde_json::from_str(text).map_err(|error| {
+            let likely = match text.contains("NaN") || text.contains("Infinity") {
+                true => "JSON has no NaN and no Infinity",
+                false => "was it cut short or edited?",
+            };
+            format!("no JSON: {error}; {likely}")
         })?;
-        match json.get("version") {
-            Some(version) if version.as_u64() == Some(VERSION) => {}
-            None => return Err(CostsProblem::NoVersion),
-            Some(other) => {
-                return Err(CostsProblem::Version { found: other.clone(), read: VERSION });
-            }
+        let version = json.get("version").ok_or("not a file of costs, because it has no version")?;
+        if version.as_u64() != Some(VERSION) {
+            return Err(format!("costs of version {version}, and this pipewright reads version {VERSION}"));
         }
-        let file: File = serde_path_to_error::deserialize(&json).map_err(|error| CostsProblem::Key {
-            place: place(error.path(), &json),
-            source: error.into_inner(),
-        })?;
+        let file: File = serde_path_to_error::deserialize(&json)
+            .map_err(|error| format!("{}{}", place(error.path(), &json), error.inner()))?;
         file.try_into()
     }
 
@@ -174,50 +172,55 @@ impl Measured {
         serde_json::to_string_pretty(&file).expect("numbers and text always serialise") + "\n"
     }
 
-    /// Refuses costs of another model, data or micro-batch. Returns a warning for costs of another machine.
+    /// Refuses costs of another model, data or micro-batch, which are in the file at `path`. Returns a
+    /// warning for costs of another machine.
     ///
     /// # Errors
-    /// [`CostsProblem`], which names all settings that differ, or a layer that only one of the costs and
-    /// `names` has.
+    /// The error names all settings that differ, or a layer that only one of the costs and `names` has.
     pub fn fits(
         &self,
+        path: &Path,
         settings: &Settings,
         machine: &Settings,
         names: &[&str],
-    ) -> std::result::Result<Option<String>, CostsProblem> {
+    ) -> Result<Option<String>> {
+        let refuse = |problem: &str| Err(unusable(path, problem));
         let differences = different(&self.settings, settings);
         if !differences.is_empty() {
-            return Err(CostsProblem::OtherSettings { differences });
+            return refuse(&format!("measured for other settings ({differences})"));
         }
         let layers = self.costs.layers().iter();
         let measured: Vec<&str> = layers.map(|layer| layer.name.as_str()).collect();
         if let Some(missing) = names.iter().find(|name| !measured.contains(name)) {
-            let layer = (*missing).to_owned();
-            return Err(CostsProblem::LayerMissing { layer });
+            return refuse(&format!("layer `{missing}` is missing"));
         }
         if let Some(extra) = measured.iter().find(|name| !names.contains(name)) {
-            let layer = (*extra).to_owned();
-            return Err(CostsProblem::LayerUnknown { layer });
+            return refuse(&format!("the model has no layer `{extra}`"));
         }
         if measured != names {
-            return Err(CostsProblem::LayerOrder);
+            return refuse("its layers are not in the model's order");
         }
         let other = different(&self.machine, machine);
         Ok((!other.is_empty()).then(|| format!("measured under other conditions ({other})")))
     }
 }
 
-impl TryFrom<File> for Measured {
-    type Error = CostsProblem;
+/// A file with costs that cannot be used.
+fn unusable(path: &Path, problem: &str) -> Error {
+    Error::refused(format!("{}: {problem}: measure again with `pipewright profile`", path.display()))
+}
 
-    fn try_from(file: File) -> std::result::Result<Self, CostsProblem> {
+impl TryFrom<File> for Measured {
+    type Error = String;
+
+    fn try_from(file: File) -> Result<Self, String> {
         check_between(&file)?;
         let LinkForm { latency, per_byte } = file.link;
         let layers = file.layers.into_iter().map(LayerCost::from).collect();
         let costs = ModelCosts::new(layers, file.input, LinkCost { latency, per_byte })
-            .map_err(|error| CostsProblem::Number(Box::new(error)))?;
+            .map_err(|error| error.to_string())?;
         if costs.stage(0..costs.layers().len()).work() == 0.0 {
-            return Err(CostsProblem::NoTimes);
+            return Err("all times of its layers are 0".to_owned());
         }
         let between = file.between.map(|form| Between {
             link: LinkCost { latency: form.latency, per_byte: form.per_byte },
@@ -231,7 +234,7 @@ impl TryFrom<File> for Measured {
 }
 
 /// Refuses a cost of messages, additions or copies to the host that is negative or not a number.
-fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
+fn check_between(file: &File) -> Result<(), String> {
     let between = file.between.as_ref();
     let between = between
         .into_iter()
@@ -239,8 +242,7 @@ fn check_between(file: &File) -> std::result::Result<(), CostsProblem> {
     let host = file.host.map(|cost| ("host", cost));
     for (name, cost) in between.chain([("add", file.add)]).chain(host) {
         if !cost.is_finite() || cost < 0.0 {
-            let error = pipewright::plan::Error::wrong_cost(&CostOf::All, name, cost);
-            return Err(CostsProblem::Number(Box::new(error)));
+            return Err(pipewright::plan::Error::wrong_cost(&CostOf::All, name, cost).to_string());
         }
     }
     Ok(())

@@ -30,8 +30,7 @@ use pipewright::stages::{
     Device, Kind, Place, Recompute, RecomputedStage, Sequential, StageBuilder, Tensor, recompute,
 };
 
-use crate::error::ProfileError;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use observation::Log;
 use pipewright::data::DataSource;
 use pipewright::pipeline::Pipeline;
@@ -85,13 +84,16 @@ impl<L, O> fmt::Debug for Subject<L, O> {
 /// layer stands for all ranks.
 ///
 /// # Errors
-/// [`ProfileError::MixedRanks`].
+/// When they are or do.
 pub fn check_places(places: &[Place]) -> Result<()> {
     let kind = |place: &Place| (place.device == Device::Cpu, place.dtype);
     if places.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1])) {
         return Ok(());
     }
-    Err(ProfileError::MixedRanks.into())
+    Err(Error::refused(
+        "one cost of a layer is for all ranks, and these ranks are not all on the CPU, or all on GPUs with \
+         the same numbers: put them on one kind of device, or train without costs",
+    ))
 }
 
 /// Trains the model for a few steps, which takes a few seconds at most, and times every layer's passes: first

@@ -5,7 +5,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use crate::error::CommandError;
 use crate::{Error, Result};
 use pipewright::stages::devices::{Library, cache_folder};
 
@@ -15,7 +14,7 @@ use pipewright::stages::devices::{Library, cache_folder};
 pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
     use std::os::unix::fs::DirBuilderExt;
 
-    let cache = cache_folder().ok_or(CommandError::NoCacheFolder)?;
+    let cache = cache_folder().ok_or_else(no_cache)?;
     let mut hash = DefaultHasher::new();
     files.iter().for_each(|(_, file)| file.hash(&mut hash));
     let folder = cache.join(format!("libraries-{:016x}", hash.finish()));
@@ -42,8 +41,10 @@ fn check_owner(folder: &Path) -> Result<()> {
     let own = Path::new("/proc/self").metadata();
     let foreign = own.is_ok_and(|own| own.uid() != facts.uid());
     if foreign || facts.mode() & 0o022 != 0 {
-        let folder = folder.to_owned();
-        return Err(CommandError::OpenToOthers { folder }.into());
+        return Err(Error::refused(format!(
+            "{}: others can write there, so no libraries are loaded from it: remove it",
+            folder.display()
+        )));
     }
     Ok(())
 }
@@ -65,5 +66,9 @@ fn link(to: &Path, at: &Path) -> Result<()> {
 /// Other systems have no use for such links.
 #[cfg(not(unix))]
 pub(super) fn make(_: &[(Library, PathBuf)]) -> Result<PathBuf> {
-    Err(CommandError::NoCacheFolder.into())
+    Err(no_cache())
+}
+
+fn no_cache() -> Error {
+    Error::refused("no folder for symbolic links to CUDA's libraries: set HOME or XDG_CACHE_HOME")
 }

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use crate::Result;
 use crate::commands::cuda_env::LOADER;
-use crate::error::CommandError;
 use crate::profile::Cpu;
 use pipewright::stages::devices::{FoundLibrary, GpuReport, Pair, Report};
 
@@ -72,8 +71,7 @@ pub(super) fn json(cpu: &Cpu, report: &Report, pairs: &[Pair]) -> Result<String>
         packages: super::packages(report),
         library_path: std::env::var(LOADER).ok(),
     };
-    let text = serde_json::to_string(&printed).map_err(CommandError::from)?;
-    Ok(text + "\n")
+    crate::commands::json(&printed)
 }
 
 fn gpu(gpu: &GpuReport) -> Gpu<'_> {

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::{Plan, Training};
 use crate::Result;
-use crate::error::CommandError;
 use pipewright::id::Rank;
 use pipewright::plan::RankSimulation;
 use pipewright::schedule::{MoveStep, Schedule};
@@ -116,8 +115,7 @@ pub(super) fn json(plan: &Plan<'_>) -> Result<String> {
         peak_memory: each(|rank| rank.peak_memory),
         actions: (0..schedule.ranks()).map(|rank| plan.actions(rank)).collect(),
     };
-    let text = serde_json::to_string(&printed).map_err(CommandError::from)?;
-    Ok(text + "\n")
+    crate::commands::json(&printed)
 }
 
 fn offloaded(schedule: &Schedule) -> Vec<usize> {

@@ -13,8 +13,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use clap::builder::PossibleValuesParser;
 
-use crate::Result;
-use crate::error::CommandError;
+use crate::{Error, Result};
 use gpu::OnGpus;
 use links::Links;
 use pipewright::draw::{Panel, Picture, Units};
@@ -181,7 +180,10 @@ impl Subject {
     fn shown(&self, args: &Args) -> Result<u32> {
         let replicas = self.replicas.count();
         match args.replica {
-            Some(replica) if replica >= replicas => Err(CommandError::NoReplica { replica, replicas }.into()),
+            Some(replica) if replica >= replicas => Err(Error::refused(format!(
+                "--replica {replica}: replicas are numbered from 0, and the last one is {}",
+                replicas - 1
+            ))),
             given => Ok(given.unwrap_or(self.replicas.slowest())),
         }
     }

@@ -3,13 +3,12 @@
 use std::path::Path;
 
 use super::{Args, Format, Subject, Training, kernels};
-use crate::Result;
 use crate::commands::bars::measure;
 use crate::commands::{cuda_env, memory};
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::Config;
-use crate::error::CommandError;
 use crate::profile::MemoryLimit;
+use crate::{Error, Result};
 use pipewright::plan::{Cluster, Costs, ModelCosts, Prediction, RankMemory};
 use pipewright::stages::Device;
 
@@ -25,7 +24,7 @@ use pipewright::stages::Device;
 /// Training that needs more memory than this machine has is planned with a warning, since it may be for
 /// another machine.
 pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
-    let mut config = Config::load(path, &args.sets).map_err(CommandError::refused)?;
+    let mut config = Config::load(path, &args.sets).map_err(Error::not_begun)?;
     if let Some(costs) = &args.costs {
         config.pipeline.costs = Some(costs.clone());
     }

@@ -1,9 +1,8 @@
 //! The plan of a schedule that options give, in any unit of time and memory.
 
 use super::{Args, Subject};
-use crate::Result;
 use crate::commands::tell_search;
-use crate::error::CommandError;
+use crate::error::{Error, Result};
 use pipewright::groups::Groups;
 use pipewright::plan::{AUTO, Costs, Goal, Replicas, StageCost, Wanted, auto};
 use pipewright::schedule::Schedule;
@@ -26,7 +25,7 @@ fn refuse_without_config(args: &Args) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(CommandError::WithoutConfig { option, advice }.into())
+    Err(Error::refused(format!("{option} is for the plan of a config: {advice}")))
 }
 
 /// The schedule and the costs from the options.
@@ -71,10 +70,9 @@ fn named(args: &Args, micro_batches: u32, costs: &Costs) -> Result<Schedule> {
     let name = args.schedule.as_deref().unwrap_or_default();
     match name {
         AUTO => chosen(args, ranks, micro_batches, costs),
-        _ if args.memory.is_some() || args.goal.is_some() => {
-            let schedule = name.to_owned();
-            Err(CommandError::OnlyForAuto { schedule }.into())
-        }
+        _ if args.memory.is_some() || args.goal.is_some() => Err(Error::refused(format!(
+            "--memory and --goal are for --schedule auto; {name} has a fixed order"
+        ))),
         _ => Ok(Schedule::make(name, ranks, args.chunks, micro_batches, costs)?),
     }
 }

@@ -1,7 +1,6 @@
 //! The arguments that say how the next token is chosen.
 
-use crate::Result;
-use crate::error::CommandError;
+use crate::{Error, Result};
 use pipewright::run::Choice;
 
 /// How the next token is chosen.
@@ -26,24 +25,18 @@ pub(super) struct ChoiceArgs {
 impl ChoiceArgs {
     /// The choice, if these can be followed.
     pub(super) fn checked(self) -> Result<Choice> {
-        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return Err(CommandError::Temperature(self.temperature).into());
-        }
-        if self.top_k == Some(0) {
-            return Err(CommandError::TopK.into());
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return Err(CommandError::TopP(self.top_p).into());
-        }
-        let penalty = self.repetition_penalty;
-        if !(penalty > 0.0 && penalty.is_finite()) {
-            return Err(CommandError::RepetitionPenalty(penalty).into());
-        }
-        Ok(Choice {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            repetition_penalty: penalty,
-        })
+        let Self { temperature, top_k, top_p, repetition_penalty } = self;
+        let problem = if !(temperature >= 0.0 && temperature.is_finite()) {
+            format!("--temperature {temperature}: it must be 0 or more")
+        } else if top_k == Some(0) {
+            "--top-k 0: it must be 1 or more".to_owned()
+        } else if !(top_p > 0.0 && top_p <= 1.0) {
+            format!("--top-p {top_p}: it must be above 0, and 1 at most")
+        } else if !(repetition_penalty > 0.0 && repetition_penalty.is_finite()) {
+            format!("--repetition-penalty {repetition_penalty}: it must be above 0; 1 changes nothing")
+        } else {
+            return Ok(Choice { temperature, top_k, top_p, repetition_penalty });
+        };
+        Err(Error::refused(problem))
     }
 }

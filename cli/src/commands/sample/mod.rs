@@ -10,9 +10,8 @@ pub(super) mod words;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crate::Result;
 use crate::compose::Writing;
-use crate::error::CommandError;
+use crate::error::{Error, Result};
 use choice::ChoiceArgs;
 use pipewright::run::Generator;
 use pipewright::stages::Shape;
@@ -69,20 +68,21 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let choice = args.choice.checked()?;
     args.spread.enter();
     let begun = Instant::now();
-    let source = Source::open(&args.path).map_err(CommandError::refused)?;
+    let source = Source::open(&args.path).map_err(Error::not_begun)?;
     args.spread.check(&source.model)?;
     let mut words = Words::of(&source.text);
+    let refuse = |problem: String| Error::refused(format!("--prompt: {problem}"));
     let prompt = match args.prompt.as_deref().filter(|_| args.chat) {
         Some(question) => words.question(args.system.as_deref(), question),
-        None => words.prompt(args.prompt.as_deref()),
+        None => words.prompt(args.prompt.as_deref(), refuse),
     };
-    let Prompt { tokens: prompt, shown } = prompt.map_err(CommandError::refused)?;
+    let Prompt { tokens: prompt, shown } = prompt.map_err(Error::not_begun)?;
     let Writing { context, .. } = source.writing;
-    check_prompt(&prompt, source.writing)?;
+    check_prompt(&prompt, source.writing).map_err(refuse)?;
     let mut model = args
         .spread
         .launch(source.model, CrossEntropy::default(), (Shape::ids(&[1, 1]), Shape::ids(&[1, 1])), Busy::One)
-        .map_err(CommandError::refused)?;
+        .map_err(Error::not_begun)?;
     let loaded = begun.elapsed();
     let mut generator = Generator::new(context, choice, args.seed, prompt.clone());
     for &token in &prompt[shown] {

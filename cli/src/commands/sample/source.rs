@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::commands::saved::{SavedModel, config_of, newest_or_model};
 use crate::compose::{self, Writing};
 use crate::config::{Config, DataKind};
-use crate::error::{CommandError, Result};
+use crate::error::{Error, Result};
 use pipewright::checkpoint::Checkpoint;
 use pipewright::data::Template;
 use pipewright::pretrained::{self, Weights, read_config};
@@ -66,8 +66,8 @@ impl Source {
     }
 
     fn of_config(folder: &Path, config: &Config, model: SavedModel) -> Result<Self> {
-        let folder = folder.to_owned();
-        let writing = compose::writing(config).map_err(|why| CommandError::WritesNoText { folder, why })?;
+        let writing =
+            compose::writing(config).map_err(|why| Error::refused(format!("{}: {why}", folder.display())))?;
         let text = Text::of_config(config)?;
         Ok(Self { model, writing, text })
     }

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use crate::commands::cuda_env;
 use crate::commands::saved::SavedModel;
-use crate::error::{CommandError, Result};
+use crate::error::{Error, Result};
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::pipeline::Pipeline;
@@ -50,7 +50,9 @@ impl Spread {
     pub(in crate::commands) fn check(&self, model: &SavedModel) -> Result<()> {
         let (ranks, devices) = (self.ranks(), self.devices.len());
         if devices != 1 && devices != ranks as usize {
-            return Err(CommandError::OtherDevices { devices, ranks }.into());
+            return Err(Error::refused(format!(
+                "--devices: {devices} devices for {ranks} ranks: name one for all, or one for each"
+            )));
         }
         model.check_ranks(ranks)
     }

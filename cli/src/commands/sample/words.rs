@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::source::Text;
 use crate::Result;
 use crate::compose::Writing;
-use crate::error::{CommandError, PromptProblem};
+use crate::error::Error;
 use pipewright::tokenizer::{TextStream, Tokenizer};
 
 /// How a model's tokens are read and shown.
@@ -36,12 +36,21 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The beginning of a text that was given, or of one for which nothing was given.
-    pub(in crate::commands) fn prompt(&self, prompt: Option<&str>) -> Result<Prompt> {
+    /// The beginning of a text that was given, or of one for which nothing was given. `refuse` says where it
+    /// was given.
+    pub(in crate::commands) fn prompt(
+        &self,
+        prompt: Option<&str>,
+        refuse: impl Fn(String) -> Error,
+    ) -> Result<Prompt> {
         let tokens = match (self, prompt) {
             (Self::Bytes, prompt) => prompt.unwrap_or("\n").bytes().map(u32::from).collect(),
-            (Self::Numbers, Some(prompt)) => tokens_of(prompt)?,
-            (Self::Numbers, None) => return Err(PromptProblem::Missing.into()),
+            (Self::Numbers, Some(prompt)) => tokens_of(prompt).map_err(refuse)?,
+            (Self::Numbers, None) => {
+                let problem =
+                    "this model reads tokens: give the numbers that the text begins with, such as \"17 4\"";
+                return Err(refuse(problem.to_owned()));
+            }
             (Self::Tokenizer(tokenizer, ..), Some(prompt)) => {
                 let tokens = tokenizer.encode(prompt)?;
                 let [begin, end] = tokenizer.around();
@@ -66,7 +75,9 @@ impl<'a> Words<'a> {
     /// The tokens of a question in a chat, after what the system says if that is given.
     pub(super) fn question(&self, system: Option<&str>, question: &str) -> Result<Prompt> {
         let Self::Tokenizer(tokenizer, _, text) = self else {
-            return Err(CommandError::NoChat.into());
+            return Err(Error::refused(
+                "--chat: this model has no tokenizer, so it was not trained to chat: leave it out",
+            ));
         };
         let system = system.map(|system| ("system", system));
         let messages: Vec<_> = system.into_iter().chain([("user", question)]).collect();
@@ -100,24 +111,27 @@ pub(in crate::commands) fn exceeds(context: usize, prompt: usize, more: usize) -
 }
 
 /// Refuses a beginning of a text that a model cannot read.
-pub(in crate::commands) fn check_prompt(prompt: &[u32], Writing { vocab, context }: Writing) -> Result<()> {
+pub(in crate::commands) fn check_prompt(
+    prompt: &[u32],
+    Writing { vocab, context }: Writing,
+) -> Result<(), String> {
+    let tokens = prompt.len();
     if prompt.is_empty() {
-        return Err(PromptProblem::Empty.into());
+        return Err("it is empty: a text begins with one token at least".to_owned());
     }
-    if prompt.len() > context {
-        let tokens = prompt.len();
-        return Err(PromptProblem::LongerThanContext { tokens, context }.into());
+    if tokens > context {
+        return Err(format!(
+            "it has {tokens} tokens, and the model's context is {context}: shorten it by {} or more",
+            tokens - context
+        ));
     }
     match prompt.iter().find(|&&token| token as usize >= vocab) {
-        Some(&token) => Err(PromptProblem::OutsideVocabulary { token, vocab }.into()),
+        Some(token) => Err(format!("token {token} is outside the model's vocabulary of {vocab}")),
         None => Ok(()),
     }
 }
 
-fn tokens_of(prompt: &str) -> Result<Vec<u32>> {
-    let tokens = prompt.split_whitespace().map(|token| {
-        let number = token.parse();
-        number.map_err(|_| PromptProblem::NotANumber(token.to_owned()).into())
-    });
-    tokens.collect()
+fn tokens_of(prompt: &str) -> Result<Vec<u32>, String> {
+    let no_token = |token| format!("`{token}` is no token: give numbers such as \"17 4\"");
+    prompt.split_whitespace().map(|token| token.parse().map_err(|_| no_token(token))).collect()
 }

@@ -5,7 +5,7 @@ use crate::commands::sample::source::Text;
 use crate::commands::sample::words::{Words, check_prompt, exceeds};
 use crate::compose;
 use crate::config::Config;
-use crate::error::{CommandError, Error, Result};
+use crate::error::Result;
 use pipewright::run::{Choice, Samples};
 use pipewright::tokenizer::Tokenizer;
 
@@ -21,9 +21,9 @@ pub(super) fn samples(config: &Config, role: Role) -> Result<Option<Samples>> {
     let writing = compose::writing(config)
         .map_err(|why| config.refuse("train.sample_every", format!("{why}; set it to 0")))?;
     let text = Text::of_config(config)?;
-    let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref());
-    let prompt = prompt.and_then(|prompt| check_prompt(&prompt.tokens, writing).map(|()| prompt.tokens));
-    let prompt = prompt.map_err(|error| in_config(config, error))?;
+    let refuse = |problem: String| config.refuse("train.sample_prompt", problem);
+    let prompt = Words::of(&text).prompt(train.sample_prompt.as_deref(), refuse)?.tokens;
+    check_prompt(&prompt, writing).map_err(refuse)?;
     if role.leads() && exceeds(writing.context, prompt.len(), train.sample_tokens) {
         crate::commands::warn([format!(
             "train.sample_tokens: {} tokens after a prompt of {} are more than the model's context of {}: \
@@ -42,17 +42,6 @@ pub(super) fn samples(config: &Config, role: Role) -> Result<Option<Samples>> {
         .ends(text.ends.clone())
         .as_text(move |tokens| Ok(text_of(&text, tokens)?));
     Ok(Some(samples))
-}
-
-/// An error about the prompt, as one about its key.
-fn in_config(config: &Config, error: Error) -> Error {
-    match error {
-        Error::Command(problem) => match *problem {
-            CommandError::Prompt(problem) => config.refuse("train.sample_prompt", problem.to_string()),
-            other => other.into(),
-        },
-        other => other,
-    }
 }
 
 fn text_of(text: &Text, tokens: &[u32]) -> Result<String> {

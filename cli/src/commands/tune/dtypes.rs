@@ -6,7 +6,6 @@ use super::grid::Grid;
 use super::variant::with_dtype;
 use crate::compose;
 use crate::config::Config;
-use crate::error::CommandError;
 use crate::{Error, Result};
 use pipewright::stages::DType;
 
@@ -24,7 +23,10 @@ pub(super) fn wanted(given: Option<Dtype>, has_costs: bool, config: &Config) -> 
         None => Ok(vec![config.pipeline.dtype]),
         Some(Dtype::F32) => Ok(vec![DType::F32]),
         Some(Dtype::Bf16) => Ok(vec![DType::Bf16]),
-        Some(Dtype::Any) if has_costs => Err(Error::from(CommandError::CostsOfOneDtype)),
+        Some(Dtype::Any) if has_costs => Err(Error::refused(
+            "--dtype any: the file of --costs is for one number type: leave --costs out, so that both are \
+             measured",
+        )),
         Some(Dtype::Any) => Ok(vec![DType::F32, DType::Bf16]),
     }
 }

@@ -14,7 +14,6 @@ use super::cuda_env;
 use super::plan::gpu::OnGpus;
 use super::plan::links::Links;
 use crate::config::{Config, Memory};
-use crate::error::{Advice, CommandError};
 use crate::{Error, Result, compose};
 use dtypes::Dtype;
 use grid::{Found, Grid};
@@ -104,7 +103,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let tuned = args.out.as_deref().map(Tuned::check).transpose()?;
-    let config = Config::load(&args.config, &args.sets).map_err(CommandError::refused)?;
+    let config = Config::load(&args.config, &args.sets).map_err(Error::not_begun)?;
     let (config, search) = search(args, config)?;
     dtypes::introduce(&search.dtypes, &config);
     let mut grid = Grid::new(&config, search)?;
@@ -160,8 +159,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
     let device_memory = args.device_memory.or(gpu.map(|gpu| Memory::of(gpu.memory as u64)));
     shapes.retain(|&(replicas, _)| replicas as usize <= shapes::most_micro_batches(&config, &costs));
     if shapes.is_empty() {
-        let (limit, advice) = (String::new(), shapes::others(&config, &costs)?);
-        return Err(CommandError::NothingFits { limit, advice }.into());
+        return Err(Error::refused(format!("nothing fits: {}", shapes::others(&config, &costs)?)));
     }
     let is_beyond = match (devices, &costs) {
         (Some(devices), CostsOf::Measured) => shapes::are_beyond(devices, device_memory, &config)?,
@@ -185,17 +183,21 @@ fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
     let memory = search.device_memory.or(search.memory);
     let least = grid.least.map(|(least, setting)| format!("{} ({setting})", Memory::enough(least)));
     let advice = match (grid.starved, least) {
-        (Some(error), _) => Advice::OutOfMemory(Box::new(error)),
-        (None, Some(least)) if search.device_memory.is_some() => Advice::RaiseDeviceMemory { least },
-        (None, Some(least)) if memory.is_some() => Advice::RaiseMemory { least },
-        (None, Some(least)) => Advice::MoreGpus { least },
+        (Some(error), _) => error.to_string(),
+        (None, Some(least)) if search.device_memory.is_some() => {
+            format!("the least that was found is {least}: raise --device-memory, or take more --devices")
+        }
+        (None, Some(least)) if memory.is_some() => {
+            format!("the least that works is {least}: raise --memory")
+        }
+        (None, Some(least)) => format!(
+            "a rank has to hold at least {least}, more than its GPU has: take more GPUs (pipeline.devices), \
+             or recompute (pipeline.recompute)"
+        ),
         (None, None) => shapes::others(config, &search.costs)?,
     };
-    Ok(CommandError::NothingFits {
-        limit: memory.map_or(String::new(), |memory| format!(" into {memory} on a rank")),
-        advice,
-    }
-    .into())
+    let limit = memory.map_or(String::new(), |memory| format!(" into {memory} on a rank"));
+    Ok(Error::refused(format!("nothing fits{limit}: {advice}")))
 }
 
 fn table(grid: &Grid) -> String {

@@ -1,10 +1,10 @@
 //! Which numbers of replicas and ranks are tried.
 
 use super::search::CostsOf;
-use crate::Result;
+use crate::commands::saved::too_many_ranks;
 use crate::compose;
 use crate::config::{Config, Memory};
-use crate::error::{Advice, CommandError};
+use crate::error::{Error, Result};
 use pipewright::stages::Device;
 
 /// All numbers of replicas with the numbers of their ranks that use all of these devices.
@@ -31,7 +31,7 @@ pub(super) fn of(replicas: &[u32], ranks: &[u32], config: &Config) -> Result<Vec
 /// The numbers of ranks to try.
 fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     if given.contains(&0) {
-        return Err(CommandError::NoRanks.into());
+        return Err(Error::refused("--ranks: 0 ranks cannot train: give numbers from 1 on"));
     }
     let layers = layers(config)?;
     let mut ranks = given.to_vec();
@@ -48,14 +48,19 @@ fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     ranks.dedup();
     ranks.retain(|ranks| *ranks <= layers);
     if ranks.is_empty() {
-        return Err(CommandError::TooManyRanks { layers }.into());
+        return Err(too_many_ranks(layers));
     }
     Ok(ranks)
 }
 
 /// What to do where no schedule works with the numbers of replicas and ranks.
-pub(super) fn others(config: &Config, costs: &CostsOf) -> Result<Advice> {
-    Ok(Advice::OtherNumbers { layers: layers(config)?, micro_batches: most_micro_batches(config, costs) })
+pub(super) fn others(config: &Config, costs: &CostsOf) -> Result<String> {
+    Ok(format!(
+        "no schedule works with these numbers: take at most {} ranks, one for each layer, and at most {} \
+         replicas, one for each micro-batch",
+        layers(config)?,
+        most_micro_batches(config, costs)
+    ))
 }
 
 /// The most micro-batches that are tried: each row of a batch alone, or what the costs are of.
