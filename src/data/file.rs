@@ -1,10 +1,11 @@
 //! Regular files of data, and reading at an offset in them.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -39,6 +40,20 @@ pub(super) fn open(path: &Path) -> Result<(File, u64)> {
     }
     let file = File::open(path).map_err(unreadable(path))?;
     Ok((file, metadata.len()))
+}
+
+/// What is in a folder, sorted by name.
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(unreadable(folder))?;
+    let paths: io::Result<Vec<_>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths = paths.map_err(Error::io("list", folder))?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// The name of a file or folder.
+pub(super) fn name(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
 }
 
 /// A file that has to stay as it is while it is used.

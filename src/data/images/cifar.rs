@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::idx::Idx;
-use crate::data::file::{self, unreadable, wrong};
+use crate::data::file::{self, wrong};
 use crate::error::{DataError, Error, Result};
 
 /// The side of an image.
@@ -36,18 +36,11 @@ pub(super) fn read(path: &Path) -> Result<(Idx, Idx)> {
 }
 
 fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut training = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {
-        let entry = entry.map_err(Error::io("list", folder))?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with("data_batch") && name.ends_with(".bin") {
-            training.push(entry.path());
-        }
-    }
-    training.sort();
+    let is_of_training = |name: &str| name.starts_with("data_batch") && name.ends_with(".bin");
+    let mut files = file::entries(folder)?;
+    files.retain(|path| is_of_training(&file::name(path)));
     let test = folder.join("test_batch.bin");
-    let files: Vec<PathBuf> = training.into_iter().chain(test.exists().then_some(test)).collect();
+    files.extend(test.exists().then_some(test));
     match files.is_empty() {
         true => Err(DataError::new(format!(
             "the folder `{}` holds neither `data_batch_1.bin` nor `test_batch.bin`: unpack CIFAR-10's binary \

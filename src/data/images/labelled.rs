@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use super::cifar;
 use super::idx::{Header, Idx};
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::data::file::{unreadable, wrong};
+use crate::data::file::{self, wrong};
 use crate::error::{DataError, Error, Result};
 
 /// Images with one label each, from a pair of IDX files or from CIFAR-10.
@@ -136,15 +136,8 @@ fn labels_of(images: &Path) -> Result<PathBuf> {
 
 /// The only images' file in a folder.
 fn images_in(folder: &Path) -> Result<PathBuf> {
-    let entries = std::fs::read_dir(folder).map_err(unreadable(folder))?;
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(Error::io("list", folder))?;
-        if entry.file_name().to_string_lossy().contains("images-idx") {
-            found.push(entry.path());
-        }
-    }
-    found.sort();
+    let mut found = file::entries(folder)?;
+    found.retain(|path| file::name(path).contains("images-idx"));
     let problem = match found.as_slice() {
         [one] => return Ok(one.clone()),
         [] => "holds no IDX images (a file named such as `train-images-idx3-ubyte.gz`)".to_owned(),

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use super::super::file::{self, unreadable};
+use super::super::file;
 use super::Form;
 use crate::data::look;
 use crate::data::token_files::text;
-use crate::error::{DataError, Error, Result};
+use crate::error::{DataError, Result};
 
 /// The files at these paths and their lengths, in order. Of a folder of text, all that
 /// [`Corpus::text`](crate::data::Corpus::text) reads; of another one, the files whose names end as the form's
@@ -50,15 +50,12 @@ pub(crate) fn left_out(paths: &[PathBuf], form: Form) -> Result<Vec<PathBuf>> {
     let read = find(paths, form)?;
     let mut left_out = Vec::new();
     for folder in paths.iter().filter(|path| path.is_dir()) {
-        for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {
-            let entry = entry.map_err(Error::io("list", folder))?;
-            let path = entry.path();
-            let is_looked_for = path.is_dir() || look::extension(&path).is_some_and(|has| has != "md");
-            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-            if is_looked_for && !is_hidden && read.iter().all(|(other, _)| *other != path) {
-                left_out.push(path);
-            }
-        }
+        let is_left_out = |path: &PathBuf| {
+            let is_looked_for = path.is_dir() || look::extension(path).is_some_and(|has| has != "md");
+            let is_hidden = file::name(path).starts_with('.');
+            is_looked_for && !is_hidden && read.iter().all(|(other, _)| other != path)
+        };
+        left_out.extend(file::entries(folder)?.into_iter().filter(is_left_out));
     }
     left_out.sort();
     Ok(left_out)
@@ -66,16 +63,11 @@ pub(crate) fn left_out(paths: &[PathBuf], form: Form) -> Result<Vec<PathBuf>> {
 
 /// The folder's files with extensions of one group: the first of these groups for which it has any file.
 fn in_folder(folder: &Path, extensions: &[&'static [&'static str]]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(unreadable(folder))? {
-        let path = entry.map_err(Error::io("list", folder))?.path();
-        if path.is_file() {
-            files.push(path);
-        }
-    }
-    files.sort();
+    let files = file::entries(folder)?;
     let of = |group: &&[&str]| -> Vec<PathBuf> {
-        let ends = |path: &&PathBuf| look::extension(path).is_some_and(|has| group.contains(&has.as_str()));
+        let ends = |path: &&PathBuf| {
+            path.is_file() && look::extension(path).is_some_and(|has| group.contains(&has.as_str()))
+        };
         files.iter().filter(ends).cloned().collect()
     };
     let found = extensions.iter().map(of).find(|found| !found.is_empty());

@@ -18,16 +18,16 @@ pub(super) struct Lines {
     path: Arc<Path>,
     file: BufReader<Box<dyn Read>>,
     line: u64,
-    failed: bool,
 }
 
 impl Lines {
     pub(super) fn open(path: Arc<Path>) -> Result<Self> {
         let file = look::open_packed_text(&path)?;
-        Ok(Self { path, file: BufReader::with_capacity(1 << 18, file), line: 0, failed: false })
+        Ok(Self { path, file: BufReader::with_capacity(1 << 18, file), line: 0 })
     }
 
-    fn read(&mut self) -> Result<Option<Piece>> {
+    /// The next line.
+    pub(super) fn read(&mut self) -> Result<Option<Piece>> {
         loop {
             let mut bytes = Vec::new();
             let read = (&mut self.file).take(LONGEST + 1).read_until(b'\n', &mut bytes);
@@ -60,18 +60,5 @@ impl Lines {
 
     fn refuse(&self, problem: impl Display) -> Error {
         wrong(&self.path, format!("line {} {problem}", self.line))
-    }
-}
-
-impl Iterator for Lines {
-    type Item = Result<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.failed {
-            return None;
-        }
-        let piece = self.read().transpose();
-        self.failed = matches!(piece, Some(Err(_)));
-        piece
     }
 }

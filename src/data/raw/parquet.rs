@@ -7,13 +7,12 @@ use std::sync::Arc;
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::record::Row;
 use parquet::record::reader::RowIter;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor, Type};
 
 use super::super::file::{self, wrong};
 use super::Piece;
-use crate::error::{Error, Result, panic_message};
+use crate::error::{Result, panic_message};
 
 /// The rows of a file, each as a JSON object with one column.
 pub(super) struct Rows {
@@ -22,7 +21,6 @@ pub(super) struct Rows {
     row: u64,
     /// The bytes that a row has in the file, on average.
     bytes: u64,
-    ended: bool,
 }
 
 impl Rows {
@@ -39,39 +37,29 @@ impl Rows {
         let column = only(metadata.schema_descr(), column).map_err(|problem| wrong(&path, problem))?;
         let rows = RowIter::from_file_into(Box::new(reader));
         let rows = rows.project(Some(column)).map_err(broken)?;
-        Ok(Self { path, rows, row: 0, bytes: bytes / count.max(1), ended: false })
+        Ok(Self { path, rows, row: 0, bytes: bytes / count.max(1) })
     }
 
-    fn read(&mut self) -> Option<std::result::Result<Row, String>> {
+    /// The next row.
+    pub(super) fn read(&mut self) -> Result<Option<Piece>> {
         // The crate takes some files at their word, and panics where they lie.
         let row = catch_unwind(AssertUnwindSafe(|| self.rows.next()));
-        match row {
-            Ok(row) => row.map(|row| row.map_err(|error| error.to_string())),
-            Err(panic) => Some(Err(panic_message(panic.as_ref()))),
-        }
-    }
-}
-
-impl Iterator for Rows {
-    type Item = Result<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let row = self.read();
         self.row += 1;
-        self.ended = !matches!(row, Some(Ok(_)));
-        let refuse =
-            |cause| -> Error { wrong(&self.path, format!("is damaged at row {}: {cause}", self.row)) };
-        let piece = |row: Row| Piece {
-            path: Arc::clone(&self.path),
-            line: self.row,
-            text: row.to_json_value().to_string(),
-            ends: true,
-            bytes: self.bytes,
+        let cause = match row {
+            Ok(Some(Ok(row))) => {
+                return Ok(Some(Piece {
+                    path: Arc::clone(&self.path),
+                    line: self.row,
+                    text: row.to_json_value().to_string(),
+                    ends: true,
+                    bytes: self.bytes,
+                }));
+            }
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(error))) => error.to_string(),
+            Err(panic) => panic_message(panic.as_ref()),
         };
-        row.map(|row| row.map(piece).map_err(refuse))
+        Err(wrong(&self.path, format!("is damaged at row {}: {cause}", self.row)))
     }
 }
 

@@ -31,8 +31,11 @@ impl Text {
         Ok(Self { path, file, rest: Vec::new(), at: mark, line: 1, ended: false })
     }
 
-    /// Reads on until the rest has a place to cut, or the file ends.
-    fn read(&mut self) -> Result<Piece> {
+    /// The next piece: reads on until the rest has a place to cut, or the file ends.
+    pub(super) fn read(&mut self) -> Result<Option<Piece>> {
+        if self.ended {
+            return Ok(None);
+        }
         loop {
             let block = (&mut self.file).take(BLOCK).read_to_end(&mut self.rest);
             self.ended = block.map_err(Error::io("read", &*self.path))? == 0;
@@ -49,13 +52,13 @@ impl Text {
             self.at += cut as u64;
             let line = self.line;
             self.line += text.matches('\n').count() as u64;
-            return Ok(Piece {
+            return Ok(Some(Piece {
                 path: Arc::clone(&self.path),
                 line,
                 bytes: cut as u64,
                 text,
                 ends: self.ended,
-            });
+            }));
         }
     }
 
@@ -78,19 +81,6 @@ impl Text {
             ));
         }
         Ok(std::str::from_utf8(&self.rest[..end]).expect("checked: valid up to there"))
-    }
-}
-
-impl Iterator for Text {
-    type Item = Result<Piece>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let piece = self.read();
-        self.ended |= piece.is_err();
-        Some(piece)
     }
 }
 
