@@ -11,7 +11,6 @@ use super::directory::trace::Tracer;
 use super::directory::writer::Writer;
 use super::forecast::Forecast;
 use super::listeners::Listeners;
-use super::progress::Screen;
 use super::rejoining::{InCommon, Rejoining};
 use super::samples::Samples;
 use super::saving::{Retention, Saving};
@@ -120,7 +119,9 @@ impl Run {
         let (leads, done) = (writer.is_some(), pipeline.next_step());
         let progress = self.progress.filter(|_| leads);
         let screen = progress.map(|progress| progress.show((done, self.steps), self.labels.targets()));
-        let stalls = Arc::new(self.stalls(pipeline.process(), screen.clone()));
+        let process = pipeline.process();
+        let history = (process == 0).then(|| self.dir.history());
+        let stalls = Arc::new(Stalls::new(process, self.progress.is_some(), screen.clone(), history));
         let weak = Arc::downgrade(&stalls);
         pipeline.on_stall(move |stall| {
             // The pipeline may outlive the run.
@@ -236,11 +237,6 @@ impl Run {
         Ok(so_far)
     }
 
-    fn stalls(&self, process: u32, screen: Option<Screen>) -> Stalls {
-        let history = (process == 0).then(|| self.dir.history());
-        Stalls::new(process, self.progress.is_some(), screen, history)
-    }
-
     /// Opens the run's files in the process that leads. All processes check that they see them.
     fn open<S: Stage>(
         &self,
@@ -269,28 +265,9 @@ impl Run {
         }
         seen.map(|()| writer)
     }
-}
-
-/// How the data of a resumed run goes on, as lines for the history.
-fn going_on<S: Stage>(checkpoint: Option<&Checkpoint>, pipeline: &Pipeline<S>) -> Result<Vec<String>> {
-    let Some((checkpoint, saved)) = checkpoint.and_then(|saved| Some((saved, saved.data()?))) else {
-        return Ok(Vec::new());
-    };
-    Ok(pipeline.fingerprint()?.going_on(saved, checkpoint.step()))
-}
-
-/// This process's value, once all processes have theirs. A failure in one process is a failure in all.
-fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
-    match pipeline.processes() {
-        1 => own,
-        _ => pipeline.meet(own),
-    }
-}
-
-impl Run {
     /// The settings that must be equal, by name. The first difference in this order is reported. `data` is
     /// the data of the validation.
-    pub(super) fn in_common(&self, data: Option<&str>) -> Vec<(String, String)> {
+    fn in_common(&self, data: Option<&str>) -> Vec<(String, String)> {
         let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| number.to_string());
         let validation = self.validation.as_ref();
         let micro_batches = validation.map(|validation| validation.micro_batches.into());
@@ -318,5 +295,21 @@ impl Run {
             ("the forecast", forecast.to_owned()),
         ];
         parts.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+}
+
+/// How the data of a resumed run goes on, as lines for the history.
+fn going_on<S: Stage>(checkpoint: Option<&Checkpoint>, pipeline: &Pipeline<S>) -> Result<Vec<String>> {
+    let Some((checkpoint, saved)) = checkpoint.and_then(|saved| Some((saved, saved.data()?))) else {
+        return Ok(Vec::new());
+    };
+    Ok(pipeline.fingerprint()?.going_on(saved, checkpoint.step()))
+}
+
+/// This process's value, once all processes have theirs. A failure in one process is a failure in all.
+fn agree<S: Stage, T>(pipeline: &mut Pipeline<S>, own: Result<T>) -> Result<T> {
+    match pipeline.processes() {
+        1 => own,
+        _ => pipeline.meet(own),
     }
 }

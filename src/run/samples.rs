@@ -140,30 +140,8 @@ pub struct Sample {
     pub text: String,
 }
 
-/// The file, open for adding lines.
-#[derive(Debug)]
-pub(super) struct SampleFile(JsonLines);
-
-impl SampleFile {
-    /// Opens the file of a run that continues after `step` steps. Lines of later steps are removed.
-    pub(super) fn open(path: PathBuf, step: u64) -> Result<Self> {
-        let is_later =
-            |line: &[u8]| serde_json::from_slice::<Sample>(line).is_ok_and(|line| line.step > step);
-        JsonLines::open(path, |line| !is_later(line)).map(Self)
-    }
-
-    /// Adds a line.
-    pub(super) fn add(&mut self, sample: &Sample) -> Result<()> {
-        self.0.add(sample)
-    }
-
-    /// Makes the file again if it was removed. Returns its path then.
-    pub(super) fn restore(&mut self) -> Result<Option<PathBuf>> {
-        self.0.restore()
-    }
-
-    /// Waits until the disk has all lines.
-    pub(super) fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
+/// Opens the file of texts of a run that continues after `step` steps. Lines of later steps are removed.
+pub(super) fn sample_file(path: PathBuf, step: u64) -> Result<JsonLines> {
+    let is_later = |line: &[u8]| serde_json::from_slice::<Sample>(line).is_ok_and(|line| line.step > step);
+    JsonLines::open(path, |line| !is_later(line))
 }

@@ -91,15 +91,14 @@ impl<S: Stage> Session<'_, S> {
     fn prepare(&mut self) -> Result<()> {
         self.check_place()?;
         self.restore();
-        let synced = self.on_disk(|writer| writer.sync());
-        self.warn(synced);
+        self.write(Task::Metrics, |writer| writer.sync_lines());
+        self.write(Task::Samples, |writer| writer.sync_samples());
         Ok(())
     }
 
     /// Writes files of the run again that somebody has removed.
     pub(super) fn restore(&mut self) {
-        let restored = self.on_disk(Writer::restore);
-        self.warn(restored);
+        self.write(Task::Files, Writer::restore);
     }
 
     /// Looks whether the checkpoint that is on its way is on the disk. Waits for no disk.
@@ -132,11 +131,9 @@ impl<S: Stage> Session<'_, S> {
         self.saving.saved = Some(step);
         self.saving.best = best;
         let best = self.saving.best.clone();
-        let marked = self.on_disk(|writer| writer.mark(Some(step), &best));
-        self.warn(marked);
+        self.write(Task::Mark, |writer| writer.mark(Some(step), &best));
         self.prune();
-        let drawn = self.on_disk(|writer| writer.draw());
-        self.warn(drawn);
+        self.write(Task::Picture, |writer| writer.draw());
         // The steps stand still for this too.
         let stalled = stalled + started.elapsed().as_secs_f64();
         self.saving.stalled += stalled;

@@ -9,7 +9,7 @@ use pipewright_stages::Stage;
 use super::directory::folder::RunDir;
 use super::directory::metrics::MetricsLine;
 use super::directory::trace::Tracer;
-use super::directory::writer::{Failure, Writer};
+use super::directory::writer::Writer;
 use super::event::{Ended, Event, Failed, Outcome, Task};
 use super::forecast::Forecast;
 use super::listeners::Listeners;
@@ -151,9 +151,16 @@ impl<S: Stage> Session<'_, S> {
     }
 
     /// Writes files of the run, in the process that leads.
-    pub(super) fn on_disk<T>(&mut self, write: impl FnOnce(&mut Writer) -> T) -> Option<T> {
+    fn on_disk<T>(&mut self, write: impl FnOnce(&mut Writer) -> T) -> Option<T> {
         let (pipeline, writer) = (&*self.pipeline, self.writer.as_mut()?);
         Some(pipeline.during("writing files of the run", || write(writer)))
+    }
+
+    /// The same. If that fails, the run goes on, with a warning about this task.
+    pub(super) fn write(&mut self, task: Task, write: impl FnOnce(&mut Writer) -> Result<()>) {
+        if let Some(Err(error)) = self.on_disk(write) {
+            self.listeners.warn(task, error);
+        }
     }
 
     pub(super) fn done(&self) -> u64 {
@@ -183,10 +190,8 @@ impl<S: Stage> Session<'_, S> {
             validation.map(|(evaluation, _)| evaluation),
         )?;
         if self.rejoining.told.lines.is_new(report.step) {
-            let written = self.on_disk(|writer| writer.line(&line));
-            self.warn(written);
-            let written = self.writer.as_mut().map(|writer| writer.scalars(&line));
-            self.warn(written);
+            self.write(Task::Metrics, |writer| writer.line(&line));
+            self.write(Task::TensorBoard, |writer| writer.scalars(&line));
         }
         if let Err(error) = validated {
             self.save_before(&error);
@@ -220,8 +225,7 @@ impl<S: Stage> Session<'_, S> {
         match forecast.map(|forecast| forecast.add(self.pipeline.schedules(), &report, timeline)) {
             Some(Ok(Some(predicted))) => {
                 self.listeners.tell(&Event::Predicted(predicted));
-                let written = self.writer.as_mut().map(|writer| writer.predicted(predicted));
-                self.warn(written);
+                self.write(Task::Forecast, |writer| writer.predicted(predicted));
             }
             Some(Err(error)) => {
                 self.forecast = None;
@@ -264,10 +268,8 @@ impl<S: Stage> Session<'_, S> {
 
     /// Fails if the directory no longer belongs to this run.
     pub(super) fn check_place(&mut self) -> Result<()> {
-        if let Some(checked) = self.on_disk(Writer::check_place)
-            && let Some((task, error)) = checked?
-        {
-            self.listeners.warn(task, error);
+        if let Some(odd) = self.on_disk(Writer::check_place).transpose()?.flatten() {
+            self.listeners.warn(Task::Lock, odd);
         }
         Ok(())
     }
@@ -283,14 +285,7 @@ impl<S: Stage> Session<'_, S> {
     /// Adds an event to the run's history.
     pub(super) fn note(&mut self, event: &str) {
         let step = self.done();
-        let noted = self.on_disk(|writer| writer.note(step, event));
-        self.warn(noted);
-    }
-
-    pub(super) fn warn(&mut self, result: Option<std::result::Result<(), Failure>>) {
-        if let Some(Err((task, error))) = result {
-            self.listeners.warn(task, error);
-        }
+        self.write(Task::History, |writer| writer.note(step, event));
     }
 
     /// After a failure: tells the other processes, and tells the listeners from which checkpoint the run can
@@ -331,23 +326,14 @@ impl<S: Stage> Session<'_, S> {
         }
         let aside = self.dir.set_aside(done)?;
         self.note(&format!("set aside {}", aside.display()));
-        let best = self.saving.forget(done);
+        let best = self.saving.forget(done).clone();
         let last = self.dir.last()?.and_then(|path| checkpoint::named_step(&path));
-        let marked = self.writer.as_mut().map(|writer| writer.mark(last, best));
-        self.warn(marked);
+        self.write(Task::Mark, |writer| writer.mark(last, &best));
         Ok((Some(aside), false))
     }
-}
 
-impl<S: Stage> std::fmt::Debug for Session<'_, S> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("dir", &self.dir).field("steps", &self.steps).finish_non_exhaustive()
-    }
-}
-
-impl<S: Stage> Session<'_, S> {
     /// Writes a text after this step, if one is due.
-    pub(super) fn sample_if_due(&mut self) -> Result<()> {
+    fn sample_if_due(&mut self) -> Result<()> {
         let done = self.done();
         let Some(samples) =
             self.samples.as_ref().filter(|samples| done == self.steps || is_due(done, samples.every))
@@ -357,9 +343,14 @@ impl<S: Stage> Session<'_, S> {
         let sample = samples.write(self.pipeline)?;
         if self.rejoining.told.samples.is_new(done) {
             self.listeners.tell(&Event::Sample(&sample));
-            let written = self.on_disk(|writer| writer.sample(&sample));
-            self.warn(written);
+            self.write(Task::Samples, |writer| writer.sample(&sample));
         }
         Ok(())
+    }
+}
+
+impl<S: Stage> std::fmt::Debug for Session<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("dir", &self.dir).field("steps", &self.steps).finish_non_exhaustive()
     }
 }

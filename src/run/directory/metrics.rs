@@ -37,8 +37,8 @@ const NAMES: [&str; 14] = [
 /// The file of a run's numbers, and the losses for its picture.
 #[derive(Debug)]
 pub(super) struct Metrics {
-    lines: JsonLines,
-    curve: Curve,
+    pub(super) lines: JsonLines,
+    pub(super) curve: Curve,
 }
 
 impl Metrics {
@@ -52,12 +52,7 @@ impl Metrics {
             if losses.step >= step {
                 return false;
             }
-            if let Some(loss) = losses.loss {
-                curve.training.add(losses.step, loss);
-            }
-            if let Some(loss) = losses.validation_loss {
-                curve.validation.add(losses.step, loss);
-            }
+            curve.add(losses.step, losses.loss, losses.validation_loss);
             true
         })?;
         Ok(Self { lines, curve })
@@ -65,28 +60,8 @@ impl Metrics {
 
     /// Adds a line. If that fails, the file ends with the previous line.
     pub(in crate::run) fn add(&mut self, line: &MetricsLine) -> Result<()> {
-        if let Some(loss) = line.loss {
-            self.curve.training.add(line.step, loss);
-        }
-        if let Some(loss) = line.validation_loss {
-            self.curve.validation.add(line.step, loss);
-        }
+        self.curve.add(line.step, line.loss, line.validation_loss);
         self.lines.add(line)
-    }
-
-    /// Makes the file again if it was removed. Returns its path then.
-    pub(in crate::run) fn restore(&mut self) -> Result<Option<PathBuf>> {
-        self.lines.restore()
-    }
-
-    /// Waits until the disk has all lines.
-    pub(in crate::run) fn sync(&self) -> Result<()> {
-        self.lines.sync()
-    }
-
-    /// The losses so far.
-    pub(super) fn curve(&self) -> &Curve {
-        &self.curve
     }
 }
 

@@ -12,8 +12,19 @@ const SIZE: (f64, f64) = (960.0, 480.0);
 /// The losses of training and validation.
 #[derive(Debug, Default)]
 pub(super) struct Curve {
-    pub(in crate::run) training: Series,
-    pub(in crate::run) validation: Series,
+    training: Series,
+    validation: Series,
+}
+
+impl Curve {
+    /// Adds the losses of a step that has them.
+    pub(super) fn add(&mut self, step: u64, training: Option<f64>, validation: Option<f64>) {
+        for (series, loss) in [(&mut self.training, training), (&mut self.validation, validation)] {
+            if let Some(loss) = loss {
+                series.add(step, loss);
+            }
+        }
+    }
 }
 
 /// The texts in the picture.

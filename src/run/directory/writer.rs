@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::claim::Claim;
+use super::files::JsonLines;
 use super::folder::{About, Mark, RunDir};
 use super::history::History;
 use super::lock::Lock;
@@ -11,9 +12,8 @@ use super::metrics::{Metrics, MetricsLine};
 use super::picture::{self, Labels};
 use super::tensorboard::TensorBoard;
 use crate::error::RunError;
-use crate::run::event::Task;
 use crate::run::forecast::StepTime;
-use crate::run::samples::{Sample, SampleFile};
+use crate::run::samples::{Sample, sample_file};
 use crate::run::validation::BestSoFar;
 use crate::{Error, Result, checkpoint, whole};
 
@@ -26,7 +26,7 @@ pub(in crate::run) struct Writer {
     lock: Lock,
     metrics: Metrics,
     /// If the run writes text, or has written some.
-    samples: Option<SampleFile>,
+    samples: Option<JsonLines>,
     tensorboard: Option<TensorBoard>,
     history: History,
     /// Which checkpoints are the last and the best one.
@@ -35,9 +35,6 @@ pub(in crate::run) struct Writer {
     about: About,
     labels: Labels,
 }
-
-/// A failed task of the writer.
-pub(in crate::run) type Failure = (Task, Error);
 
 impl Writer {
     /// Makes the directory of a new run, or opens the directory of a run that continues after `step` steps.
@@ -63,7 +60,7 @@ impl Writer {
             }
             write_about(dir, &about)?;
             let samples = dir.samples();
-            let samples = (writes_text || samples.exists()).then(|| SampleFile::open(samples, step));
+            let samples = (writes_text || samples.exists()).then(|| sample_file(samples, step));
             Ok((
                 mark,
                 Metrics::open(dir.metrics(), step)?,
@@ -99,10 +96,10 @@ impl Writer {
     }
 
     /// Fails if the run directory is no longer there, or if another process has taken it.
-    pub(in crate::run) fn check_place(&mut self) -> Result<Option<Failure>> {
+    /// If it had to lock the directory anew, it returns a warning.
+    pub(in crate::run) fn check_place(&mut self) -> Result<Option<Error>> {
         self.lock.check_place()?;
-        let odd = self.lock.keep()?;
-        Ok(odd.map(|error| (Task::Lock, error)))
+        self.lock.keep()
     }
 
     /// What is in the lock.
@@ -110,17 +107,16 @@ impl Writer {
         self.lock.signature()
     }
 
-    /// Writes files of the run again that somebody has removed. Returns the first of them, as a warning.
-    pub(in crate::run) fn restore(&mut self) -> std::result::Result<(), Failure> {
-        let restored = self.restored().and_then(|restored| match restored.into_iter().next() {
+    /// Writes files of the run again that somebody has removed. The error names the first of them.
+    pub(in crate::run) fn restore(&mut self) -> Result<()> {
+        match self.restored()?.first() {
             Some(path) => Err(RunError::new(format!(
                 "{} was removed or replaced: it was written again",
                 path.display()
             ))
             .into()),
             None => Ok(()),
-        });
-        restored.map_err(|error| (Task::Files, error))
+        }
     }
 
     fn restored(&mut self) -> Result<Vec<PathBuf>> {
@@ -137,60 +133,56 @@ impl Writer {
             write_about(&self.dir, &self.about)?;
             restored.push(self.dir.about());
         }
-        restored.extend(self.metrics.restore()?);
-        restored.extend(self.samples.as_mut().map_or(Ok(None), SampleFile::restore)?);
+        restored.extend(self.metrics.lines.restore()?);
+        restored.extend(self.samples.as_mut().map_or(Ok(None), JsonLines::restore)?);
         restored.extend(self.history.restore()?);
         restored.extend(self.tensorboard.as_mut().map_or(Ok(None), TensorBoard::restore)?);
         Ok(restored)
     }
 
-    pub(in crate::run) fn line(&mut self, line: &MetricsLine) -> std::result::Result<(), Failure> {
-        self.metrics.add(line).map_err(|error| (Task::Metrics, error))
+    pub(in crate::run) fn line(&mut self, line: &MetricsLine) -> Result<()> {
+        self.metrics.add(line)
     }
 
     /// Adds a text that the model wrote.
-    pub(in crate::run) fn sample(&mut self, sample: &Sample) -> std::result::Result<(), Failure> {
-        let added = self.samples.as_mut().map_or(Ok(()), |file| file.add(sample));
-        added.map_err(|error| (Task::Samples, error))
+    pub(in crate::run) fn sample(&mut self, sample: &Sample) -> Result<()> {
+        self.samples.as_mut().map_or(Ok(()), |file| file.add(sample))
     }
 
     /// Adds a line to what TensorBoard reads.
-    pub(in crate::run) fn scalars(&mut self, line: &MetricsLine) -> std::result::Result<(), Failure> {
-        let added = self.tensorboard.as_mut().map_or(Ok(()), |board| board.add(line));
-        added.map_err(|error| (Task::TensorBoard, error))
+    pub(in crate::run) fn scalars(&mut self, line: &MetricsLine) -> Result<()> {
+        self.tensorboard.as_mut().map_or(Ok(()), |board| board.add(line))
     }
 
     /// Records an event, after `step` steps.
-    pub(in crate::run) fn note(&mut self, step: u64, event: &str) -> std::result::Result<(), Failure> {
-        self.history.add(step, event).map_err(|error| (Task::History, error))
+    pub(in crate::run) fn note(&mut self, step: u64, event: &str) -> Result<()> {
+        self.history.add(step, event)
     }
 
-    /// Waits until the disk has the numbers and texts of the checkpoint that is about to be saved.
-    pub(in crate::run) fn sync(&self) -> std::result::Result<(), Failure> {
-        self.metrics.sync().map_err(|error| (Task::Metrics, error))?;
-        let synced = self.samples.as_ref().map_or(Ok(()), SampleFile::sync);
-        synced.map_err(|error| (Task::Samples, error))
+    /// Waits until the disk has the numbers of all steps.
+    pub(in crate::run) fn sync_lines(&self) -> Result<()> {
+        self.metrics.lines.sync()
+    }
+
+    /// Waits until the disk has all texts.
+    pub(in crate::run) fn sync_samples(&self) -> Result<()> {
+        self.samples.as_ref().map_or(Ok(()), JsonLines::sync)
     }
 
     /// Records which checkpoints are the last and the best one.
-    pub(in crate::run) fn mark(
-        &mut self,
-        last: Option<u64>,
-        best: &BestSoFar,
-    ) -> std::result::Result<(), Failure> {
+    pub(in crate::run) fn mark(&mut self, last: Option<u64>, best: &BestSoFar) -> Result<()> {
         self.mark = Mark::new(last, best);
-        self.dir.set_mark(&self.mark).map_err(|error| (Task::Mark, error))
+        self.dir.set_mark(&self.mark)
     }
 
     /// Records the predicted time of a step.
-    pub(in crate::run) fn predicted(&mut self, predicted: StepTime) -> std::result::Result<(), Failure> {
+    pub(in crate::run) fn predicted(&mut self, predicted: StepTime) -> Result<()> {
         self.about.predicted = Some(predicted);
-        write_about(&self.dir, &self.about).map_err(|error| (Task::Forecast, error))
+        write_about(&self.dir, &self.about)
     }
 
-    pub(in crate::run) fn draw(&self) -> std::result::Result<(), Failure> {
-        picture::draw(self.metrics.curve(), &self.labels, &self.dir.picture())
-            .map_err(|error| (Task::Picture, error))
+    pub(in crate::run) fn draw(&self) -> Result<()> {
+        picture::draw(&self.metrics.curve, &self.labels, &self.dir.picture())
     }
 }
 
