@@ -1,6 +1,5 @@
 //! `config.json`: what model a folder has.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use pipewright_stages::layers::{Heads, Rope, Routing};
@@ -9,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::architecture::{Architecture, Family};
 use super::families::{every, gpt2, llama};
-use super::json::Json;
+use super::json::{Json, read};
 use super::key::{Key, Table, completed};
 use super::{rope, sizes};
 use crate::error::{Error, Result, download};
@@ -49,8 +48,7 @@ impl Described {
                 download(folder)
             )));
         }
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        let found = serde_json::from_slice(&bytes).map_err(|source| Error::no_json(&path, source))?;
+        let found = read(&path)?;
         let family = family(&path, &found)?;
         Ok(Self { path, found, family })
     }

@@ -1,11 +1,11 @@
 //! The files that say how transformers reads and writes text with a model.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::described::{CONFIG, Described};
+use super::json;
 use super::key::{Key, may_be_null, nothing, told};
 use crate::error::{Error, Result};
 
@@ -39,24 +39,17 @@ pub(super) const OF_CHOICE: &[Key] = &[
     told("forced_eos_token_id", "null", &["null"]),
     told("exponential_decay_length_penalty", "null", &["null"]),
     told("watermarking_config", "null", &["null"]),
-    nothing("do_sample"),
-    nothing("bos_token_id"),
-    nothing("pad_token_id"),
-    nothing("max_length"),
-    nothing("max_new_tokens"),
+    nothing("do_sample bos_token_id pad_token_id max_length max_new_tokens"),
 ];
 
-/// A file of a folder, if there is one.
-pub(super) fn read(folder: &Path, name: &str) -> Result<Option<(PathBuf, Value)>> {
-    let path = folder.join(name);
+/// The file of a folder, if there is one.
+pub(super) fn choice(folder: &Path) -> Result<Option<(PathBuf, Value)>> {
+    let path = folder.join(GENERATION);
     if !path.is_file() {
         return Ok(None);
     }
-    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    match serde_json::from_slice(&bytes) {
-        Ok(value) => Ok(Some((path, value))),
-        Err(source) => Err(Error::no_json(&path, source)),
-    }
+    let value = json::read(&path)?;
+    Ok(Some((path, value)))
 }
 
 /// The tokens that end a text, as transformers takes them: from `generation_config.json` if a folder has it,
@@ -65,7 +58,7 @@ pub(super) fn read(folder: &Path, name: &str) -> Result<Option<(PathBuf, Value)>
 /// # Errors
 /// When a file cannot be read, or its `eos_token_id` is neither a number nor a list of numbers.
 pub fn ends(folder: &Path) -> Result<Vec<u32>> {
-    let (path, value) = match read(folder, GENERATION)? {
+    let (path, value) = match choice(folder)? {
         Some(found) => found,
         None if folder.join(CONFIG).is_file() => {
             let described = Described::read(folder)?;

@@ -1,11 +1,19 @@
 //! Values of `config.json`, by key.
 
+use std::fs;
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::sizes::{FEW, WHOLE, possible, possible_layers};
 use crate::error::{Error, Result};
+
+/// What a file of JSON holds.
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    serde_json::from_slice(&bytes).map_err(|source| Error::no_json(path, source))
+}
 
 /// The keys of a file, or of an object in it.
 #[derive(Clone, Copy)]

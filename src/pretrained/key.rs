@@ -7,10 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 
-/// A key that transformers or llama.cpp reads.
+/// A key that transformers or llama.cpp reads, or several that do nothing here.
 #[derive(Debug)]
 pub(super) struct Key {
-    pub(super) name: &'static str,
+    /// With spaces between them.
+    names: &'static str,
     /// The value of a file without it, as JSON. For a key without effect it does not matter.
     default: &'static str,
     pub(super) rule: Rule,
@@ -41,34 +42,35 @@ pub(super) struct Table<'a> {
 
 pub(super) const fn used(name: &'static str, default: &'static str) -> Key {
     let rule = Rule::Used { may_be_null: false };
-    Key { name, default, rule }
+    Key { names: name, default, rule }
 }
 
 pub(super) const fn may_be_null(name: &'static str, default: &'static str) -> Key {
     let rule = Rule::Used { may_be_null: true };
-    Key { name, default, rule }
+    Key { names: name, default, rule }
 }
 
 /// The first of the values is the default.
 pub(super) const fn only(name: &'static str, values: &'static [&'static str], expected: &'static str) -> Key {
     let rule = Rule::Only(values, expected);
-    Key { name, default: values[0], rule }
+    Key { names: name, default: values[0], rule }
 }
 
 pub(super) const fn alias(name: &'static str, of: &'static str) -> Key {
     let (default, rule) = ("null", Rule::Alias(of));
-    Key { name, default, rule }
+    Key { names: name, default, rule }
 }
 
 /// `without` are the values with which transformers computes as this program does.
 pub(super) const fn told(name: &'static str, default: &'static str, without: &'static [&'static str]) -> Key {
     let rule = Rule::Told(without);
-    Key { name, default, rule }
+    Key { names: name, default, rule }
 }
 
-pub(super) const fn nothing(name: &'static str) -> Key {
+/// Keys that do nothing here: their names, with spaces between them.
+pub(super) const fn nothing(names: &'static str) -> Key {
     let (default, rule) = ("null", Rule::Nothing);
-    Key { name, default, rule }
+    Key { names, default, rule }
 }
 
 /// All keys of the tables that are not null: the values of a file, and the defaults of those that it does not
@@ -129,8 +131,8 @@ pub(super) fn all_told(found: &Value, tables: &[Table<'_>]) -> Vec<(String, Valu
 /// The keys of tables with their whole names.
 pub(super) fn named<'a>(tables: &'a [Table<'_>]) -> impl Iterator<Item = (String, &'static Key)> + 'a {
     tables.iter().flat_map(|table| {
-        let whole = |key: &'static Key| (format!("{}{}", table.prefix, key.name), key);
-        table.keys.iter().map(whole)
+        let whole = |name: &str, key| (format!("{}{name}", table.prefix), key);
+        table.keys.iter().flat_map(move |key| key.names.split_whitespace().map(move |name| whole(name, key)))
     })
 }
 

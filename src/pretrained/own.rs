@@ -7,7 +7,7 @@ use std::path::Path;
 use pipewright_stages::Lora;
 use pipewright_stages::models::UnitContents;
 
-use super::mapped::{Mapped, Part};
+use super::mapped::Mapped;
 use super::weights::{ONE, Weights};
 use super::write::{fill, write_tensors};
 use crate::error::{Error, Result};
@@ -62,8 +62,7 @@ fn table(units: &[UnitContents]) -> Vec<Mapped> {
         if Lora::is_adapter(&one.name) || table.iter().any(|mapped| mapped.name == one.name) {
             continue;
         }
-        let (name, dims) = (one.name.clone(), one.dims.clone());
-        table.push(Mapped { name: name.clone(), dims: dims.clone(), parts: vec![Part { name, dims }] });
+        table.push(Mapped::one(&one.name, &one.dims, &one.name));
     }
     table
 }

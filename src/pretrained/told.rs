@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::architecture::Family;
 use super::described::{CONFIG, Described};
-use super::generation::{GENERATION, OF_CHOICE, read};
+use super::generation::{OF_CHOICE, choice};
 use super::key::{Table, all_told, unknown};
 use super::rope::Flat;
 use crate::error::Result;
@@ -49,7 +49,7 @@ pub fn told_of_model(folder: &Path, trains: bool) -> Result<Vec<String>> {
 /// # Errors
 /// When the file cannot be read.
 pub fn told_of_choice(folder: &Path) -> Result<Vec<String>> {
-    let Some((path, found)) = read(folder, GENERATION)? else {
+    let Some((path, found)) = choice(folder)? else {
         return Ok(Vec::new());
     };
     let keys = Table { prefix: "", keys: OF_CHOICE };

@@ -1,7 +1,6 @@
 //! The tensors of a folder, and reading them into parameters.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
@@ -13,6 +12,7 @@ use serde::Deserialize;
 use super::architecture::Architecture;
 use super::described::CONFIG;
 use super::fused::inside;
+use super::json;
 use super::mapped::{LEFT_OVER, MISSING, Mapped, Part, other_shape};
 use super::numbers::width;
 use super::opened::{self, Opened, Place, same};
@@ -314,8 +314,7 @@ fn files(folder: &Path) -> Result<Vec<String>> {
              (files of PyTorch, pytorch_model.bin, are not read)"
         )));
     }
-    let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-    let index: Index = serde_json::from_slice(&bytes).map_err(|source| Error::no_json(&path, source))?;
+    let index: Index = json::read(&path)?;
     let mut names: Vec<String> = index.weight_map.into_values().collect();
     names.sort();
     names.dedup();

@@ -1,12 +1,11 @@
 //! The keys of `adapter_config.json`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use crate::error::{Error, Result};
-use crate::pretrained::json::Json;
+use crate::pretrained::json::{self, Json};
 use crate::pretrained::key::{Key, Table, completed, may_be_null, nothing, only, unknown, used};
 
 /// The file that describes adapters.
@@ -50,21 +49,11 @@ const KEYS: &[Key] = &[
     only("megatron_config", &["null"], "null"),
     only("monteclora_config", &["null"], "null"),
     only("velora_config", &["null"], "null"),
-    nothing("auto_mapping"),
-    nothing("base_model_name_or_path"),
-    nothing("corda_config"),
-    nothing("ensure_weight_tying"),
-    nothing("eva_config"),
-    nothing("fan_in_fan_out"),
-    nothing("inference_mode"),
-    nothing("loftq_config"),
-    nothing("lora_ga_config"),
-    nothing("megatron_core"),
-    nothing("peft_version"),
-    nothing("qalora_group_size"),
-    nothing("revision"),
-    nothing("runtime_config"),
-    nothing("task_type"),
+    nothing(
+        "auto_mapping base_model_name_or_path corda_config ensure_weight_tying eva_config \
+         fan_in_fan_out inference_mode loftq_config lora_ga_config megatron_core peft_version \
+         qalora_group_size revision runtime_config task_type",
+    ),
 ];
 
 const NONE: &[&str] = &["null", "[]", "{}"];
@@ -94,8 +83,7 @@ impl Described {
                  adapter_model.safetensors (files of PyTorch, adapter_model.bin, are not read)"
             )));
         }
-        let bytes = fs::read(&path).map_err(Error::io("read", &path))?;
-        let found: Value = serde_json::from_slice(&bytes).map_err(|source| Error::no_json(&path, source))?;
+        let found: Value = json::read(&path)?;
         // Another type has other keys.
         let json = Json { path: &path, value: &found };
         json.require(json.text("peft_type")? == Some("LORA"), "peft_type", "`LORA`")?;

@@ -35,12 +35,10 @@ pub(in crate::pretrained) const KEYS: &[Key] = &[
     nothing("reorder_and_upcast_attn"),
     // Its embedding has no `padding_idx`.
     nothing("pad_token_id"),
-    nothing("n_ctx"),
-    nothing("summary_activation"),
-    nothing("summary_first_dropout"),
-    nothing("summary_proj_to_labels"),
-    nothing("summary_type"),
-    nothing("summary_use_proj"),
+    nothing(
+        "n_ctx summary_activation summary_first_dropout summary_proj_to_labels summary_type \
+         summary_use_proj",
+    ),
 ];
 
 /// What their blocks are called in a model with a head.

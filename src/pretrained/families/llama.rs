@@ -37,8 +37,7 @@ pub(in crate::pretrained) const LLAMA: &[Key] = &[
     only("mlp_bias", &["false"], NO_SUCH_LAYER),
     only("sliding_window", &["null"], "left out: a token of a Llama sees all before it"),
     only("layer_types", &["null"], "left out: all blocks are alike"),
-    nothing("use_sliding_window"),
-    nothing("max_window_layers"),
+    nothing("use_sliding_window max_window_layers"),
 ];
 
 pub(in crate::pretrained) const MISTRAL: &[Key] = &[
@@ -53,10 +52,7 @@ pub(in crate::pretrained) const MISTRAL: &[Key] = &[
     may_be_null("eos_token_id", "2"),
     may_be_null("sliding_window", "4096"),
     only("layer_types", &["null"], "left out: all blocks are alike"),
-    nothing("attention_bias"),
-    nothing("mlp_bias"),
-    nothing("use_sliding_window"),
-    nothing("max_window_layers"),
+    nothing("attention_bias mlp_bias use_sliding_window max_window_layers"),
 ];
 
 pub(in crate::pretrained) const MIXTRAL: &[Key] = &[
@@ -76,11 +72,7 @@ pub(in crate::pretrained) const MIXTRAL: &[Key] = &[
     only("router_jitter_noise", &["0.0"], "0"),
     only("layer_types", &["null"], "left out: all blocks are alike"),
     told("output_router_logits", "false", &["false"]),
-    nothing("router_aux_loss_coef"),
-    nothing("attention_bias"),
-    nothing("mlp_bias"),
-    nothing("use_sliding_window"),
-    nothing("max_window_layers"),
+    nothing("router_aux_loss_coef attention_bias mlp_bias use_sliding_window max_window_layers"),
 ];
 
 pub(in crate::pretrained) const QWEN2: &[Key] = &[may_be_null("head_dim", "null"), nothing("attention_bias")];
@@ -126,9 +118,7 @@ pub(in crate::pretrained) const ROPE: &[Key] = &[
     may_be_null("mscale", "null"),
     may_be_null("mscale_all_dim", "null"),
     only("truncate", &["true"], "true"),
-    nothing("finetuned"),
-    nothing("long_factor"),
-    nothing("short_factor"),
+    nothing("finetuned long_factor short_factor"),
 ];
 
 const ONE_FOR_ALL: &str = "left out: all blocks have the same angles";

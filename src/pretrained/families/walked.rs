@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::llama;
 use crate::error::Result;
 use crate::pretrained::described::tables;
-use crate::pretrained::key::{Key, Rule};
+use crate::pretrained::key::{Key, Rule, Table, named};
 use crate::pretrained::{Architecture, Family, ends, keep_keys, read_config, told_of_model};
 
 /// Another value of each key that is used, and the keys that are beside it.
@@ -88,10 +88,10 @@ fn with(keys: &Value, name: &str, value: Value) -> Value {
     keys
 }
 
-/// Checks a row. `place` makes a file's keys from the keys of the row's table.
-fn check(family: Option<Family>, key: &Key, prefix: &str, place: &dyn Fn(Value) -> Value) {
+/// Checks a key and its row. `place` makes a file's keys from the keys of the row's table.
+fn check(family: Option<Family>, (name, key): (&str, &Key), prefix: &str, place: &dyn Fn(Value) -> Value) {
     let others = if prefix.is_empty() { OTHERS } else { OTHERS_OF_ROPE };
-    let (name, what) = (key.name, format!("{family:?}: {prefix}{}", key.name));
+    let what = format!("{family:?}: {prefix}{name}");
     let other = |name: &str| {
         let row = others.iter().find(|(known, ..)| *known == name);
         let (_, value, beside) = row.unwrap_or_else(|| panic!("{what}: another value of {name} is needed"));
@@ -158,10 +158,10 @@ fn stays(family: Option<Family>, name: &str) {
 #[test]
 fn each_key_of_a_family_does_what_its_table_says() {
     for family in Family::ALL.map(Some).into_iter().chain([None]) {
-        let mut names: Vec<&str> = Vec::new();
-        for key in tables(family).iter().flat_map(|table| table.keys) {
-            check(family, key, "", &|keys| keys);
-            names.push(key.name);
+        let mut names: Vec<String> = Vec::new();
+        for (name, key) in named(&tables(family)) {
+            check(family, (&name, key), "", &|keys| keys);
+            names.push(name);
         }
         let count = names.len();
         names.sort_unstable();
@@ -173,13 +173,13 @@ fn each_key_of_a_family_does_what_its_table_says() {
 #[test]
 fn each_key_of_rope_does_what_its_table_says_wherever_it_stands() {
     for place in ["rope_parameters", "rope_scaling"] {
-        for key in llama::ROPE {
+        for (name, key) in named(&[Table { prefix: "", keys: llama::ROPE }]) {
             let inside = |keys: Value| {
                 let mut all = Map::new();
                 all.insert(place.to_owned(), keys);
                 Value::Object(all)
             };
-            check(Some(Family::Llama), key, &format!("{place}."), &inside);
+            check(Some(Family::Llama), (&name, key), &format!("{place}."), &inside);
         }
     }
 }

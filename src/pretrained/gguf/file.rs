@@ -5,8 +5,10 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use super::blocks::Quantised;
-use super::value::{Value, length, number, text, whole};
+use super::value::{self, length, number, text, whole};
 use crate::data::read_at;
 use crate::error::{Error, Result};
 use crate::pretrained::opened;
@@ -52,7 +54,7 @@ impl Gguf {
                 }
             ))
         })?;
-        let alignment = values.get(ALIGNMENT).and_then(Value::whole).unwrap_or(32).max(1) as u64;
+        let alignment = values.get(ALIGNMENT).and_then(Value::as_i64).unwrap_or(32).max(1) as u64;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -146,11 +148,11 @@ fn read_header(from: &mut impl Read) -> io::Result<Header> {
         return Err(io::Error::other(why));
     }
     let (tensors, values) = (length(from)?, length(from)?);
-    let value = |_| {
+    let entry = |_| {
         let (key, kind) = (text(from)?, number(from)?);
-        Ok((key, Value::read(from, kind)?))
+        Ok((key, value::read(from, kind)?))
     };
-    let values = (0..values).map(value).collect::<io::Result<_>>()?;
+    let values = (0..values).map(entry).collect::<io::Result<_>>()?;
     let tensors = (0..tensors).map(|_| read_tensor(from)).collect::<io::Result<_>>()?;
     Ok((values, tensors))
 }

@@ -9,8 +9,7 @@ pub(super) const OF_FILE: &[Key] = &[
         &["1", "0"],
         "1: this is one part of a model; join them first, with `llama-gguf-split --merge`",
     ),
-    nothing("split.no"),
-    nothing("split.tensors.count"),
+    nothing("split.no split.tensors.count"),
     only("general.type", &["\"model\""], "`model`"),
 ];
 
@@ -53,13 +52,9 @@ pub(super) const OF_MODEL: &[Key] = &[
     only("pooling_type", &["0"], "0: the model is one that writes text"),
     // The tokens of the embedding are counted.
     nothing("vocab_size"),
-    nothing("tensor_data_layout"),
-    nothing("rope.scaling.original_context_length"),
-    nothing("rope.scaling.finetuned"),
-    nothing("rope.scaling.yarn_log_multiplier"),
-    nothing("rope.scaling.yarn_ext_factor"),
-    nothing("rope.scaling.yarn_attn_factor"),
-    nothing("rope.scaling.yarn_beta_fast"),
-    nothing("rope.scaling.yarn_beta_slow"),
-    nothing("attention.layer_norm_epsilon"),
+    nothing(
+        "tensor_data_layout rope.scaling.original_context_length rope.scaling.finetuned \
+         rope.scaling.yarn_log_multiplier rope.scaling.yarn_ext_factor rope.scaling.yarn_attn_factor \
+         rope.scaling.yarn_beta_fast rope.scaling.yarn_beta_slow attention.layer_norm_epsilon",
+    ),
 ];

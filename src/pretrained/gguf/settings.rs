@@ -7,10 +7,9 @@ use serde_json::{Map, Value as Json};
 use super::file::Gguf;
 use super::keys::{OF_FILE, OF_MODEL};
 use super::scaling::scaling;
-use super::value::Value;
 use crate::error::{Error, Result};
 use crate::pretrained::json::Json as Keys;
-use crate::pretrained::key::{Table, completed, unknown};
+use crate::pretrained::key::{Table, completed, named, unknown};
 use crate::pretrained::sizes::possible;
 use crate::pretrained::{Architecture, Family};
 
@@ -28,9 +27,9 @@ pub(super) struct Settings {
 
 /// The settings of a file.
 pub(super) fn settings(file: &Gguf) -> Result<Settings> {
-    let named = file.values.get("general.architecture").and_then(Value::text);
-    let Some((name, family)) = KNOWN.into_iter().find(|(name, _)| named == Some(name)) else {
-        return Err(Error::unknown_model(file.path(), named, &KNOWN.map(|(name, _)| name)));
+    let said = file.values.get("general.architecture").and_then(Json::as_str);
+    let Some((name, family)) = KNOWN.into_iter().find(|(name, _)| said == Some(name)) else {
+        return Err(Error::unknown_model(file.path(), said, &KNOWN.map(|(name, _)| name)));
     };
     let prefix = format!("{name}.");
     let of_file = Table { prefix: "", keys: OF_FILE };
@@ -45,10 +44,10 @@ pub(super) fn settings(file: &Gguf) -> Result<Settings> {
 
 /// The values of the tables' keys, and all of the architecture.
 fn found(file: &Gguf, prefix: &str) -> Json {
-    let of_file = |key: &str| OF_FILE.iter().any(|row| row.name == key);
+    let of_file = |key: &str| named(&[Table { prefix: "", keys: OF_FILE }]).any(|(name, _)| name == key);
     let values = file.values.iter();
     let values = values.filter(|(key, _)| key.starts_with(prefix) || of_file(key));
-    let all: Map<String, Json> = values.map(|(key, value)| (key.clone(), value.json())).collect();
+    let all: Map<String, Json> = values.map(|(key, value)| (key.clone(), value.clone())).collect();
     all.into()
 }
 

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value as Json, json};
 
 use super::file::Gguf;
-use super::value::Value;
 
 /// What splits text before pairs are merged: the name in the file, a regular expression for words, and
 /// whether each digit is a word.
@@ -37,15 +36,15 @@ const USER_DEFINED: i64 = 4;
 /// The files of a tokenizer: names and texts. `None`: a vocabulary of another kind than pairs of bytes.
 pub(super) fn files(file: &Gguf) -> Option<Vec<(&'static str, String)>> {
     let value = |key: &str| file.values.get(&format!("tokenizer.ggml.{key}"));
-    if value("model")?.text()? != "gpt2" {
+    if value("model")?.as_str()? != "gpt2" {
         return None;
     }
-    let split = value("pre").and_then(Value::text).unwrap_or("gpt-2");
+    let split = value("pre").and_then(Json::as_str).unwrap_or("gpt-2");
     let (_, words, digits) = SPLITS.into_iter().find(|(name, ..)| *name == split)?;
-    let tokens: Vec<&str> = value("tokens")?.list()?.iter().filter_map(Value::text).collect();
-    let kinds = value("token_type").and_then(Value::list).unwrap_or_default();
-    let merges: Vec<&str> = value("merges")?.list()?.iter().filter_map(Value::text).collect();
-    let kind = |index: usize| kinds.get(index).and_then(Value::whole).unwrap_or(1);
+    let tokens: Vec<&str> = value("tokens")?.as_array()?.iter().filter_map(Json::as_str).collect();
+    let kinds = value("token_type").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let merges: Vec<&str> = value("merges")?.as_array()?.iter().filter_map(Json::as_str).collect();
+    let kind = |index: usize| kinds.get(index).and_then(Json::as_i64).unwrap_or(1);
     let added = |(index, token): (usize, &&str)| {
         let special = kind(index) == CONTROL;
         (special || kind(index) == USER_DEFINED).then(|| {
@@ -114,7 +113,7 @@ fn about(file: &Gguf, tokens: &[&str]) -> Json {
             about[key] = json!(token);
         }
     }
-    if let Some(template) = file.values.get("tokenizer.chat_template").and_then(Value::text) {
+    if let Some(template) = file.values.get("tokenizer.chat_template").and_then(Json::as_str) {
         about["chat_template"] = json!(template);
     }
     about
@@ -123,11 +122,8 @@ fn about(file: &Gguf, tokens: &[&str]) -> Json {
 /// Whether a text begins and whether it ends with a token of its own.
 fn adds(file: &Gguf) -> [bool; 2] {
     let value = |key: &str| file.values.get(&format!("tokenizer.ggml.{key}"));
-    let split = value("pre").and_then(Value::text);
-    let flag = |key: &str, default| match value(key) {
-        Some(Value::Truth(truth)) => *truth,
-        _ => default,
-    };
+    let split = value("pre").and_then(Json::as_str);
+    let flag = |key: &str, default| value(key).and_then(Json::as_bool).unwrap_or(default);
     [flag("add_bos_token", split == Some(OF_LLAMA_3)), flag("add_eos_token", false)]
 }
 
@@ -181,5 +177,5 @@ pub(super) fn generation(file: &Gguf) -> String {
 }
 
 fn id_of(file: &Gguf, name: &str) -> Option<i64> {
-    file.values.get(&format!("tokenizer.ggml.{name}_token_id"))?.whole()
+    file.values.get(&format!("tokenizer.ggml.{name}_token_id"))?.as_i64()
 }

@@ -9,10 +9,13 @@ use super::file::Gguf;
 use super::keys::{OF_FILE, OF_MODEL};
 use super::settings::settings;
 use crate::error::Result;
-use crate::pretrained::key::Rule;
+use crate::pretrained::key::{Rule, Table, named};
 
 #[path = "../../../tests/common/gguf.rs"]
 mod files;
+
+/// What stands before the keys of a Llama.
+const OF_LLAMA: &str = "llama.";
 
 /// The kinds of values.
 const U32: u32 = 4;
@@ -54,10 +57,11 @@ fn changes(name: &str, key: &str, before: Llama) {
 fn each_key_does_what_its_table_says() {
     let (before, unknown) = with("llama.context_length", U32, &64_u32.to_le_bytes()).expect("small");
     assert_eq!(unknown, [""; 0]);
-    let of_model = OF_MODEL.iter().map(|row| (row, format!("llama.{}", row.name)));
-    for (row, key) in of_model.chain(OF_FILE.iter().map(|row| (row, row.name.to_owned()))) {
+    let (of_model, of_file) =
+        (Table { prefix: OF_LLAMA, keys: OF_MODEL }, Table { prefix: "", keys: OF_FILE });
+    for (key, row) in named(&[of_model, of_file]) {
         match row.rule {
-            Rule::Used { .. } => changes(row.name, &key, before),
+            Rule::Used { .. } => changes(key.trim_start_matches(OF_LLAMA), &key, before),
             Rule::Nothing => assert_eq!(another(&key).expect("read"), (before, Vec::new()), "{key}"),
             _ => {
                 let said = another(&key).expect_err(&key).to_string();
