@@ -40,19 +40,7 @@ impl Default for StageCost {
     /// The costs that papers draw: the three passes take the same time. The update, and what replicas send
     /// each other, take none. The backward-input frees all that the forward saved.
     fn default() -> Self {
-        Self {
-            forward: 1.0,
-            backward_input: 1.0,
-            backward_weight: 1.0,
-            update: 0.0,
-            reduce: 0.0,
-            gather: 0.0,
-            saved: 1.0,
-            stays: 0.0,
-            copy: 0.0,
-            pending: 0.0,
-            restored: 0.0,
-        }
+        Self { forward: 1.0, backward_input: 1.0, backward_weight: 1.0, saved: 1.0, ..Self::NOTHING }
     }
 }
 
