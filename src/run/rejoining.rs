@@ -11,6 +11,7 @@ use super::validation::BestSoFar;
 use crate::error::{RestartError, Result};
 use crate::interrupt::Interrupt;
 use crate::pipeline::StepReport;
+use crate::worker::pause_after;
 
 /// The number of steps whose numbers are kept, to compare them with the numbers of repeated steps.
 const KEPT: usize = 1024;
@@ -72,12 +73,6 @@ impl Told {
     }
 }
 
-/// The pause before the run goes on after its second loss. It doubles with each further one.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// The longest pause.
-const LONGEST: Duration = Duration::from_secs(5);
-
 /// The time between two looks for an interrupt.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -118,10 +113,7 @@ impl Rejoining {
 
     /// Waits before the next of several losses is made good, but not after an interrupt.
     pub(super) fn pause(&self, interrupt: &Interrupt) {
-        let Some(doubled) = self.losses.checked_sub(2) else {
-            return;
-        };
-        let until = Instant::now() + PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST);
+        let until = Instant::now() + pause_after(self.losses.saturating_sub(1));
         while Instant::now() < until && !interrupt.is_requested() {
             thread::sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
         }

@@ -30,7 +30,7 @@ pub use parameters::{ParameterInfo, Site};
 pub(crate) use plan::{MakeLoss, Plan, Seat};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub use recovery::Restart;
-pub(crate) use recovery::{Restarting, Restarts};
+pub(crate) use recovery::{Restarting, Restarts, pause_after};
 pub use sync::Staleness;
 pub(crate) use sync::WINDOW;
 pub(crate) use trace::{Record, timeline};

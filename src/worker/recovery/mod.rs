@@ -5,5 +5,5 @@ mod restarting;
 mod snapshot;
 
 pub use restart::Restart;
-pub(crate) use restart::Restarts;
+pub(crate) use restart::{Restarts, pause_after};
 pub(crate) use restarting::Restarting;

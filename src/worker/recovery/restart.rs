@@ -1,6 +1,7 @@
 //! What is said of a rank that is built again after a failure.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +27,18 @@ pub struct Restart {
     pub repeated: u32,
     /// Seconds from the failure until it had repeated these steps.
     pub seconds: f64,
+}
+
+/// The pause before the second restart. It doubles with each further one.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// The longest pause.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// How long to wait before one more restart after this number of them: what fails may need a moment.
+pub(crate) fn pause_after(restarts: u32) -> Duration {
+    let doubled = restarts.checked_sub(1);
+    doubled.map_or(Duration::ZERO, |doubled| PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST))
 }
 
 impl fmt::Display for Restart {

@@ -6,19 +6,13 @@
 
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pipewright_stages::Stage;
 
-use super::restart::{Restart, Restarts};
+use super::restart::{Restart, Restarts, pause_after};
 use crate::error::{RestartError, Result, caught};
 use crate::worker::{StepRequest, Trained, Worker};
-
-/// The pause before the second restart in a step. It doubles with each further one.
-const PAUSE: Duration = Duration::from_millis(50);
-
-/// The longest pause.
-const LONGEST: Duration = Duration::from_secs(5);
 
 /// What a rank needs to be built again: its last snapshot, and the steps since then.
 #[derive(Debug, Default)]
@@ -92,7 +86,7 @@ impl Restarting {
                 .into());
             }
             let since = Instant::now();
-            Self::pause(restarts.len());
+            thread::sleep(pause_after(restarts.len() as u32));
             result = caught(|| self.repeat(worker));
             restarts.push(Restart {
                 rank: worker.transport.rank(),
@@ -136,12 +130,5 @@ impl Restarting {
             worker.run_step(request, Some(&*data))?;
         }
         worker.run_step(*failed, Some(&*data))
-    }
-
-    /// Waits before the next of several restarts in one step: what fails may need a moment.
-    fn pause(restarts: usize) {
-        if let Some(doubled) = (restarts as u32).checked_sub(1) {
-            thread::sleep(PAUSE.saturating_mul(1 << doubled.min(16)).min(LONGEST));
-        }
     }
 }
