@@ -66,14 +66,7 @@ impl Schedule {
         if expected == Expected::Passes {
             add_steps(&mut actions, &placement);
         }
-        let schedule = Self {
-            name: name.into(),
-            placement,
-            micro_batches,
-            actions,
-            pairs: BTreeSet::new(),
-            offloaded: BTreeSet::new(),
-        };
+        let schedule = Self::plain(name.into(), placement, micro_batches, actions);
         schedule.holds_on(LinkKind::Ordered)?;
         Ok(schedule)
     }
@@ -112,14 +105,13 @@ impl Schedule {
         let program = index(&actions, &placement, micro_batches)?;
         check_set(&program, &placement, Expected::Actions)?;
         Replay::new(&program, links).run(|_: Event| ())?;
-        Ok(Self {
-            name: name.into(),
-            placement,
-            micro_batches,
-            actions,
-            pairs: BTreeSet::new(),
-            offloaded: BTreeSet::new(),
-        })
+        Ok(Self::plain(name.into(), placement, micro_batches, actions))
+    }
+
+    /// Without pairs, and nothing is offloaded.
+    fn plain(name: String, placement: Placement, micro_batches: u32, actions: Vec<Vec<Action>>) -> Self {
+        let (pairs, offloaded) = (BTreeSet::new(), BTreeSet::new());
+        Self { name, placement, micro_batches, actions, pairs, offloaded }
     }
 
     /// The same schedule, lowered for this number of replicas of the pipeline. For several, each stage gets a
@@ -139,15 +131,8 @@ impl Schedule {
     #[must_use]
     pub fn idle(&self) -> Self {
         let ends = |action: &&Action| matches!(action, Action::Reduce(_) | Action::Step(_));
-        let rows = self.actions.iter();
-        Self {
-            name: self.name.clone(),
-            placement: self.placement.clone(),
-            micro_batches: 0,
-            actions: rows.map(|row| row.iter().filter(ends).copied().collect()).collect(),
-            pairs: BTreeSet::new(),
-            offloaded: BTreeSet::new(),
-        }
+        let rows = self.actions.iter().map(|row| row.iter().filter(ends).copied().collect());
+        Self::plain(self.name.clone(), self.placement.clone(), 0, rows.collect())
     }
 
     /// Whether the schedule sums gradients over replicas.
