@@ -2,8 +2,8 @@
 
 use pipewright::stages::{ForwardContext, Mode, Place, Sequential, Stage, Tensor};
 
-use super::link::{ROUNDS, join};
-use pipewright::fabric::{End, Tag, Transport, connect};
+use super::link::{ROUNDS, at_both_ends};
+use pipewright::fabric::{End, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::plan::LinkCost;
 use pipewright::plan::median;
@@ -32,15 +32,7 @@ pub(super) fn measure(bytes: u64, ranks: u32, places: &[Place]) -> Result<LinkCo
 
 /// The usual time, in seconds, to receive a message.
 fn one_way(numbers: usize, from: Place, to: Place) -> Result<f64> {
-    let mut ends = connect::<Tensor>(2, 2, ROUNDS as usize + 1).into_iter();
-    let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
-        unreachable!("connect gives as many ends as ranks");
-    };
-    let (sent, received) = std::thread::scope(|scope| {
-        let receiving = scope.spawn(move || receive(receiver, to));
-        let sending = scope.spawn(move || send(sender, from, numbers));
-        (join(sending.join()), join(receiving.join()))
-    });
+    let (sent, received) = at_both_ends(|end| send(end, from, numbers), |end| receive(end, to));
     // If one side fails, the other reports that its peer is gone. So return the error that is the cause.
     match (sent, received) {
         (Ok(()), received) => Ok(median(received?).unwrap_or(0.0)),

@@ -55,28 +55,21 @@ pub(super) fn measure(bytes: u64, pin: bool) -> Result<LinkCost> {
 /// The usual seconds until a message arrives, and the seconds that its first reading takes longer than its
 /// second.
 fn one_way(numbers: usize, pin: bool) -> Result<(f64, f64)> {
-    let mut ends = connect::<Tensor>(2, 2, ROUNDS as usize + 1).into_iter();
-    let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
-        unreachable!("connect gives as many ends as ranks");
-    };
     let cores = cores(pin, 2);
     let pin = move |rank: usize| {
         if let Some(core) = cores.get(rank) {
             core_affinity::set_for_current(*core);
         }
     };
-    let (sent, received) = std::thread::scope(|scope| {
-        let pin = &pin;
-        let receiving = scope.spawn(move || {
-            pin(1);
-            receive(receiver)
-        });
-        let sending = scope.spawn(move || {
-            pin(0);
-            send(sender, numbers)
-        });
-        (join(sending.join()), join(receiving.join()))
-    });
+    let receiving = |end| {
+        pin(1);
+        receive(end)
+    };
+    let sending = |end| {
+        pin(0);
+        send(end, numbers)
+    };
+    let (sent, received) = at_both_ends(sending, receiving);
     let (sent, received) = (sent?, received?);
     let seconds = |from: Instant, to: Instant| to.saturating_duration_since(from).as_secs_f64();
     let arrivals = sent.iter().zip(&received).map(|(sent, times)| seconds(*sent, times[0]));
@@ -91,8 +84,24 @@ fn shortest(times: impl Iterator<Item = f64>) -> f64 {
     times.reduce(f64::min).unwrap_or(0.0)
 }
 
-/// A thread's result. A panic becomes an error.
-pub(super) fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {
+/// Runs both on threads of their own, each with an end of a link. A panic becomes an error.
+pub(super) fn at_both_ends<S: Send, R: Send>(
+    send: impl FnOnce(End<Tensor>) -> Result<S> + Send,
+    receive: impl FnOnce(End<Tensor>) -> Result<R> + Send,
+) -> (Result<S>, Result<R>) {
+    let mut ends = connect::<Tensor>(2, 2, ROUNDS as usize + 1).into_iter();
+    let (Some(sender), Some(receiver)) = (ends.next(), ends.next()) else {
+        unreachable!("connect gives as many ends as ranks");
+    };
+    std::thread::scope(|scope| {
+        let receiving = scope.spawn(move || receive(receiver));
+        let sending = scope.spawn(move || send(sender));
+        (join(sending.join()), join(receiving.join()))
+    })
+}
+
+/// A thread's result.
+fn join<T>(joined: std::thread::Result<Result<T>>) -> Result<T> {
     joined.unwrap_or_else(|panic| Err(Error::Panicked(panic_message(panic.as_ref()))))
 }
 

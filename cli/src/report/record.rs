@@ -97,10 +97,7 @@ impl Record {
             }
             read => read.map_err(Error::io("read", metrics))?,
         }
-        if let damaged @ 1.. = self.steps.damaged {
-            self.notices
-                .push(format!("metrics.jsonl: lines that could not be read and are left out: {damaged}"));
-        }
+        self.leaves_out("metrics.jsonl", self.steps.damaged);
         self.read_about();
         self.read_settings();
         self.read_history();
@@ -143,18 +140,12 @@ impl Record {
                 Err(_) => damaged += 1,
             }
         }
-        if damaged > 0 {
-            let notice = format!("history.jsonl: lines that could not be read and are left out: {damaged}");
-            self.notices.push(notice);
-        }
+        self.leaves_out("history.jsonl", damaged);
     }
 
     fn read_samples(&mut self) {
         self.samples = Samples::of(&self.text(self.dir.samples()).unwrap_or_default());
-        if let damaged @ 1.. = self.samples.damaged {
-            self.notices
-                .push(format!("samples.jsonl: lines that could not be read and are left out: {damaged}"));
-        }
+        self.leaves_out("samples.jsonl", self.samples.damaged);
     }
 
     fn read_timeline(&mut self) {
@@ -184,6 +175,12 @@ impl Record {
                 self.notices.push(format!("{name} cannot be read: {error}"));
                 None
             }
+        }
+    }
+
+    fn leaves_out(&mut self, file: &str, damaged: u64) {
+        if damaged > 0 {
+            self.notices.push(format!("{file}: lines that could not be read and are left out: {damaged}"));
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) struct Samples {
     /// One of this many is shown.
     each: usize,
     /// Lines that could not be read.
-    pub(super) damaged: usize,
+    pub(super) damaged: u64,
 }
 
 impl Samples {
