@@ -71,6 +71,8 @@ pub mod pipeline;
 pub mod pretrained;
 pub mod run;
 pub mod situation;
+#[doc(hidden)]
+pub mod system;
 pub mod tokenizer;
 #[doc(hidden)]
 pub mod whole;

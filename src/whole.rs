@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::system::sync_folder;
 use crate::{Error, Result};
 
 /// Writes a file under another name, waits until the disk has it, and renames it. After a failure an old file
@@ -79,11 +80,6 @@ pub fn parent(path: &Path) -> &Path {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     }
-}
-
-/// Waits until the disk has a folder's entries.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

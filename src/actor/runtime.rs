@@ -1,6 +1,5 @@
 //! The actix system on its own thread. Each rank has one arbiter, which is a thread.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +15,7 @@ use super::watch::{KeepWaiting, Watch};
 use crate::ended::await_end;
 use crate::error::{CallError, Error, LaunchError, Result, panic_message};
 use crate::id::WorldRank;
+use crate::system;
 use crate::worker::Progress;
 
 /// How many files the thread of a rank has open, and some for the others of the process.
@@ -44,7 +44,8 @@ impl<S: Stage> Runtime<S> {
     pub(crate) fn start(ranks: Vec<WorldRank>) -> Result<Self> {
         let count = ranks.len();
         let no_threads = |source| Error::from(LaunchError::no_threads(count, source));
-        check_files(count).map_err(no_threads)?;
+        // Without so many, the threads of the ranks would panic.
+        system::can_open(FILES + FILES_EACH * count).map_err(no_threads)?;
         let (started, ready) = crossbeam_channel::bounded(1);
         let thread = std::thread::Builder::new()
             .name("pipeline".to_owned())
@@ -175,11 +176,4 @@ impl<S: Stage> std::fmt::Debug for Runtime<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Runtime").field("ranks", &self.actors.len()).finish_non_exhaustive()
     }
-}
-
-/// Fails if the process may not open as many files as the threads of `ranks` ranks need. These would panic.
-fn check_files(ranks: usize) -> io::Result<()> {
-    let open = |_| File::open("/dev/null");
-    let opened: io::Result<Vec<File>> = (0..FILES + FILES_EACH * ranks).map(open).collect();
-    opened.map(drop)
 }

@@ -4,13 +4,14 @@
 //! So the files of others stay, whatever happens.
 
 use std::fmt::Display;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::lock::Lock;
 use super::state::State;
 use crate::error::{CheckpointError, Error, Result};
+use crate::system;
 
 /// The weights.
 pub(super) const MODEL: &str = "model.safetensors";
@@ -265,9 +266,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Waits until the disk has a folder's entries. Only Unix can open a folder for this.
+/// Waits until the disk has a folder's entries.
 pub(super) fn sync(folder: &Path) -> Result<()> {
-    let synced =
-        if cfg!(unix) { File::open(folder).and_then(|folder| folder.sync_all()) } else { io::Result::Ok(()) };
-    synced.map_err(Error::io("write", folder))
+    system::sync_folder(folder).map_err(Error::io("write", folder))
 }

@@ -1,10 +1,10 @@
 //! The lock of a hidden folder: two programs that save at one place do not write into one folder.
 
-use std::fs::{self, File, TryLockError};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use crate::error::{CheckpointError, Error, Result};
+use crate::system;
 
 /// A folder that nobody else may write to or remove. The system releases the lock when the process ends, for
 /// whatever reason. Where the file system has no locks, everybody gets one.
@@ -20,7 +20,7 @@ impl Lock {
     /// # Errors
     /// [`CheckpointError`] when another holds the lock, or has just put another folder there.
     pub(super) fn take(path: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
+        let file = system::open_folder(path).map_err(Error::io("open", path))?;
         let taken = !matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         let path = path.to_owned();
         let lock = Self { file, path };
@@ -38,8 +38,6 @@ impl Lock {
 
     /// Whether the folder is still at its path.
     pub(super) fn is_in_place(&self) -> bool {
-        let ids = |of: fs::Metadata| (of.dev(), of.ino());
-        let here = fs::metadata(&self.path).map(ids).ok();
-        here.is_some() && here == self.file.metadata().map(ids).ok()
+        system::is_at(&self.file, &self.path).unwrap_or(false)
     }
 }

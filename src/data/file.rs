@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{DataError, Error, Result};
+use crate::system::{self, kind_name, read_at};
 
 /// How many bytes are read at a time when a whole file is read.
 const BLOCK: usize = 1 << 20;
@@ -172,9 +172,7 @@ pub(super) fn add_to(checksum: &mut ChecksumBuilder, path: &Path) -> Result<()> 
 
 /// Whether an open file is still at its path.
 pub(super) fn is_there(file: &File, path: &Path) -> bool {
-    let at = fs::metadata(path).map(|there| (there.dev(), there.ino()));
-    let own = file.metadata().map(|own| (own.dev(), own.ino()));
-    matches!((at, own), (Ok(at), Ok(own)) if at == own)
+    system::is_at(file, path).unwrap_or(false)
 }
 
 /// Why something that is not a regular file cannot be used.
@@ -183,40 +181,4 @@ fn problem(kind: FileType) -> String {
         return "is not a file; name a token file".to_owned();
     }
     format!("is a {}, not a regular file; write what it gives into a file first", kind_name(kind))
-}
-
-#[cfg(unix)]
-fn kind_name(kind: FileType) -> &'static str {
-    use std::os::unix::fs::FileTypeExt;
-    match kind {
-        _ if kind.is_fifo() => "pipe",
-        _ if kind.is_socket() => "socket",
-        _ => "device",
-    }
-}
-
-#[cfg(not(unix))]
-fn kind_name(_: FileType) -> &'static str {
-    "device"
-}
-
-/// Fills `bytes` from `offset` on. Several threads may read one file at once.
-#[cfg(unix)]
-pub(crate) fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
-}
-
-/// Fills `bytes` from `offset` on. Several threads may read one file at once.
-#[cfg(windows)]
-pub(crate) fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match std::os::windows::fs::FileExt::seek_read(file, bytes, offset)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => {
-                bytes = &mut bytes[count..];
-                offset += count as u64;
-            }
-        }
-    }
-    Ok(())
 }

@@ -29,7 +29,6 @@ pub use self::csv::Targets;
 pub use course::Course;
 pub use documents::Documents;
 pub use encode::{Encoded, Recipe};
-pub(crate) use file::read_at;
 pub use fingerprint::{Fingerprint, Samples};
 pub(crate) use fingerprinted::{Fingerprinted, Summed};
 pub use images::Images;

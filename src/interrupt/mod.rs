@@ -1,6 +1,5 @@
 //! Ending a run from outside of its loop, and asking what it does.
 
-mod arrivals;
 mod questions;
 
 use std::sync::Arc;
@@ -8,13 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::low_level;
-
 use crate::Result;
 use crate::error::RunError;
+use crate::system::{self, Arrival, Signal};
 
-use arrivals::{Arrival, arrivals};
 pub(crate) use questions::{Answering, questions};
 pub use questions::{before_ranks, explain_on_signal};
 
@@ -73,7 +69,8 @@ impl Interrupt {
     ///
     /// A signal that the process ignores when this is called stays ignored: `nohup` ignores SIGHUP, and a
     /// shell without job control ignores SIGINT for what it starts in the background. (Linux only; on other
-    /// systems none stays ignored, and each SIGINT counts as typed if the standard input is a terminal.)
+    /// systems none stays ignored, and each SIGINT counts as typed if the standard input is a terminal. On
+    /// Windows there is only SIGINT.)
     ///
     /// # Errors
     /// [`RunError`] when the system refuses.
@@ -81,11 +78,11 @@ impl Interrupt {
         let interrupt = Self::new();
         let watched = interrupt.clone();
         let start = || {
-            let mut arrivals = arrivals()?;
+            let mut arrivals = system::arrivals()?;
             let watch = move || {
                 if watched.watch(&mut arrivals, first) {
                     thread::sleep(LAST_WORDS);
-                    low_level::exit(1);
+                    system::exit(1);
                 }
             };
             thread::Builder::new().name("signals".to_owned()).spawn(watch)
@@ -98,13 +95,13 @@ impl Interrupt {
     fn watch(&self, arrivals: &mut dyn Iterator<Item = Arrival>, first: impl FnOnce()) -> bool {
         let mut first = Some(first);
         for Arrival { signal, is_typed } in arrivals {
-            if signal == SIGTERM {
+            if signal == Signal::Terminate {
                 self.0.soon.store(true, Ordering::SeqCst);
             }
             if let Some(first) = first.take() {
                 self.request();
                 first();
-            } else if signal == SIGINT && is_typed {
+            } else if signal == Signal::Interrupt && is_typed {
                 self.request_now();
                 return true;
             }
@@ -115,19 +112,18 @@ impl Interrupt {
 
 #[cfg(test)]
 mod tests {
-    use signal_hook::consts::SIGHUP;
-
+    use super::Signal::{HangUp, Interrupt as Int, Terminate};
     use super::*;
 
     #[test]
     fn only_a_second_signal_that_a_person_has_typed_ends_a_run_at_once() {
         let sent = |signal| Arrival { signal, is_typed: false };
-        let typed = Arrival { signal: SIGINT, is_typed: true };
-        let signals = [SIGINT, SIGTERM, SIGHUP];
+        let typed = Arrival { signal: Int, is_typed: true };
+        let signals = [Int, Terminate, HangUp];
         for first in signals.map(sent).into_iter().chain([typed]) {
             for second in signals.map(sent).into_iter().chain([typed]) {
                 let (interrupt, mut told) = (Interrupt::new(), 0);
-                let all = [first, second, sent(SIGTERM)];
+                let all = [first, second, sent(Terminate)];
                 let ends = interrupt.watch(&mut all.into_iter(), || told += 1);
                 assert!(interrupt.is_requested() && told == 1, "{first:?} {second:?}");
                 assert_eq!([ends, interrupt.is_urgent()], [second.is_typed; 2], "{first:?} {second:?}");
@@ -138,7 +134,7 @@ mod tests {
     #[test]
     fn whoever_sends_sigterm_at_any_time_does_not_wait_for_long() {
         let sent = |signal| Arrival { signal, is_typed: false };
-        for (signals, soon) in [([SIGHUP, SIGINT], false), ([SIGINT, SIGTERM], true)] {
+        for (signals, soon) in [([HangUp, Int], false), ([Int, Terminate], true)] {
             let interrupt = Interrupt::new();
             interrupt.watch(&mut signals.map(sent).into_iter(), || ());
             assert_eq!(interrupt.is_soon(), soon);

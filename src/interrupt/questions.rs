@@ -5,11 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use signal_hook::consts::SIGUSR1;
-use signal_hook::iterator::Signals;
-
 use crate::Result;
 use crate::error::RunError;
+use crate::system;
 
 /// How often SIGUSR1 has come.
 static QUESTIONS: AtomicU64 = AtomicU64::new(0);
@@ -23,7 +21,7 @@ static BEFORE: Mutex<Vec<(String, Instant)>> = Mutex::new(Vec::new());
 /// From now on, `kill -USR1` makes each pipeline of this process print on standard error what all its ranks
 /// do, also the ranks of other processes, as far as these answer: see [`crate::situation`]. While there is no
 /// pipeline, the process says what it does instead. The run goes on. Without this, the signal ends the
-/// process.
+/// process. Windows has no such signal.
 ///
 /// # Errors
 /// [`RunError`] when the system refuses.
@@ -34,9 +32,9 @@ pub fn explain_on_signal() -> Result<()> {
         return Ok(());
     }
     let start = || {
-        let mut arrivals = Signals::new([SIGUSR1])?;
+        let arrivals = system::questions()?;
         let count = move || {
-            for _ in arrivals.forever() {
+            for () in arrivals {
                 QUESTIONS.fetch_add(1, Ordering::Relaxed);
                 if ANSWERING.load(Ordering::Relaxed) == 0 {
                     eprintln!("{}", without_ranks());

@@ -14,8 +14,6 @@ mod gguf;
 mod json;
 mod kept;
 mod key;
-#[cfg(target_os = "linux")]
-mod map;
 mod mapped;
 mod numbers;
 mod opened;

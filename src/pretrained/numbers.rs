@@ -6,7 +6,7 @@ use std::io;
 use pipewright_stages::threads;
 use safetensors::Dtype;
 
-use crate::data::read_at;
+use crate::system::read_at;
 
 /// How many numbers a thread reads at a time.
 const BLOCK: usize = 1 << 18;

@@ -2,21 +2,16 @@
 
 use std::fs::{self, File};
 use std::io;
-#[cfg(target_os = "linux")]
-use std::num::NonZero;
 use std::path::Path;
-#[cfg(target_os = "linux")]
 use std::sync::{Arc, OnceLock};
 
 use pipewright_stages::Numbers;
 use safetensors::Dtype;
 
-#[cfg(target_os = "linux")]
-use super::map::Map;
 use super::numbers::{read_numbers, width};
 use crate::checksum::{Checksum, ChecksumBuilder};
-use crate::data::read_at;
 use crate::error::{Error, Problem, Result};
+use crate::system::{Map, read_ahead, read_at};
 
 /// This number of bytes is read at once for a checksum.
 const BLOCK: usize = 1 << 20;
@@ -35,18 +30,12 @@ pub(super) struct Opened {
     file: File,
     bytes: u64,
     /// The file in memory, from when it was first wanted on.
-    #[cfg(target_os = "linux")]
     map: OnceLock<Option<Arc<Map>>>,
 }
 
 impl Opened {
     pub(super) fn new(file: File, bytes: u64) -> Self {
-        Self {
-            file,
-            bytes,
-            #[cfg(target_os = "linux")]
-            map: OnceLock::new(),
-        }
+        Self { file, bytes, map: OnceLock::new() }
     }
 
     /// How many bytes it has.
@@ -74,7 +63,6 @@ impl Opened {
 
     /// Lends `count` numbers without reading them. `None`: the system cannot, or they are not in the form in
     /// which they are used.
-    #[cfg(target_os = "linux")]
     pub(super) fn lend(&self, from: Place, count: usize) -> Option<Numbers> {
         let size = size_of::<f32>();
         if from.dtype != Dtype::F32 || !from.offset.is_multiple_of(size as u64) {
@@ -87,23 +75,12 @@ impl Opened {
         Some(Numbers::lent(map, start..start + count))
     }
 
-    #[cfg(not(target_os = "linux"))]
-    pub(super) fn lend(&self, _from: Place, _count: usize) -> Option<Numbers> {
-        None
-    }
-
     /// Asks the system to read `count` numbers ahead. What it does not have yet then comes at the speed of
     /// the disk.
-    #[cfg(target_os = "linux")]
     fn ask_for(&self, from: Place, count: usize) {
-        use rustix::fs::{Advice, fadvise};
         let bytes = width(from.dtype).unwrap_or(0) * count;
-        // It is only advice.
-        let _ = fadvise(&self.file, from.offset, NonZero::new(bytes as u64), Advice::WillNeed);
+        read_ahead(&self.file, from.offset, bytes as u64);
     }
-
-    #[cfg(not(target_os = "linux"))]
-    fn ask_for(&self, _from: Place, _count: usize) {}
 }
 
 /// How many numbers are compared at a time.

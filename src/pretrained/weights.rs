@@ -129,7 +129,7 @@ impl Weights {
         let (file, size) = opened::open(&path)?;
         let damaged = |why: String| Error::damaged(&path, why);
         let mut start = [0; 8];
-        let read = |bytes: &mut [u8], at| crate::data::read_at(&file, bytes, at);
+        let read = |bytes: &mut [u8], at| crate::system::read_at(&file, bytes, at);
         read(&mut start, 0).map_err(|_| damaged(format!("it has {size} bytes")))?;
         let length = u64::from_le_bytes(start);
         if length > size.saturating_sub(8) {

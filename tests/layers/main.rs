@@ -2,6 +2,7 @@
 //! large.
 
 mod cycles;
+mod systems;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -28,13 +29,14 @@ const TABLE: &[Row] = &[
     ("fabric", 1, &[]),
     ("data", 1, &[]),
     ("mesh", 0, &[]),
-    ("interrupt", 0, &["error"]),
+    ("interrupt", 0, &["error", "system"]),
     ("tokenizer", 0, &["error"]),
     ("error", 0, &["situation"]),
     ("situation", 0, &[]),
+    ("system", 0, &[]),
     ("ended", 0, &[]),
     ("http", 0, &[]),
-    ("whole", 0, &["error"]),
+    ("whole", 0, &["error", "system"]),
 ];
 
 /// The packages below every layer.

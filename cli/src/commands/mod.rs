@@ -31,19 +31,17 @@ mod verify;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
-use signal_hook::consts::SIGXFSZ;
-use signal_hook::flag;
 
 use crate::config::Config;
 use crate::{Error, Result};
 use pipewright::error::RunError;
 use pipewright::plan::AUTO;
 use pipewright::run::title;
+use pipewright::system;
 
 /// Pipeline-parallel training: a model is cut into stages, and micro-batches go through them.
 #[derive(Debug, Parser)]
@@ -138,7 +136,7 @@ fn command() -> ExitCode {
 /// Makes a write beyond the limit on the size of files (`ulimit -f`) an error, where it would end the
 /// process.
 fn report_file_limit() -> Result<()> {
-    flag::register(SIGXFSZ, Arc::default()).map(drop).map_err(|source| RunError::no_signals(source).into())
+    system::heed_file_limit().map_err(|source| RunError::no_signals(source).into())
 }
 
 fn run(command: Command) -> std::result::Result<ExitCode, Failure> {

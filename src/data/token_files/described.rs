@@ -8,6 +8,7 @@ use crate::checksum::Checksum;
 use crate::data::Width;
 use crate::data::file::{self, wrong};
 use crate::error::{Error, Result};
+use crate::system::read_at;
 
 /// The longest description that is read.
 const LONGEST: u64 = 1 << 16;
@@ -55,7 +56,7 @@ pub(in crate::data) fn read(tokens: &Path, bytes: u64) -> Result<Option<Descript
     }
     let (file, length) = file::open(&path)?;
     let mut text = vec![0; length.min(LONGEST) as usize];
-    file::read_at(&file, &mut text, 0).map_err(Error::io("read", &path))?;
+    read_at(&file, &mut text, 0).map_err(Error::io("read", &path))?;
     let described: Description = serde_json::from_slice(&text).map_err(|error| {
         wrong(
             &path,

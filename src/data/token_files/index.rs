@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::data::Width;
 use crate::data::file::{self, wrong};
 use crate::error::{Error, Result};
+use crate::system::read_at;
 
 const MAGIC: &[u8; 9] = b"MMIDIDX\0\0";
 const VERSION: u64 = 1;
@@ -55,7 +56,7 @@ pub(in crate::data) fn pair(path: &Path) -> Option<(PathBuf, PathBuf)> {
 pub(in crate::data) fn read(tokens: &Path, path: &Path) -> Result<Index> {
     let (file, bytes) = file::open(path)?;
     let mut all = vec![0; bytes as usize];
-    file::read_at(&file, &mut all, 0).map_err(Error::io("read", path))?;
+    read_at(&file, &mut all, 0).map_err(Error::io("read", path))?;
     if all.len() < HEADER || all[..MAGIC.len()] != *MAGIC || number(&all[9..17]) != VERSION {
         return Err(wrong(path, "is no index of Megatron (MMIDIDX, version 1)"));
     }

@@ -9,6 +9,7 @@ use super::tokens::Tokens;
 use crate::data::file::{self, Constant, Seen, wrong};
 use crate::data::look::{self, Look};
 use crate::error::{DataError, Error, Result};
+use crate::system::read_at;
 
 /// Folders with the results of a build or a run.
 const SKIPPED: [&str; 2] = ["target", "runs"];
@@ -109,7 +110,7 @@ impl TextFiles {
         let (start, bytes) = (text.start, text.end - text.start);
         let tokens = if self.held + bytes <= HELD {
             let mut text = vec![0; bytes as usize];
-            file::read_at(&file, &mut text, start).map_err(Error::io("read", &path))?;
+            read_at(&file, &mut text, start).map_err(Error::io("read", &path))?;
             self.held += bytes;
             Tokens::Text(text)
         } else if self.open < OPEN {

@@ -16,16 +16,15 @@ pub(super) struct Channel {
     tls: Option<Box<Tls>>,
 }
 
-impl From<TcpStream> for Channel {
-    fn from(stream: TcpStream) -> Self {
-        Self { socket: stream.into(), tls: None }
+impl From<Socket> for Channel {
+    fn from(socket: Socket) -> Self {
+        Self { socket, tls: None }
     }
 }
 
-#[cfg(target_os = "linux")]
-impl From<std::os::unix::net::UnixStream> for Channel {
-    fn from(stream: std::os::unix::net::UnixStream) -> Self {
-        Self { socket: stream.into(), tls: None }
+impl From<TcpStream> for Channel {
+    fn from(stream: TcpStream) -> Self {
+        Socket::from(stream).into()
     }
 }
 

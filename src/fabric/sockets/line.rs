@@ -9,20 +9,16 @@ use crossbeam_channel::Sender;
 use socket2::TcpKeepalive;
 
 use super::channel::Channel;
-use super::linux::{is_taken, silent_for};
-use super::shared::Shared;
+use super::near::Shared;
 use crate::error::Loss;
 use crate::fabric::processes::{Answer, Aside, BUFFER, Head, Line};
+use crate::system::{end_when_silent, is_taken, silent_for};
 
 /// What processes say on the second connection: a question; that an answer follows, with its length; and that
 /// there may be a stall.
 const ASK: u8 = b'?';
 const ANSWER: u8 = b'!';
 const NUDGE: u8 = b'*';
-
-/// The longest time that Linux counts for which nobody takes what is on the way: 24 days.
-#[cfg(target_os = "linux")]
-const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// The connections to another process.
 pub(super) struct Sockets {
@@ -249,11 +245,7 @@ fn probe(watch: &Channel, silence: Duration) -> io::Result<Duration> {
     let probes = silence.saturating_sub(quiet).div_duration_f64(between).round().clamp(1.0, 127.0) as u32;
     let keepalive = TcpKeepalive::new().with_time(quiet).with_interval(between).with_retries(probes);
     let longest = quiet + between * probes;
-    #[cfg(target_os = "linux")]
-    {
-        watch.socket().set_tcp_user_timeout(Some(longest.min(LONGEST)))?;
-        watch.socket().set_read_timeout(Some(between))?;
-    }
+    end_when_silent(watch.socket(), longest, between)?;
     watch.socket().set_tcp_keepalive(&keepalive)?;
     Ok(longest)
 }

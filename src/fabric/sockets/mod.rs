@@ -6,18 +6,10 @@ mod handshake;
 mod join;
 mod line;
 #[cfg(target_os = "linux")]
-mod linux;
-#[cfg(not(target_os = "linux"))]
-#[path = "not_linux.rs"]
-mod linux;
 mod near;
-#[cfg(target_os = "linux")]
-mod shared;
 #[cfg(not(target_os = "linux"))]
-#[path = "not_shared.rs"]
-mod shared;
-#[cfg(target_os = "linux")]
-mod slots;
+#[path = "not_near.rs"]
+mod near;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]

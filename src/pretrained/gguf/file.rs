@@ -9,9 +9,9 @@ use serde_json::Value;
 
 use super::blocks::Quantised;
 use super::value::{self, length, number, text, whole};
-use crate::data::read_at;
 use crate::error::{Error, Result};
 use crate::pretrained::opened;
+use crate::system::read_at;
 
 const MAGIC: [u8; 4] = *b"GGUF";
 /// The key for the multiple of bytes at which tensors begin.

@@ -1,19 +1,19 @@
 //! Files of lines of JSON that only grow, and files that somebody removes while they are open.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::Serialize;
 
+use crate::system::is_at;
 use crate::{Error, Result, whole};
 
 /// Makes a file again that was removed or replaced while it was `open`, with all that was written to it.
 /// Returns whether that was so: then `open` is the new one, which is written at its end.
 pub(super) fn restore(open: &mut File, path: &Path) -> Result<bool> {
-    match is_same(open, path) {
+    match is_at(open, path) {
         Ok(true) => return Ok(false),
         // If the file system does not answer, the run continues.
         Err(error) if !is_gone(&error) => return Ok(false),
@@ -26,12 +26,6 @@ pub(super) fn restore(open: &mut File, path: &Path) -> Result<bool> {
     let reopened = OpenOptions::new().read(true).append(true).open(path);
     *open = reopened.map_err(crate::Error::io("open", path))?;
     Ok(true)
-}
-
-/// Whether an open file or directory is still the one at this path.
-pub(super) fn is_same(open: &File, path: &Path) -> io::Result<bool> {
-    let ids = |of: Metadata| (of.dev(), of.ino());
-    Ok(ids(fs::metadata(path)?) == ids(open.metadata()?))
 }
 
 /// Whether the error says that there is nothing at a path.

@@ -12,7 +12,8 @@ use crate::error::RunError;
 use crate::plan::RankMemory;
 use crate::run::forecast::StepTime;
 use crate::run::validation::{Best, BestSoFar};
-use crate::whole::{self, partial, sync_folder};
+use crate::system::sync_folder;
+use crate::whole::{self, partial};
 use crate::{Error, Result};
 
 const CHECKPOINTS: &str = "checkpoints";

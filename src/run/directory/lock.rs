@@ -4,8 +4,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::files::{is_gone, is_same, now};
+use super::files::{is_gone, now};
 use crate::error::{Holder, RunError};
+use crate::system::{is_at, open_folder};
 use crate::{Error, Result};
 
 /// The lock's file in a run directory.
@@ -24,7 +25,7 @@ impl Lock {
     /// Takes the lock of a run directory. The directory must exist.
     pub(super) fn take(run: &Path) -> Result<Self> {
         Ok(Self {
-            dir: File::open(run).map_err(Error::io("open", run))?,
+            dir: open_folder(run).map_err(Error::io("open", run))?,
             file: take(run)?,
             run: run.to_owned(),
         })
@@ -39,7 +40,7 @@ impl Lock {
 
     /// Fails if the run directory was removed, moved or replaced.
     pub(super) fn check_place(&self) -> Result<()> {
-        match is_same(&self.dir, &self.run) {
+        match is_at(&self.dir, &self.run) {
             Ok(true) => Ok(()),
             // If the file system does not answer, the run continues.
             Err(error) if !is_gone(&error) => Ok(()),
@@ -53,7 +54,7 @@ impl Lock {
     /// [`RunError::Taken`] when another process has taken the lock in between.
     pub(super) fn keep(&mut self) -> Result<Option<Error>> {
         let path = self.run.join(LOCK);
-        match is_same(&self.file, &path) {
+        match is_at(&self.file, &path) {
             Ok(true) => return Ok(None),
             Err(error) if !is_gone(&error) => return Ok(None),
             Ok(false) | Err(_) => {}

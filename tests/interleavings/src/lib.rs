@@ -1,8 +1,8 @@
 //! What threads share, with every order in which they can do what they do: the files of the engine
 //! themselves, under `loom`.
 //!
-//! * [`slots`]: memory that processes share (`src/fabric/sockets/slots.rs`), also with every value that the
-//!   memory model lets a thread see.
+//! * [`slots`]: memory that processes share (`src/fabric/sockets/near/slots.rs`), also with every value that
+//!   the memory model lets a thread see.
 //! * [`fabric`]: inboxes, channels and ends of ranks (`src/fabric/`): messages against notes of stop, later
 //!   attempts, full inboxes, sleep.
 //! * [`pool`]: memory that comes home to the thread that made it (`stages/src/pool/home.rs`), also while

@@ -1,7 +1,7 @@
-//! The slots of shared memory (`src/fabric/sockets/slots.rs`, the same file), with every order in which a
-//! sender and a receiver can do what they do, and every value that the memory model lets them see.
+//! The slots of shared memory (`src/fabric/sockets/near/slots.rs`, the same file), with every order in which
+//! a sender and a receiver can do what they do, and every value that the memory model lets them see.
 
-#[path = "../../../src/fabric/sockets/slots.rs"]
+#[path = "../../../src/fabric/sockets/near/slots.rs"]
 mod slots;
 
 use std::sync::atomic::Ordering;

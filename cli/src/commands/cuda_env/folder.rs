@@ -7,22 +7,18 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 use pipewright::stages::devices::{Library, cache_folder};
+use pipewright::system;
 
 /// Makes a folder of symbolic links to these files in the user's cache. The same files always give the same
 /// folder.
-#[cfg(unix)]
 pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-
-    let cache = cache_folder().ok_or_else(no_cache)?;
+    let cache = cache_folder().ok_or_else(|| {
+        Error::refused("no folder for symbolic links to CUDA's libraries: set HOME or XDG_CACHE_HOME")
+    })?;
     let mut hash = DefaultHasher::new();
     files.iter().for_each(|(_, file)| file.hash(&mut hash));
     let folder = cache.join(format!("libraries-{:016x}", hash.finish()));
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&folder)
-        .map_err(Error::io("make", &folder))?;
+    system::make_own_folder(&folder).map_err(Error::io("make", &folder))?;
     check_owner(&folder)?;
     for (library, file) in files {
         let name = library.file().split_inclusive(".so").next().unwrap_or_default();
@@ -32,15 +28,9 @@ pub(super) fn make(files: &[(Library, PathBuf)]) -> Result<PathBuf> {
 }
 
 /// Refuses a folder into which somebody else could put a library.
-#[cfg(unix)]
 fn check_owner(folder: &Path) -> Result<()> {
-    use std::os::unix::fs::MetadataExt;
-
     let facts = folder.metadata().map_err(Error::io("read", folder))?;
-    // Without this file, only the folder's mode is checked.
-    let own = Path::new("/proc/self").metadata();
-    let foreign = own.is_ok_and(|own| own.uid() != facts.uid());
-    if foreign || facts.mode() & 0o022 != 0 {
+    if system::others_may_write(&facts) {
         return Err(Error::refused(format!(
             "{}: others can write there, so no libraries are loaded from it: remove it",
             folder.display()
@@ -51,24 +41,11 @@ fn check_owner(folder: &Path) -> Result<()> {
 
 /// Makes a symbolic link, unless it is there. Several processes may do so at once: each makes its own and
 /// renames it.
-#[cfg(unix)]
 fn link(to: &Path, at: &Path) -> Result<()> {
     if at.read_link().is_ok_and(|known| known == to) {
         return Ok(());
     }
     let own = at.with_extension(format!("{}", std::process::id()));
     let _ = std::fs::remove_file(&own);
-    std::os::unix::fs::symlink(to, &own)
-        .and_then(|()| std::fs::rename(&own, at))
-        .map_err(Error::io("make", at))
-}
-
-/// Other systems have no use for such links.
-#[cfg(not(unix))]
-pub(super) fn make(_: &[(Library, PathBuf)]) -> Result<PathBuf> {
-    Err(no_cache())
-}
-
-fn no_cache() -> Error {
-    Error::refused("no folder for symbolic links to CUDA's libraries: set HOME or XDG_CACHE_HOME")
+    system::link(to, &own).and_then(|()| std::fs::rename(&own, at)).map_err(Error::io("make", at))
 }

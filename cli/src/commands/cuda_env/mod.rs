@@ -10,9 +10,11 @@ use std::cell::LazyCell;
 use std::env;
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::config::Config;
 use pipewright::stages::devices::Library;
+use pipewright::system;
 
 /// The user's variable: folders to search first.
 const OWN: &str = "PIPEWRIGHT_CUDA_LIBS";
@@ -83,21 +85,12 @@ fn file_in(folders: &[PathBuf], library: Library) -> Option<PathBuf> {
 }
 
 /// Replaces this process by the same command, with this path for the loader.
-#[cfg(unix)]
 fn start_again(path: &OsStr) {
-    use std::os::unix::process::CommandExt;
-
     let Ok(program) = env::current_exe() else {
         return;
     };
-    let error = std::process::Command::new(program)
-        .args(env::args_os().skip(1))
-        .env(LOADER, path)
-        .env(STARTED_AGAIN, std::process::id().to_string())
-        .exec();
+    let mut command = Command::new(program);
+    command.args(env::args_os().skip(1)).env(LOADER, path).env(STARTED_AGAIN, std::process::id().to_string());
+    let error = system::become_program(&mut command);
     eprintln!("warning: cannot restart with CUDA's libraries: {error}");
 }
-
-/// Other systems' loaders do not read the variable.
-#[cfg(not(unix))]
-fn start_again(_: &OsStr) {}

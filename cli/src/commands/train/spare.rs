@@ -1,11 +1,13 @@
 //! `pipewright train --spare`: waits beside a run, and takes the place of a process that is lost.
 
+use std::io::ErrorKind;
 use std::process::{Command, ExitCode};
 
 use crate::commands::print;
 use crate::config::{Config, environment};
 use crate::error::{Error, Result};
 use pipewright::fabric::World;
+use pipewright::system;
 
 /// Waits until a process is lost, and then becomes that process: the same command runs again, with its
 /// number. Returns when the run has ended. `program` is what must be equal in all processes.
@@ -33,19 +35,11 @@ fn begin_as(process: u32, processes: u32) -> Result<ExitCode> {
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--spare");
     let mut command = Command::new(&program);
     command.args(args).env("RANK", process.to_string()).env("WORLD_SIZE", processes.to_string());
-    replace_by(&mut command).map_err(Error::io("start", program))
-}
-
-#[cfg(unix)]
-fn replace_by(command: &mut Command) -> std::io::Result<ExitCode> {
-    use std::os::unix::process::CommandExt;
-
-    Err(command.exec())
-}
-
-/// Other systems cannot replace a process.
-#[cfg(not(unix))]
-fn replace_by(command: &mut Command) -> std::io::Result<ExitCode> {
-    let code = command.status()?.code();
-    Ok(ExitCode::from(code.and_then(|code| code.try_into().ok()).unwrap_or(1)))
+    let error = system::become_program(&mut command);
+    // A system that cannot do it runs the command beside this process.
+    if error.kind() != ErrorKind::Unsupported {
+        return Err(Error::io("start", program)(error));
+    }
+    let status = command.status().map_err(Error::io("start", program))?;
+    Ok(ExitCode::from(status.code().and_then(|code| code.try_into().ok()).unwrap_or(1)))
 }

@@ -8,6 +8,7 @@ use super::variables::{Environment, text};
 use crate::error::Result;
 use pipewright::error::{FabricError, Problem};
 use pipewright::fabric::Secret;
+use pipewright::system;
 
 const TOKEN: &str = "PIPEWRIGHT_TOKEN";
 
@@ -46,14 +47,9 @@ fn read(path: &Path) -> Result<Secret> {
 }
 
 /// Refuses a file that others than its owner can use.
-#[cfg(unix)]
 fn refuse_readers(path: &Path, metadata: &fs::Metadata) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-
-    let mode = metadata.permissions().mode() & 0o7777;
-    match mode & 0o077 {
-        0 => Ok(()),
-        _ => {
+    match system::mode(metadata) {
+        Some(mode) if mode & 0o077 != 0 => {
             let file = path.display();
             Err(FabricError::refused(format!(
                 "launch.token_file: others can read `{file}` (its mode is {mode:04o}), so it may be no \
@@ -61,11 +57,6 @@ fn refuse_readers(path: &Path, metadata: &fs::Metadata) -> Result<()> {
             ))
             .into())
         }
+        _ => Ok(()),
     }
-}
-
-/// This system has no such permissions.
-#[cfg(not(unix))]
-fn refuse_readers(_: &Path, _: &fs::Metadata) -> Result<()> {
-    Ok(())
 }

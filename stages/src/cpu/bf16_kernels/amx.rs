@@ -65,6 +65,9 @@ fn is_allowed() -> bool {
     const ARCH_PRCTL: i64 = 158;
     const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
     const XFEATURE_XTILEDATA: i64 = 18;
+    if cfg!(not(target_os = "linux")) {
+        return false;
+    }
     let mut result = ARCH_PRCTL;
     // SAFETY: the call reads and writes no memory of this process. It changes the two registers that are
     // named as lost.

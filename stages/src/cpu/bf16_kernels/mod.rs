@@ -10,7 +10,7 @@ pub(crate) mod square;
 pub(crate) mod way;
 pub(crate) mod widen;
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code, reason = "the instructions are written in assembly")]
 pub(crate) mod amx;
 #[cfg(target_arch = "x86_64")]

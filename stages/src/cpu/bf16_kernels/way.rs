@@ -13,7 +13,7 @@ use super::widen;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// By the instruction that multiplies tiles, `tdpbf16ps`.
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[cfg(target_arch = "x86_64")]
     Amx,
     /// By the instruction that adds up pairs of products, `vdpbf16ps`.
     #[cfg(target_arch = "x86_64")]
@@ -25,7 +25,7 @@ pub(crate) enum Way {
 impl Way {
     /// All ways, the fastest first.
     pub(crate) const ALL: &[Self] = &[
-        #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+        #[cfg(target_arch = "x86_64")]
         Self::Amx,
         #[cfg(target_arch = "x86_64")]
         Self::Avx512,
@@ -44,7 +44,7 @@ impl Way {
     /// Whether this CPU has it.
     pub(crate) fn is_here(self) -> bool {
         match self {
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            #[cfg(target_arch = "x86_64")]
             Self::Amx => super::amx::is_here(),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => super::avx512::is_here(),
@@ -55,7 +55,7 @@ impl Way {
     /// Whether the left operand must lie row by row.
     pub(crate) fn needs_rows(self) -> bool {
         match self {
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            #[cfg(target_arch = "x86_64")]
             Self::Amx => true,
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => false,
@@ -66,7 +66,7 @@ impl Way {
     /// Computes the product of a group of rows with a panel of the same depth.
     pub(crate) fn set(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
         match self {
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            #[cfg(target_arch = "x86_64")]
             Self::Amx => super::amx::set(sums, left, panel),
             _ => {
                 sums.as_flattened_mut().fill(0.0);
@@ -78,7 +78,7 @@ impl Way {
     /// Adds the product of a group of rows with a panel of the same depth to the sums, from first to last.
     pub(crate) fn add(self, sums: &mut Tile, left: Left<'_>, panel: &[bf16]) {
         match self {
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            #[cfg(target_arch = "x86_64")]
             Self::Amx => super::amx::add(sums, left, panel),
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => in_parts(left, panel, |left, panel| super::avx512::add(sums, left, panel)),
@@ -99,7 +99,7 @@ fn in_parts(left: Left<'_>, panel: &[bf16], mut add: impl FnMut(Left<'_>, &[bf16
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+            #[cfg(target_arch = "x86_64")]
             Self::Amx => "AMX",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => "AVX-512-BF16",

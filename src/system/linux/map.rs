@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// A file's numbers, from its first byte on. Nobody may change the file meanwhile: its new numbers could be
 /// seen, and a process that reads behind its new end is killed.
 #[derive(Debug)]
-pub(super) struct Map {
+pub(crate) struct Map {
     start: NonNull<f32>,
     bytes: usize,
 }
@@ -24,7 +24,7 @@ unsafe impl Sync for Map {}
 
 impl Map {
     /// The first `bytes` bytes of a file. It has at least as many.
-    pub(super) fn of(file: &File, bytes: usize) -> io::Result<Self> {
+    pub(crate) fn of(file: &File, bytes: usize) -> io::Result<Self> {
         // SAFETY: it is new memory, wherever the system puts it. It is only read, and so is the file.
         #[allow(unsafe_code, reason = "it is memory of the system")]
         let start =

@@ -2,6 +2,7 @@
 //! last heard.
 
 use std::fs;
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -9,12 +10,15 @@ use std::time::Duration;
 use rustix::fs::fstat;
 use socket2::Socket;
 
+/// The longest time that Linux counts for which nobody takes what is on the way: 24 days.
+const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
+
 /// The tables of all connections, one a line.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 
 /// Whether the other machine has taken all that was sent on a connection. Its system does that also for a
 /// process that is stopped. `None` if that cannot be known.
-pub(super) fn is_taken(socket: &Socket) -> Option<bool> {
+pub(crate) fn is_taken(socket: &Socket) -> Option<bool> {
     let inode = fstat(socket).ok()?.st_ino.to_string();
     TABLES.iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
@@ -35,7 +39,7 @@ fn has_taken(line: &str, inode: &str) -> Option<bool> {
 
 /// For how long nothing has come from the other machine: no bytes, and not its system's word that it has
 /// taken some or is there. `None` if that cannot be known.
-pub(super) fn silent_for(socket: &Socket) -> Option<Duration> {
+pub(crate) fn silent_for(socket: &Socket) -> Option<Duration> {
     let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
     let mut size = size_of::<libc::tcp_info>() as libc::socklen_t;
     #[allow(unsafe_code, reason = "no crate that is here calls it")]
@@ -48,6 +52,13 @@ pub(super) fn silent_for(socket: &Socket) -> Option<Duration> {
     };
     let millis = info.tcpi_last_data_recv.min(info.tcpi_last_ack_recv);
     (done == 0).then(|| Duration::from_millis(millis.into()))
+}
+
+/// From now on the system ends a connection if nobody has taken for `longest` what is on the way. A read ends
+/// after `look`, so that whoever reads can look when the other machine was last heard.
+pub(crate) fn end_when_silent(socket: &Socket, longest: Duration, look: Duration) -> io::Result<()> {
+    socket.set_tcp_user_timeout(Some(longest.min(LONGEST)))?;
+    socket.set_read_timeout(Some(look))
 }
 
 #[cfg(test)]

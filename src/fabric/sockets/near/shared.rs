@@ -31,7 +31,7 @@ const LINE: usize = 64;
 const SIZE: usize = FLAGS + 2 * SLOTS * SLOT;
 
 /// One of the two processes' view of the memory.
-pub(super) struct Shared {
+pub(in crate::fabric::sockets) struct Shared {
     start: NonNull<u8>,
     /// The direction in which this process sends: 0 or 1.
     sends: usize,
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// Copies a block into free slots. Returns which, a bit for each. `None` if too few are free.
-    pub(super) fn put(&self, block: &[u8]) -> Option<u64> {
+    pub(in crate::fabric::sockets) fn put(&self, block: &[u8]) -> Option<u64> {
         let flags = |slot| self.flag(self.sends, slot);
         let write = |slot, piece: usize| {
             let bytes = &block[piece * SLOT..block.len().min((piece + 1) * SLOT)];
@@ -134,7 +134,12 @@ impl Shared {
     ///
     /// # Errors
     /// When the slots do not hold such a block.
-    pub(super) fn take(&self, slots: u64, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
+    pub(in crate::fabric::sockets) fn take(
+        &self,
+        slots: u64,
+        length: usize,
+        into: &mut Vec<u8>,
+    ) -> io::Result<()> {
         let comes = 1 - self.sends;
         into.clear();
         let read = |slot| {
