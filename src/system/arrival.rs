@@ -8,6 +8,7 @@ pub(crate) enum Signal {
     /// SIGTERM.
     Terminate,
     /// SIGHUP: the terminal has gone.
+    #[cfg_attr(windows, allow(dead_code, reason = "this system has no such signal"))]
     HangUp,
 }
 

@@ -16,10 +16,11 @@ pub use crate::layers::attention::fused::FUSED_HEADS;
 /// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of
 /// a product depend on it.
 pub fn bf16_products() -> String {
-    match Way::here() {
-        Way::Widened => "in f32, which is slow: it has neither AMX nor AVX-512-BF16".to_owned(),
-        way => format!("by {way}"),
+    let way = Way::here();
+    if way == Way::Widened {
+        return "in f32, which is slow: it has neither AMX nor AVX-512-BF16".to_owned();
     }
+    format!("by {way}")
 }
 
 impl FromStr for Device {
