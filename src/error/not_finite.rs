@@ -3,7 +3,6 @@
 use std::fmt;
 
 use pipewright_stages::ErrorKind;
-use pipewright_stages::error::ValueError;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{MicroBatch, StageId};
@@ -78,14 +77,10 @@ pub enum Found {
 impl Finding {
     /// What the error of a stage tells.
     pub(crate) fn new(stage: StageId, error: pipewright_stages::Error) -> Self {
-        let value = match &error.kind {
-            ErrorKind::Value(value) => Some(value.as_ref()),
-            _ => None,
-        };
-        let what = match value {
-            Some(ValueError::Parameter { name }) => Found::Parameter { name: name.clone() },
-            Some(ValueError::Output) => Found::Output,
-            _ => Found::Failure { message: error.kind.to_string() },
+        let what = match &error.kind {
+            ErrorKind::ParameterNotFinite(name) => Found::Parameter { name: name.to_string() },
+            ErrorKind::OutputNotFinite => Found::Output,
+            kind => Found::Failure { message: kind.to_string() },
         };
         let layer = Some(error.place).filter(|layer| !layer.is_empty());
         Self { stage, layer, what }

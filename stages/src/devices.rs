@@ -4,13 +4,12 @@ use std::str::FromStr;
 
 use crate::cpu::bf16_kernels::way::Way;
 use crate::device::Device;
-use crate::error::{Error, SettingError};
+use crate::error::Error;
 
 pub use crate::cuda::{
-    FoundLibrary, GpuReport, Pair, Report, cache_folder, free_memory, host_speed, name_and_memory, pairs,
-    probe,
+    FoundLibrary, GpuReport, Library, Pair, Report, Version, cache_folder, free_memory, host_speed,
+    name_and_memory, pairs, probe,
 };
-pub use crate::error::library::{Library, Version};
 pub use crate::layers::attention::fused::FUSED_HEADS;
 
 /// How this CPU multiplies numbers of `bf16`: `by AMX`, `by AVX-512-BF16`, or, slowly, `in f32`. The bits of
@@ -33,8 +32,7 @@ impl FromStr for Device {
             ("cuda", _) => Ok(Self::Cuda(0)),
             (_, Some(Ok(index))) => Ok(Self::Cuda(index)),
             _ => {
-                let name = text.to_owned();
-                Err(SettingError::NoDevice { name }.into())
+                Err(Error::new(format!("`{text}` is no device: write `cpu`, or `cuda:0` for the first GPU")))
             }
         }
     }

@@ -13,9 +13,9 @@ use std::thread::{Builder, JoinHandle};
 
 use rayon::iter::{IndexedParallelIterator, ParallelIterator};
 use rayon::slice::ParallelSliceMut;
-use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::error::{Cause, Error, Result, SettingError};
+use crate::error::{Error, Result};
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(1) };
@@ -50,15 +50,10 @@ pub fn start(count: usize, on_start: impl Fn(usize) + Clone + Send + 'static) ->
                 Ok(())
             })
             .build();
-        threads.pool = Some(pool.map_err(|error| refused(count, error))?);
+        threads.pool = Some(pool.map_err(|error| Error::new(format!("no {count} threads: {error}")))?);
         COUNT.set(count);
     }
     Ok(threads)
-}
-
-fn refused(count: usize, error: ThreadPoolBuildError) -> Error {
-    let source = Cause::new(error);
-    SettingError::Threads { count, source }.into()
 }
 
 /// Runs `work` on parts of a slice, each as long as `size` but the last. It also gets the place of a part's

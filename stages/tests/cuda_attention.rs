@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{numbers, pass};
+use common::{bits, gpu, here, numbers, pass};
 use pipewright_stages::layers::{Attention, Heads};
-use pipewright_stages::{DType, Device, Layer, Place, Tensor};
+use pipewright_stages::{DType, Layer, Tensor};
 
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
@@ -60,17 +60,15 @@ fn draw(sizes: Sizes) -> [Vec<f32>; 2] {
 
 /// Output and input gradient of the layer on the device.
 fn on_gpu(sizes: Sizes, dtype: DType, [qkv, grad]: &[Vec<f32>; 2]) -> [Vec<f32>; 2] {
-    let place = Place { device: Device::Cuda(0), dtype };
     let to = |dims: &[usize], numbers: &[f32]| {
-        let tensor = Tensor::from_vec(dims, numbers.to_vec()).unwrap();
-        tensor.to(place).unwrap()
+        Tensor::from_vec(dims, numbers.to_vec()).unwrap().to(gpu(dtype)).unwrap()
     };
     let Sizes { batch, time, .. } = sizes;
     let mut layer = Attention::grouped("attn", sizes.heads, sizes.window).unwrap();
     let qkv = to(&[batch, time, sizes.heads.row()], qkv);
     let grad = to(&[batch, time, sizes.dim()], grad);
     let (out, qkv_grad) = pass(&mut layer, &qkv, &grad);
-    [out, qkv_grad.unwrap()].map(|tensor| tensor.to(Place::default()).unwrap().f32().to_vec())
+    [out, qkv_grad.unwrap()].map(here)
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {
@@ -183,22 +181,19 @@ fn attention_gives_the_same_bits_every_time() {
     for (dtype, width) in [(DType::Bf16, 64), (DType::Bf16, 128), (DType::F32, 24)] {
         let sizes = Sizes::grouped([2, 70], [6, 2, width], Some(50));
         let inputs = draw(sizes);
-        let bits =
-            || on_gpu(sizes, dtype, &inputs).map(|x| x.into_iter().map(f32::to_bits).collect::<Vec<_>>());
-        assert_eq!(bits(), bits(), "{dtype}, heads of {width}");
+        let run = || on_gpu(sizes, dtype, &inputs).map(|numbers| bits(&numbers));
+        assert_eq!(run(), run(), "{dtype}, heads of {width}");
     }
 }
 
 /// The output of one sequence that the layer gets in calls, which end at these rows.
 fn written(layer: &mut Attention, sizes: Sizes, dtype: DType, qkv: &[f32], ends: &[usize]) -> Vec<f32> {
-    let device = Device::Cuda(0);
     let (row, mut past, mut output) = (sizes.heads.row(), 0, Vec::new());
     for &end in ends {
         let rows = qkv[past * row..end * row].to_vec();
         let rows = Tensor::from_vec(&[1, end - past, row], rows).unwrap();
-        let rows = rows.to(Place { device, dtype }).unwrap();
-        let out = layer.forward_next(past, rows).unwrap();
-        output.extend_from_slice(out.to(Place::default()).unwrap().f32());
+        let rows = rows.to(gpu(dtype)).unwrap();
+        output.extend(here(layer.forward_next(past, rows).unwrap()));
         past = end;
     }
     output
@@ -246,10 +241,8 @@ fn heads_too_wide_for_the_kernel_of_next_tokens_are_refused() {
     if emulator::start().is_none() {
         return;
     }
-    let device = Device::Cuda(0);
-    let place = Place { device, dtype: DType::F32 };
     let mut layer = Attention::new("attn", 2048, 1).unwrap();
-    let row = Tensor::zeros(&[1, 1, 3 * 2048]).to(place).unwrap();
+    let row = Tensor::zeros(&[1, 1, 3 * 2048]).to(gpu(DType::F32)).unwrap();
     layer.forward_next(0, row.clone()).unwrap();
     let said = layer.forward_next(1, row).unwrap_err().to_string();
     let expected = "heads of 2048 numbers are too wide for a GPU, which takes 1363: choose more heads";
@@ -269,10 +262,7 @@ fn more_sequences_than_a_grid_is_deep_are_refused_by_fused_kernels() {
 
 /// The error of attention with one head for an input of this batch, time and width.
 fn refusal(dtype: DType, [batch, time, width]: [usize; 3]) -> String {
-    let device = Device::Cuda(0);
     let mut layer = Attention::new("attn", width, 1).unwrap();
-    let input = Tensor::zeros(&[batch, time, 3 * width]);
-    let input = input.to(Place { device, dtype }).unwrap();
-    let refused = pipewright_stages::Layer::forward(&mut layer, common::train(0), input);
-    refused.unwrap_err().to_string()
+    let input = Tensor::zeros(&[batch, time, 3 * width]).to(gpu(dtype)).unwrap();
+    layer.forward(common::train(0), input).unwrap_err().to_string()
 }

@@ -3,11 +3,10 @@
 
 mod common;
 
-use common::{tensor, train};
+use common::{assert_near, gpu, here, tensor, train};
 use pipewright_stages::layers::{Block, Dropout, Gelu, GeluForm, Linear, Reshape, Sigmoid};
 use pipewright_stages::{
-    DType, Device, ForwardContext, Init, Kept, Layer, Part, Place, Result, Sequential, Shape, Stage, Tensor,
-    chain,
+    DType, ForwardContext, Init, Kept, Layer, Part, Place, Result, Sequential, Shape, Stage, Tensor, chain,
 };
 
 const ROWS: usize = 7;
@@ -35,7 +34,6 @@ fn stage() -> Sequential {
 
 /// The output, the input gradient and the weight gradients of two micro-batches, the second one in halves.
 fn run(mut stage: Sequential, place: Place) -> Vec<Vec<f32>> {
-    let here = |tensor: Tensor| tensor.to(Place::default()).unwrap().f32().to_vec();
     stage.move_to(place).unwrap();
     let input = stage.load(tensor("x", &[ROWS, 24])).unwrap();
     let grad = tensor("dy", &[ROWS, 13]).to(place).unwrap();
@@ -52,10 +50,6 @@ fn run(mut stage: Sequential, place: Place) -> Vec<Vec<f32>> {
     all
 }
 
-fn gpu(dtype: DType) -> Place {
-    Place { device: Device::Cuda(0), dtype }
-}
-
 #[test]
 fn a_gpu_computes_the_numbers_of_the_cpu() {
     if emulator::start().is_none() {
@@ -63,15 +57,7 @@ fn a_gpu_computes_the_numbers_of_the_cpu() {
     }
     let expected = run(stage(), Place::default());
     for (dtype, bound) in [(DType::F32, 1e-5), (DType::Bf16, 0.05)] {
-        let got = run(stage(), gpu(dtype));
-        assert_eq!(got.len(), expected.len());
-        for (index, (got, expected)) in got.iter().zip(&expected).enumerate() {
-            let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-            for (got, expected) in got.iter().zip(expected) {
-                let off = (got - expected).abs();
-                assert!(off <= bound * largest, "{dtype:?}, tensor {index}: {got}, not {expected}");
-            }
-        }
+        assert_near(&run(stage(), gpu(dtype)), &expected, bound, &format!("{dtype:?}"));
     }
 }
 

@@ -3,62 +3,14 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CString, c_void};
-use std::ptr::null_mut;
+#[path = "common/driver.rs"]
+mod driver;
+
+use std::ffi::c_void;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdeviceptr, CUfunction, CUresult, CUstream};
-use cudarc::nvrtc;
-use emulator::Cuda;
-
-/// Makes a device of the emulator current. False if there is no emulator.
-fn device(index: i32) -> bool {
-    if !matches!(emulator::start(), Cuda::Emulated(_)) {
-        return false;
-    }
-    result::init().expect("the emulator");
-    let device = result::device::get(index).expect("a device");
-    // SAFETY: the device is there, and the context is never released.
-    unsafe { result::ctx::set_current(result::primary_ctx::retain(device).expect("a context")) }
-        .expect("a context");
-    true
-}
-
-fn stream() -> CUstream {
-    let mut stream = null_mut();
-    // SAFETY: the address is a local's.
-    let code = unsafe { sys::cuStreamCreate(&mut stream, 1) };
-    code.result().expect("a stream");
-    stream
-}
-
-/// Compiles `source` and finds the kernel `name`.
-fn kernel(source: &str, name: &str) -> CUfunction {
-    let image = compile(source, &["--gpu-architecture=sm_90a"]).unwrap_or_else(|log| panic!("{log}"));
-    // SAFETY: the image is whole; the module stays loaded.
-    unsafe {
-        let module = result::module::load_data(image.as_ptr().cast()).expect("a module");
-        result::module::get_function(module, CString::new(name).expect("a name")).expect("a kernel")
-    }
-}
-
-fn compile(source: &str, options: &[&str]) -> Result<Vec<u8>, String> {
-    let source = CString::new(source).expect("no zero byte");
-    let program = nvrtc::result::create_program(&source, None).expect("a program");
-    // SAFETY: the program lives until the end of the function.
-    unsafe {
-        if nvrtc::result::compile_program(program, options).is_err() {
-            let log = nvrtc::result::get_program_log(program).expect("a log");
-            return Err(String::from_utf8(log.iter().map(|&c| c as u8).collect()).expect("text"));
-        }
-        let mut size = 0;
-        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().expect("an image");
-        let mut image = vec![0_u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().expect("an image");
-        nvrtc::result::destroy_program(program).expect("a program");
-        Ok(image)
-    }
-}
+use driver::{allocate, compile, enter, kernel, stream};
 
 fn launch(
     kernel: CUfunction,
@@ -74,11 +26,6 @@ fn launch(
 
 fn argument<T>(value: &mut T) -> *mut c_void {
     std::ptr::from_mut(value).cast()
-}
-
-fn allocate(count: usize, stream: CUstream) -> CUdeviceptr {
-    // SAFETY: the stream is alive.
-    unsafe { result::malloc_async(stream, count * 4) }.expect("memory")
 }
 
 fn upload(to: CUdeviceptr, from: &[f32], stream: CUstream) {
@@ -117,7 +64,7 @@ extern "C" __global__ void add(float *x, float by) { x[threadIdx.x] += by; }
 
 #[test]
 fn a_kernel_has_barriers_shuffles_and_shared_memory() {
-    if !device(0) {
+    if !enter(0) {
         return;
     }
     let (sum, stream) = (kernel(SUM, "sum_f32"), stream());
@@ -131,7 +78,7 @@ fn a_kernel_has_barriers_shuffles_and_shared_memory() {
 
 #[test]
 fn there_is_as_much_memory_as_the_device_has() {
-    if !device(1) {
+    if !enter(1) {
         return;
     }
     let stream = stream();
@@ -148,7 +95,7 @@ fn there_is_as_much_memory_as_the_device_has() {
 
 #[test]
 fn a_kernel_that_does_not_compile_says_where() {
-    if !device(0) {
+    if !enter(0) {
         return;
     }
     let source = "extern \"C\" __global__ void wrong(float *x) {\n    *x = nothing;\n}\n";
@@ -160,7 +107,7 @@ fn a_kernel_that_does_not_compile_says_where() {
 
 #[test]
 fn launches_beyond_the_limits_are_refused() {
-    if !device(0) {
+    if !enter(0) {
         return;
     }
     let (sum, stream) = (kernel(SUM, "sum_f32"), stream());
@@ -187,7 +134,7 @@ extern "C" __global__ void stuck(float *x) {
 
 #[test]
 fn a_barrier_that_not_all_threads_reach_is_a_failed_launch() {
-    if !device(3) {
+    if !enter(3) {
         return;
     }
     let (stuck, stream) = (kernel(WRONG, "stuck"), stream());

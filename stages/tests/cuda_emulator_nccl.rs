@@ -2,6 +2,9 @@
 
 #![allow(unsafe_code)]
 
+#[path = "common/driver.rs"]
+mod driver;
+
 use std::ffi::c_void;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -12,9 +15,9 @@ use std::time::{Duration, Instant};
 use cudarc::driver::result;
 use cudarc::driver::sys::{self as cuda, CUdeviceptr, CUresult, CUstream};
 use cudarc::nccl::sys::{self as nccl, ncclComm_t, ncclDataType_t, ncclResult_t, ncclUniqueId};
+use driver::{UNSET, communicator};
 use emulator::Cuda;
 
-const UNSET: i32 = i32::MIN;
 const ID: &str = "PIPEWRIGHT_TEST_NCCL_ID";
 
 /// One of two ranks: a communicator that does not block, and a stream.
@@ -27,36 +30,12 @@ struct Rank {
 impl Rank {
     /// Joins as `rank`, on a device of the emulator.
     fn join(rank: i32, device: i32, id: ncclUniqueId) -> Self {
-        result::init().expect("the emulator");
-        let device = result::device::get(device).expect("a device");
-        let (mut stream, mut comm) = (null_mut(), null_mut());
-        let mut config = nccl::ncclConfig_t {
-            size: size_of::<nccl::ncclConfig_t>(),
-            magic: 0xcafe_beef,
-            version: 22809,
-            blocking: 0,
-            cgaClusterSize: UNSET,
-            minCTAs: UNSET,
-            maxCTAs: UNSET,
-            netName: std::ptr::null(),
-            splitShare: UNSET,
-            trafficClass: UNSET,
-            commName: std::ptr::null(),
-            collnetEnable: UNSET,
-            CTAPolicy: UNSET,
-            shrinkShare: UNSET,
-            nvlsCTAs: UNSET,
-            nChannelsPerNetPeer: UNSET,
-            nvlinkCentricSched: UNSET,
-        };
-        // SAFETY: the device is there, the context is never released, and the rest are locals.
-        unsafe {
-            result::ctx::set_current(result::primary_ctx::retain(device).expect("a context"))
-                .expect("a context");
-            cuda::cuStreamCreate(&mut stream, 1).result().expect("a stream");
-            let started = nccl::ncclCommInitRankConfig(&mut comm, 2, id, rank, &mut config);
-            assert_eq!(started, ncclResult_t::ncclInProgress);
-        }
+        assert!(driver::enter(device));
+        let (mut comm, mut config) = (null_mut(), communicator(false, UNSET));
+        // SAFETY: the pointers are to locals.
+        let started = unsafe { nccl::ncclCommInitRankConfig(&mut comm, 2, id, rank, &mut config) };
+        assert_eq!(started, ncclResult_t::ncclInProgress);
+        let stream = driver::stream();
         Self { comm, stream, peer: 1 - rank }
     }
 

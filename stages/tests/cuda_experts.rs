@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{numbers, tensor, train};
+use common::{assert_near, gpu, here, numbers, tensor, train};
 use pipewright_stages::layers::{Experts, Routing};
-use pipewright_stages::{DType, Device, Init, Layer, Part, Place, Tensor, Together, Training};
+use pipewright_stages::{DType, Init, Layer, Part, Place, Tensor, Together, Training};
 
 /// How a layer is made, and how many tokens it gets.
 #[derive(Clone, Copy, Debug)]
@@ -48,16 +48,8 @@ const fn case(tokens: usize, sizes: [usize; 2], experts: usize, chosen: usize) -
     Case { tokens, sizes, experts, chosen }
 }
 
-fn gpu(dtype: DType) -> Place {
-    Place { device: Device::Cuda(0), dtype }
-}
-
 fn move_to(layer: &mut Experts, place: Place) {
     layer.visit_parameters(&mut |parameter| parameter.move_to(place).unwrap());
-}
-
-fn back(tensor: Tensor) -> Vec<f32> {
-    tensor.to(Place::default()).unwrap().f32().to_vec()
 }
 
 /// The output, the input gradient, and the gradients of all weights, of two micro-batches. The second is
@@ -84,7 +76,7 @@ fn pass(layer: &mut Experts, case: Case, place: Place, again: bool) -> Vec<Vec<f
         }
         let (input_grad, pending) = layer.backward_input(saved, there(case.grad())).unwrap();
         layer.backward_weight(pending).unwrap();
-        found.extend([back(output), back(input_grad.unwrap())]);
+        found.extend([here(output), here(input_grad.unwrap())]);
     }
     layer.visit_parameters(&mut |parameter| {
         if !parameter.is_frozen() {
@@ -95,17 +87,6 @@ fn pass(layer: &mut Experts, case: Case, place: Place, again: bool) -> Vec<Vec<f
     found
 }
 
-fn assert_near(got: &[Vec<f32>], expected: &[Vec<f32>], within: f32, case: Case) {
-    assert_eq!(got.len(), expected.len());
-    for (which, (got, expected)) in got.iter().zip(expected).enumerate() {
-        let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-        for (got, expected) in got.iter().zip(expected) {
-            let off = (got - expected).abs();
-            assert!(off <= within * largest, "{case:?}, result {which}: {got}, not {expected}");
-        }
-    }
-}
-
 #[test]
 fn a_gpu_computes_what_the_cpu_computes() {
     if emulator::start().is_none() {
@@ -114,7 +95,7 @@ fn a_gpu_computes_what_the_cpu_computes() {
     for case in CASES {
         let expected = pass(&mut case.layer(), case, Place::default(), false);
         let got = pass(&mut case.layer(), case, gpu(DType::F32), false);
-        assert_near(&got, &expected, 1e-5, case);
+        assert_near(&got, &expected, 1e-5, &format!("{case:?}"));
     }
 }
 
@@ -198,10 +179,10 @@ fn tokens_that_follow_others_have_the_outputs_of_all_tokens() {
         for count in [4, 1, 1, 3] {
             let part = input.f32()[past * 24..][..count * 24].to_vec();
             let part = Tensor::from_vec(&[1, count, 24], part).unwrap();
-            got.extend(back(layer.forward_next(past, part.to(gpu(dtype)).unwrap()).unwrap()));
+            got.extend(here(layer.forward_next(past, part.to(gpu(dtype)).unwrap()).unwrap()));
             past += count;
         }
-        assert_near(&[got], &[back(all)], within, case);
+        assert_near(&[got], &[here(all)], within, &format!("{case:?}"));
     }
 }
 
@@ -219,7 +200,7 @@ fn a_score_that_is_no_number_ends_nothing() {
     let (output, saved) = layer.forward(train(0), input.to(place).unwrap()).unwrap();
     let (_, pending) = layer.backward_input(saved, case.grad().to(place).unwrap()).unwrap();
     layer.backward_weight(pending).unwrap();
-    let is_nan: Vec<bool> = back(output).chunks(6).map(|row| row[0].is_nan()).collect();
+    let is_nan: Vec<bool> = here(output).chunks(6).map(|row| row[0].is_nan()).collect();
     assert_eq!(is_nan, [false, true, false, false]);
 }
 
@@ -229,13 +210,13 @@ fn any_number_of_tokens_is_computed() {
     if emulator::start().is_none() {
         return;
     }
-    let (mut here, mut there) = (case(1, [2, 1], 1, 1).layer(), case(1, [2, 1], 1, 1).layer());
-    move_to(&mut there, gpu(DType::F32));
+    let (mut on_cpu, mut on_gpu) = (case(1, [2, 1], 1, 1).layer(), case(1, [2, 1], 1, 1).layer());
+    move_to(&mut on_gpu, gpu(DType::F32));
     for tokens in 1..600 {
         let case = case(tokens, [2, 1], 1, 1);
-        let (expected, _) = here.forward(train(0), case.input()).unwrap();
+        let (expected, _) = on_cpu.forward(train(0), case.input()).unwrap();
         let input = case.input().to(gpu(DType::F32)).unwrap();
-        let (got, _) = there.forward(train(0), input).unwrap();
-        assert_near(&[back(got)], &[expected.f32().to_vec()], 1e-5, case);
+        let (got, _) = on_gpu.forward(train(0), input).unwrap();
+        assert_near(&[here(got)], &[expected.f32().to_vec()], 1e-5, &format!("{case:?}"));
     }
 }

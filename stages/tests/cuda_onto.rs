@@ -3,27 +3,15 @@
 
 mod common;
 
-use common::{tensor, train};
+use common::{bits, gpu, here, tensor, train};
 use half::bf16;
 use pipewright_stages::layers::{Block, LayerNorm, Layout, Linear, Recomputed, RmsNorm};
-use pipewright_stages::{DType, Device, Init, Layer, Part, Place, Sequential, Stage, Tensor, chain};
+use pipewright_stages::{DType, Init, Layer, Part, Place, Sequential, Stage, Tensor, chain};
 
 const ROWS: usize = 19;
 /// Rows of each form of the norms' kernels: of a warp with one to four times eight numbers a thread, of some
 /// warps, and of a block.
 const WIDTHS: [usize; 8] = [8, 264, 768, 1024, 100, 1032, 4096, 4100];
-
-fn gpu(dtype: DType) -> Place {
-    Place { device: Device::Cuda(0), dtype }
-}
-
-fn here(tensor: Tensor) -> Vec<f32> {
-    tensor.to(Place::default()).unwrap().f32().to_vec()
-}
-
-fn bits(numbers: &[f32]) -> Vec<u32> {
-    numbers.iter().map(|number| number.to_bits()).collect()
-}
 
 /// `a + b`, in this format.
 fn sum(a: &[f32], b: &[f32], dtype: DType) -> Vec<f32> {

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::numbers;
+use common::{bits, gpu, numbers};
 use pipewright_stages::optimizer::{AdamW, Decay, Lion, Optimizer, Sgd, Update, update};
-use pipewright_stages::{DType, Device, Init, Parameter, Part, Place, Together, Training};
+use pipewright_stages::{DType, Init, Parameter, Part, Place, Together, Training};
 
 /// Of none, of parts of a block, of whole blocks, and of two pieces of a gradient's norm.
 const COUNTS: [usize; 9] = [0, 1, 3, 4, 5, 1023, 1024, 1025, Parameter::PIECE + 1];
@@ -39,10 +39,6 @@ fn move_to(parameters: &mut [Parameter], place: Place) {
     }
 }
 
-fn gpu(dtype: DType) -> Place {
-    Place { device: Device::Cuda(0), dtype }
-}
-
 fn of_step(step: u64) -> Update {
     Update { step, learning_rate: 0.1, scale: 0.5, micro_batches: 3 }
 }
@@ -56,10 +52,6 @@ fn train(parameters: &mut [Parameter], optimizer: &dyn Optimizer) {
         })
         .unwrap();
     }
-}
-
-fn bits(numbers: &[f32]) -> Vec<u32> {
-    numbers.iter().map(|number| number.to_bits()).collect()
 }
 
 #[test]

@@ -4,10 +4,9 @@ use std::error::Error as _;
 use std::fmt;
 use std::panic::catch_unwind;
 
-use pipewright_stages::error::{Cause, OutOfMemory, Purpose, SettingError, ShapeError, ValueError, Wanted};
 use pipewright_stages::layers::{Dropout, Embedding, Linear};
 use pipewright_stages::{
-    Device, Error, ErrorKind, ForwardContext, Init, Mode, Parameter, Result, Sequential, Shape, Stage, Tensor,
+    Device, Error, ErrorKind, ForwardContext, Init, Mode, Parameter, Result, Sequential, Stage, Tensor,
 };
 
 const AT: ForwardContext = ForwardContext { step: 0, micro_batch: 0, mode: Mode::Train };
@@ -52,30 +51,31 @@ fn a_text_an_io_error_and_a_boxed_one_are_errors_too() {
     let boxed = || -> Result<()> { Err(Box::<dyn std::error::Error + Send + Sync>::from(NoExpert(3)))? };
     let error = boxed().unwrap_err();
     assert!(error.source().is_some_and(|source| source.is::<NoExpert>()));
-    let error = Error::other("no more");
-    assert_eq!(error.kind, ErrorKind::Other(Cause::new("no more")));
+    assert_eq!(Error::other("no more").to_string(), "no more");
+    let error = Error::new("no more");
+    assert!(matches!(&error.kind, ErrorKind::Problem(text) if &**text == "no more"));
     assert_eq!(error.to_string(), "no more");
+    assert!(error.source().is_none());
 }
 
 #[test]
-fn a_refusal_has_its_layer_and_its_numbers_in_fields() {
+fn a_refusal_has_its_layer_and_its_numbers() {
     let error = Dropout::new("drop", 1.5, 0).unwrap_err();
     assert_eq!(error.place, "drop");
-    assert_eq!(error.kind, SettingError::Dropout { rate: 1.5 }.into());
+    assert_eq!(
+        error.kind.to_string(),
+        "dropout 1.5 is not a probability below 1: choose one in 0..1, such as 0.1"
+    );
     let error = Linear::new("fc", [2, 3], Init::Zeros, 0)
         .with_weight(Parameter::new("table", &[3, 3], Init::Zeros, 0))
         .unwrap_err();
-    let weight = ShapeError::Weight { expected: vec![3, 2], name: "table".to_owned(), got: vec![3, 3] };
-    assert_eq!((error.place.as_str(), error.kind), ("fc", weight.into()));
+    assert_eq!(error.to_string(), "fc: expected a weight of [3, 2], got `table` of [3, 3]");
     let error = Tensor::from_vec(&[2], vec![1.0; 3]).unwrap_err();
-    let shape = Shape::f32(&[2]);
-    assert_eq!(error.kind, ShapeError::Count { shape, count: 3 }.into());
+    assert_eq!(error.to_string(), "3 elements do not fill f32[2], which has 2");
     let mut stage = Sequential::new(vec![Box::new(Embedding::new("embed", 5, 2, 4, 0))]);
     let input = Tensor::from_ids(&[1, 2], vec![4, 5]).unwrap();
     let error = stage.forward(AT, input).unwrap_err();
-    let (what, id, limit) = ("token", 5, 5);
-    assert_eq!(error.place, "embed");
-    assert_eq!(error.kind, ValueError::OutOfRange { what, id, limit }.into());
+    assert_eq!(error.to_string(), "embed: token 5 is outside 0..5");
 }
 
 #[test]
@@ -85,8 +85,7 @@ fn a_parameter_that_is_not_finite_is_named_with_its_layer() {
     let at = ForwardContext { mode: Mode::Probe, ..AT };
     let error = stage.forward(at, Tensor::zeros(&[1, 1])).unwrap_err();
     assert_eq!(error.to_string(), "fc: parameter `fc.weight` is not finite (NaN or infinite)");
-    let name = "fc.weight".to_owned();
-    assert_eq!(error.kind, ValueError::Parameter { name }.into());
+    assert!(matches!(&error.kind, ErrorKind::ParameterNotFinite(name) if &**name == "fc.weight"));
 }
 
 /// More than a process can address.
@@ -98,13 +97,7 @@ fn a_layer_whose_output_has_no_memory_is_named() {
     let mut stage = Sequential::new(vec![Box::new(layer)]);
     let error = stage.forward(AT, Tensor::zeros(&[WIDE, 1])).unwrap_err();
     assert_eq!(error.place, "wide");
-    let out = OutOfMemory {
-        device: Device::Cpu,
-        wanted: Wanted::Bytes(1 << 48),
-        left: None,
-        purpose: Purpose::Passes,
-    };
-    assert_eq!(error.kind, out.into());
+    assert!(matches!(&error.kind, ErrorKind::OutOfMemory(lack) if lack.device == Device::Cpu));
     let text = error.to_string();
     assert!(
         text.starts_with(

@@ -9,9 +9,9 @@ use cudarc::driver::sys::{CUcontext, CUdevice_attribute, CUresult};
 use parking_lot::Mutex;
 
 use crate::cuda::failure::failed;
+use crate::cuda::library::Library;
 use crate::device::Device;
-use crate::error::library::Library;
-use crate::error::{DeviceError, Error, Result};
+use crate::error::{Error, Result};
 
 thread_local! {
     /// The device whose context is current on this thread.
@@ -75,15 +75,22 @@ pub(crate) fn count() -> Result<u32> {
 fn start() -> Result<()> {
     Library::Driver.require()?;
     match result::init() {
-        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Err(DeviceError::NoGpu.into()),
+        Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => Err(Error::new(
+            "the CUDA driver is there and has no GPU (`nvidia-smi -L` lists those of the machine; \
+             CUDA_VISIBLE_DEVICES hides some)",
+        )),
         started => started.map_err(failed("starting CUDA")),
     }
 }
 
 /// The error for a device that does not exist.
 pub(crate) fn missing(index: u32, count: u32) -> Error {
-    let device = Device::Cuda(index);
-    DeviceError::Missing { device, count }.into()
+    let gpus: Vec<_> = (0..count).map(|index| Device::Cuda(index).to_string()).collect();
+    let seen = if gpus.is_empty() { "no GPU".to_owned() } else { gpus.join(", ") };
+    Error::new(format!(
+        "there is no {}: CUDA sees {seen} (`pipewright devices` lists them; CUDA_VISIBLE_DEVICES hides some)",
+        Device::Cuda(index)
+    ))
 }
 
 fn ask(index: u32, attribute: CUdevice_attribute, what: &'static str) -> Result<i32> {
@@ -109,10 +116,14 @@ pub(crate) fn most_shared(index: u32) -> Result<usize> {
 
 /// Fails for a device that cannot run the kernels. They need the matrix instructions of compute capability
 /// 8.0.
-pub(crate) fn check_capability(index: u32, capability: (i32, i32)) -> Result<(), DeviceError> {
+pub(crate) fn check_capability(index: u32, capability: (i32, i32)) -> Result<()> {
     if capability.0 >= 8 {
         return Ok(());
     }
-    let device = Device::Cuda(index);
-    Err(DeviceError::Capability { device, capability })
+    Err(Error::new(format!(
+        "{} has compute capability {}.{}, and the kernels need 8.0 (Ampere) or newer",
+        Device::Cuda(index),
+        capability.0,
+        capability.1
+    )))
 }

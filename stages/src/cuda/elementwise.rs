@@ -23,11 +23,6 @@ impl Gpu {
         self.each(kernel!(dtype, "add"), [out, a, b], count)
     }
 
-    /// Like [`crate::cpu::elementwise::multiply`].
-    pub(crate) fn multiply(&self, dtype: DType, product: Ptr, factor: Ptr, count: usize) -> Result<()> {
-        self.each(kernel!(dtype, "multiply"), [product, factor], count)
-    }
-
     /// `out = input`, rounded from `f32` to `bf16`.
     pub(crate) fn cast_to_bf16(&self, out: Ptr, input: Ptr, count: usize) -> Result<()> {
         self.each("cast_f32_to_bf16", [out, input], count)

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::driver::Ptr;
 use super::failure::failed;
+use super::memory::device::Memory;
 use super::streams::Streams;
 use crate::error::Result;
 
@@ -54,6 +55,12 @@ impl Arg {
 impl From<Ptr> for Arg {
     fn from(address: Ptr) -> Self {
         Self(address.0)
+    }
+}
+
+impl From<&Memory> for Arg {
+    fn from(memory: &Memory) -> Self {
+        memory.at().into()
     }
 }
 

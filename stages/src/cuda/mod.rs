@@ -5,14 +5,13 @@
 
 pub(crate) mod batched_launch;
 pub(crate) mod cache;
-pub(crate) mod columns;
 pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod elementwise;
 pub(crate) mod failure;
-pub(crate) mod found;
 pub(crate) mod gpu;
 pub(crate) mod launch;
+pub(crate) mod library;
 pub(crate) mod memory;
 pub(crate) mod module;
 pub mod nvtx;
@@ -25,11 +24,10 @@ pub(crate) mod streams;
 
 pub use batched_launch::Together;
 pub use cache::cache_folder;
-pub(crate) use columns::Columns;
 pub(crate) use driver::Ptr;
-pub use found::FoundLibrary;
 pub(crate) use gpu::{Gpu, check};
 pub(crate) use launch::Grid;
+pub use library::{FoundLibrary, Library, Version};
 pub(crate) use memory::device::Memory;
 pub(crate) use memory::pinned::Pinned;
 pub use pairs::{Pair, host_speed, pairs};

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use super::cache::{cache_folder, keep};
 use super::failure::failed;
 use super::source::{OPTIONS, SOURCE};
-use crate::error::library::Library;
-use crate::error::{CudaError, Result};
+use crate::cuda::library::Library;
+use crate::error::{Error, Result};
 
 /// From this many bytes of dynamic shared memory on, a kernel needs permission.
 const FREE_SHARED: u32 = 48 << 10;
@@ -189,11 +189,8 @@ fn code_of(program: nvrtc_sys::nvrtcProgram, architecture: &str) -> Result<Vec<u
         let log: Vec<u8> = log.into_iter().map(|letter| letter as u8).collect();
         let log = String::from_utf8_lossy(&log);
         let log = log.trim_end_matches('\0').trim_end();
-        return Err(CudaError {
-            meaning: Some(log.to_owned()),
-            ..refused(&format!("compiling the kernels for {architecture}"), error)
-        }
-        .into());
+        let nvrtc::NvrtcError(code) = error;
+        return Err(Error::new(format!("compiling the kernels for {architecture}: {code:?}, {log}")));
     }
     let mut size = 0;
     // SAFETY: as above; the pointer is to a local.
@@ -208,13 +205,6 @@ fn code_of(program: nvrtc_sys::nvrtcProgram, architecture: &str) -> Result<Vec<u
     Ok(code)
 }
 
-fn refused(call: &str, nvrtc::NvrtcError(code): nvrtc::NvrtcError) -> CudaError {
-    CudaError {
-        library: Library::Nvrtc,
-        call: call.to_owned(),
-        code: code as u32,
-        name: format!("{code:?}"),
-        meaning: None,
-        remedy: None,
-    }
+fn refused(call: &str, nvrtc::NvrtcError(code): nvrtc::NvrtcError) -> Error {
+    Error::new(format!("{call}: {code:?}"))
 }

@@ -2,14 +2,14 @@
 
 use std::thread;
 
-use cudarc::driver::result::{self, DriverError, ctx, device, primary_ctx};
+use cudarc::driver::result::{DriverError, ctx, device, primary_ctx};
 use cudarc::driver::sys::CUdevice;
 
 use super::context::{capability, check_capability, count, missing};
-use crate::cuda::found::FoundLibrary;
+use super::failure::{self, failed};
+use crate::cuda::library::{FoundLibrary, Library};
 use crate::device::Device;
-use crate::error::library::Library;
-use crate::error::{DeviceError, Result};
+use crate::error::{Error, Result};
 
 /// What this machine has for CUDA.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct GpuReport {
     /// it exclusively.
     pub free: Option<u64>,
     /// Why the kernels do not run there. `None` if they do: in `f32`, in `bf16` and fused attention.
-    pub problem: Option<DeviceError>,
+    pub problem: Option<Error>,
 }
 
 /// Looks for CUDA's libraries and for GPUs. Loads the libraries that it finds.
@@ -51,7 +51,6 @@ pub fn probe() -> Report {
 /// # Errors
 /// When there is no such GPU, or no CUDA. The error says what to do.
 pub fn name_and_memory(index: u32) -> Result<(String, u64)> {
-    let failed = super::failure::failed;
     let count = count()?;
     if index >= count {
         return Err(missing(index, count));
@@ -72,7 +71,7 @@ pub fn free_memory(index: u32) -> Option<u64> {
 
 fn ask(index: u32) -> Result<GpuReport> {
     let (name, total) = name_and_memory(index)?;
-    let handle = device::get(index as i32).map_err(super::failure::failed("finding a device"))?;
+    let handle = device::get(index as i32).map_err(failed("finding a device"))?;
     let capability = capability(index)?;
     Ok(GpuReport {
         device: Device::Cuda(index),
@@ -90,7 +89,7 @@ fn free(handle: CUdevice) -> Option<u64> {
         // SAFETY: the device is there, and nothing else on this short-lived thread uses its context.
         unsafe {
             ctx::set_current(primary_ctx::retain(handle)?)?;
-            let free = result::mem_get_info().map(|(free, _)| free as u64);
+            let free = failure::free_and_total().map(|[free, _]| free);
             primary_ctx::release(handle)?;
             free
         }

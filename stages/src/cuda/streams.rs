@@ -4,15 +4,12 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cudarc::driver::result;
-
 use crate::cuda::context::{capability, check_capability, most_shared};
 use crate::cuda::driver::{self, Copy, Stream};
-use crate::cuda::failure::failed;
 use crate::cuda::memory::block_cache::Shelf;
 use crate::cuda::memory::pinned::Staging;
 use crate::cuda::module::Kernels;
-use crate::error::{Left, Result};
+use crate::error::Result;
 
 /// The streams of a GPU for one thread, with the kernels and the memory that work on them uses.
 #[derive(Debug)]
@@ -115,12 +112,5 @@ impl Streams {
     /// Blocks until all work queued so far is done.
     pub(crate) fn synchronize(&self) -> Result<()> {
         self.stream.synchronize()
-    }
-
-    /// The free and the total memory of the device, in bytes.
-    pub(crate) fn memory(&self) -> Result<Left> {
-        let (free, total) = result::mem_get_info().map_err(failed("asking for free memory"))?;
-        let (free, total) = (free as u64, total as u64);
-        Ok(Left { free, total })
     }
 }

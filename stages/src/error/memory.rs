@@ -1,43 +1,48 @@
 //! A device has too little memory.
 
-use std::fmt;
-
 use crate::device::Device;
 use crate::units::in_words;
 
 /// A device has too little memory, even after freeing what is not in use.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "out of memory on {device}: {wanted}{}; {}",
-    left.map_or(String::new(), in_all), advice(*purpose)
-)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("out of memory on {device}: {lack}; {}", advice(*purpose))]
 pub struct OutOfMemory {
     /// The device.
     pub device: Device,
-    /// What was asked for.
-    pub wanted: Wanted,
-    /// The device's free memory, if it reports it. A GPU does.
-    pub left: Option<Left>,
+    /// What was asked for, and what there is, in words.
+    lack: String,
     /// What the memory is for.
-    pub purpose: Purpose,
+    purpose: Purpose,
 }
 
 impl OutOfMemory {
-    /// The host has no memory for `count` numbers.
+    /// The host has no memory for `count` numbers of a pass.
     #[cold]
     pub(crate) fn on_host<T>(count: usize) -> Self {
-        Self {
-            device: Device::Cpu,
-            wanted: Wanted::Bytes((count as u64).saturating_mul(size_of::<T>() as u64)),
-            left: None,
-            purpose: Purpose::Passes,
-        }
+        Self::of(Device::Cpu, (count as u64).saturating_mul(size_of::<T>() as u64), None)
+    }
+
+    /// A device has no memory of this many bytes for a pass. A GPU reports its free and its total bytes.
+    pub(crate) fn of(device: Device, wanted: u64, left: Option<[u64; 2]>) -> Self {
+        let lack = format!("{} wanted{}", in_words(wanted as f64), free_of_all(left));
+        Self { device, lack, purpose: Purpose::Passes }
+    }
+
+    /// As [`OutOfMemory::of`], for a call of CUDA's libraries. They do not say how much it needs.
+    pub(crate) fn for_call(device: Device, call: &str, left: Option<[u64; 2]>) -> Self {
+        let lack = format!("too little for {call}{}", free_of_all(left));
+        Self { device, lack, purpose: Purpose::Stage }
+    }
+
+    /// The same lack, of memory for this purpose.
+    pub(crate) fn wanted_for(self, purpose: Purpose) -> Self {
+        Self { purpose, ..self }
     }
 }
 
 /// What memory is for, and so what would need less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// What passes compute, and keep for later ones.
     Passes,
     /// What lives as long as the stage: its parameters, or room for its matrix products.
@@ -46,35 +51,11 @@ pub enum Purpose {
     Offload,
 }
 
-/// What memory was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// This number of bytes.
-    Bytes(u64),
-    /// What this call of CUDA's libraries needs. They do not say how much that is.
-    For(String),
-}
-
-impl fmt::Display for Wanted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bytes(bytes) => write!(f, "{} wanted", in_words(*bytes as f64)),
-            Self::For(call) => write!(f, "too little for {call}"),
-        }
-    }
-}
-
-/// The free and the total memory of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    /// Free bytes.
-    pub free: u64,
-    /// All bytes of the device.
-    pub total: u64,
-}
-
-fn in_all(Left { free, total }: Left) -> String {
-    format!(", {} free of {}", in_words(free as f64), in_words(total as f64))
+fn free_of_all(left: Option<[u64; 2]>) -> String {
+    left.map_or(String::new(), |left| {
+        let [free, total] = left.map(|bytes| in_words(bytes as f64));
+        format!(", {free} free of {total}")
+    })
 }
 
 fn advice(purpose: Purpose) -> &'static str {

@@ -1,38 +1,22 @@
-//! What can go wrong inside a stage: the struct says where it happened, the kind says what happened. Each
-//! part has a file.
+//! What can go wrong inside a stage: the struct says where it happened, the kind says what happened.
 
-pub(crate) mod cause;
-pub(crate) mod cuda;
-pub(crate) mod device;
-pub(crate) mod library;
 pub(crate) mod memory;
-pub(crate) mod nccl;
-pub(crate) mod partition;
-pub(crate) mod setting;
-pub(crate) mod shape;
-pub(crate) mod value;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::shape::{Kind, Shape};
 
-pub use cause::Cause;
-pub use cuda::{CudaError, CudaRemedy, LibraryError};
-pub use device::DeviceError;
-pub use memory::{Left, OutOfMemory, Purpose, Wanted};
-pub use nccl::{NcclError, NcclRemedy};
-pub use partition::PartitionError;
-pub use setting::SettingError;
-pub use shape::ShapeError;
-pub use value::ValueError;
+pub use memory::OutOfMemory;
+pub(crate) use memory::Purpose;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// A failure inside a stage, with the layer it happened in.
 ///
-/// A layer of your own makes one with [`Error::shape`] or [`Error::other`]. The engine adds the layer's name,
-/// if it is a layer of a [`Sequential`](crate::Sequential).
+/// A layer of your own makes one with [`Error::new`], [`Error::shape`] or [`Error::other`]. The engine adds
+/// the layer's name, if it is a layer of a [`Sequential`](crate::Sequential).
 ///
 /// The operator `?` converts `std::io::Error` and `Box<dyn std::error::Error + Send + Sync>` into one. For an
 /// error type of your own, write the conversion:
@@ -72,7 +56,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// ```
 ///
 /// `Debug` writes the message too. So a `main` that returns an error shows it to people as it should be read.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct Error {
     /// The layer or parameter, such as `h.3.attn`. Empty when the failure has no such place.
     pub place: String,
@@ -80,66 +64,43 @@ pub struct Error {
     pub kind: ErrorKind,
 }
 
-/// What went wrong inside a stage.
-// In boxes, because the result of every pass is as large as the largest kind.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+/// What went wrong inside a stage. Callers decide by the first three kinds.
+// The result of every pass is as large as the largest kind.
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Tensors whose shapes do not fit.
-    #[error(transparent)]
-    Shape(Box<ShapeError>),
-    /// Invalid numbers or ids.
-    #[error(transparent)]
-    Value(Box<ValueError>),
-    /// A setting that makes no sense.
-    #[error(transparent)]
-    Setting(Box<SettingError>),
-    /// Layers that cannot be cut into stages as asked.
-    #[error(transparent)]
-    Partition(Box<PartitionError>),
-    /// A device that does not exist, or that cannot run something.
-    #[error(transparent)]
-    Device(Box<DeviceError>),
-    /// One of CUDA's libraries is missing or too old.
-    #[error(transparent)]
-    Library(Box<LibraryError>),
-    /// A call that CUDA refused.
-    #[error(transparent)]
-    Cuda(Box<CudaError>),
-    /// Transfers between GPUs that NCCL cannot do.
-    #[error(transparent)]
-    Nccl(Box<NcclError>),
     /// A device with too little memory.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
-    /// A stage that cannot compute the next tokens of a text.
-    #[error("this stage writes no text: it lacks `Stage::forward_next` or `Stage::next_scores`")]
-    WritesNoText,
-    /// A block that is used several times cannot compute the next tokens of a text.
-    #[error(
-        "a repeated block writes no text: its layers keep the keys and values of one use; write the layers \
-         once for each use, with `Parameter::tied` weights"
-    )]
-    RepeatedWritesNoText,
-    /// A convolution cannot compute the next tokens of a text.
-    #[error("a convolution writes no text: its windows see tokens that come later")]
-    ConvolutionWritesNoText,
-    /// A failure of a stage or layer written by the user.
-    #[error(transparent)]
-    Other(Cause),
+    /// A parameter of this name with a number that is NaN or infinite.
+    #[error("parameter `{0}` is not finite (NaN or infinite)")]
+    ParameterNotFinite(Box<str>),
+    /// An output with a number that is NaN or infinite.
+    #[error("its output is not finite (NaN or infinite)")]
+    OutputNotFinite,
+    /// Any other failure, in words: what was expected, what there is, and what to do.
+    #[error("{0}")]
+    Problem(Box<str>),
+    /// An error of another library, or of the user.
+    #[error("{0}")]
+    Other(Arc<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
-    /// A failure of a stage or layer written by the user, from an error or a text. The given error is kept as
-    /// the [source](std::error::Error::source) of this one.
+    /// A failure in words: what was expected, what there is, and what to do.
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        ErrorKind::Problem(text.into()).into()
+    }
+
+    /// A failure of a stage or layer written by the user, from an error. That is kept as the
+    /// [source](std::error::Error::source) of this one.
     pub fn other(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        ErrorKind::Other(Cause::new(cause)).into()
+        ErrorKind::Other(cause.into().into()).into()
     }
 
     /// A shape that a layer refuses.
-    pub fn shape(expected: impl Into<String>, got: &Shape) -> Self {
-        let expected = expected.into();
-        ShapeError::Input { expected, got: *got }.into()
+    pub fn shape(expected: impl fmt::Display, got: &Shape) -> Self {
+        Self::new(format!("expected an input of {expected}, got {got}"))
     }
 
     /// The same failure with the layer it happened in. If the place is already known, it stays.
@@ -154,8 +115,8 @@ impl Error {
     /// The same failure; if it is a lack of memory, with what that is for.
     #[must_use]
     pub(crate) fn wanted_for(mut self, purpose: Purpose) -> Self {
-        if let ErrorKind::OutOfMemory(wanted) = &mut self.kind {
-            wanted.purpose = purpose;
+        if let ErrorKind::OutOfMemory(lack) = self.kind {
+            self.kind = ErrorKind::OutOfMemory(Box::new(lack.wanted_for(purpose)));
         }
         self
     }
@@ -179,7 +140,17 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.kind.source()
+        match &self.kind {
+            ErrorKind::Other(cause) => Some(cause.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+impl PartialEq for Error {
+    /// Two errors are equal if their texts are. Other libraries' errors cannot be compared in another way.
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
     }
 }
 
@@ -205,40 +176,25 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for Error {
     }
 }
 
-/// Each part's error becomes an [`ErrorKind`], and an [`Error`] without a place.
-macro_rules! parts {
-    ($($kind:ident($part:ty)),* $(,)?) => {$(
-        impl From<$part> for ErrorKind {
-            fn from(error: $part) -> Self {
-                Self::$kind(Box::new(error))
-            }
-        }
-
-        impl From<$part> for Error {
-            /// Without a place.
-            fn from(error: $part) -> Self {
-                ErrorKind::from(error).into()
-            }
-        }
-    )*};
-}
-
-parts! {
-    Shape(ShapeError),
-    Value(ValueError),
-    Setting(SettingError),
-    Partition(PartitionError),
-    Device(DeviceError),
-    Library(LibraryError),
-    Cuda(CudaError),
-    Nccl(NcclError),
-    OutOfMemory(OutOfMemory),
+impl From<OutOfMemory> for Error {
+    /// Without a place.
+    fn from(error: OutOfMemory) -> Self {
+        ErrorKind::OutOfMemory(Box::new(error)).into()
+    }
 }
 
 /// Refuses sizes that must not be zero.
-pub(crate) fn check_positive(sizes: &[(&'static str, usize)]) -> Result<()> {
+pub(crate) fn check_positive(sizes: &[(&str, usize)]) -> Result<()> {
     match sizes.iter().find(|(_, size)| *size == 0) {
-        Some(&(what, _)) => Err(SettingError::Zero { what }.into()),
+        Some((what, _)) => Err(Error::new(format!("{what} is 0: it must be at least 1"))),
+        None => Ok(()),
+    }
+}
+
+/// Fails unless each token or class is one of the `limit` that the layer knows.
+pub(crate) fn check_ids(what: &str, ids: impl IntoIterator<Item = u32>, limit: usize) -> Result<()> {
+    match ids.into_iter().find(|&id| id as usize >= limit) {
+        Some(id) => Err(Error::new(format!("{what} {id} is outside 0..{limit}"))),
         None => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! The heads of attention.
 
-use crate::error::{Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
+use crate::shape::{Kind, Shape};
 
 /// Heads of attention: `query` heads share `key_value` heads in groups, and each is `width` numbers wide.
 /// Query head `h` reads key and value head `h / (query / key_value)`. Ainslie et al., "GQA: training
@@ -33,8 +34,19 @@ impl Heads {
             ("the width of a head", width),
         ])?;
         if !query.is_multiple_of(key_value) {
-            return Err(SettingError::Groups { query, key_value }.into());
+            return Err(Error::new(format!(
+                "{query} query heads cannot share {key_value} key/value heads evenly: choose query heads \
+                 that are a multiple of the key/value heads"
+            )));
         }
         Ok(())
+    }
+
+    /// Fails unless the input is rows of tokens, one after the other, of several sequences.
+    pub(super) fn check_rows(self, input: &Shape) -> Result<()> {
+        match (input.kind(), input.dims()) {
+            (Kind::F32, &[_, time, row]) if time > 0 && row == self.row() => Ok(()),
+            _ => Err(Error::shape(format!("f32[batch, time, {}]", self.row()), input)),
+        }
     }
 }

@@ -61,8 +61,7 @@ impl Layer for Reshape {
 
 /// The same numbers in another shape, of the same batch; and the shape that they had.
 fn reshaped(ctx: ForwardContext, input: Tensor, shape: &Shape) -> Result<(Tensor, Kept)> {
-    // An empty tensor carries the inner dimensions to backward.
-    let inner = Tensor::scratch(input.shape().with_first(0).dims());
+    let inner = input.without_rows();
     Ok((input.reshape(shape.dims())?, Kept::new(ctx, [inner])))
 }
 

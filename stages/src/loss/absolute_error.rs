@@ -27,8 +27,4 @@ impl Loss<Tensor> for AbsoluteError {
         });
         Ok((Score::new(sum, target.shape().count() as f64), output))
     }
-
-    fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
-        Ok(self.forward(output, target)?.0)
-    }
 }

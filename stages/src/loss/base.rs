@@ -1,7 +1,7 @@
 //! What a loss is.
 
 use super::score::Score;
-use crate::error::{Error, Result, ShapeError};
+use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
 
@@ -89,20 +89,36 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     ///
     /// # Errors
     /// As [`Loss::forward`].
-    fn score(&mut self, output: W, target: Tensor) -> Result<Score>;
+    fn score(&mut self, output: W, target: Tensor) -> Result<Score> {
+        Ok(self.forward(output, target)?.0)
+    }
 }
 
-/// The error for an output or target whose shape does not fit.
-pub(crate) fn refused(error: impl Into<Error>) -> Error {
-    error.into().at("loss")
+/// The error for an output or target that does not fit.
+pub(crate) fn refused(error: Error) -> Error {
+    error.at("loss")
+}
+
+/// Fails unless this output is what the loss takes.
+pub(crate) fn check_output(is_right: bool, expected: &str, got: &Shape) -> Result<()> {
+    if is_right {
+        return Ok(());
+    }
+    Err(refused(Error::new(format!("expected {expected} as the output, got {got}"))))
+}
+
+/// Fails unless the target has the shape that fits the output.
+pub(crate) fn check_target(expected: &Shape, got: &Shape) -> Result<()> {
+    if got == expected {
+        return Ok(());
+    }
+    Err(refused(Error::new(format!("expected {expected} as the target, got {got}"))))
 }
 
 /// Fails unless output and target are numbers of one shape.
 pub(crate) fn check_numbers(output: &Shape, target: &Shape) -> Result<()> {
-    if output.kind() == Kind::F32 && output == target {
-        return Ok(());
-    }
-    Err(refused(ShapeError::Target { expected: Shape::f32(output.dims()), got: *target }))
+    check_output(output.kind() == Kind::F32, "f32 numbers", output)?;
+    check_target(output, target)
 }
 
 /// Turns each output into its gradient, and returns the sum of the losses, added up in order. `one` gives the

@@ -3,7 +3,7 @@
 use super::base::{Loss, check_numbers, of_numbers, refused};
 use super::{Metric, Score};
 use crate::cpu::math::{exp, sigmoid};
-use crate::error::{Result, ValueError};
+use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -25,8 +25,8 @@ impl Loss<Tensor> for BinaryCrossEntropy {
     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {
         self.check(output.shape(), target.shape())?;
         if let Some(wrong) = target.f32().iter().find(|target| !(0.0..=1.0).contains(*target)) {
-            let found = wrong.to_string();
-            return Err(refused(ValueError::NoProbability { found }));
+            let text = format!("a target is {wrong}, and must be from 0 to 1: 0 for no, 1 for yes");
+            return Err(refused(Error::new(text)));
         }
         let sides = output.f32().iter().zip(target.f32());
         let right = sides.filter(|(x, y)| (**x > 0.0) == (**y > 0.5)).count();
@@ -39,9 +39,5 @@ impl Loss<Tensor> for BinaryCrossEntropy {
         let weight = target.shape().count() as f64;
         let accuracy = Metric::ACCURACY.of(right as f64, weight);
         Ok((Score::new(sum, weight).with([accuracy]), output))
-    }
-
-    fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
-        Ok(self.forward(output, target)?.0)
     }
 }

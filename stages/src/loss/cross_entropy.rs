@@ -2,40 +2,36 @@
 
 use std::fmt;
 
-use super::base::{Loss, refused};
+use super::base::{Loss, check_output, check_target, refused};
 use super::{Metric, Score};
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cpu::softmax;
-use crate::cuda::Gpu;
-use crate::error::{Result, SettingError, ShapeError, ValueError};
-use crate::loss::cuda::{Logits, Scores};
+use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Gpu, Grid};
+use crate::error::{Error, Result, check_ids};
+use crate::loss::cuda::{SCORE, Scores};
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::tensor::Tensor;
+
+/// The most threads that share a row of logits. Two such blocks fit on a multiprocessor.
+const ROW_THREADS: usize = 512;
+/// The most bytes of a row of logits that its block keeps in shared memory: so that two blocks fit.
+const KEPT: usize = 110 << 10;
+/// The bytes of shared memory that a block has besides the row, at most.
+const REST: usize = 2 << 10;
 
 /// The negative log-likelihood of the target class under the softmax of the output, in nats. The output is
 /// logits `[.., classes]`, the target is ids `[..]`.
 ///
 /// Its metrics are the `accuracy` and, after [`CrossEntropy::of_tokens`], the `perplexity`.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct CrossEntropy {
     ignore: Option<u32>,
     smoothing: f32,
     of_tokens: bool,
     on_gpu: Scores,
-}
-
-impl Clone for CrossEntropy {
-    /// The same loss. Scores that a GPU has not given yet stay with this one.
-    fn clone(&self) -> Self {
-        Self {
-            ignore: self.ignore,
-            smoothing: self.smoothing,
-            of_tokens: self.of_tokens,
-            on_gpu: Scores::default(),
-        }
-    }
 }
 
 impl CrossEntropy {
@@ -54,7 +50,9 @@ impl CrossEntropy {
     /// When `share` is not in `0..1`.
     pub fn smoothed(self, share: f32) -> Result<Self> {
         if !(0.0..1.0).contains(&share) {
-            return Err(SettingError::Smoothing { share }.into());
+            return Err(Error::new(format!(
+                "label smoothing {share} is not a share below 1: choose one in 0..1, such as 0.1"
+            )));
         }
         Ok(Self { smoothing: share, ..self })
     }
@@ -90,17 +88,25 @@ impl CrossEntropy {
         let (rows, classes) = (logits.shape().rows(), logits.shape().last());
         self.check_classes(target.ids(), classes)?;
         let ids = gpu.upload(bytemuck::cast_slice(target.ids()))?;
-        let scratch = gpu.memory_of(Gpu::cross_entropy_scratch(rows))?;
-        let what = Logits {
-            at: logits.at_mut(gpu)?,
-            targets: ids.at(),
-            rows,
-            classes,
-            ignore: self.ignore,
-            smoothing: self.smoothing,
-        };
+        let scratch = gpu.memory_of(rows * SCORE)?;
+        let (at, dtype) = (logits.at_mut(gpu)?, logits.dtype());
         let place = self.on_gpu.place(micro_batch)?;
-        gpu.cross_entropy(logits.dtype(), what, gradient, place, scratch.at())
+        let eights = classes.div_ceil(8);
+        // The row is written as whole eights.
+        let row = 8 * eights * dtype.bytes();
+        let is_kept = gradient && row <= KEPT.min(gpu.most_shared() - REST);
+        let grid = Grid {
+            shared: if is_kept { row as u32 } else { 0 },
+            ..Grid::row(rows, eights.next_multiple_of(32).min(ROW_THREADS) as u32)
+        };
+        let (ignored, is_kept) = (self.ignore.map_or(u64::MAX, u64::from), u32::from(is_kept));
+        let args = args![at, &ids, &scratch, classes, ignored, self.smoothing, is_kept];
+        let name = match gradient {
+            true => kernel!(dtype, "cross_entropy"),
+            false => kernel!(dtype, "cross_entropy_score"),
+        };
+        gpu.launch(name, grid, &args)?;
+        gpu.sum_doubles(place, scratch.at(), rows, 3)
     }
 
     /// Like [`CrossEntropy::run_on`], and waits for the score.
@@ -149,11 +155,8 @@ impl CrossEntropy {
     }
 
     fn check_classes(&self, ids: &[u32], limit: usize) -> Result<()> {
-        let unknown = |id: &&u32| self.ignore != Some(**id) && **id as usize >= limit;
-        match ids.iter().find(unknown) {
-            Some(&id) => Err(refused(ValueError::OutOfRange { what: "class", id, limit })),
-            None => Ok(()),
-        }
+        let counted = ids.iter().copied().filter(|id| self.ignore != Some(*id));
+        check_ids("class", counted, limit).map_err(refused)
     }
 }
 
@@ -200,15 +203,8 @@ impl fmt::Debug for CrossEntropy {
 impl Loss<Tensor> for CrossEntropy {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
         let logits = output.kind() == Kind::F32 && !output.dims().is_empty() && output.last() > 0;
-        if !logits {
-            return Err(refused(ShapeError::Output { expected: "f32[.., classes]", got: *output }));
-        }
-        let expected = Shape::ids(&output.dims()[..output.dims().len() - 1]);
-        if *target != expected {
-            let got = *target;
-            return Err(refused(ShapeError::Target { expected, got }));
-        }
-        Ok(())
+        check_output(logits, "f32[.., classes]", output)?;
+        check_target(&Shape::ids(&output.dims()[..output.dims().len() - 1]), target)
     }
 
     fn forward(&mut self, mut output: Tensor, target: Tensor) -> Result<(Score, Tensor)> {

@@ -2,7 +2,7 @@
 
 use super::Score;
 use super::base::{Loss, check_numbers, of_numbers};
-use crate::error::{Result, SettingError};
+use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -37,7 +37,7 @@ impl Huber {
         if delta > 0.0 && delta.is_finite() {
             return Ok(Self { delta });
         }
-        Err(SettingError::Delta { delta }.into())
+        Err(Error::new(format!("Huber's delta is {delta}: it must be a number above 0, such as 1.0")))
     }
 }
 
@@ -58,9 +58,5 @@ impl Loss<Tensor> for Huber {
             (f64::from(loss), apart.clamp(-delta, delta))
         });
         Ok((Score::new(sum, target.shape().count() as f64), output))
-    }
-
-    fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
-        Ok(self.forward(output, target)?.0)
     }
 }

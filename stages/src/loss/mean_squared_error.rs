@@ -8,24 +8,22 @@ use super::Score;
 use super::base::{Loss, check_numbers};
 use crate::cpu::lanes::LANES;
 use crate::cpu::real::{Real, in_format};
-use crate::cuda::Gpu;
+use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Gpu, Grid};
 use crate::error::Result;
-use crate::loss::cuda::Scores;
+use crate::loss::cuda::{SCORE, Scores};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
+/// The threads of a block, and the most blocks.
+const THREADS: usize = 1024;
+const MOST_BLOCKS: usize = 528;
+
 /// The squared difference of output and target, summed over all numbers. The weight is how many numbers there
 /// are.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct MeanSquaredError {
     on_gpu: Scores,
-}
-
-impl Clone for MeanSquaredError {
-    /// The same loss. Scores that a GPU has not given yet stay with this one.
-    fn clone(&self) -> Self {
-        Self::default()
-    }
 }
 
 impl MeanSquaredError {
@@ -34,10 +32,13 @@ impl MeanSquaredError {
         self.check(output.shape(), target.shape())?;
         let count = target.shape().count();
         let target = gpu.upload(bytemuck::cast_slice(target.f32()))?;
-        let scratch = gpu.memory_of(Gpu::mean_squared_error_scratch(count))?;
+        let blocks = count.div_ceil(8 * THREADS).min(MOST_BLOCKS);
+        let scratch = gpu.memory_of(blocks * SCORE)?;
         let place = self.on_gpu.place(micro_batch)?;
-        let (dtype, at) = (output.dtype(), output.at_mut(gpu)?);
-        gpu.mean_squared_error(dtype, at, target.at(), count, place, scratch.at())
+        let args = args![output.at_mut(gpu)?, &target, &scratch, count];
+        let grid = Grid::row(blocks, THREADS as u32);
+        gpu.launch(kernel!(output.dtype(), "mean_squared_error"), grid, &args)?;
+        gpu.sum_doubles(place, scratch.at(), blocks, 3)
     }
 
     fn told(&self, micro_batch: u32) -> Score {
@@ -89,10 +90,6 @@ impl Loss<Tensor> for MeanSquaredError {
         let sum = in_format!(output.dtype(), N => differences(output.numbers_mut::<N>(), target.f32()));
         let weight = target.shape().count() as f64;
         Ok((Score::new(sum, weight), output))
-    }
-
-    fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
-        Ok(self.forward(output, target)?.0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::model::{LayerSpec, Model};
 use super::part::Part;
-use crate::error::{Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
 use crate::layers::{Conv2d, Flatten, Layout, Linear, MaxPool, Relu, Reshape};
 use crate::parameter::init::Init;
 use crate::stage::layer::Layer;
@@ -42,14 +42,19 @@ impl Cnn {
             ("classes", self.classes),
         ])?;
         if self.channels.is_empty() || self.channels.contains(&0) {
-            let channels = self.channels.clone();
-            return Err(SettingError::Convolutions { channels }.into());
+            return Err(Error::new(format!(
+                "channels {:?} are too few: give each convolution one at least, such as 32,64",
+                self.channels
+            )));
         }
         let images = self.images();
         let last = images[self.channels.len()];
         if last[..2].contains(&0) {
-            let (sides, pools) = ([height, width], self.channels.len());
-            return Err(SettingError::Pools { sides, pools }.into());
+            return Err(Error::new(format!(
+                "images of {height} x {width} cannot be halved {} times: choose fewer convolutions or larger \
+                 images",
+                self.channels.len()
+            )));
         }
         let pairs = images.windows(2).enumerate();
         let mut units: Vec<LayerSpec> =

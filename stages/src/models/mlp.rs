@@ -3,7 +3,7 @@
 use super::model::{LayerSpec, Model};
 use super::part::Part;
 use crate::chain;
-use crate::error::{Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
 use crate::layers::{Dropout, Flatten, Layout, Linear, Relu};
 use crate::parameter::init::Init;
 use crate::stage::layer::Layer;
@@ -29,8 +29,10 @@ impl Mlp {
     /// When there are fewer than two sizes, a size is 0, or `dropout` is not in `0..1`.
     pub fn model(&self) -> Result<Model> {
         if self.sizes.len() < 2 {
-            let sizes = self.sizes.clone();
-            return Err(SettingError::Widths { sizes }.into());
+            return Err(Error::new(format!(
+                "sizes {:?} are too few: give the input's and the output's width at least",
+                self.sizes
+            )));
         }
         self.sizes.iter().try_for_each(|&size| check_positive(&[("a layer's size", size)]))?;
         Dropout::new("", self.dropout, self.seed)?;

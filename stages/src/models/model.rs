@@ -3,7 +3,7 @@
 use super::part::Part;
 use super::rules::Rules;
 use super::sizes::{UnitSizes, Walk};
-use crate::error::{PartitionError, Result};
+use crate::error::{Error, Result};
 use crate::parameter::init::starting_at_zero;
 use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
@@ -261,7 +261,9 @@ impl Model {
     pub fn cut(self, counts: &[usize]) -> Result<Vec<StageBuilder<Sequential>>> {
         let (sum, count) = (counts.iter().sum::<usize>(), self.units.len());
         if sum != count {
-            return Err(PartitionError::Counts { counts: counts.to_vec(), layers: count }.into());
+            return Err(Error::new(format!(
+                "stages of {counts:?} layers do not make up the model's {count}"
+            )));
         }
         let frozen = self.frozen_stages(counts)?;
         let mut units = self.units.into_iter();

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use crate::error::{Error, PartitionError, Result};
+use crate::error::{Error, Result};
 
 /// How many units each stage gets so that the most expensive stage is as cheap as possible. Every stage gets
 /// at least one unit. Of equally good splits it takes the one with the cheapest early stages.
@@ -39,11 +39,12 @@ pub(super) fn balance(costs: &[f64], stages: usize) -> Result<Vec<usize>> {
 
 fn check_stages(units: usize, stages: usize) -> Result<()> {
     if stages == 0 {
-        return Err(PartitionError::NoStages.into());
+        return Err(Error::new("0 stages: a pipeline has at least 1"));
     }
     if stages > units {
-        let layers = units;
-        return Err(PartitionError::TooManyStages { stages, layers }.into());
+        return Err(Error::new(format!(
+            "{stages} stages for {units} layers: use at most {units} stages or a deeper model"
+        )));
     }
     Ok(())
 }
@@ -59,33 +60,33 @@ pub(super) fn by_names(names: &[&str], partition: &[Vec<String>]) -> Result<Vec<
             next = take(names, next, find_range(names, entry)?, stage)?;
         }
         if next == before {
-            return Err(wrong(PartitionError::EmptyStage { stage }));
+            return Err(wrong(format!("stage {stage} is empty: give it a layer or leave it out")));
         }
         counts.push(next - before);
     }
     match names.get(next) {
-        Some(&missing) => {
-            let layer = missing.to_owned();
-            Err(wrong(PartitionError::MissingAtEnd { layer }))
-        }
+        Some(missing) => Err(wrong(format!("layer `{missing}` is missing: add it to a stage"))),
         None => Ok(counts),
     }
 }
 
 /// The error for a wrong partition.
-fn wrong(error: PartitionError) -> Error {
-    Error::from(error).at("partition")
+fn wrong(text: String) -> Error {
+    Error::new(text).at("partition")
 }
 
 /// Gives a stage a range of units. Fails unless the range starts at unit `next`; returns the unit after it.
 fn take(names: &[&str], next: usize, range: Range<usize>, stage: usize) -> Result<usize> {
-    let name = || names[range.start].to_owned();
+    let name = names[range.start];
     match range.start.cmp(&next) {
         Ordering::Equal => Ok(range.end),
-        Ordering::Less => Err(wrong(PartitionError::Again { layer: name(), stage })),
-        Ordering::Greater => {
-            Err(wrong(PartitionError::Missing { layer: names[next].to_owned(), next: name(), stage }))
-        }
+        Ordering::Less => Err(wrong(format!(
+            "layer `{name}` comes again in stage {stage}: name it once, in the model's order"
+        ))),
+        Ordering::Greater => Err(wrong(format!(
+            "layer `{}` is missing before `{name}` in stage {stage}: keep the model's order",
+            names[next]
+        ))),
     }
 }
 
@@ -96,8 +97,7 @@ fn find_range(names: &[&str], entry: &str) -> Result<Range<usize>> {
     };
     let (first, last) = (find(names, first)?, find(names, last)?);
     if first.start >= last.end {
-        let entry = entry.to_owned();
-        return Err(wrong(PartitionError::Backwards { entry }));
+        return Err(wrong(format!("`{entry}` runs backwards: turn it round")));
     }
     Ok(first.start..last.end)
 }
@@ -111,7 +111,7 @@ fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
     };
     let Some(start) = names.iter().position(is_in) else {
         let nearest = names.iter().min_by_key(|name| distance(name, entry)).copied().unwrap_or_default();
-        return Err(wrong(PartitionError::Unknown { entry: entry.to_owned(), nearest: nearest.to_owned() }));
+        return Err(wrong(format!("unknown layer `{entry}`: did you mean `{nearest}`?")));
     };
     let count = names[start..].iter().take_while(|name| is_in(name)).count();
     Ok(start..start + count)

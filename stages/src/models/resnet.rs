@@ -2,7 +2,7 @@
 
 use super::model::{LayerSpec, Model};
 use super::part::Part;
-use crate::error::{Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
 use crate::layers::{self, BatchNorm, Conv2d, GlobalAverage, Layout, Linear, Relu, Reshape};
 use crate::parameter::init::Init;
 use crate::stage::layer::Layer;
@@ -117,8 +117,11 @@ impl ResNet {
             ("classes", self.classes),
         ])?;
         if self.blocks.is_empty() || self.blocks.contains(&0) || self.blocks.len() > Self::GROUPS {
-            let blocks = self.blocks.clone();
-            return Err(SettingError::Blocks { blocks }.into());
+            return Err(Error::new(format!(
+                "blocks {:?}: give 1 to {} groups at least one block each, such as 2,2,2,2",
+                self.blocks,
+                Self::GROUPS
+            )));
         }
         let (wide, seed, classes) = (self.width, self.seed, self.classes);
         let stem = Part::Conv([height, width], [channels, wide], 3, false);

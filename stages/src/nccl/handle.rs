@@ -5,6 +5,7 @@
 //! it. A transfer of connected members is only put on a stream.
 
 use std::ffi::{CStr, c_char};
+use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -15,11 +16,29 @@ use cudarc::nccl::sys::{self, ncclComm_t, ncclConfig_t, ncclResult_t, ncclUnique
 use parking_lot::Mutex;
 
 use crate::cuda::{context, failure};
-use crate::error::nccl::Member;
-use crate::error::{Error, NcclError, NcclRemedy, Result};
+use crate::device::Device;
+use crate::error::{Error, Result};
 
 /// The time limit for an abort, because NCCL's abort can hang.
 const ABORT: Duration = Duration::from_secs(10);
+
+/// One member of a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// This member's number, from 0.
+    pub number: u32,
+    /// The number of members. Each must have a GPU of its own.
+    pub of: u32,
+    /// This member's GPU.
+    pub device: Device,
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { number, of, device } = self;
+        write!(f, "{device} (member {number} of {of})")
+    }
+}
 
 /// A communicator, until it is aborted.
 #[derive(Debug)]
@@ -71,7 +90,10 @@ impl Handle {
     pub(crate) fn call<T>(&self, call: impl FnOnce(ncclComm_t) -> T) -> Result<T> {
         match *self.raw.lock() {
             Some(Raw(raw)) => Ok(call(raw)),
-            None => Err(NcclError::Ended { member: self.member }.into()),
+            None => Err(Error::new(format!(
+                "the transfers of {} have been ended, since another rank has stopped",
+                self.member
+            ))),
         }
     }
 
@@ -131,14 +153,7 @@ impl Handle {
         if code == ncclResult_t::ncclUnhandledCudaError && meaning.contains("out of memory") {
             return failure::no_memory_for(call);
         }
-        let error = NcclError::Refused {
-            call: call.to_owned(),
-            member: self.member,
-            code: code as u32,
-            remedy: remedy(code, &meaning),
-            meaning,
-        };
-        error.into()
+        Error::new(format!("NCCL: {call}: {}: {meaning}; {}", self.member, remedy(code, &meaning)))
     }
 
     /// Whose it is.
@@ -149,14 +164,17 @@ impl Handle {
 
 /// The error for a call that exceeded its deadline.
 pub(crate) fn too_late(member: Member, call: &str, deadline: Duration) -> Error {
-    let error = NcclError::TooLate { call: call.to_owned(), member, deadline };
-    error.into()
+    Error::new(format!(
+        "NCCL: {call}: {member}: not done within {} s, although all processes are there: NCCL_DEBUG=INFO \
+         tells how far it came, NCCL_SOCKET_IFNAME names the network to use; or give more time \
+         (launch.deadline)",
+        deadline.as_secs_f64()
+    ))
 }
 
 /// The error when NCCL returns no id. There is no communicator yet.
 pub(crate) fn cannot_begin(code: ncclResult_t) -> Error {
-    let error = NcclError::CannotBegin { code: code as u32, meaning: describe(ptr::null_mut(), code) };
-    error.into()
+    Error::new(format!("NCCL cannot begin: {}", describe(ptr::null_mut(), code)))
 }
 
 /// NCCL's description of a result, and of its last error.
@@ -178,15 +196,23 @@ fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-fn remedy(code: ncclResult_t, meaning: &str) -> NcclRemedy {
+fn remedy(code: ncclResult_t, meaning: &str) -> String {
     // The wording of NCCL up to 2.29, and the wording since then.
     if meaning.contains("Duplicate GPU") || meaning.contains("using the same GPU") {
-        return NcclRemedy::OwnGpu;
+        return format!(
+            "ranks that send to other processes need a GPU each: give each process its own \
+             (pipeline.devices, CUDA_VISIBLE_DEVICES; {} is the first one that a process sees); to try \
+             things out, processes may share one if each has its own NCCL_HOSTID",
+            Device::Cuda(0)
+        );
     }
-    match code {
-        ncclResult_t::ncclRemoteError | ncclResult_t::ncclSystemError => NcclRemedy::OthersOrNetwork,
-        _ => NcclRemedy::Debug,
-    }
+    let text = match code {
+        ncclResult_t::ncclRemoteError | ncclResult_t::ncclSystemError => {
+            "see the other processes' output, and the network (NCCL_SOCKET_IFNAME names the one to use)"
+        }
+        _ => "NCCL_DEBUG=WARN tells more",
+    };
+    text.to_owned()
 }
 
 /// The most thread blocks of a transfer's kernel. It waits on the device for the other member, and products

@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use cudarc::nccl::sys::{self, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
 use crate::cuda::driver::Stream;
+use crate::cuda::library::Library;
 use crate::cuda::{Gpu, Memory};
 use crate::device::{DType, Device};
-use crate::error::library::Library;
-use crate::error::{DeviceError, Error, NcclError, Result};
+use crate::error::{Error, Result};
 use crate::tensor::{Bytes, Tensor};
 use handle::Handle;
 
-pub use crate::error::nccl::Member;
+pub use handle::Member;
 
 /// The pause between two polls.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -100,7 +100,7 @@ impl Communicator {
         Library::Nccl.require()?;
         let Device::Cuda(gpu) = member.device else {
             let device = member.device;
-            return Err(Error::from(NcclError::NoGpu { device }).into());
+            return Err(Error::new(format!("NCCL links GPUs only, and {device} is not a GPU")).into());
         };
         // The context is there before other threads enter it.
         Gpu::of(gpu)?;
@@ -235,7 +235,10 @@ impl Communicator {
         let (here, on) = (Device::Cuda(self.gpu), tensor.place().device);
         match on == here {
             true => Ok(()),
-            false => Err(DeviceError::Elsewhere { shape: *tensor.shape(), from: here, on }.into()),
+            false => Err(Error::new(format!(
+                "a tensor of {} cannot be sent from {here}: it is on {on}",
+                tensor.shape()
+            ))),
         }
     }
 
@@ -286,12 +289,14 @@ const BLOCKING: &str = "CUDA_LAUNCH_BLOCKING";
 /// Checks that sends do not wait on the host until they are received.
 ///
 /// # Errors
-/// [`NcclError::LaunchesBlock`].
+/// When CUDA is told to wait for each piece of work.
 pub fn refuse_blocking_launches() -> Result<()> {
     match env::var(BLOCKING) {
-        Ok(value) if !matches!(value.as_str(), "" | "0") => {
-            Err(NcclError::LaunchesBlock { variable: BLOCKING, value }.into())
-        }
+        Ok(value) if !matches!(value.as_str(), "" | "0") => Err(Error::new(format!(
+            "{BLOCKING}={value}: CUDA waits for each piece of work, so a rank that sends would wait for \
+                 ever for a rank of another process, which receives only when it hears of the send; unset \
+                 {BLOCKING}, or run all ranks in one process"
+        ))),
         _ => Ok(()),
     }
 }

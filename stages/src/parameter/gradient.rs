@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use crate::cpu::elementwise::add_both;
 use crate::device::DType;
-use crate::error::{DeviceError, Result};
+use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::gradient_buffer::{GradientBuffer, SIZE, add_download, download, numbers_in};
-use crate::parameter::packed::Packed;
+use crate::parameter::packed::{Packed, on_host};
 
 /// Code that uses the gradients of two stages together relies on this.
 const ONE_DEVICE: &str = "the stages of a rank are on one device";
@@ -72,7 +72,7 @@ impl Gradient {
     pub fn packed(&self) -> Result<Packed> {
         match &self.0 {
             GradientBuffer::Gpu(memory, count) => Packed::of_memory(memory.clone(), *count).copied(),
-            GradientBuffer::Host(_) => Err(DeviceError::GradientOnHost.into()),
+            GradientBuffer::Host(_) => Err(on_host()),
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::cuda::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
-use crate::error::{DeviceError, Result};
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::parameter::gradient_buffer::{GradientBuffer, SIZE};
 use crate::parameter::weights::Weights;
@@ -26,7 +26,7 @@ impl Packed {
     /// When the device is no GPU, or it has too little memory.
     pub fn new(device: Device, count: usize) -> Result<Self> {
         let Device::Cuda(index) = device else {
-            return Err(DeviceError::GradientOnHost.into());
+            return Err(on_host());
         };
         Ok(Self::of_memory(Gpu::of(index)?.memory_of(count * SIZE)?, count))
     }
@@ -127,7 +127,7 @@ impl Parameter {
     pub fn pack_sum(&self, sum: usize, start: usize, to: &mut Packed) -> Result<()> {
         let from = match self.sums.waiting.get(sum) {
             Some(GradientBuffer::Gpu(memory, _)) => memory.at(),
-            Some(GradientBuffer::Host(_)) => return Err(DeviceError::GradientOnHost.into()),
+            Some(GradientBuffer::Host(_)) => return Err(on_host()),
             None => self.there()?.grad(),
         };
         to.copy_from(from.offset(start * SIZE))
@@ -160,6 +160,11 @@ impl Parameter {
 
     /// The numbers on a GPU.
     fn there(&self) -> Result<&Weights> {
-        self.on_gpu().ok_or_else(|| DeviceError::GradientOnHost.into())
+        self.on_gpu().ok_or_else(on_host)
     }
+}
+
+/// The error for numbers that should go to another rank's GPU, and are on the host.
+pub(super) fn on_host() -> Error {
+    Error::new("a gradient on the host goes to others as bytes")
 }

@@ -1,12 +1,12 @@
 //! Layers that run one after the other: the inside of a stage, and of a layer that is made of layers.
 
 use crate::device::Place;
-use crate::error::{Result, ShapeError, ValueError};
+use crate::error::{Error, ErrorKind, Result};
 use crate::parameter::Parameter;
 use crate::parameter::description::Part;
 use crate::shape::{Kind, Shape};
 use crate::stage::kept::{Entry, Kept, List};
-use crate::stage::layer::{ChooseLora, Layer, input_grad_onto, output_onto};
+use crate::stage::layer::{ChooseLora, Layer, check_input_grad, input_grad_onto, output_onto};
 use crate::stage::{ForwardContext, Mode, current};
 use crate::tensor::Tensor;
 
@@ -305,10 +305,8 @@ fn input_gradient(
     };
     if let (Some(grad), Some(expected)) = (&input_grad, entry.input)
         && expected.kind() == Kind::F32
-        && *grad.shape() != expected
     {
-        let got = *grad.shape();
-        return Err(ShapeError::InputGradient { expected, got }.into());
+        check_input_grad(&expected, grad)?;
     }
     Ok((input_grad, pending))
 }
@@ -327,15 +325,17 @@ fn check_weight_gradients(layer: &mut dyn Layer) -> Result<()> {
     let mut wrong = None;
     layer.visit_gradients(&mut |parameter| {
         if parameter.grad.len() != parameter.trained() {
-            wrong.get_or_insert(ShapeError::WeightGradient {
-                name: parameter.name().to_owned(),
-                dims: parameter.dims().to_vec(),
-                expected: parameter.trained(),
-                got: parameter.grad.len(),
-            });
+            wrong.get_or_insert(Error::new(format!(
+                "backward_weight left a gradient of {} numbers in `{}`, which is {:?} and needs {}: add to \
+                 `Parameter::grad`, and never replace it",
+                parameter.grad.len(),
+                parameter.name(),
+                parameter.dims(),
+                parameter.trained()
+            )));
         }
     });
-    wrong.map_or(Ok(()), |error| Err(error.into()))
+    wrong.map_or(Ok(()), Err)
 }
 
 /// Fails when a layer's parameter or output is not finite.
@@ -344,12 +344,11 @@ fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
     for parameter in layer.parameters() {
         parameter.fetch(Part::Value)?;
         if !finite(&parameter.value) {
-            let name = parameter.name().to_owned();
-            return Err(ValueError::Parameter { name }.into());
+            return Err(ErrorKind::ParameterNotFinite(parameter.name().into()).into());
         }
     }
     if output.shape().kind() == Kind::F32 && !finite(output.clone().to(Place::default())?.f32()) {
-        return Err(ValueError::Output.into());
+        return Err(ErrorKind::OutputNotFinite.into());
     }
     Ok(())
 }

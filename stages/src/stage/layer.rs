@@ -1,7 +1,7 @@
 //! What a layer is.
 
 use crate::device::{Device, Place};
-use crate::error::{DeviceError, Error, Result, ShapeError};
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::kept::Kept;
@@ -206,13 +206,14 @@ pub(crate) fn check_added(output: &Shape, onto: &Tensor) -> Result<()> {
     if output == onto.shape() {
         return Ok(());
     }
-    Err(ShapeError::Branches {
-        how: "what is added must have one shape",
-        first: *onto.shape(),
-        index: 1,
-        other: *output,
-    }
-    .into())
+    Err(misfit("what is added must have one shape", onto.shape(), 1, output))
+}
+
+/// The error for a branch whose output does not fit the first one's.
+pub(crate) fn misfit(how: &str, first: &Shape, index: usize, other: &Shape) -> Error {
+    Error::new(format!(
+        "{how}, but branch 0 gives {first} and branch {index} gives {other} (branches count from 0)"
+    ))
 }
 
 /// An input gradient with `onto` added to it.
@@ -220,12 +221,20 @@ pub(crate) fn input_grad_onto(input_grad: Option<Tensor>, onto: Tensor) -> Resul
     let Some(mut sum) = input_grad else {
         return Ok(onto);
     };
-    let (expected, got) = (*onto.shape(), *sum.shape());
-    if expected != got {
-        return Err(ShapeError::InputGradient { expected, got }.into());
-    }
+    check_input_grad(onto.shape(), &sum)?;
     sum.add(&onto)?;
     Ok(sum)
+}
+
+/// Fails unless the gradient has the shape of the input.
+pub(crate) fn check_input_grad(input: &Shape, grad: &Tensor) -> Result<()> {
+    if grad.shape() == input {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "backward_input gave an input gradient of {}, and the input was {input}: they must have one shape",
+        grad.shape()
+    )))
 }
 
 /// A chain of layers of any types, as a list of boxes: what a [`Sequential`](crate::Sequential) and the
@@ -250,11 +259,13 @@ pub(crate) fn check_place(layer: &dyn Layer, place: Place) -> Result<()> {
     if place == Place::default() || layer.runs_on_gpus() {
         return Ok(());
     }
-    let error = match place.device {
-        Device::Cpu => DeviceError::LayerInF32Only,
-        device => DeviceError::LayerOnCpuOnly { device },
+    let text = match place.device {
+        Device::Cpu => "this layer computes in f32 only: set dtype to f32".to_owned(),
+        device => {
+            format!("this layer does not run on {device}, only on cpu: put the rank of its stage on the CPU")
+        }
     };
-    Err(Error::from(error).at(layer.name()))
+    Err(Error::new(text).at(layer.name()))
 }
 
 /// Low-rank adapters of linear layers. Hu et al., "LoRA: low-rank adaptation of large language models"

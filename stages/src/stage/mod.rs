@@ -11,7 +11,7 @@ pub(crate) mod sequential;
 
 use crate::cuda::Together;
 use crate::device::{DType, Device, Place};
-use crate::error::{DeviceError, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
@@ -78,8 +78,10 @@ pub trait Stage: 'static {
     fn move_to(&mut self, place: Place) -> Result<()> {
         match (place.device, place.dtype) {
             (Device::Cpu, DType::F32) => Ok(()),
-            (Device::Cpu, DType::Bf16) => Err(DeviceError::StageInF32Only.into()),
-            (device, _) => Err(DeviceError::StageOnCpuOnly { device }.into()),
+            (Device::Cpu, DType::Bf16) => {
+                Err(Error::new("this stage computes in f32 only: set dtype to f32"))
+            }
+            (device, _) => Err(Error::new(format!("this stage does not run on {device}, only on cpu"))),
         }
     }
 
@@ -99,7 +101,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// When the device reports an error. The default always fails.
     fn wire_of(&self, _numbers: Packed) -> Result<Self::Wire> {
-        Err(DeviceError::GivesNoGradients.into())
+        Err(Error::new("this stage gives no gradients to other ranks' GPUs"))
     }
 
     /// Takes the numbers out of a wire that [`Stage::wire_of`] made on another rank, to this stage's device.
@@ -107,7 +109,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// As [`Stage::wire_of`].
     fn packed_of(&self, _wire: Self::Wire) -> Result<Packed> {
-        Err(DeviceError::TakesNoGradients.into())
+        Err(Error::new("this stage takes no gradients from other ranks' GPUs"))
     }
 
     /// Whether the device has done all work that this thread queued. The caller polls this function to wait
@@ -186,7 +188,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// Whatever stops the stage. The default always fails.
     fn forward_next(&mut self, _past: usize, _input: Self::Wire) -> Result<Self::Wire> {
-        Err(ErrorKind::WritesNoText.into())
+        Err(Error::new(NO_TEXT))
     }
 
     /// As [`Stage::forward_next`], for the last stage of a model: the scores of what may follow the last of
@@ -195,7 +197,7 @@ pub trait Stage: 'static {
     /// # Errors
     /// Whatever stops the stage. The default always fails.
     fn next_scores(&mut self, _past: usize, _input: Self::Wire) -> Result<Vec<f32>> {
-        Err(ErrorKind::WritesNoText.into())
+        Err(Error::new(NO_TEXT))
     }
 
     /// Says that parts with a chain of layers inside must keep only their input, and compute the rest again
@@ -249,6 +251,8 @@ pub trait Stage: 'static {
         all
     }
 }
+
+const NO_TEXT: &str = "this stage writes no text: it lacks `Stage::forward_next` or `Stage::next_scores`";
 
 /// Makes a stage. A closure without arguments implements this trait.
 ///

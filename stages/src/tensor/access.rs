@@ -3,10 +3,8 @@
 use half::bf16;
 
 use super::{Data, Tensor};
-use crate::cpu::elementwise;
-use crate::cpu::real::{Real, in_format};
+use crate::cpu::real::Real;
 use crate::device::DType;
-use crate::error::Result;
 
 impl Tensor {
     /// The numbers, row-major.
@@ -121,24 +119,6 @@ impl Tensor {
         match &mut self.data {
             Data::Ids(ids) => ids,
             _ => panic!("a tensor of ids was expected, got {}", self.shape),
-        }
-    }
-}
-
-impl Tensor {
-    /// Adds a tensor of the same shape in the same place, number by number.
-    pub(crate) fn add(&mut self, other: &Self) -> Result<()> {
-        match other.gpu()? {
-            Some(gpu) => {
-                let at = self.at_mut(&gpu)?;
-                gpu.add(other.dtype(), at, at, other.at(), other.shape().count())
-            }
-            None => {
-                in_format!(other.dtype(), N => {
-                    elementwise::add(self.numbers_mut::<N>(), other.numbers::<N>());
-                });
-                Ok(())
-            }
         }
     }
 }

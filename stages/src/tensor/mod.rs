@@ -1,6 +1,7 @@
 //! Dense row-major tensors: numbers on the host or on a GPU, or ids (tokens, classes) on the host.
 
 pub(crate) mod access;
+pub(crate) mod arithmetic;
 pub(crate) mod moved;
 pub(crate) mod numbers;
 
@@ -9,9 +10,10 @@ use std::rc::Rc;
 
 use half::bf16;
 
+use crate::cuda::launch::Arg;
 use crate::cuda::{Gpu, Memory, Ptr};
 use crate::device::{DType, Device, Place};
-use crate::error::{OutOfMemory, Result, ShapeError};
+use crate::error::{Error, OutOfMemory, Result};
 use crate::pool::Buffer;
 use crate::shape::Shape;
 
@@ -118,6 +120,15 @@ impl Tensor {
         }
     }
 
+    /// A tensor of `f32` in the same place as this one. Its contents are unspecified.
+    #[inline]
+    pub(crate) fn f32_beside(&self, dims: &[usize]) -> Result<Self> {
+        match self.gpu()? {
+            Some(gpu) => Self::on_gpu(&gpu, DType::F32, dims),
+            None => Self::on_host(dims),
+        }
+    }
+
     /// Where the numbers are, and their format.
     #[inline]
     pub fn place(&self) -> Place {
@@ -141,6 +152,11 @@ impl Tensor {
             Data::Gpu(memory, _) => Gpu::of(memory.device()).map(Some),
             Data::F32(_) | Data::Bf16(_) | Data::Ids(_) | Data::Away(..) => Ok(None),
         }
+    }
+
+    /// An empty tensor, which carries the inner dimensions of this one to backward.
+    pub(crate) fn without_rows(&self) -> Self {
+        Self::scratch(self.shape.with_first(0).dims())
     }
 
     /// The device memory of the numbers.
@@ -248,11 +264,21 @@ impl Tensor {
     }
 }
 
+impl From<&Tensor> for Arg {
+    /// Where the numbers lie on their GPU.
+    ///
+    /// # Panics
+    /// On a tensor of the host.
+    fn from(tensor: &Tensor) -> Self {
+        tensor.at().into()
+    }
+}
+
 fn check_count(shape: &Shape, count: usize) -> Result<()> {
     if shape.count() == count {
         return Ok(());
     }
-    Err(ShapeError::Count { shape: *shape, count }.into())
+    Err(Error::new(format!("{count} elements do not fill {shape}, which has {}", shape.count())))
 }
 
 impl Bytes for Tensor {

@@ -58,11 +58,8 @@ impl Numbers {
     /// When there is too little memory.
     pub(crate) fn zeros(count: usize) -> Self {
         let room = if count == 0 { 0 } else { count + LINE - 1 };
-        let memory = try_zeroed_slice_box::<f32>(room).unwrap_or_else(|()| {
-            let purpose = Purpose::Stage;
-            let error = OutOfMemory::on_host::<f32>(count);
-            panic!("{}", OutOfMemory { purpose, ..error })
-        });
+        let memory = try_zeroed_slice_box::<f32>(room)
+            .unwrap_or_else(|()| panic!("{}", OutOfMemory::on_host::<f32>(count).wanted_for(Purpose::Stage)));
         let start = memory.as_ptr().align_offset(LINE * size_of::<f32>());
         let start = start.min(room - count);
         let memory = Memory::Own(memory);

@@ -10,9 +10,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod error;
 pub(crate) mod passes;
 
+use crate::error::{Error, Result};
 use crate::shape::Kind;
 use crate::stage::Stage;
 use crate::stage::layer::Layer;
@@ -20,13 +20,11 @@ use crate::stage::sequential::Sequential;
 use crate::tensor::Tensor;
 use passes::{Numbers, Order, Passes, Record};
 
-pub use error::{CheckError, Problem, Way};
-
 /// Checks a layer with the default [`GradientCheck`]. [`GradientCheck::stage`] lists all that is checked.
 ///
 /// # Errors
 /// The first fault found: the layer, the tensor, the index, what was expected and what the layer gave.
-pub fn check_gradients(layer: impl Layer, input: &Tensor) -> Result<(), CheckError> {
+pub fn check_gradients(layer: impl Layer, input: &Tensor) -> Result<()> {
     GradientCheck::default().layer(layer, input)
 }
 
@@ -56,7 +54,7 @@ impl GradientCheck {
     ///
     /// # Errors
     /// The first fault found.
-    pub fn layer(self, layer: impl Layer, input: &Tensor) -> Result<(), CheckError> {
+    pub fn layer(self, layer: impl Layer, input: &Tensor) -> Result<()> {
         let name = layer.name().to_owned();
         let checked = self.stage(Sequential::new(vec![Box::new(layer)]), input);
         checked.map_err(|error| error.at(&name))
@@ -77,23 +75,27 @@ impl GradientCheck {
     ///
     /// # Errors
     /// The first fault found.
-    pub fn stage<S: Stage<Wire = Tensor>>(self, stage: S, input: &Tensor) -> Result<(), CheckError> {
+    pub fn stage<S: Stage<Wire = Tensor>>(self, stage: S, input: &Tensor) -> Result<()> {
         let mut passes = Passes::new(stage, input)?;
         let expected = passes.run(Order::InTurn)?;
         self.check_slopes(&mut passes)?;
         self.check_sums(&mut passes, &expected)?;
-        for (way, order) in
-            [(Way::Apart, Order::Apart), (Way::Whole, Order::Whole), (Way::Again, Order::Again)]
-        {
+        let apart = "passes of another micro-batch come between: keep nothing of a micro-batch in the layer \
+                     itself";
+        for (way, order) in [
+            (apart, Order::Apart),
+            ("backward runs as one and not in its two halves", Order::Whole),
+            ("backward starts from what forward_again keeps", Order::Again),
+        ] {
             passes.run(order)?.check_same_bits(&expected, way)?;
         }
         passes.stage.recompute_interiors();
         let recomputed = passes.run(Order::InTurn)?;
-        recomputed.check_same_bits(&expected, Way::Interiors)
+        recomputed.check_same_bits(&expected, "the interior is recomputed")
     }
 
     /// Compares the gradients of the first micro-batch with central differences.
-    fn check_slopes<S: Stage<Wire = Tensor>>(self, passes: &mut Passes<S>) -> Result<(), CheckError> {
+    fn check_slopes<S: Stage<Wire = Tensor>>(self, passes: &mut Passes<S>) -> Result<()> {
         let record = passes.run(Order::Only(0))?;
         let input = passes.inputs[0].clone();
         if input.shape().kind() == Kind::F32 {
@@ -104,7 +106,7 @@ impl GradientCheck {
                     passes.objective(&moved)
                 })
             });
-            let slopes = slopes.collect::<Result<Vec<f64>, CheckError>>()?;
+            let slopes = slopes.collect::<Result<Vec<f64>>>()?;
             self.compare(&record.input_grads[0], &slopes)?;
         }
         for (which, grad) in record.parameters.iter().enumerate() {
@@ -120,57 +122,46 @@ impl GradientCheck {
                 passes.stage.parameters()[which].value[index] = before;
                 slope
             });
-            let slopes = slopes.collect::<Result<Vec<f64>, CheckError>>()?;
+            let slopes = slopes.collect::<Result<Vec<f64>>>()?;
             self.compare(grad, &slopes)?;
         }
         Ok(())
     }
 
     /// The slope of a function at `x`.
-    fn slope(
-        self,
-        x: f32,
-        mut function: impl FnMut(f32) -> Result<f64, CheckError>,
-    ) -> Result<f64, CheckError> {
+    fn slope(self, x: f32, mut function: impl FnMut(f32) -> Result<f64>) -> Result<f64> {
         let (up, down) = (x + self.step, x - self.step);
         Ok((function(up)? - function(down)?) / (f64::from(up) - f64::from(down)))
     }
 
     /// Checks that two micro-batches in a row leave the sum of their separate gradients.
-    fn check_sums<S: Stage<Wire = Tensor>>(
-        self,
-        passes: &mut Passes<S>,
-        both: &Record,
-    ) -> Result<(), CheckError> {
+    fn check_sums<S: Stage<Wire = Tensor>>(self, passes: &mut Passes<S>, both: &Record) -> Result<()> {
         let (first, second) = (passes.run(Order::Only(0))?, passes.run(Order::Only(1))?);
         let alone = first.parameters.iter().zip(&second.parameters);
         for (sum, (first, second)) in both.parameters.iter().zip(alone) {
             let terms = first.numbers.iter().zip(&second.numbers);
             let expected: Vec<f64> = terms.map(|(a, b)| f64::from(*a) + f64::from(*b)).collect();
             if let Some((index, allowed)) = self.first_apart(&sum.numbers, &expected) {
-                return Err(CheckError::new(Problem::Sum {
-                    of: sum.name.clone(),
-                    index: sum.index(index),
-                    expected: expected[index],
-                    got: sum.numbers[index],
-                    allowed,
-                }));
+                return Err(Error::new(format!(
+                    "{} after two micro-batches, and the sum of both is {} (allowed: {allowed:.1e} apart): \
+                     add with `+=` in backward_weight",
+                    sum.is_at(index),
+                    expected[index]
+                )));
             }
         }
         Ok(())
     }
 
     /// Checks that a gradient equals these slopes.
-    fn compare(self, grad: &Numbers, slopes: &[f64]) -> Result<(), CheckError> {
+    fn compare(self, grad: &Numbers, slopes: &[f64]) -> Result<()> {
         match self.first_apart(&grad.numbers, slopes) {
             None => Ok(()),
-            Some((index, allowed)) => Err(CheckError::new(Problem::Slope {
-                of: grad.name.clone(),
-                index: grad.index(index),
-                expected: slopes[index],
-                got: grad.numbers[index],
-                allowed,
-            })),
+            Some((index, allowed)) => Err(Error::new(format!(
+                "{}, and forward's slope there is {} (allowed: {allowed:.1e} apart)",
+                grad.is_at(index),
+                slopes[index]
+            ))),
         }
     }
 

@@ -1,7 +1,6 @@
 //! The passes of two micro-batches through a stage, in several orders.
 
-use super::error::{CheckError, Problem, Way};
-use crate::error::Result as StageResult;
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::rng;
 use crate::shape::{Kind, Shape};
@@ -39,31 +38,28 @@ impl Numbers {
         Self { name: name.to_owned(), dims: tensor.dims().to_vec(), numbers: tensor.f32().to_vec() }
     }
 
-    /// The index of the number at this place in memory: one number per dimension, outermost first.
-    pub(super) fn index(&self, place: usize) -> Vec<usize> {
+    /// What the number at this place in memory is. Its index has one number per dimension, outermost first.
+    pub(super) fn is_at(&self, place: usize) -> String {
         let mut rest = place;
-        let mut index: Vec<usize> = (self.dims.iter().rev())
-            .map(|&size| {
-                let inner = rest % size;
-                rest /= size;
-                inner
-            })
-            .collect();
+        let index = self.dims.iter().rev().map(|&size| {
+            let inner = rest % size;
+            rest /= size;
+            inner
+        });
+        let mut index: Vec<usize> = index.collect();
         index.reverse();
-        index
+        format!("{} at {index:?} is {}", self.name, self.numbers[place])
     }
 
-    fn check_same_bits(&self, expected: &Self, way: Way) -> Result<(), CheckError> {
+    fn check_same_bits(&self, expected: &Self, way: &str) -> Result<()> {
         let mut pairs = self.numbers.iter().zip(&expected.numbers);
         match pairs.position(|(got, expected)| got.to_bits() != expected.to_bits()) {
             None => Ok(()),
-            Some(place) => Err(CheckError::new(Problem::Bits {
-                of: self.name.clone(),
-                index: self.index(place),
-                expected: expected.numbers[place],
-                got: self.numbers[place],
-                way,
-            })),
+            Some(place) => Err(Error::new(format!(
+                "{} and not {} when {way}",
+                self.is_at(place),
+                expected.numbers[place]
+            ))),
         }
     }
 }
@@ -79,7 +75,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Checks that another record has the same bits.
-    pub(super) fn check_same_bits(&self, expected: &Self, way: Way) -> Result<(), CheckError> {
+    pub(super) fn check_same_bits(&self, expected: &Self, way: &str) -> Result<()> {
         let grads = self.input_grads.iter().zip(&expected.input_grads);
         let parameters = self.parameters.iter().zip(&expected.parameters);
         grads.chain(parameters).try_for_each(|(got, expected)| got.check_same_bits(expected, way))
@@ -97,17 +93,19 @@ pub(super) struct Passes<S> {
 
 impl<S: Stage<Wire = Tensor>> Passes<S> {
     /// Changes the stage's parameters a little and runs forward.
-    pub(super) fn new(mut stage: S, input: &Tensor) -> Result<Self, CheckError> {
+    pub(super) fn new(mut stage: S, input: &Tensor) -> Result<Self> {
         stage.visit_parameters(&mut move_a_little);
         let expected = stage.output_shape(input.shape())?;
         let (output, _) = stage.forward(context(0), input.clone())?;
-        let got = *output.shape();
-        if got != expected {
-            return Err(CheckError::new(Problem::OutputShape { expected, got }));
+        let got = output.shape();
+        if *got != expected {
+            return Err(Error::new(format!(
+                "forward gave an output of {got}, and output_shape says {expected}"
+            )));
         }
         let (again, _) = stage.forward(context(0), input.clone())?;
-        Numbers::of("the output", &again)
-            .check_same_bits(&Numbers::of("the output", &output), Way::Repeated)?;
+        let way = "forward runs a second time for the same micro-batch";
+        Numbers::of("the output", &again).check_same_bits(&Numbers::of("the output", &output), way)?;
         Ok(Self {
             stage,
             inputs: [input.clone(), reversed(input)],
@@ -116,14 +114,14 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
     }
 
     /// The first micro-batch's outputs for this input, each times its output gradient, summed.
-    pub(super) fn objective(&mut self, input: &Tensor) -> Result<f64, CheckError> {
+    pub(super) fn objective(&mut self, input: &Tensor) -> Result<f64> {
         let (output, _) = self.stage.forward(context(0), input.clone())?;
         let pairs = output.f32().iter().zip(self.output_grads[0].f32());
         Ok(pairs.map(|(&y, &dy)| f64::from(y) * f64::from(dy)).sum())
     }
 
     /// Clears the gradients, then runs the passes.
-    pub(super) fn run(&mut self, order: Order) -> Result<Record, CheckError> {
+    pub(super) fn run(&mut self, order: Order) -> Result<Record> {
         self.stage.try_visit_parameters(&mut Parameter::zero_grad)?;
         let mut input_grads = Vec::new();
         match order {
@@ -143,13 +141,13 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
         Ok(Record { parameters: grads.collect(), input_grads })
     }
 
-    fn forward(&mut self, micro_batch: usize) -> StageResult<S::Saved> {
+    fn forward(&mut self, micro_batch: usize) -> Result<S::Saved> {
         let input = self.inputs[micro_batch].clone();
         Ok(self.stage.forward(context(micro_batch), input)?.1)
     }
 
     /// All passes of a micro-batch.
-    fn pass(&mut self, micro_batch: usize, order: Order) -> Result<Option<Numbers>, CheckError> {
+    fn pass(&mut self, micro_batch: usize, order: Order) -> Result<Option<Numbers>> {
         let mut saved = self.forward(micro_batch)?;
         if matches!(order, Order::Again) {
             let input = self.inputs[micro_batch].clone();
@@ -165,7 +163,7 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
         self.checked(micro_batch, input_grad)
     }
 
-    fn apart(&mut self) -> Result<Vec<Numbers>, CheckError> {
+    fn apart(&mut self) -> Result<Vec<Numbers>> {
         let saved = [self.forward(0)?, self.forward(1)?];
         let (mut input_grads, mut all) = (Vec::new(), Vec::new());
         for (micro_batch, saved) in saved.into_iter().enumerate() {
@@ -179,17 +177,21 @@ impl<S: Stage<Wire = Tensor>> Passes<S> {
     }
 
     /// Checks that the input gradient has the input's shape. `None` if the input is ids.
-    fn checked(&self, micro_batch: usize, grad: Option<Tensor>) -> Result<Option<Numbers>, CheckError> {
+    fn checked(&self, micro_batch: usize, grad: Option<Tensor>) -> Result<Option<Numbers>> {
         let input = *self.inputs[micro_batch].shape();
         if input.kind() == Kind::Ids {
             return Ok(None);
         }
         let Some(grad) = grad else {
-            return Err(CheckError::new(Problem::NoInputGradient { input }));
+            return Err(Error::new(format!(
+                "backward_input gave no input gradient, and the input is {input}: only ids have none"
+            )));
         };
         if *grad.shape() != input {
-            let (expected, got) = (input, *grad.shape());
-            return Err(CheckError::new(Problem::InputGradientShape { expected, got }));
+            return Err(Error::new(format!(
+                "backward_input gave an input gradient of {} for an input of {input}",
+                grad.shape()
+            )));
         }
         let name = format!("the input gradient of micro-batch {micro_batch}");
         Ok(Some(Numbers::of(&name, &grad)))

@@ -1,7 +1,7 @@
 //! Helpers for the tests of layers.
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
-use pipewright_stages::{ForwardContext, Layer, Mode, Tensor, rng};
+use pipewright_stages::{DType, Device, ForwardContext, Layer, Mode, Place, Tensor, rng};
 
 /// The context of this micro-batch in training.
 pub(crate) fn train(micro_batch: u32) -> ForwardContext {
@@ -25,6 +25,35 @@ pub(crate) fn ids(name: &str, dims: &[usize], limit: u32) -> Tensor {
     let draws = numbers(name, dims.iter().product());
     let ids = draws.iter().map(|x| (((x + 1.0) * 0.5 * limit as f32) as u32).min(limit - 1));
     Tensor::from_ids(dims, ids.collect()).unwrap()
+}
+
+/// The first GPU, with this number format.
+pub(crate) fn gpu(dtype: DType) -> Place {
+    Place { device: Device::Cuda(0), dtype }
+}
+
+/// The numbers of a tensor, wherever it is.
+pub(crate) fn here(tensor: Tensor) -> Vec<f32> {
+    tensor.to(Place::default()).unwrap().f32().to_vec()
+}
+
+/// The bits of numbers.
+pub(crate) fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|number| number.to_bits()).collect()
+}
+
+/// Panics if a number is further from the expected one than this share of the largest of its list.
+#[track_caller]
+pub(crate) fn assert_near(got: &[Vec<f32>], expected: &[Vec<f32>], within: f32, what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for (index, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_eq!(got.len(), expected.len(), "{what}, list {index}");
+        let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        for (got, expected) in got.iter().zip(expected) {
+            let off = (got - expected).abs();
+            assert!(off <= within * largest, "{what}, list {index}: {got}, not {expected}");
+        }
+    }
 }
 
 /// Gives every parameter its own random numbers, so that no gradient is a special case.

@@ -1,15 +1,17 @@
 //! Programs of driver calls, and what the emulator says of them.
 
-use std::ffi::{CString, c_void};
-use std::ptr::{from_mut, null_mut};
+use std::ffi::c_void;
+use std::ptr::from_mut;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdeviceptr, CUevent, CUfunction, CUstream};
-use cudarc::nvrtc;
 use libloading::os::unix::Library;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::driver;
 use emulator::{Cuda, answer, tell};
+
+pub(crate) use crate::driver::{allocate, kernel, stream};
 
 /// The emulator, for one test at a time, because a complaint breaks a device.
 pub(crate) struct Machine {
@@ -24,7 +26,6 @@ impl Machine {
             return None;
         }
         let machine = Self { _alone: ALONE.lock() };
-        result::init().expect("the emulator");
         machine.enter(0);
         machine.order("late");
         machine.complaint();
@@ -33,10 +34,7 @@ impl Machine {
 
     /// Makes a device current.
     pub(crate) fn enter(&self, device: i32) {
-        let device = result::device::get(device).expect("a device");
-        // SAFETY: the device is there, and the context is never released.
-        unsafe { result::ctx::set_current(result::primary_ctx::retain(device).expect("a context")) }
-            .expect("a context");
+        assert!(driver::enter(device), "the emulator is there");
     }
 
     /// In which order streams run from here on.
@@ -83,14 +81,6 @@ pub(crate) fn slowdown(device: i32) -> f64 {
     }
 }
 
-/// A stream of the current device.
-pub(crate) fn stream() -> CUstream {
-    let mut stream = null_mut();
-    // SAFETY: the address is a local's.
-    unsafe { sys::cuStreamCreate(&mut stream, 1) }.result().expect("a stream");
-    stream
-}
-
 /// An event of the current device.
 pub(crate) fn event() -> CUevent {
     result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).expect("an event")
@@ -114,11 +104,6 @@ pub(crate) fn synchronize(stream: CUstream) {
     let _ = unsafe { result::stream::synchronize(stream) };
 }
 
-pub(crate) fn allocate(count: usize, stream: CUstream) -> CUdeviceptr {
-    // SAFETY: the stream is alive.
-    unsafe { result::malloc_async(stream, count * 4) }.expect("memory")
-}
-
 pub(crate) fn free(at: CUdeviceptr, stream: CUstream) {
     // SAFETY: the stream is alive. A complaint may have broken the device.
     let _ = unsafe { result::free_async(at, stream) };
@@ -133,27 +118,6 @@ pub(crate) fn fill(at: CUdeviceptr, count: usize, stream: CUstream) {
 pub(crate) fn copy(to: CUdeviceptr, from: CUdeviceptr, count: usize, stream: CUstream) {
     // SAFETY: as above.
     let _ = unsafe { result::memcpy_dtod_async(to, from, count * 4, stream) };
-}
-
-/// Compiles `source` and finds the kernel `name`, on the current device.
-pub(crate) fn kernel(source: &str, name: &str) -> CUfunction {
-    let source = CString::new(source).expect("no zero byte");
-    let program = nvrtc::result::create_program(&source, None).expect("a program");
-    // SAFETY: the program lives until it is destroyed; the image is whole; the module stays loaded.
-    unsafe {
-        let options = ["--gpu-architecture=sm_90a", "-default-device"];
-        if nvrtc::result::compile_program(program, &options).is_err() {
-            let log = nvrtc::result::get_program_log(program).expect("a log");
-            panic!("{}", log.iter().map(|&c| c as u8 as char).collect::<String>());
-        }
-        let mut size = 0;
-        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().expect("an image");
-        let mut image = vec![0_u8; size];
-        nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast()).result().expect("an image");
-        nvrtc::result::destroy_program(program).expect("a program");
-        let module = result::module::load_data(image.as_ptr().cast()).expect("a module");
-        result::module::get_function(module, CString::new(name).expect("a name")).expect("a kernel")
-    }
 }
 
 /// Launches a kernel whose arguments are addresses.

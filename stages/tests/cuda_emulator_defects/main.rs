@@ -9,6 +9,8 @@ mod product;
 
 mod addresses;
 mod contracts;
+#[path = "../common/driver.rs"]
+mod driver;
 mod failing;
 mod machine;
 mod races;

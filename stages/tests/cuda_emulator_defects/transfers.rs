@@ -1,16 +1,15 @@
 //! Transfers by NCCL: their place in the order of streams, groups, and what they take from a device.
 
 use std::ffi::c_void;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::thread;
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
 use cudarc::nccl::sys::{self as nccl, ncclComm_t, ncclDataType_t, ncclResult_t, ncclUniqueId};
 
+use crate::driver::{UNSET, communicator};
 use crate::machine::{Machine, allocate, copy, edge, fill, kernel, launch, slowdown, stream, synchronize};
-
-const UNSET: i32 = i32::MIN;
 
 /// One of two ranks, on the device of its number, as a thread.
 struct Rank<'m> {
@@ -24,25 +23,7 @@ impl<'m> Rank<'m> {
     fn join(machine: &'m Machine, number: i32, id: ncclUniqueId, blocks: i32) -> Self {
         machine.enter(number);
         let mut comm = null_mut();
-        let mut config = nccl::ncclConfig_t {
-            size: size_of::<nccl::ncclConfig_t>(),
-            magic: 0xcafe_beef,
-            version: 22809,
-            blocking: 1,
-            cgaClusterSize: UNSET,
-            minCTAs: UNSET,
-            maxCTAs: blocks,
-            netName: null(),
-            splitShare: UNSET,
-            trafficClass: UNSET,
-            commName: null(),
-            collnetEnable: UNSET,
-            CTAPolicy: UNSET,
-            shrinkShare: UNSET,
-            nvlsCTAs: UNSET,
-            nChannelsPerNetPeer: UNSET,
-            nvlinkCentricSched: UNSET,
-        };
+        let mut config = communicator(true, blocks);
         // SAFETY: the pointers are to locals.
         let joined = unsafe { nccl::ncclCommInitRankConfig(&mut comm, 2, id, number, &mut config) };
         assert_eq!(joined, ncclResult_t::ncclSuccess);

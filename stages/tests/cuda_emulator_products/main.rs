@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+#[path = "../common/driver.rs"]
+mod driver;
 mod product;
 
 use cudarc::cublaslt::sys::cublasLtEpilogue_t as Epilogue;

@@ -1,7 +1,7 @@
 //! One product: computed by cuBLASLt and by a plain loop.
 
 use std::ffi::c_void;
-use std::ptr::{from_ref, null_mut};
+use std::ptr::from_ref;
 
 use cudarc::cublaslt::result::{self as lt, CublasError};
 use cudarc::cublaslt::sys::{
@@ -10,28 +10,17 @@ use cudarc::cublaslt::sys::{
     cublasLtMatrixLayout_t, cublasLtMatrixLayoutAttribute_t as Laid, cudaDataType,
 };
 use cudarc::driver::result;
-use cudarc::driver::sys::{self, CUdeviceptr, CUstream};
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use half::bf16;
 
-use emulator::Cuda;
+use crate::driver;
 
 pub(crate) const F32: cudaDataType = cudaDataType::CUDA_R_32F;
 pub(crate) const BF16: cudaDataType = cudaDataType::CUDA_R_16BF;
 
 /// A stream of the emulator's first device.
 pub(crate) fn stream() -> Option<CUstream> {
-    if !matches!(emulator::start(), Cuda::Emulated(_)) {
-        return None;
-    }
-    result::init().expect("the emulator");
-    let device = result::device::get(0).expect("a device");
-    let mut stream = null_mut();
-    // SAFETY: the device is there, the context is never released, and the stream is a local.
-    unsafe {
-        result::ctx::set_current(result::primary_ctx::retain(device).expect("a context")).expect("a context");
-        sys::cuStreamCreate(&mut stream, 1).result().expect("a stream");
-    }
-    Some(stream)
+    driver::enter(0).then(driver::stream)
 }
 
 /// Numbers between -1 and 1 that bf16 can represent.

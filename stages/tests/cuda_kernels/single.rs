@@ -2,36 +2,8 @@
 
 use pipewright_stages::{DType, Place};
 
-#[path = "../accuracy/adapter.rs"]
-mod adapter;
-#[path = "../accuracy/approx.rs"]
-mod approx;
-#[path = "../accuracy/attention.rs"]
-mod attention;
-#[path = "../accuracy/convolution.rs"]
-mod convolution;
-#[path = "../accuracy/experts.rs"]
-mod experts;
-#[path = "../accuracy/gated.rs"]
-mod gated;
-#[path = "../accuracy/image_norm.rs"]
-mod image_norm;
-#[path = "../accuracy/inputs.rs"]
-mod inputs;
-#[path = "../accuracy/linear.rs"]
-mod linear;
-#[path = "../accuracy/loss.rs"]
-mod loss;
-#[path = "../accuracy/norm.rs"]
-mod norm;
-#[path = "../accuracy/optimizer.rs"]
-mod optimizer;
-#[path = "../accuracy/pointwise.rs"]
-mod pointwise;
-#[path = "../accuracy/rms_norm.rs"]
-mod rms_norm;
-#[path = "../accuracy/rotary.rs"]
-mod rotary;
+#[path = "../accuracy/all.rs"]
+mod all;
 
 fn place() -> Place {
     crate::on_gpu(DType::F32)

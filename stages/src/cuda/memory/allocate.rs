@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use crate::cuda::driver::{self, Stream};
+use crate::cuda::failure;
 use crate::cuda::memory::block_cache::{Block, Filler, Kind, Shelf};
 use crate::cuda::memory::device::Memory;
 use crate::cuda::streams::Streams;
 use crate::device::Device;
-use crate::error::{Error, OutOfMemory, Purpose, Result, Wanted};
+use crate::error::{Error, OutOfMemory, Purpose, Result};
 
 /// Sizes are multiples of this many bytes, so that tensors of similar size can use the same blocks.
 const GRAIN: usize = 256;
@@ -73,13 +74,7 @@ impl Streams {
     }
 
     fn out_of_memory(&self, wanted: usize) -> Error {
-        let error = OutOfMemory {
-            device: Device::Cuda(self.index()),
-            wanted: Wanted::Bytes(wanted as u64),
-            left: self.memory().ok(),
-            purpose: Purpose::Passes,
-        };
-        error.into()
+        OutOfMemory::of(Device::Cuda(self.index()), wanted as u64, failure::free_and_total().ok()).into()
     }
 
     /// Marks the memory as ready after all work on the compute stream so far. Other streams wait for that.

@@ -13,11 +13,11 @@ use super::plan::Plan;
 use super::product::{ALIGNMENT, Product, WORKSPACE};
 use super::trial::Trial;
 use crate::cuda::failure::no_memory_for;
+use crate::cuda::library::Library;
 use crate::cuda::memory::device::Memory;
 use crate::cuda::streams::Streams;
 use crate::device::Device;
-use crate::error::library::Library;
-use crate::error::{CudaError, Error, Result};
+use crate::error::{Error, Result};
 
 /// How many plans of [products of some rows](Gpu::product_of_rows) are kept. Then all are dropped, so that
 /// ever new numbers of rows do not fill the memory.
@@ -132,14 +132,6 @@ impl Drop for Blas {
 pub(crate) fn refused(call: impl fmt::Display) -> impl FnOnce(CublasError) -> Error {
     move |CublasError(status)| match status {
         cublasStatus_t::CUBLAS_STATUS_ALLOC_FAILED => no_memory_for(&call.to_string()),
-        status => CudaError {
-            library: Library::CublasLt,
-            call: call.to_string(),
-            code: status as u32,
-            name: format!("{status:?}"),
-            meaning: None,
-            remedy: None,
-        }
-        .into(),
+        status => Error::new(format!("{call}: {status:?}")),
     }
 }

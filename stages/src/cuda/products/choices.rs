@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 
 use super::product::Product;
 use crate::cuda::cache::{cache_folder, keep};
+use crate::cuda::library::Library;
 use crate::cuda::probe;
 use crate::error::Result;
-use crate::error::library::Library;
 
 /// What is known of each kind of GPU, by the file in which it is kept.
 static KNOWN: Mutex<BTreeMap<String, Known>> = Mutex::new(BTreeMap::new());

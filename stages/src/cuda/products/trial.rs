@@ -8,6 +8,7 @@
 use super::plan::Operands;
 use super::product::{ALIGNMENT, Product, Start};
 use crate::cuda::driver::Event;
+use crate::cuda::failure::{self, failed};
 use crate::cuda::launch::{args, kernel};
 use crate::cuda::streams::Streams;
 use crate::cuda::{Grid, Pinned, Ptr, driver};
@@ -56,7 +57,8 @@ impl Trial {
             return Ok(None);
         }
         let bytes = Scratch::lay_out(what, Ptr::NONE).end.0;
-        if streams.memory()?.free / SHARE_OF_MEMORY < bytes {
+        let [free, _] = failure::free_and_total().map_err(failed("asking for free memory"))?;
+        if free / SHARE_OF_MEMORY < bytes {
             return Ok(None);
         }
         // Not memory of the shelf, which would keep it.

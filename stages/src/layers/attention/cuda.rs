@@ -3,9 +3,9 @@
 
 use super::fused::{FUSED, Fused};
 use crate::cuda::launch::{args, kernel};
-use crate::cuda::{Gpu, Grid, Ptr};
+use crate::cuda::{Gpu, Grid};
 use crate::device::DType;
-use crate::error::{DeviceError, Result};
+use crate::error::{Error, Result};
 use crate::layers::attention::cpu::sizes::Sizes;
 use crate::tensor::Tensor;
 
@@ -46,11 +46,17 @@ fn by_warps(heads: usize, batch: usize, sizes: Sizes) -> Result<Grid> {
     let width = sizes.width;
     let warps = (PLAIN_SHARED / (PLAIN_BYTES * width)).min(MOST_WARPS);
     if warps == 0 {
-        let most = PLAIN_SHARED / PLAIN_BYTES;
-        return Err(DeviceError::WideHeads { width, most }.into());
+        return Err(too_wide(width, PLAIN_SHARED / PLAIN_BYTES));
     }
     let blocks = (batch * heads * sizes.time).div_ceil(warps);
     Ok(Grid { shared: (warps * PLAIN_BYTES * width) as u32, ..Grid::row(blocks, 32 * warps as u32) })
+}
+
+/// The error for heads that are wider than a kernel takes.
+fn too_wide(width: usize, most: usize) -> Error {
+    Error::new(format!(
+        "heads of {width} numbers are too wide for a GPU, which takes {most}: choose more heads"
+    ))
 }
 
 /// Sizes as arguments: rows of a sequence, query heads, key and value heads, width, and the keys that a query
@@ -61,23 +67,20 @@ fn size_args(sizes: Sizes) -> [usize; 5] {
 }
 
 impl Gpu {
-    /// Like [`crate::layers::attention::cpu::forward`], for `batch` sequences. `lse` is f32.
+    /// Like [`crate::layers::attention::cpu::forward`], for all sequences. `lse` is f32.
     ///
     /// # Errors
     /// When the heads are too wide for every kernel, there are too many sequences, or the driver reports an
     /// error.
-    pub(crate) fn attention_forward(
-        &self,
-        dtype: DType,
-        [out, lse, qkv]: [Ptr; 3],
-        batch: usize,
-        sizes: Sizes,
-    ) -> Result<()> {
+    pub(crate) fn attention_forward(&self, [out, lse, qkv]: [&Tensor; 3], sizes: Sizes) -> Result<()> {
+        let (dtype, batch) = (qkv.dtype(), qkv.dims()[0]);
         let [time, query, key_value, width, window] = size_args(sizes);
         if let Some(fused) = fused(dtype, sizes) {
             if batch > MOST_DEEP {
-                let (count, most) = (batch, MOST_DEEP);
-                return Err(DeviceError::ManySequences { count, most }.into());
+                return Err(Error::new(format!(
+                    "{batch} sequences at once are too many for a GPU's attention, which takes \
+                     {MOST_DEEP}: choose smaller micro-batches"
+                )));
             }
             let grid = by_rows(QUERIES, sizes.query, [batch, sizes.time], fused.shared[0]);
             let args = args![out, lse, qkv, time, query, key_value, window];
@@ -89,18 +92,17 @@ impl Gpu {
         self.launch(kernel!(dtype, "attention_forward_any"), grid, &args)
     }
 
-    /// Like [`super::cpu::backward`], for `batch` sequences. `lse` and `delta` are f32 and have the same
+    /// Like [`super::cpu::backward`], for all sequences. `lse` and `delta` are f32 and have the same
     /// shape; `delta` is overwritten.
     ///
     /// # Errors
     /// As [`Gpu::attention_forward`].
     pub(crate) fn attention_backward(
         &self,
-        dtype: DType,
-        [qkv_grad, delta, qkv, out, lse, grad]: [Ptr; 6],
-        batch: usize,
+        [qkv_grad, delta, qkv, out, lse, grad]: [&Tensor; 6],
         sizes: Sizes,
     ) -> Result<()> {
+        let (dtype, batch) = (qkv.dtype(), qkv.dims()[0]);
         let [time, query, key_value, width, window] = size_args(sizes);
         let args = args![delta, grad, out, batch, time, width];
         let shape = [batch.min(MOST_DEEP), sizes.time];
@@ -155,13 +157,8 @@ impl PastOnGpu {
             }
         };
         let count = time * kept;
-        let args = args![
-            rows.at().offset(past * kept * bytes),
-            qkv.at(),
-            count,
-            sizes.vectors() * width,
-            query * width
-        ];
+        let args =
+            args![rows.at().offset(past * kept * bytes), qkv, count, sizes.vectors() * width, query * width];
         self.0 = Some(rows);
         let grid = Grid::each(count, THREADS);
         gpu.launch(kernel!(qkv.dtype(), "attention_keep"), grid, &args)
@@ -182,13 +179,12 @@ impl PastOnGpu {
         let Sizes { time, query, key_value, width, window } = sizes;
         let shared = 4 * width * (1 + WARPS) + 8 * WARPS;
         if shared > SHARED {
-            let most = (SHARED - 8 * WARPS) / (4 * (1 + WARPS));
-            return Err(DeviceError::WideHeads { width, most }.into());
+            return Err(too_wide(width, (SHARED - 8 * WARPS) / (4 * (1 + WARPS))));
         }
         let kept = self.0.as_ref().expect("these rows have been added");
         let window = window.min(past + time);
-        let (to, from, past_rows, scale) = (out.at(), qkv.at(), kept.at(), sizes.scale());
-        let args = args![to, from, past_rows, past, time, query, key_value, width, window, scale];
+        let scale = sizes.scale();
+        let args = args![out, qkv, kept, past, time, query, key_value, width, window, scale];
         let grid = Grid {
             blocks: [time as u32, query as u32, 1],
             threads: 32 * WARPS as u32,

@@ -8,14 +8,14 @@ pub(crate) mod fused;
 use super::Heads;
 use crate::cpu::real::{Real, in_format};
 use crate::device::DType;
-use crate::error::{Error, Result, SettingError, ValueError, check_positive};
+use crate::error::{Error, Result, check_positive};
 use crate::layers::attention::bf16 as half_attention;
 use crate::layers::attention::cpu as attention;
 use crate::layers::attention::cpu::backward::Saved;
 use crate::layers::attention::cpu::next::Past;
 use crate::layers::attention::cpu::sizes::Sizes;
 use crate::layers::attention::cuda::PastOnGpu;
-use crate::shape::{Kind, Shape};
+use crate::shape::Shape;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, WRITING};
@@ -48,7 +48,8 @@ impl Attention {
     /// When `dim` is not divisible by `heads`.
     pub fn new(name: &str, dim: usize, heads: usize) -> Result<Self> {
         if dim == 0 || heads == 0 || !dim.is_multiple_of(heads) {
-            return Err(Error::from(SettingError::Heads { dim, heads }).at(name));
+            let text = format!("dim {dim} is not divisible by heads {heads}: choose heads that divide dim");
+            return Err(Error::new(text).at(name));
         }
         let heads = Heads { query: heads, key_value: heads, width: dim / heads };
         Self::grouped(name, heads, None)
@@ -104,34 +105,25 @@ impl Layer for Attention {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        let rows = input.dims().len() == 3 && input.dims()[1] > 0;
-        if input.kind() == Kind::F32 && rows && input.last() == self.heads.row() {
-            return Ok(input.with_last(self.heads.query * self.heads.width));
-        }
-        Err(Error::shape(format!("f32[batch, time, {}]", self.heads.row()), input))
+        self.heads.check_rows(input)?;
+        Ok(input.with_last(self.heads.query * self.heads.width))
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
         let sums = [shape.dims()[0], self.heads.query, shape.dims()[1]];
-        let lse = match input.gpu()? {
-            Some(gpu) => {
-                let lse = Tensor::on_gpu(&gpu, DType::F32, &sums)?;
-                let places = [output.at(), lse.at(), input.at()];
-                gpu.attention_forward(input.dtype(), places, shape.dims()[0], self.sizes(&shape))?;
-                lse
+        let mut lse = input.f32_beside(&sums)?;
+        let sizes = self.sizes(&shape);
+        match (input.gpu()?, input.dtype()) {
+            (Some(gpu), _) => gpu.attention_forward([&output, &lse, &input], sizes)?,
+            (None, DType::F32) => {
+                attention::forward(output.f32_mut(), lse.f32_mut(), input.f32(), sizes);
             }
-            None => {
-                let mut lse = Tensor::on_host(&sums)?;
-                let (sums, sizes) = (lse.f32_mut(), self.sizes(&shape));
-                match input.dtype() {
-                    DType::F32 => attention::forward(output.f32_mut(), sums, input.f32(), sizes),
-                    DType::Bf16 => half_attention::forward(output.bf16_mut(), sums, input.bf16(), sizes),
-                }
-                lse
+            (None, DType::Bf16) => {
+                half_attention::forward(output.bf16_mut(), lse.f32_mut(), input.bf16(), sizes);
             }
-        };
+        }
         Ok((output.clone(), Kept::new(ctx, [input, output, lse])))
     }
 
@@ -141,8 +133,10 @@ impl Layer for Attention {
             return Err(Error::shape(format!("f32[1, time, {}]", self.heads.row()), input.shape()));
         }
         if past > self.had {
-            let had = self.had;
-            return Err(ValueError::Past { past, had }.into());
+            return Err(Error::new(format!(
+                "tokens cannot follow {past} others of the text: it has had {}",
+                self.had
+            )));
         }
         let sizes = self.sizes(&shape);
         let gpu = input.gpu()?;
@@ -168,19 +162,17 @@ impl Layer for Attention {
         let ctx = saved.ctx;
         let [input, output, lse] = saved.into_tensors();
         let mut input_grad = input.beside(input.dims())?;
-        if let Some(gpu) = input.gpu()? {
-            let delta = Tensor::on_gpu(&gpu, DType::F32, lse.dims())?;
-            let places = [&input_grad, &delta, &input, &output, &lse, &grad].map(Tensor::at);
-            gpu.attention_backward(input.dtype(), places, input.dims()[0], self.sizes(input.shape()))?;
-            return Ok((Some(input_grad), Kept::new(ctx, [])));
-        }
         let sizes = self.sizes(input.shape());
-        match input.dtype() {
-            DType::F32 => {
+        match (input.gpu()?, input.dtype()) {
+            (Some(gpu), _) => {
+                let delta = lse.beside(lse.dims())?;
+                gpu.attention_backward([&input_grad, &delta, &input, &output, &lse, &grad], sizes)?;
+            }
+            (None, DType::F32) => {
                 let saved = saved_by(&input, &output, &lse, &grad);
                 attention::backward(input_grad.f32_mut(), saved, sizes);
             }
-            DType::Bf16 => {
+            (None, DType::Bf16) => {
                 let saved = saved_by(&input, &output, &lse, &grad);
                 half_attention::backward(input_grad.bf16_mut(), saved, sizes);
             }

@@ -5,12 +5,12 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::arithmetic::{multiply, put, take};
-use crate::error::{Error, Result, ShapeError, check_numbers};
+use crate::error::{Error, Result, check_numbers};
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::chain::Chain;
 use crate::stage::kept::{Kept, List};
+use crate::stage::layer::misfit;
 use crate::tensor::Tensor;
 
 /// What becomes of the outputs of branches.
@@ -82,7 +82,7 @@ impl Branches {
             None => Ok(repeat_n(input, self.chains.len()).collect()),
             Some(widths) => {
                 check_columns(widths, self.chains.len(), input.shape())?;
-                ranges(widths.iter().copied()).map(|range| take(&input, range)).collect()
+                ranges(widths.iter().copied()).map(|range| input.columns(range, 1.0)).collect()
             }
         }
     }
@@ -180,13 +180,13 @@ impl Branches {
                 let shapes = shapes.map(|(chain, input)| chain.output_shape(&input));
                 let widths: SmallVec<[usize; FEW]> =
                     shapes.map(|shape| Ok(shape?.last())).collect::<Result<_>>()?;
-                ranges(widths.iter().copied()).map(|range| take(&grad, range)).collect()
+                ranges(widths.iter().copied()).map(|range| grad.columns(range, 1.0)).collect()
             }
             Join::Product if count > 1 => {
                 let of_branch = |branch: usize| {
                     let mut product = grad.clone();
                     let others = outputs.iter().enumerate().filter(|(other, _)| *other != branch);
-                    others.map(|(_, output)| output).try_for_each(|output| multiply(&mut product, output))?;
+                    others.map(|(_, output)| output).try_for_each(|output| product.multiply(output))?;
                     Ok(product)
                 };
                 (0..count).map(of_branch).collect()
@@ -212,10 +212,10 @@ impl Branches {
         let mut all = some.beside(shape.with_last(widths.iter().sum()).dims())?;
         for (range, grad) in ranges(widths.iter().copied()).zip(&grads) {
             match grad {
-                Some(grad) => put(&mut all, range, grad)?,
+                Some(grad) => all.put_columns(range, grad)?,
                 None => {
                     let zeros = Tensor::zeros(shape.with_last(range.len()).dims());
-                    put(&mut all, range, &zeros.to(place)?)?;
+                    all.put_columns(range, &zeros.to(place)?)?;
                 }
             }
         }
@@ -250,8 +250,7 @@ fn check_columns(widths: &[usize], branches: usize, input: &Shape) -> Result<()>
     } else {
         return Ok(());
     };
-    let widths = widths.to_vec();
-    Err(ShapeError::Columns { widths, input: *input, wrong }.into())
+    Err(Error::new(format!("the branches get columns {widths:?} of {input}: {wrong}")))
 }
 
 /// Fails unless the output of branch `index` can be joined with the output of the first branch.
@@ -269,15 +268,14 @@ fn check_fit(join: Join, first: &Shape, index: usize, other: &Shape) -> Result<(
     if fits {
         return Ok(());
     }
-    let (first, other) = (*first, *other);
-    Err(ShapeError::Branches { how, first, index, other }.into())
+    Err(misfit(how, first, index, other))
 }
 
 /// The shape of joined outputs of these shapes.
 fn joined_shape(join: Join, shapes: impl IntoIterator<Item = Result<Shape>>) -> Result<Shape> {
     let mut shapes = shapes.into_iter();
     let Some(first) = shapes.next().transpose()? else {
-        return Err(ShapeError::NoBranches.into());
+        return Err(Error::new("a block needs a branch; one without layers gives its input"));
     };
     let mut all = first;
     for (index, other) in (1..).zip(shapes) {
@@ -297,13 +295,13 @@ fn joined(join: Join, outputs: SmallVec<[Tensor; FEW]>) -> Result<Tensor> {
         let mut all = outputs[0].beside(shape.dims())?;
         let widths = outputs.iter().map(|output| output.shape().last());
         let mut outputs = ranges(widths).zip(&outputs);
-        outputs.try_for_each(|(range, output)| put(&mut all, range, output))?;
+        outputs.try_for_each(|(range, output)| all.put_columns(range, output))?;
         return Ok(all);
     }
     let mut outputs = outputs.into_iter();
-    let mut all = outputs.next().ok_or_else(|| Error::from(ShapeError::NoBranches))?;
+    let mut all = outputs.next().expect("checked: a block has a branch");
     outputs.try_for_each(|output| match join {
-        Join::Product => multiply(&mut all, &output),
+        Join::Product => all.multiply(&output),
         Join::Sum | Join::Concat => all.add(&output),
     })?;
     Ok(all)

@@ -1,10 +1,9 @@
 //! Layers that are composed of others.
 
-pub(crate) mod arithmetic;
 pub(crate) mod branches;
 
 use self::branches::{Branches, Join};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
 use crate::stage::chain::Chain;
@@ -170,7 +169,10 @@ impl Layer for Block {
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
         if self.times > 1 {
-            return Err(ErrorKind::RepeatedWritesNoText.into());
+            return Err(Error::new(
+                "a repeated block writes no text: its layers keep the keys and values of one use; write the \
+                 layers once for each use, with `Parameter::tied` weights",
+            ));
         }
         self.branches.forward_next(past, input)
     }

@@ -78,9 +78,9 @@ impl BatchNorm {
                 Some(stats) => [stats.at(), stats.at().offset(4 * self.channels)],
                 None => [mean, variance],
             };
-            let (out, from, rows) = (output.at(), input.at(), self.rows(input.shape()));
-            let (count, width, epsilon) = (rows.count(), rows.width, self.epsilon);
-            let args = args![out, from, mean, variance, weight, bias, count, width, epsilon];
+            let (rows, epsilon) = (self.rows(input.shape()), self.epsilon);
+            let (count, width) = (rows.count(), rows.width);
+            let args = args![&output, input, mean, variance, weight, bias, count, width, epsilon];
             gpu.launch(kernel!(input.dtype(), "batch_norm"), rows.eights(), &args)?;
             return Ok(output);
         }
@@ -109,13 +109,11 @@ impl BatchNorm {
             let expected = "at least 2 rows or pixels, which batch norm needs to train";
             return Err(Error::shape(expected, input.shape()));
         }
+        let mut stats = input.f32_beside(&[2, self.channels])?;
         if let Some(gpu) = input.gpu()? {
-            let stats = Tensor::on_gpu(&gpu, DType::F32, &[2, self.channels])?;
-            let (to, from, rows) = (stats.at(), input.at(), self.rows(input.shape()));
-            gpu.channel_stats(input.dtype(), to, from, rows, self.epsilon)?;
+            self.rows(input.shape()).write_stats(&gpu, &stats, input, self.epsilon)?;
             return Ok(stats);
         }
-        let mut stats = Tensor::on_host(&[2, self.channels])?;
         let (mean, variance) = stats.f32_mut().split_at_mut(self.channels);
         moments(mean, variance, input.clone().converted(DType::F32)?.f32());
         Ok(stats)
@@ -132,15 +130,13 @@ impl BatchNorm {
     ) -> Result<Tensor> {
         let adds = Tensor::on_gpu(gpu, DType::F32, &[4, self.channels])?;
         let (of, weight) = (self.rows(input.shape()), self.parameters[0].weights().value());
-        let (grad, input, stats, dtype) = (grad.at_mut(gpu)?, input.at(), stats.at(), grad.dtype());
-        let partials = gpu.channel_slopes(dtype, grad, input, stats, of)?;
+        let at = grad.at_mut(gpu)?;
+        let partials = of.slopes(gpu, grad, input, stats)?;
         let by = gpu.memory_of(3 * of.width * 4)?;
-        let (rows, slices, epsilon) = (of.rows, of.slices(), self.epsilon);
-        let (to, scales, sums) = (adds.at(), by.at(), partials.at());
-        let args = args![to, scales, sums, stats, weight, rows, slices, epsilon];
+        let args = args![&adds, &by, &partials, stats, weight, of.rows, of.slices(), self.epsilon];
         gpu.launch("batch_slopes", Grid::row(of.width, 128), &args)?;
-        let args = args![grad, input, stats, by.at(), of.count(), of.width];
-        gpu.launch(kernel!(dtype, "batch_norm_backward"), of.eights(), &args)?;
+        let args = args![at, input, stats, &by, of.count(), of.width];
+        gpu.launch(kernel!(grad.dtype(), "batch_norm_backward"), of.eights(), &args)?;
         Ok(adds)
     }
 

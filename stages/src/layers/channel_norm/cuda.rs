@@ -1,9 +1,9 @@
 //! Batch and group norm.
 
 use crate::cuda::launch::{args, kernel};
-use crate::cuda::{Gpu, Grid, Memory, Ptr};
-use crate::device::DType;
+use crate::cuda::{Gpu, Grid, Memory};
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// The channels of a block.
 const CHANNELS: usize = 32;
@@ -64,61 +64,42 @@ impl Channels {
     pub(crate) fn eights(self) -> Grid {
         Grid::each(self.count().div_ceil(8), THREADS)
     }
-}
 
-impl Gpu {
     /// Writes `f32` means and variances of each channel, `[2, width]`; of group norm, the mean and the
     /// reciprocal deviation of each group of each image, `[images, groups, 2]`.
-    pub(crate) fn channel_stats(
-        &self,
-        dtype: DType,
-        stats: Ptr,
-        input: Ptr,
-        of: Channels,
-        epsilon: f32,
-    ) -> Result<()> {
-        let partials = self.channel_partials(of)?;
-        let is_each = u32::from(of.groups.is_some());
-        let args = args![partials.at(), input, of.rows, of.width, of.slice(), is_each];
-        self.launch(kernel!(dtype, "channel_moments"), of.summing_grid(), &args)?;
-        let partials = partials.at();
-        match of.groups {
+    pub(crate) fn write_stats(self, gpu: &Gpu, stats: &Tensor, input: &Tensor, epsilon: f32) -> Result<()> {
+        let (partials, dtype) = (self.partials(gpu)?, input.dtype());
+        let is_each = u32::from(self.groups.is_some());
+        let args = args![&partials, input, self.rows, self.width, self.slice(), is_each];
+        gpu.launch(kernel!(dtype, "channel_moments"), self.summing_grid(), &args)?;
+        match self.groups {
             None => {
-                let args = args![stats, partials, input, of.rows, of.slices()];
-                self.launch(kernel!(dtype, "batch_moments"), Grid::row(of.width, 128), &args)
+                let args = args![stats, &partials, input, self.rows, self.slices()];
+                gpu.launch(kernel!(dtype, "batch_moments"), Grid::row(self.width, 128), &args)
             }
-            Some(groups) => {
-                let Groups { count, pixels } = groups;
-                let args = args![stats, partials, input, pixels, of.width, count, epsilon];
-                let grid = Grid::row(of.slices() * groups.count, 32);
-                self.launch(kernel!(dtype, "group_moments"), grid, &args)
+            Some(Groups { count, pixels }) => {
+                let args = args![stats, &partials, input, pixels, self.width, count, epsilon];
+                gpu.launch(kernel!(dtype, "group_moments"), Grid::row(self.slices() * count, 32), &args)
             }
         }
     }
 
     /// The sums of the gradient over slices of rows, and of it times `x - mean`.
-    pub(crate) fn channel_slopes(
-        &self,
-        dtype: DType,
-        grad: Ptr,
-        input: Ptr,
-        stats: Ptr,
-        of: Channels,
-    ) -> Result<Memory> {
-        let partials = self.channel_partials(of)?;
+    pub(crate) fn slopes(self, gpu: &Gpu, grad: &Tensor, input: &Tensor, stats: &Tensor) -> Result<Memory> {
+        let (partials, Self { rows, width, .. }) = (self.partials(gpu)?, self);
         // Where the mean of a channel is: see the kernel.
-        let (of_slice, width, step) = match of.groups {
+        let (of_slice, of_group, step) = match self.groups {
             None => (0, 1, 1),
-            Some(groups) => (2 * groups.count, of.width / groups.count, 2_usize),
+            Some(groups) => (2 * groups.count, width / groups.count, 2_usize),
         };
-        let args =
-            args![partials.at(), grad, input, stats, of.rows, of.width, of.slice(), of_slice, width, step];
-        self.launch(kernel!(dtype, "channel_slopes"), of.summing_grid(), &args)?;
+        let slice = self.slice();
+        let args = args![&partials, grad, input, stats, rows, width, slice, of_slice, of_group, step];
+        gpu.launch(kernel!(grad.dtype(), "channel_slopes"), self.summing_grid(), &args)?;
         Ok(partials)
     }
 
     /// Memory for two `f64` sums of each channel and slice.
-    fn channel_partials(&self, of: Channels) -> Result<Memory> {
-        self.memory_of(of.slices() * 2 * of.width * 8)
+    fn partials(self, gpu: &Gpu) -> Result<Memory> {
+        gpu.memory_of(self.slices() * 2 * self.width * 8)
     }
 }

@@ -4,7 +4,7 @@ use crate::cpu::parts::{By, cut};
 use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid};
 use crate::device::DType;
-use crate::error::{Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
 use crate::layers::channel_norm::cpu::{apply, input_grad, moments, slopes};
 use crate::layers::channel_norm::cuda::{Channels, Groups};
 use crate::layers::conv::cpu::window::Image;
@@ -44,7 +44,10 @@ impl GroupNorm {
     pub fn new(name: &str, groups: usize, channels: usize, epsilon: f32) -> Result<Self> {
         check_positive(&[("groups", groups), ("channels", channels)])?;
         if !channels.is_multiple_of(groups) {
-            return Err(SettingError::ChannelGroups { channels, groups }.into());
+            return Err(Error::new(format!(
+                "{channels} channels cannot be divided into {groups} groups: choose groups that divide the \
+                 channels"
+            )));
         }
         let parameter = |which, init| Parameter::new(format!("{name}.{which}"), &[channels], init, 0);
         Ok(Self {
@@ -74,11 +77,10 @@ impl GroupNorm {
         let (output, dtype) = (input.beside(input.dims())?, input.dtype());
         let stats = Tensor::on_gpu(gpu, DType::F32, &[count, self.groups, 2])?;
         let (of, groups) = self.images(count, image);
-        gpu.channel_stats(dtype, stats.at(), input.at(), of, self.epsilon)?;
+        of.write_stats(gpu, &stats, input, self.epsilon)?;
         let [weight, bias] = [&self.weight, &self.bias].map(|parameter| parameter.weights().value());
-        let (out, from, by) = (output.at(), input.at(), stats.at());
         let (all, width, image) = (of.count(), of.width, groups.pixels * of.width);
-        let args = args![out, from, by, weight, bias, all, image, width, groups.count];
+        let args = args![&output, input, &stats, weight, bias, all, image, width, groups.count];
         gpu.launch(kernel!(dtype, "group_norm"), of.eights(), &args)?;
         Ok([output, stats])
     }
@@ -94,19 +96,17 @@ impl GroupNorm {
         let (count, image) = images(input.shape(), Some(self.channels))?;
         let adds = Tensor::on_gpu(gpu, DType::F32, &[2, self.channels])?;
         let (of, groups) = self.images(count, image);
-        let (grad, dtype) = (grad.at_mut(gpu)?, grad.dtype());
-        let (input, stats, weight) = (input.at(), stats.at(), self.weight.weights().value());
-        let partials = gpu.channel_slopes(dtype, grad, input, stats, of)?;
+        let (at, weight) = (grad.at_mut(gpu)?, self.weight.weights().value());
+        let partials = of.slopes(gpu, grad, input, stats)?;
         let (images, width, Groups { count, pixels }) = (of.slices(), of.width, groups);
         let by = gpu.memory_of(images * count * 2 * 4)?;
         let of_images = gpu.memory_of(images * 2 * width * 4)?;
-        let (to, scales, sums) = (of_images.at(), by.at(), partials.at());
-        let args = args![to, scales, sums, stats, weight, pixels, width, count];
+        let args = args![&of_images, &by, &partials, stats, weight, pixels, width, count];
         gpu.launch("group_slopes", Grid::row(images * count, 32), &args)?;
-        gpu.sum_rows(adds.at(), to, images, 2 * width)?;
+        gpu.sum_rows(adds.at(), of_images.at(), images, 2 * width)?;
         let (all, image) = (of.count(), pixels * width);
-        let args = args![grad, input, stats, scales, weight, all, image, width, count];
-        gpu.launch(kernel!(dtype, "group_norm_backward"), of.eights(), &args)?;
+        let args = args![at, input, stats, &by, weight, all, image, width, count];
+        gpu.launch(kernel!(grad.dtype(), "group_norm_backward"), of.eights(), &args)?;
         Ok(adds)
     }
 

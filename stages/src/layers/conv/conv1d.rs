@@ -1,6 +1,6 @@
 //! The 1-D convolution.
 
-use crate::error::{Error, ErrorKind, Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
 use crate::layers::conv::cpu::window::Window;
 use crate::layers::conv::unfold::{Sequence, fold, unfold};
 use crate::layers::linear::Linear;
@@ -91,8 +91,12 @@ impl Conv1d {
         check_positive(&[("inputs", self.inputs), ("kernel", kernel), ("stride", stride)])?;
         match (input.kind(), input.dims()) {
             (Kind::F32, &[batch, time, inputs]) if inputs == self.inputs && time > 0 => {
-                let places =
-                    self.window.places(time).ok_or(SettingError::WindowOfTime { time, kernel, padding })?;
+                let places = self.window.places(time).ok_or_else(|| {
+                    Error::new(format!(
+                        "a window of {kernel} does not fit into sequences of {time} with a border of \
+                         {padding}: choose a smaller kernel, more padding or longer sequences"
+                    ))
+                })?;
                 Ok(Shape::f32(&[batch, places, kernel * inputs]))
             }
             _ => Err(Error::shape(format!("f32[batch, time, {}]", self.inputs), input)),
@@ -108,10 +112,7 @@ impl Conv1d {
 
     /// What forward keeps: the input, or its size alone.
     fn kept(&self, ctx: ForwardContext, input: Tensor) -> Kept {
-        match self.product.is_trained() {
-            true => Kept::new(ctx, [input]),
-            false => Kept::new(ctx, [Tensor::scratch(input.shape().with_first(0).dims())]),
-        }
+        Kept::new(ctx, [if self.product.is_trained() { input } else { input.without_rows() }])
     }
 
     /// The gradient of an input of this shape.
@@ -150,7 +151,7 @@ impl Layer for Conv1d {
     }
 
     fn forward_next(&mut self, _past: usize, _input: Tensor) -> Result<Tensor> {
-        Err(ErrorKind::ConvolutionWritesNoText.into())
+        Err(Error::new("a convolution writes no text: its windows see tokens that come later"))
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {

@@ -2,15 +2,13 @@
 
 use half::bf16;
 
-use super::images::{shape, windows};
+use super::images::windows;
 use crate::cpu::real::convert;
-use crate::cuda::Gpu;
 use crate::device::DType;
-use crate::error::Result;
+use crate::error::{Result, check_positive};
 use crate::layers::conv::cpu as conv;
 use crate::layers::conv::cpu::filters::Filters;
-use crate::layers::conv::cpu::window::{Image, Window};
-use crate::layers::conv::cuda::Windows;
+use crate::layers::conv::cpu::window::{Window, Windows};
 use crate::layers::linear::add_bias_grad;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
@@ -117,45 +115,24 @@ impl Conv2d {
 
     /// What forward keeps: the input, or its size alone.
     fn kept(&self, ctx: ForwardContext, input: Tensor) -> Kept {
-        match self.is_trained() {
-            true => Kept::new(ctx, [input]),
-            false => Kept::new(ctx, [Tensor::scratch(input.shape().with_first(0).dims())]),
-        }
-    }
-
-    fn sizes_of(&self, input: &Shape) -> Result<(usize, Image, Image)> {
-        windows(input, Some(self.sizes[0]), self.window, |_| self.sizes[1])
+        Kept::new(ctx, [if self.is_trained() { input } else { input.without_rows() }])
     }
 
     fn windows_of(&self, input: &Shape) -> Result<Windows> {
-        let (count, image, seen) = self.sizes_of(input)?;
-        Ok(Windows { count, image, seen, window: self.window })
-    }
-
-    fn forward_on_gpu(&self, gpu: &Gpu, input: &Tensor) -> Result<Tensor> {
-        let of = self.windows_of(input.shape())?;
-        let output = input.beside(shape(of.count, of.seen).dims())?;
-        let weight = self.weight.weights().operand();
-        let bias = self.bias.as_ref().map(|bias| bias.weights().operand());
-        gpu.convolve(input.dtype(), output.at(), input.at(), weight, bias, of)?;
-        Ok(output)
+        windows(input, Some(self.sizes[0]), self.window, |_| self.sizes[1])
     }
 
     /// The gradient of images of this shape.
     fn input_grad(&mut self, shape: &Shape, grad: &Tensor) -> Result<Tensor> {
+        let of = self.windows_of(shape)?;
         if let Some(gpu) = grad.gpu()? {
-            let of = self.windows_of(shape)?;
-            let input_grad = grad.beside(shape.dims())?;
-            let weight = self.weight.weights().operand();
-            gpu.convolve_backward(grad.dtype(), input_grad.at(), grad.at(), weight, of)?;
-            return Ok(input_grad);
+            return of.backward(&gpu, grad, self.weight.weights().operand());
         }
-        let (_, image, _) = self.sizes_of(shape)?;
         let mut input_grad = Tensor::on_host(shape.dims())?;
         let pack = || in_dtype(grad.dtype(), &self.weight, |w| Filters::backward(w, self.sizes, self.window));
         let filters = self.backward.get_or_insert_with(pack);
         let wide = grad.clone().converted(DType::F32)?;
-        conv::backward(input_grad.f32_mut(), wide.f32(), image, filters);
+        conv::backward(input_grad.f32_mut(), wide.f32(), of.image, filters);
         input_grad.converted(grad.dtype())
     }
 
@@ -163,18 +140,16 @@ impl Conv2d {
         if self.weight.is_frozen() {
             return Ok(());
         }
+        let of = self.windows_of(input.shape())?;
         if let Some(gpu) = grad.gpu()? {
-            let of = self.windows_of(input.shape())?;
             let starts_sum = self.weight.starts_sum(false);
-            let out = self.weight.weights().grad();
-            return gpu.convolve_weights(grad.dtype(), out, starts_sum, [input.at(), grad.at()], of);
+            return of.add_weight_grad(&gpu, self.weight.weights().grad(), starts_sum, [input, grad]);
         }
-        let (count, image, seen) = self.sizes_of(input.shape())?;
-        let starts_sum = self.weight.starts_sum(conv::is_added_up_first(count, seen));
+        let starts_sum = self.weight.starts_sum(conv::is_added_up_first(of.count, of.seen));
         let [input, grad] = [input, grad].map(|tensor| tensor.clone().converted(DType::F32));
         let (input, grad) = (input?, grad?);
-        let numbers = [input.f32(), grad.f32()];
-        conv::add_weight_grad(&mut self.weight.grad, starts_sum, numbers, image, self.sizes[1], self.window);
+        let (numbers, outputs) = ([input.f32(), grad.f32()], self.sizes[1]);
+        conv::add_weight_grad(&mut self.weight.grad, starts_sum, numbers, of.image, outputs, self.window);
         Ok(())
     }
 }
@@ -201,23 +176,24 @@ impl Layer for Conv2d {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        let (count, _, seen) = self.sizes_of(input)?;
-        crate::error::check_positive(&[("outputs", self.sizes[1])])?;
-        Ok(shape(count, seen))
+        let of = self.windows_of(input)?;
+        check_positive(&[("outputs", self.sizes[1])])?;
+        Ok(of.output_shape())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
+        let of = self.windows_of(input.shape())?;
         if let Some(gpu) = input.gpu()? {
-            let output = self.forward_on_gpu(&gpu, &input)?;
+            let bias = self.bias.as_ref().map(|bias| bias.weights().operand());
+            let output = of.forward(&gpu, &input, self.weight.weights().operand(), bias)?;
             return Ok((output, self.kept(ctx, input)));
         }
-        let (count, image, seen) = self.sizes_of(input.shape())?;
-        let mut output = Tensor::on_host(shape(count, seen).dims())?;
+        let mut output = Tensor::on_host(of.output_shape().dims())?;
         let pack = || in_dtype(input.dtype(), &self.weight, |w| Filters::forward(w, self.sizes, self.window));
         let filters = self.forward.get_or_insert_with(pack);
         let bias = self.bias.as_ref().map(|bias| &bias.value[..]);
         let wide = input.clone().converted(DType::F32)?;
-        conv::forward(output.f32_mut(), bias, wide.f32(), image, filters);
+        conv::forward(output.f32_mut(), bias, wide.f32(), of.image, filters);
         Ok((output.converted(input.dtype())?, self.kept(ctx, input)))
     }
 

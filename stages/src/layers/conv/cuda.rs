@@ -4,22 +4,12 @@ use crate::cuda::launch::{Arg, args, kernel};
 use crate::cuda::{Gpu, Grid, Memory, Product, Ptr, Start};
 use crate::device::DType;
 use crate::error::Result;
-use crate::layers::conv::cpu::window::{Image, Window};
+use crate::layers::conv::cpu::window::{Image, Windows};
+use crate::tensor::Tensor;
 
 /// The most bytes of rows that are in memory at a time, unless the rows of one image are more. It is a power
 /// of two.
 const ROWS: usize = 64 << 20;
-
-/// Images, and a window that moves over them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Windows {
-    /// The number of images.
-    pub(crate) count: usize,
-    pub(crate) image: Image,
-    /// What the window sees of an image at all its places.
-    pub(crate) seen: Image,
-    pub(crate) window: Window,
-}
 
 /// Some of the images.
 #[derive(Clone, Copy)]
@@ -30,7 +20,7 @@ struct Few {
 
 impl Windows {
     /// The places of an image.
-    fn places(self) -> usize {
+    pub(crate) fn places(self) -> usize {
         self.seen.height * self.seen.width
     }
 
@@ -77,10 +67,10 @@ impl Windows {
         }
     }
 
-    /// The arguments of kernels after the addresses.
-    pub(crate) fn args(self, addresses: &[Ptr]) -> Vec<Arg> {
+    /// The arguments of a kernel: first these, then the sizes.
+    pub(crate) fn args(self, first: &[Arg]) -> Vec<Arg> {
         let Self { image, seen, window, .. } = self;
-        let sizes = [
+        let sizes = args![
             image.height,
             image.width,
             image.channels,
@@ -90,55 +80,46 @@ impl Windows {
             window.stride,
             window.padding,
         ];
-        let addresses = addresses.iter().copied().map(Arg::from);
-        addresses.chain(sizes.map(Arg::from)).collect()
+        [first, &sizes].concat()
     }
-}
 
-/// The address of an image.
-fn image_at(images: Ptr, index: usize, image: Image, dtype: DType) -> Ptr {
-    images.offset(index * image.count() * dtype.bytes())
-}
+    /// Launches a kernel with a block for each pixel of `count` images.
+    pub(crate) fn each_pixel(self, gpu: &Gpu, name: &'static str, count: usize, first: &[Arg]) -> Result<()> {
+        let grid = Grid::row(count * self.image.height * self.image.width, threads(self.image.channels));
+        gpu.launch(name, grid, &self.args(first))
+    }
 
-impl Gpu {
-    /// Like [`crate::layers::conv::cpu::forward`], with weights and bias in this format.
-    pub(crate) fn convolve(
-        &self,
-        dtype: DType,
-        out: Ptr,
-        images: Ptr,
+    /// Like [`crate::layers::conv::cpu::forward`], with weights and bias in the format of the images.
+    pub(crate) fn forward(
+        self,
+        gpu: &Gpu,
+        images: &Tensor,
         weight: Ptr,
         bias: Option<Ptr>,
-        of: Windows,
-    ) -> Result<()> {
+    ) -> Result<Tensor> {
+        let (output, dtype) = (images.beside(self.output_shape().dims())?, images.dtype());
         if let Some(bias) = bias {
-            let columns = of.seen.channels;
-            let args = args![out, bias, columns];
-            let grid = Grid::of_rows(of.count * of.places(), columns);
-            self.launch(kernel!(dtype, "repeat_row"), grid, &args)?;
+            let columns = self.seen.channels;
+            let grid = Grid::of_rows(self.count * self.places(), columns);
+            gpu.launch(kernel!(dtype, "repeat_row"), grid, &args![&output, bias, columns])?;
         }
         let start = if bias.is_some() { Start::Old } else { Start::Zero };
-        for few in of.each(dtype) {
-            let rows = self.rows_of(dtype, images, few, of)?;
-            let product = Product { start, ..of.product(few, dtype) };
-            let out = image_at(out, few.first, of.seen, dtype);
-            self.product_anywhere(product, out, rows.at(), weight)?;
+        for few in self.each(dtype) {
+            let rows = self.rows_of(gpu, images, few)?;
+            let product = Product { start, ..self.product(few, dtype) };
+            gpu.product_anywhere(product, image_at(&output, few, self.seen), rows.at(), weight)?;
         }
-        Ok(())
+        Ok(output)
     }
 
-    /// Like [`crate::layers::conv::cpu::backward`], with the weights in this format, as they are.
-    pub(crate) fn convolve_backward(
-        &self,
-        dtype: DType,
-        out: Ptr,
-        grads: Ptr,
-        weight: Ptr,
-        of: Windows,
-    ) -> Result<()> {
-        for few in of.each(DType::F32) {
-            let rows = self.memory_of(of.scratch(DType::F32))?;
-            let forward = of.product(few, dtype);
+    /// Like [`crate::layers::conv::cpu::backward`], with the weights in the format of the gradients, as they
+    /// are.
+    pub(crate) fn backward(self, gpu: &Gpu, grads: &Tensor, weight: Ptr) -> Result<Tensor> {
+        let Image { height, width, channels } = self.image;
+        let (out, dtype) = (grads.beside(&[self.count, height, width, channels])?, grads.dtype());
+        for few in self.each(DType::F32) {
+            let rows = gpu.memory_of(self.scratch(DType::F32))?;
+            let forward = self.product(few, dtype);
             let product = Product {
                 inner: forward.columns,
                 columns: forward.inner,
@@ -146,29 +127,26 @@ impl Gpu {
                 out: DType::F32,
                 ..forward
             };
-            let grads = image_at(grads, few.first, of.seen, dtype);
-            self.product_anywhere(product, rows.at(), grads, weight)?;
-            let args = of.args(&[image_at(out, few.first, of.image, dtype), rows.at()]);
-            let pixels = few.count * of.image.height * of.image.width;
-            let grid = Grid::row(pixels, threads(of.image.channels));
-            self.launch(kernel!(dtype, "sum_windows"), grid, &args)?;
+            gpu.product_anywhere(product, rows.at(), image_at(grads, few, self.seen), weight)?;
+            let args = args![image_at(&out, few, self.image), &rows];
+            self.each_pixel(gpu, kernel!(dtype, "sum_windows"), few.count, &args)?;
         }
-        Ok(())
+        Ok(out)
     }
 
     /// Adds to `f32` `out`, or overwrites it if it `starts_sum`. Otherwise like
     /// [`crate::layers::conv::cpu::weights::add_weight_grad`].
-    pub(crate) fn convolve_weights(
-        &self,
-        dtype: DType,
+    pub(crate) fn add_weight_grad(
+        self,
+        gpu: &Gpu,
         out: Ptr,
         starts_sum: bool,
-        [images, grads]: [Ptr; 2],
-        of: Windows,
+        [images, grads]: [&Tensor; 2],
     ) -> Result<()> {
-        for few in of.each(dtype) {
-            let rows = self.rows_of(dtype, images, few, of)?;
-            let forward = of.product(few, dtype);
+        let dtype = grads.dtype();
+        for few in self.each(dtype) {
+            let rows = self.rows_of(gpu, images, few)?;
+            let forward = self.product(few, dtype);
             let product = Product {
                 rows: forward.inner,
                 inner: forward.rows,
@@ -180,20 +158,24 @@ impl Gpu {
                 },
                 ..forward
             };
-            let grads = image_at(grads, few.first, of.seen, dtype);
-            self.product_anywhere(product, out, rows.at(), grads)?;
+            gpu.product_anywhere(product, out, rows.at(), image_at(grads, few, self.seen))?;
         }
         Ok(())
     }
 
     /// What the windows of some images see.
-    fn rows_of(&self, dtype: DType, images: Ptr, few: Few, of: Windows) -> Result<Memory> {
-        let rows = self.memory_of(of.scratch(dtype))?;
-        let args = of.args(&[rows.at(), image_at(images, few.first, of.image, dtype)]);
-        let grid = Grid::row(few.count * of.places(), threads(of.depth()));
-        self.launch(kernel!(dtype, "take_windows"), grid, &args)?;
+    fn rows_of(self, gpu: &Gpu, images: &Tensor, few: Few) -> Result<Memory> {
+        let rows = gpu.memory_of(self.scratch(images.dtype()))?;
+        let args = self.args(&args![&rows, image_at(images, few, self.image)]);
+        let grid = Grid::row(few.count * self.places(), threads(self.depth()));
+        gpu.launch(kernel!(images.dtype(), "take_windows"), grid, &args)?;
         Ok(rows)
     }
+}
+
+/// The address of the first of some images.
+fn image_at(images: &Tensor, few: Few, image: Image) -> Ptr {
+    images.at().offset(few.first * image.count() * images.dtype().bytes())
 }
 
 /// The threads of a block that works on `count` numbers one after the other.

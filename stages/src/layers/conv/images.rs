@@ -1,7 +1,7 @@
 //! What the layers share that work on images.
 
-use crate::error::{Error, Result, SettingError, check_positive};
-use crate::layers::conv::cpu::window::{Image, Window};
+use crate::error::{Error, Result, check_positive};
+use crate::layers::conv::cpu::window::{Image, Window, Windows};
 use crate::shape::{Kind, Shape};
 
 /// The number of images of at least one pixel, and their size. Without `channels`, any number of these is
@@ -21,24 +21,30 @@ pub(crate) fn images(input: &Shape, channels: Option<usize>) -> Result<(usize, I
     }
 }
 
-/// The number of images, their size, and the size of what a window sees of one at all its places.
+/// The images, and what a window sees of them, with this many outputs for their channels.
 pub(crate) fn windows(
     input: &Shape,
     channels: Option<usize>,
     window: Window,
     outputs: impl Fn(usize) -> usize,
-) -> Result<(usize, Image, Image)> {
+) -> Result<Windows> {
     check_positive(&[("kernel", window.kernel), ("stride", window.stride)])?;
     let (count, image) = images(input, channels)?;
     if [image.height, image.width].into_iter().any(|side| window.places(side).is_none()) {
-        let Window { kernel, padding, .. } = window;
-        return Err(SettingError::Window { sides: [image.height, image.width], kernel, padding }.into());
+        let (Window { kernel, padding, .. }, Image { height, width, .. }) = (window, image);
+        return Err(Error::new(format!(
+            "a window of {kernel} x {kernel} does not fit into images of {height} x {width} with a border of \
+             {padding}: choose a smaller kernel, more padding or larger images"
+        )));
     }
     let seen = image.seen_by(window, outputs(image.channels));
-    Ok((count, image, seen))
+    Ok(Windows { count, image, seen, window })
 }
 
-/// The shape of `count` images.
-pub(crate) fn shape(count: usize, image: Image) -> Shape {
-    Shape::f32(&[count, image.height, image.width, image.channels])
+impl Windows {
+    /// The shape of what the window sees of all images.
+    pub(crate) fn output_shape(self) -> Shape {
+        let Image { height, width, channels } = self.seen;
+        Shape::f32(&[self.count, height, width, channels])
+    }
 }

@@ -3,8 +3,7 @@
 use crate::device::DType;
 use crate::layers::conv::cpu as conv;
 use crate::layers::conv::cpu::filters::Filters;
-use crate::layers::conv::cpu::window::{Image, Window};
-use crate::layers::conv::cuda::Windows;
+use crate::layers::conv::cpu::window::{Image, Window, Windows};
 
 /// A convolution over images of these sides, with as many places as pixels or fewer.
 #[derive(Clone, Copy, Debug)]

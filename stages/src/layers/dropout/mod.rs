@@ -5,10 +5,9 @@ use multiversion::multiversion;
 use crate::cpu::lanes::LANES;
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
+use crate::cuda::Grid;
 use crate::cuda::launch::{args, kernel};
-use crate::cuda::{Gpu, Grid, Ptr};
-use crate::device::DType;
-use crate::error::{Error, Result, SettingError, check_numbers};
+use crate::error::{Error, Result, check_numbers};
 use crate::rng;
 use crate::shape::Shape;
 use crate::stage::kept::Kept;
@@ -35,7 +34,9 @@ impl Dropout {
     /// When `rate` is not in `0..1`.
     pub fn new(name: &str, rate: f32, seed: u64) -> Result<Self> {
         if !(0.0..1.0).contains(&rate) {
-            return Err(Error::from(SettingError::Dropout { rate }).at(name));
+            let text =
+                format!("dropout {rate} is not a probability below 1: choose one in 0..1, such as 0.1");
+            return Err(Error::new(text).at(name));
         }
         Ok(Self { name: name.to_owned(), rate, key: rng::key(seed, name) })
     }
@@ -47,8 +48,12 @@ impl Dropout {
         let moment = [ctx.micro_batch, ctx.step as u32, (ctx.step >> 32) as u32];
         match tensor.gpu()? {
             Some(gpu) => {
-                let (dtype, count) = (tensor.dtype(), tensor.shape().count());
-                gpu.dropout(dtype, tensor.at_mut(&gpu)?, count, self.rate, self.key, moment)?;
+                let (at, count, scale) =
+                    (tensor.at_mut(&gpu)?, tensor.shape().count(), 1.0 / (1.0 - self.rate));
+                let ([low, high], [micro_batch, step, rest]) = (self.key, moment);
+                let args = args![at, count, self.rate, scale, low, high, micro_batch, step, rest];
+                let grid = Grid::each(count.div_ceil(64) * 16, 256);
+                gpu.launch(kernel!(tensor.dtype(), "dropout"), grid, &args)?;
             }
             None => in_format!(tensor.dtype(), N => {
                 dropout(tensor.numbers_mut::<N>(), self.rate, self.key, moment);
@@ -122,22 +127,4 @@ fn draw(key: [u32; 2], first: u32, moment: [u32; 3]) -> [[u32; LANES]; 4] {
         }
     }
     words
-}
-
-impl Gpu {
-    /// Like [`dropout`], with the same random numbers.
-    pub(crate) fn dropout(
-        &self,
-        dtype: DType,
-        numbers: Ptr,
-        count: usize,
-        rate: f32,
-        key: [u32; 2],
-        moment: [u32; 3],
-    ) -> Result<()> {
-        let scale = 1.0 / (1.0 - rate);
-        let args = args![numbers, count, rate, scale, key[0], key[1], moment[0], moment[1], moment[2]];
-        let grid = Grid::each(count.div_ceil(64) * 16, 256);
-        self.launch(kernel!(dtype, "dropout"), grid, &args)
-    }
 }

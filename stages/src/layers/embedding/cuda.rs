@@ -2,8 +2,8 @@
 
 use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
-use crate::device::DType;
 use crate::error::Result;
+use crate::tensor::Tensor;
 
 /// A token with more rows than this is cut into parts.
 const PART: u32 = 32;
@@ -90,68 +90,17 @@ impl ByToken {
         self.table.resize(length, 0);
     }
 
-    /// The table for the device.
-    pub(crate) fn table(&self) -> &[u32] {
-        &self.table
-    }
-
-    /// The bytes of scratch memory that [`Gpu::add_token_grads`] needs, for any tokens.
-    pub(crate) fn scratch(&self, dim: usize) -> usize {
+    /// Adds each row of `grad[rows, dim]` to its token's row of `tokens`, `f32` `[vocab, dim]`.
+    pub(crate) fn add_grads(&self, gpu: &Gpu, tokens: Ptr, grad: &Tensor) -> Result<()> {
+        let dim = grad.shape().last();
+        let table = gpu.upload(bytemuck::cast_slice(&self.table))?;
         // A token that is cut into parts has at least 16 rows for each part.
-        self.rows / 16 * dim * 4
-    }
-}
-
-impl Gpu {
-    /// `out[rows, dim] = tokens[ids[row]] + positions[row % time]`. All but the ids are of `dtype`.
-    /// `positions` may be [`Ptr::NONE`].
-    pub(crate) fn embedding(
-        &self,
-        dtype: DType,
-        out: Ptr,
-        ids: Ptr,
-        tokens: Ptr,
-        positions: Ptr,
-        [rows, time, dim]: [usize; 3],
-    ) -> Result<()> {
-        let args = args![out, ids, tokens, positions, time, dim];
-        let grid = Grid::of_rows(rows, dim);
-        self.launch(kernel!(dtype, "embedding_forward"), grid, &args)
-    }
-
-    /// Adds each row of `grad[rows, dim]` to its token's row of `tokens`, `f32` `[vocab, dim]`. `table` is
-    /// [`ByToken::table`] on the device.
-    #[expect(clippy::too_many_arguments, reason = "they are the kernel's")]
-    pub(crate) fn add_token_grads(
-        &self,
-        dtype: DType,
-        tokens: Ptr,
-        grad: Ptr,
-        dim: usize,
-        rows: &ByToken,
-        table: Ptr,
-        scratch: Ptr,
-    ) -> Result<()> {
-        let parts = table.offset(4 * rows.rows);
-        let sums = parts.offset(4 * NUMBERS * rows.parts);
-        let args = args![tokens, scratch, grad, table, parts, dim];
-        let grid = Grid::of_rows(rows.parts, dim);
-        self.launch(kernel!(dtype, "embedding_tokens"), grid, &args)?;
-        let args = args![tokens, scratch, sums, dim];
-        let grid = Grid::of_rows(rows.sums.len() / NUMBERS, dim);
-        self.launch("embedding_parts", grid, &args)
-    }
-
-    /// Adds to `positions`, `f32` `[time or more, dim]`, the sum over the batch of `grad[batch, time, dim]`.
-    pub(crate) fn add_position_grads(
-        &self,
-        dtype: DType,
-        positions: Ptr,
-        grad: Ptr,
-        [batch, time, dim]: [usize; 3],
-    ) -> Result<()> {
-        let args = args![positions, grad, batch, dim];
-        let grid = Grid::of_rows(time, dim);
-        self.launch(kernel!(dtype, "embedding_positions"), grid, &args)
+        let scratch = gpu.memory_of((self.rows / 16 * dim * 4).next_power_of_two())?;
+        let parts = table.at().offset(4 * self.rows);
+        let sums = parts.offset(4 * NUMBERS * self.parts);
+        let args = args![tokens, &scratch, grad, &table, parts, dim];
+        gpu.launch(kernel!(grad.dtype(), "embedding_tokens"), Grid::of_rows(self.parts, dim), &args)?;
+        let grid = Grid::of_rows(self.sums.len() / NUMBERS, dim);
+        gpu.launch("embedding_parts", grid, &args![tokens, &scratch, sums, dim])
     }
 }

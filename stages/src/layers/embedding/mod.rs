@@ -5,8 +5,9 @@ pub(crate) mod cuda;
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
 use crate::cpu::real::{Real, convert, in_format};
-use crate::cuda::{Gpu, Ptr};
-use crate::error::{Error, Result, ValueError};
+use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Gpu, Grid, Ptr};
+use crate::error::{Error, Result, check_ids};
 use crate::layers::embedding::cuda::ByToken;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
@@ -63,13 +64,9 @@ impl Embedding {
     /// still adds its gradient.
     ///
     /// # Errors
-    /// [`ValueError::OutOfRange`] when there is no such token.
+    /// When there is no such token.
     pub fn with_padding(mut self, token: u32) -> Result<Self> {
-        let limit = self.tokens.dims()[0];
-        if token as usize >= limit {
-            let what = "padding token";
-            return Err(Error::from(ValueError::OutOfRange { what, id: token, limit }).at(&self.name));
-        }
+        self.check_tokens("padding token", &[token])?;
         self.padding = Some(token);
         Ok(self)
     }
@@ -90,18 +87,16 @@ impl Embedding {
 
     /// [`Layer::backward_weight`] on a GPU.
     fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
-        let (dim, dtype) = (self.dim(), grad.dtype());
         let &[batch, time] = input.dims() else { unreachable!("checked by `output_shape`") };
         if !self.tokens.is_frozen() {
             self.by_token.sort(input.ids(), self.tokens.dims()[0], self.padding);
-            let table = gpu.upload(bytemuck::cast_slice(self.by_token.table()))?;
-            let scratch = gpu.memory_of(self.by_token.scratch(dim).next_power_of_two())?;
-            let (tokens, at) = (self.tokens.weights().grad(), grad.at());
-            gpu.add_token_grads(dtype, tokens, at, dim, &self.by_token, table.at(), scratch.at())?;
+            self.by_token.add_grads(gpu, self.tokens.weights().grad(), grad)?;
         }
+        let dim = self.dim();
         match self.trained() {
             [_, Some(positions)] => {
-                gpu.add_position_grads(dtype, positions.weights().grad(), grad.at(), [batch, time, dim])
+                let args = args![positions.weights().grad(), grad, batch, dim];
+                gpu.launch(kernel!(grad.dtype(), "embedding_positions"), Grid::of_rows(time, dim), &args)
             }
             [_, None] => Ok(()),
         }
@@ -109,7 +104,7 @@ impl Embedding {
 
     /// The vectors of tokens that follow `past` others.
     fn vectors(&self, past: usize, input: &Tensor, shape: Shape) -> Result<Tensor> {
-        self.check_tokens(input.ids())?;
+        self.check_tokens("token", input.ids())?;
         let dim = self.dim();
         if let Some(weights) = self.tokens.on_gpu() {
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
@@ -120,9 +115,9 @@ impl Embedding {
                 let at = positions.weights().operand();
                 at.offset(dtype.bytes() * past * dim)
             });
-            let tokens = weights.operand();
-            let sizes = [shape.rows(), shape.dims()[1], dim];
-            gpu.embedding(dtype, output.at(), ids.at(), tokens, positions, sizes)?;
+            let args = args![&output, &ids, weights.operand(), positions, shape.dims()[1], dim];
+            let grid = Grid::of_rows(shape.rows(), dim);
+            gpu.launch(kernel!(dtype, "embedding_forward"), grid, &args)?;
             return Ok(output);
         }
         let dtype = self.tokens.place().dtype;
@@ -139,15 +134,8 @@ impl Embedding {
         Ok(output)
     }
 
-    fn check_tokens(&self, ids: &[u32]) -> Result<()> {
-        let limit = self.tokens.dims()[0];
-        match ids.iter().find(|&&id| id as usize >= limit) {
-            Some(&id) => {
-                let what = "token";
-                Err(Error::from(ValueError::OutOfRange { what, id, limit }).at(&self.name))
-            }
-            None => Ok(()),
-        }
+    fn check_tokens(&self, what: &str, ids: &[u32]) -> Result<()> {
+        check_ids(what, ids.iter().copied(), self.tokens.dims()[0]).map_err(|error| error.at(&self.name))
     }
 }
 

@@ -4,13 +4,9 @@ use std::ops::Range;
 
 use super::placed::Placed;
 use super::routing::Routing;
-use crate::cpu::real::in_format;
 use crate::error::Result;
-use crate::layers::GateForm;
-use crate::layers::gated::Pass;
-use crate::layers::gated::cpu as gated;
 use crate::layers::linear::weight_matrix::WeightMatrix;
-use crate::layers::norm::cuda::Rows;
+use crate::layers::{GateForm, gated};
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::tensor::Tensor;
@@ -98,15 +94,7 @@ impl Mlps {
     /// The inputs of the second products.
     fn values(&self, rows: &Placed<'_>, gate_up: &Tensor) -> Result<Tensor> {
         let mut values = rows.beside(gate_up, self.ffn)?;
-        match gate_up.gpu()? {
-            Some(gpu) => {
-                let of_output = shape_of(&values);
-                gpu.gated((Pass::Forward, FORM, gate_up.dtype()), values.at(), gate_up.at(), of_output)?;
-            }
-            None => in_format!(gate_up.dtype(), N => {
-                gated::forward::<N>(FORM, values.numbers_mut(), gate_up.numbers(), self.ffn);
-            }),
-        }
+        gated::forward(FORM, &mut values, gate_up)?;
         Ok(values)
     }
 
@@ -147,15 +135,7 @@ impl Mlps {
         }
         let mut values = self.values(rows, gate_up)?;
         let slopes = rows.weigh(&mut inner, &mut values)?;
-        match grad.gpu()? {
-            Some(gpu) => {
-                let (at, of_output) = (gate_up.at_mut(&gpu)?, shape_of(&inner));
-                gpu.gated((Pass::Backward, FORM, grad.dtype()), inner.at(), at, of_output)?;
-            }
-            None => in_format!(grad.dtype(), N => {
-                gated::backward::<N>(FORM, inner.numbers(), gate_up.numbers_mut(), self.ffn);
-            }),
-        }
+        gated::backward(FORM, &inner, gate_up)?;
         Ok([slopes, values])
     }
 
@@ -191,9 +171,4 @@ impl Mlps {
         let mut all = self.experts.iter_mut().zip(rows.ranges());
         all.try_for_each(|(expert, range)| expert.gate_up.add_grad_of_rows(&inputs, gate_up, &range))
     }
-}
-
-/// The number and width of a tensor's rows.
-fn shape_of(rows: &Tensor) -> Rows {
-    Rows { count: rows.shape().rows(), width: rows.shape().last() }
 }

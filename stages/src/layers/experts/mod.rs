@@ -2,7 +2,6 @@
 
 pub(crate) mod choice;
 pub(crate) mod cpu;
-pub(crate) mod cuda;
 pub(crate) mod mlps;
 pub(crate) mod placed;
 pub(crate) mod routing;

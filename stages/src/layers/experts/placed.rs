@@ -6,12 +6,14 @@ use std::rc::Rc;
 use super::Routing;
 use super::choice::Choice;
 use crate::cpu::real::{Real, in_format};
-use crate::cuda::{Gpu, Memory};
-use crate::device::DType;
+use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Gpu, Grid, Memory, Ptr};
 use crate::error::Result;
 use crate::layers::experts::cpu as experts;
-use crate::layers::experts::cuda::ChoiceOnGpu;
 use crate::tensor::Tensor;
+
+/// The threads of a block in which each warp has a token.
+const THREADS: u32 = 256;
 
 /// A choice, and what moves rows between tokens and experts by it.
 ///
@@ -31,21 +33,18 @@ struct OnGpu {
     table: Memory,
 }
 
-impl OnGpu {
-    fn lists(&self, choice: &Choice, routing: Routing) -> ChoiceOnGpu {
-        let rows = choice.tokens.len();
-        let list = |index: usize| self.table.at().offset(index * rows * size_of::<u32>());
-        ChoiceOnGpu {
-            chosen: list(0),
-            places: list(1),
-            row_tokens: list(2),
-            weights: list(3),
-            counts: list(4),
-            tokens: rows / routing.chosen,
-            of_token: routing.chosen,
-            experts: routing.experts,
-        }
-    }
+/// The addresses of the lists in it.
+struct Lists {
+    /// Of each token, its experts.
+    chosen: Ptr,
+    /// In this order, the places of the rows.
+    places: Ptr,
+    /// The token of each row.
+    tokens: Ptr,
+    /// The weight of each row, `f32`.
+    weights: Ptr,
+    /// The number of each expert's rows.
+    counts: Ptr,
 }
 
 impl<'a> Placed<'a> {
@@ -71,9 +70,12 @@ impl<'a> Placed<'a> {
         other.beside(&[self.choice.tokens.len(), width])
     }
 
-    fn gpu(&self) -> Option<(&Gpu, ChoiceOnGpu)> {
-        let on_gpu = self.on_gpu.as_ref()?;
-        Some((&on_gpu.gpu, on_gpu.lists(self.choice, self.routing)))
+    fn gpu(&self) -> Option<(&Gpu, Lists)> {
+        let OnGpu { gpu, table } = self.on_gpu.as_ref()?;
+        let rows = self.choice.tokens.len();
+        let list = |index: usize| table.at().offset(index * rows * size_of::<u32>());
+        let [chosen, places, tokens, weights, counts] = [0, 1, 2, 3, 4].map(list);
+        Some((gpu, Lists { chosen, places, tokens, weights, counts }))
     }
 
     /// For each row, the numbers of its token.
@@ -82,7 +84,10 @@ impl<'a> Placed<'a> {
         let mut rows = self.beside(tokens, width)?;
         match self.gpu() {
             Some((gpu, lists)) => {
-                gpu.experts_take(tokens.dtype(), [rows.at(), tokens.at()], lists, width)?;
+                // It is what an embedding does, from a table of tokens without positions.
+                let args = args![&rows, lists.tokens, tokens, Ptr::NONE, 1_usize, width];
+                let grid = Grid::of_rows(self.choice.tokens.len(), width);
+                gpu.launch(kernel!(tokens.dtype(), "embedding_forward"), grid, &args)?;
             }
             None => in_format!(tokens.dtype(), N => {
                 experts::take::<N>(rows.numbers_mut(), tokens.numbers(), &self.choice.tokens, width);
@@ -97,7 +102,9 @@ impl<'a> Placed<'a> {
         let (width, dtype) = (tokens.shape().last(), tokens.dtype());
         match self.gpu() {
             Some((gpu, lists)) => {
-                gpu.experts_mix(dtype, [sums.at(), rows.at()], lists, width)?;
+                let args = args![&sums, rows, lists.places, lists.weights, self.routing.chosen, width];
+                let grid = Grid::of_rows(tokens.shape().rows(), width);
+                gpu.launch(kernel!(dtype, "experts_mix"), grid, &args)?;
             }
             None => in_format!(dtype, N => {
                 let (places, weights) = (&self.choice.places, Some(&self.choice.weights[..]));
@@ -114,7 +121,9 @@ impl<'a> Placed<'a> {
         let (width, dtype) = (tokens.shape().last(), tokens.dtype());
         match self.gpu() {
             Some((gpu, lists)) => {
-                gpu.experts_add(dtype, [tokens.at(), rows.at()], lists, width)?;
+                let args = args![&*tokens, rows, lists.places, self.routing.chosen, width];
+                let grid = Grid::of_rows(tokens.shape().rows(), width);
+                gpu.launch(kernel!(dtype, "experts_add"), grid, &args)?;
             }
             None => in_format!(dtype, N => {
                 let places = &self.choice.places;
@@ -127,24 +136,19 @@ impl<'a> Placed<'a> {
     /// Multiplies both by the weights of their rows. Returns the slopes of the weights: the scalar products
     /// of the rows before.
     pub(super) fn weigh(&self, grads: &mut Tensor, values: &mut Tensor) -> Result<Tensor> {
-        let (count, width) = (self.choice.tokens.len(), values.shape().last());
+        let (count, width, dtype) = (self.choice.tokens.len(), values.shape().last(), grads.dtype());
+        let mut slopes = grads.f32_beside(&[count])?;
         match self.gpu() {
             Some((gpu, lists)) => {
-                let slopes = Tensor::on_gpu(gpu, DType::F32, &[count])?;
-                let both = [grads.at(), values.at()];
-                gpu.experts_weigh(grads.dtype(), both, slopes.at(), lists, width)?;
-                Ok(slopes)
+                let args = args![&*grads, &*values, &slopes, lists.weights, width];
+                gpu.launch(kernel!(dtype, "experts_weigh"), Grid::of_rows(count, width), &args)?;
             }
-            None => {
-                let mut slopes = Tensor::on_host(&[count])?;
-                in_format!(grads.dtype(), N => {
-                    let both = (grads.numbers_mut::<N>(), values.numbers_mut());
-                    let weights = &self.choice.weights;
-                    experts::weigh(both.0, both.1, weights, slopes.f32_mut(), width);
-                });
-                Ok(slopes)
-            }
+            None => in_format!(dtype, N => {
+                let (grads, values) = (grads.numbers_mut::<N>(), values.numbers_mut());
+                experts::weigh(grads, values, &self.choice.weights, slopes.f32_mut(), width);
+            }),
         }
+        Ok(slopes)
     }
 
     /// The gradient of the scores, from the slopes of the weights: the gradient through the weights, plus the
@@ -154,9 +158,22 @@ impl<'a> Placed<'a> {
         let dtype = scores.dtype();
         match self.gpu() {
             Some((gpu, lists)) => {
-                let share = self.routing.share(scores.shape().rows());
-                let both = [grads.at(), scores.at()];
-                gpu.experts_scores(dtype, both, slopes.at(), lists, share)?;
+                let tokens = scores.shape().rows();
+                let Routing { chosen, experts, .. } = self.routing;
+                let args = args![
+                    &grads,
+                    scores,
+                    slopes,
+                    lists.chosen,
+                    lists.places,
+                    lists.weights,
+                    lists.counts,
+                    tokens,
+                    chosen,
+                    experts,
+                    self.routing.share(tokens)
+                ];
+                gpu.launch(kernel!(dtype, "experts_scores"), Grid::each(32 * tokens, THREADS), &args)?;
             }
             None => in_format!(dtype, N => {
                 let out = grads.numbers_mut::<N>();

@@ -1,6 +1,6 @@
 //! How tokens choose experts.
 
-use crate::error::{Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
 
 /// How tokens choose the experts of [`Experts`](super::Experts).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,11 +24,15 @@ impl Routing {
         check_positive(&[("the number of experts", self.experts)])?;
         if self.chosen == 0 || self.chosen > self.experts {
             let (chosen, experts) = (self.chosen, self.experts);
-            return Err(SettingError::Chosen { chosen, experts }.into());
+            return Err(Error::new(format!(
+                "a token cannot choose {chosen} of {experts} experts: it must be 1 to {experts}"
+            )));
         }
         if !(self.auxiliary >= 0.0 && self.auxiliary.is_finite()) {
-            let value = self.auxiliary;
-            return Err(SettingError::Auxiliary { value }.into());
+            return Err(Error::new(format!(
+                "the auxiliary loss's coefficient is {}: it must be 0 or more, such as 0.01",
+                self.auxiliary
+            )));
         }
         Ok(())
     }

@@ -6,11 +6,9 @@ use super::Cheap;
 use crate::cpu::real::in_format;
 use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
-use crate::device::DType;
 use crate::error::{Error, Result, check_numbers};
 use crate::layers::gated::cpu as gated;
 use crate::layers::gated::cpu::GateForm;
-use crate::layers::norm::cuda::Rows;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
@@ -31,11 +29,6 @@ impl Gated {
     pub fn new(name: &str, form: GateForm) -> Self {
         Self { name: name.to_owned(), form }
     }
-}
-
-/// The rows of the output.
-fn rows(output: &Shape) -> Rows {
-    Rows { count: output.rows(), width: output.last() }
 }
 
 impl Layer for Gated {
@@ -59,14 +52,7 @@ impl Layer for Gated {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
-        match input.gpu()? {
-            Some(gpu) => {
-                gpu.gated((Pass::Forward, self.form, input.dtype()), output.at(), input.at(), rows(&shape))?
-            }
-            None => in_format!(input.dtype(), N => {
-                gated::forward::<N>(self.form, output.numbers_mut(), input.numbers(), shape.last());
-            }),
-        }
+        forward(self.form, &mut output, &input)?;
         Ok((output, Kept::new(ctx, [input])))
     }
 
@@ -77,15 +63,7 @@ impl Layer for Gated {
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
         let [mut input] = saved.into_tensors();
-        match grad.gpu()? {
-            Some(gpu) => {
-                let (dtype, rows) = (grad.dtype(), rows(grad.shape()));
-                gpu.gated((Pass::Backward, self.form, dtype), grad.at(), input.at_mut(&gpu)?, rows)?;
-            }
-            None => in_format!(grad.dtype(), N => {
-                gated::backward::<N>(self.form, grad.numbers(), input.numbers_mut(), grad.shape().last());
-            }),
-        }
+        backward(self.form, &grad, &mut input)?;
         Ok((Some(input), Kept::new(ctx, [])))
     }
 }
@@ -97,9 +75,8 @@ impl Cheap for Gated {
         let width = grad.shape().last();
         match grad.gpu()? {
             Some(gpu) => {
-                let (dtype, rows) = (grad.dtype(), rows(grad.shape()));
-                let at = (grad.at_mut(&gpu)?, input.at_mut(&gpu)?);
-                gpu.gated((Pass::BackwardAndForward, self.form, dtype), at.0, at.1, rows)?;
+                let at = [grad.at_mut(&gpu)?, input.at_mut(&gpu)?];
+                launch(&gpu, (Pass::BackwardAndForward, self.form), at, &grad)?;
             }
             None => in_format!(grad.dtype(), N => {
                 gated::backward_and_forward::<N>(self.form, grad.numbers_mut(), input.numbers_mut(), width);
@@ -114,37 +91,52 @@ const THREADS: u32 = 256;
 
 /// What a kernel does, as the functions of the same names in [`crate::layers::gated::cpu`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Pass {
+enum Pass {
     Forward,
     Backward,
     BackwardAndForward,
 }
 
-impl Gpu {
-    /// Works on `rows` of `single` numbers, the output or its gradient, and the input, whose rows have twice
-    /// that width.
-    pub(crate) fn gated(
-        &self,
-        (pass, form, dtype): (Pass, GateForm, DType),
-        single: Ptr,
-        double: Ptr,
-        rows: Rows,
-    ) -> Result<()> {
-        let name = match (pass, form) {
-            (Pass::Forward, GateForm::Silu) => kernel!(dtype, "gated_silu_forward"),
-            (Pass::Forward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_forward"),
-            (Pass::Forward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_forward"),
-            (Pass::Backward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward"),
-            (Pass::Backward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_backward"),
-            (Pass::Backward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward"),
-            (Pass::BackwardAndForward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward_and_forward"),
-            (Pass::BackwardAndForward, GateForm::GeluTanh) => {
-                kernel!(dtype, "gated_gelu_tanh_backward_and_forward")
-            }
-            (Pass::BackwardAndForward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward_and_forward"),
-        };
-        let args = args![single, double, rows.count, rows.width];
-        let grid = Grid::each(rows.count * rows.width.div_ceil(8), THREADS);
-        self.launch(name, grid, &args)
+/// Writes the output for an input, whose rows have twice its width.
+pub(crate) fn forward(form: GateForm, output: &mut Tensor, input: &Tensor) -> Result<()> {
+    if let Some(gpu) = input.gpu()? {
+        return launch(&gpu, (Pass::Forward, form), [output.at(), input.at()], output);
     }
+    let width = output.shape().last();
+    in_format!(input.dtype(), N => {
+        gated::forward::<N>(form, output.numbers_mut(), input.numbers(), width);
+    });
+    Ok(())
+}
+
+/// Turns the input into its gradient, with the output gradient.
+pub(crate) fn backward(form: GateForm, grad: &Tensor, input: &mut Tensor) -> Result<()> {
+    if let Some(gpu) = grad.gpu()? {
+        return launch(&gpu, (Pass::Backward, form), [grad.at(), input.at_mut(&gpu)?], grad);
+    }
+    in_format!(grad.dtype(), N => {
+        gated::backward::<N>(form, grad.numbers(), input.numbers_mut(), grad.shape().last());
+    });
+    Ok(())
+}
+
+/// Works on numbers like the output, and on numbers like the input.
+fn launch(gpu: &Gpu, (pass, form): (Pass, GateForm), at: [Ptr; 2], output: &Tensor) -> Result<()> {
+    let dtype = output.dtype();
+    let name = match (pass, form) {
+        (Pass::Forward, GateForm::Silu) => kernel!(dtype, "gated_silu_forward"),
+        (Pass::Forward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_forward"),
+        (Pass::Forward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_forward"),
+        (Pass::Backward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward"),
+        (Pass::Backward, GateForm::GeluTanh) => kernel!(dtype, "gated_gelu_tanh_backward"),
+        (Pass::Backward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward"),
+        (Pass::BackwardAndForward, GateForm::Silu) => kernel!(dtype, "gated_silu_backward_and_forward"),
+        (Pass::BackwardAndForward, GateForm::GeluTanh) => {
+            kernel!(dtype, "gated_gelu_tanh_backward_and_forward")
+        }
+        (Pass::BackwardAndForward, GateForm::Gelu) => kernel!(dtype, "gated_gelu_backward_and_forward"),
+    };
+    let (rows, width) = (output.shape().rows(), output.shape().last());
+    let grid = Grid::each(rows * width.div_ceil(8), THREADS);
+    gpu.launch(name, grid, &args![at[0], at[1], rows, width])
 }

@@ -53,11 +53,6 @@ impl HeadNorm {
         Kept::new(ctx, (!self.is_frozen()).then_some(weight_grads))
     }
 
-    /// The numbers in the row of a token.
-    fn width(&self) -> usize {
-        (self.heads.query + 2 * self.heads.key_value) * self.heads.width
-    }
-
     fn rows(&self, input: &Tensor) -> HeadRows {
         HeadRows {
             tokens: input.shape().rows(),
@@ -76,7 +71,7 @@ impl HeadNorm {
         Tokens {
             heads: [self.heads.query, self.heads.key_value],
             gains: [&self.query.value, &self.key.value],
-            width: self.width(),
+            width: self.heads.row(),
         }
     }
 }
@@ -91,7 +86,7 @@ impl Layer for HeadNorm {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_rows(input, self.width())?;
+        check_rows(input, self.heads.row())?;
         Ok(*input)
     }
 
@@ -100,16 +95,15 @@ impl Layer for HeadNorm {
         let mut output = input.beside(shape.dims())?;
         let heads = self.heads.query + self.heads.key_value;
         let sizes = [shape.rows(), heads, 2];
+        let mut stats = input.f32_beside(&sizes)?;
         if let Some(gpu) = input.gpu()? {
-            let stats = Tensor::on_gpu(&gpu, DType::F32, &sizes)?;
-            let (out, sums, rows) = (output.at(), stats.at(), self.rows(&input));
-            let ([query, key], [tokens, queries, keys, width, lanes]) = (self.at(), rows.sizes());
-            let (from, epsilon) = (input.at(), self.epsilon);
-            let args = args![out, sums, from, query, key, tokens, queries, keys, width, lanes, epsilon];
+            let (rows, [query, key], epsilon) = (self.rows(&input), self.at(), self.epsilon);
+            let [tokens, queries, keys, width, lanes] = rows.sizes();
+            let args =
+                args![&output, &stats, &input, query, key, tokens, queries, keys, width, lanes, epsilon];
             gpu.launch(kernel!(input.dtype(), "head_norm_forward"), rows.grid(), &args)?;
             return Ok((output, Kept::new(ctx, [input, stats])));
         }
-        let mut stats = Tensor::on_host(&sizes)?;
         in_format!(input.dtype(), N => {
             let (output, from) = (output.numbers_mut::<N>(), input.numbers());
             head_norm::forward(output, stats.f32_mut(), from, self.tokens(), self.epsilon);
@@ -127,10 +121,9 @@ impl Layer for HeadNorm {
             let grid = rows.summing_grid();
             let blocks = grid.blocks[0] as usize;
             let partials = gpu.memory_of(blocks * 2 * width * size_of::<f32>())?;
-            let (sums, input, stats) = (partials.at(), input.at(), stats.at());
-            let args = args![at, sums, input, stats, query, key, tokens, queries, keys, width, lanes];
+            let args = args![at, &partials, &input, &stats, query, key, tokens, queries, keys, width, lanes];
             gpu.launch(kernel!(grad.dtype(), "head_norm_backward"), grid, &args)?;
-            gpu.sum_rows(weight_grads.at(), sums, blocks, 2 * width)?;
+            gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * width)?;
             return Ok((Some(grad), self.pending(ctx, weight_grads)));
         }
         let mut weight_grads = Tensor::zeros(&[2, self.heads.width]);

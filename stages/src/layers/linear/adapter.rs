@@ -3,9 +3,6 @@
 use std::ops::Range;
 
 use super::weight_matrix::WeightMatrix;
-use crate::cpu::columns;
-use crate::cpu::real::in_format;
-use crate::cuda::Columns;
 use crate::error::Result;
 use crate::layers::Dropout;
 use crate::parameter::Parameter;
@@ -52,7 +49,7 @@ impl Adapter {
         let input = self.dropped(ctx, input)?;
         let inner = self.down.forward(&input, None)?;
         let more = self.up.forward(&inner, None)?;
-        self.add_to(output, &more)
+        output.add_columns(self.columns.clone(), &more, self.scale)
     }
 
     /// As [`Adapter::forward`], when text is written.
@@ -60,7 +57,7 @@ impl Adapter {
         let input = self.dropped(WRITING, input)?;
         let inner = self.down.forward_next(&input, None)?;
         let more = self.up.forward_next(&inner, None)?;
-        self.add_to(output, &more)
+        output.add_columns(self.columns.clone(), &more, self.scale)
     }
 
     /// Adds the adapter's part to the input gradient.
@@ -70,14 +67,14 @@ impl Adapter {
         input_grad: &mut Tensor,
         grad: &Tensor,
     ) -> Result<()> {
-        let grad = self.columns_of(grad)?;
+        let grad = grad.columns(self.columns.clone(), self.scale)?;
         let inner_grad = self.up.input_grad(&grad)?;
         let mut more = self.down.input_grad(&inner_grad)?;
         if let Some(dropout) = &mut self.dropout {
             more = dropout.forward(ctx, more)?.0;
         }
         let all = 0..input_grad.shape().last();
-        add_columns(input_grad, all, &more, 1.0)
+        input_grad.add_columns(all, &more, 1.0)
     }
 
     /// Adds the gradients of both matrices. What is between them is computed again: it is narrow.
@@ -88,7 +85,7 @@ impl Adapter {
         grad: &Tensor,
     ) -> Result<()> {
         let input = self.dropped(ctx, input)?;
-        let grad = self.columns_of(grad)?;
+        let grad = grad.columns(self.columns.clone(), self.scale)?;
         let inner = self.down.forward(&input, None)?;
         let inner_grad = self.up.input_grad(&grad)?;
         self.up.add_grad(&inner, &grad)?;
@@ -121,46 +118,6 @@ impl Adapter {
         match &mut self.dropout {
             Some(dropout) => Ok(dropout.forward(ctx, input.clone())?.0),
             None => Ok(input.clone()),
-        }
-    }
-
-    /// The output gradient of the adapter.
-    fn columns_of(&self, grad: &Tensor) -> Result<Tensor> {
-        let (shape, count) = (grad.shape(), self.columns.len());
-        let mut part = grad.beside(shape.with_last(count).dims())?;
-        match grad.gpu()? {
-            Some(gpu) => {
-                let of = Columns { rows: shape.rows(), width: shape.last(), range: self.columns.clone() };
-                gpu.take_columns(grad.dtype(), part.at(), grad.at(), &of, self.scale)?;
-            }
-            None => in_format!(grad.dtype(), N => {
-                let (part, grad) = (part.numbers_mut::<N>(), grad.numbers::<N>());
-                columns::take(part, grad, shape.last(), self.columns.clone(), self.scale);
-            }),
-        }
-        Ok(part)
-    }
-
-    fn add_to(&self, output: &mut Tensor, more: &Tensor) -> Result<()> {
-        add_columns(output, self.columns.clone(), more, self.scale)
-    }
-}
-
-/// `rows[range] += scale more`.
-fn add_columns(rows: &mut Tensor, range: Range<usize>, more: &Tensor, scale: f32) -> Result<()> {
-    let width = rows.shape().last();
-    match more.gpu()? {
-        Some(gpu) => {
-            let count = more.shape().rows();
-            let of = Columns { rows: count, width, range };
-            let at = rows.at_mut(&gpu)?;
-            gpu.add_columns(more.dtype(), at, &of, more.at(), scale)
-        }
-        None => {
-            in_format!(more.dtype(), N => {
-                columns::add(rows.numbers_mut::<N>(), width, range, more.numbers::<N>(), scale);
-            });
-            Ok(())
         }
     }
 }

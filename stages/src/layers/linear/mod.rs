@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::cpu::elementwise::add_rows;
 use crate::cpu::real::in_format;
 use crate::cuda::Gpu;
-use crate::error::{Error, Result, ShapeError, check_positive, check_rows};
+use crate::error::{Error, Result, check_positive, check_rows};
 use crate::layers::linear::adapter::Adapter;
 use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;
@@ -103,12 +103,9 @@ impl Linear {
     pub fn with_weight(mut self, weight: Parameter) -> Result<Self> {
         let own = self.matrix.parameter();
         if weight.dims() != own.dims() {
-            let error = ShapeError::Weight {
-                expected: own.dims().to_vec(),
-                name: weight.name().to_owned(),
-                got: weight.dims().to_vec(),
-            };
-            return Err(Error::from(error).at(&self.name));
+            let (expected, name, got) = (own.dims(), weight.name(), weight.dims());
+            let error = Error::new(format!("expected a weight of {expected:?}, got `{name}` of {got:?}"));
+            return Err(error.at(&self.name));
         }
         self.matrix.set(weight);
         Ok(self.fused())

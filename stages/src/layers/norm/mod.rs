@@ -100,9 +100,8 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
             let blocks = grid.blocks[0] as usize;
             let partials = gpu.memory_of(blocks * 2 * rows.width * 4)?;
             let onto = onto.map_or(Ptr::NONE, Tensor::at);
-            let [at, sums, input, stats] = [grad.at_mut(&gpu)?, partials.at(), input.at(), stats.at()];
-            let (count, width) = (rows.count, rows.width);
-            let args = args![at, sums, onto, input, stats, gain, count, width, u32::from(CENTRED)];
+            let (at, is_centred) = (grad.at_mut(&gpu)?, u32::from(CENTRED));
+            let args = args![at, &partials, onto, input, stats, gain, rows.count, rows.width, is_centred];
             gpu.launch(rows.backward_kernel(grad.dtype()), grid, &args)?;
             gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * rows.width)?;
             return Ok(weight_grads);
@@ -132,8 +131,7 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         let mut output = input.beside(input.dims())?;
         if let Some(gpu) = input.gpu()? {
             let ([gain, shift], rows) = (self.at(), self.rows(&input));
-            let (out, stats) = (output.at(), stats.at());
-            let args = args![out, stats, input.at(), gain, shift, rows.count, rows.width];
+            let args = args![&output, &stats, &input, gain, shift, rows.count, rows.width];
             gpu.launch(rows.again_kernel(input.dtype()), rows.grid(), &args)?;
         } else {
             let (gain, shift) = self.values();
@@ -201,15 +199,13 @@ impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let mut output = input.beside(shape.dims())?;
+        let mut stats = input.f32_beside(&[shape.rows(), 2])?;
         if let Some(gpu) = input.gpu()? {
-            let stats = Tensor::on_gpu(&gpu, DType::F32, &[shape.rows(), 2])?;
             let ([gain, shift], rows) = (self.at(), self.rows(&input));
-            let (out, sums, width) = (output.at(), stats.at(), rows.width);
-            let args = args![out, sums, input.at(), gain, shift, rows.count, width, self.epsilon];
+            let args = args![&output, &stats, &input, gain, shift, rows.count, rows.width, self.epsilon];
             gpu.launch(rows.forward_kernel(input.dtype()), rows.grid(), &args)?;
             return Ok((output, Kept::new(ctx, [input, stats])));
         }
-        let mut stats = Tensor::on_host(&[shape.rows(), 2])?;
         let (gain, shift) = self.values();
         in_format!(input.dtype(), N => {
             let (output, from) = (output.numbers_mut::<N>(), input.numbers());

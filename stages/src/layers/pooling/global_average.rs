@@ -1,9 +1,12 @@
 //! The average of an image.
 
 use crate::cpu::parts::{By, cut};
+use crate::cuda::Grid;
+use crate::cuda::launch::{args, kernel};
 use crate::device::DType;
 use crate::error::Result;
 use crate::layers::channel_norm::cpu::{average, spread};
+use crate::layers::conv::cuda::threads;
 use crate::layers::conv::images::images;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
@@ -42,11 +45,12 @@ impl Layer for GlobalAverage {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let (count, image) = images(input.shape(), None)?;
-        // An empty tensor carries the inner dimensions to backward.
-        let inner = Tensor::scratch(input.shape().with_first(0).dims());
+        let inner = input.without_rows();
         if let Some(gpu) = input.gpu()? {
             let output = input.beside(shape.dims())?;
-            gpu.global_average(input.dtype(), output.at(), input.at(), count, image)?;
+            let (numbers, pixels) = (count * image.channels, image.height * image.width);
+            let args = args![&output, &input, numbers, pixels, image.channels];
+            gpu.launch(kernel!(input.dtype(), "global_average"), Grid::each(numbers, 256), &args)?;
             return Ok((output, Kept::new(ctx, [inner])));
         }
         let dtype = input.dtype();
@@ -65,14 +69,17 @@ impl Layer for GlobalAverage {
         let [inner] = saved.into_tensors();
         let shape = inner.shape().with_first(grad.dims()[0]);
         let (count, image) = images(&shape, None)?;
+        let pixels = image.height * image.width;
+        let factor = 1.0 / pixels as f32;
         if let Some(gpu) = grad.gpu()? {
             let input_grad = grad.beside(shape.dims())?;
-            gpu.global_average_backward(grad.dtype(), input_grad.at(), grad.at(), count, image)?;
+            let args = args![&input_grad, &grad, pixels, image.channels, factor];
+            let grid = Grid::row(count * pixels, threads(image.channels));
+            gpu.launch(kernel!(grad.dtype(), "global_average_backward"), grid, &args)?;
             return Ok((Some(input_grad), Kept::new(ctx, [])));
         }
         let dtype = grad.dtype();
         let grad = grad.converted(DType::F32)?;
-        let factor = 1.0 / (image.height * image.width) as f32;
         let mut input_grad = Tensor::on_host(shape.dims())?;
         let rows = (By(input_grad.f32_mut(), image.count()), By(grad.f32(), image.channels));
         cut(rows, image.count(), |_, (outs, grads)| {

@@ -1,10 +1,12 @@
 //! Max pooling.
 
+use crate::cuda::Grid;
+use crate::cuda::launch::{args, kernel};
 use crate::device::DType;
-use crate::error::{Result, SettingError};
-use crate::layers::conv::cpu::window::{Image, Window};
-use crate::layers::conv::cuda::Windows;
-use crate::layers::conv::images::{shape, windows};
+use crate::error::{Error, Result};
+use crate::layers::conv::cpu::window::{Window, Windows};
+use crate::layers::conv::cuda::threads;
+use crate::layers::conv::images::windows;
 use crate::layers::pooling::cpu as max_pool;
 use crate::shape::Shape;
 use crate::stage::ForwardContext;
@@ -44,18 +46,15 @@ impl MaxPool {
         self
     }
 
-    fn sizes_of(&self, input: &Shape) -> Result<(usize, Image, Image)> {
-        let sizes = windows(input, None, self.window, |channels| channels)?;
+    fn windows_of(&self, input: &Shape) -> Result<Windows> {
+        let of = windows(input, None, self.window, |channels| channels)?;
         let Window { kernel, padding, .. } = self.window;
         if padding >= kernel {
-            return Err(SettingError::Padding { padding, kernel }.into());
+            return Err(Error::new(format!(
+                "padding {padding} is not smaller than the kernel {kernel}: a window would see no pixel"
+            )));
         }
-        Ok(sizes)
-    }
-
-    fn windows_of(&self, input: &Shape) -> Result<Windows> {
-        let (count, image, seen) = self.sizes_of(input)?;
-        Ok(Windows { count, image, seen, window: self.window })
+        Ok(of)
     }
 }
 
@@ -69,28 +68,27 @@ impl Layer for MaxPool {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        let (count, _, seen) = self.sizes_of(input)?;
-        Ok(shape(count, seen))
+        Ok(self.windows_of(input)?.output_shape())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
-        let (count, image, seen) = self.sizes_of(input.shape())?;
-        let dims = shape(count, seen);
-        // An empty tensor carries the inner dimensions to backward.
-        let inner = Tensor::scratch(input.shape().with_first(0).dims());
+        let of = self.windows_of(input.shape())?;
+        let shape = of.output_shape();
+        let inner = input.without_rows();
         if let Some(gpu) = input.gpu()? {
-            let output = input.beside(dims.dims())?;
+            let output = input.beside(shape.dims())?;
             // Ids of four bytes, as numbers of `f32` have.
-            let found = Tensor::on_gpu(&gpu, DType::F32, dims.dims())?;
-            let of = self.windows_of(input.shape())?;
-            gpu.max_pool(input.dtype(), output.at(), found.at(), input.at(), of)?;
+            let found = Tensor::on_gpu(&gpu, DType::F32, shape.dims())?;
+            let grid = Grid::row(of.count * of.places(), threads(of.image.channels));
+            let args = of.args(&args![&output, &found, &input]);
+            gpu.launch(kernel!(input.dtype(), "max_pool"), grid, &args)?;
             return Ok((output, Kept::new(ctx, [found, inner])));
         }
-        let mut output = Tensor::on_host(dims.dims())?;
-        let mut found = Tensor::scratch_ids(dims.dims());
+        let mut output = Tensor::on_host(shape.dims())?;
+        let mut found = Tensor::scratch_ids(shape.dims());
         let dtype = input.dtype();
         let input = input.converted(DType::F32)?;
-        max_pool::forward(output.f32_mut(), found.ids_mut(), input.f32(), image, self.window);
+        max_pool::forward(output.f32_mut(), found.ids_mut(), input.f32(), of.image, self.window);
         Ok((output.converted(dtype)?, Kept::new(ctx, [found, inner])))
     }
 
@@ -98,17 +96,16 @@ impl Layer for MaxPool {
         let ctx = saved.ctx;
         let [found, inner] = saved.into_tensors();
         let shape = inner.shape().with_first(grad.dims()[0]);
+        let of = self.windows_of(&shape)?;
         if let Some(gpu) = grad.gpu()? {
-            let input_grad = grad.beside(shape.dims())?;
-            let of = self.windows_of(&shape)?;
-            gpu.max_pool_backward(grad.dtype(), input_grad.at(), grad.at(), found.at(), of)?;
+            let (input_grad, name) = (grad.beside(shape.dims())?, kernel!(grad.dtype(), "max_pool_backward"));
+            of.each_pixel(&gpu, name, of.count, &args![&input_grad, &grad, &found])?;
             return Ok((Some(input_grad), Kept::new(ctx, [])));
         }
-        let (_, image, _) = self.sizes_of(&shape)?;
         let mut input_grad = Tensor::on_host(shape.dims())?;
         let dtype = grad.dtype();
         let grad = grad.converted(DType::F32)?;
-        max_pool::backward(input_grad.f32_mut(), grad.f32(), found.ids(), image, self.window);
+        max_pool::backward(input_grad.f32_mut(), grad.f32(), found.ids(), of.image, self.window);
         Ok((Some(input_grad.converted(dtype)?), Kept::new(ctx, [])))
     }
 }

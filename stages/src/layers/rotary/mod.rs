@@ -5,17 +5,20 @@ pub(crate) mod rope;
 
 use super::Heads;
 use crate::cpu::real::in_format;
+use crate::cuda::Grid;
 use crate::cuda::launch::{args, kernel};
-use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, Result, SettingError};
+use crate::error::{Error, Result};
 use crate::layers::rotary::cpu::{Turn, turn};
 use crate::layers::rotary::rope::{Rope, RopeLayout};
-use crate::shape::{Kind, Shape};
+use crate::shape::Shape;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::tensor::Tensor;
+
+/// The threads of a block.
+const THREADS: u32 = 256;
 
 /// Turns queries and keys by angles that grow with their position, so that their products depend on
 /// distances. Input and output are `[batch, time, (query + 2 key_value) * width]`: queries, keys and
@@ -44,7 +47,10 @@ impl Rotary {
         let width = heads.width;
         let has_pairs = match width.is_multiple_of(2) {
             true => Ok(()),
-            false => Err(SettingError::OddHeads { width }.into()),
+            false => Err(Error::new(format!(
+                "heads of {width} numbers cannot be turned, since a rotary embedding turns pairs: choose \
+                 an even width"
+            ))),
         };
         heads.check().and(has_pairs).and(rope.check()).map_err(|error: Error| error.at(name))?;
         Ok(Self { name: name.to_owned(), heads, rope, table: None })
@@ -84,13 +90,12 @@ impl Rotary {
         };
         match tensor.gpu()? {
             Some(gpu) => {
-                let (dtype, count) = (tensor.dtype(), tensor.shape().count());
-                gpu.rotary(
-                    dtype,
-                    [tensor.at_mut(&gpu)?, table.at().offset(4 * past * width)],
-                    count,
-                    turn_by,
-                )?;
+                let (at, table) = (tensor.at_mut(&gpu)?, table.at().offset(4 * past * width));
+                let Turn { row, turned, in_pairs, .. } = turn_by;
+                let pairs = tensor.shape().rows() * (turned / 2);
+                let (in_pairs, sign) = (u32::from(in_pairs), if is_back { -1.0 } else { 1.0_f32 });
+                let args = args![at, table, pairs, time, row, turned, width, in_pairs, sign];
+                gpu.launch(kernel!(tensor.dtype(), "rotary"), Grid::each(pairs, THREADS), &args)?;
             }
             None => in_format!(tensor.dtype(), N => {
                 turn(tensor.numbers_mut::<N>(), &table.f32()[past * width..], turn_by);
@@ -110,11 +115,8 @@ impl Layer for Rotary {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        let rows = input.dims().len() == 3 && input.dims()[1] > 0;
-        if input.kind() == Kind::F32 && rows && input.last() == self.heads.row() {
-            return Ok(*input);
-        }
-        Err(Error::shape(format!("f32[batch, time, {}]", self.heads.row()), input))
+        self.heads.check_rows(input)?;
+        Ok(*input)
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
@@ -133,26 +135,5 @@ impl Layer for Rotary {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         Ok((Some(self.turned(grad, 0, true)?), Kept::new(saved.ctx, [])))
-    }
-}
-
-/// The threads of a block.
-const THREADS: u32 = 256;
-
-impl Gpu {
-    /// Like [`crate::layers::rotary::cpu::turn`], for `count` numbers. The table is f32.
-    pub(crate) fn rotary(
-        &self,
-        dtype: DType,
-        [numbers, table]: [Ptr; 2],
-        count: usize,
-        turn: Turn,
-    ) -> Result<()> {
-        let pairs = count / turn.row * (turn.turned / 2);
-        let Turn { time, row, turned, width, .. } = turn;
-        let in_pairs = u32::from(turn.in_pairs);
-        let sign = if turn.is_back { -1.0 } else { 1.0_f32 };
-        let args = args![numbers, table, pairs, time, row, turned, width, in_pairs, sign];
-        self.launch(kernel!(dtype, "rotary"), Grid::each(pairs, THREADS), &args)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use crate::error::{Result, SettingError, check_positive};
+use crate::error::{Error, Result, check_positive};
 
 /// How a rotary embedding turns the pairs of a head. Pair `i` of a head of `width` numbers turns by
 /// `position * f_i`, with `f_i = theta^(-2i / width)` before scaling. Su et al., "RoFormer: enhanced
@@ -151,5 +151,5 @@ fn check(what: &'static str, value: f64, is_right: bool, expected: &'static str)
     if is_right {
         return Ok(());
     }
-    Err(SettingError::Rope { what, value, expected }.into())
+    Err(Error::new(format!("the rotary embedding's {what} is {value}: it must be {expected}")))
 }

@@ -43,6 +43,17 @@ impl Image {
     }
 }
 
+/// Images, and a window that moves over them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Windows {
+    /// The number of images.
+    pub(crate) count: usize,
+    pub(crate) image: Image,
+    /// What the window sees of an image at all its places.
+    pub(crate) seen: Image,
+    pub(crate) window: Window,
+}
+
 /// Where pixels lie: the first one, and the distances of pixels, lines and images.
 #[derive(Clone, Copy)]
 pub(crate) struct Places {
