@@ -3,11 +3,9 @@
 use std::ffi::c_void;
 use std::thread;
 
-use cudarc::driver::result::ctx;
-
-use super::context::{context_of, count};
+use super::context::{count, enter};
 use super::driver::{self, Copy, Event, Stream};
-use super::failure::{failed, no_memory_for};
+use super::failure::no_memory_for;
 use super::{Pinned, Ptr};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -40,34 +38,28 @@ pub fn pairs() -> Vec<Pair> {
 }
 
 fn measured((from, to): (u32, u32)) -> Pair {
-    // On a thread of its own, because it changes the thread's current context.
-    let measured = thread::spawn(move || {
+    let measured = apart(move || {
         let direct = enter(to).and_then(|()| driver::reach(to, from));
         let how = Copy::from(direct);
-        (how == Copy::Direct, speed(from, to, how))
+        Ok((how == Copy::Direct, speed(from, to, how)))
     });
-    let (direct, speed) =
-        measured.join().unwrap_or_else(|_| (false, Err(Error::other("measuring a copy panicked"))));
+    let (direct, speed) = measured.unwrap_or_else(|error| (false, Err(error)));
     Pair { from: Device::Cuda(from), to: Device::Cuda(to), direct, speed }
+}
+
+/// Runs this on a thread of its own, because it changes the thread's current context.
+fn apart<T: Send + 'static>(measure: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let measured = thread::spawn(measure).join();
+    measured.unwrap_or_else(|_| Err(Error::new("measuring a copy panicked")))
 }
 
 /// Bytes a second from one GPU to another.
 fn speed(from: u32, to: u32, how: Copy) -> Result<f64> {
-    let source = Lent::of(from)?;
-    let copy = Lent::of(to)?;
-    let stream = Stream::urgent()?;
-    let [begun, done] = [Event::new(true)?, Event::new(true)?];
-    for round in 0..=COPIES {
-        if round == 1 {
-            begun.record(&stream)?;
-        }
+    let (source, copy) = (Lent::of(from)?, Lent::of(to)?);
+    timed([Stream::urgent()?], |[stream]| {
         // SAFETY: both blocks are as large as the copy, and only this thread has them.
-        unsafe { driver::copy_across((copy.at, to), (source.at, from), BYTES, how, &stream) }?;
-    }
-    done.record(&stream)?;
-    done.synchronize()?;
-    let seconds = f64::from(done.since(&begun)?) / 1e3;
-    Ok((COPIES * BYTES) as f64 / seconds)
+        unsafe { driver::copy_across((copy.at, to), (source.at, from), BYTES, how, stream) }
+    })
 }
 
 /// Bytes a second between a GPU and page-locked memory of the host, in copies of 32 MiB: of the slower
@@ -76,44 +68,39 @@ fn speed(from: u32, to: u32, how: Copy) -> Result<f64> {
 /// # Errors
 /// When there is no such GPU, or either has less than 64 MiB of free memory. Whatever the GPU reports.
 pub fn host_speed(gpu: u32) -> Result<f64> {
-    // On a thread of its own, because it changes the thread's current context.
-    let measured = thread::spawn(move || both_ways(gpu));
-    let panicked = || Err(Error::other("measuring a copy panicked"));
-    measured.join().unwrap_or_else(|_| panicked())
+    apart(move || {
+        let device = [Lent::of(gpu)?, Lent::of(gpu)?];
+        let host = [Pinned::new(BYTES)?, Pinned::new(BYTES)?];
+        timed([Stream::urgent()?, Stream::urgent()?], |[out, back]| {
+            let (to, from) = (host[0].at().0 as *mut c_void, host[1].at().0 as *const c_void);
+            // SAFETY: all are as large as the copy, and only this thread has them.
+            unsafe {
+                driver::download(to, device[0].at, BYTES, out)?;
+                driver::upload(device[1].at, from, BYTES, back)
+            }
+        })
+    })
 }
 
-fn both_ways(gpu: u32) -> Result<f64> {
-    let device = [Lent::of(gpu)?, Lent::of(gpu)?];
-    let host = [Pinned::new(BYTES)?, Pinned::new(BYTES)?];
-    let [out, back] = [Stream::urgent()?, Stream::urgent()?];
-    let begun = [Event::new(true)?, Event::new(true)?];
-    let done = [Event::new(true)?, Event::new(true)?];
-    for round in 0..=COPIES {
-        if round == 1 {
-            begun[0].record(&out)?;
-            begun[1].record(&back)?;
-        }
-        let to = host[0].at().0 as *mut c_void;
-        let from = host[1].at().0 as *const c_void;
-        // SAFETY: all are as large as the copy, and only this thread has them.
-        unsafe {
-            driver::download(to, device[0].at, BYTES, &out)?;
-            driver::upload(device[1].at, from, BYTES, &back)?;
-        }
-    }
-    done[0].record(&out)?;
-    done[1].record(&back)?;
+/// Bytes a second of copies on each of these streams at once, of the slowest. The first copies are not timed.
+fn timed<const N: usize>(streams: [Stream; N], copy: impl Fn(&[Stream; N]) -> Result<()>) -> Result<f64> {
+    let record = || {
+        streams.iter().map(|stream| {
+            let event = Event::new(true)?;
+            event.record(stream)?;
+            Ok(event)
+        })
+    };
+    copy(&streams)?;
+    let begun = record().collect::<Result<Vec<Event>>>()?;
+    (0..COPIES).try_for_each(|_| copy(&streams))?;
+    let done = record().collect::<Result<Vec<Event>>>()?;
     let mut longest = 0.0_f64;
     for (begun, done) in begun.iter().zip(&done) {
         done.synchronize()?;
         longest = longest.max(f64::from(done.since(begun)?) / 1e3);
     }
     Ok((COPIES * BYTES) as f64 / longest)
-}
-
-fn enter(index: u32) -> Result<()> {
-    // SAFETY: contexts are never released.
-    unsafe { ctx::set_current(context_of(index)?) }.map_err(failed("entering a device's context"))
 }
 
 /// Memory of a device while a copy is timed.

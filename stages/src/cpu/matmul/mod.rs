@@ -54,6 +54,11 @@ pub(crate) enum Start<'a> {
 }
 
 impl Start<'_> {
+    /// For a product that starts a sum, or adds to one.
+    pub(crate) fn of_sum(is_new: bool) -> Self {
+        if is_new { Self::Zero } else { Self::Old }
+    }
+
     /// The part of it from this column on.
     #[inline(always)]
     pub(crate) fn from(self, column: usize) -> Self {

@@ -45,6 +45,13 @@ pub(crate) enum Start {
     Old,
 }
 
+impl Start {
+    /// For a product that starts a sum, or adds to one.
+    pub(crate) fn of_sum(is_new: bool) -> Self {
+        if is_new { Self::Zero } else { Self::Old }
+    }
+}
+
 /// The addresses of what a product adds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Added {

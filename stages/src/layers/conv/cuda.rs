@@ -103,7 +103,7 @@ impl Windows {
             let grid = Grid::of_rows(self.count * self.places(), columns);
             gpu.launch(kernel!(dtype, "repeat_row"), grid, &args![&output, bias, columns])?;
         }
-        let start = if bias.is_some() { Start::Old } else { Start::Zero };
+        let start = Start::of_sum(bias.is_none());
         for few in self.each(dtype) {
             let rows = self.rows_of(gpu, images, few)?;
             let product = Product { start, ..self.product(few, dtype) };
@@ -152,10 +152,7 @@ impl Windows {
                 inner: forward.rows,
                 left_turned: true,
                 out: DType::F32,
-                start: match starts_sum && few.first == 0 {
-                    true => Start::Zero,
-                    false => Start::Old,
-                },
+                start: Start::of_sum(starts_sum && few.first == 0),
                 ..forward
             };
             gpu.product_anywhere(product, out, rows.at(), image_at(grads, few, self.seen))?;

@@ -94,10 +94,7 @@ impl WeightMatrix {
         let output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
         let product = Product {
             bias: bias.is_some(),
-            start: match onto {
-                Some(_) => cuda::Start::Old,
-                None => cuda::Start::Zero,
-            },
+            start: cuda::Start::of_sum(onto.is_none()),
             ..self.product(rows)
         };
         let added = Added { bias: bias.map(|bias| bias.weights().operand()), onto: onto.map(Tensor::at) };
@@ -160,10 +157,7 @@ impl WeightMatrix {
             let out = self.weight.weights().grad();
             return gpu.product(product, out, left.at(), right.at(), Added::default());
         }
-        let start = match self.weight.starts_sum(adds_in_place(grad.shape().rows())) {
-            true => Start::Zero,
-            false => Start::Old,
-        };
+        let start = Start::of_sum(self.weight.starts_sum(adds_in_place(grad.shape().rows())));
         add_turned_product(&mut self.weight.grad, start, left, right);
         Ok(())
     }
@@ -240,7 +234,7 @@ impl WeightMatrix {
             let out = self.weight.weights().grad();
             return gpu.product_of_rows(product, out, first(grads, rows), first(inputs, rows));
         }
-        let start = if starts_sum { Start::Zero } else { Start::Old };
+        let start = Start::of_sum(starts_sum);
         let [width, outputs] = self.sizes;
         in_format!(grads.dtype(), N => {
             let inputs = Matrix::new(&inputs.numbers::<N>()[of(rows, width)], width);
@@ -297,10 +291,7 @@ fn grad_product(left: &Tensor, right: &Tensor, starts_sum: bool) -> Product {
         right_turned: false,
         dtype: left.dtype(),
         out: DType::F32,
-        start: match starts_sum {
-            true => cuda::Start::Zero,
-            false => cuda::Start::Old,
-        },
+        start: cuda::Start::of_sum(starts_sum),
         bias: false,
     }
 }
