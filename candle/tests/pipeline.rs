@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use candle_core::{D, Tensor};
 use candle_nn::{Module, VarBuilder, embedding, linear, linear_no_bias};
-use common::{RandomTokens, Recipe, recipe_of};
+use common::*;
 use failing::{Failing, Faults, How};
 use pipewright::plan::Costs;
 use pipewright::schedule::Schedule;

@@ -11,19 +11,22 @@ mod counting;
 mod damaged;
 #[path = "../common/gguf.rs"]
 mod gguf;
+#[path = "../common/has.rs"]
+mod has;
 mod memory;
 #[path = "../common/mixtral.rs"]
 mod mixtral;
 #[path = "../common/worlds.rs"]
 mod worlds;
 
-use std::fs;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
+use std::{fs, thread};
 
-use common::{Recipe, recipe, recipe_of};
+use common::*;
 use composed::recipe_of_blocks;
 use counting::{allocations, live_bytes, started};
+use has::has;
 use mixtral::recipe_of_mixtral;
 use pipewright::Pipeline;
 use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Width, Windows};
@@ -127,11 +130,10 @@ fn the_pipelines_threads_allocate_nothing() {
     let _alone = alone();
     for name in ["gpipe", "1f1b", "interleaved-1f1b", "zb-2p"] {
         for (how, micro_batches) in [(Recompute::None, 8), (Recompute::None, 40), (Recompute::Full, 8)] {
-            let schedule = Schedule::named(name, 2, micro_batches).expect("the sizes fit");
-            steady(&gpt(6, micro_batches), schedule, how);
+            steady(&gpt(6, micro_batches), named(name, 2, micro_batches), how);
         }
     }
-    let schedule = || Schedule::named("1f1b", 4, 8).expect("the sizes fit");
+    let schedule = || named("1f1b", 4, 8);
     steady(&gpt(6, 8), schedule(), Recompute::Selective);
     let tokens = Recipe { data: source("tokens"), ..gpt(2, 8) };
     steady(&tokens, schedule(), Recompute::None);
@@ -146,8 +148,7 @@ fn a_ranks_other_threads_allocate_nothing() {
     let gpt =
         Gpt { vocab: 17, dim: 96, layers: 2, heads: 4, context: 64, dropout: 0.1, tied: false, seed: 1 };
     let recipe = Recipe { threads_per_rank: 2, ..recipe_of(move || gpt.model(), source("long text"), 4) };
-    let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
-    steady(&recipe, schedule, Recompute::Selective);
+    steady(&recipe, named("1f1b", 2, 4), Recompute::Selective);
 }
 
 #[test]
@@ -156,8 +157,7 @@ fn a_step_of_replicas_allocates_nothing() {
     for sharded in [false, true] {
         let mut recipe = gpt(2, 8);
         (recipe.replicas, recipe.sharded) = (2, sharded);
-        let schedule = Schedule::named("1f1b", 1, 8).expect("the sizes fit");
-        steady(&recipe, schedule, Recompute::None);
+        steady(&recipe, named("1f1b", 1, 8), Recompute::None);
     }
 }
 
@@ -165,8 +165,7 @@ fn a_step_of_replicas_allocates_nothing() {
 fn what_the_caller_allocates_does_not_grow() {
     let _alone = alone();
     let most = |name: &str, layers, micro_batches| {
-        let schedule = Schedule::named(name, 2, micro_batches).expect("the sizes fit");
-        steady(&gpt(layers, micro_batches), schedule, Recompute::None)
+        steady(&gpt(layers, micro_batches), named(name, 2, micro_batches), Recompute::None)
     };
     let smallest = most("1f1b", 2, 2);
     assert!(smallest <= 40, "{smallest} for two ranks");
@@ -213,8 +212,7 @@ fn nor_do_ranks_in_bf16() {
     let _alone = alone();
     let place = Place { device: Device::Cpu, dtype: DType::Bf16 };
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
-        let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
-        steady_on(&gpt(1, 4), schedule, Recompute::None, place);
+        steady_on(&gpt(1, 4), named(name, ranks, 4), Recompute::None, place);
     }
 }
 
@@ -225,8 +223,7 @@ fn nor_do_experts() {
     let half = Place { device: Device::Cpu, dtype: DType::Bf16 };
     for (place, threads_per_rank) in [(Place::default(), 1), (half, 1), (Place::default(), 2)] {
         let recipe = Recipe { threads_per_rank, data: source("long text"), ..recipe_of_mixtral(8, 4) };
-        let schedule = Schedule::named("zb-2p", 2, 4).expect("the sizes fit");
-        steady_on(&recipe, schedule, Recompute::None, place);
+        steady_on(&recipe, named("zb-2p", 2, 4), Recompute::None, place);
     }
 }
 
@@ -235,7 +232,7 @@ fn nor_do_composed_layers() {
     let _alone = alone();
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 3)] {
         for how in [Recompute::None, Recompute::Selective] {
-            let schedule = Schedule::named(name, ranks, 4).expect("the sizes fit");
+            let schedule = named(name, ranks, 4);
             let recipe = Recipe { data: source("images"), ..recipe_of_blocks(4) };
             steady(&recipe, schedule, how);
         }
@@ -248,7 +245,7 @@ fn nor_do_convolutions() {
     let resnet = ResNet { image: [5, 5, 1], blocks: vec![1, 1], width: 4, classes: 10, seed: 1 };
     let cnn = Cnn { image: [5, 5, 1], channels: vec![3, 4], classes: 10, seed: 1 };
     for how in [Recompute::None, Recompute::Selective] {
-        let schedule = || Schedule::named("zb-2p", 2, 4).expect("the sizes fit");
+        let schedule = || named("zb-2p", 2, 4);
         let net = resnet.clone();
         steady(&recipe_of(move || net.model(), source("images"), 4), schedule(), how);
         let net = cnn.clone();
@@ -266,7 +263,7 @@ fn nor_do_ranks_on_a_gpu_here_or_there() {
     let free = || devices::probe().gpus.expect("there is one")[0].free;
     for (name, ranks) in [("1f1b", 1), ("zb-2p", 2)] {
         let recipe = gpt(1, 4);
-        let schedule = || Schedule::named(name, ranks, 4).expect("the sizes fit");
+        let schedule = || named(name, ranks, 4);
         steady_on(&recipe, schedule(), Recompute::Selective, place);
         let mut pipeline = launch(&recipe, schedule(), Recompute::Selective, place);
         let mut in_a_row = 0;

@@ -1,18 +1,15 @@
 //! The memory that is estimated before a run, compared with what the run takes.
 
-use std::fs;
 use std::num::NonZeroU32;
 use std::sync::Barrier;
 
 use pipewright::fabric::Membership;
-use pipewright::schedule::Schedule;
-use pipewright::stages::models::Gpt;
 use pipewright_cli::compose;
 use pipewright_cli::config::Config;
-use tempfile::TempDir;
 
-use super::common::recipe_of;
+use super::common::*;
 use super::counting::live_bytes_of_all;
+use super::*;
 use super::{alone, source, worlds};
 
 /// The largest relative error of the estimate of what layers keep.
@@ -196,12 +193,12 @@ fn processes_hold_four_snapshots_of_each_rank() {
         let held = worlds::in_processes_like(&first, |world| {
             let recipe = recipe_of(move || gpt.model(), source("text"), 2);
             let schedule = Schedule::one_f_one_b(2, 2).unwrap();
-            let mut builder = recipe.builder(schedule).unwrap().world(world);
+            let mut builder = recipe.builder(schedule).world(world);
             if restarts {
                 builder = builder.restarts(1, NonZeroU32::MIN);
             }
             let mut pipeline = builder.launch().unwrap();
-            (0..STEPS).for_each(|_| drop(pipeline.step().unwrap()));
+            train(&mut pipeline, STEPS as u64);
             let numbers = pipeline.parameters().iter().map(|info| info.dims.iter().product::<usize>());
             let numbers: usize = numbers.sum();
             together.wait();

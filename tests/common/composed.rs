@@ -6,7 +6,7 @@ use pipewright::stages::layers::{Block, Dropout, Flatten, Gelu, GeluForm, LayerN
 use pipewright::stages::models::{LayerSpec, Model};
 use pipewright::stages::{Init, Layer, Result, chain};
 
-use crate::common::{RandomRows, Recipe, recipe_of};
+use crate::common::*;
 
 fn linear(name: &str, inputs: usize, outputs: usize) -> Linear {
     Linear::new(name, [inputs, outputs], Init::Normal(0.3), 3)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright::stages::models::Llama;
 
-use crate::common::{RandomTokens, Recipe, recipe_of};
+use crate::common::*;
 
 /// The tokens of a sequence.
 const SEQ: usize = 19;

@@ -13,8 +13,8 @@ use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::models::{Gpt, Mlp, Model};
 use pipewright::stages::optimizer::{AdamW, LearningRate, Optimizer, Update, clip_factor, update};
 use pipewright::stages::{
-    ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, Tensor,
-    Together, rng,
+    ForwardContext, Mode, Parameter, Place, Result as StageResult, Sequential, Shape, Stage, StageBuilder,
+    Tensor, Together, rng,
 };
 use pipewright::{Pipeline, PipelineBuilder, Result};
 use sha2::{Digest, Sha256};
@@ -45,6 +45,52 @@ impl DataSource for RandomTokens {
         let shape = Shape::ids(&[self.rows, self.seq]);
         (shape, shape)
     }
+}
+
+/// The same inputs and targets in each micro-batch.
+pub struct Fixed(pub Tensor, pub Tensor);
+
+impl DataSource for Fixed {
+    fn micro_batch(&self, _: u64, _: MicroBatch) -> Result<(Tensor, Tensor)> {
+        Ok((self.0.clone(), self.1.clone()))
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        (*self.0.shape(), *self.1.shape())
+    }
+}
+
+/// This number, `count` times.
+pub fn repeated(number: f32, count: usize) -> Tensor {
+    Tensor::from_vec(&[count], vec![number; count]).expect("it fills the shape")
+}
+
+struct Changed<F>(Arc<dyn DataSource>, F);
+
+impl<F> DataSource for Changed<F>
+where
+    F: Fn(&dyn DataSource, u64, MicroBatch) -> Result<(Tensor, Tensor)> + Send + Sync + 'static,
+{
+    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
+        (self.1)(self.0.as_ref(), step, micro_batch)
+    }
+
+    fn shapes(&self) -> (Shape, Shape) {
+        self.0.shapes()
+    }
+}
+
+/// Data with other micro-batches: those that `change` makes of them.
+pub fn changed(
+    data: Arc<dyn DataSource>,
+    change: impl Fn(&dyn DataSource, u64, MicroBatch) -> Result<(Tensor, Tensor)> + Send + Sync + 'static,
+) -> Arc<dyn DataSource> {
+    Arc::new(Changed(data, change))
+}
+
+/// The same batch in every step, so that a model can learn it.
+pub fn same_batch(data: Arc<dyn DataSource>) -> Arc<dyn DataSource> {
+    changed(data, |data, _, micro_batch| data.micro_batch(0, micro_batch))
 }
 
 /// Gradient groups of a recipe: up to this number of replicas have equal bits.
@@ -137,23 +183,46 @@ pub fn recipe_of(
     }
 }
 
+pub fn named(name: &str, ranks: u32, micro_batches: u32) -> Schedule {
+    Schedule::named(name, ranks, micro_batches).expect("the sizes fit")
+}
+
+/// Does some steps.
+pub fn train<S: Stage>(pipeline: &mut Pipeline<S>, steps: u64) {
+    (0..steps).for_each(|_| drop(pipeline.step().expect("the step succeeds")));
+}
+
+/// The hash of all weights after some steps.
+pub fn trained<S: Stage>(pipeline: &mut Pipeline<S>, steps: u64) -> String {
+    train(pipeline, steps);
+    pipeline.weights_hash().expect("the pipeline runs")
+}
+
 impl Recipe {
     /// A pipeline with this many stages, one per rank.
     pub fn pipeline(&self, stages: u32, schedule: &str) -> Pipeline<Sequential> {
-        let schedule = Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit");
-        self.launch(schedule).expect("it starts")
+        self.launch(named(schedule, stages, self.micro_batches)).expect("it starts")
     }
 
     pub fn launch(&self, schedule: Schedule) -> Result<Pipeline<Sequential>> {
-        self.builder(schedule)?.launch()
+        self.builder(schedule).launch()
     }
 
     /// A builder with everything that a launch needs.
-    pub fn builder(&self, schedule: Schedule) -> Result<PipelineBuilder<Sequential>> {
-        let stages = (self.model)().split(schedule.stages())?;
-        let mut builder = Pipeline::builder()
+    pub fn builder(&self, schedule: Schedule) -> PipelineBuilder<Sequential> {
+        self.builder_of(schedule, |stage| stage)
+    }
+
+    /// A builder whose stages are made of the model's.
+    pub fn builder_of<S: Stage<Wire = Tensor>>(
+        &self,
+        schedule: Schedule,
+        make: impl FnMut(StageBuilder<Sequential>) -> StageBuilder<S>,
+    ) -> PipelineBuilder<S> {
+        let stages = (self.model)().split(schedule.stages()).expect("the model can be cut");
+        let builder = Pipeline::builder()
             .schedule(schedule)
-            .stages(stages)
+            .stages(stages.into_iter().map(make).collect())
             .loss(CrossEntropy::default())
             .data(Arc::clone(&self.data))
             .optimizer(self.optimizer)
@@ -165,24 +234,20 @@ impl Recipe {
             .sync(self.sync)
             .places(vec![self.place])
             .pin(false);
-        if let Some(clip) = self.clip {
-            builder = builder.clip(clip);
+        match self.clip {
+            Some(clip) => builder.clip(clip),
+            None => builder,
         }
-        Ok(builder)
     }
 
     /// The hash of all weights after some steps of a pipeline with one stage per rank.
     pub fn hash(&self, stages: u32, schedule: &str, steps: u64) -> String {
-        self.hash_on(Schedule::named(schedule, stages, self.micro_batches).expect("the sizes fit"), steps)
+        self.hash_on(named(schedule, stages, self.micro_batches), steps)
     }
 
     /// The hash of all weights after some steps of this schedule.
     pub fn hash_on(&self, schedule: Schedule, steps: u64) -> String {
-        let mut pipeline = self.launch(schedule).expect("it starts");
-        for _ in 0..steps {
-            pipeline.step().expect("the step succeeds");
-        }
-        pipeline.weights_hash().expect("the pipeline runs")
+        trained(&mut self.launch(schedule).expect("it starts"), steps)
     }
 
     /// Training without the engine.

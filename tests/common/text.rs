@@ -7,7 +7,7 @@ use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling, Routing};
 use pipewright::stages::models::Llama;
 use pipewright::stages::{Sequential, Stage, Tensor};
 
-use crate::common::{RandomTokens, Recipe, recipe, recipe_of};
+use crate::common::*;
 
 pub(crate) const TEXT: [u32; 8] = [3, 1, 4, 1, 5, 9, 2, 6];
 

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use has::has;
 use pipewright::data::{
     Corpus, DataSource, Fingerprint, IGNORED, Images, LabelledImages, Share, Width, Windows,
 };
@@ -56,6 +57,8 @@ fn message<T>(result: pipewright::Result<T>) -> String {
     error.to_string()
 }
 
+#[path = "../common/has.rs"]
+mod has;
 mod text_files;
 
 mod token_files;

@@ -27,10 +27,7 @@ fn a_token_outside_the_vocabulary_is_named_with_its_file_and_position() {
     let corpus = Corpus::tokens(&[one, two], Width::U16).unwrap();
     corpus.check_vocabulary(52).unwrap();
     let said = message(corpus.check_vocabulary(51));
-    assert!(
-        said.contains("two.bin`: token 51 at position 2 is outside the model's vocabulary of 51"),
-        "{said}"
-    );
+    has(&said, &["two.bin`: token 51 at position 2 is outside the model's vocabulary of 51"]);
 }
 
 #[test]
@@ -38,10 +35,7 @@ fn missing_empty_and_ragged_files_are_named() {
     let folder = TempDir::new().unwrap();
     let ragged = write(&folder, "ragged", &[1, 0, 2]);
     let said = message(Corpus::tokens(&[ragged], Width::U16));
-    assert!(
-        said.contains("ragged` holds 3 bytes, which is not a whole number of tokens of 2 bytes: set"),
-        "{said}"
-    );
+    has(&said, &["ragged` holds 3 bytes, which is not a whole number of tokens of 2 bytes: set"]);
     let empty = write(&folder, "empty", &[]);
     assert!(message(Corpus::tokens(&[empty], Width::U32)).ends_with("empty` is empty"));
     let said = message(Corpus::tokens(&[folder.path().join("none")], Width::U32));
@@ -53,8 +47,7 @@ fn missing_empty_and_ragged_files_are_named() {
 fn a_numpy_array_is_no_token_file() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "tokens.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}  \n");
-    let said = message(Corpus::tokens(&[path], Width::U16));
-    assert!(said.contains("tokens.npy` is a NumPy array (.npy)") && said.contains("tofile"), "{said}");
+    has(message(Corpus::tokens(&[path], Width::U16)), &["tokens.npy` is a NumPy array (.npy)", "tofile"]);
 }
 
 #[test]
@@ -74,14 +67,14 @@ fn what_is_hardly_a_token_file_of_this_width_is_refused_with_the_cure() {
     ];
     for (name, bytes, expected) in cases {
         let said = message(Corpus::tokens(&[write(&folder, name, &bytes)], Width::U16));
-        assert!(said.contains(&format!("{name}` {expected}")), "{said}");
+        has(&said, &[&format!("{name}` {expected}")]);
     }
     // numpy's whole numbers have 64 bits.
     let long: Vec<u8> = (1..40_u64).flat_map(u64::to_le_bytes).collect();
     for width in [Width::U16, Width::U32] {
         let said = message(Corpus::tokens(&[write(&folder, "long.bin", &long)], width));
         let expected = "long.bin` has numbers of 64 bits, and tokens have 16 or 32: write them as u16 or u32";
-        assert!(said.contains(expected), "{said}");
+        has(&said, &[expected]);
     }
     // Numbers that only begin as gzip does, and tokens that are all 0.
     let like_gzip: Vec<u8> = [0x1f, 0x8b, 8, 0].repeat(30);
@@ -110,7 +103,7 @@ fn tokens_and_text_that_are_written_while_they_are_read_are_found() {
     std::os::unix::fs::FileExt::write_all_at(&file, &[9; 100], 0).unwrap();
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
     let said = windows.micro_batch(1, MicroBatch(0)).unwrap_err().to_string();
-    assert!(said.contains("tokens.bin") && said.contains("it was written while it was in use"), "{said}");
+    has(&said, &["tokens.bin", "it was written while it was in use"]);
     // A file that takes the name of another leaves what is open as it is.
     let corpus = Arc::new(Corpus::tokens(std::slice::from_ref(&path), Width::U16).unwrap());
     let windows = Windows::drawn(corpus, 0..4000, 2, 8, 1).unwrap();

@@ -5,10 +5,10 @@ fn a_part_shorter_than_one_window_says_what_there_is_and_what_is_needed() {
     let corpus = text(&[b'x'; 57]);
     let (train, validation) = Share::Fraction(0.1).split(57);
     let said = message(Windows::drawn(Arc::clone(&corpus), train.clone(), 1, 128, 0));
-    assert!(said.contains("text.txt` is too short: of its 57 tokens 51 are for training"), "{said}");
-    assert!(said.contains("one window needs 129"), "{said}");
+    has(&said, &["text.txt` is too short: of its 57 tokens 51 are for training"]);
+    has(&said, &["one window needs 129"]);
     let said = message(Windows::even(Arc::clone(&corpus), validation, 1, 8, 1));
-    assert!(said.contains("6 are for validation, and one window needs 9"), "{said}");
+    has(&said, &["6 are for validation, and one window needs 9"]);
     assert!(Windows::drawn(corpus, train, 1, 50, 0).is_ok());
 }
 
@@ -52,10 +52,8 @@ fn a_range_that_is_not_a_part_of_the_corpus_is_refused() {
 #[test]
 fn windows_without_rows_or_tokens_are_refused() {
     let corpus = counting(100);
-    let said = message(Windows::drawn(Arc::clone(&corpus), 0..100, 0, 8, 0));
-    assert!(said.contains("at least one row"), "{said}");
-    let said = message(Windows::even(corpus, 0..100, 1, 0, 2));
-    assert!(said.contains("at least one token of a row"), "{said}");
+    has(message(Windows::drawn(Arc::clone(&corpus), 0..100, 0, 8, 0)), &["at least one row"]);
+    has(message(Windows::even(corpus, 0..100, 1, 0, 2)), &["at least one token of a row"]);
 }
 
 proptest! {

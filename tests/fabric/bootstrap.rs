@@ -1,13 +1,7 @@
 //! Processes find each other.
 
-use std::thread;
-use std::time::Duration;
-
-use pipewright::fabric::{Membership, World};
-use serde_json::json;
-
-use crate::gate::{JOIN, PROGRAM, SECRET, hear, hello, join, key, let_in, say};
-use crate::worlds::free_address;
+use super::*;
+use crate::gate::{JOIN, hear, hello, key, let_in, say};
 
 #[test]
 fn the_longest_deadline_and_silence_are_possible() {

@@ -1,15 +1,9 @@
 //! How a rank's end uses a carrier of numbers next to its sockets.
 
-use std::sync::{Arc, Mutex};
-use std::thread;
-
 use pipewright::error::{FabricError, Problem};
-use pipewright::fabric::{self, Alarm, Call, Carrier, End, KeepGoing, Peers, Tag, Transport};
-use pipewright::id::WorldRank;
-use pipewright::{Error, Result};
+use pipewright::fabric::{Alarm, Carrier, KeepGoing};
 
-use crate::worlds::in_processes;
-use crate::{Number, ROOM, mesh};
+use super::*;
 
 /// A carrier that takes odd numbers only.
 struct Beside {

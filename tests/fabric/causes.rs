@@ -3,12 +3,9 @@
 use std::path::PathBuf;
 
 use pipewright::error::{CheckpointError, RunError};
-use pipewright::fabric::{self, Peers, World};
 use pipewright::run::Interrupt;
-use pipewright::{Error, Result};
 
-use crate::worlds::in_processes;
-use crate::{Number, ROOM, mesh};
+use super::*;
 
 fn peers(world: World) -> Peers {
     let processes = world.processes();

@@ -1,20 +1,13 @@
 //! Frames of a process that belongs to the run, but is damaged: they end the run with an error, and never
 //! take more memory than their bytes.
 
-use std::io::{self, Write};
 use std::mem;
-use std::sync::{Arc, Mutex};
-use std::thread;
 
-use pipewright::Error;
-use pipewright::fabric::{self, FromProcess, OwnLines, Tag, Transport, World};
-use pipewright::id::WorldRank;
-use pipewright::stages::{Tensor, rng};
+use pipewright::fabric::{FromProcess, OwnLines};
 
+use super::*;
 use crate::frame::{head, wire};
-use crate::gate::{join, play};
-use crate::worlds::{free_address, in_processes};
-use crate::{ROOM, mesh};
+use crate::gate::play;
 
 /// Kinds of frames, by number.
 const WIRE: u32 = 0;

@@ -3,15 +3,11 @@
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Sender, bounded, unbounded};
-use pipewright::Result;
-use pipewright::fabric::{self, Call, End, GpuPairs, Tag, Transport, World};
-use pipewright::id::WorldRank;
-use pipewright::mesh::Mesh;
-use pipewright::stages::{DType, Device, Place, Tensor};
-
-use crate::worlds::in_processes;
-use crate::{Ends, Number, ROOM, sockets};
 use emulator::Cuda;
+use pipewright::fabric::GpuPairs;
+use pipewright::stages::{DType, Device, Place};
+
+use super::*;
 
 /// A process and a GPU for each rank. Without the emulator, which has GPUs enough, sockets stand in.
 pub(crate) fn nccl(ranks: u32) -> Ends {

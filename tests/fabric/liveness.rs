@@ -1,16 +1,9 @@
 //! A process that is stopped is not gone. A process whose machine is gone is.
 
-use std::io::{BufRead, BufReader, Read};
 use std::net::ToSocketAddrs;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ChildStdout;
 
-use pipewright::Error;
-use pipewright::fabric::{self, End, Membership, Peers, Tag, Transport, World};
-use pipewright::id::WorldRank;
-
-use crate::worlds::free_address;
-use crate::{Number, ROOM, mesh};
+use super::*;
 
 /// The variable that tells a process of these tests its number and address.
 const PLACE: &str = "PIPEWRIGHT_TEST_PLACE";
@@ -286,7 +279,7 @@ fn a_machine_whose_cable_is_cut_is_gone_for_both_whether_they_send_or_wait() {
             "rank {other} has stopped; process {other} has stopped without saying why: its machine does not \
              answer any more"
         );
-        assert!(rest.contains(&expected), "{rest}");
+        has(&rest, &[&expected]);
         assert!(children[process].wait().expect("it ends").success());
     }
 }

@@ -6,6 +6,8 @@ mod causes;
 mod frames;
 mod gate;
 mod gpus;
+#[path = "../common/has.rs"]
+mod has;
 mod liveness;
 #[cfg(feature = "mpi")]
 mod mpi;
@@ -21,19 +23,30 @@ mod wires;
 #[path = "../common/worlds.rs"]
 mod worlds;
 
-use std::io::{self, Read, Write};
-use std::sync::Arc;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use gate::{PROGRAM, SECRET, join};
 use gpus::nccl;
-#[cfg(feature = "mpi")]
-use mpi::mpi;
-use pipewright::Result;
-use pipewright::fabric::{self, Call, End, Peers, Tag, Transport, WireFrame, World, connect};
+use pipewright::fabric::{
+    self, Call, End, Membership, Peers, Secret, Tag, Transport, WireFrame, World, connect,
+};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
+use pipewright::stages::{Tensor, rng};
+use pipewright::{Error, Result};
+use serde_json::json;
+use worlds::{free_address, in_processes};
+
+use has::has;
+#[cfg(feature = "mpi")]
+use mpi::mpi;
 #[cfg(all(feature = "tls", target_os = "linux"))]
 use tls::encrypted;
-use worlds::in_processes;
 
 /// Fewer than the wires that are on the way at once in some of these tests.
 const ROOM: usize = 100;

@@ -1,16 +1,7 @@
 //! Nobody gets in who does not know the secret, learns anything, or ends anything.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::thread;
-use std::time::Duration;
-
-use pipewright::fabric::{Membership, Secret, World};
-use pipewright::stages::rng;
-use serde_json::json;
-
-use crate::gate::*;
-use crate::worlds::free_address;
+use super::*;
+use crate::gate::{connect, *};
 
 /// Process 0 and then process 1 join, while `meanwhile` uses process 0's port.
 pub(crate) fn join_in_spite_of(meanwhile: impl FnOnce(&str)) {

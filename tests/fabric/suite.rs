@@ -1,12 +1,8 @@
 //! The tests that every fabric must pass.
 
-use std::thread;
+use pipewright::fabric::{Gathered, all_gather};
 
-use pipewright::Error;
-use pipewright::fabric::{Call, Gathered, Tag, Transport, all_gather};
-use pipewright::id::WorldRank;
-
-use crate::Number;
+use super::*;
 
 type End = Box<dyn Transport<Number> + Send>;
 

@@ -1,12 +1,6 @@
 //! What a fabric promises beyond the suite when its wires may be taken in any order. NCCL promises less.
 
-use std::thread;
-
-use pipewright::Error;
-use pipewright::fabric::{Call, Tag, Transport};
-use pipewright::id::WorldRank;
-
-use crate::Number;
+use super::*;
 
 type End = Box<dyn Transport<Number> + Send>;
 

@@ -1,13 +1,8 @@
 //! Wires that cannot be written or read. Both sides get an error with the reason, the ranks and the tag.
 
-use std::io::{self, Read, Write};
+use Faulty::*;
 
-use pipewright::fabric::{self, End, Peers, Tag, Transport, WireFrame};
-use pipewright::id::WorldRank;
-use pipewright::stages::Tensor;
-
-use crate::worlds::in_processes;
-use crate::{ROOM, mesh};
+use super::*;
 
 /// A wire with a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +19,6 @@ enum Faulty {
     PanicsWhenRead,
     ReadsLess,
 }
-
-use Faulty::*;
 
 impl WireFrame for Faulty {
     fn describe(&self, description: &mut Vec<u8>) {

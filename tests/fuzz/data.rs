@@ -1,9 +1,5 @@
 //! What models learn from: text, tokens and their indexes, images, documents.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use pipewright::data::{
@@ -11,11 +7,8 @@ use pipewright::data::{
     TokenWriter, Width, Windows,
 };
 use pipewright::id::MicroBatch;
-use pipewright::tokenizer::Tokenizer;
-use tempfile::TempDir;
 
-use crate::files::{contents, write};
-use crate::{MIB, Target, here, told};
+use super::*;
 
 /// The first micro-batches of this data.
 fn take(source: &impl DataSource) -> pipewright::Result<()> {

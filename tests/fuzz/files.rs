@@ -1,11 +1,6 @@
 //! Folders that inputs are written into, and inputs that are kept.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use tempfile::TempDir;
-
-use crate::here;
+use super::*;
 
 /// Where inputs are kept that fail.
 pub(crate) fn kept() -> PathBuf {

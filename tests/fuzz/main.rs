@@ -26,14 +26,19 @@ mod gguf;
 mod worlds;
 
 use std::collections::HashSet;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use std::{env, fs};
+use std::{env, fs, thread};
 
+use files::{contents, write};
 use memory::taken;
 use mutate::{Random, mutate};
+use pipewright::tokenizer::Tokenizer;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 use watch::{Watch, panics};
 
 /// What is read, and what it may take.

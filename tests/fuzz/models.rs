@@ -1,16 +1,11 @@
 //! Models of others: Hugging Face's folders, `.gguf` files, tokenizers, adapters.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use pipewright::pretrained::{self, Target as Adapted, Weights, import, open_adapters, read_adapters};
 use pipewright::stages::{Init, Parameter};
-use pipewright::tokenizer::{TextStream, Tokenizer};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use pipewright::tokenizer::TextStream;
 
-use crate::files::{contents, copied, write};
-use crate::{MIB, Target, gguf, here, told};
+use super::*;
+use crate::files::copied;
 
 /// Words of `config.json` and of headers.
 const WORDS: [&str; 16] = [

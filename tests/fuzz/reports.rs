@@ -1,15 +1,10 @@
 //! Run directories that a page is made of.
 
-use std::fs;
-use std::path::Path;
 use std::slice;
 
 use pipewright_cli::report::{Record, page};
-use serde_json::json;
-use tempfile::TempDir;
 
-use crate::files::write;
-use crate::{MIB, Target, told};
+use super::*;
 
 /// The lines of three steps.
 fn steps() -> String {

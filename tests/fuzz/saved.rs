@@ -1,15 +1,10 @@
 //! What a run has written, and reads to go on: checkpoints and `run.json`.
 
-use std::fs;
-use std::path::PathBuf;
-
 use pipewright::checkpoint::Checkpoint;
 use pipewright::run::{Resume, Run, RunDir};
-use tempfile::TempDir;
 
-use crate::common::recipe;
-use crate::files::{contents, write};
-use crate::{MIB, Target, told};
+use super::*;
+use crate::common::*;
 
 /// The description of a checkpoint of an early version, which has no checksums: so what is behind them is
 /// read.

@@ -1,16 +1,11 @@
 //! What people write: configs, changes of them, schedules; and measured costs.
 
-use std::fs;
-
 use pipewright::schedule::{LinkKind, Schedule};
 use pipewright_cli::compose;
 use pipewright_cli::config::{Config, launched};
 use pipewright_cli::profile::Measured;
-use serde_json::{Value, json};
-use tempfile::TempDir;
 
-use crate::files::{contents, write};
-use crate::{MIB, Target, here, told};
+use super::*;
 
 /// What parts a config from environment variables and from `--set` arguments.
 const PART: &str = "\n----\n";

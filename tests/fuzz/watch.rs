@@ -3,11 +3,10 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::panic;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, Once, PoisonError};
-use std::time::{Duration, Instant};
-use std::{env, process, thread};
+use std::sync::Once;
+use std::{panic, process};
+
+use super::*;
 
 /// A reader that is given hours ends when one input takes so long. Tests have no limit: machines are slow.
 const LONGEST: Duration = Duration::from_secs(120);

@@ -1,23 +1,20 @@
 //! What comes from other processes, and from strangers: frames, and what is said before there are any.
 
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::thread;
-use std::time::Duration;
 
 use pipewright::fabric::{self, Membership, Tag, Transport, World};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
 use pipewright::stages::Tensor;
-use serde_json::json;
 
+use super::*;
 use crate::frame::{head, wire};
 use crate::gate::{
     self, ANSWER, ASK, DATA, JOIN, MAGIC, PROGRAM, SECRET, WATCH, all_of, ask, connect, hear, join, key,
     play, play_until_ready, prove,
 };
 use crate::worlds::free_address;
-use crate::{MIB, Target, told};
 
 /// A frame of each kind. Those with a text have one.
 fn frames() -> Vec<Vec<u8>> {

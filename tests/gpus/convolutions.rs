@@ -1,12 +1,8 @@
 //! Networks of convolutions on GPUs.
 
-use std::sync::Arc;
-
 use pipewright::stages::models::{Cnn, ResNet};
-use pipewright::stages::{DType, Device, Place};
 
-use crate::common::{RandomRows, Recipe, recipe_of};
-use crate::training::{GPU, assert_close, named, on, train};
+use super::*;
 
 const IMAGE: [usize; 3] = [9, 7, 2];
 
@@ -28,8 +24,8 @@ fn networks_of_convolutions_learn_on_a_gpu_what_they_learn_on_the_cpu() {
     }
     for recipe in recipes() {
         for (dtype, within) in [(DType::F32, 1e-4), (DType::Bf16, 5e-2)] {
-            let (expected, _) = train(&recipe, named("1f1b", 2), vec![on(Device::Cpu, dtype)]);
-            let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, dtype)]);
+            let (expected, _) = train(&recipe, named("1f1b", 2, 4), vec![on(Device::Cpu, dtype)]);
+            let (got, _) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, dtype)]);
             assert_close(&got, &expected, within);
         }
     }
@@ -43,20 +39,20 @@ fn convolutions_on_gpus_have_the_same_bits_for_any_cut_and_replicas() {
     for recipe in recipes() {
         for dtype in [DType::F32, DType::Bf16] {
             let place = || vec![on(GPU, dtype)];
-            let (_, expected) = train(&recipe, named("1f1b", 1), place());
+            let (_, expected) = train(&recipe, named("1f1b", 1, 4), place());
             for (schedule, ranks) in [("gpipe", 2), ("zb-h1", 3)] {
-                let (_, got) = train(&recipe, named(schedule, ranks), place());
+                let (_, got) = train(&recipe, named(schedule, ranks, 4), place());
                 assert_eq!(got, expected, "{schedule}, {ranks} ranks, {dtype}");
             }
         }
     }
     for mut recipe in recipes() {
         recipe.gradient_groups = 4;
-        let (_, expected) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+        let (_, expected) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::F32)]);
         recipe.replicas = 2;
         for sharded in [false, true] {
             recipe.sharded = sharded;
-            let (_, got) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+            let (_, got) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::F32)]);
             assert_eq!(got, expected, "2 replicas, sharded: {sharded}");
         }
     }
@@ -70,7 +66,7 @@ fn running_means_on_a_gpu_are_those_of_the_cpu() {
     }
     let [recipe, _] = recipes();
     let evaluation = |place: Place| {
-        let builder = recipe.builder(named("1f1b", 2)).expect("the sizes fit");
+        let builder = recipe.builder(named("1f1b", 2, 4));
         let mut pipeline = builder.places(vec![place]).launch().expect("it starts");
         (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
         pipeline.evaluate(data(), 3).expect("an evaluation").loss

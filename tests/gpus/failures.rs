@@ -1,22 +1,14 @@
 //! Calls of CUDA that fail: one after the other, each of a small run. Nothing is left behind, nothing hangs,
 //! and the error names the call.
 
-use std::env;
-use std::process::Command;
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use pipewright::Result;
-use pipewright::fabric::World;
-use pipewright::stages::models::Mlp;
-use pipewright::stages::{DType, Device};
-
-use crate::common::{RandomRows, Recipe, recipe_of};
-use crate::offload::offloading;
-use crate::training::{GPU, named, on};
-use crate::worlds::in_processes;
 use emulator::{answer, tell};
+use pipewright::fabric::World;
+
+use super::*;
+use crate::worlds::in_processes;
 
 /// Set in the process whose calls fail.
 const ALONE: &str = "PIPEWRIGHT_FAILING_ALONE";
@@ -48,10 +40,10 @@ fn run(case: Case) -> Vec<Result<String>> {
     let train = |world: Option<World>| {
         let places = [GPU, Device::Cuda(1)].map(|device| on(device, DType::F32));
         let schedule = match case {
-            Case::OneProcess | Case::TwoProcesses => named("1f1b", 2),
-            Case::Offloading => offloading(named("gpipe", 2)),
+            Case::OneProcess | Case::TwoProcesses => named("1f1b", 2, 4),
+            Case::Offloading => offloading(named("gpipe", 2, 4)),
         };
-        let builder = small().builder(schedule).expect("the sizes fit");
+        let builder = small().builder(schedule);
         let builder = builder.places(places.into());
         let builder = match world {
             Some(world) => builder.world(world),

@@ -4,6 +4,8 @@
 mod common;
 #[path = "../common/failing.rs"]
 mod failing;
+#[path = "../common/has.rs"]
+mod has;
 #[path = "../common/mixtral.rs"]
 mod mixtral;
 #[path = "../common/plain.rs"]
@@ -23,3 +25,18 @@ mod replicas;
 mod restarts;
 mod training;
 mod writing;
+
+use std::env;
+use std::process::Command;
+use std::sync::Arc;
+
+use common::*;
+use has::has;
+use offload::offloading;
+use pipewright::schedule::Schedule;
+use pipewright::stages::layers::{Layout, Linear, Relu};
+use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::models::{LayerSpec, Mlp, Model};
+use pipewright::stages::{DType, Device, Init, Place, devices};
+use pipewright::{Pipeline, Result, StepReport};
+use training::{GPU, assert_close, on, train};

@@ -1,18 +1,10 @@
 //! Activations that are on the host between forward and backward.
 
-use std::env;
-use std::process::Command;
-use std::sync::Arc;
-
-use pipewright::StepReport;
 use pipewright::plan::{Costs, StageCost};
-use pipewright::schedule::{LinkKind, Schedule};
-use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::{DType, Device, Place, Recompute, recompute};
-use pipewright::{Pipeline, Result};
+use pipewright::schedule::LinkKind;
+use pipewright::stages::{Recompute, recompute};
 
-use crate::common::{Recipe, recipe};
-use crate::training::{GPU, on, train};
+use super::*;
 
 /// Set in a process whose memory is counted or whose calls fail, so other tests must not be there.
 const ALONE: &str = "PIPEWRIGHT_OFFLOADING";
@@ -21,10 +13,6 @@ const ALONE: &str = "PIPEWRIGHT_OFFLOADING";
 pub(crate) fn offloading(schedule: Schedule) -> Schedule {
     let weights = vec![1.0; schedule.stages() as usize];
     schedule.in_turn().offloading(&weights, f64::INFINITY)
-}
-
-fn named(schedule: &str, ranks: u32, micro_batches: u32) -> Schedule {
-    Schedule::named(schedule, ranks, micro_batches).expect("the sizes fit")
 }
 
 fn most(reports: &[StepReport], rank: usize) -> u64 {
@@ -144,7 +132,7 @@ fn costs_measured_while_offloading_have_all_that_stages_keep() {
         return;
     }
     let saved = |schedule: Schedule| {
-        let builder = recipe(2, false, 8).builder(schedule).expect("the sizes fit");
+        let builder = recipe(2, false, 8).builder(schedule);
         let places = vec![on(GPU, DType::F32)];
         let mut pipeline = builder.places(places).launch().expect("it starts");
         let (report, timeline) = pipeline.step_traced().expect("a step");
@@ -173,8 +161,7 @@ fn later_steps_take_no_more_memory() {
     // reads the last one, so how much they have depends on which is faster. Host memory does not.
     let left = emulator::answer as fn(&str) -> String;
     for (ranks, count) in [(1, left), (2, page_locked)] {
-        let builder =
-            recipe(2, false, 8).builder(offloading(named("gpipe", ranks, 8))).expect("the sizes fit");
+        let builder = recipe(2, false, 8).builder(offloading(named("gpipe", ranks, 8)));
         let places = vec![on(GPU, DType::F32)];
         let mut pipeline = builder.places(places).launch().expect("it starts");
         let counts = [0; 5].map(|_| {
@@ -198,12 +185,12 @@ fn page_locked(left: &str) -> String {
 fn is_told(call: u32) -> bool {
     let recipe = recipe(2, false, 8);
     emulator::tell("pw_fail", &format!("cuMemHostAlloc:{call}:2"));
-    let builder = recipe.builder(offloading(named("gpipe", 2, 8))).expect("the sizes fit");
+    let builder = recipe.builder(offloading(named("gpipe", 2, 8)));
     let launched = builder.places(vec![on(GPU, DType::F32)]).launch();
     let ended = launched.and_then(|mut pipeline| pipeline.step());
     emulator::tell("pw_fail", "");
     let told = ended.expect_err("a call fails").to_string();
-    assert!(told.contains("out of memory on cpu: "), "{told}");
+    has(&told, &["out of memory on cpu: "]);
     told.contains("pipeline.offload")
 }
 

@@ -1,12 +1,6 @@
 //! Streams that run late, at once or at random give the same weights, also where kernels tell what they use.
 
-use std::env;
-use std::process::Command;
-
-use pipewright::stages::{DType, Device};
-
-use crate::common::recipe;
-use crate::training::{GPU, named, on, train};
+use super::*;
 
 /// Set in a process that trains in another order.
 const ORDERED: &str = "PIPEWRIGHT_ORDERED";
@@ -18,7 +12,7 @@ fn the_order_of_streams_changes_no_weight() {
     }
     let hash = || {
         let places = [GPU, Device::Cuda(1)].map(|device| on(device, DType::Bf16));
-        train(&recipe(2, true, 4), named("zb-h1", 2), places.into()).1
+        train(&recipe(2, true, 4), named("zb-h1", 2, 4), places.into()).1
     };
     if env::var_os(ORDERED).is_some() {
         return println!("the weights: {}", hash());

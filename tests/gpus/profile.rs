@@ -1,19 +1,12 @@
 //! The costs of layers on GPUs.
 
-use std::sync::Arc;
-
 use pipewright::data::DataSource;
 use pipewright::plan::ModelCosts;
-use pipewright::stages::layers::{Layout, Linear, Relu};
-use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::models::{LayerSpec, Model};
 use pipewright::stages::optimizer::AdamW;
-use pipewright::stages::{DType, Device, Init, Place};
 use pipewright_cli::Result;
 use pipewright_cli::profile::{Subject, measure};
 
-use crate::common::RandomRows;
-use crate::training::{GPU, on};
+use super::*;
 
 const ROWS: usize = 3;
 
@@ -83,6 +76,5 @@ fn wires_between_gpus_are_measured_between_them() {
 #[test]
 fn ranks_of_both_kinds_have_no_costs() {
     let places = [Device::Cpu, GPU, GPU].map(|device| on(device, DType::F32));
-    let told = measured(&places).expect_err("refused").to_string();
-    assert!(told.contains("these ranks are not all on the CPU, or all on GPUs"), "{told}");
+    has(measured(&places).expect_err("refused"), &["these ranks are not all on the CPU, or all on GPUs"]);
 }

@@ -1,19 +1,14 @@
 //! The errors for what cannot run on a GPU: what, where, and what would work.
 
-use std::sync::Arc;
-
 use pipewright::PipelineBuilder;
-use pipewright::stages::layers::Relu;
-use pipewright::stages::models::{LayerSpec, Mlp, Model};
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
-use pipewright::stages::{DType, Device, Parameter, Place, Result as StageResult, Sequential, Together};
+use pipewright::stages::{Parameter, Result as StageResult, Sequential, Together};
 
-use crate::common::{RandomRows, Recipe, recipe, recipe_of};
+use super::*;
 use crate::plain::{PlainLayer, PlainLoss};
-use crate::training::{GPU, named, on};
 
 fn refusal(recipe: &Recipe, places: Vec<Place>) -> String {
-    let builder = recipe.builder(named("1f1b", 2)).expect("the sizes fit");
+    let builder = recipe.builder(named("1f1b", 2, 4));
     builder.places(places).launch().expect_err("refused").to_string()
 }
 
@@ -24,8 +19,8 @@ fn a_device_that_is_not_there_is_named_with_those_that_are() {
     }
     let there = on(GPU, DType::F32);
     let told = refusal(&recipe(2, false, 4), vec![there, on(Device::Cuda(99), DType::F32)]);
-    assert!(told.contains("stage 1 (rank 1)"), "{told}");
-    assert!(told.contains("there is no cuda:99: CUDA sees cuda:0"), "{told}");
+    has(&told, &["stage 1 (rank 1)"]);
+    has(&told, &["there is no cuda:99: CUDA sees cuda:0"]);
 }
 
 #[test]
@@ -42,13 +37,13 @@ fn out_of_memory_tells_where_how_much_and_what_would_fit() {
     let data = RandomRows { rows: 70_000, width: 4, classes: 2 };
     let model = || Mlp { sizes: vec![4, 4096, 2], dropout: 0.0, seed: 1 }.model();
     let recipe = recipe_of(model, Arc::new(data), 4);
-    let builder = recipe.builder(named("1f1b", 1)).expect("the sizes fit");
+    let builder = recipe.builder(named("1f1b", 1, 4));
     let mut pipeline = builder.places(vec![on(GPU, DType::F32)]).launch().expect("it starts");
     let told = pipeline.step().expect_err("there is 1 GiB").to_string();
     assert!(told.starts_with("rank 0, action 0 (0F0): "), "{told}");
-    assert!(told.contains("out of memory on cuda:0: 1.07 GiB wanted"), "{told}");
-    assert!(told.contains("free of 1.00 GiB"), "{told}");
-    assert!(told.contains("pipeline.micro_batch_size"), "{told}");
+    has(&told, &["out of memory on cuda:0: 1.07 GiB wanted"]);
+    has(&told, &["free of 1.00 GiB"]);
+    has(&told, &["pipeline.micro_batch_size"]);
 }
 
 /// An optimizer that does not support GPUs.
@@ -72,23 +67,18 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
     }
     let recipe = recipe(2, false, 4);
     let gpu = || vec![on(GPU, DType::F32)];
-    let builder = || recipe.builder(named("1f1b", 2)).expect("the sizes fit").places(gpu());
+    let builder = || recipe.builder(named("1f1b", 2, 4)).places(gpu());
     let told = |builder: PipelineBuilder<Sequential>| builder.launch().expect_err("refused").to_string();
 
     let layers = Model::new(vec![
         LayerSpec::of("relu", 1.0, || Relu::new("relu")),
         LayerSpec::of("plain", 1.0, || PlainLayer),
     ]);
-    let own = told(builder().stages(layers.split(2).expect("two")));
-    assert!(
-        own.contains(
-            "stage 1 (rank 1) cannot be built on cuda:0: plain: this layer does not run on cuda:0, \
-             only on cpu"
-        ),
-        "{own}"
+    has(
+        told(builder().stages(layers.split(2).expect("two"))),
+        &["stage 1 (rank 1) cannot be built on cuda:0: plain: this layer does not run on cuda:0, \
+             only on cpu"],
     );
-    let own = told(builder().optimizer(Slowly));
-    assert!(own.contains("the optimizer Slowly does not run on cuda:0"), "{own}");
-    let own = told(builder().loss(PlainLoss));
-    assert!(own.contains("rank 1: the loss does not run on cuda:0"), "{own}");
+    has(told(builder().optimizer(Slowly)), &["the optimizer Slowly does not run on cuda:0"]);
+    has(told(builder().loss(PlainLoss)), &["rank 1: the loss does not run on cuda:0"]);
 }

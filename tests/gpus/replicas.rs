@@ -1,13 +1,6 @@
 //! Replicas on GPUs, whose gradients are added there.
 
-use std::sync::Arc;
-
-use pipewright::schedule::Schedule;
-use pipewright::stages::models::Mlp;
-use pipewright::stages::{DType, Device, Place, devices};
-
-use crate::common::{RandomRows, Recipe, recipe, recipe_of};
-use crate::training::{GPU, assert_close, named, on, train};
+use super::*;
 
 /// A place for each rank: on GPU 0, 1, 0, 1, and so on, or on GPU 0 if there is only one.
 fn in_turn(ranks: u32, dtype: DType) -> Vec<Place> {
@@ -36,10 +29,10 @@ fn replicas_on_a_gpu_train_to_the_same_bits() {
     }
     for dtype in [DType::F32, DType::Bf16] {
         let mut recipe = recipe(2, true, 4);
-        let (expected, weights) = train(&recipe, named("1f1b", 1), vec![on(GPU, dtype)]);
+        let (expected, weights) = train(&recipe, named("1f1b", 1, 4), vec![on(GPU, dtype)]);
         for (replicas, ranks, sharded) in [(2, 1, false), (2, 2, true), (4, 1, true)] {
             (recipe.replicas, recipe.sharded) = (replicas, sharded);
-            let (got, hash) = train(&recipe, named("1f1b", ranks), vec![on(GPU, dtype)]);
+            let (got, hash) = train(&recipe, named("1f1b", ranks, 4), vec![on(GPU, dtype)]);
             assert_eq!(hash, weights, "{replicas} replicas of {ranks} ranks in {dtype}");
             assert_close(&got, &expected, f64::MIN_POSITIVE);
         }
@@ -73,7 +66,7 @@ fn replicas_with_unequal_shares_and_several_stages_a_rank_end_their_steps() {
         return;
     }
     let mut recipe = recipe(2, true, 4);
-    let (_, expected) = train(&recipe, named("1f1b", 1), vec![on(GPU, DType::F32)]);
+    let (_, expected) = train(&recipe, named("1f1b", 1, 4), vec![on(GPU, DType::F32)]);
     for (schedule, replicas) in [("interleaved-1f1b", 3), ("zb-v", 3), ("zb-v", 2)] {
         same_bits(&mut recipe, (schedule, 2), replicas, DType::F32, &expected);
     }
@@ -90,7 +83,7 @@ fn gradients_of_many_buckets_are_added_to_the_same_bits() {
     let data = RandomRows { rows: 2, width: 1000, classes: 5 };
     let model = || Mlp { sizes: vec![1000, 2400, 1500], dropout: 0.0, seed: 3 }.model();
     let mut recipe = recipe_of(model, Arc::new(data), 4);
-    let (_, expected) = train(&recipe, named("1f1b", 1), vec![on(GPU, DType::F32)]);
+    let (_, expected) = train(&recipe, named("1f1b", 1, 4), vec![on(GPU, DType::F32)]);
     for replicas in [2, 3] {
         same_bits(&mut recipe, ("1f1b", 1), replicas, DType::F32, &expected);
     }
@@ -106,7 +99,7 @@ fn a_trace_has_the_sums_over_replicas_at_the_time_of_the_device() {
         let mut recipe = recipe(2, false, micro_batches);
         recipe.replicas = 2;
         let schedule = Schedule::named("1f1b", 2, micro_batches).expect("the sizes fit");
-        let builder = recipe.builder(schedule).expect("the sizes fit");
+        let builder = recipe.builder(schedule);
         let mut pipeline = builder.places(vec![on(GPU, DType::F32)]).launch().expect("it starts");
         let (report, timeline) = pipeline.step_traced().expect("a step");
         assert_eq!(timeline.reductions.len(), 4, "one for each stage of each replica");

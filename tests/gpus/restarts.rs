@@ -1,38 +1,18 @@
 //! Ranks on GPUs that fail in a step and are built again.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
-use pipewright::Pipeline;
-use pipewright::schedule::Schedule;
-use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::{DType, Device, Place};
-
-use crate::common::{Recipe, recipe};
+use super::*;
 use crate::failing::{Failing, Faults, How};
-use crate::offload::offloading;
-use crate::training::{GPU, named, on, train};
 
 /// Trains four steps in which each stage fails twice, and returns the hash of the weights.
 fn train_failing(recipe: &Recipe, schedule: Schedule, places: Vec<Place>, first: u64) -> String {
     let faults = [(first, How::Fails), (first + 31, How::Panics)];
     let count = schedule.stages();
-    let stages = (recipe.model)().split(count).expect("it can be cut").into_iter();
-    let mut pipeline = Pipeline::builder()
-        .schedule(schedule)
-        .stages(stages.map(|stage| Failing::around(stage, Faults::at(&faults))).collect())
-        .loss(CrossEntropy::default())
-        .data(Arc::clone(&recipe.data))
-        .optimizer(recipe.optimizer)
-        .learning_rate(recipe.learning_rate)
-        .clip(recipe.clip.expect("it clips"))
-        .replicas(recipe.replicas)
-        .gradient_groups(recipe.gradient_groups)
-        .sharded(recipe.sharded)
-        .places(places)
-        .restarts(3, NonZeroU32::new(2).expect("not 0"))
-        .launch()
-        .expect("it starts");
+    let around = |stage| Failing::around(stage, Faults::at(&faults));
+    let builder = recipe.builder_of(schedule, around).places(places);
+    let restarted = builder.restarts(3, NonZeroU32::new(2).expect("not 0"));
+    let mut pipeline = restarted.launch().expect("it starts");
     let reports = (0..4).map(|_| pipeline.step().expect("it goes on"));
     let restarts: usize = reports.map(|report| report.restarts.len()).sum();
     // The replicas of a stage count their calls together.
@@ -54,9 +34,9 @@ fn ranks_on_gpus_are_built_again() {
         vec![on(GPU, f32), Place::default()],
     ] {
         let recipe = recipe(2, true, 4);
-        let (_, expected) = train(&recipe, named("zb-h1", 2), places.clone());
+        let (_, expected) = train(&recipe, named("zb-h1", 2, 4), places.clone());
         for first in [0, 9, 20, 33] {
-            let hash = train_failing(&recipe, named("zb-h1", 2), places.clone(), first);
+            let hash = train_failing(&recipe, named("zb-h1", 2, 4), places.clone(), first);
             assert_eq!(hash, expected, "{places:?}, first at {first}");
         }
     }
@@ -71,8 +51,8 @@ fn replicas_on_gpus_are_built_again() {
         let mut recipe = recipe(2, true, 4);
         (recipe.replicas, recipe.sharded) = (2, sharded);
         let gpu = vec![on(GPU, DType::F32)];
-        let (_, expected) = train(&recipe, named("zb-h1", 2), gpu.clone());
-        assert_eq!(train_failing(&recipe, named("zb-h1", 2), gpu, 5), expected, "sharded: {sharded}");
+        let (_, expected) = train(&recipe, named("zb-h1", 2, 4), gpu.clone());
+        assert_eq!(train_failing(&recipe, named("zb-h1", 2, 4), gpu, 5), expected, "sharded: {sharded}");
     }
 }
 

@@ -1,14 +1,8 @@
 //! The results of a step on a GPU.
 
-use std::sync::Arc;
+use pipewright::stages::models::Gpt;
 
-use pipewright::StepReport;
-use pipewright::schedule::Schedule;
-use pipewright::stages::layers::{Layout, Linear, Relu};
-use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
-use pipewright::stages::{DType, Device, Init, Place, devices};
-
-use crate::common::{RandomRows, Recipe, gpt_recipe, recipe, recipe_of};
+use super::*;
 use crate::mixtral::recipe_of_mixtral;
 
 pub(crate) const GPU: Device = Device::Cuda(0);
@@ -26,8 +20,7 @@ fn perceptron() -> Recipe {
 
 /// Reports of some steps, and the hash of the weights after them.
 pub(crate) fn train(recipe: &Recipe, schedule: Schedule, places: Vec<Place>) -> (Vec<StepReport>, String) {
-    let mut pipeline =
-        recipe.builder(schedule).expect("the sizes fit").places(places).launch().expect("it starts");
+    let mut pipeline = recipe.builder(schedule).places(places).launch().expect("it starts");
     let reports = (0..4).map(|_| pipeline.step().expect("a step")).collect();
     (reports, pipeline.weights_hash().expect("a hash"))
 }
@@ -45,18 +38,14 @@ fn gpt(tied: bool) -> Recipe {
     recipe(2, tied, 4)
 }
 
-pub(crate) fn named(schedule: &str, ranks: u32) -> Schedule {
-    Schedule::named(schedule, ranks, 4).expect("the sizes fit")
-}
-
 #[test]
 fn a_perceptron_learns_on_a_gpu_what_it_learns_on_the_cpu() {
     if emulator::start().is_none() {
         return;
     }
     let recipe = perceptron();
-    let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
-    let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+    let (expected, _) = train(&recipe, named("1f1b", 2, 4), vec![]);
+    let (got, _) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::F32)]);
     assert_close(&got, &expected, 1e-5);
 }
 
@@ -67,10 +56,10 @@ fn a_gpt_learns_on_a_gpu_what_it_learns_on_the_cpu() {
     }
     for tied in [false, true] {
         let recipe = gpt(tied);
-        let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
-        let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+        let (expected, _) = train(&recipe, named("1f1b", 2, 4), vec![]);
+        let (got, _) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::F32)]);
         assert_close(&got, &expected, 1e-4);
-        let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::Bf16)]);
+        let (got, _) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::Bf16)]);
         assert_close(&got, &expected, 5e-2);
     }
 }
@@ -83,8 +72,8 @@ fn heads_that_have_fused_attention_learn_the_same() {
     let gpt =
         Gpt { vocab: 17, dim: 128, layers: 1, heads: 2, context: 20, dropout: 0.0, tied: false, seed: 3 };
     let recipe = gpt_recipe(gpt, 2, 4);
-    let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
-    let (got, _) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::Bf16)]);
+    let (expected, _) = train(&recipe, named("1f1b", 2, 4), vec![]);
+    let (got, _) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::Bf16)]);
     assert_close(&got, &expected, 5e-2);
 }
 
@@ -95,11 +84,11 @@ fn a_gpu_gives_the_same_bits_for_any_stages_and_schedule() {
     }
     for dtype in [DType::F32, DType::Bf16] {
         let recipe = gpt(true);
-        let (_, expected) = train(&recipe, named("1f1b", 1), vec![on(GPU, dtype)]);
+        let (_, expected) = train(&recipe, named("1f1b", 1, 4), vec![on(GPU, dtype)]);
         for (schedule, ranks) in
             [("gpipe", 2), ("1f1b", 3), ("zb-h1", 2), ("zb-v", 2), ("interleaved-1f1b", 2)]
         {
-            let (_, got) = train(&recipe, named(schedule, ranks), vec![on(GPU, dtype)]);
+            let (_, got) = train(&recipe, named(schedule, ranks, 4), vec![on(GPU, dtype)]);
             assert_eq!(got, expected, "{schedule}, {ranks} ranks, {dtype}");
         }
     }
@@ -111,12 +100,12 @@ fn a_mixture_of_experts_learns_on_a_gpu_what_it_learns_on_the_cpu() {
         return;
     }
     let recipe = recipe_of_mixtral(1, 4);
-    let (expected, _) = train(&recipe, named("1f1b", 2), vec![]);
+    let (expected, _) = train(&recipe, named("1f1b", 2, 4), vec![]);
     for (dtype, within) in [(DType::F32, 1e-4), (DType::Bf16, 5e-2)] {
-        let (got, hash) = train(&recipe, named("1f1b", 2), vec![on(GPU, dtype)]);
+        let (got, hash) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, dtype)]);
         assert_close(&got, &expected, within);
         for (schedule, ranks) in [("gpipe", 1), ("zb-h1", 3)] {
-            let (_, again) = train(&recipe, named(schedule, ranks), vec![on(GPU, dtype)]);
+            let (_, again) = train(&recipe, named(schedule, ranks, 4), vec![on(GPU, dtype)]);
             assert_eq!(again, hash, "{schedule}, {ranks} ranks, {dtype}");
         }
     }
@@ -129,9 +118,9 @@ fn experts_of_replicas_on_gpus_have_the_same_bits() {
         return;
     }
     let mut recipe = recipe_of_mixtral(1, 4);
-    let (_, expected) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+    let (_, expected) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::F32)]);
     recipe.replicas = 2;
-    let (_, got) = train(&recipe, named("1f1b", 2), vec![on(GPU, DType::F32)]);
+    let (_, got) = train(&recipe, named("1f1b", 2, 4), vec![on(GPU, DType::F32)]);
     assert_eq!(got, expected);
 }
 
@@ -141,7 +130,7 @@ fn ranks_on_different_devices_train_together() {
         return;
     }
     let recipe = gpt(true);
-    let (expected, _) = train(&recipe, named("1f1b", 3), vec![]);
+    let (expected, _) = train(&recipe, named("1f1b", 3, 4), vec![]);
     let (cpu, gpu) = (Place::default(), on(GPU, DType::F32));
     let mut all = vec![vec![gpu, cpu, gpu], vec![cpu, gpu, cpu]];
     if devices::probe().gpus.expect("there is one").len() > 1 {
@@ -149,7 +138,7 @@ fn ranks_on_different_devices_train_together() {
         all.extend([vec![gpu, other, cpu], vec![other, gpu, other]]);
     }
     for places in all {
-        let (got, _) = train(&recipe, named("1f1b", 3), places);
+        let (got, _) = train(&recipe, named("1f1b", 3, 4), places);
         assert_close(&got, &expected, 1e-4);
     }
 }
@@ -163,7 +152,7 @@ fn a_run_on_gpus_goes_on_from_its_checkpoint_bit_for_bit_and_on_the_cpu_too() {
     let folder = tempfile::tempdir().expect("a folder");
     let place = vec![on(GPU, DType::Bf16)];
     let launch = |places: &Vec<Place>, ranks| {
-        let builder = recipe.builder(named("1f1b", ranks)).expect("the sizes fit");
+        let builder = recipe.builder(named("1f1b", ranks, 4));
         builder.places(places.clone()).launch().expect("it starts")
     };
     let mut whole = launch(&place, 2);
@@ -194,7 +183,7 @@ fn a_steps_times_and_trace_are_those_of_the_device() {
         return;
     }
     let recipe = gpt(false);
-    let builder = recipe.builder(named("1f1b", 2)).expect("the sizes fit");
+    let builder = recipe.builder(named("1f1b", 2, 4));
     let mut pipeline = builder.places(vec![on(GPU, DType::F32)]).launch().expect("it starts");
     let (report, timeline) = pipeline.step_traced().expect("a step");
     for (rank, passes) in report.ranks.iter().zip(&timeline.ranks) {

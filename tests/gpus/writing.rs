@@ -1,9 +1,7 @@
 //! Text that is written on GPUs.
 
-use pipewright::stages::{DType, Device};
-
+use super::*;
 use crate::text::{gpt, llama, mixtral, of_one_stage, of_pipeline};
-use crate::training::{GPU, named, on};
 
 /// The largest difference of two lists of scores, as a share of the largest score.
 fn distance(got: &[Vec<f32>], expected: &[Vec<f32>]) -> f32 {
@@ -22,7 +20,7 @@ fn scores_on_gpus_are_those_of_the_cpu() {
         for (dtype, most) in [(DType::F32, 1e-5), (DType::Bf16, 5e-2)] {
             let mut alone = None;
             for (schedule, ranks) in [("gpipe", 1), ("gpipe", 3), ("zb-v", 2)] {
-                let builder = recipe.builder(named(schedule, ranks)).expect("the sizes fit");
+                let builder = recipe.builder(named(schedule, ranks, 4));
                 let mut pipeline = builder.places(vec![on(GPU, dtype)]).launch().expect("it starts");
                 let scores = of_pipeline(&mut pipeline);
                 let away = distance(&scores, &expected);
@@ -39,7 +37,7 @@ fn a_text_goes_from_a_gpu_to_the_cpu() {
         return;
     }
     let places = [GPU, Device::Cpu].map(|device| on(device, DType::F32));
-    let builder = llama().builder(named("gpipe", 2)).expect("the sizes fit");
+    let builder = llama().builder(named("gpipe", 2, 4));
     let mut pipeline = builder.places(places.to_vec()).launch().expect("it starts");
     assert!(distance(&of_pipeline(&mut pipeline), &of_one_stage(&llama())) < 1e-5);
 }

@@ -1,13 +1,10 @@
 //! Every key of `adapter_config.json` is used, refused by name, or has no effect on numbers.
 
-use std::fs;
-
 use pipewright::pretrained::told_of_adapters;
-use pipewright_cli::config::{Config, Lora};
-use serde_json::{Map, Value, json};
-use tempfile::TempDir;
+use pipewright_cli::config::Lora;
+use serde_json::Map;
 
-use crate::family::folder;
+use super::*;
 
 /// A folder with adapters that are described so.
 fn described(value: &Value) -> TempDir {

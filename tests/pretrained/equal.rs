@@ -1,17 +1,6 @@
 //! Logits, gradients and loss curves are the same as in transformers.
 
-use std::sync::Arc;
-
-use pipewright::Pipeline;
-use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
-use pipewright::schedule::Schedule;
-use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::optimizer::LearningRate;
-use pipewright::stages::{ForwardContext, Mode, Stage};
-
-use crate::family::{FAMILIES, Golden, assert_near, folder, stages};
-use crate::recorder::Recorder;
+use super::*;
 
 #[test]
 fn logits_are_those_of_transformers() {

@@ -1,15 +1,11 @@
 //! The folder of a family, and what transformers computes with it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use pipewright::pretrained::{Architecture, Weights, read_config, start_from};
+use pipewright::pretrained::start_from;
 use pipewright::stages::{Sequential, StageBuilder};
-use safetensors::SafeTensors;
-use serde_json::Value;
-use tempfile::TempDir;
 
+use super::*;
 use crate::batches::{Batches, Recorded, floats};
 
 pub(crate) const FAMILIES: [&str; 8] =

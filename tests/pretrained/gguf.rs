@@ -1,13 +1,9 @@
 //! Files of llama.cpp.
 
-use std::fs;
-
-use pipewright::pretrained::{Architecture, Weights, import, read_config};
 use pipewright::stages::layers::RopeScaling;
-use pipewright::stages::{Init, Parameter};
 use pipewright::tokenizer::Tokenizer;
-use serde_json::{Value, json};
 
+use super::*;
 use crate::files::{Gguf, small, text};
 
 #[test]

@@ -1,15 +1,8 @@
 //! Keys that a folder's files have, leave out or contradict.
 
-use std::fs;
+use pipewright::pretrained::{ends, keep_keys, told_of_choice, told_of_model};
 
-use pipewright::pretrained::{
-    Architecture, Weights, ends, keep_keys, read_config, told_of_choice, told_of_model,
-};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
-use serde_json::{Value, json};
-
-use crate::family::changed;
+use super::*;
 
 /// The model of a `config.json` with these keys alone.
 fn of_keys(config: &Value) -> Architecture {
@@ -100,7 +93,7 @@ fn the_padding_token_is_that_of_transformers() {
         let scratch = changed("llama", &json!({"pad_token_id": wrong}));
         let said = read_config(scratch.path()).expect_err("no such token").to_string();
         let expected = "it must be a number below vocab_size, or null";
-        assert!(said.contains(expected), "{said}");
+        has(&said, &[expected]);
     }
 }
 

@@ -1,24 +1,9 @@
 //! Adapters in PEFT's form: what they compute, how they train, how they are read and written.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use pipewright::Pipeline;
-use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
-use pipewright::pretrained::{Adapters, Target, open_adapters, read_adapters, read_config, write_adapters};
-use pipewright::schedule::Schedule;
-use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::optimizer::LearningRate;
-use pipewright::stages::{ForwardContext, Init, Mode, Parameter, Stage};
+use pipewright::pretrained::{Adapters, Target, open_adapters, read_adapters, write_adapters};
 use pipewright_cli::compose;
-use pipewright_cli::config::Config;
 
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
-
-use crate::family::{Golden, assert_near, folder};
-use crate::recorder::Recorder;
+use super::*;
 
 /// The families that have adapters: which layers, by our names, and the blocks and layers by theirs.
 const FAMILIES: [(&str, &[&str]); 3] = [
@@ -185,7 +170,7 @@ fn written_adapters_are_read_again() {
         let kept = |of: &Adapters| (of.rank, of.alpha, of.dropout);
         assert_eq!(kept(&again), kept(&adapters), "{family}");
         let text = std::fs::read_to_string(folder.join("adapter_config.json")).unwrap();
-        assert!(text.contains("\"base_model_name_or_path\": \"base\""), "{text}");
+        has(&text, &["\"base_model_name_or_path\": \"base\""]);
     }
 }
 
@@ -209,8 +194,7 @@ fn a_folder_of_adapters_decides_all_of_the_section_or_nothing() {
     for set in ["rank=3", "alpha=6", "dropout=0.0", "targets=[\"*\"]"] {
         let error = config("llama", &[&format!("lora.{set}"), &path]).unwrap_err();
         let key = set.split('=').next().unwrap();
-        let text = error.to_string();
-        assert!(text.contains(&format!("lora.{key}")) && text.contains("lora.path"), "{text}");
+        has(error, &[&format!("lora.{key}"), "lora.path"]);
     }
 }
 
@@ -229,7 +213,7 @@ fn adapters_whose_tensors_do_not_fit_are_told_by_name() {
     let start =
         "does not have the tensors of its adapter_config.json:\n  base_model.model.model.layers.0.self_attn.";
     assert!(text.contains(&start[..60]), "{text}");
-    assert!(text.contains("q_proj.lora_A.weight is [3, 32], the model has [2, 32]"), "{text}");
+    has(&text, &["q_proj.lora_A.weight is [3, 32], the model has [2, 32]"]);
 }
 
 /// A copy of a family's adapters whose tensors have other names, or are there twice. With `halves` the
@@ -274,7 +258,7 @@ fn tensors_are_read_with_other_names_and_in_16_bits() {
                 other => vec![name.to_owned(), other],
             });
             let error = open_adapters(twice.path(), &read_config(&of).unwrap(), 3, &targets).unwrap_err();
-            assert!(error.to_string().contains(" is no part of this model"), "{error}");
+            has(&error, &[" is no part of this model"]);
         }
         let halves = renamed(family, true, |name| vec![name.to_owned()]);
         let upper = |number: &f32| f32::from_bits(number.to_bits() >> 16 << 16);

@@ -3,17 +3,7 @@
 //! Each loss is the loss of a family's first batch with a changed `config.json`, by
 //! `AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")` of transformers 5.24.
 
-use std::fs;
-use std::path::Path;
-
-use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
-use pipewright::stages::{ForwardContext, Mode, Stage};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
-use serde_json::json;
-
-use crate::family::{Golden, changed, stages};
+use super::*;
 
 /// The mean loss of a family's first batch with the model of a folder.
 fn loss(family: &str, folder: &Path) -> f64 {

@@ -1,10 +1,8 @@
 //! Text that is written token by token has the logits of the whole text.
 
-use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
-use pipewright::stages::{Stage, Tensor};
+use pipewright::stages::Tensor;
 
-use crate::family::{FAMILIES, Golden, assert_near, folder, stages};
+use super::*;
 
 #[test]
 fn tokens_that_follow_others_have_the_logits_of_transformers() {

@@ -1,17 +1,8 @@
 //! What an optimizer sees as one tensor is one tensor of the family's folders.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use pipewright::stages::optimizer::{Adafactor, Muon};
 
-use pipewright::Pipeline;
-use pipewright::data::DataSource;
-use pipewright::schedule::Schedule;
-use pipewright::stages::loss::CrossEntropy;
-use pipewright::stages::optimizer::{Adafactor, LearningRate, Muon, Optimizer, StateTensor, Update};
-use pipewright::stages::{Parameter, Result, Together};
-use serde_json::Value;
-
-use crate::family::{FAMILIES, Golden, folder, stages};
+use super::*;
 
 /// An optimizer that records how much it changes each parameter.
 #[derive(Debug)]

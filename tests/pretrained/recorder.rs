@@ -1,10 +1,8 @@
 //! An optimizer that records gradients.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use pipewright::stages::optimizer::{AdamW, Decay};
 
-use pipewright::stages::optimizer::{AdamW, Decay, Optimizer, StateTensor, Update};
-use pipewright::stages::{Parameter, Result, Together};
+use super::*;
 
 /// AdamW as transformers' trainer uses it, which also records the mean gradients of the first step.
 #[derive(Debug, Default)]

@@ -1,13 +1,6 @@
 //! Folders that cannot be used say why.
 
-use std::fs;
-use std::path::Path;
-
-use pipewright::pretrained::{Weights, import, read_config};
-use serde_json::{Value, json};
-use tempfile::TempDir;
-
-use crate::family::folder;
+use super::*;
 
 /// A copy of a folder with these changes of its `config.json`.
 fn changed(family: &str, changes: &[(&str, Value)]) -> TempDir {
@@ -142,7 +135,7 @@ fn all_tensors_that_do_not_fit_are_named_at_once() {
         "model.layers.0.mlp.down_proj.weight is [32, 48], the model has [32, 49]",
         "model.layers.1.input_layernorm.weight is no part of this model",
     ] {
-        assert!(message.contains(&format!("\n  {line}")), "{message}");
+        has(&message, &[&format!("\n  {line}")]);
     }
     let untied = changed("llama", &[("tie_word_embeddings", json!(false))]);
     fs::copy(&file, untied.path().join("model.safetensors")).expect("copied");

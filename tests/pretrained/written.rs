@@ -1,15 +1,9 @@
 //! A folder that is written has the model that was read.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use pipewright::pretrained::write;
+use pipewright::stages::{Training, starting_at_zero};
 
-use pipewright::pretrained::{Weights, read_config, write};
-use pipewright::stages::{Parameter, Stage, Training, starting_at_zero};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
-
-use crate::family::{FAMILIES, folder};
+use super::*;
 
 #[test]
 fn what_is_written_is_read_with_equal_weights_and_settings() {

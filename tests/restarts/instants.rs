@@ -2,21 +2,17 @@
 //! Instants are counted, so the same one comes again. The processes are this test program, started again as
 //! `member`.
 
-use std::env;
-use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use std::{env, fs};
 
-use pipewright::Pipeline;
-use pipewright::fabric::{Membership, World};
 use pipewright::run::{Event, Next, Run, Validation};
 
-use super::common::{Recipe, recipe};
+use super::common::*;
 use super::failing::{Failing, Faults, How};
 use super::worlds::{free_address, place};
+use super::*;
 use super::{builder, named, partly_frozen};
 
 const STEPS: u64 = 8;

@@ -12,10 +12,11 @@ mod worlds;
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Recipe, large, recipe, recipe_of};
+use common::*;
 use failing::{Failing, FailingData, FailingLoss, FailingOptimizer, Faults, How};
-use pipewright::fabric::Membership;
+use pipewright::fabric::{Membership, World};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Gpt, Rules};
@@ -30,27 +31,12 @@ const STEPS: u64 = 4;
 /// snapshot to the next.
 fn builder(recipe: &Recipe, schedule: Schedule, faults: &[Faults], every: u32) -> PipelineBuilder<Failing> {
     let placement = schedule.placement().clone();
-    let stages = (recipe.model)().split(schedule.stages()).expect("it can be cut");
-    let stages = placement.iter().zip(stages).map(|(rank, stage)| {
-        let faults = faults.get(rank.index()).cloned().unwrap_or_default();
-        Failing::around(stage, faults)
-    });
-    let builder = Pipeline::builder()
-        .schedule(schedule)
-        .stages(stages.collect())
-        .loss(CrossEntropy::default())
-        .data(Arc::clone(&recipe.data))
-        .optimizer(recipe.optimizer)
-        .learning_rate(recipe.learning_rate)
-        .replicas(recipe.replicas)
-        .gradient_groups(recipe.gradient_groups)
-        .sharded(recipe.sharded)
-        .pin(false)
-        .restarts(3, NonZeroU32::new(every).expect("not 0"));
-    match recipe.clip {
-        Some(clip) => builder.clip(clip),
-        None => builder,
-    }
+    let mut ranks = placement.iter();
+    let around = |stage| {
+        let rank = ranks.next().expect("one for each stage");
+        Failing::around(stage, faults.get(rank.index()).cloned().unwrap_or_default())
+    };
+    recipe.builder_of(schedule, around).restarts(3, NonZeroU32::new(every).expect("not 0"))
 }
 
 /// Trains, and returns the reports and the hash of the weights.
@@ -70,10 +56,6 @@ fn partly_frozen(tied: bool, seed: u64, frozen: fn(&str) -> bool) -> Recipe {
     let training = move |name: &str| Training { frozen: frozen(name), rate: 1.0, weight_decay: None };
     let model = move || Ok(gpt.model()?.with_rules(Rules::default().with_training(training)));
     recipe_of(model, Arc::clone(&recipe(2, tied, 3).data), 3)
-}
-
-fn named(name: &str, ranks: u32, micro_batches: u32) -> Schedule {
-    Schedule::named(name, ranks, micro_batches).expect("the sizes fit")
 }
 
 /// How many calls of a rank's stages there are without a failure.
@@ -185,22 +167,9 @@ fn recomputed_stages_are_built_again() {
     let expected = recipe.plain_hash(STEPS);
     let schedule = named("1f1b", 2, 3);
     for mode in [Recompute::Selective, Recompute::Full] {
-        let stages = (recipe.model)().split(2).expect("it can be cut");
-        let faults = [Faults::at(&[(14, How::Fails)]), Faults::at(&[(31, How::Panics)])];
-        let stages = stages.into_iter().zip(faults);
-        let stages = stages.map(|(stage, faults)| recompute(Failing::around(stage, faults), mode));
-        let pipeline = Pipeline::builder()
-            .schedule(schedule.clone())
-            .stages(stages.collect())
-            .loss(CrossEntropy::default())
-            .data(Arc::clone(&recipe.data))
-            .optimizer(recipe.optimizer)
-            .learning_rate(recipe.learning_rate)
-            .clip(recipe.clip.expect("it clips"))
-            .gradient_groups(recipe.gradient_groups)
-            .pin(false)
-            .restarts(1, NonZeroU32::MIN)
-            .launch();
+        let mut faults = [Faults::at(&[(14, How::Fails)]), Faults::at(&[(31, How::Panics)])].into_iter();
+        let around = |stage| recompute(Failing::around(stage, faults.next().expect("two")), mode);
+        let pipeline = recipe.builder_of(schedule.clone(), around).restarts(1, NonZeroU32::MIN).launch();
         let (reports, hash) = train(pipeline.expect("it starts"));
         assert_eq!((hash, restarts(&reports)), (expected.clone(), 2), "{mode:?}");
     }

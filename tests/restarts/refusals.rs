@@ -1,18 +1,13 @@
 //! Where ranks are not built again, or not for ever.
 
-use std::num::NonZeroU32;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use pipewright::error::RestartError;
-use pipewright::fabric::{Membership, World};
-use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::Mlp;
-use pipewright::{Error, Pipeline, SyncMode};
+use pipewright::{Error, SyncMode};
 
-use super::common::{RandomRows, recipe};
+use super::common::*;
 use super::failing::{Failing, Faults, How};
 use super::worlds::{free_address, in_processes_like, place};
+use super::*;
 use super::{builder, named};
 
 #[test]

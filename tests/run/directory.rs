@@ -21,7 +21,7 @@ fn one_process_trains_in_a_directory_and_the_refusal_says_which() {
     assert!(matches!(&error, RunError::InUse { holder: Some(_), .. }), "{error:?}");
     let said = error.to_string();
     let holder = format!("is in use by process {} on host ", std::process::id());
-    assert!(said.contains(&holder) && said.contains(", since 20"), "{said}");
+    has(&said, &[&holder, ", since 20"]);
     assert_eq!(contents(&place.path()), before);
     session.train().expect("it trains");
     place.train(4);
@@ -73,7 +73,7 @@ fn a_folder_that_holds_no_run_is_left_as_it_is() {
     let before = contents(&place.path());
     for resume in [Resume::Never, Resume::IfThere, Resume::Always] {
         let error = refused(place.run().resume(resume));
-        assert!(error.to_string().contains("nothing was changed"), "{error}");
+        has(&error, &["nothing was changed"]);
         assert!(!error.to_string().contains("--resume or"), "{error}");
         assert_eq!(contents(&place.path()), before, "{resume:?}");
     }
@@ -117,8 +117,7 @@ fn a_mark_of_another_format_is_refused() {
     place.train(2);
     let mark = place.read("run.json").replace("\"format\": 1", "\"format\": 7");
     fs::write(place.path().join("run.json"), mark).expect("written");
-    let said = refused(place.run().resume(Resume::Always)).to_string();
-    assert!(said.contains("run.json has format 7, this program reads format 1"), "{said}");
+    has(refused(place.run().resume(Resume::Always)), &["run.json has format 7, this program reads format 1"]);
 }
 
 #[test]

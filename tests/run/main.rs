@@ -1,5 +1,7 @@
 //! The training loop as a user of the library calls it.
 
+#[path = "../common/has.rs"]
+mod has;
 #[path = "../common/passing.rs"]
 mod passing;
 
@@ -19,6 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use has::has;
 use passing::{Ones, PassOn};
 use pipewright::data::DataSource;
 use pipewright::error::{CheckpointError, RunError};

@@ -1,10 +1,7 @@
 //! Metrics of a loss are wherever a run tells numbers.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
-use pipewright::stages::loss::{Loss, MeanSquaredError, Metric, Score};
-use pipewright::stages::{Result, Shape};
+use pipewright::stages::Result;
+use pipewright::stages::loss::{Metric, Score};
 use serde_json::Value;
 
 use super::*;
@@ -57,7 +54,7 @@ fn a_metric_of_ones_own_is_in_the_lines_for_tensorboard_and_on_the_screen() {
         assert!(0.0 < value && value < 2.0);
         assert_eq!(lines[step]["distance"], value);
         assert_eq!(scalars["distance/training"][&(step as u64)], value as f32);
-        assert!(shown.contains(&format!("  distance {value:.4}  grad norm ")), "{shown}");
+        has(&shown, &[&format!("  distance {value:.4}  grad norm ")]);
     }
     let after = pipeline.evaluate(Arc::new(Times(2.0)), 2).unwrap().metrics;
     assert_eq!(lines[3]["validation_distance"], after.get("distance").unwrap());

@@ -86,7 +86,7 @@ fn the_best_checkpoint_of_another_validation_counts_no_more_and_the_history_says
         "validates on other data than before: the checkpoint after {} steps is no longer the best",
         easy.step
     );
-    assert!(history.contains(&said), "{history}");
+    has(&history, &[&said]);
     assert_eq!(train(30, -9.0), hard, "the same validation again");
 }
 
@@ -117,8 +117,7 @@ fn a_run_of_an_earlier_version_goes_on_and_is_marked() {
     let outcome = run.train(&mut pipeline()).expect("it goes on");
     assert_eq!(outcome.trained, 2);
     assert!(place.dir().is_run());
-    let history = place.read("history.jsonl");
-    assert!(history.contains("there was no run.json"), "{history}");
+    has(place.read("history.jsonl"), &["there was no run.json"]);
 }
 
 #[test]
@@ -131,7 +130,7 @@ fn a_damaged_mark_is_refused_with_the_way_on() {
     let said = again().expect_err("it is damaged").to_string();
     let way =
         format!("move the file away, and --resume goes on from {}", place.dir().checkpoint(2).display());
-    assert!(said.contains("run.json is not the mark of a run") && said.contains(&way), "{said}");
+    has(&said, &["run.json is not the mark of a run", &way]);
     fs::rename(&mark, place.0.path().join("away")).expect("moved");
     assert_eq!(again().expect("it goes on").trained, 2);
 }
@@ -178,14 +177,13 @@ fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
     assert_ne!(saved.contents, given.contents);
     let message = error.to_string();
     for part in [&saved.to_string(), &given.to_string(), "--allow-other-data"] {
-        assert!(message.contains(part), "{message}");
+        has(&message, &[part]);
     }
     assert_eq!(files(), before, "a refusal changes nothing");
     let mut other = pipeline_on(Times(3.0));
     again().allow_other_data(true).train(&mut other).expect("it trains");
     let line = format!("continues with other data: {given}; it was {saved}");
-    let history = place.read("history.jsonl");
-    assert!(history.contains(&line), "{history}");
+    has(place.read("history.jsonl"), &[&line]);
     let mut other = pipeline_on(Times(3.0));
     again().steps(4).train(&mut other).expect("the newest checkpoint knows this data");
     let error = again().steps(5).train(&mut pipeline()).expect_err("the first data is now the other");

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pipewright::run::Validation;
-
 use super::*;
 
 /// Refuses a run, and shows that nothing has changed.

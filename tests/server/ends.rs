@@ -1,37 +1,22 @@
 //! How steps with stale weights end: all replicas end, and none waits for ever.
 
-use std::sync::Arc;
-
-use pipewright::data::DataSource;
+use pipewright::Error;
 use pipewright::error::NotFinite;
-use pipewright::id::MicroBatch;
-use pipewright::schedule::Schedule;
 use pipewright::stages::models::Mlp;
-use pipewright::stages::{Shape, Tensor};
-use pipewright::{Error, Result};
 
-use crate::common::{RandomRows, Recipe, recipe, recipe_of};
-use crate::{in_processes, server, slowed, worlds};
+use super::*;
+use crate::common::*;
 
-/// A source that does something else with one micro-batch of a step.
-struct Odd {
-    source: Arc<dyn DataSource>,
+/// Data of which one input is another one.
+fn odd_at(
+    data: Arc<dyn DataSource>,
     at: (u64, u32),
     odd: fn(Tensor) -> Result<Tensor>,
-}
-
-impl DataSource for Odd {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        let (input, target) = self.source.micro_batch(step, micro_batch)?;
-        match (step, micro_batch.0) == self.at {
-            true => Ok(((self.odd)(input)?, target)),
-            false => Ok((input, target)),
-        }
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        self.source.shapes()
-    }
+) -> Arc<dyn DataSource> {
+    changed(data, move |data, step, micro_batch| {
+        let (input, target) = data.micro_batch(step, micro_batch)?;
+        Ok((if (step, micro_batch.0) == at { odd(input)? } else { input }, target))
+    })
 }
 
 fn two(mut recipe: Recipe, max_staleness: u32) -> Recipe {
@@ -48,8 +33,7 @@ fn a_rank_that_fails_ends_all_with_its_cause() {
     for (processes, micro_batch) in [(2, 3), (2, 0), (4, 3)] {
         let broken = || {
             let mut recipe = two(slowed(recipe(2, false, 4), 2..4), 2);
-            recipe.data =
-                Arc::new(Odd { source: Arc::clone(&recipe.data), at: (4, micro_batch), odd: cannot_be_read });
+            recipe.data = odd_at(recipe.data, (4, micro_batch), cannot_be_read);
             recipe
         };
         let failures = in_processes(processes, broken, |_, mut pipeline| {
@@ -61,7 +45,7 @@ fn a_rank_that_fails_ends_all_with_its_cause() {
                 failure.contains("could not read tokens") || failure.contains("cannot read tokens"),
                 "process {process} of {processes}: {failure}"
             );
-            assert!(failure.contains(&format!("replica {}", micro_batch / 2)), "{failure}");
+            has(&failure, &[&format!("replica {}", micro_batch / 2)]);
         }
     }
 }
@@ -70,7 +54,7 @@ fn a_rank_that_fails_ends_all_with_its_cause() {
 fn processes_that_make_other_calls_are_told() {
     let recipe = || two(recipe(1, false, 4), 2);
     let failures = in_processes(2, recipe, |process, mut pipeline| {
-        (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
+        train(&mut pipeline, 3);
         let failed = match process {
             0 => pipeline.weights_hash().err(),
             _ => (0..6).find_map(|_| pipeline.step().err()),
@@ -78,7 +62,7 @@ fn processes_that_make_other_calls_are_told() {
         failed.expect("the other process makes another call").to_string()
     });
     for failure in failures {
-        assert!(failure.contains("hash of the weights") && failure.contains("step 3"), "{failure}");
+        has(&failure, &["hash of the weights", "step 3"]);
     }
 }
 
@@ -86,7 +70,7 @@ fn processes_that_make_other_calls_are_told() {
 fn a_process_that_is_done_early_leaves_its_shard_until_all_are_done() {
     let recipe = || two(slowed(recipe(1, false, 4), 2..4), 3);
     let done = in_processes(2, recipe, |_, mut pipeline| {
-        (0..6).for_each(|_| drop(pipeline.step().expect("a step")));
+        train(&mut pipeline, 6);
         pipeline.next_step()
     });
     assert_eq!(done, [6, 6]);
@@ -96,7 +80,7 @@ fn a_process_that_is_done_early_leaves_its_shard_until_all_are_done() {
 fn a_process_that_leaves_earlier_ends_the_others() {
     let recipe = || two(recipe(1, false, 4), 2);
     in_processes(2, recipe, |process, mut pipeline| {
-        (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
+        train(&mut pipeline, 3);
         if process == 0 {
             let failed = (0..6).find_map(|_| pipeline.step().err());
             failed.expect("process 1 has left");
@@ -114,8 +98,7 @@ fn not_a_number(input: Tensor) -> Result<Tensor> {
 fn not_finite_at(step: u64, micro_batch: u32) -> Recipe {
     let mlp = || Mlp { sizes: vec![6, 8, 3], dropout: 0.0, seed: 5 }.model();
     let rows = RandomRows { rows: 2, width: 6, classes: 3 };
-    let data = Odd { source: Arc::new(rows), at: (step, micro_batch), odd: not_a_number };
-    recipe_of(mlp, Arc::new(data), 4)
+    recipe_of(mlp, odd_at(Arc::new(rows), (step, micro_batch), not_a_number), 4)
 }
 
 #[test]
@@ -154,7 +137,7 @@ fn the_last_step_is_not_saved_unless_it_is_finite() {
     let folder = tempfile::tempdir().expect("a folder");
     let odd = || two(not_finite_at(3, 0), 2);
     in_processes(2, odd, |_, mut pipeline| {
-        (0..4).for_each(|_| drop(pipeline.step().expect("a step")));
+        train(&mut pipeline, 4);
         let error = pipeline.save(folder.path().join("saved")).expect_err("step 3 was discarded");
         assert!(matches!(error, Error::NotFinite { step: 3, .. }), "{error}");
         pipeline.save(folder.path().join("saved")).expect("it is told once");
@@ -171,12 +154,11 @@ fn data_that_differs_between_processes_is_told_where_all_meet_again() {
     let said = worlds::in_processes(4, |world| {
         let mut recipe = two(recipe(2, false, 4), 2);
         if world.process() == 3 {
-            recipe.data = Arc::new(Odd { source: Arc::clone(&recipe.data), at: (3, 2), odd: shifted });
+            recipe.data = odd_at(recipe.data, (3, 2), shifted);
         }
-        let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
-        let builder = recipe.builder(schedule).expect("the model fits");
+        let builder = recipe.builder(named("1f1b", 2, 4));
         let mut pipeline = builder.world(world).launch().expect("their first batches are equal");
-        (0..6).for_each(|_| drop(pipeline.step().expect("a step")));
+        train(&mut pipeline, 6);
         pipeline.weights_hash().expect_err("other data").to_string()
     });
     let told =

@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/has.rs"]
+mod has;
 #[path = "../common/worlds.rs"]
 mod worlds;
 
@@ -12,10 +14,14 @@ mod stale;
 
 use std::sync::Arc;
 
-use common::{Recipe, large, recipe};
+use common::*;
+use has::has;
+use pipewright::data::DataSource;
+use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::optimizer::{AdamW, Optimizer, Sgd};
-use pipewright::{Pipeline, SyncMode};
+use pipewright::stages::{Shape, Tensor};
+use pipewright::{Pipeline, Result, SyncMode};
 
 const STEPS: u64 = 3;
 
@@ -26,8 +32,7 @@ fn server(max_staleness: u32) -> SyncMode {
 
 /// The hash after these steps, with another optimizer than the recipe's.
 fn hash_with(recipe: &Recipe, optimizer: impl Optimizer, settles: bool) -> String {
-    let schedule = Schedule::named("1f1b", 2, recipe.micro_batches).expect("the sizes fit");
-    let builder = recipe.builder(schedule).expect("the model fits");
+    let builder = recipe.builder(named("1f1b", 2, recipe.micro_batches));
     let mut pipeline = builder.optimizer(optimizer).launch().expect("it starts");
     for _ in 0..STEPS {
         pipeline.step().expect("a step");
@@ -138,8 +143,7 @@ fn in_processes<T: Send>(
         let recipe = recipe();
         let process = world.process();
         let ranks = (processes / recipe.replicas).max(1);
-        let schedule = Schedule::named("1f1b", ranks, recipe.micro_batches).expect("the sizes fit");
-        let builder = recipe.builder(schedule).expect("the model fits");
+        let builder = recipe.builder(named("1f1b", ranks, recipe.micro_batches));
         call(process, builder.world(world).launch().expect("it starts"))
     })
 }

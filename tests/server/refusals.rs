@@ -1,12 +1,10 @@
 //! Servers that cannot be.
 
-use pipewright::schedule::Schedule;
-use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
+use pipewright::PipelineBuilder;
+use pipewright::stages::optimizer::{StateTensor, Update};
 use pipewright::stages::{DType, Device, Parameter, Place, Sequential, Together};
-use pipewright::{PipelineBuilder, SyncMode};
 
-use crate::common::recipe;
-use crate::server;
+use super::*;
 
 /// Changes nothing, but only whole parameters.
 #[derive(Debug)]
@@ -23,8 +21,7 @@ impl Optimizer for Whole {
 }
 
 fn builder(tied: bool, sync: SyncMode) -> PipelineBuilder<Sequential> {
-    let schedule = Schedule::named("1f1b", 1, 4).expect("the sizes fit");
-    let builder = recipe(1, tied, 4).builder(schedule).expect("the model fits");
+    let builder = recipe(1, tied, 4).builder(named("1f1b", 1, 4));
     builder.replicas(2).sync(sync)
 }
 

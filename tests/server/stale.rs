@@ -1,19 +1,15 @@
 //! Steps whose weights may be stale.
 
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use pipewright::Result;
-use pipewright::data::{DataSource, Fingerprint};
-use pipewright::id::MicroBatch;
+use pipewright::data::Fingerprint;
 use pipewright::mesh::Map;
-use pipewright::schedule::Schedule;
 use pipewright::stages::optimizer::LearningRate;
-use pipewright::stages::{Shape, Tensor};
 
-use crate::common::recipe;
-use crate::{in_processes, large, server, slowed, worlds};
+use super::*;
+use crate::large;
 
 /// A source that takes its time for some micro-batches, so that their replica is slow.
 pub(crate) struct Slow {
@@ -63,34 +59,22 @@ fn weights_are_never_staler_than_allowed_and_a_slow_replica_makes_them_stale() {
     }
 }
 
-/// A source whose second replica gets the data of step 1 only when the first has done three steps.
-struct Gated {
-    source: Arc<dyn DataSource>,
-    done: Arc<(Mutex<u64>, Condvar)>,
-}
-
-impl DataSource for Gated {
-    fn micro_batch(&self, step: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        if step == 1 && micro_batch.0 >= 2 {
-            let (done, changed) = &*self.done;
-            let done = done.lock().expect("no panic");
-            drop(changed.wait_while(done, |done| *done < 3).expect("no panic"));
-        }
-        self.source.micro_batch(step, micro_batch)
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        self.source.shapes()
-    }
-}
-
 #[test]
 fn a_fast_replica_goes_on_with_stale_weights() {
     let gate = Arc::new((Mutex::new(0), Condvar::new()));
     let recipe = || {
         let mut recipe = recipe(1, false, 4);
         (recipe.replicas, recipe.sync) = (2, server(2));
-        recipe.data = Arc::new(Gated { source: Arc::clone(&recipe.data), done: Arc::clone(&gate) });
+        // The second replica gets the data of step 1 only when the first has done three steps.
+        let gate = Arc::clone(&gate);
+        recipe.data = changed(recipe.data, move |data, step, micro_batch| {
+            if step == 1 && micro_batch.0 >= 2 {
+                let (done, changed) = &*gate;
+                let done = done.lock().expect("no panic");
+                drop(changed.wait_while(done, |done| *done < 3).expect("no panic"));
+            }
+            data.micro_batch(step, micro_batch)
+        });
         recipe
     };
     let staleness = in_processes(2, recipe, |process, mut pipeline| {
@@ -115,7 +99,7 @@ fn losses_fall_and_all_replicas_have_the_weights_that_are_saved() {
         let mut recipe = large(false, 4);
         recipe.learning_rate = LearningRate::Constant(1e-3);
         (recipe.replicas, recipe.sync) = (2, server(3));
-        recipe.data = Arc::new(Again(Arc::clone(&recipe.data)));
+        recipe.data = same_batch(recipe.data);
         recipe
     };
     let path = folder.path().join("saved");
@@ -137,19 +121,6 @@ fn losses_fall_and_all_replicas_have_the_weights_that_are_saved() {
     alone.load(&path).expect("it is whole");
     assert_eq!(&alone.weights_hash().expect("it runs"), hash);
     assert_eq!(alone.evaluate(data, 4).expect("forward only").loss, *evaluated);
-}
-
-/// The same micro-batches in every step.
-struct Again(Arc<dyn DataSource>);
-
-impl DataSource for Again {
-    fn micro_batch(&self, _: u64, micro_batch: MicroBatch) -> Result<(Tensor, Tensor)> {
-        self.0.micro_batch(0, micro_batch)
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        self.0.shapes()
-    }
 }
 
 #[test]
@@ -218,8 +189,7 @@ fn ranks_that_are_done_hold_up_no_other_rank_of_their_process() {
             let done = worlds::in_processes(processes, |world| {
                 let mut recipe = large(false, 4);
                 (recipe.replicas, recipe.sync) = (2, server(max_staleness));
-                let schedule = Schedule::named("zb-h1", 3, 4).expect("the sizes fit");
-                let builder = recipe.builder(schedule).expect("the model fits").map(map);
+                let builder = recipe.builder(named("zb-h1", 3, 4)).map(map);
                 let mut pipeline = builder.world(world).launch().expect("it starts");
                 for _ in 0..8 {
                     let report = pipeline.step().expect("a step");

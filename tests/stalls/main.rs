@@ -2,6 +2,8 @@
 
 #[path = "../common/gates.rs"]
 mod gates;
+#[path = "../common/has.rs"]
+mod has;
 #[path = "../common/passing.rs"]
 #[allow(dead_code, reason = "only its data is used")]
 mod passing;
@@ -13,16 +15,16 @@ mod sources;
 mod words;
 
 use std::cell::RefCell;
-use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use gates::{Asked, gate, gated, heard, next, wait_at};
+use has::has;
 use passing::Ones;
 use pipewright::data::DataSource;
 use pipewright::error::{CallError, EndsNow};
@@ -151,7 +153,7 @@ fn after_the_limit_the_call_ends_with_the_same_words() {
         "`pipeline.stall_limit`",
         "`PipelineBuilder::stall_limit`",
     ] {
-        assert!(text.contains(words), "{text}");
+        has(&text, &[words]);
     }
     let after = pipeline.step().expect_err("it has stopped").to_string();
     assert_eq!(after, format!("the pipeline has stopped after a failure: {error}"));
@@ -250,8 +252,7 @@ fn a_run_tells_its_listeners_of_a_stall_of_its_last_checkpoint_before_the_end() 
     };
     thread::scope(|scope| {
         let train = scope.spawn(train);
-        let told = next(&stalls).to_string();
-        assert!(told.contains("has been at `ending a checkpoint`"), "{told}");
+        has(next(&stalls), &["has been at `ending a checkpoint`"]);
         await_warning(&history);
         drop(open);
         assert_eq!(train.join().expect("no panic"), ["step", "stall", "saved", "end"]);

@@ -1,7 +1,5 @@
 //! What a tokenizer adds around a text.
 
-use pipewright::data::{Form, Recipe, TokenWriter, Width};
-
 use super::kinds::{folder, small_with};
 use super::*;
 
@@ -60,8 +58,7 @@ fn a_text_has_around_it_what_transformers_adds() {
 #[test]
 fn settings_that_are_broken_are_refused() {
     let folder = folder(&small_with(&[]), &[("tokenizer_config.json", "{")]);
-    let said = message(Tokenizer::read(folder.path()));
-    assert!(said.contains("tokenizer_config.json` is no JSON: EOF"), "{said}");
+    has(message(Tokenizer::read(folder.path())), &["tokenizer_config.json` is no JSON: EOF"]);
 }
 
 /// The tokens of a file by a recipe.

@@ -1,7 +1,5 @@
 //! Tokens that are kept are compared with their checksums, and nothing is left of processes that were killed.
 
-use pipewright::data::{Documents, Form, Recipe};
-
 use super::*;
 
 struct Cache {

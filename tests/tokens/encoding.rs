@@ -1,5 +1,3 @@
-use pipewright::data::{Corpus, Documents, Form, Recipe, TokenWriter, Width};
-
 use super::kinds::{folder, kinds};
 use super::*;
 
@@ -56,8 +54,7 @@ fn the_built_in_text_has_the_tokens_of_the_same_text_in_a_file() {
         assert_eq!(built_in.checksum().unwrap(), file.corpus().checksum().unwrap());
         assert_eq!(built_in.name(), "`built-in text`");
     }
-    let refused = message(Corpus::built_in_encoded(&small(), Some("<end>")));
-    assert!(refused.contains("has no token `<end>`"), "{refused}");
+    has(message(Corpus::built_in_encoded(&small(), Some("<end>"))), &["has no token `<end>`"]);
 }
 
 /// A text of two pieces, with many places where pieces are hard to cut: several line breaks,
@@ -89,7 +86,7 @@ fn text_that_is_not_utf8_is_refused_with_the_byte() {
     for (text, byte) in [(&b"caf\xe9 au lait"[..], 3), (b"cut \xe2\x82", 4)] {
         fs::write(&path, text).unwrap();
         let said = message(tokens(std::slice::from_ref(&path), &Recipe::new(Form::Text)));
-        assert!(said.contains(&format!("latin.txt` is not UTF-8 at byte {byte}")), "{said}");
+        has(&said, &[&format!("latin.txt` is not UTF-8 at byte {byte}")]);
     }
 }
 
@@ -112,7 +109,7 @@ fn tokens_are_kept_and_made_again_when_what_they_depend_on_changes() {
     fs::write(&path, "Hear me speak!").unwrap();
     let corpus = encode(&plain, &mut changed);
     assert_eq!((first, again, other, changed), (true, false, true, true));
-    assert!(corpus.name().contains("a.txt"), "{}", corpus.name());
+    has(&corpus.name(), &["a.txt"]);
     let left = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
     assert!(
         left.into_iter()

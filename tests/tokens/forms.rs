@@ -1,12 +1,13 @@
 //! What files hold is looked at, not only their names.
 
+use std::io::Write;
+
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use pipewright::data::{Corpus, Form, Odd, Recipe, odd_files};
+use pipewright::data::{Odd, odd_files};
 
 use super::encoding::tokens;
 use super::*;
-use std::io::Write;
 
 const LINES: &str = "{\"text\": \"one\"}\n{\"text\": \"two\"}\n";
 
@@ -65,7 +66,7 @@ fn what_is_no_text_is_refused_by_name_with_the_cure_as_text_and_as_json_lines() 
             said.push(message(tokens(&[packed], &Recipe::new(Form::Jsonl))).replace("packed.gz", name));
         }
         for said in said {
-            assert!(said.contains(&format!("{name}` {expected}")), "{said}");
+            has(&said, &[&format!("{name}` {expected}")]);
         }
     }
 }
@@ -143,23 +144,18 @@ fn a_list_of_records_is_refused_with_the_cure() {
     ] {
         let path = write(&folder, "a.json", text.as_bytes());
         assert_eq!(Form::of(std::slice::from_ref(&path)).unwrap(), Form::Jsonl);
-        let said = message(tokens(&[path], &Recipe::new(Form::Jsonl)));
-        assert!(said.contains(expected) && said.contains("`jq -c '.[]'`"), "{said}");
+        has(message(tokens(&[path], &Recipe::new(Form::Jsonl))), &[expected, "`jq -c '.[]'`"]);
     }
     let path = write(&folder, "a.json", b"{\n  \"text\": \"one\"\n}");
     let said = message(tokens(&[path], &Recipe::new(Form::Jsonl)));
-    assert!(said.contains("line 1 is broken JSON") && said.contains("as `jq -c .` writes it"), "{said}");
+    has(&said, &["line 1 is broken JSON", "as `jq -c .` writes it"]);
 }
 
 #[test]
 fn files_of_different_forms_are_refused_and_a_mixed_folder_is_text() {
     let folder = TempDir::new().unwrap();
     let paths = [write(&folder, "a.txt", b"Hear me"), write(&folder, "b.json", LINES.as_bytes())];
-    let said = message(Form::of(&paths));
-    assert!(
-        said.contains("a.txt` is text and `") && said.contains("b.json` is JSON lines: name files"),
-        "{said}"
-    );
+    has(message(Form::of(&paths)), &["a.txt` is text and `", "b.json` is JSON lines: name files"]);
     assert_eq!(Form::of(&[folder.path().to_owned()]).unwrap(), Form::Text);
     let verse = write(&folder, "c.txt", b"[Verse 1]\n{braces} and more\n");
     assert_eq!(Form::of(&[verse]).unwrap(), Form::Text);

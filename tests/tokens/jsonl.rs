@@ -1,5 +1,3 @@
-use pipewright::data::{Form, LossOn, Recipe, Template};
-
 use super::encoding::{tokens, tokens_by};
 use super::kinds::{folder, small_with};
 use super::*;
@@ -63,7 +61,7 @@ fn the_template_of_llama_3_has_headers_and_trims_the_contents() {
     let expected = [tokenizer.encode(text).unwrap(), vec![0]].concat();
     assert_eq!(tokens_by(&tokenizer, std::slice::from_ref(&path), &recipe).unwrap(), expected);
     let said = message(tokens(&[path], &recipe));
-    assert!(said.contains("has no token `<|begin_of_text|>`, which the template \"llama3\""), "{said}");
+    has(&said, &["has no token `<|begin_of_text|>`, which the template \"llama3\""]);
 }
 
 /// The texts of the parts of a chat that are answers, by the tokenizer's own template.
@@ -110,13 +108,10 @@ fn a_template_that_rewrites_earlier_answers_is_refused_with_the_cure() {
     let templates = written["templates"].as_array().unwrap();
     let qwen3 = templates.iter().find(|case| case["name"] == "qwen3").unwrap();
     let source = qwen3["template"].as_str().unwrap();
-    let said = message(answers(source, &written["chats"][2]));
-    assert!(
-        said.contains(
-            "data.jsonl` line 1 is a chat, and the tokenizer's chat template writes message 2 otherwise when \
-             others follow it, so answers cannot be told from it: set data.loss_on to \"all\""
-        ),
-        "{said}"
+    has(
+        message(answers(source, &written["chats"][2])),
+        &["data.jsonl` line 1 is a chat, and the tokenizer's chat template writes message 2 otherwise when \
+             others follow it, so answers cannot be told from it: set data.loss_on to \"all\""],
     );
     let found = answers(source, &written["chats"][3]).unwrap();
     assert_eq!(found, ["<think>\n\n</think>\n\nHello<|im_end|>"]);
@@ -126,8 +121,7 @@ fn a_template_that_rewrites_earlier_answers_is_refused_with_the_cure() {
 fn a_broken_line_is_refused_with_its_file_and_number() {
     let mut text = vec![r#"{"text": "fine"}"#; 30];
     text[16] = r#"{"text": "cut off"#;
-    let said = refused(&text, &Recipe::new(Form::Jsonl));
-    assert!(said.contains("data.jsonl` line 17 is broken JSON, at column 17"), "{said}");
+    has(refused(&text, &Recipe::new(Form::Jsonl)), &["data.jsonl` line 17 is broken JSON, at column 17"]);
 }
 
 #[test]
@@ -146,8 +140,7 @@ fn a_line_that_is_no_document_is_refused_with_what_it_has() {
         (r#"{"text": "x"} {"text": "y"}"#, &plain, "line 2 is broken JSON, at column 15"),
     ];
     for (line, recipe, expected) in cases {
-        let said = refused(&["", line], recipe);
-        assert!(said.contains(expected), "{said}");
+        has(refused(&["", line], recipe), &[expected]);
     }
 }
 
@@ -161,7 +154,7 @@ fn lines_of_a_folder_are_read_in_the_order_of_its_files() {
     assert_eq!(tokens(&[folder.path().to_owned()], &Recipe::new(Form::Jsonl)).unwrap(), expected);
     let empty = TempDir::new().unwrap();
     let said = message(tokens(&[empty.path().to_owned()], &Recipe::new(Form::Jsonl)));
-    assert!(said.contains("holds no file whose name ends in `.jsonl`"), "{said}");
+    has(&said, &["holds no file whose name ends in `.jsonl`"]);
 }
 
 #[test]

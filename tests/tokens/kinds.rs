@@ -1,6 +1,6 @@
 //! Small tokenizers of every kind, made here.
 
-use serde_json::{Map, json};
+use serde_json::Map;
 
 use super::*;
 

@@ -3,8 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use has::has;
+use pipewright::data::{Corpus, Documents, Form, LossOn, Recipe, Template, TokenWriter, Width};
 use pipewright::tokenizer::{TextStream, Tokenizer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 fn golden(name: &str) -> PathBuf {
@@ -36,6 +38,8 @@ mod chats;
 mod encoding;
 mod files;
 mod forms;
+#[path = "../common/has.rs"]
+mod has;
 mod jsonl;
 mod kinds;
 mod messages;

@@ -1,8 +1,5 @@
 //! What a chat says besides its texts is used, or refused by line.
 
-use pipewright::data::{Form, LossOn, Recipe};
-use serde_json::json;
-
 use super::encoding::tokens;
 use super::*;
 
@@ -53,7 +50,7 @@ fn a_key_that_changes_what_is_learnt_is_refused_by_line() {
         let said = message(of_line(&line, &recipe(LossOn::All)));
         let expected =
             format!("line 2 has \"{key}\" in message 2 of \"messages\", which would be left out: {cure}");
-        assert!(said.contains(&expected), "{said}");
+        has(&said, &[&expected]);
         // What has nothing to say is as if it were absent.
         let line = json!({"messages": answer_with(&json!({key: null}))}).to_string();
         of_line(&line, &recipe(LossOn::All)).unwrap();
@@ -78,7 +75,7 @@ fn a_key_of_a_record_that_changes_what_is_learnt_is_refused_by_line() {
     for (key, value) in keys {
         let line = json!({"messages": answer_with(&json!({})), key: value}).to_string();
         let said = message(of_line(&line, &recipe(LossOn::All)));
-        assert!(said.contains(&format!("line 2 has \"{key}\", which would be left out: ")), "{said}");
+        has(&said, &[&format!("line 2 has \"{key}\", which would be left out: ")]);
         let line = json!({"messages": answer_with(&json!({})), key: []}).to_string();
         of_line(&line, &recipe(LossOn::All)).unwrap();
     }
@@ -86,10 +83,7 @@ fn a_key_of_a_record_that_changes_what_is_learnt_is_refused_by_line() {
         let line = json!({field: "Hear", other: "me"}).to_string();
         let read = Recipe { field: field.to_owned(), ..Recipe::new(Form::Jsonl) };
         let said = message(of_line(&line, &read));
-        assert!(
-            said.contains(&format!("line 2 has \"{other}\", which would be left out: write both")),
-            "{said}"
-        );
+        has(&said, &[&format!("line 2 has \"{other}\", which would be left out: write both")]);
     }
 }
 
@@ -109,14 +103,11 @@ fn only_roles_that_templates_write_are_read() {
         let said = message(of_line(&line, &recipe(LossOn::All)));
         let expected =
             format!("line 2 has the role \"{role}\" in message 1 of \"messages\", and templates write");
-        assert!(said.contains(&expected) && said.contains(cure), "{said}");
+        has(&said, &[&expected, cure]);
     }
     let line = json!({"messages": [{"from": "human", "value": "Hi"}]}).to_string();
     let said = message(of_line(&line, &recipe(LossOn::All)));
-    assert!(
-        said.contains("line 2 has \"from\" in message 1") && said.contains("\"gpt\" as \"assistant\""),
-        "{said}"
-    );
+    has(&said, &["line 2 has \"from\" in message 1", "\"gpt\" as \"assistant\""]);
 }
 
 #[test]
@@ -133,8 +124,7 @@ fn parts_of_text_are_one_text_and_other_parts_are_refused() {
         json!({"text": "one"}),
         json!(null),
     ] {
-        let said = message(of(content));
-        assert!(said.contains("line 2 has no text \"content\" in message 1"), "{said}");
+        has(message(of(content)), &["line 2 has no text \"content\" in message 1"]);
     }
 }
 
@@ -161,21 +151,13 @@ fn a_weight_that_cannot_be_heeded_is_refused() {
         message(of_line(&json!({"messages": messages}).to_string(), &recipe(loss_on)))
     };
     let half = said(&answer_with(&json!({"weight": 0.5})), LossOn::Answers);
-    assert!(
-        half.contains("line 2 has a \"weight\" in message 2 of \"messages\" that is neither 0 nor 1"),
-        "{half}"
-    );
+    has(&half, &["line 2 has a \"weight\" in message 2 of \"messages\" that is neither 0 nor 1"]);
     let all = said(&answer_with(&json!({"weight": 0})), LossOn::All);
-    assert!(
-        all.contains(
-            "\"weight\" in message 2 of \"messages\", of the role \"assistant\", and with data.loss_on"
-        ),
-        "{all}"
-    );
+    has(&all, &["\"weight\" in message 2 of \"messages\", of the role \"assistant\", and with data.loss_on"]);
     let user =
         json!([{"role": "user", "content": "Hi", "train": true}, {"role": "assistant", "content": "Ho"}]);
     let user = said(&user, LossOn::Answers);
-    assert!(user.contains("only the role \"assistant\" is learnt"), "{user}");
+    has(&user, &["only the role \"assistant\" is learnt"]);
     let not =
         json!([{"role": "user", "content": "Hi", "train": false}, {"role": "assistant", "content": "Ho"}]);
     of_line(&json!({"messages": not}).to_string(), &recipe(LossOn::Answers)).unwrap();
@@ -188,6 +170,6 @@ fn numbers_in_fields_that_are_not_read_make_no_difference() {
     assert_eq!(of_line(r#"{"score": 1e999, "text": "one", "n": [-1e999]}"#, &plain).unwrap(), expected);
     for word in ["NaN", "Infinity", "-Infinity"] {
         let said = message(of_line(&format!("{{\"score\": {word}, \"text\": \"one\"}}"), &plain));
-        assert!(said.contains("line 2 is broken JSON") && said.contains("write null"), "{said}");
+        has(&said, &["line 2 is broken JSON", "write null"]);
     }
 }

@@ -1,5 +1,3 @@
-use pipewright::data::{Form, Recipe};
-
 use super::encoding::tokens;
 use super::*;
 
@@ -16,8 +14,8 @@ fn column(field: &str) -> Recipe {
 #[test]
 fn a_program_without_parquet_says_how_to_build_one_with_it() {
     let said = message(tokens(&[file("snappy.parquet")], &column("text")));
-    assert!(said.contains("built without the cargo feature `parquet`"), "{said}");
-    assert!(said.contains("cargo build --release --features parquet"), "{said}");
+    has(&said, &["built without the cargo feature `parquet`"]);
+    has(&said, &["cargo build --release --features parquet"]);
 }
 
 #[cfg(feature = "parquet")]
@@ -54,13 +52,8 @@ fn a_column_of_messages_is_read_as_the_lines_of_json_are() {
 #[test]
 fn a_table_that_cannot_be_used_is_refused_with_its_column_or_row() {
     let refused = |field: &str| message(tokens(&[file("snappy.parquet")], &column(field)));
-    let said = refused("content");
-    assert!(
-        said.contains("has no column \"content\" (data.field), only \"id\", \"text\", \"messages\""),
-        "{said}"
-    );
-    let said = refused("holes");
-    assert!(said.contains("snappy.parquet` row 3 has null in \"holes\""), "{said}");
+    has(refused("content"), &["has no column \"content\" (data.field), only \"id\", \"text\", \"messages\""]);
+    has(refused("holes"), &["snappy.parquet` row 3 has null in \"holes\""]);
     assert!(refused("raw").contains("has bytes in the column \"raw\" that are not marked as text"));
     assert!(refused("id").contains("row 1 has a number in \"id\""));
 }

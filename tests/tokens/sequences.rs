@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pipewright::data::{Course, DataSource, Documents, Form, IGNORED, LossOn, Recipe, Sequences};
+use pipewright::data::{Course, DataSource, IGNORED, Sequences};
 use pipewright::id::MicroBatch;
 
 use super::*;
@@ -141,11 +141,10 @@ fn data_without_a_target_or_without_a_document_is_refused() {
         Recipe { field: "messages".to_owned(), loss_on: LossOn::Answers, ..Recipe::new(Form::Jsonl) };
     let documents = of_lines(&[line.replace('\n', " ")], &recipe);
     let said = message(Sequences::shuffled(Arc::clone(&documents), 0..1, false, (1, SEQ), 1, 1));
-    assert!(said.contains("no token is a target") && said.contains("data.seq = 8"), "{said}");
+    has(&said, &["no token is a target", "data.seq = 8"]);
     let said = message(Sequences::in_order(Arc::clone(&documents), 1..1, true, (1, SEQ)));
-    assert!(said.contains("none of its 1 documents is for validation"), "{said}");
-    let said = message(Sequences::in_order(documents, 0..2, true, (1, SEQ)));
-    assert!(said.contains("0..2 is not a part of"), "{said}");
+    has(&said, &["none of its 1 documents is for validation"]);
+    has(message(Sequences::in_order(documents, 0..2, true, (1, SEQ))), &["0..2 is not a part of"]);
 }
 
 #[test]
@@ -203,7 +202,7 @@ fn validation_without_any_target_is_refused() {
     let recipe =
         Recipe { field: "messages".to_owned(), loss_on: LossOn::Answers, ..Recipe::new(Form::Jsonl) };
     let said = message(Sequences::in_order(of_lines(&[line], &recipe), 0..1, false, (1, 8)));
-    assert!(said.contains("no token is a target"), "{said}");
+    has(&said, &["no token is a target"]);
 }
 
 #[test]

@@ -1,10 +1,6 @@
 //! What is told of a seed that shows a bug.
 
-use std::fmt;
-use std::fs;
-use std::path::Path;
-
-use crate::timeline::Timeline;
+use super::*;
 
 /// How many of the last lines of a timeline are printed.
 const LINES: usize = 60;

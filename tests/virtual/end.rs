@@ -1,14 +1,8 @@
 //! A rank's end in a virtual world: a real end, which tells the world what its rank waits for.
 
-use std::sync::Arc;
+use pipewright::fabric::{End, connect_by};
 
-use pipewright::Result;
-use pipewright::fabric::{Call, End, Links, Load, Tag, Transport, connect_by};
-use pipewright::id::WorldRank;
-use pipewright::stages::Tensor;
-
-use crate::here;
-use crate::world::World;
+use super::*;
 
 type Boxed = Box<dyn Transport<Tensor> + Send>;
 

@@ -1,6 +1,6 @@
 //! What goes wrong in a virtual world.
 
-use std::fmt;
+use super::*;
 
 /// Something that goes wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,13 +1,10 @@
 //! The rank and the world of the current thread.
 
 use std::cell::RefCell;
-use std::fmt;
-use std::sync::Arc;
 
 use pipewright::stages::{Error, Result};
 
-use crate::state::Ends;
-use crate::world::World;
+use super::*;
 
 thread_local! {
     static HERE: RefCell<Option<(Arc<World>, usize)>> = const { RefCell::new(None) };

@@ -1,17 +1,10 @@
 //! Whether a run ended as it should.
 
-use std::sync::Arc;
-
-use pipewright::Error;
 use pipewright::error::RestartError;
-use pipewright::stages::loss::MeanSquaredError;
 use pipewright::stages::optimizer::LearningRate;
 
+use super::*;
 use crate::common::Plain;
-use crate::faults::Fault;
-use crate::stages::{Model, Numbers, Updates};
-use crate::story::Story;
-use crate::timeline::Timeline;
 
 pub(crate) const RATE: LearningRate = LearningRate::Constant(0.02);
 

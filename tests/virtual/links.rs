@@ -1,14 +1,7 @@
 //! The links of a virtual world. Frames come late, are lost, come twice or in another order. A small protocol
 //! repairs this: frames have numbers, lost ones are sent again, and what comes twice is dropped.
 
-use std::collections::{BTreeMap, HashMap};
-
-use pipewright::fabric::{Call, Load, Parcel};
-use pipewright::stages::Tensor;
-
-use crate::draw::Draw;
-use crate::faults::Fault;
-use crate::timeline::What;
+use super::*;
 
 /// How links are, all of them. Times are in microseconds.
 #[derive(Clone, Copy, Debug)]

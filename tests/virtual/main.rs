@@ -24,17 +24,35 @@ mod timeline;
 mod trial;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU32;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fmt, fs, thread};
 
 use bug::Bug;
+use draw::Draw;
+use end::ends;
 use faults::Fault;
-use pipewright::Error;
-
+use here::{FORWARD, Pass};
+use judge::{CLIP, RATE};
+use links::Weather;
+use order::Order;
+use pipewright::fabric::{Call, FromProcess, Links, Load, Parcel, Tag, Transport};
+use pipewright::id::WorldRank;
+use pipewright::pipeline::{Look, SyncMode};
+use pipewright::schedule::Schedule;
+use pipewright::stages::loss::MeanSquaredError;
+use pipewright::stages::{Sequential, Tensor};
+use pipewright::{Error, Pipeline, PipelineBuilder, Result};
+use stages::{Model, Numbers, Updates};
 use stalls::Told;
-use story::Story;
+use state::Ends;
+use story::{Deed, Story};
+use timeline::{Timeline, What};
 use world::World;
 
 /// How many seeds run if nobody says otherwise: they take seconds.

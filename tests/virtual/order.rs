@@ -2,9 +2,9 @@
 
 use pipewright::id::Rank;
 use pipewright::plan::Costs;
-use pipewright::schedule::{Action, Error, LinkKind, Schedule};
+use pipewright::schedule::{Action, Error, LinkKind};
 
-use crate::draw::Draw;
+use super::*;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Order {

@@ -1,21 +1,11 @@
 //! Ends alone, without the engine: ranks send and take what a seed says. There is no barrier between calls,
 //! some wires are never taken, ranks stop and begin a later attempt, and ranks repeat calls.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::thread;
+use std::collections::VecDeque;
 
-use pipewright::Error;
-use pipewright::fabric::{Call, Load, NO_LIMIT, Recorded, Tag, Transport};
-use pipewright::id::WorldRank;
-use pipewright::stages::Tensor;
+use pipewright::fabric::{NO_LIMIT, Recorded};
 
-use crate::bug::Bug;
-use crate::draw::Draw;
-use crate::end::ends;
-use crate::links::Weather;
-use crate::timeline::Timeline;
-use crate::world::World;
+use super::*;
 
 type End = Box<dyn Transport<Tensor> + Send>;
 

@@ -1,9 +1,9 @@
 //! What has to hold of a parameter server whose weights may be stale: every step becomes an update, once and
 //! in order, and when all have come together, all replicas have the same weights.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::*;
 
 /// What the layers and optimizers of all ranks have seen.
 #[derive(Default)]

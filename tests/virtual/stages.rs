@@ -1,22 +1,16 @@
 //! Tiny stages, data and an optimizer for virtual worlds. They add up numbers with many digits, so another
 //! order gives other bits.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-
-use pipewright::Error;
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 use pipewright::stages::{
-    Error as StageError, ForwardContext, Init, Kept, Layer, Mode, Parameter, Result, Sequential, Shape,
-    StageBuilder, Tensor, Together, rng,
+    Error as StageError, ForwardContext, Init, Kept, Layer, Mode, Parameter, Result, Shape, StageBuilder,
+    Together, rng,
 };
 
-use crate::faults::Fault;
-use crate::here::{self, FORWARD, Pass};
-use crate::world::World;
+use super::*;
+use crate::here;
 
 /// The numbers of a wire.
 const WIDTH: usize = 3;

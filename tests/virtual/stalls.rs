@@ -1,20 +1,8 @@
 //! Stalls in virtual time: told at the right moment, with the one who is the cause, and not told without one.
 
-use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, PoisonError};
-
-use pipewright::id::WorldRank;
-use pipewright::pipeline::SyncMode;
 use pipewright::situation::{Root, Stall};
 
-use crate::faults::Fault;
-use crate::links::Weather;
-use crate::order::Order;
-use crate::stages::{Model, Numbers};
-use crate::story::{Deed, Story};
-use crate::timeline::Timeline;
-use crate::trial;
-use crate::world::World;
+use super::*;
 
 /// The shortest time that is told as a stall, in microseconds.
 const LEAST: u64 = 5_000_000;

@@ -1,18 +1,7 @@
 //! The state of a virtual world: what time it is, what is due, where each rank is, and whose turn it is.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
-
-use pipewright::fabric::{Load, Parcel};
-use pipewright::pipeline::Look;
-use pipewright::stages::Tensor;
-
-use crate::draw::Draw;
-use crate::faults::Fault;
-use crate::here::{FORWARD, Pass};
-use crate::links::{Frame, Net, Weather};
-use crate::timeline::{Timeline, What};
+use super::*;
+use crate::links::{Frame, Net};
 
 /// The time between two looks at the ranks, in microseconds.
 const LOOK: u64 = 500_000;

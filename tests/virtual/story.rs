@@ -1,15 +1,6 @@
 //! What a seed stands for: a pipeline, what is done with it, and what goes wrong.
 
-use std::num::NonZeroU32;
-
-use pipewright::pipeline::SyncMode;
-use pipewright::schedule::Schedule;
-
-use crate::draw::Draw;
-use crate::faults::Fault;
-use crate::links::Weather;
-use crate::order::Order;
-use crate::stages::Model;
+use super::*;
 
 /// A run in a virtual world.
 #[derive(Clone, Debug)]

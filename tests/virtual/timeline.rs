@@ -1,11 +1,6 @@
 //! What happened in a virtual world, as lines of text: the time, who, and what.
 
-use std::fmt;
-
-use pipewright::fabric::{Call, Load, Tag};
-
-use crate::faults::Fault;
-use crate::here::Pass;
+use super::*;
 
 /// All that has happened, in order.
 #[derive(Clone, Debug, Default)]

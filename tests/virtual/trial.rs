@@ -1,20 +1,7 @@
 //! Runs the story of a seed in a virtual world.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-use pipewright::stages::Sequential;
-use pipewright::stages::loss::MeanSquaredError;
-use pipewright::{Error, Pipeline, PipelineBuilder, Result};
-
-use crate::bug::Bug;
-use crate::end::ends;
-use crate::judge::{self, CLIP, End, RATE};
-use crate::stages::{Numbers, Updates};
-use crate::stalls::Told;
-use crate::story::{Deed, Story};
-use crate::timeline::Timeline;
-use crate::world::World;
+use super::*;
+use crate::judge::{self, End};
 
 /// Why a run shows a bug.
 type Why = String;

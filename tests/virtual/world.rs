@@ -4,22 +4,9 @@
 //! clock jumps to the next thing that happens: a frame that arrives, a rank that has computed. If there is
 //! none, nobody will ever move again, and the world ends with the situation.
 
-use std::fs;
-use std::panic::resume_unwind;
-use std::path::PathBuf;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-
-use pipewright::fabric::{Call, Links, Load, Parcel};
-use pipewright::id::WorldRank;
-use pipewright::pipeline::Look;
-use pipewright::stages::Tensor;
-
-use crate::faults::Fault;
-use crate::here::Pass;
-use crate::links::Weather;
+use super::*;
 use crate::settled::Settled;
-use crate::state::{Ends, Is, State};
-use crate::timeline::{Timeline, What};
+use crate::state::{Is, State};
 
 pub(crate) struct World {
     state: Mutex<State>,

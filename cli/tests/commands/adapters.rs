@@ -11,9 +11,9 @@ fn place() -> Place {
     let place = Place::new();
     let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
     let model = format!("[model]\npath = {golden:?}\n");
-    fs::write(place.path("my.toml"), model + CONFIG).unwrap();
+    place.write("my.toml", model + CONFIG);
     let tokens: Vec<u8> = (0..400_u16).flat_map(|token| (token % 96).to_le_bytes()).collect();
-    fs::write(place.path("tokens.bin"), tokens).unwrap();
+    place.write("tokens.bin", tokens);
     place
 }
 
@@ -24,7 +24,7 @@ fn a_run_with_adapters_writes_text_and_is_exported() {
     let train = [&["train", "my.toml"][..], &lora].concat();
     let said = place.run(&train).done().stdout();
     // Two blocks, each with 2 x (32 + 32) and 2 x (48 + 32) numbers.
-    assert!(said.contains("parameters, of which 576 are trained"), "{said}");
+    has(&said, &["parameters, of which 576 are trained"]);
     let sample = |from: &str| {
         let args = ["sample", from, "--prompt", "1 2 3", "--tokens", "4", "--temperature", "0"];
         place.run(&args).done().stdout()
@@ -42,16 +42,15 @@ fn a_run_with_adapters_writes_text_and_is_exported() {
 
     // Training starts with the adapters of the folder.
     let again = ["train", "my.toml", "--set", "lora.path=adapters", "--set", "train.name=again"];
-    let said = place.run(&again).done().stdout();
-    assert!(said.contains("of which 576 are trained"), "{said}");
+    has(place.run(&again).done().stdout(), &["of which 576 are trained"]);
 
-    let described = fs::read_to_string(place.path("adapters/adapter_config.json")).unwrap();
+    let described = place.text("adapters/adapter_config.json");
     let described = described.replace("\"r\":", "\"lora_gamma\": 1, \"r\":");
-    fs::write(place.path("adapters/adapter_config.json"), described).unwrap();
+    place.write("adapters/adapter_config.json", described);
     let told = place.run(&[&again[..4], &["--set", "train.name=told"]].concat()).done().stderr();
     let line =
         "warning: adapters/adapter_config.json: lora_gamma: neither PEFT 0.21 nor this program knows it";
-    assert!(told.contains(line), "{told}");
+    has(&told, &[line]);
 }
 
 #[test]
@@ -67,10 +66,10 @@ fn keys_of_the_folder_that_training_started_from_are_told_and_exported() {
         described[key] = value.into();
     }
     described["attention_dropout"] = 0.5.into();
-    fs::write(place.path("model/config.json"), described.to_string()).unwrap();
+    place.write("model/config.json", described.to_string());
     let said = place.run(&["train", "my.toml", "--set", "model.path=model"]).done().stderr();
     let told = "warning: model/config.json: attention_dropout is 0.5: transformers trains with it";
-    assert!(said.contains(told), "{said}");
+    has(&said, &[told]);
     place.run(&["export", "runs/run", "out"]).done();
     let written = keys(place.path("out/config.json"));
     for key in ["bos_token_id", "eos_token_id", "pad_token_id", "attention_dropout"] {
@@ -85,11 +84,11 @@ fn what_cannot_be_merged_or_is_more_than_adapters_is_refused() {
     let place = place();
     place.run(&["train", "my.toml"]).done().stdout();
     let said = place.run(&["export", "runs/run", "new", "--merge"]).refused();
-    assert!(said.contains("has no adapters to merge: leave --merge out"), "{said}");
+    has(&said, &["has no adapters to merge: leave --merge out"]);
     let groups = "optimizer.groups=[{ parameters = [\"ln_f.weight\"] }]";
     let set = ["--set", "train.name=both", "--set", "lora.rank=2", "--set", groups];
     place.run(&[&["train", "my.toml"][..], &set].concat()).done().stdout();
     let said = place.run(&["export", "runs/both", "new"]).refused();
-    assert!(said.contains("ln_f.weight was trained besides the adapters"), "{said}");
+    has(&said, &["ln_f.weight was trained besides the adapters"]);
     assert!(!place.path("new").exists());
 }

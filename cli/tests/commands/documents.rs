@@ -42,7 +42,7 @@ every = 2
 /// A folder with that config and chats.
 fn place() -> Place {
     let place = Place::new();
-    fs::write(place.path("chats.toml"), CHATS.replace("TOKENIZER", TOKENIZER)).unwrap();
+    place.write("chats.toml", CHATS.replace("TOKENIZER", TOKENIZER));
     let chat = |number: u32| {
         let question = format!("What comes after {number}?");
         serde_json::json!({ "messages": [
@@ -51,7 +51,7 @@ fn place() -> Place {
         ]})
     };
     let lines: String = (0..40).map(|number| format!("{}\n", chat(number))).collect();
-    fs::write(place.path("chats.jsonl"), lines).unwrap();
+    place.write("chats.jsonl", lines);
     place
 }
 
@@ -79,7 +79,7 @@ fn the_built_in_text_is_trained_on_as_tokens() {
     let said = train(&place, sets.as_flattened()).stdout();
     let tokenizer = Tokenizer::read(TOKENIZER.as_ref()).unwrap();
     let count = Corpus::built_in_encoded(&tokenizer, None).unwrap().count();
-    assert!(said.contains(&format!("`built-in text`: {count} tokens")), "{said}");
+    has(&said, &[&format!("`built-in text`: {count} tokens")]);
     assert!(!place.path("cache").exists(), "it needs no file");
 }
 
@@ -87,40 +87,26 @@ fn the_built_in_text_is_trained_on_as_tokens() {
 fn a_run_says_how_many_documents_and_sequences_it_has() {
     let place = place();
     let said = train(&place, &["--steps", "1"]).stdout();
-    assert!(said.contains("`chats.jsonl`: 40 documents of"), "{said}");
-    assert!(said.contains("the last 4 documents for validation"), "{said}");
+    has(&said, &["`chats.jsonl`: 40 documents of"]);
+    has(&said, &["the last 4 documents for validation"]);
     let sets = ["data.packing=false", "data.seq=20", "data.loss_on=all"].map(|set| ["--set", set]);
     let args = [&["--steps", "1", "--run-dir", "runs/each"], sets.as_flattened()].concat();
-    let said = train(&place, &args).stdout();
-    assert!(
-        said.contains("36 sequences for training") && said.contains("36 are longer than data.seq = 20"),
-        "{said}"
-    );
+    has(train(&place, &args).stdout(), &["36 sequences for training", "36 are longer than data.seq = 20"]);
 }
 
 #[test]
 fn documents_that_cannot_be_used_are_refused_before_the_run_begins() {
     let place = place();
-    let refused = |sets: &[&str]| {
-        let sets = sets.iter().flat_map(|set| ["--set", set]);
-        let args: Vec<&str> = ["train", "chats.toml"].into_iter().chain(sets).collect();
-        place.run(&args).refused()
-    };
+    let refused = |sets: &[&str]| place.run_with(&["train", "chats.toml"], &sets).refused();
     let said = refused(&["data.field=text", "data.loss_on=all"]);
-    assert!(
-        said.contains("chats.jsonl` line 1 has no field \"text\" (data.field), only \"messages\""),
-        "{said}"
-    );
-    let said = refused(&["model.vocab=511"]);
-    assert!(said.contains("tokenizer.json` has 512 tokens, and model.vocab is 511"), "{said}");
-    let said = refused(&["data.end_of_text=<end>"]);
-    assert!(said.contains("has no token `<end>`"), "{said}");
-    let mut lines = fs::read_to_string(place.path("chats.jsonl")).unwrap();
+    has(&said, &["chats.jsonl` line 1 has no field \"text\" (data.field), only \"messages\""]);
+    has(refused(&["model.vocab=511"]), &["tokenizer.json` has 512 tokens, and model.vocab is 511"]);
+    has(refused(&["data.end_of_text=<end>"]), &["has no token `<end>`"]);
+    let mut lines = place.text("chats.jsonl");
     let cut: usize = lines.split_inclusive('\n').take(17).map(str::len).sum();
     lines.replace_range(cut - 4..cut - 1, "");
-    fs::write(place.path("chats.jsonl"), lines).unwrap();
-    let said = refused(&[]);
-    assert!(said.contains("chats.jsonl` line 17 is broken JSON"), "{said}");
+    place.write("chats.jsonl", lines);
+    has(refused(&[]), &["chats.jsonl` line 17 is broken JSON"]);
     assert!(!place.path("runs/chats/checkpoints").exists());
     let left: Vec<_> = fs::read_dir(place.path("cache")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");
@@ -134,7 +120,7 @@ fn with_template(place: &Place) {
                     {% for one in messages %}\
                     <|im_start|>{{ one.role }}\n{{ one.content }}<|im_end|>\n{% endfor %}\
                     {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
-    fs::write(place.path("own/chat_template.jinja"), template).unwrap();
+    place.write("own/chat_template.jinja", template);
 }
 
 #[test]
@@ -145,9 +131,9 @@ fn a_chat_is_written_by_the_template_beside_the_tokenizer_in_training_and_in_sam
     let own = train(&place, &[sets.as_flattened(), &["--run-dir", "runs/own"]].concat());
     assert_eq!(own.stderr(), "");
     // The same text, by ChatML, and with the message of the system in the data.
-    let chats = fs::read_to_string(place.path("chats.jsonl")).unwrap();
+    let chats = place.text("chats.jsonl");
     let system = r#"{"messages":[{"role":"system","content":"Be kind."},"#;
-    fs::write(place.path("kind.jsonl"), chats.replace(r#"{"messages":["#, system)).unwrap();
+    place.write("kind.jsonl", chats.replace(r#"{"messages":["#, system));
     let other = ["--set", "data.path=kind.jsonl", "--set", "data.template=chatml", "--run-dir", "runs/kind"];
     let kind = train(&place, &[sets.as_flattened(), &other].concat());
     assert_eq!(kind.hash(), own.hash());
@@ -180,9 +166,9 @@ fn a_tokenizer_without_a_template_is_exported_with_the_one_that_wrote_its_chats(
     let place = place();
     train(&place, &[]);
     place.run(&["export", "runs/chats", "mine"]).done();
-    let exported = fs::read_to_string(place.path("mine/chat_template.jinja")).unwrap();
+    let exported = place.text("mine/chat_template.jinja");
     assert_eq!(exported, Template::ChatMl.source());
-    let generation = fs::read_to_string(place.path("mine/generation_config.json")).unwrap();
+    let generation = place.text("mine/generation_config.json");
     let generation: serde_json::Value = serde_json::from_str(&generation).unwrap();
     assert_eq!(generation["eos_token_id"], serde_json::json!([0, 2]));
 }
@@ -216,7 +202,7 @@ fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
     assert_eq!(write("mine"), write("runs/own"));
     // Where the folder names ends, no other token is one.
     let greedy = |end: &str| {
-        fs::write(place.path("mine/generation_config.json"), format!("{{\"eos_token_id\": {end}}}")).unwrap();
+        place.write("mine/generation_config.json", format!("{{\"eos_token_id\": {end}}}"));
         let args = ["sample", "mine", "--chat", "--prompt", "Hi", "--tokens", "2", "--temperature", "0"];
         place.run(&args).done().stdout()
     };
@@ -226,5 +212,5 @@ fn an_exported_model_from_scratch_has_the_tokenizer_of_its_run() {
     assert_eq!(greedy(&first.to_string()), "\n");
     fs::remove_dir_all(place.path("own")).unwrap();
     let said = place.run(&["export", "runs/own", "other"]).done().stderr();
-    assert!(said.contains("warning: the folder gets no tokenizer: ") && said.contains("own"), "{said}");
+    has(&said, &["warning: the folder gets no tokenizer: ", "own"]);
 }

@@ -19,7 +19,7 @@ fn tune_compares_number_types_only_if_asked_and_measures_each() {
     assert!(!both.contains("bf16") && !both.contains("best in"), "{both}");
     let run = place.run(&[&tune[..], &["--dtype", "any"]].concat()).done();
     let (said, told) = (run.stdout(), run.stderr());
-    assert!(told.contains("devices cpu in bf16; products on the CPU "), "{told}");
+    has(&told, &["devices cpu in bf16; products on the CPU "]);
     for measured in ["rows 6\n", "rows 6, in bf16\n"] {
         let line = format!("measuring ranks 1, micro-batches 1, {measured}");
         assert!(told.contains(&line), "costs are measured in each type: {told}");
@@ -49,11 +49,11 @@ fn the_number_type_that_fits_is_written_and_trains() {
     assert_eq!(best_in(&said, "f32"), "nothing fits", "{said}");
     let chosen = said.lines().last().unwrap();
     assert!(chosen.contains(", in bf16") && chosen.ends_with("; written to tuned.toml"), "{said}");
-    let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
-    assert!(tuned.contains("dtype = \"bf16\"\n"), "{tuned}");
+    let tuned = place.text("tuned.toml");
+    has(&tuned, &["dtype = \"bf16\"\n"]);
     let run = place.run(&["train", "tuned.toml"]).done();
     assert!(!run.stderr().contains("warning"), "its costs are of bf16: {}", run.stderr());
-    assert!(run.stdout().contains("cpu in bf16"), "{}", run.stdout());
+    has(&run.stdout(), &["cpu in bf16"]);
 }
 
 #[test]
@@ -61,8 +61,7 @@ fn costs_in_a_file_are_of_one_number_type() {
     let place = measured();
     let tune = ["tune", "my.toml", "--ranks", "1", "--costs", "costs.json", "--dtype"];
     let said = place.run(&[&tune[..], &["any"]].concat()).refused();
-    assert!(said.contains("--dtype any: the file of --costs is for one number type: leave "), "{said}");
-    let said = place.run(&[&tune[..], &["bf16"]].concat()).refused();
-    assert!(said.contains("(pipeline.devices cpu, now cpu in bf16)"), "{said}");
+    has(&said, &["--dtype any: the file of --costs is for one number type: leave "]);
+    has(place.run(&[&tune[..], &["bf16"]].concat()).refused(), &["(pipeline.devices cpu, now cpu in bf16)"]);
     place.run(&[&tune[..], &["f32"]].concat()).done();
 }

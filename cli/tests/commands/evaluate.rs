@@ -9,9 +9,7 @@ fn evaluated(place: &Place, args: &[&str]) -> serde_json::Value {
 
 fn trained(sets: &[&str]) -> Place {
     let place = Place::new();
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(sets).collect();
-    place.run(&args).done();
+    place.run_with(&["train", "my.toml"], &sets).done();
     place
 }
 
@@ -36,10 +34,10 @@ fn the_loss_is_that_of_the_validation_in_training() {
         assert!(found["targets"].as_f64().unwrap() > 0.0 && found["accuracy"].is_f64());
     }
     let text = place.run(&["evaluate", "runs/small"]).done().stdout();
-    assert!(text.contains("the last 180 for validation\n"), "{text}");
-    assert!(text.contains(&format!("loss {expected:.4}")), "{text}");
+    has(&text, &["the last 180 for validation\n"]);
+    has(&text, &[&format!("loss {expected:.4}")]);
     let perplexity = Metric::PERPLEXITY.of(expected, 1.0).to_string();
-    assert!(text.contains(&perplexity), "{text}");
+    has(&text, &[&perplexity]);
     let oldest = format!("runs/small/checkpoints/{}", place.checkpoints("runs/small")[0]);
     let before = evaluated(&place, &[&oldest]);
     assert!(before["loss"].as_f64().unwrap() > expected, "{before}");
@@ -49,14 +47,14 @@ fn the_loss_is_that_of_the_validation_in_training() {
 fn data_of_its_own_is_validated_on_and_nothing_is_set_aside() {
     let set = "data.validation_path=other.txt";
     let place = Place::new();
-    fs::write(place.path("other.txt"), "zebras quiz five dogs. ".repeat(9)).unwrap();
+    place.write("other.txt", "zebras quiz five dogs. ".repeat(9));
     let text = place.run(&["train", "my.toml", "--set", set]).done().stdout();
     let summary = "text.txt`: 1800 bytes; for validation `";
-    assert!(text.contains(summary) && text.contains("other.txt`: 207 bytes"), "{text}");
+    has(&text, &[summary, "other.txt`: 207 bytes"]);
     assert_eq!(evaluated(&place, &["runs/small"])["loss"], told(&place));
     // A run that was trained otherwise, on the same other data.
     let place = trained(&[]);
-    fs::write(place.path("other.txt"), "zebras quiz five dogs. ".repeat(9)).unwrap();
+    place.write("other.txt", "zebras quiz five dogs. ".repeat(9));
     let found = evaluated(&place, &["runs/small", "--set", set]);
     assert_ne!(found["loss"], told(&place));
     let all = evaluated(&place, &["runs/small", "--set", set, "--set", "train.validation_micro_batches=1"]);
@@ -68,7 +66,7 @@ fn a_folder_of_hugging_face_is_evaluated_on_any_data() {
     let place = Place::new();
     let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
     let tokens: Vec<u8> = (0..400_u16).flat_map(|index| (index * 7 % 96).to_le_bytes()).collect();
-    fs::write(place.path("tokens.bin"), tokens).unwrap();
+    place.write("tokens.bin", tokens);
     let model = model.to_str().unwrap();
     let args = [
         model,
@@ -108,8 +106,7 @@ fn what_cannot_be_evaluated_is_refused() {
         (&["runs/small", "--set", "data.validation=0.5", "--ranks", "99"], "ranks"),
         (&["runs/small", "--set", "model.kid=1"], "unknown key model.kid"),
     ] {
-        let said = place.run(&[&["evaluate"], args].concat()).refused();
-        assert!(said.contains(part), "{said}");
+        has(place.run(&[&["evaluate"], args].concat()).refused(), &[part]);
     }
 }
 
@@ -122,8 +119,8 @@ fn images(place: &Place) {
     labels.extend(40_u32.to_be_bytes());
     images.extend((0..40 * 64_u32).map(|pixel| (pixel * 7 % 251) as u8));
     labels.extend((0..40_u32).map(|row| (row % 3) as u8));
-    fs::write(place.path("images.idx"), images).unwrap();
-    fs::write(place.path("labels.idx"), labels).unwrap();
+    place.write("images.idx", images);
+    place.write("labels.idx", labels);
 }
 
 #[test]
@@ -152,7 +149,7 @@ fn a_model_of_any_kind_is_evaluated_as_a_run_and_as_a_folder() {
             "[model]\nkind = '{kind}'\n{model}\n{data}[pipeline]\nmicro_batches = 2\nmicro_batch_size = 2\n\
              [train]\nsteps = 2\nvalidate_every = 1\n"
         );
-        fs::write(place.path("one.toml"), config).unwrap();
+        place.write("one.toml", config);
         place.run(&["train", "one.toml", "--run-dir", "runs/small"]).done();
         let expected = told(&place);
         assert_eq!(evaluated(&place, &["runs/small"])["loss"], expected, "{kind}");

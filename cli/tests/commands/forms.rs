@@ -40,9 +40,9 @@ every = 0
 
 fn place(lines: &[serde_json::Value]) -> Place {
     let place = Place::new();
-    fs::write(place.path("my.toml"), DOCUMENTS.replace("TOKENIZER", TOKENIZER)).unwrap();
+    place.write("my.toml", DOCUMENTS.replace("TOKENIZER", TOKENIZER));
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    fs::write(place.path("train.jsonl"), lines).unwrap();
+    place.write("train.jsonl", lines);
     place
 }
 
@@ -53,7 +53,7 @@ fn twelve() -> Place {
 }
 
 fn numbers(place: &Place, key: &str) -> Vec<serde_json::Value> {
-    let lines = fs::read_to_string(place.path("runs/small/metrics.jsonl")).unwrap();
+    let lines = place.text("runs/small/metrics.jsonl");
     let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     lines.map(|line| line[key].clone()).collect()
 }
@@ -70,15 +70,11 @@ fn a_resumed_run_with_another_batch_goes_on_with_the_samples_that_were_not_used(
     parts.run(&["train", "my.toml", "--steps", "2"]).done();
     let resume = ["train", "my.toml", "--resume", "--steps", "4", "--set", "pipeline.micro_batches=2"];
     let said = parts.run(&resume).done().stdout();
-    assert!(
-        said.contains("note      the data goes on with sample 8: none is repeated, and none is left out"),
-        "{said}"
-    );
+    has(&said, &["note      the data goes on with sample 8: none is repeated, and none is left out"]);
     assert_eq!(targets(&parts), targets(&whole), "an epoch is an epoch");
     // The next resume begins where this one has ended.
     let resume = ["train", "my.toml", "--resume", "--steps", "5", "--set", "pipeline.micro_batch_size=3"];
-    let said = parts.run(&resume).done().stdout();
-    assert!(said.contains("the data goes on with sample 12:"), "{said}");
+    has(parts.run(&resume).done().stdout(), &["the data goes on with sample 12:"]);
 }
 
 #[test]
@@ -91,20 +87,16 @@ fn a_resume_in_another_order_is_told_and_data_that_was_held_back_is_refused() {
         let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
         place.run(&[&resume[..], &sets].concat())
     };
-    let said = with(&["data.validation=2"]).refused();
-    assert!(
-        said.contains("was trained on 0..8 of `train.jsonl`, and training would now be on 0..10")
-            && said.contains("--allow-other-data"),
-        "{said}"
+    has(
+        with(&["data.validation=2"]).refused(),
+        &["was trained on 0..8 of `train.jsonl`, and training would now be on 0..10", "--allow-other-data"],
     );
-    let said = with(&["data.validation_path=train.jsonl"]).refused();
-    assert!(said.contains("training would now be on 0..12"), "{said}");
+    has(with(&["data.validation_path=train.jsonl"]).refused(), &["training would now be on 0..12"]);
     let said = with(&["data.validation=5", "data.seed=2"]).done().stdout();
-    assert!(said.contains("what is held back for validation now was trained on before"), "{said}");
-    assert!(said.contains("the data goes on in another order (sequences of 16 tokens"), "{said}");
+    has(&said, &["what is held back for validation now was trained on before"]);
+    has(&said, &["the data goes on in another order (sequences of 16 tokens"]);
     let allowed = [&resume[..3], &["--steps", "4", "--allow-other-data"]].concat();
-    let said = place.run(&allowed).done().stdout();
-    assert!(said.contains("note      ") && said.contains("training would now be on 0..12"), "{said}");
+    has(place.run(&allowed).done().stdout(), &["note      ", "training would now be on 0..12"]);
 }
 
 #[test]
@@ -118,10 +110,9 @@ fn a_step_without_a_target_has_no_loss_and_is_told() {
         "pipeline.micro_batches=1",
         "metrics.tensorboard=true",
     ];
-    let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let said = place.run(&[&["train", "my.toml", "--steps", "2"], &sets[..]].concat()).done().stdout();
-    assert!(said.contains("; 1 of the 2 sequences for training have no target"), "{said}");
-    assert!(said.contains("no loss: there is no target"), "{said}");
+    let said = place.run_with(&["train", "my.toml", "--steps", "2"], &sets).done().stdout();
+    has(&said, &["; 1 of the 2 sequences for training have no target"]);
+    has(&said, &["no loss: there is no target"]);
     let losses = numbers(&place, "loss");
     assert_eq!(losses.iter().filter(|loss| loss.is_null()).count(), 1, "{losses:?}");
     // The run goes on from such a line, and its page is made.
@@ -146,17 +137,16 @@ fn a_validation_without_a_target_is_refused_and_part_of_one_is_told() {
         let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
         place.run(&[&["train", "my.toml", "--steps", "1"], &sets[..], more].concat())
     };
-    let said = with("data.validation=2", &[]).refused();
-    assert!(said.contains("no token is a target"), "{said}");
+    has(with("data.validation=2", &[]).refused(), &["no token is a target"]);
     let said = with("data.validation=3", &[]).done().stdout();
-    assert!(said.contains("; 2 of the 3 sequences for validation have no target"), "{said}");
+    has(&said, &["; 2 of the 3 sequences for validation have no target"]);
     // Only the last ones are validated on, so there is no loss, and no best checkpoint.
     let lines = [chat("user"), chat("assistant")].map(|line| format!("{line}\n")).concat();
-    fs::write(place.path("held.jsonl"), lines).unwrap();
+    place.write("held.jsonl", lines);
     let more = ["--run-dir", "runs/none", "--set", "train.validation_micro_batches=1"];
     let said = with("data.validation_path=held.jsonl", &more).done().stdout();
-    assert!(said.contains("validation after 1 step: no loss: there is no target"), "{said}");
-    let mark = fs::read_to_string(place.path("runs/none/run.json")).unwrap();
+    has(&said, &["validation after 1 step: no loss: there is no target"]);
+    let mark = place.text("runs/none/run.json");
     assert!(!mark.contains("validation_loss"), "{mark}");
     let args = ["evaluate", "runs/none", "--format", "json"];
     let printed: serde_json::Value = serde_json::from_str(&place.run(&args).done().stdout()).unwrap();
@@ -169,16 +159,15 @@ fn what_tokenize_makes_trains_without_a_setting_of_its_type() {
     let tokenize =
         |input: &str, out: &str| place.run(&["tokenize", input, "--tokenizer", TOKENIZER, "--out", out]);
     fs::copy(place.path("train.jsonl"), place.path("train.json")).unwrap();
-    let said = tokenize("train.json", "a.bin").done().stdout();
-    assert!(said.contains("of 12 documents"), "{said}");
+    has(tokenize("train.json", "a.bin").done().stdout(), &["of 12 documents"]);
     let said = place
         .run(&["tokenize", "train.json", "text.txt", "--tokenizer", TOKENIZER, "--out", "b.bin"])
         .refused();
-    assert!(said.contains("train.json` is JSON lines and `text.txt` is text"), "{said}");
+    has(&said, &["train.json` is JSON lines and `text.txt` is text"]);
     // The same tokens in four bytes each, and nothing beside them.
     let narrow = fs::read(place.path("a.bin")).unwrap();
     let wide: Vec<u8> = narrow.chunks(2).flat_map(|token| [token[0], token[1], 0, 0]).collect();
-    fs::write(place.path("wide.bin"), wide).unwrap();
+    place.write("wide.bin", wide);
     let train = |path: &str, vocab: &str, more: &[&str]| {
         let sets = ["data.kind=tokens", "data.seq=4", "pipeline.micro_batches=1", path, vocab];
         let sets: Vec<_> = sets.iter().chain(more).flat_map(|set| ["--set", set]).collect();
@@ -186,24 +175,21 @@ fn what_tokenize_makes_trains_without_a_setting_of_its_type() {
     };
     let count = narrow.len() / 2;
     let said = train("data.path=wide.bin", "model.vocab=512", &[]).refused();
-    assert!(said.contains("wide.bin` has a 0 in every second place when it is read as u16"), "{said}");
+    has(&said, &["wide.bin` has a 0 in every second place when it is read as u16"]);
     let said = train("data.path=wide.bin", "model.vocab=70000", &["data.dtype=u16"]).refused();
-    assert!(
-        said.contains("data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is 70000"),
-        "{said}"
-    );
+    has(&said, &["data.dtype = \"u16\" holds tokens up to 65,535, and model.vocab is 70000"]);
     let said = train("data.path=wide.bin", "model.vocab=70000", &[]).done().stdout();
-    assert!(said.contains(&format!("`wide.bin`: {count} tokens")), "{said}");
+    has(&said, &[&format!("`wide.bin`: {count} tokens")]);
     fs::remove_dir_all(place.path("runs/t")).unwrap();
     let said = train("data.path=a.bin", "model.vocab=70000", &[]).done().stdout();
-    assert!(said.contains(&format!("`a.bin`: {count} tokens")), "{said}");
+    has(&said, &[&format!("`a.bin`: {count} tokens")]);
 }
 
 #[test]
 fn tokens_of_two_tokenizers_are_neither_trained_together_nor_validated_on() {
     let place = twelve();
     let same = fs::read_to_string(Path::new(TOKENIZER).join("tokenizer.json")).unwrap();
-    fs::write(place.path("other.json"), same + " ").unwrap();
+    place.write("other.json", same + " ");
     for (tokenizer, out) in [(TOKENIZER, "a.bin"), ("other.json", "b.bin")] {
         place.run(&["tokenize", "train.jsonl", "--tokenizer", tokenizer, "--out", out]).done();
     }
@@ -214,22 +200,20 @@ fn tokens_of_two_tokenizers_are_neither_trained_together_nor_validated_on() {
         let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(sets).collect();
         let said = place.run(&args).refused();
         let expected = "error: `a.bin` and `b.bin` were made with two tokenizers: write both with one";
-        assert!(said.contains(expected), "{said}");
+        has(&said, &[expected]);
     }
 }
 
 #[test]
 fn text_that_was_meant_in_another_way_is_warned_of() {
     let place = twelve();
-    fs::write(place.path("a.csv"), "Hear\r\nme\r\n".repeat(100)).unwrap();
+    place.write("a.csv", "Hear\r\nme\r\n".repeat(100));
     let sets = ["data.kind=text", "data.path=a.csv", "data.validation=0.5", "model.vocab=512"];
-    let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
-    let run = place.run(&[&["train", "my.toml", "--steps", "1"], &sets[..]].concat()).done();
+    let run = place.run_with(&["train", "my.toml", "--steps", "1"], &sets).done();
     let said = run.stderr();
-    assert!(said.contains("warning: `a.csv` seems to be a table, and is read as plain text"), "{said}");
-    assert!(said.contains("warning: `a.csv` has carriage returns"), "{said}");
-    let said = place.run(&["evaluate", "runs/small"]).done().stderr();
-    assert!(said.contains("warning: `a.csv` has carriage returns"), "{said}");
+    has(&said, &["warning: `a.csv` seems to be a table, and is read as plain text"]);
+    has(&said, &["warning: `a.csv` has carriage returns"]);
+    has(place.run(&["evaluate", "runs/small"]).done().stderr(), &["warning: `a.csv` has carriage returns"]);
     let said = place.run(&["tokenize", "a.csv", "--tokenizer", TOKENIZER, "--out", "a.bin"]).done().stderr();
-    assert!(said.contains("warning: `a.csv` seems to be a table"), "{said}");
+    has(&said, &["warning: `a.csv` seems to be a table"]);
 }

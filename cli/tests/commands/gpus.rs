@@ -1,4 +1,3 @@
-use super::replicas::set;
 use super::*;
 
 /// A GPT of 0.9 million weights in bf16, 16 micro-batches of one row: nothing is measured for it.
@@ -7,7 +6,7 @@ fn place() -> Place {
     let text = "[model]\ndim = 128\nlayers = 4\nheads = 2\n[data]\npath = 'text.txt'\nseq = 64\n\
                 [pipeline]\nstages = 1\nmicro_batches = 4\nmicro_batch_size = 1\ndtype = 'bf16'\n\
                 [checkpoint]\nbeside = false\n";
-    fs::write(place.path("gpt.toml"), text).unwrap();
+    place.write("gpt.toml", text);
     place
 }
 
@@ -64,17 +63,15 @@ fn tune_searches_for_gpus_that_are_not_here() {
         place.run(&all).done().stdout()
     };
     // One GPU a host, where nothing else is said.
-    let said = tune(&["--hosts", "2", "--between-bandwidth", "1.25GB", "--out", "tuned.toml"]);
-    assert!(said.contains("chosen: "), "{said}");
-    let written = fs::read_to_string(place.path("tuned.toml")).unwrap();
-    assert!(written.contains("costs = \"tuned.costs.json\""), "{written}");
-    assert!(written.contains("devices = [\"cuda:0\""), "{written}");
-    let planned = place.run(&["plan", "tuned.toml", "--hosts", "2"]).done().stdout();
-    assert!(planned.contains(": predicted step 0."), "{planned}");
+    has(tune(&["--hosts", "2", "--between-bandwidth", "1.25GB", "--out", "tuned.toml"]), &["chosen: "]);
+    let written = place.text("tuned.toml");
+    has(&written, &["costs = \"tuned.costs.json\""]);
+    has(&written, &["devices = [\"cuda:0\""]);
+    has(place.run(&["plan", "tuned.toml", "--hosts", "2"]).done().stdout(), &[": predicted step 0."]);
     let said = place.run(&["tune", "gpt.toml", "--device", "l4:memory=1MB", "--devices", "2"]).refused();
-    assert!(said.contains("nothing fits into 976.56 KiB on a rank: the least that was found is "), "{said}");
+    has(&said, &["nothing fits into 976.56 KiB on a rank: the least that was found is "]);
     let said = place.run(&["tune", "gpt.toml", "--device", "l4", "--set", "pipeline.dtype=f32"]).refused();
-    assert!(said.contains("pipeline.dtype: for a GPU that is not here (--device)"), "{said}");
+    has(&said, &["pipeline.dtype: for a GPU that is not here (--device)"]);
 }
 
 /// Ranks of four hosts are not compared with this machine, and what is measured here is.
@@ -118,10 +115,10 @@ fn absurd_counts_of_options_are_refused_at_once() {
     }
     for option in ["--devices", "--replicas"] {
         let said = place.run(&["tune", "gpt.toml", "--device", "l4", option, huge]).refused();
-        assert!(said.contains("4000000000 is not in 1..=1048576"), "{said}");
+        has(&said, &["4000000000 is not in 1..=1048576"]);
     }
     let said = place.run(&["tune", "gpt.toml", "--device", "l4", "--ranks", huge]).refused();
-    assert!(said.contains("a model of 10 layers has stages for 10 ranks at most"), "{said}");
+    has(&said, &["a model of 10 layers has stages for 10 ranks at most"]);
 }
 
 #[test]

@@ -1,5 +1,44 @@
 //! The commands train and sample, as a person or a script runs them.
 
+#[path = "../../../tests/common/free_address.rs"]
+mod free_address;
+#[path = "../../../tests/common/gguf.rs"]
+mod gguf;
+#[path = "../../../tests/common/has.rs"]
+mod has;
+#[path = "../common/place.rs"]
+mod place;
+
+mod adapters;
+#[cfg(target_os = "linux")]
+mod devices;
+mod documents;
+mod dtypes;
+mod evaluate;
+mod forms;
+mod gpus;
+mod groups;
+mod memory;
+mod models;
+mod out;
+mod own_program;
+mod planned;
+mod plans;
+mod ports;
+mod refusals;
+mod replicas;
+mod report;
+mod safety;
+mod sample;
+mod samples;
+mod schedules;
+mod stacks;
+mod tokenize;
+mod trace;
+mod train;
+mod tune;
+mod verify;
+
 use std::fs::{self, File};
 use std::io::{Read, Seek, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,9 +47,11 @@ use std::process::{Child, Command, Output};
 use std::time::{Duration, Instant};
 
 use assert_cmd::cargo::cargo_bin;
-use tempfile::TempDir;
-
 use free_address::free_address;
+use has::has;
+use pipewright::schedule::Schedule;
+use place::{Place, signal};
+use tempfile::TempDir;
 
 /// Small enough to train quickly. Dropout is on.
 const CONFIG: &str = "\
@@ -38,48 +79,29 @@ print_every = 1
 every = 2
 ";
 
-/// A folder with a config and a text to train on.
-struct Place(TempDir);
-
 impl Place {
     fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        fs::write(folder.path().join("my.toml"), CONFIG).unwrap();
-        fs::write(folder.path().join("text.txt"), "the quick brown fox jumps over the lazy dog. ".repeat(40))
-            .unwrap();
-        Self(folder)
+        Self::with(CONFIG)
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(cargo_bin("pipewright"));
-        command.current_dir(self.0.path()).args(args);
-        command
+    /// A folder with nothing in it.
+    fn empty() -> Self {
+        Self(TempDir::new().unwrap())
     }
 
     fn run(&self, args: &[&str]) -> Run {
         Run(self.command(args).output().unwrap())
     }
 
+    /// Runs a command with these settings.
+    fn run_with(&self, args: &[&str], sets: &[impl AsRef<str>]) -> Run {
+        let sets: Vec<&str> = sets.iter().map(AsRef::as_ref).collect();
+        self.run(&[args, &set(&sets)].concat())
+    }
+
     /// The steps in `metrics.jsonl`.
     fn steps(&self, run: &str) -> Vec<u64> {
         self.lines(run).iter().map(|line| line["step"].as_u64().unwrap()).collect()
-    }
-
-    fn lines(&self, run: &str) -> Vec<serde_json::Value> {
-        let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    fn checkpoints(&self, run: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.path(run).join("checkpoints")).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
     }
 
     /// Starts a long run and waits until it has done some steps.
@@ -117,8 +139,7 @@ impl Running {
     }
 
     fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+        signal(&self.child, name);
     }
 
     fn kill(mut self) {
@@ -173,6 +194,11 @@ impl Run {
     }
 }
 
+/// The arguments for these settings.
+fn set<'a>(sets: &[&'a str]) -> Vec<&'a str> {
+    sets.iter().flat_map(|set| ["--set", set]).collect()
+}
+
 fn wait_until(holds: impl Fn() -> bool) {
     let started = Instant::now();
     while !holds() {
@@ -180,54 +206,3 @@ fn wait_until(holds: impl Fn() -> bool) {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
-
-#[path = "../../../tests/common/free_address.rs"]
-mod free_address;
-#[path = "../../../tests/common/gguf.rs"]
-mod gguf;
-
-mod adapters;
-
-mod forms;
-
-mod models;
-
-mod train;
-
-mod planned;
-
-mod ports;
-
-mod replicas;
-
-mod refusals;
-
-mod memory;
-
-mod safety;
-
-mod sample;
-mod samples;
-mod stacks;
-
-mod documents;
-
-mod tokenize;
-
-mod trace;
-
-mod schedules;
-
-mod out;
-
-mod tune;
-
-mod dtypes;
-mod evaluate;
-mod gpus;
-mod groups;
-
-mod verify;
-
-#[cfg(target_os = "linux")]
-mod devices;

@@ -23,8 +23,7 @@ fn plan_warns_and_train_refuses_in_every_format_with_costs_and_without() {
     let needs = "training needs about ";
     let limit = " of memory, and PIPEWRIGHT_MEMORY allows 10.00 KiB: ";
     for command in ["train", "profile"] {
-        let said = within(&place, "10KiB", &[command, "my.toml"]).refused();
-        assert!(said.contains(needs) && said.contains(limit), "{said}");
+        has(within(&place, "10KiB", &[command, "my.toml"]).refused(), &[needs, limit]);
     }
     assert!(!place.path("runs").exists());
     for costs in [&[][..], &["--costs", "costs.json"]] {
@@ -54,7 +53,7 @@ fn plan_warns_and_train_refuses_in_every_format_with_costs_and_without() {
             && said.contains("memory        weights "),
         "{said}"
     );
-    assert!(told.contains("warning: the costs of layers are not measured"), "{told}");
+    has(&told, &["warning: the costs of layers are not measured"]);
 }
 
 #[test]
@@ -98,7 +97,7 @@ fn a_run_that_would_fit_without_copies_for_checkpoints_says_so() {
         "checkpoint.beside: training needs about ",
         " for copies from which checkpoints are written; set it to false",
     ] {
-        assert!(said.contains(part), "{said}");
+        has(&said, &[part]);
     }
     within(&place, &between, &["train", "my.toml", "--set", whole]).done();
 }
@@ -120,7 +119,7 @@ fn tune_runs_nothing_that_does_not_fit() {
     let (said, table) = (run.stderr(), run.stdout());
     let left_out = "left out gpipe: ranks 2, stages each 1, micro-batches 3, rows 2: ";
     let line = said.lines().find(|line| line.starts_with(left_out)).unwrap_or_else(|| panic!("{said}"));
-    assert!(line.contains(" of memory, and PIPEWRIGHT_MEMORY allows "), "{line}");
+    has(&line, &[" of memory, and PIPEWRIGHT_MEMORY allows "]);
     let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
     let listed = rows.filter(|row| row.get(2) == Some(&"gpipe") && row.get(4) == Some(&"3"));
     assert_eq!(listed.count(), 0, "{table}");

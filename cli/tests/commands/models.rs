@@ -24,10 +24,10 @@ fn a_folder_that_is_no_model_or_an_unknown_one() {
     fs::create_dir(place.path("empty")).unwrap();
     fs::create_dir(place.path("bert")).unwrap();
     let bert = r#"{"architectures": ["BertForMaskedLM"]}"#;
-    fs::write(place.path("bert/config.json"), bert).unwrap();
-    fs::write(place.path("my.toml"), "[data]\npath = 'text.txt'\nseq = 16\n").unwrap();
+    place.write("bert/config.json", bert);
+    place.write("my.toml", "[data]\npath = 'text.txt'\nseq = 16\n");
     // The model knows 96 tokens.
-    fs::write(place.path("text.txt"), "3.14159 ".repeat(200)).unwrap();
+    place.write("text.txt", "3.14159 ".repeat(200));
     for folder in ["empty", "none", "text.txt"] {
         let set = format!("model.path={folder}");
         refused(
@@ -53,7 +53,7 @@ fn a_folder_that_is_no_model_or_an_unknown_one() {
             &["`bert` has no weights: neither model.safetensors nor model.safetensors.index.json"],
         );
     }
-    fs::write(place.path("bert/model.safetensors"), "version https://git-lfs.github.com/spec/v1\n").unwrap();
+    place.write("bert/model.safetensors", "version https://git-lfs.github.com/spec/v1\n");
     for args in [&set[..], &["sample", "bert"]] {
         refused(&place, args, &["`bert/model.safetensors` is damaged: its header should have "]);
     }
@@ -64,7 +64,7 @@ fn a_gguf_file_that_cannot_be_imported() {
     let place = Place::new();
     let mut file = gguf::small();
     file.tensor("blk.0.attn_output.weight", &[32, 32], 12, &[0; 1024]);
-    fs::write(place.path("q4k.gguf"), file.bytes()).unwrap();
+    place.write("q4k.gguf", file.bytes());
     refused(
         &place,
         &["import", "q4k.gguf", "new"],
@@ -80,13 +80,13 @@ fn a_gguf_file_that_cannot_be_imported() {
     let mut file = gguf::small();
     file.numbers("blk.0.attn_output.weight", &[32, 32], 0.0);
     let bytes = file.bytes();
-    fs::write(place.path("cut.gguf"), &bytes[..bytes.len() - 100]).unwrap();
+    place.write("cut.gguf", &bytes[..bytes.len() - 100]);
     refused(
         &place,
         &["import", "cut.gguf", "new"],
         &["`cut.gguf` is damaged: it ends before the numbers of blk.0.attn_output.weight do; fetch it again"],
     );
-    fs::write(place.path("whole.gguf"), &bytes).unwrap();
+    place.write("whole.gguf", &bytes);
     refused(
         &place,
         &["import", "whole.gguf", "."],
@@ -98,7 +98,7 @@ fn a_gguf_file_that_cannot_be_imported() {
 #[test]
 fn token_files_that_cannot_be_used() {
     let place = Place::new();
-    fs::write(place.path("odd.bin"), [0; 1001]).unwrap();
+    place.write("odd.bin", [0; 1001]);
     let sets = ["data.kind=tokens", "data.path=odd.bin"].map(|set| ["--set", set]);
     let args = [&["train", "my.toml"], sets.as_flattened()].concat();
     refused(
@@ -109,7 +109,7 @@ fn token_files_that_cannot_be_used() {
     let wide = [&args[..], &["--set", "data.dtype=u32"]].concat();
     refused(&place, &wide, &["not a whole number of tokens of 4 bytes"]);
     let minus_100: Vec<u8> = (-100_i32).to_le_bytes().repeat(500);
-    fs::write(place.path("odd.bin"), minus_100).unwrap();
+    place.write("odd.bin", minus_100);
     refused(
         &place,
         &wide,

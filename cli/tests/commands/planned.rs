@@ -1,7 +1,5 @@
 //! What `plan CONFIG` shows is what `train CONFIG` runs.
 
-use pipewright::schedule::Schedule;
-
 use super::*;
 
 /// `--set` arguments for these keys of `[pipeline]`.
@@ -42,7 +40,7 @@ fn traced(place: &Place, folder: &str) -> String {
 /// Every schedule by name, `auto`, and one in a file, for two ranks with the schedule's number of stages.
 fn schedules(place: &Place) -> Vec<Vec<String>> {
     let mine = ["plan", "--ranks=2", "--micro-batches=3", "--schedule=zb-h1", "--format=csv"];
-    fs::write(place.path("mine.csv"), place.run(&mine).done().stdout()).unwrap();
+    place.write("mine.csv", place.run(&mine).done().stdout());
     let named = Schedule::names().map(|name| (name, 2 * *Schedule::chunks(name).unwrap().start()));
     let all = named.chain([("auto", 2), ("file:mine.csv", 2)]);
     all.map(|(name, stages)| vec![format!("schedule={name}"), format!("stages={stages}")]).collect()

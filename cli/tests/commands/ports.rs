@@ -62,8 +62,7 @@ fn strangers_at_the_port_leave_a_run_with_few_files_alive() {
                 stream
             })
             .collect();
-        let answer = ask(&address, "GET /metrics HTTP/1.1\r\nHost: localhost");
-        assert!(answer.contains("pipewright_loss "), "{answer}");
+        has(ask(&address, "GET /metrics HTTP/1.1\r\nHost: localhost"), &["pipewright_loss "]);
         drop(strangers);
     }
     running.signal("-INT");

@@ -40,10 +40,7 @@ fn a_run_directory_that_exists() {
     fs::create_dir_all(place.path("runs/small")).unwrap();
     place.run(&["train", "my.toml", "--steps", "1"]).done();
     let said = place.run(&["train", "my.toml"]).refused();
-    assert!(
-        said.contains("the run directory runs/small exists: continue it with --resume, or name another"),
-        "{said}"
-    );
+    has(&said, &["the run directory runs/small exists: continue it with --resume, or name another"]);
     assert_eq!(place.steps("runs/small"), [0]);
 }
 
@@ -63,14 +60,13 @@ fn checkpoints_that_are_damaged_or_of_another_model() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
     let said = place.run(&["train", "my.toml", "--resume", "--set", "model.dim=32"]).refused();
-    assert!(said.contains("has dimensions [") && said.contains("model.safetensors"), "{said}");
+    has(&said, &["has dimensions [", "model.safetensors"]);
     let said = place.run(&["train", "my.toml", "--resume", "--set", "model.layers=3"]).refused();
-    assert!(said.contains("`h.2.") && said.contains("is missing"), "{said}");
+    has(&said, &["`h.2.", "is missing"]);
     let weights = place.path("runs/small/checkpoints/step-00000002/model.safetensors");
     let whole = fs::read(&weights).unwrap();
     fs::write(&weights, &whole[..whole.len() - 1]).unwrap();
-    let said = place.run(&["train", "my.toml", "--resume"]).refused();
-    assert!(said.contains("model.safetensors: not a whole file"), "{said}");
+    has(place.run(&["train", "my.toml", "--resume"]).refused(), &["model.safetensors: not a whole file"]);
 }
 
 #[test]
@@ -80,7 +76,7 @@ fn ranks_that_may_open_too_few_files() {
     let script = "ulimit -n 30; exec \"$0\" train my.toml --set pipeline.stages=6";
     command.args(["-c", script]).arg(cargo_bin("pipewright")).current_dir(place.path("."));
     let said = Run(command.output().unwrap()).refused();
-    assert!(said.contains("raise the limits of threads and of open files"), "{said}");
+    has(&said, &["raise the limits of threads and of open files"]);
     assert!(!said.contains("panicked"), "{said}");
 }
 
@@ -106,14 +102,10 @@ fn training_that_needs_more_memory_than_there_is() {
         assert_eq!(said.lines().count(), 1, "{said}");
     }
     let said = limited("train my.toml --set model.dim=8192").refused();
-    assert!(
-        said.contains("model: training needs about ")
-            && said.contains("make the model narrower or shallower"),
-        "{said}"
-    );
+    has(&said, &["model: training needs about ", "make the model narrower or shallower"]);
     assert!(!place.path("runs").exists());
     let run = limited("train my.toml --steps 1").done().stdout();
     let rows: Vec<&str> = run.lines().filter(|line| line.starts_with("rank ")).collect();
     assert_eq!(rows.len(), 2, "{run}");
-    assert!(run.contains(" in all, estimated\n"), "{run}");
+    has(&run, &[" in all, estimated\n"]);
 }

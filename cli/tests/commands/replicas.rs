@@ -12,10 +12,6 @@ fn plan(place: &Place, args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&said).unwrap()
 }
 
-pub(super) fn set<'a>(sets: &[&'a str]) -> Vec<&'a str> {
-    sets.iter().flat_map(|set| ["--set", set]).collect()
-}
-
 fn number(plan: &serde_json::Value, key: &str) -> f64 {
     plan[key].as_f64().unwrap()
 }
@@ -37,8 +33,7 @@ fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
     let one = plan(&place, &["--link-latency", "0.5"]);
     assert!(number(&one, "exposed_transfer") > 0.5, "{one}");
     let said = place.run(&["plan", "my.toml", "--costs", "costs.json", "--link-latency", "-1"]);
-    let said = said.refused();
-    assert!(said.contains("link: the cost latency is -1; it has to be a number from 0 on"), "{said}");
+    has(said.refused(), &["link: the cost latency is -1; it has to be a number from 0 on"]);
 }
 
 #[test]
@@ -73,17 +68,16 @@ fn the_map_says_what_goes_between_hosts() {
 #[test]
 fn tune_tries_both_maps_on_several_hosts_and_writes_the_one_it_chose() {
     let place = measured();
-    let text = fs::read_to_string(place.path("my.toml")).unwrap();
-    fs::write(place.path("my.toml"), text + "\n[launch]\ndeadline = 30 # seconds\nmap = 'replicas'\n")
-        .unwrap();
+    let text = place.text("my.toml");
+    place.write("my.toml", text + "\n[launch]\ndeadline = 30 # seconds\nmap = 'replicas'\n");
     let tune = |out: &str, hosts: &[&str]| {
         let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "4", "--device-memory", "1GiB"];
         let out = ["--top", "0", "--out", out];
         place.run(&[&tune[..], hosts, &out].concat()).done().stdout()
     };
     let map = |file: &str| {
-        let text = fs::read_to_string(place.path(file)).unwrap();
-        assert!(text.contains("deadline = 30 # seconds"), "{text}");
+        let text = place.text(file);
+        has(&text, &["deadline = 30 # seconds"]);
         Config::parse(file, &text, &[], &[]).unwrap().launch.map
     };
     let said = tune("one.toml", &[]);
@@ -146,10 +140,7 @@ fn a_server_holds_what_it_owns_and_the_sums_of_steps_that_are_no_updates_yet() {
     let sets = set(&[&stale[..], &["pipeline.replicas=2"]].concat());
     let said = place.run(&[&["plan", "my.toml", "--costs", "costs.json"], &sets[..]].concat());
     let said = said.done().stdout();
-    assert!(
-        said.contains("\nweights at most 2 steps old are not simulated: in the predicted step each replica"),
-        "{said}"
-    );
+    has(&said, &["\nweights at most 2 steps old are not simulated: in the predicted step each replica"]);
 }
 
 #[test]
@@ -182,20 +173,17 @@ fn costs_files_from_before_replicas_are_read_and_wrong_ones_refused() {
 fn a_schedule_in_a_file_is_for_one_replicas_share() {
     let place = Place::new();
     let mine = ["plan", "--ranks=2", "--micro-batches=2", "--schedule=1f1b", "--format=csv"];
-    fs::write(place.path("mine.csv"), place.run(&mine).done().stdout()).unwrap();
+    place.write("mine.csv", place.run(&mine).done().stdout());
     let plan = |micro_batches: &str| {
         let sets = ["pipeline.schedule=file:mine.csv", "pipeline.replicas=2", micro_batches];
         place.run(&[&["plan", "my.toml", "--format", "csv"][..], &set(&sets)].concat())
     };
     assert_eq!(plan("pipeline.micro_batches=4").done().stdout().lines().count(), 2);
-    let said = plan("pipeline.micro_batches=3").refused();
-    assert!(
-        said.contains(
-            "pipeline.micro_batches: the schedule in mine.csv is for the 2 micro-batches of a replica, but \
+    has(
+        plan("pipeline.micro_batches=3").refused(),
+        &["pipeline.micro_batches: the schedule in mine.csv is for the 2 micro-batches of a replica, but \
              replica 0 has 1 of the batch: choose micro_batches and gradient_groups so that each replica \
-             has 2"
-        ),
-        "{said}"
+             has 2"],
     );
 }
 
@@ -226,7 +214,7 @@ fn tune_uses_all_devices_within_their_memory_and_runs_nothing_for_given_costs() 
         let [replicas, ranks] = [1, 2].map(|column| row[column].parse::<u32>().unwrap());
         assert_eq!(replicas * ranks, 6, "{said}");
     }
-    let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
+    let tuned = place.text("tuned.toml");
     let config = pipewright_cli::config::Config::parse("tuned.toml", &tuned, &[], &[]).unwrap();
     let best = &table[0];
     assert_eq!(config.pipeline.micro_batches, 6);
@@ -255,7 +243,7 @@ fn tune_says_how_many_ranks_and_replicas_there_can_be() {
     let tune = ["tune", "my.toml", "--costs", "costs.json", "--devices", "19"];
     let said = place.run(&tune).refused();
     let most = "take at most 6 ranks, one for each layer, and at most 3 replicas, one for each micro-batch";
-    assert!(said.contains(most), "{said}");
+    has(&said, &[most]);
 }
 
 #[test]
@@ -267,7 +255,6 @@ fn tune_refuses_devices_with_ranks_and_numbers_that_are_none() {
         (&["--replicas", "0"], "0 is not in 1.."),
         (&["--costs", "none.json"], "cannot read none.json: "),
     ] {
-        let said = place.run(&[&["tune", "my.toml"][..], args].concat()).refused();
-        assert!(said.contains(part), "{said}");
+        has(place.run(&[&["tune", "my.toml"][..], args].concat()).refused(), &[part]);
     }
 }

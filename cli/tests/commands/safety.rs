@@ -30,22 +30,16 @@ fn weights_that_have_blown_up_do_not_cost_the_last_good_checkpoint() {
     );
     let said =
         failed(&place, &[BLOW_UP, "checkpoint.every=1", "checkpoint.keep=1", "train.validate_every=0"]);
-    assert!(said.contains("error: step 3: "), "{said}");
-    assert!(
-        said.contains(
-            "the checkpoint whose weights gave these numbers is set aside as \
-             runs/small/checkpoints/step-00000003.not-finite"
-        ),
-        "{said}"
+    has(&said, &["error: step 3: "]);
+    has(
+        &said,
+        &["the checkpoint whose weights gave these numbers is set aside as \
+             runs/small/checkpoints/step-00000003.not-finite"],
     );
-    assert!(
-        said.contains("the newest checkpoint is runs/small/checkpoints/step-00000002: --resume continues"),
-        "{said}"
-    );
+    has(&said, &["the newest checkpoint is runs/small/checkpoints/step-00000002: --resume continues"]);
     let aside = "step-00000003.not-finite";
     assert_eq!(place.checkpoints("runs/small"), ["step-00000002", aside]);
-    let again = failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=0"]);
-    assert!(again.contains(aside), "{again}");
+    has(failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=0"]), &[aside]);
     train(&place, &["--resume"], &SAVE_ALL).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
     assert_eq!(
@@ -61,8 +55,7 @@ fn a_run_whose_first_lines_cannot_be_printed_leaves_nothing_behind() {
     let place = Place::new();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = place.command(&["train", "my.toml"]);
-    let said = Run(command.stdout(full).output().unwrap()).refused();
-    assert!(said.contains("cannot write to standard output"), "{said}");
+    has(Run(command.stdout(full).output().unwrap()).refused(), &["cannot write to standard output"]);
     assert!(!place.path("runs/small").exists());
     place.run(&["train", "my.toml"]).done();
 }
@@ -72,8 +65,8 @@ fn a_validation_loss_that_is_not_a_number_fails_before_anything_is_saved() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
     let said = failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=1"]);
-    assert!(said.contains("error: step 3: the loss of the validation before it is NaN"), "{said}");
-    assert!(said.contains("the newest checkpoint is runs/small/checkpoints/step-00000002"), "{said}");
+    has(&said, &["error: step 3: the loss of the validation before it is NaN"]);
+    has(&said, &["the newest checkpoint is runs/small/checkpoints/step-00000002"]);
     assert_eq!(place.checkpoints("runs/small"), ["step-00000002"]);
 }
 
@@ -81,18 +74,18 @@ fn a_validation_loss_that_is_not_a_number_fails_before_anything_is_saved() {
 fn a_full_disk_keeps_the_last_good_checkpoint() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
-    let config = fs::read_to_string(place.path("runs/small/config.toml")).unwrap();
+    let config = place.text("runs/small/config.toml");
     // A limit on the size of files stands in for a full disk.
     let run = limited(&place, 24);
     let said = run.stderr();
     assert_eq!(run.0.status.code(), Some(1), "{said}");
-    assert!(said.contains("error: cannot write ") && said.contains("model.safetensors: "), "{said}");
+    has(&said, &["error: cannot write ", "model.safetensors: "]);
     assert_eq!(place.checkpoints("runs/small"), ["step-00000002"], "no half of one either");
     let run = limited(&place, 0);
     let said = run.stderr();
     assert_eq!(run.0.status.code(), Some(2), "{said}");
-    assert!(said.contains("config.toml: "), "{said}");
-    assert_eq!(fs::read_to_string(place.path("runs/small/config.toml")).unwrap(), config);
+    has(&said, &["config.toml: "]);
+    assert_eq!(place.text("runs/small/config.toml"), config);
     place.run(&["train", "--resume", "--run-dir", "runs/small"]).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
 }
@@ -125,13 +118,10 @@ fn a_resume_says_what_makes_it_another_run() {
     let said = train(&place, &["--resume"], &harmless).done().stdout();
     assert!(said.contains("resumed after 2 steps") && !said.contains("changed"), "{said}");
     let other = ["optimizer.learning_rate=0.002", "pipeline.micro_batch_size=4", "train.steps=4"];
-    let said = train(&place, &["--resume"], &other).done().stdout();
-    assert!(
-        said.contains(
-            "changed   pipeline.micro_batch_size: 2 -> 4, optimizer.learning_rate: 0.001 -> 0.002: from here \
-             on the weights differ from those that the old settings give"
-        ),
-        "{said}"
+    has(
+        train(&place, &["--resume"], &other).done().stdout(),
+        &["changed   pipeline.micro_batch_size: 2 -> 4, optimizer.learning_rate: 0.001 -> 0.002: from here \
+             on the weights differ from those that the old settings give"],
     );
 }
 
@@ -142,13 +132,10 @@ fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
     train(&place, &["--steps", "4"], &sets).done();
     let newest = place.path("runs/small/checkpoints/step-00000004");
     fs::write(newest.join("optimizer.safetensors"), "half").unwrap();
-    let said = place.run(&["train", "my.toml", "--resume"]).refused();
-    assert!(
-        said.contains(
-            "move the folder runs/small/checkpoints/step-00000004 out of the run directory to continue from \
-             runs/small/checkpoints/step-00000002"
-        ),
-        "{said}"
+    has(
+        place.run(&["train", "my.toml", "--resume"]).refused(),
+        &["move the folder runs/small/checkpoints/step-00000004 out of the run directory to continue from \
+             runs/small/checkpoints/step-00000002"],
     );
     fs::remove_dir_all(newest).unwrap();
     train(&place, &["--resume"], &sets).done();
@@ -158,10 +145,7 @@ fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
     fs::remove_dir_all(folder.join("step-00000004")).unwrap();
     fs::remove_file(folder.join("step-00000006/state.json")).unwrap();
     let said = place.run(&["train", "my.toml", "--resume"]).refused();
-    assert!(
-        said.contains("state.json") && said.contains("there is no earlier one: begin another run"),
-        "{said}"
-    );
+    has(&said, &["state.json", "there is no earlier one: begin another run"]);
 }
 
 #[test]
@@ -191,8 +175,8 @@ fn a_run_that_was_killed_before_its_first_checkpoint_begins_again_with_the_same_
         let anew = hash(again);
         assert_eq!(anew, hash(&["train", "my.toml", "--steps", "6", "--run-dir", "whole"]));
         assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
-        let history = fs::read_to_string(place.path("runs/small/history.jsonl")).unwrap();
-        assert!(history.contains("a run was lost here before its first checkpoint: it begins again"));
+        let history = place.text("runs/small/history.jsonl");
+        has(&history, &["a run was lost here before its first checkpoint: it begins again"]);
     }
 }
 
@@ -202,7 +186,7 @@ fn a_finished_run_that_is_resumed_says_what_gives_more() {
     place.run(&["train", "my.toml", "--steps", "2"]).done();
     let said = place.run(&["train", "my.toml", "--steps", "2", "--resume"]).done().stdout();
     let expected = "done before: 2 steps; with more (train.steps or --steps) the run goes on";
-    assert!(said.contains(expected), "{said}");
+    has(&said, &[expected]);
 }
 
 #[test]
@@ -211,7 +195,7 @@ fn a_resumed_run_whose_weights_do_not_fit_names_the_key() {
     place.run(&["train", "my.toml", "--steps", "2"]).done();
     let said = place.run(&["train", "my.toml", "--resume", "--set", "model.dim=64"]).refused();
     let keys = "since that checkpoint was saved, these settings have changed: model.dim: ";
-    assert!(said.contains(keys) && said.contains("-> 64"), "{said}");
+    has(&said, &[keys, "-> 64"]);
 }
 
 #[test]
@@ -230,7 +214,7 @@ fn an_export_that_fails_leaves_nothing_and_what_a_killed_one_left_is_removed() {
     };
     assert_eq!(left(), [""; 0]);
     fs::create_dir(place.path(".mine.partial")).unwrap();
-    fs::write(place.path(".mine.partial/model.safetensors"), "half").unwrap();
+    place.write(".mine.partial/model.safetensors", "half");
     place.run(&["export", "runs/small", "mine"]).done();
     assert_eq!(left(), ["mine"]);
 }
@@ -242,7 +226,7 @@ fn a_second_resume_beside_a_living_run_is_refused_and_costs_no_line() {
     wait_until(|| !place.checkpoints("runs/small").is_empty());
     let said = place.run(&["train", "my.toml", "--resume"]).refused();
     let holder = format!("is in use by process {} on host ", running.child.id());
-    assert!(said.contains(&holder) && said.contains("wait until that run ends"), "{said}");
+    has(&said, &[&holder, "wait until that run ends"]);
     running.signal("-INT");
     assert_eq!(running.end().0.status.code(), Some(130));
     let steps = place.steps("runs/small");
@@ -255,17 +239,13 @@ fn a_resume_among_files_of_ones_own_changes_none_of_them() {
     let metrics = place.path("metrics.jsonl");
     fs::write(&metrics, "my numbers\n").unwrap();
     let config = format!("# my notes\n{CONFIG}");
-    fs::write(place.path("config.toml"), &config).unwrap();
+    place.write("config.toml", &config);
     let said = place.run(&["train", "config.toml", "--run-dir", "."]).refused();
     assert!(said.contains("is not a run") && !said.contains("--resume"), "{said}");
     let resume = ["train", "config.toml", "--run-dir", ".", "--resume"];
-    let said = place.run(&resume).refused();
-    assert!(
-        said.contains("there is no run in . to resume") && said.contains("nothing was changed"),
-        "{said}"
-    );
+    has(place.run(&resume).refused(), &["there is no run in . to resume", "nothing was changed"]);
     assert_eq!(fs::read_to_string(metrics).unwrap(), "my numbers\n");
-    assert_eq!(fs::read_to_string(place.path("config.toml")).unwrap(), config);
+    assert_eq!(place.text("config.toml"), config);
 }
 
 /// Continues training with a limit on the size of files, in blocks of 512 bytes. The system ends a process
@@ -308,17 +288,17 @@ fn sigterm_and_sighup_end_a_run_in_good_order() {
 fn other_data_is_refused_on_resume_unless_it_is_allowed_and_the_history_says_so() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
-    let text = fs::read_to_string(place.path("text.txt")).unwrap();
-    fs::write(place.path("text.txt"), text.replacen("dog", "cat", 1)).unwrap();
+    let text = place.text("text.txt");
+    place.write("text.txt", text.replacen("dog", "cat", 1));
     let resume = ["train", "my.toml", "--resume"];
     let said = place.run(&resume).refused();
     let saved = "runs/small/checkpoints/step-00000002 was trained on `text.txt`";
     for part in [saved, "and the data is now `text.txt`", "--allow-other-data"] {
-        assert!(said.contains(part), "{said}");
+        has(&said, &[part]);
     }
     assert_eq!(place.steps("runs/small").len(), 2);
     place.run(&[&resume[..], &["--allow-other-data"]].concat()).done();
     assert_eq!(place.steps("runs/small").len(), 6);
-    let history = fs::read_to_string(place.path("runs/small/history.jsonl")).unwrap();
-    assert!(history.contains("continues with other data: "), "{history}");
+    let history = place.text("runs/small/history.jsonl");
+    has(&history, &["continues with other data: "]);
 }

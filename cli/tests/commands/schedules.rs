@@ -1,5 +1,3 @@
-use pipewright::schedule::Schedule;
-
 use super::*;
 
 #[test]
@@ -34,7 +32,7 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
         place.run(&args)
     };
     let said = plan("memory=1GiB").done().stderr();
-    assert!(said.contains("chose ") && said.contains("the smallest makespan"), "{said}");
+    has(&said, &["chose ", "the smallest makespan"]);
     let refused = |run: Run, told: &[&str]| {
         let said = run.refused();
         assert!(told.iter().all(|part| said.contains(part)), "{said}");
@@ -44,10 +42,7 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
         &["pipeline.memory: 10 B is less than any cut of 6 layers into 2 stages holds with auto; the least \
              found is "],
     );
-    let train = |sets: &[&str]| {
-        let sets = sets.iter().flat_map(|set| ["--set", set]);
-        place.run(&["train", "my.toml"].into_iter().chain(sets).collect::<Vec<_>>())
-    };
+    let train = |sets: &[&str]| place.run_with(&["train", "my.toml"], &sets);
     refused(
         train(&["pipeline.schedule=auto", "pipeline.memory=1GiB"]),
         &["pipeline.memory: a limit in bytes needs measured costs", "pipewright profile"],
@@ -64,10 +59,10 @@ fn a_schedule_of_ones_own_trains_and_is_resumed_on_another() {
     let place = Place::new();
     let plan =
         place.run(&["plan", "--ranks=2", "--micro-batches=3", "--schedule=dualpipe-v", "--format=csv"]);
-    fs::write(place.path("mine.csv"), plan.done().stdout()).unwrap();
+    place.write("mine.csv", plan.done().stdout());
     let own = ["train", "my.toml", "--set", "pipeline.schedule=file:mine.csv", "--set", "pipeline.stages=4"];
     let run = place.run(&[&own[..], &["--steps", "3"]].concat()).done();
-    assert!(run.stdout().contains("stages 4, schedule file:mine.csv"), "{}", run.stdout());
+    has(&run.stdout(), &["stages 4, schedule file:mine.csv"]);
     let resumed = place.run(&[
         "train",
         "my.toml",
@@ -91,23 +86,19 @@ fn two_directions_are_planned_and_checked_but_not_trained() {
     let place = Place::new();
     let csv =
         "0F0,3F0,0F1,3B0,0B0,3F1,0F2,3B1,0B1,3F2,3B2,0B2\n2F0,1F0,2F1,1B0,2B0,1F1,2F2,1B1,2B1,1F2,1B2,2B2\n";
-    fs::write(place.path("both.csv"), csv).unwrap();
+    place.write("both.csv", csv);
     let checked = place.run(&["check", "both.csv"]).done().stdout();
-    assert!(checked.contains("stages 4 (placement 0,1 and 1,0), micro-batches 3"), "{checked}");
+    has(&checked, &["stages 4 (placement 0,1 and 1,0), micro-batches 3"]);
     let sets = ["--set", "pipeline.schedule=file:both.csv", "--set", "pipeline.stages=4"];
     let refused = place.run(&[&["train", "my.toml"][..], &sets].concat()).refused();
-    assert!(
-        refused.contains("pipeline.schedule: both.csv goes in 2 directions (placement 0,1 and 1,0)"),
-        "{refused}"
-    );
+    has(&refused, &["pipeline.schedule: both.csv goes in 2 directions (placement 0,1 and 1,0)"]);
     let planned = place.run(&[&["plan", "my.toml"][..], &sets].concat()).refused();
     assert_eq!(planned, refused, "nothing is measured before");
 }
 
 /// The output of a plan with this memory. If the plan is refused, also the least memory that works.
 fn least(place: &Place, sets: &[String]) -> String {
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let said = place.run(&["plan", "my.toml"].into_iter().chain(sets).collect::<Vec<_>>()).refused();
+    let said = place.run_with(&["plan", "my.toml"], &sets).refused();
     let last = said.lines().last().unwrap();
     assert!(last.starts_with("error: --set: pipeline.memory: 1.00 KiB is less than "), "{said}");
     let (_, least) = last.rsplit_once(" is ").unwrap();
@@ -119,7 +110,7 @@ fn every_schedule_is_held_against_the_memory_and_the_least_that_is_named_works()
     let place = Place::new();
     place.run(&["profile", "my.toml", "--out", "costs.json"]).done();
     let mine = place.run(&["plan", "--ranks=2", "--micro-batches=3", "--schedule=zb-v", "--format=csv"]);
-    fs::write(place.path("mine.csv"), mine.done().stdout()).unwrap();
+    place.write("mine.csv", mine.done().stdout());
     let lists = "[[\"embed\"], [\"h.0.attn\"], [\"h.0.mlp\"], [\"h.1.attn..head\"]]";
     let names = Schedule::names().chain(["auto", "file:mine.csv"]);
     let cases = names.flat_map(|name| ["\"balanced\"", lists].map(|partition| (name, partition)));
@@ -150,7 +141,7 @@ fn every_schedule_is_held_against_the_memory_and_the_least_that_is_named_works()
 #[test]
 fn a_memory_without_costs_is_refused_for_a_schedule_in_a_file_too() {
     let place = Place::new();
-    fs::write(place.path("mine.csv"), "0F0,0B0\n1F0,1B0\n").unwrap();
+    place.write("mine.csv", "0F0,0B0\n1F0,1B0\n");
     let said = place
         .run(&[
             "train",
@@ -161,5 +152,5 @@ fn a_memory_without_costs_is_refused_for_a_schedule_in_a_file_too() {
             "pipeline.memory=1GiB",
         ])
         .refused();
-    assert!(said.contains("pipeline.memory: a limit in bytes needs measured costs"), "{said}");
+    has(&said, &["pipeline.memory: a limit in bytes needs measured costs"]);
 }

@@ -31,7 +31,7 @@ steps = 4
 
 fn place() -> Place {
     let place = Place::new();
-    fs::write(place.path("my.toml"), format!("{STACK}{REST}")).unwrap();
+    place.write("my.toml", format!("{STACK}{REST}"));
     place
 }
 
@@ -63,7 +63,7 @@ fn a_stack_writes_text_and_is_exported_and_trained_further() {
     place.run(&[&train[..], &prompt].concat()).done();
     let text = sampled(&place, "runs/small");
     assert!(text.starts_with("the quick"), "{text}");
-    let samples = fs::read_to_string(place.path("runs/small/samples.jsonl")).unwrap();
+    let samples = place.text("runs/small/samples.jsonl");
     let last: serde_json::Value = serde_json::from_str(samples.lines().last().unwrap()).unwrap();
     assert_eq!(format!("the quick{}\n", last["text"].as_str().unwrap()), text);
 
@@ -74,7 +74,7 @@ fn a_stack_writes_text_and_is_exported_and_trained_further() {
 
     // A step that changes nothing but running means, from the weights of the folder.
     let config = format!("[model]\npath = 'mine'\n[optimizer]\nlearning_rate = 1e-12\n{REST}");
-    fs::write(place.path("on.toml"), config).unwrap();
+    place.write("on.toml", config);
     place.run(&["train", "on.toml", "--steps", "1", "--run-dir", "on"]).done();
     let [first, on] = ["runs/small", "on"].map(|run| place.lines(run)[0]["loss"].as_f64().unwrap());
     assert!(on < first, "it goes on where the other ended: {on}, {first}");
@@ -95,11 +95,11 @@ fn other_models_are_exported_with_our_names() {
     labels.extend(40_u32.to_be_bytes());
     images.extend((0..640_u32).map(|pixel| (pixel * 7 % 251) as u8));
     labels.extend((0..40_u32).map(|row| (row % 3) as u8));
-    fs::write(place.path("images.idx"), images).unwrap();
-    fs::write(place.path("labels.idx"), labels).unwrap();
+    place.write("images.idx", images);
+    place.write("labels.idx", labels);
     let config = "[model]\nkind = 'mlp'\nsizes = [16, 8, 3]\n\
                   [data]\nkind = 'idx'\npath = 'images.idx'\nlabels = 'labels.idx'\n[train]\nsteps = 1\n";
-    fs::write(place.path("mlp.toml"), config).unwrap();
+    place.write("mlp.toml", config);
     place.run(&["train", "mlp.toml"]).done();
     let said = place.run(&["export", "runs/run", "mine"]).done().stdout();
     assert_eq!(said, "mine: mlp, after 1 step\n");
@@ -117,7 +117,7 @@ fn stacks_that_cannot_write_say_why() {
     let place = place();
     let refused = |from: &str, to: &str| {
         let config = format!("{STACK}{REST}").replace(from, to);
-        fs::write(place.path("other.toml"), config).unwrap();
+        place.write("other.toml", config);
         place.run(&["train", "other.toml", "--set", "train.sample_every=2"]).refused()
     };
     let said = refused(
@@ -126,7 +126,7 @@ fn stacks_that_cannot_write_say_why() {
     );
     let why =
         "this stack writes no text: layer 2 has a `flatten`, which needs a whole text at a time; set it to 0";
-    assert!(said.contains("train.sample_every: ") && said.contains(why), "{said}");
+    has(&said, &["train.sample_every: ", why]);
     let said = refused("outputs = 256 },\n", "outputs = 256 },\n    { kind = 'relu' },\n");
-    assert!(said.contains("its last layer is not `linear`, with a score for each token"), "{said}");
+    has(&said, &["its last layer is not `linear`, with a score for each token"]);
 }

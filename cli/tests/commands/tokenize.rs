@@ -41,14 +41,12 @@ fn what_tokenize_writes_trains_and_the_model_writes_text() {
     let place = Place::new();
     let tokenizer = golden();
     let args = ["tokenize", "text.txt", "--tokenizer", &tokenizer, "--out", "train.bin"];
-    let said = place.run(&[&args[..], &["--megatron"]].concat()).done().stdout();
-    assert!(said.contains("tokens (u16) of 1 documents"), "{said}");
+    has(place.run(&[&args[..], &["--megatron"]].concat()).done().stdout(), &["tokens (u16) of 1 documents"]);
     assert!(place.path("train.idx").exists());
     train(&place, &with_tokenizer("tokens", "train"), &[]);
     let text = place.run(&["sample", "runs/small", "--prompt", "the", "--tokens", "3"]).done();
     assert!(text.stdout().starts_with("the"));
-    let said = place.run(&args).refused();
-    assert!(said.contains("--out train.bin: this file exists"), "{said}");
+    has(place.run(&args).refused(), &["--out train.bin: this file exists"]);
 }
 
 #[test]
@@ -71,8 +69,5 @@ fn a_tokenizer_that_does_not_fit_the_model_is_refused_by_name() {
     let place = Place::new();
     let tokenizer = format!("data.tokenizer={}", golden());
     let said = place.run(&["train", "my.toml", "--set", &tokenizer]).refused();
-    assert!(
-        said.contains("tokenizer.json` has 512 tokens, and model.vocab is 256: set model.vocab to 512"),
-        "{said}"
-    );
+    has(&said, &["tokenizer.json` has 512 tokens, and model.vocab is 256: set model.vocab to 512"]);
 }

@@ -7,10 +7,7 @@ fn a_traced_run_leaves_pictures_and_events_and_the_same_weights() {
     let place = Place::new();
     let run = place.run(&["train", "my.toml", "--trace=3", "--weights-hash"]).done();
     let said = run.stdout();
-    assert!(
-        said.contains(": trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in runs/small\n"),
-        "{said}"
-    );
+    has(&said, &[": trace.svg, trace.json (for ui.perfetto.dev) and plan-and-trace.svg in runs/small\n"]);
     let read = |name: &str| fs::read_to_string(place.path("runs/small").join(name)).unwrap();
     let titles = |name: &str| -> Vec<String> {
         let text = read(name);
@@ -39,8 +36,7 @@ fn a_traced_run_leaves_pictures_and_events_and_the_same_weights() {
 fn a_run_too_short_to_trace_is_refused() {
     let place = Place::new();
     let refused = |args: &[&str], part: &str| {
-        let said = place.run(&[&["train", "my.toml"], args].concat()).refused();
-        assert!(said.contains(part), "{said}");
+        has(place.run(&[&["train", "my.toml"], args].concat()).refused(), &[part]);
     };
     refused(
         &["--trace"],
@@ -55,8 +51,8 @@ fn a_run_too_short_to_trace_is_refused() {
     place.run(&["train", "my.toml", "--steps", "3"]).done();
     let resume = ["train", "my.toml", "--resume", "--trace=2"];
     let said = place.run(&resume).refused();
-    assert!(said.contains("--trace=2: 3 of 6 steps are done, so 3 are to come"), "{said}");
-    assert!(said.contains("trace at least 1 and at most 1"), "{said}");
+    has(&said, &["--trace=2: 3 of 6 steps are done, so 3 are to come"]);
+    has(&said, &["trace at least 1 and at most 1"]);
     let resumed = place.run(&["train", "my.toml", "--resume", "--trace=1"]).done();
-    assert!(resumed.stdout().contains("traced    step 5: "), "{}", resumed.stdout());
+    has(&resumed.stdout(), &["traced    step 5: "]);
 }

@@ -10,17 +10,13 @@ fn a_run_leaves_its_config_numbers_picture_and_checkpoints() {
         "stages 2, schedule 1f1b",
         "step      5  loss ",
     ] {
-        assert!(stdout.contains(part), "{stdout}");
+        has(&stdout, &[part]);
     }
-    assert!(
-        stdout.contains("validation after 3 steps: loss ") && stdout.contains("validation after 6 steps"),
-        "{stdout}"
-    );
+    has(&stdout, &["validation after 3 steps: loss ", "validation after 6 steps"]);
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
     assert_eq!(place.checkpoints("runs/small"), ["step-00000004", "step-00000006"]);
-    let config = fs::read_to_string(place.path("runs/small/config.toml")).unwrap();
-    assert!(config.contains("keep = 2") && config.contains("clip = 1.0"), "{config}");
-    let picture = fs::read_to_string(place.path("runs/small/loss.svg")).unwrap();
+    has(place.text("runs/small/config.toml"), &["keep = 2", "clip = 1.0"]);
+    let picture = place.text("runs/small/loss.svg");
     for part in ["<svg", "validation", "loss (nats per token)"] {
         assert!(picture.contains(part), "{part}");
     }
@@ -34,7 +30,7 @@ fn without_a_config_the_built_in_text_is_trained_on_in_any_folder() {
     let mut command = Command::new(cargo_bin("pipewright"));
     command.current_dir(folder.path()).args(["train", "--steps", "1"]);
     let run = Run(command.args(sets).output().unwrap()).done();
-    assert!(run.stdout().contains("`built-in text`"), "{}", run.stdout());
+    has(&run.stdout(), &["`built-in text`"]);
     assert!(folder.path().join("runs/first/checkpoints/step-00000001").is_dir());
 }
 
@@ -92,7 +88,7 @@ fn the_same_weights_on_any_stages_and_schedule_and_after_resuming_on_others() {
     assert_eq!(place.checkpoints("two"), ["step-00000002", "step-00000003"]);
     let resume = ["train", "--resume", "--run-dir", "two", "--set", "pipeline.stages=4", "--weights-hash"];
     let resumed = place.run(&resume).done();
-    assert!(resumed.stdout().contains("resumed after 3 steps"), "{}", resumed.stdout());
+    has(&resumed.stdout(), &["resumed after 3 steps"]);
     assert_eq!(resumed.hash(), whole);
     assert_eq!(place.steps("two"), [0, 1, 2, 3, 4, 5]);
     let again = place.run(&resume).done();
@@ -133,7 +129,7 @@ fn a_killed_run_resumes_on_other_stages_and_has_every_step_once() {
             "--weights-hash",
         ])
         .done();
-    assert!(resumed.stdout().contains(&format!("resumed after {done} steps")), "{}", resumed.stdout());
+    has(&resumed.stdout(), &[&format!("resumed after {done} steps")]);
     assert_eq!(place.steps("runs/small"), (0..done + 3).collect::<Vec<_>>());
     let whole = ["train", "my.toml", "--run-dir", "whole", "--steps", &steps, "--weights-hash"];
     assert_eq!(place.run(&whole).done().hash(), resumed.hash());
@@ -159,7 +155,7 @@ fn a_run_that_is_killed_again_and_again_while_it_writes_has_whole_checkpoints_on
         wait_until(|| writes(&place.path("runs/small/checkpoints")));
         running.kill();
         place.run(&["verify", "runs/small"]).done();
-        let mark = fs::read_to_string(place.path("runs/small/run.json")).unwrap();
+        let mark = place.text("runs/small/run.json");
         let mark: serde_json::Value = serde_json::from_str(&mark).unwrap();
         let last = mark["last"].as_str().expect("one was told as saved");
         assert!(place.path("runs/small").join(last).exists(), "{last}");
@@ -185,7 +181,7 @@ fn an_interruption_finishes_the_step_saves_and_exits_with_130() {
     running.signal("-INT");
     let run = running.end();
     assert_eq!(run.0.status.code(), Some(130));
-    assert!(run.stderr().contains("interrupted: finishing this step, then saving"));
+    has(&run.stderr(), &["interrupted: finishing this step, then saving"]);
     let steps = place.steps("runs/small");
     assert_eq!(place.checkpoints("runs/small"), [format!("step-{:08}", steps.len())]);
     let more = (steps.len() + 1).to_string();
@@ -208,8 +204,8 @@ fn a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(
     ]);
     assert_eq!(run.0.status.code(), Some(1), "{}", run.stderr());
     let stderr = run.stderr();
-    assert!(stderr.contains("is not finite; first in") && stderr.contains("error: step 3: "), "{stderr}");
-    assert!(stderr.contains("the newest checkpoint is runs/small/checkpoints/step-00000002"), "{stderr}");
+    has(&stderr, &["is not finite; first in", "error: step 3: "]);
+    has(&stderr, &["the newest checkpoint is runs/small/checkpoints/step-00000002"]);
     place.run(&["train", "my.toml", "--resume"]).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
 }

@@ -14,11 +14,11 @@ pub(super) fn measured() -> Place {
 fn change(place: &Place, change: impl FnOnce(&mut serde_json::Value)) {
     let mut costs = costs(place);
     change(&mut costs);
-    fs::write(place.path("costs.json"), costs.to_string()).unwrap();
+    place.write("costs.json", costs.to_string());
 }
 
 fn costs(place: &Place) -> serde_json::Value {
-    serde_json::from_str(&fs::read_to_string(place.path("costs.json")).unwrap()).unwrap()
+    serde_json::from_str(&place.text("costs.json")).unwrap()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_profile_has_every_layer_and_is_what_plan_and_train_go_by() {
     assert!(plan["targets_per_second"].as_f64().unwrap() > 0.0);
     let said = place.run(&["train", "my.toml", "--set", "pipeline.costs=costs.json"]).done().stdout();
     let last = said.lines().last().unwrap();
-    assert!(said.contains(" % by the costs of its layers\n"), "{said}");
+    has(&said, &[" % by the costs of its layers\n"]);
     assert!(last.starts_with("predicted step ") && last.contains(" %; measured step "), "{said}");
     let peaks: Vec<f64> =
         plan["peak_memory"].as_array().unwrap().iter().map(|peak| peak.as_f64().unwrap()).collect();
@@ -61,7 +61,7 @@ fn costs_change_how_a_model_is_cut_and_no_weight() {
     let plain = hash(&[]);
     change(&place, |costs| costs["layers"][0]["forward"] = 1.0.into());
     let plan = place.run(&["plan", "my.toml", "--costs", "costs.json"]).done().stdout();
-    assert!(plan.contains("layers of each stage: 1, 5;"), "{plan}");
+    has(&plan, &["layers of each stage: 1, 5;"]);
     assert_eq!(hash(&["--set", "pipeline.costs=costs.json"]), plain);
 }
 
@@ -70,12 +70,12 @@ fn without_costs_plan_measures_and_train_goes_by_its_first_steps() {
     let place = Place::new();
     let plan = place.run(&["plan", "my.toml"]).done();
     assert_eq!(plan.stderr(), "measuring what each layer costs, since no file tells\n");
-    assert!(plan.stdout().contains(": predicted step "), "{}", plan.stdout());
+    has(&plan.stdout(), &[": predicted step "]);
     let plan = place.run(&["plan", "my.toml", "--format", "csv"]).done();
     assert_eq!(plan.stderr(), "", "an order has no times in it");
     assert_eq!(plan.stdout().lines().count(), 2);
     let said = place.run(&["train", "my.toml"]).done().stdout();
-    assert!(said.contains(" % by the passes of the first steps\n"), "{said}");
+    has(&said, &[" % by the passes of the first steps\n"]);
     assert!(said.lines().last().unwrap().contains(" %; measured step "), "{said}");
 }
 
@@ -95,7 +95,7 @@ fn files_with_costs_that_do_not_fit_are_refused() {
          again with",
     );
     let wrong = |part: &str, with: &dyn Fn(&mut serde_json::Value)| {
-        fs::write(place.path("costs.json"), whole.to_string()).unwrap();
+        place.write("costs.json", whole.to_string());
         change(&place, |costs| with(costs));
         refused(&plan, part);
     };
@@ -128,17 +128,16 @@ fn files_with_costs_that_do_not_fit_are_refused() {
             }
         }
     });
-    fs::write(place.path("costs.json"), "{ \"version\": NaN }").unwrap();
+    place.write("costs.json", "{ \"version\": NaN }");
     refused(&plan, "JSON has no NaN and no Infinity");
-    fs::write(place.path("costs.json"), "{ \"version\": 1").unwrap();
+    place.write("costs.json", "{ \"version\": 1");
     refused(&plan, "was it cut short or edited?");
     let said = place.run(&["plan", "my.toml", "--costs", "none.json"]).refused();
     assert!(said.starts_with("error: cannot read none.json: "), "{said}");
     let said = place.run(&["train", "my.toml", "--set", "pipeline.costs=none.json"]).refused();
-    assert!(said.contains("cannot read none.json: "), "{said}");
+    has(&said, &["cannot read none.json: "]);
     assert!(!place.path("runs").exists());
-    let said = place.run(&["plan", "my.toml", "--ranks", "2"]).refused();
-    assert!(said.contains("cannot be used with"), "{said}");
+    has(place.run(&["plan", "my.toml", "--ranks", "2"]).refused(), &["cannot be used with"]);
 }
 
 #[test]
@@ -156,8 +155,8 @@ fn costs_of_another_machine_are_used_with_a_warning() {
 #[test]
 fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
     let place = Place::new();
-    let text = fs::read_to_string(place.path("my.toml")).unwrap();
-    fs::write(place.path("my.toml"), text.replace("[pipeline]\n", "[pipeline]\n# how it is cut\n")).unwrap();
+    let text = place.text("my.toml");
+    place.write("my.toml", text.replace("[pipeline]\n", "[pipeline]\n# how it is cut\n"));
     let run = place.run(&[
         "tune",
         "my.toml",
@@ -183,11 +182,11 @@ fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
         assert!(row[13].parse::<f64>().unwrap() <= 60.0 / 1024.0 + 0.005, "{said}");
     }
     assert_eq!(rows.iter().filter(|row| row.len() == 17).count(), 2, "two were run\n{said}");
-    assert!(said.contains(" more would need over 60.00 KiB on a rank\n"), "{said}");
+    has(&said, &[" more would need over 60.00 KiB on a rank\n"]);
     assert!(said.lines().last().unwrap().ends_with("; written to tuned.toml"), "{said}");
-    let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
-    assert!(tuned.contains("[pipeline]\n# how it is cut\n"), "{tuned}");
-    assert!(tuned.contains("costs = \"tuned.costs.json\"\n"), "{tuned}");
+    let tuned = place.text("tuned.toml");
+    has(&tuned, &["[pipeline]\n# how it is cut\n"]);
+    has(&tuned, &["costs = \"tuned.costs.json\"\n"]);
     let run = place.run(&["train", "tuned.toml"]).done();
     let warned = run.stderr();
     assert!(!warned.contains("warning"), "its costs are those that it was tuned by: {warned}");
@@ -205,11 +204,12 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
     assert_eq!(said.0.status.code(), Some(2));
     let (said, message) = (said.stdout(), said.stderr());
     assert_eq!(said, "");
-    assert!(
-        message.contains("error: nothing fits into 1000 B on a rank: the least that works is ")
-            && message
-                .contains(" KiB (1f1b: ranks 1, stages each 1, micro-batches 6, rows 1): raise --memory"),
-        "{message}"
+    has(
+        &message,
+        &[
+            "error: nothing fits into 1000 B on a rank: the least that works is ",
+            " KiB (1f1b: ranks 1, stages each 1, micro-batches 6, rows 1): raise --memory",
+        ],
     );
     for (option, value, part) in [
         ("--memory", "much", "expected a size above 0 such as 200MiB"),
@@ -217,8 +217,7 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
         ("--ranks", "0", "--ranks: 0 ranks cannot train"),
         ("--ranks", "7", "a model of 6 layers has stages for 6 ranks at most"),
     ] {
-        let said = place.run(&["tune", "my.toml", &format!("{option}={value}")]).refused();
-        assert!(said.contains(part), "{said}");
+        has(place.run(&["tune", "my.toml", &format!("{option}={value}")]).refused(), &[part]);
     }
 }
 
@@ -265,21 +264,21 @@ fn devices_with_more_memory_than_this_machine_are_other_ones() {
     let mut command = place.command(&tune);
     let said = Run(command.env("PIPEWRIGHT_MEMORY", "40MiB").output().unwrap()).done();
     let (table, told) = (said.stdout(), said.stderr());
-    assert!(told.contains("2 devices with 30.00 MiB each have more memory than this machine"), "{told}");
+    has(&told, &["2 devices with 30.00 MiB each have more memory than this machine"]);
     assert!(table.contains("chosen: ") && !told.contains("running"), "{table}{told}");
 }
 
 #[test]
 fn a_tuned_config_keeps_comments_order_and_what_is_not_about_speed() {
     let place = Place::new();
-    let text = fs::read_to_string(place.path("my.toml")).unwrap();
+    let text = place.text("my.toml");
     let given = "[pipeline] # the cut\n# rows of a step\nbatch_size = 6\n  # how many\n\
                  micro_batches = 3 # of them\npin = false\n";
     let text = text.replace("[pipeline]\nmicro_batches = 3\nmicro_batch_size = 2\n", given);
-    fs::write(place.path("my.toml"), &text).unwrap();
+    place.write("my.toml", &text);
     let tune = ["tune", "my.toml", "--ranks", "1", "--top", "0", "--memory", "1GiB", "--out", "tuned.toml"];
     place.run(&tune).done();
-    let tuned = fs::read_to_string(place.path("tuned.toml")).unwrap();
+    let tuned = place.text("tuned.toml");
     let (before, after) = tuned.split_once("micro_batches = ").unwrap();
     assert!(before.ends_with("[pipeline] # the cut\n# rows of a step\n  # how many\n"), "{tuned}");
     let (number, after) = after.split_once(' ').unwrap();

@@ -108,10 +108,7 @@ fn devices_can_be_set_without_quotes_from_anywhere() {
 fn a_resolved_config_has_both() {
     let config = parse("[pipeline]\ndevices = 'cuda'\ndtype = 'bf16'").unwrap();
     let resolved = config.resolved_toml().unwrap();
-    assert!(
-        resolved.contains("devices = [\"cuda:0\"]") && resolved.contains("dtype = \"bf16\""),
-        "{resolved}"
-    );
+    has(&resolved, &["devices = [\"cuda:0\"]", "dtype = \"bf16\""]);
     let same = parse(&resolved).unwrap();
     assert_eq!(compose::places(&same, 2).unwrap(), compose::places(&config, 2).unwrap());
 }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use has::has;
 use pipewright::data::Share;
 use pipewright::id::MicroBatch;
 use pipewright::stages::optimizer::LearningRate;
 use pipewright::stages::{RecomputedStage, Sequential, StageBuilder};
-use pipewright_cli::compose;
 use pipewright_cli::config::{Config, DataKind, ModelKind};
-use pipewright_cli::{Error, Result};
+use pipewright_cli::{Error, Result, compose};
 
 /// A config without contradictions.
 fn parse(text: &str) -> Result<Config> {
@@ -45,6 +45,8 @@ fn all_refused(cases: &[(&str, &[&str])]) {
 }
 
 mod fabric;
+#[path = "../../../tests/common/has.rs"]
+mod has;
 
 mod sources;
 mod stalls;

@@ -3,14 +3,14 @@
 
 mod readme;
 mod shown;
+mod which_parallelism;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
-use pipewright::plan::{Costs, StageCost};
-use pipewright::plan::{RankSimulation, Simulation, simulate};
+use pipewright::plan::{Costs, RankSimulation, Simulation, StageCost, simulate};
 use pipewright::schedule::{LinkKind, Schedule};
 use pipewright_cli::config::Config;
 

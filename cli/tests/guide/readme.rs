@@ -1,12 +1,11 @@
 //! The commands of the README, one after the other, from its first to the last one before Rust.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::root;
+use super::*;
 
 /// Shorter than the README's: few steps, and of the stand-in model short sequences.
 const SHORTER: &str = " --steps 2 --set data.seq=32";

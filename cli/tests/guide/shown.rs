@@ -1,11 +1,8 @@
 //! Files that pages show, and the tables of layers.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use pipewright_cli::compose;
-use pipewright_cli::config::Config;
 
+use super::*;
 use super::{pages, root};
 
 /// A page is read as it is, so it has no directives of mdBook. Where it has the whole of an example, that is

@@ -1,21 +1,12 @@
 //! If processes do not build the same pipeline, or do not make the same calls, all of them are refused, and
 //! the error says what differs.
 
-use std::path::Path;
-use std::sync::Arc;
-
-use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
-use pipewright::run::Run;
-use pipewright::schedule::Schedule;
+use pipewright::PipelineBuilder;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
-use pipewright::stages::models::Gpt;
 use pipewright::stages::optimizer::{AdamW, LearningRate, Sgd};
-use pipewright::stages::{DType, Device, Place, Result, Sequential, Shape, StageBuilder, Tensor};
-use pipewright::{Pipeline, PipelineBuilder};
+use pipewright::stages::{DType, Device, Place, Result, StageBuilder};
 
-use crate::common::{RandomTokens, Recipe, recipe};
-use crate::worlds::in_processes;
+use super::*;
 
 const TOKENS: RandomTokens = RandomTokens { rows: 2, seq: 8, vocab: 17 };
 
@@ -77,7 +68,7 @@ impl Loss<Tensor> for OtherLoss {
 #[track_caller]
 fn refused(part: &str, change: fn(Builder) -> Builder) -> String {
     let said = in_processes(2, |world| {
-        let mut builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+        let mut builder = small().builder(schedule("1f1b", 4));
         builder = cut(builder, 3, [4, 4]).data(Arc::new(TOKENS));
         if world.process() == 1 {
             builder = change(builder);
@@ -101,12 +92,8 @@ fn processes_that_build_different_pipelines_are_refused() {
         builder.schedule(Schedule::from_passes("1f1b", placement, 4, rows.into()).expect("a valid order"))
     });
     let said = refused("the layers of stage 0", |builder| cut(builder, 3, [5, 3]));
-    assert!(
-        said.contains("it has embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp of Gpt { vocab: 17, "),
-        "{said}"
-    );
-    let said = refused("the layers of stage 0", |builder| cut(builder, 4, [4, 4]));
-    assert!(said.contains("seed: 4") && said.contains("seed: 3"), "{said}");
+    has(&said, &["it has embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp of Gpt { vocab: 17, "]);
+    has(refused("the layers of stage 0", |builder| cut(builder, 4, [4, 4])), &["seed: 4", "seed: 3"]);
     refused("the loss", |builder| builder.loss(OtherLoss(CrossEntropy::default())));
     let said = refused("the loss", |builder| builder.loss(CrossEntropy::ignoring(255)));
     assert!(
@@ -134,7 +121,7 @@ fn by_closures(cut_after: usize) -> Vec<pipewright::Result<Vec<String>>> {
         let model = (small().model)();
         let stages = model.cut(&[first, 8 - first]).expect("it fits");
         let closure = |stage: StageBuilder<Sequential>| Box::new(move || stage.build()) as _;
-        let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+        let builder = small().builder(schedule("1f1b", 4));
         let builder = builder.stages(stages.into_iter().map(closure).collect());
         let pipeline = builder.world(world).launch()?;
         let names = pipeline.parameters().iter().map(|parameter| parameter.name.clone());
@@ -190,7 +177,7 @@ fn processes_that_make_different_calls_are_told_both_and_stop() {
         for second in CALLS.iter().filter(|second| second.0 != first.0) {
             let said = in_processes(2, |world| {
                 let call = [first, *second][world.process() as usize];
-                let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+                let builder = small().builder(schedule("1f1b", 4));
                 let mut pipeline = builder.world(world).launch().expect("it starts");
                 pipeline.step().expect("a step");
                 // A call that needs nothing from the others may end before their call is known. Then the next
@@ -217,7 +204,7 @@ fn the_beginning_of_a_run_is_no_question_of_another_process() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let said = in_processes(2, |world| {
         let process = world.process();
-        let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+        let builder = small().builder(schedule("1f1b", 4));
         let mut pipeline = builder.world(world).launch().expect("it starts");
         let error = match process {
             0 => Run::new(folder.path().join("run")).begin(&mut pipeline).err(),
@@ -226,39 +213,30 @@ fn the_beginning_of_a_run_is_no_question_of_another_process() {
         error.expect("they differ").to_string()
     });
     for said in said {
-        assert!(said.contains("question whether any process says yes"), "{said}");
+        has(&said, &["question whether any process says yes"]);
         assert!(said.ends_with("all processes must make the same calls"), "{said}");
     }
 }
 
 /// Data that differs from other data in one token of one step and micro-batch.
-struct AlteredLater {
-    shift: u32,
-    at: (u64, u32),
-}
-
-impl DataSource for AlteredLater {
-    fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        let (mut input, target) = TOKENS.micro_batch(step, at)?;
-        if (step, at.0) == self.at {
-            input.ids_mut()[3] = (input.ids()[3] + self.shift) % 17;
+fn altered_later(shift: u32, at: (u64, u32)) -> Arc<dyn DataSource> {
+    changed(Arc::new(TOKENS), move |tokens, step, micro_batch| {
+        let (mut input, target) = tokens.micro_batch(step, micro_batch)?;
+        if (step, micro_batch.0) == at {
+            input.ids_mut()[3] = (input.ids()[3] + shift) % 17;
         }
         Ok((input, target))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        TOKENS.shapes()
-    }
+    })
 }
 
 #[test]
 fn data_of_ones_own_that_differs_in_a_later_step_is_refused_there() {
     let said = in_processes(2, |world| {
         let (shift, at) = (world.process(), (3, 2));
-        let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
-        let builder = builder.data(Arc::new(AlteredLater { shift, at }));
+        let builder = small().builder(schedule("1f1b", 4));
+        let builder = builder.data(altered_later(shift, at));
         let mut pipeline = builder.world(world).launch().expect("their first batches are equal");
-        (0..3).for_each(|_| drop(pipeline.step().expect("the same data")));
+        train(&mut pipeline, 3);
         [pipeline.step(), pipeline.step()].map(|step| step.expect_err("other data").to_string())
     });
     let told = "the data of step 3 differ: process 1 has read another micro-batch 2 than process 0. All ";
@@ -276,9 +254,9 @@ fn an_evaluation_on_data_that_differs_is_refused() {
     ] {
         let said = in_processes(2, |world| {
             let shift = world.process();
-            let builder = small().builder(schedule("1f1b", 4)).expect("it fits");
+            let builder = small().builder(schedule("1f1b", 4));
             let mut pipeline = builder.world(world).launch().expect("it starts");
-            let evaluated = pipeline.evaluate(Arc::new(AlteredLater { shift, at }), 3);
+            let evaluated = pipeline.evaluate(altered_later(shift, at), 3);
             evaluated.expect_err("other data").to_string()
         });
         assert!(said.iter().all(|said| said.contains(told)), "{said:?}");

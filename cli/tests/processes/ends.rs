@@ -1,8 +1,5 @@
 //! How a run of several processes ends early: all of them end, and say why.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-
 use super::*;
 
 /// Each of the other processes ends and names the one that was killed.
@@ -36,7 +33,7 @@ fn a_process_that_is_killed_while_all_write_leaves_whole_checkpoints_only() {
         let place = Place::new();
         let mut started = place.start_long(2, &often);
         let is_partial = |name: &String| name.ends_with(".partial");
-        while !checkpoints(&place.path("runs/small")).iter().any(is_partial) {}
+        while !place.checkpoints("runs/small").iter().any(is_partial) {}
         started[victim].signal("-KILL");
         drop(started.remove(victim));
         others_name(victim, started);
@@ -64,11 +61,11 @@ fn an_interruption_of_one_process_saves_the_same_step_in_all() {
             assert_eq!(process.status, Some(130), "{}{}", process.stdout, process.stderr);
         }
         assert!(ended[0].stdout.contains("\ninterrupted: "), "{}", ended[0].stdout);
-        assert_eq!(checkpoints(&place.path("runs/small")).len(), 1);
+        assert_eq!(place.checkpoints("runs/small").len(), 1);
         let steps = place.numbers("runs/small").len().to_string();
         let resumed = place.several(2, &["--resume", "--steps", &steps]);
         let first = all_done(resumed);
-        assert!(first.stdout.contains(&format!("resumed after {steps} steps")), "{}", first.stdout);
+        has(&first.stdout, &[&format!("resumed after {steps} steps")]);
     }
 }
 
@@ -105,9 +102,9 @@ fn a_process_that_cannot_write_tells_the_others() {
     }
     let second = Started::new(command);
     let (first, second) = (first.end().failed(1), second.end().failed(1));
-    assert!(first.contains("process 0: error: process 1: cannot write "), "{first}");
+    has(&first, &["process 0: error: process 1: cannot write "]);
     assert!(second.starts_with("process 1: error: cannot write "), "{second}");
-    assert_eq!(checkpoints(&place.path("runs/small")), ["step-00000002"]);
+    assert_eq!(place.checkpoints("runs/small"), ["step-00000002"]);
 }
 
 /// Connects to process 0 once it listens.
@@ -163,8 +160,7 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
     let (place, address) = (Place::new(), worlds::free_address());
     let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
     let first = killed_while_others_still_come(&place, &address, &args);
-    let said = first.end().failed(2);
-    assert!(said.contains("process 1 stopped while the processes were connecting"), "{said}");
+    has(first.end().failed(2), &["process 1 stopped while the processes were connecting"]);
 }
 
 #[test]
@@ -206,7 +202,7 @@ fn a_process_that_is_told_to_end_while_all_connect_tells_the_others() {
         let told = format!("process {asked} was asked to end while the run waited for all its processes");
         for (process, ended) in started.into_iter().map(Started::end).enumerate() {
             let said = ended.failed(if process == asked { 130 } else { 2 });
-            assert!(said.contains(&told), "{said}");
+            has(&said, &[&told]);
         }
     }
 }
@@ -228,9 +224,9 @@ fn a_process_that_is_told_to_end_does_not_wait_for_one_that_is_stopped() {
     for signal in ["-TERM", "-INT"] {
         let [first, second] = end_beside_a_stopped_one(|first| first.signal(signal));
         let cause = "interrupted, and process 1 does not answer: it is stopped, ";
-        assert!(first.contains(&format!("process 0: error: {cause}")), "{first}");
-        assert!(first.contains("its steps since the last checkpoint are lost"), "{first}");
-        assert!(second.contains(&format!("process 1: error: process 0: {cause}")), "{second}");
+        has(&first, &[&format!("process 0: error: {cause}")]);
+        has(&first, &["its steps since the last checkpoint are lost"]);
+        has(&second, &[&format!("process 1: error: process 0: {cause}")]);
     }
 }
 
@@ -270,7 +266,7 @@ fn a_ctrl_c_that_is_typed_again_ends_a_process_that_waits_for_another_at_once_an
     second.signal("-CONT");
     let said = second.end().failed(1);
     let cause = "process 1: error: process 0: interrupted a second time; ";
-    assert!(said.contains(cause), "{said}");
+    has(&said, &[cause]);
 }
 
 #[test]
@@ -284,7 +280,7 @@ fn signals_that_programs_send_twice_end_a_run_with_its_checkpoint() {
         for process in end_all(started) {
             assert_eq!(process.status, Some(130), "{first} {second}: {}", process.stderr);
         }
-        assert_eq!(checkpoints(&place.path("runs/small")).len(), 1, "{first} {second}");
+        assert_eq!(place.checkpoints("runs/small").len(), 1, "{first} {second}");
     }
 }
 
@@ -318,7 +314,6 @@ fn a_process_that_is_stopped_does_not_keep_others_from_the_end_of_a_third() {
     started[3].signal("-KILL");
     drop(started.remove(3));
     for process in [2, 0] {
-        let said = started.remove(process).end().failed(1);
-        assert!(said.contains("error: process 3 has stopped without saying why"), "{said}");
+        has(started.remove(process).end().failed(1), &["error: process 3 has stopped without saying why"]);
     }
 }

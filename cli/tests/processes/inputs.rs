@@ -174,7 +174,7 @@ fn renumbered(own: Vec<u8>) -> Vec<u8> {
 
 fn other(own: Vec<u8>, word: &str, instead: &str) -> Vec<u8> {
     let own = String::from_utf8(own).unwrap();
-    assert!(own.contains(word), "{own}");
+    has(&own, &[word]);
     own.replace(word, instead).into()
 }
 
@@ -203,7 +203,7 @@ fn with_all_inputs() -> Place {
         copy(from, to);
     }
     in_parts(&place);
-    let write = |name: &str, bytes: &[u8]| fs::write(place.path(name), bytes).unwrap();
+    let write = |name: &str, bytes: &[u8]| place.write(name, bytes);
     write("held.txt", "a lazy dog jumps over the quick brown fox. ".repeat(9).as_bytes());
     let tokens = (0..400_u16).flat_map(|token| (token % 96).to_le_bytes());
     write("tokens.bin", &tokens.collect::<Vec<_>>());
@@ -228,7 +228,7 @@ fn configure(place: &Place, config: &str) {
         true => REST.to_owned(),
         false => format!("[pipeline]\nstages = 2\n{REST}"),
     };
-    fs::write(place.path("my.toml"), config.to_owned() + &rest).unwrap();
+    place.write("my.toml", config.to_owned() + &rest);
 }
 
 fn run(place: &Place, args: &[&str]) {
@@ -250,7 +250,7 @@ fn in_parts(place: &Place) {
         fs::write(place.path("parts").join(file), safetensors::serialize(tensors, None).unwrap()).unwrap();
     }
     let index = serde_json::json!({"metadata": {}, "weight_map": index});
-    fs::write(place.path("parts/model.safetensors.index.json"), index.to_string()).unwrap();
+    place.write("parts/model.safetensors.index.json", index.to_string());
 }
 
 #[test]
@@ -327,7 +327,6 @@ fn weights_that_differ_are_refused_when_a_lost_process_comes_back() {
     drop(running.pop());
     running.push(Started::new(elsewhere.member(1, 2, &address, &args)));
     for process in end_all(running) {
-        let said = process.failed_somehow();
-        assert!(said.contains("it has m/model.safetensors ("), "{said}");
+        has(process.failed_somehow(), &["it has m/model.safetensors ("]);
     }
 }

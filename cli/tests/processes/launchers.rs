@@ -1,7 +1,6 @@
 //! Runs of processes that find their places by what launchers set.
 
 use std::collections::BTreeSet;
-use std::net::TcpStream;
 
 use pipewright_cli::config::launched;
 
@@ -33,8 +32,8 @@ fn trains_the_same(found: &str, each: Vec<Variables>) {
     let place = Place::new();
     let stages = ["--set", "pipeline.stages=2", "--weights-hash"];
     let start = |variables: Variables| {
-        let mut command = place
-            .command(&[&stages[..], &["--run-dir", "several", "--set", "launch.fabric=sockets"]].concat());
+        let mut command =
+            place.train(&[&stages[..], &["--run-dir", "several", "--set", "launch.fabric=sockets"]].concat());
         Started::new({
             command.envs(variables);
             command
@@ -82,7 +81,7 @@ fn a_run_under_open_mpi_needs_no_settings() {
 #[test]
 fn what_contradicts_itself_does_not_train() {
     let place = Place::new();
-    let mut command = place.command(&[]);
+    let mut command = place.train(&[]);
     command.envs(set(&[("RANK", 1), ("OMPI_COMM_WORLD_RANK", 2), ("OMPI_COMM_WORLD_SIZE", 4)]));
     let said = Started::new(command).end().failed(2);
     assert_eq!(

@@ -1,16 +1,10 @@
 //! A pipeline of several processes through the library. Every process gets the results that one process alone
 //! would get.
 
-use std::sync::Arc;
+use pipewright::ParameterInfo;
+use pipewright::id::Rank;
 
-use pipewright::data::DataSource;
-use pipewright::id::{MicroBatch, Rank};
-use pipewright::schedule::Schedule;
-use pipewright::stages::{Sequential, Shape, Tensor};
-use pipewright::{ParameterInfo, Pipeline};
-
-use crate::common::{RandomTokens, Recipe, recipe};
-use crate::worlds::in_processes;
+use super::*;
 
 const RANKS: u32 = 4;
 
@@ -26,7 +20,7 @@ fn small() -> Recipe {
 fn both<T: Send>(recipe: fn() -> Recipe, call: impl Fn(u32, Pipeline<Sequential>) -> T + Sync) -> Vec<T> {
     in_processes(2, |world| {
         let process = world.process();
-        let builder = recipe().builder(schedule()).expect("the model fits");
+        let builder = recipe().builder(schedule());
         call(process, builder.world(world).launch().expect("it starts"))
     })
 }
@@ -72,11 +66,9 @@ fn replicas_in_several_processes_train_as_one_pipeline() {
         let hashes = in_processes(processes, |world| {
             let mut recipe = small();
             recipe.replicas = 2;
-            let schedule = Schedule::named("1f1b", ranks, 4).expect("the sizes fit");
-            let builder = recipe.builder(schedule).expect("the model fits");
+            let builder = recipe.builder(named("1f1b", ranks, 4));
             let mut pipeline = builder.world(world).launch().expect("it starts");
-            (0..3).for_each(|_| drop(pipeline.step().expect("a step")));
-            pipeline.weights_hash().expect("it runs")
+            trained(&mut pipeline, 3)
         });
         assert!(hashes.iter().all(|hash| *hash == expected), "{processes} processes");
     }
@@ -107,7 +99,7 @@ fn a_checkpoint_of_two_processes_is_one_checkpoint() {
     let folder = tempfile::TempDir::new().expect("a folder");
     let place = folder.path().join("step-2");
     let after = both(small, |_, mut pipeline| {
-        (0..2).for_each(|_| drop(pipeline.step().expect("a step")));
+        train(&mut pipeline, 2);
         pipeline.save(&place).expect("saved");
         pipeline.step().expect("a step");
         pipeline.weights_hash().expect("it runs")
@@ -126,26 +118,17 @@ fn a_checkpoint_of_two_processes_is_one_checkpoint() {
     assert_eq!(loaded, [hash.clone(), hash]);
 }
 
-/// Data with a token that the model does not know, in step 1.
-struct Broken(RandomTokens);
-
-impl DataSource for Broken {
-    fn micro_batch(&self, step: u64, at: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        let (mut input, target) = self.0.micro_batch(step, at)?;
+/// A recipe whose data have a token that the model does not know, in step 1.
+fn broken() -> Recipe {
+    let small = small();
+    let data = changed(Arc::clone(&small.data), |data, step, at| {
+        let (mut input, target) = data.micro_batch(step, at)?;
         if step == 1 {
             input.ids_mut()[0] = 99;
         }
         Ok((input, target))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        self.0.shapes()
-    }
-}
-
-fn broken() -> Recipe {
-    let tokens = RandomTokens { rows: 2, seq: 8, vocab: 17 };
-    Recipe { data: Arc::new(Broken(tokens)), ..small() }
+    });
+    Recipe { data, ..small }
 }
 
 #[test]
@@ -163,8 +146,7 @@ fn the_first_cause_of_a_failure_reaches_every_process_and_stays() {
 #[test]
 fn a_description_that_one_process_gets_wrong_is_told_in_all() {
     let said = in_processes(2, |world| {
-        let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
-        let mut builder = small().builder(schedule).expect("the model fits");
+        let mut builder = small().builder(named("1f1b", 2, 4));
         if world.process() == 1 {
             builder = builder.stages(Vec::new());
         }

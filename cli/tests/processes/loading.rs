@@ -4,15 +4,8 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
 
-use pipewright::Pipeline;
-use pipewright::schedule::Schedule;
-use pipewright::stages::Sequential;
-use tempfile::TempDir;
-
-use crate::common::{Recipe, recipe};
-use crate::worlds::in_processes;
+use super::*;
 
 fn small() -> Recipe {
     recipe(3, true, 4)
@@ -26,8 +19,7 @@ fn folders(parent: &Path) -> [PathBuf; 2] {
 
 /// Saves a checkpoint at each place, after one step with this learning rate.
 fn save(places: &[PathBuf], learning_rate: f64) {
-    let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
-    let builder = small().builder(schedule).expect("the model fits");
+    let builder = small().builder(named("1f1b", 2, 4));
     let rate = pipewright::stages::optimizer::LearningRate::Constant(learning_rate);
     let mut pipeline = builder.learning_rate(rate).launch().expect("it starts");
     pipeline.step().expect("a step");
@@ -41,8 +33,7 @@ fn save(places: &[PathBuf], learning_rate: f64) {
 fn refused(folders: &[PathBuf; 2]) -> Vec<String> {
     in_processes(2, |world| {
         let folder = &folders[world.process() as usize];
-        let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
-        let builder = small().builder(schedule).expect("the model fits");
+        let builder = small().builder(named("1f1b", 2, 4));
         let mut pipeline: Pipeline<Sequential> = builder.world(world).launch().expect("it starts");
         let before = pipeline.weights_hash().expect("it runs");
         let error = pipeline.load(folder).expect_err("it must be refused");
@@ -60,11 +51,12 @@ fn checkpoints_of_two_runs_at_one_step_are_not_mixed() {
         save(std::slice::from_ref(folder), learning_rate);
     }
     for said in refused(&folders) {
-        assert!(
-            said.contains(
-                "is not one checkpoint for all processes: for process 0 it is of step 1 (checksum "
-            ) && said.contains("for process 1 of step 1 ("),
-            "{said}"
+        has(
+            &said,
+            &[
+                "is not one checkpoint for all processes: for process 0 it is of step 1 (checksum ",
+                "for process 1 of step 1 (",
+            ],
         );
     }
 }
@@ -83,6 +75,6 @@ fn what_one_process_would_read_is_verified_before_a_weight_of_any_changes() {
     bytes[at + 2] ^= 1;
     fs::write(&file, bytes).expect("written");
     let [first, second] = refused(&folders).try_into().expect("two");
-    assert!(second.contains("not a whole file: `ln_f.weight` has the checksum"), "{second}");
+    has(&second, &["not a whole file: `ln_f.weight` has the checksum"]);
     assert_eq!(first, format!("process 1: {second}"));
 }

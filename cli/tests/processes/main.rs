@@ -3,6 +3,10 @@
 
 #[path = "../../../tests/common/mod.rs"]
 mod common;
+#[path = "../../../tests/common/has.rs"]
+mod has;
+#[path = "../common/place.rs"]
+mod place;
 #[path = "../../../tests/common/worlds.rs"]
 mod worlds;
 
@@ -34,14 +38,29 @@ mod throttled;
 mod training;
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use assert_cmd::cargo::cargo_bin;
+use common::*;
+use has::has;
+use pipewright::data::DataSource;
+use pipewright::fabric::World;
+use pipewright::id::MicroBatch;
+use pipewright::run::Run;
+use pipewright::schedule::Schedule;
+use pipewright::stages::models::Gpt;
+use pipewright::stages::{Sequential, Shape, Tensor};
+use pipewright::{Error, Pipeline};
+use place::{Place, signal};
 use tempfile::TempDir;
+use worlds::in_processes;
 
 /// Small enough to train quickly, for up to eight stages. Dropout is on, weights are tied.
 const CONFIG: &str = "\
@@ -71,30 +90,19 @@ print_every = 1
 every = 2
 ";
 
-/// A folder with a config and a text to train on.
-struct Place(TempDir);
-
 impl Place {
     fn new() -> Self {
-        let folder = TempDir::new().unwrap();
-        fs::write(folder.path().join("my.toml"), CONFIG).unwrap();
-        let text = "the quick brown fox jumps over the lazy dog. ".repeat(40);
-        fs::write(folder.path().join("text.txt"), text).unwrap();
-        Self(folder)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        Self::with(CONFIG)
     }
 
     /// `train` in one process.
     fn alone(&self, args: &[&str]) -> Ended {
-        Started::new(self.command(args)).end()
+        Started::new(self.train(args)).end()
     }
 
     /// `train` as one process of several: with its number and the address of the first one.
     fn member(&self, rank: u32, size: u32, address: &str, args: &[&str]) -> Command {
-        let mut command = self.command(args);
+        let mut command = self.train(args);
         let (host, port) = address.rsplit_once(':').unwrap();
         command
             .env("RANK", rank.to_string())
@@ -137,20 +145,14 @@ impl Place {
         }
     }
 
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(cargo_bin("pipewright"));
-        command.current_dir(self.0.path()).args(["train", "my.toml"]).args(args);
-        command
+    fn train(&self, args: &[&str]) -> Command {
+        self.command(&[&["train", "my.toml"], args].concat())
     }
 
     /// The figures of all steps that do not depend on time.
     fn numbers(&self, run: &str) -> Vec<[serde_json::Value; 4]> {
-        let text = fs::read_to_string(self.path(run).join("metrics.jsonl")).unwrap();
-        let line = |line: &str| {
-            let line: serde_json::Value = serde_json::from_str(line).unwrap();
-            ["step", "loss", "grad_norm", "validation_loss"].map(|key| line[key].clone())
-        };
-        text.lines().map(line).collect()
+        let keys = ["step", "loss", "grad_norm", "validation_loss"];
+        self.lines(run).iter().map(|line| keys.map(|key| line[key].clone())).collect()
     }
 }
 
@@ -183,8 +185,7 @@ impl Started {
     }
 
     fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
+        signal(&self.child, name);
     }
 
     /// Waits until it has said this on its standard error. Returns what it has said since this was called
@@ -296,11 +297,4 @@ fn all_done(ended: Vec<Ended>) -> Ended {
         assert_eq!([&other.stdout[..], &other.stderr], ["", ""], "only process 0 speaks");
     }
     first
-}
-
-fn checkpoints(run: &Path) -> Vec<String> {
-    let entries = fs::read_dir(run.join("checkpoints")).unwrap();
-    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }

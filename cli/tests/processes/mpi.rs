@@ -200,9 +200,10 @@ fn checkpoints_beside_the_steps_are_the_same_by_mpi() {
     let mpi = [&all[..], &["--set", "pipeline.stages=3", "--run-dir", "mpi"]].concat();
     Started::new(mpirun(&place, 3, &mpi)).end().done();
     let [plain, mpi] = ["plain", "mpi"].map(|run| place.path(run));
-    assert_eq!(checkpoints(&mpi).len(), 4);
-    assert_eq!(checkpoints(&mpi), checkpoints(&plain));
-    for name in checkpoints(&plain) {
+    let names = place.checkpoints("mpi");
+    assert_eq!(names.len(), 4);
+    assert_eq!(names, place.checkpoints("plain"));
+    for name in names {
         for file in ["model.safetensors", "optimizer.safetensors"] {
             let [one, other] =
                 [&plain, &mpi].map(|run| fs::read(run.join("checkpoints").join(&name).join(file)));

@@ -77,7 +77,7 @@ fn a_replica() {
         ..plain
     };
     let schedule = Schedule::named("gpipe", 1, PROCESSES).unwrap();
-    let mut pipeline = recipe.builder(schedule).unwrap().world(world).launch().unwrap();
+    let mut pipeline = recipe.builder(schedule).world(world).launch().unwrap();
     pipeline.step().expect("the first step");
     let failed = pipeline.step().expect_err("process 1 ends");
     // In one piece: all processes write to the same place.

@@ -1,16 +1,12 @@
 //! What processes do together, over a mesh of sockets.
 
-use std::time::{Duration, Instant};
-
-use pipewright::Error;
 use pipewright::error::Loss;
 use pipewright::fabric::{self, End, Peers, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
 use pipewright::run::Interrupt;
-use pipewright::stages::Tensor;
 
-use crate::worlds::in_processes;
+use super::*;
 
 /// What each process gets from a call that all of them make.
 fn all_call<T: Send>(processes: u32, call: fn(Peers) -> T) -> Vec<T> {

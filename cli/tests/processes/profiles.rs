@@ -38,8 +38,7 @@ fn a_file_that_cannot_be_written_ends_all_processes_of_a_profile() {
     let address = worlds::free_address();
     let refused = "--out none/costs.json: there is no folder none: make it";
     for process in [0, 1].map(|rank| profile(&place, rank, &address, "none/costs.json")) {
-        let said = process.end().failed(2);
-        assert!(said.contains(refused), "{said}");
+        has(process.end().failed(2), &[refused]);
     }
 }
 
@@ -49,10 +48,10 @@ fn a_profile_of_several_processes_has_their_link_and_is_written_once() {
     let address = worlds::free_address();
     let both = [0, 1].map(|rank| profile(&place, rank, &address, "costs.json"));
     let [first, second] = both.map(|process| process.end().done().stdout);
-    assert!(first.contains("fabric    sockets between 2 processes: "), "{first}");
-    assert!(first.contains("a message between two processes of one host: "), "{first}");
+    has(&first, &["fabric    sockets between 2 processes: "]);
+    has(&first, &["a message between two processes of one host: "]);
     assert_eq!(second, "");
-    let text = fs::read_to_string(place.path("costs.json")).unwrap();
+    let text = place.text("costs.json");
     let costs: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(costs["between"]["one_host"], true);
     let link = LinkCost {

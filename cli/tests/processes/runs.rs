@@ -1,21 +1,11 @@
 //! Runs of several processes through the library: their settings are compared when they begin.
 
-use std::path::Path;
-use std::sync::Arc;
+use pipewright::run::{Forecast, Resume, Validation};
 
-use pipewright::fabric::World;
-use pipewright::run::{Forecast, Resume, Run, Validation};
-use pipewright::schedule::Schedule;
-use pipewright::stages::Sequential;
-use pipewright::{Error, Pipeline};
-use tempfile::TempDir;
-
-use crate::common::{RandomTokens, recipe};
-use crate::worlds::in_processes;
+use super::*;
 
 fn pipeline(world: World) -> Pipeline<Sequential> {
-    let schedule = Schedule::named("1f1b", 2, 4).expect("the sizes fit");
-    let builder = recipe(3, true, 4).builder(schedule).expect("the model fits");
+    let builder = recipe(3, true, 4).builder(named("1f1b", 2, 4));
     builder.world(world).launch().expect("it starts")
 }
 

@@ -1,11 +1,8 @@
 //! Runs whose processes know a secret, and strangers at the port of a run.
 
-use std::net::{TcpListener, TcpStream};
+use super::*;
 #[cfg(unix)]
 use std::os::unix::fs::PermissionsExt;
-use std::thread;
-
-use super::*;
 
 const TOKEN: &str = "a secret of these tests";
 
@@ -38,7 +35,7 @@ fn a_secret_comes_from_a_file_or_from_the_environment_and_changes_no_weight() {
     let several = all_done(end_all(vec![by_variable, Started::new(by_file)]));
     let alone = place.alone(&["--weights-hash", "--run-dir", "alone"]).done();
     assert_eq!(several.hash(), alone.hash());
-    let kept = fs::read_to_string(place.path("runs/small/config.toml")).unwrap();
+    let kept = place.text("runs/small/config.toml");
     assert!(!kept.contains(TOKEN), "{kept}");
 }
 
@@ -127,12 +124,7 @@ fn a_secret_that_only_another_process_has_is_named_as_a_reason() {
     let mut ended = end_all(vec![first, Started::new(other)]);
     ended.remove(1).failed(2);
     let said = ended.remove(0).failed(2);
-    assert!(
-        said.contains(
-            "or it has a secret and process 0 has none: set PIPEWRIGHT_TOKEN everywhere, or nowhere"
-        ),
-        "{said}"
-    );
+    has(&said, &["or it has a secret and process 0 has none: set PIPEWRIGHT_TOKEN everywhere, or nowhere"]);
 }
 
 #[test]
@@ -226,7 +218,7 @@ fn encryption_changes_no_weight() {
         Started::new(command)
     };
     let several = all_done(end_all((0..3).map(member).collect()));
-    assert!(several.stdout.contains("encrypted"), "{}", several.stdout);
+    has(&several.stdout, &["encrypted"]);
     let alone = place.alone(&["--weights-hash", "--run-dir", "alone"]).done();
     assert_eq!(several.hash(), alone.hash());
 }

@@ -22,7 +22,7 @@ fn a_server_without_staleness_trains_to_the_bits_of_reductions() {
         let more = ["--set", stages, "--run-dir", &run, "--weights-hash"];
         let first = all_done(place.several(processes, &server("pipeline.max_staleness=0", &more)));
         assert_eq!(first.hash(), expected, "{processes} processes, {stages}");
-        assert!(first.stdout.contains("2 replicas with a parameter server, stages "), "{}", first.stdout);
+        has(&first.stdout, &["2 replicas with a parameter server, stages "]);
         assert_eq!(place.numbers(&run), place.numbers("plain"));
     }
 }
@@ -32,15 +32,11 @@ fn a_run_with_stale_weights_says_how_stale_and_goes_on_without_a_server() {
     let place = Place::new();
     let steps = ["--steps", "9", "--set", "train.validate_every=4"];
     let first = all_done(place.several(2, &server("pipeline.max_staleness=2", &steps)));
-    assert!(
-        first.stdout.contains("2 replicas with a parameter server, weights at most 2 steps old, stages 2"),
-        "{}",
-        first.stdout
-    );
+    has(&first.stdout, &["2 replicas with a parameter server, weights at most 2 steps old, stages 2"]);
     let said = first.stdout.split(", weights at most ").last().expect("it says so");
     let largest: u32 = said[..1].parse().expect("a number");
     assert!(largest <= 2 && said[1..].starts_with(" steps old, "), "{}", first.stdout);
-    let text = fs::read_to_string(place.path("runs/small/metrics.jsonl")).unwrap();
+    let text = place.text("runs/small/metrics.jsonl");
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     // Checkpoints are saved every second step, and nothing is stale after one. The first steps are traced.
@@ -49,8 +45,8 @@ fn a_run_with_stale_weights_says_how_stale_and_goes_on_without_a_server() {
     assert!(of("staleness").iter().zip(of("step")).all(|(staleness, step)| *staleness <= step % 2));
     let more = ["--set", "model.tied=false", "--resume", "--steps", "11"];
     let resumed = place.alone(&more).done();
-    assert!(resumed.stdout.contains("resumed after 9 steps"), "{}", resumed.stdout);
-    assert!(resumed.stdout.contains("changed   pipeline.max_staleness: 2 -> 0"), "{}", resumed.stdout);
+    has(&resumed.stdout, &["resumed after 9 steps"]);
+    has(&resumed.stdout, &["changed   pipeline.max_staleness: 2 -> 0"]);
 }
 
 #[test]
@@ -76,6 +72,6 @@ fn an_interruption_of_one_process_saves_the_same_step_of_a_server() {
             assert_eq!(process.status, Some(130), "{}{}", process.stdout, process.stderr);
         }
         assert!(ended[0].stdout.contains("\ninterrupted: "), "{}", ended[0].stdout);
-        assert_eq!(checkpoints(&place.path("runs/small")).len(), 1);
+        assert_eq!(place.checkpoints("runs/small").len(), 1);
     }
 }

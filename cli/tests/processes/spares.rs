@@ -2,6 +2,7 @@
 
 use super::Started;
 use super::throttled::{MANY, Throttled};
+use crate::has;
 
 /// What a spare has printed after it was known.
 fn printed_since(spare: Started) -> String {
@@ -90,13 +91,11 @@ fn a_spare_ends_with_its_run() {
     let spare = run.spare();
     spare.await_printed("\n");
     run.kill(0);
-    let said = spare.end().failed(2);
-    assert!(said.contains("error: process 0 at "), "{said}");
+    has(spare.end().failed(2), &["error: process 0 at "]);
 }
 
 #[test]
 fn a_run_without_restarts_needs_no_spare() {
     let run = Throttled::start(2, &["train.restarts=0"]);
-    let said = run.spare().end().failed(2);
-    assert!(said.contains("a spare takes the place of a process that is lost"), "{said}");
+    has(run.spare().end().failed(2), &["a spare takes the place of a process that is lost"]);
 }

@@ -13,7 +13,7 @@ fn start(place: &Place) -> Vec<Started> {
 
 /// The events in the history of the run.
 fn history(place: &Place) -> String {
-    fs::read_to_string(place.path("runs/small/history.jsonl")).unwrap()
+    place.text("runs/small/history.jsonl")
 }
 
 /// All end, and have saved.
@@ -34,8 +34,8 @@ fn a_process_that_is_stopped_is_told_once_and_that_it_moves_again() {
     } else {
         ": it is stopped, or its machine or the network has failed"
     });
-    assert!(said.contains("warning: "), "{said}");
-    assert!(said.contains("process 1 (rank 1) does not answer, and nothing has come from it for "), "{said}");
+    has(&said, &["warning: "]);
+    has(&said, &["process 1 (rank 1) does not answer, and nothing has come from it for "]);
     started[1].signal("-CONT");
     let said = started[0].await_said("it moves again, after ");
     assert!(!said.contains("warning: "), "told once: {said}");
@@ -51,8 +51,7 @@ fn where_the_first_process_is_stopped_the_second_tells_it() {
     let place = Place::new();
     let mut started = start(&place);
     started[0].signal("-STOP");
-    let said = started[1].await_said("process 0 (rank 0) does not answer");
-    assert!(said.contains("process 1: warning: "), "{said}");
+    has(started[1].await_said("process 0 (rank 0) does not answer"), &["process 1: warning: "]);
     started[0].signal("-CONT");
     started[1].await_said("process 1: it moves again, after ");
     interrupt(started);
@@ -73,8 +72,7 @@ fn after_the_limit_a_process_that_is_stopped_ends_the_run() {
         assert!(said.contains(&own) || said.contains(&told), "{said}");
     }
     stopped.signal("-CONT");
-    let said = stopped.end().failed(1);
-    assert!(said.contains("process 1: error: process "), "{said}");
+    has(stopped.end().failed(1), &["process 1: error: process "]);
 }
 
 #[test]
@@ -83,7 +81,7 @@ fn usr1_prints_what_all_ranks_do_and_the_run_goes_on() {
     let mut started = place.start_long(3, &THREE);
     started[1].signal("-USR1");
     let said = started[1].await_said("process 2") + &started[1].await_said("\n");
-    assert!(said.contains("what all ranks do, as process 1 sees it:\n"), "{said}");
+    has(&said, &["what all ranks do, as process 1 sees it:\n"]);
     for process in 0..3 {
         let names =
             [format!("rank {process} (process {process})"), format!("process {process} (rank {process})")];
@@ -99,7 +97,7 @@ fn usr1_is_answered_while_another_process_is_stopped() {
     started[2].signal("-STOP");
     started[0].signal("-USR1");
     let said = started[0].await_said("process 2 (rank 2) does not answer");
-    assert!(said.contains("what all ranks do, as process 0 sees it:\n"), "{said}");
+    has(&said, &["what all ranks do, as process 0 sees it:\n"]);
     started[2].signal("-CONT");
     interrupt(started);
 }
@@ -107,7 +105,7 @@ fn usr1_is_answered_while_another_process_is_stopped() {
 #[test]
 fn usr1_asks_a_process_that_is_alone() {
     let place = Place::new();
-    let mut alone = Started::new(place.command(&[&LONG[..], &THREE].concat()));
+    let mut alone = Started::new(place.train(&[&LONG[..], &THREE].concat()));
     place.await_steps();
     alone.signal("-USR1");
     alone.await_said("what all ranks do, as process 0 sees it:\n");
@@ -124,7 +122,7 @@ fn usr1_asks_a_process_that_waits_for_the_others() {
     first.signal("-USR1");
     let said = first.await_said("until all 2 are there for ");
     let joins = format!("it has been joining the run at {address} as process 0");
-    assert!(said.contains(&joins), "{said}");
+    has(&said, &[&joins]);
     for started in [member(1), first] {
         started.end().done();
     }
@@ -141,8 +139,7 @@ fn usr1_asks_a_spare_and_it_goes_on_waiting() {
     let mut spare = Started::new(place.member(7, 9, &address, &[&args[..], &["--spare"]].concat()));
     spare.await_printed("\n");
     spare.signal("-USR1");
-    let said = spare.await_said("waiting as a spare of the run at ");
-    assert!(said.contains("this process has no ranks now"), "{said}");
+    has(spare.await_said("waiting as a spare of the run at "), &["this process has no ranks now"]);
     interrupt(several);
     assert_eq!(spare.end().status, Some(0), "it ends with the run");
 }

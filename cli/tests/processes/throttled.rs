@@ -1,6 +1,6 @@
 //! A run that loses processes. It does not end before a test lets it.
 
-use std::io::{PipeReader, PipeWriter, Write, pipe};
+use std::io::{PipeReader, PipeWriter, pipe};
 use std::thread::JoinHandle;
 
 use super::*;
@@ -91,7 +91,7 @@ impl Throttled {
         // It prints no hash, so it need not know that process 0 does.
         let args = self.args().into_iter().filter(|arg| *arg != "--weights-hash");
         let args: Vec<&str> = args.chain(["--spare"]).chain(more.iter().copied()).collect();
-        let mut command = self.place.command(&args);
+        let mut command = self.place.train(&args);
         command.env("MASTER_ADDR", host).env("MASTER_PORT", port);
         Started::new(command)
     }

@@ -20,7 +20,7 @@ fn same_weights(settings: &[(u32, &str, u32)]) {
         let first = all_done(place.several(*processes, &args));
         assert_eq!(first.hash(), plain, "{processes} processes, {schedule}, {stages}");
         assert_eq!(place.numbers(&run), place.numbers("plain"), "{schedule}");
-        assert_eq!(checkpoints(&place.path(&run)), ["step-00000002", "step-00000004"]);
+        assert_eq!(place.checkpoints(&run), ["step-00000002", "step-00000004"]);
     }
 }
 
@@ -100,7 +100,7 @@ fn a_run_goes_on_with_another_number_of_processes() {
     all_done(place.several(2, &[&stages[..], &["--steps", "1"]].concat()));
     place.alone(&["--resume", "--steps", "2"]).done();
     let four = all_done(place.several(4, &[&stages[..], &["--resume", "--steps", "3"]].concat()));
-    assert!(four.stdout.contains("resumed after 2 steps"), "{}", four.stdout);
+    has(&four.stdout, &["resumed after 2 steps"]);
     let two = all_done(place.several(2, &["--resume", "--weights-hash"]));
     assert_eq!(two.hash(), plain);
     assert_eq!(place.numbers("runs/small").len(), 4);
@@ -135,7 +135,7 @@ fn a_machine_can_be_named_by_a_name_that_leads_to_itself_alone() {
 #[test]
 fn a_world_of_one_process_is_no_world() {
     let place = Place::new();
-    let mut command = place.command(&[]);
+    let mut command = place.train(&[]);
     command.env("WORLD_SIZE", "1");
     Started::new(command).end().done();
 }
@@ -145,8 +145,8 @@ fn a_trace_shows_the_ranks_of_all_processes_on_one_clock() {
     let place = Place::new();
     let args = ["--trace=2", "--set", "pipeline.stages=2"];
     let first = all_done(place.several(2, &args));
-    assert!(first.stdout.contains("traced    step "), "{}", first.stdout);
-    let trace = fs::read_to_string(place.path("runs/small/trace.json")).unwrap();
+    has(&first.stdout, &["traced    step "]);
+    let trace = place.text("runs/small/trace.json");
     let trace: serde_json::Value = serde_json::from_str(&trace).unwrap();
     let text = trace.to_string();
     for pass in ["0F0", "1F0", "1B3", "0B3"] {

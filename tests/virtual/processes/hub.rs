@@ -3,19 +3,12 @@
 //! A process has its turn until it waits for another one, joins or dies. Inside of a process, its rank and
 //! the thread that calls it take turns anyway: one waits for the other. Then the seed says who goes on.
 
-use std::collections::HashMap;
-use std::panic::resume_unwind;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
-
-use pipewright::fabric::{FromProcess, World};
-use pipewright::{Error, Result};
+use pipewright::fabric::World;
 
 use super::lines::HubLines;
 use super::state::{Is, Line, State};
 use super::story::Story;
-use crate::timeline::{Timeline, What};
+use crate::*;
 
 /// When nobody can move, some may be waiting for a moment of real time. After this number of looks it is a
 /// bug.

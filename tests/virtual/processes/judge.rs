@@ -2,7 +2,7 @@
 
 use super::story::Story;
 use crate::judge::expected_hash;
-use crate::timeline::Timeline;
+use crate::*;
 
 /// How a process has ended: with the hash of its weights, or with an error.
 pub(crate) type Ended = Result<String, String>;

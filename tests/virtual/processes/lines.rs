@@ -1,12 +1,11 @@
 //! The lines of a process of a hub.
 
 use std::io::{Error, ErrorKind, Result};
-use std::sync::Arc;
 
-use pipewright::fabric::{FromProcess, OwnLines, World};
+use pipewright::fabric::{OwnLines, World};
 
 use super::hub::{Hub, shown};
-use crate::timeline::What;
+use crate::*;
 
 pub(super) struct HubLines {
     pub(super) hub: Arc<Hub>,

@@ -1,20 +1,11 @@
 //! The life of the processes of a story.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::thread;
-
-use pipewright::stages::Sequential;
-use pipewright::stages::loss::MeanSquaredError;
-use pipewright::{Error, Pipeline, PipelineBuilder, Result};
 
 use super::hub::Hub;
 use super::judge;
 use super::story::Story;
-use crate::bug::Bug;
-use crate::judge::{CLIP, RATE};
-use crate::stages::{Numbers, Updates};
-use crate::timeline::Timeline;
+use crate::*;
 
 /// Runs the story of a seed. Returns what happened.
 pub(crate) fn run(story: &Story) -> std::result::Result<(judge::End, Timeline), Box<Bug>> {

@@ -1,10 +1,9 @@
 //! The state of a hub: what time it is, what is on its way, where each process is, and whose turn it is.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 
 use super::story::Story;
-use crate::draw::Draw;
-use crate::timeline::{Timeline, What};
+use crate::*;
 
 /// What is said of a process that joins its run again: with weights that the processes have kept, or without.
 pub(crate) const FROM_A_SNAPSHOT: &str = "goes on from a snapshot";

@@ -1,12 +1,6 @@
 //! What a seed stands for: a pipeline of several processes, and when which of them dies.
 
-use std::num::NonZeroU32;
-
-use pipewright::schedule::Schedule;
-
-use crate::draw::Draw;
-use crate::order::Order;
-use crate::stages::Model;
+use crate::*;
 
 /// A run of several processes.
 #[derive(Clone, Debug)]

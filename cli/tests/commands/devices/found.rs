@@ -15,11 +15,7 @@ fn with_old_ones() -> Machine {
 fn what_is_too_old_says_what_gets_a_newer_one() {
     let json = with_old_ones().json();
     let problem = json["libraries"][1]["problem"].as_str().unwrap();
-    assert!(
-        problem.contains("CUDA 12.0; CUDA 13.0 or newer is needed")
-            && problem.contains("`pip install nvidia-cuda-nvrtc=="),
-        "{problem}"
-    );
+    has(&problem, &["CUDA 12.0; CUDA 13.0 or newer is needed", "`pip install nvidia-cuda-nvrtc=="]);
 }
 
 #[test]
@@ -58,7 +54,7 @@ fn packages_are_found_in_each_place_that_pythons_have() {
         for bin in ["environment/bin", "python/bin"] {
             fs::create_dir_all(machine.path(bin)).unwrap();
         }
-        fs::write(machine.path("python/bin/python3.12"), "").unwrap();
+        machine.write("python/bin/python3.12", "");
         symlink(machine.path("python/bin/python3.12"), machine.path("environment/bin/python3")).unwrap();
         let file = machine.install(&format!("{prefix}/{nvidia}"), NVRTC);
         assert_eq!(machine.library("NVRTC").1, file, "beside python3 in {prefix}");
@@ -93,7 +89,7 @@ fn links_lie_where_no_one_else_can_write() {
     assert_eq!(links.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     fs::set_permissions(&links, fs::Permissions::from_mode(0o777)).unwrap();
     let said = machine.run(&["devices"]).done().stderr();
-    assert!(said.contains("others can write there, so no libraries are loaded from it"), "{said}");
+    has(&said, &["others can write there, so no libraries are loaded from it"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ const IN_BF16: [&str; 4] = ["--set", "pipeline.devices=cuda:0", "--set", "pipeli
 /// The costs that `profile` writes with these settings.
 fn profiled(machine: &Machine, sets: &[&str], out: &str) -> Value {
     machine.run(&[&["profile", "my.toml", "--out", out], sets].concat()).done();
-    serde_json::from_str(&fs::read_to_string(machine.path(out)).unwrap()).unwrap()
+    serde_json::from_str(&machine.text(out)).unwrap()
 }
 
 /// A cost of each layer.
@@ -50,9 +50,8 @@ fn what_is_planned_by_costs_of_a_gpu_is_held_there() {
     assert_eq!(plan.stderr(), "", "costs of this machine");
     let plan: Value = serde_json::from_str(&plan.stdout()).unwrap();
     let train = ["train", "my.toml", "--steps", "1", "--set", "pipeline.costs=costs.json"];
-    let said = machine.run(&[&train[..], &IN_BF16].concat()).done().stdout();
-    assert!(said.contains(" % by the costs of its layers\n"), "{said}");
-    let metrics = fs::read_to_string(machine.path("runs/small/metrics.jsonl")).unwrap();
+    has(machine.run(&[&train[..], &IN_BF16].concat()).done().stdout(), &[" % by the costs of its layers\n"]);
+    let metrics = machine.text("runs/small/metrics.jsonl");
     let line: Value = serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
     let numbers = |list: &Value| -> Vec<f64> {
         let list = list.as_array().unwrap().iter();
@@ -66,23 +65,20 @@ fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
     let Some(machine) = emulated() else { return };
     let mut of_cpu = profiled(&machine, &[], "costs.json");
     let plan = |sets: &[&str]| machine.run(&[&["plan", "my.toml", "--costs", "costs.json"], sets].concat());
-    let said = plan(&ON_GPU).refused();
-    assert!(
-        said.contains(
-            "costs.json: measured for other settings (pipeline.devices cpu, now GPUs in f32): measure again"
-        ),
-        "{said}"
+    has(
+        plan(&ON_GPU).refused(),
+        &["costs.json: measured for other settings (pipeline.devices cpu, now GPUs in f32): measure again"],
     );
     // Costs without a device are from before GPUs were measured, so they are the CPU's.
     of_cpu["settings"].as_object_mut().unwrap().remove("pipeline.devices");
-    fs::write(machine.path("costs.json"), of_cpu.to_string()).unwrap();
+    machine.write("costs.json", of_cpu.to_string());
     plan(&[]).done();
     plan(&ON_GPU).refused();
     let mut of_gpu = profiled(&machine, &ON_GPU, "costs.json");
     let said = plan(&IN_BF16).refused();
-    assert!(said.contains("(pipeline.devices GPUs in f32, now GPUs in bf16)"), "{said}");
+    has(&said, &["(pipeline.devices GPUs in f32, now GPUs in bf16)"]);
     of_gpu["machine"]["gpu"] = "an abacus".into();
-    fs::write(machine.path("costs.json"), of_gpu.to_string()).unwrap();
+    machine.write("costs.json", of_gpu.to_string());
     let warned = |machine: &Machine| {
         let plan = ["plan", "my.toml", "--costs", "costs.json"];
         let said = machine.run(&[&plan[..], &ON_GPU].concat()).done().stderr();
@@ -90,7 +86,7 @@ fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
         assert!(said.starts_with(warning), "{said}");
     };
     warned(&machine);
-    let without = Machine { root: machine.root, variables: Vec::new() };
+    let without = Machine { place: machine.place, variables: Vec::new() };
     warned(&without);
 }
 
@@ -104,8 +100,7 @@ fn tune_on_gpus_finds_settings_that_train() {
     let run = machine.run(&["train", "tuned.toml", "--steps", "1"]).done();
     let told = run.stderr();
     assert!(!told.contains("warning"), "its costs are those that it was tuned by: {told}");
-    let said = run.stdout();
-    assert!(said.contains("\ndevices   cuda:1"), "{said}");
+    has(run.stdout(), &["\ndevices   cuda:1"]);
 }
 
 #[test]
@@ -117,13 +112,8 @@ fn sizes_that_a_gpu_has_no_memory_for_are_left_out() {
     let one = ["--set", "pipeline.micro_batches=1", "--set", "pipeline.micro_batch_size=1"];
     let tune = [&["tune", "my.toml", "--top", "1", "--ranks"][..], &["1,2"], &ON_GPU, &one].concat();
     let run = machine.run(&tune).done();
-    let said = run.stderr();
-    assert!(
-        said.contains("left out ranks 2, micro-batches 1, rows 1: stage ")
-            && said.contains("out of memory on cuda:0"),
-        "{said}"
-    );
-    assert!(run.stdout().contains("chosen: 1f1b: ranks 1, "), "{}", run.stdout());
+    has(run.stderr(), &["left out ranks 2, micro-batches 1, rows 1: stage ", "out of memory on cuda:0"]);
+    has(&run.stdout(), &["chosen: 1f1b: ranks 1, "]);
 }
 
 #[test]
@@ -136,29 +126,23 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
             let set = format!("pipeline.devices={devices}");
             machine.run(&[command, "my.toml", "--set", &set]).refused()
         };
-        let said = refused("cpu,cuda:0");
-        assert!(
-            said.contains(
-                "pipeline.devices: one cost of a layer is for all ranks, and these ranks \
-                 are not all on the CPU, or all on GPUs"
-            ),
-            "{said}"
+        has(
+            refused("cpu,cuda:0"),
+            &["pipeline.devices: one cost of a layer is for all ranks, and these ranks \
+                 are not all on the CPU, or all on GPUs"],
         );
-        let said = refused("cuda:3");
-        assert!(
-            said.contains(
-                "pipeline.devices: the costs of layers are measured where they run, and there is no cuda:3"
-            ) && said.contains("of a kind of GPU (--device)")
-                && said.contains("--set pipeline.devices=cpu"),
-            "{said}"
+        has(
+            refused("cuda:3"),
+            &[
+                "pipeline.devices: the costs of layers are measured where they run, and there is no cuda:3",
+                "of a kind of GPU (--device)",
+                "--set pipeline.devices=cpu",
+            ],
         );
     }
     let mixed = ["--set", "pipeline.devices=cpu,cuda:0", "--set", "pipeline.memory=1MiB"];
-    let said = machine.run(&[&["train", "my.toml"], &mixed[..]].concat()).refused();
-    assert!(
-        said.contains(
-            "measured costs, and none can be measured for ranks on both the CPU and GPUs: leave it out"
-        ),
-        "{said}"
+    has(
+        machine.run(&[&["train", "my.toml"], &mixed[..]].concat()).refused(),
+        &["measured costs, and none can be measured for ranks on both the CPU and GPUs: leave it out"],
     );
 }

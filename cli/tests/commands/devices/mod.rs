@@ -22,18 +22,22 @@ const NCCL: Recipe = ("libnccl.so.2", &["NCCL=22809"]);
 
 /// A machine's folders and variables, as far as they affect where libraries are found.
 struct Machine {
-    root: TempDir,
+    place: Place,
     variables: Vec<(&'static str, PathBuf)>,
+}
+
+impl std::ops::Deref for Machine {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
 }
 
 impl Machine {
     /// Nothing is installed, and the cache is empty.
     fn new() -> Self {
-        Self { root: TempDir::new().unwrap(), variables: Vec::new() }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
+        Self { place: Place::empty(), variables: Vec::new() }
     }
 
     /// Puts a stand-in into a folder and returns its path.
@@ -60,18 +64,13 @@ impl Machine {
 
     /// Something to train, and to train on.
     fn write_config(&self) {
-        fs::write(self.path("my.toml"), CONFIG).unwrap();
-        fs::write(self.path("text.txt"), "the quick brown fox ".repeat(90)).unwrap();
+        self.write("my.toml", CONFIG);
+        self.write("text.txt", "the quick brown fox ".repeat(90));
     }
 
     fn run(&self, args: &[&str]) -> Run {
-        let mut command = Command::new(cargo_bin("pipewright"));
-        command
-            .args(args)
-            .current_dir(self.root.path())
-            .env_clear()
-            .env("HOME", self.path("home"))
-            .envs(self.variables.iter().cloned());
+        let mut command = self.command(args);
+        command.env_clear().env("HOME", self.path("home")).envs(self.variables.iter().cloned());
         Run(command.output().unwrap())
     }
 

@@ -51,7 +51,7 @@ fn chosen(machine: &Machine, mut costs: Value, saved: f64) -> String {
         }
     }
     costs["host"] = 4e-11.into();
-    fs::write(machine.path("costs.json"), costs.to_string()).unwrap();
+    machine.write("costs.json", costs.to_string());
     let memory = (2.5 * saved).to_string();
     let tune = ["tune", "my.toml", "--costs", "costs.json", "--ranks", "2"];
     let sets = [
@@ -72,10 +72,9 @@ fn chosen(machine: &Machine, mut costs: Value, saved: f64) -> String {
 fn tune_offloads_where_copies_are_hidden_and_recomputes_where_they_are_slow() {
     let Some(machine) = emulated() else { return };
     machine.run(&["profile", "my.toml", "--set", "pipeline.devices=cuda:0"]).done();
-    let costs = fs::read_to_string(machine.path("costs.json")).unwrap();
+    let costs = machine.text("costs.json");
     let costs: Value = serde_json::from_str(&costs).unwrap();
     let fast = chosen(&machine, costs.clone(), 1e6);
     assert!(fast.contains(", offload 100.00 GiB") && !fast.contains("recompute"), "{fast}");
-    let slow = chosen(&machine, costs, 1e9);
-    assert!(slow.contains(", recompute full"), "{slow}");
+    has(chosen(&machine, costs, 1e9), &[", recompute full"]);
 }

@@ -6,7 +6,7 @@ fn any_machine_has_a_cpu_and_is_told_what_it_lacks() {
     let table = machine.devices();
     assert!(table.starts_with("cpu     "), "{table}");
     for library in ["CUDA driver", "NVRTC", "cuBLASLt", "NCCL"] {
-        assert!(table.contains(&format!("\n{library} ")), "{table}");
+        has(&table, &[&format!("\n{library} ")]);
     }
     let json = machine.json();
     assert!(json["cpu"]["threads"].as_u64() >= Some(1));
@@ -56,18 +56,13 @@ fn of_driver(macros: &[&str]) -> String {
 #[test]
 fn a_driver_that_is_too_old_is_told_with_both_versions() {
     let said = of_driver(&["DRIVER=12040", "INIT=0", "MAJOR=9"]);
-    assert!(
-        said.contains("CUDA 12.4; CUDA 13.0 or newer is needed") && said.contains("driver 580 or newer"),
-        "{said}"
-    );
+    has(&said, &["CUDA 12.4; CUDA 13.0 or newer is needed", "driver 580 or newer"]);
 }
 
 #[test]
 fn a_driver_without_a_gpu_or_that_fails_is_told() {
-    let said = of_driver(&["DRIVER=13000", "INIT=100", "MAJOR=9"]);
-    assert!(said.contains("the CUDA driver is there and has no GPU"), "{said}");
-    let said = of_driver(&["DRIVER=13000", "INIT=999", "MAJOR=9"]);
-    assert!(said.contains("starting CUDA: CUDA_ERROR, refused"), "{said}");
+    has(of_driver(&["DRIVER=13000", "INIT=100", "MAJOR=9"]), &["the CUDA driver is there and has no GPU"]);
+    has(of_driver(&["DRIVER=13000", "INIT=999", "MAJOR=9"]), &["starting CUDA: CUDA_ERROR, refused"]);
 }
 
 #[test]
@@ -89,8 +84,7 @@ fn emulated_gpus_are_shown_like_others() {
     let first = gpus.next().unwrap();
     assert!(first.starts_with("cuda:0  ") && first.ends_with(" free: f32, bf16, fused attention"), "{table}");
     machine.variables.push(("PIPEWRIGHT_EMULATOR_DEVICES", "0".into()));
-    let table = machine.devices();
-    assert!(table.contains("\nno GPU  the CUDA driver is there and has no GPU"), "{table}");
+    has(machine.devices(), &["\nno GPU  the CUDA driver is there and has no GPU"]);
 }
 
 #[test]
@@ -134,17 +128,14 @@ fn train_on(device: &str, driver: Recipe) -> String {
 
 #[test]
 fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
-    let said = train_on("cuda:3", DRIVER);
-    assert!(
-        said.contains(
-            "rank 0) cannot be built on cuda:3: there is no cuda:3: CUDA sees cuda:0 (`pipewright devices`"
-        ),
-        "{said}"
+    has(
+        train_on("cuda:3", DRIVER),
+        &["rank 0) cannot be built on cuda:3: there is no cuda:3: CUDA sees cuda:0 (`pipewright devices`"],
     );
     let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=12080", "INIT=0", "MAJOR=9"]));
-    assert!(said.contains("CUDA 12.8; CUDA 13.0 or newer is needed"), "{said}");
+    has(&said, &["CUDA 12.8; CUDA 13.0 or newer is needed"]);
     let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=13000", "INIT=0", "MAJOR=7"]));
-    assert!(said.contains("the kernels need 8.0 (Ampere) or newer"), "{said}");
+    has(&said, &["the kernels need 8.0 (Ampere) or newer"]);
 }
 
 const ON_GPU: [&str; 4] = ["train", "my.toml", "--set", "pipeline.devices=cuda:0"];
@@ -153,21 +144,20 @@ const ON_GPU: [&str; 4] = ["train", "my.toml", "--set", "pipeline.devices=cuda:0
 fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
     let Some(machine) = emulated() else { return };
     let args = ["--set", "pipeline.dtype=bf16", "--steps", "1"];
-    let said = machine.run(&[&ON_GPU[..], &args].concat()).done().stdout();
-    assert!(
-        said.contains("\ndevices   cuda:0 in bf16; heads of width ")
-            && said
-                .contains(" take the plain attention kernels, which are slow: 64 and 128 have fused ones\n"),
-        "{said}"
+    has(
+        machine.run(&[&ON_GPU[..], &args].concat()).done().stdout(),
+        &[
+            "\ndevices   cuda:0 in bf16; heads of width ",
+            " take the plain attention kernels, which are slow: 64 and 128 have fused ones\n",
+        ],
     );
     let sizes = ["--set", "model.vocab=257", "--set", "model.dim=128", "--run-dir", "sizes"];
     let said = machine.run(&[&ON_GPU[..], &args, &sizes].concat()).done().stdout();
     let line = "\ndevices   cuda:0 in bf16; a vocabulary of 257 is slow, \
                 because scores are read 8 at a time: model.vocab=320 is faster\n";
-    assert!(said.contains(line), "{said}");
+    has(&said, &[line]);
     let said = machine.run(&[&ON_GPU[..], &["--run-dir", "f32", "--steps", "1"]].concat());
-    let said = said.done().stdout();
-    assert!(said.contains("\ndevices   cuda:0 in f32\n"), "{said}");
+    has(said.done().stdout(), &["\ndevices   cuda:0 in f32\n"]);
 }
 
 #[test]
@@ -177,21 +167,19 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
     // gets none.
     let memory = (32 << 20) + 4096;
     machine.variables.push(("PIPEWRIGHT_EMULATOR_MEMORY", memory.to_string().into()));
-    let said = machine.run(&ON_GPU).refused();
-    assert!(
-        said.contains("cannot be built on cuda:0: ")
-            && said.contains("out of memory on cuda:0: ")
-            && said.contains(
-                "what stays with each stage (weights, their gradients, the optimizer's state, room for \
-                 matrix products) needs less on each of more devices"
-            ),
-        "{said}"
+    has(
+        machine.run(&ON_GPU).refused(),
+        &[
+            "cannot be built on cuda:0: ",
+            "out of memory on cuda:0: ",
+            "what stays with each stage (weights, their gradients, the optimizer's state, room for \
+                 matrix products) needs less on each of more devices",
+        ],
     );
     assert!(!machine.path("runs").exists());
 }
 
 #[test]
 fn wrong_arguments_are_refused() {
-    let said = Machine::new().run(&["devices", "--format", "xml"]).refused();
-    assert!(said.contains("[possible values: table, json]"), "{said}");
+    has(Machine::new().run(&["devices", "--format", "xml"]).refused(), &["[possible values: table, json]"]);
 }

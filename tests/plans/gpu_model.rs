@@ -1,0 +1,194 @@
+//! What the model of a GPU predicts, against cases computed by hand and against what was measured on an H100.
+
+use pipewright::plan::{Kernel, Work};
+
+use super::*;
+
+/// GPT-2 with 124 million parameters, 8 micro-batches of 16 x 1,024 tokens.
+const GPT2: &str = "\
+[model]\nkind = \"gpt\"\nvocab = 50304\ndim = 768\nlayers = 12\nheads = 12\ntied = true\n\
+[data]\nkind = \"tokens\"\npath = \"tokens.bin\"\nseq = 1024\n\
+[pipeline]\nstages = 1\nmicro_batches = 8\nmicro_batch_size = 16\nschedule = \"1f1b\"\ndtype = \"bf16\"\n";
+
+fn config(sets: &[&str]) -> Config {
+    let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
+    Config::parse("gpt2.toml", GPT2, &[], &sets).expect("a config")
+}
+
+fn h100() -> &'static Gpu {
+    Gpu::named("h100").expect("a known kind")
+}
+
+fn time(gpu: &Gpu, work: Work) -> f64 {
+    let kernel = Kernel { name: "", work, launches: 1 };
+    gpu.time(&kernel)
+}
+
+fn product(size: [usize; 2], inner: usize, bytes: usize) -> Work {
+    Work::Product { size, inner, bytes }
+}
+
+/// Seconds of a step of this config on such GPUs.
+fn step(config: Config, gpu: &Gpu) -> f64 {
+    let (config, _) = compose::with_gpus(config, gpu).expect("a schedule");
+    let plan = compose::plan_for(&config, gpu).expect("a plan");
+    plan.prediction.expect("a prediction").step
+}
+
+fn assert_near(predicted: f64, measured: f64, tolerance: f64, what: &str) {
+    let apart = (predicted / measured - 1.0).abs();
+    assert!(apart <= tolerance, "{what}: predicted {predicted}, measured {measured}");
+}
+
+#[test]
+fn bytes_take_their_share_of_the_bandwidth_and_a_launch() {
+    // 2.948 TB/s are 0.88 of 3.35.
+    assert_near(time(h100(), Work::Bytes(2.948e9)), 1.004e-3, 1e-9, "1 ms and 4 us");
+}
+
+#[test]
+fn a_product_takes_whole_waves_of_tiles() {
+    // 132 tiles of 128 x 256: 2 x 1536 x 2816 x 8192 operations at 0.82 x 989.4 T, 0.5 us and 4 us.
+    let one = 2.0 * 1536.0 * 2816.0 * 8192.0 / (0.82 * 989.4e12) + 4.5e-6;
+    assert_near(time(h100(), product([1536, 2816], 8192, 2)), one, 1e-9, "one wave");
+    // One row more takes a wave of smaller tiles more, at least.
+    let more = time(h100(), product([1537, 2816], 8192, 2));
+    assert!(more > 1.4 * one, "{more} {one}");
+}
+
+#[test]
+fn sums_of_a_product_with_few_tiles_are_cut_in_parts() {
+    let whole = 2.0 * 128.0 * 256.0 * 16384.0 * 132.0 / (0.82 * 989.4e12);
+    let cut = time(h100(), product([768, 768], 16384, 4));
+    assert!(cut < whole / 3.0, "{cut} {whole}");
+}
+
+#[test]
+fn a_product_with_a_short_sum_takes_at_least_the_time_of_its_bytes() {
+    let bytes = 2.0 * 16384.0 * 16384.0 + 2.0 * 2.0 * 16.0 * 16384.0;
+    let least = time(h100(), Work::Bytes(bytes));
+    let predicted = time(h100(), product([16384, 16384], 16, 2));
+    assert!((1.0..1.25).contains(&(predicted / least)), "{predicted} {least}");
+}
+
+/// The table of kernels in benches/RESULTS.md, microseconds. Without the sums of biases, which it names.
+#[test]
+fn kernels_are_predicted_as_they_were_measured_on_an_h100() {
+    let rows = 16384;
+    let bytes = |of_row: usize| Work::Bytes((rows * of_row) as f64);
+    let attention = |products: f64, backward| Work::Attention {
+        operations: products * 16.0 * 12.0 * 1024.0 * 1024.0 * 64.0,
+        backward,
+    };
+    let measured = [
+        (product([rows, 2304], 768, 2), 88.5),
+        (product([rows, 768], 2304, 2), 84.7),
+        (product([768, 2304], rows, 4), 124.6 - 36.0),
+        (product([rows, 768], 768, 2), 35.2),
+        (product([768, 768], rows, 4), 58.6 - 15.0),
+        (product([rows, 3072], 768, 2), 116.9),
+        (product([rows, 768], 3072, 2), 107.1),
+        (product([768, 3072], rows, 4), 156.6 - 45.0),
+        (product([3072, 768], rows, 4), 125.2 - 14.0),
+        (product([4096, 50304], 768, 2), 395.6),
+        (product([4096, 768], 50304, 2), 394.8),
+        (product([768, 50304], 4096, 4), 434.2),
+        (attention(2.0, false), 117.4),
+        (bytes(2 * 2 * 768), 23.3),
+        (bytes(2 * 2 * 3072), 71.4),
+        (bytes(2 * 3 * 3072), 102.7),
+        (Work::Bytes(4096.0 * 4.0 * 50304.0), 353.6),
+        (Work::Bytes(30.0 * 38_633_472.0), 391.1),
+    ];
+    for (work, measured) in measured {
+        assert_near(1e6 * time(h100(), work), measured, 0.25, &format!("{work:?}"));
+    }
+    // The backward is three kernels. One of them only reads outputs and their gradients.
+    let backward = time(h100(), attention(7.0, true)) + time(h100(), bytes(2 * 2 * 768)) + 4e-6;
+    assert_near(1e6 * backward, 349.2, 0.1, "attention's backward");
+}
+
+/// What was measured had a kernel for each residual's sum, forward and backward: three accesses and a launch
+/// where one access is left. And each of 148 parameters had a launch for its update, and one for its part of
+/// the norm.
+#[test]
+fn a_step_of_gpt2_is_predicted_as_it_was_measured_on_an_h100() {
+    let accesses = Work::Bytes(2.0 * 2.0 * 16384.0 * 768.0);
+    let sums = 8.0 * 2.0 * 24.0 * time(h100(), accesses);
+    let launches = 2.0 * 148.0 * time(h100(), Work::Bytes(0.0));
+    let rate = 8.0 * 16.0 * 1024.0 / (step(config(&[]), h100()) + sums + launches);
+    // Three runs on two machines.
+    for measured in [489_573.0, 489_180.0, 493_838.0] {
+        assert_near(rate, measured, 0.06, "tokens a second");
+    }
+}
+
+/// By arithmetic before: 18.4 GB of activations and 12.15 TFLOP of products a micro-batch. Since then four of
+/// six accesses of each residual's sums are saved.
+#[test]
+fn bytes_and_operations_of_gpt2_are_those_of_the_layers() {
+    let units = compose::gpu_kernels(&config(&[])).expect("kernels");
+    let kernels = || {
+        let passes = units.iter().map(|unit| [&unit.forward, &unit.backward_input, &unit.backward_weight]);
+        passes.flatten().flatten()
+    };
+    let operations = kernels().map(|kernel| match kernel.work {
+        Work::Product { size, inner, .. } => 2.0 * (size[0] * size[1] * inner) as f64,
+        _ => 0.0,
+    });
+    assert_near(operations.sum(), 12.15e12, 0.002, "operations of products");
+    let outer = ["embedding", "embedding backward", "cross-entropy"];
+    let bytes = kernels().map(|kernel| match kernel.work {
+        Work::Bytes(bytes) if !outer.contains(&kernel.name) => bytes,
+        _ => 0.0,
+    });
+    let saved = 24.0 * 4.0 * 2.0 * 16384.0 * 768.0;
+    assert_near(bytes.sum(), 18.4e9 - saved, 0.02, "bytes of activations");
+    let weights: usize = units.iter().map(|unit| unit.weights).sum();
+    assert_eq!(weights, 124_475_904, "the weights that are updated");
+}
+
+#[test]
+fn newer_gpus_are_faster_and_more_stages_share_the_work() {
+    for kinds in [
+        &["a100", "h100", "h200", "b200"][..],
+        &["a10g", "a10", "rtx4090", "l40s"],
+        &["rtx3090", "a6000", "rtx6000ada"],
+    ] {
+        let gpus = kinds.iter().map(|name| Gpu::named(name).expect("a known kind"));
+        let steps: Vec<f64> = gpus.map(|gpu| step(config(&[]), gpu)).collect();
+        assert!(steps.windows(2).all(|pair| pair[1] < pair[0]), "{kinds:?} {steps:?}");
+    }
+    let four = ["pipeline.stages=4", "pipeline.micro_batches=32"];
+    let (four, one) = (step(config(&four), h100()), step(config(&four[1..]), h100()));
+    assert!(four > one / 4.0 && four < one / 3.0, "{four} {one}");
+}
+
+#[test]
+fn a_llama_is_predicted_too() {
+    let llama = ["model.kind=llama", "model.kv_heads=4", "model.ffn=2048", "model.tied=false"];
+    let units = compose::gpu_kernels(&config(&llama)).expect("kernels");
+    assert_eq!(units.len(), 26);
+    assert!(step(config(&llama), h100()) > 0.0);
+}
+
+#[test]
+fn what_is_not_modelled_is_refused_by_its_key() {
+    for (sets, key) in [
+        (vec!["pipeline.dtype=f32"], "pipeline.dtype"),
+        (vec!["model.heads=24"], "model.heads"),
+        (vec!["pipeline.recompute=selective"], "pipeline.recompute"),
+        (vec!["lora.rank=8", "lora.targets=[\"*\"]"], "optimizer"),
+        (vec!["model.kind=mixtral"], "model.kind"),
+    ] {
+        let Ok(config) = Config::parse(
+            "gpt2.toml",
+            GPT2,
+            &[],
+            &sets.iter().map(|set| (*set).to_owned()).collect::<Vec<_>>(),
+        ) else {
+            panic!("{sets:?} is no config");
+        };
+        has(compose::plan_for(&config, h100()).expect_err(key), &[key, "--device"]);
+    }
+}
