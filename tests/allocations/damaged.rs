@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use pipewright::pretrained::{Weights, import, read_config};
-use pipewright::stages::{Init, Parameter, rng};
+use pipewright::pretrained::import;
+use pipewright::stages::rng;
 use pipewright::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
 use super::counting::largest;
 use super::*;
-use super::{alone, gguf};
+use crate::folders::{copied, read_model};
 
 /// The largest block of memory that a damaged file may take. The files here have a few hundred kilobytes.
 const LARGEST: usize = 64 << 20;
@@ -70,39 +70,16 @@ fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// All weights of a folder.
-fn read(folder: &Path) -> pipewright::Result<()> {
-    let architecture = read_config(folder)?;
-    let weights = Weights::open(folder, &architecture)?;
-    architecture.model()?;
-    for mapped in architecture.table() {
-        weights.read(&mut Parameter::new(mapped.name, &mapped.dims, Init::Zeros, 0))?;
-    }
-    Ok(())
-}
-
-/// A copy of a model's folder, without its golden results.
-fn copied(family: &str) -> TempDir {
-    let folder = TempDir::new().expect("a folder");
-    for entry in fs::read_dir(golden("hf").join(family)).expect("a folder") {
-        let entry = entry.expect("readable");
-        if entry.file_name() != "golden.safetensors" && entry.path().is_file() {
-            fs::copy(entry.path(), folder.path().join(entry.file_name())).expect("copied");
-        }
-    }
-    folder
-}
-
 #[test]
 fn damaged_safetensors_are_refused_or_read() {
     let _alone = alone();
-    let folder = copied("llama");
+    let folder = copied("hf/llama");
     let path = folder.path().join("model.safetensors");
     let whole = fs::read(&path).expect("readable");
     let header = 8 + u64::from_le_bytes(whole[..8].try_into().expect("eight bytes")) as usize;
     let mut reread = |bytes: &[u8]| {
         fs::write(&path, bytes).expect("written");
-        read(folder.path()).map_err(|error| error.to_string())
+        read_model(folder.path()).map_err(|error| error.to_string())
     };
     let cuts = cut(&whole, header).count();
     assert_eq!(refused(cut(&whole, header), folder.path(), &mut reread), cuts);
@@ -115,14 +92,17 @@ fn damaged_safetensors_are_refused_or_read() {
 #[test]
 fn lengths_that_overflow_are_refused() {
     let _alone = alone();
-    let folder = copied("llama");
+    let folder = copied("hf/llama");
     let path = folder.path().join("model.safetensors");
     for shape in [json!([1_u64 << 60, 16]), json!([1_u64 << 62])] {
         let entry = json!({"dtype": "F32", "shape": shape, "data_offsets": [0, u64::MAX]});
         let header = json!({"model.norm.weight": entry}).to_string();
         let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
         fs::write(&path, bytes).expect("written");
-        has(read(folder.path()).expect_err("refused"), &["model.safetensors` is damaged: its header: "]);
+        has(
+            read_model(folder.path()).expect_err("refused"),
+            &["model.safetensors` is damaged: its header: "],
+        );
     }
 }
 
@@ -130,12 +110,12 @@ fn lengths_that_overflow_are_refused() {
 fn a_damaged_config_is_refused_or_read() {
     let _alone = alone();
     for family in ["llama", "llama3", "mistral", "qwen3", "gpt2"] {
-        let folder = copied(family);
+        let folder = copied(&format!("hf/{family}"));
         let path = folder.path().join("config.json");
         let whole = fs::read(&path).expect("readable");
         let mut reread = |bytes: &[u8]| {
             fs::write(&path, bytes).expect("written");
-            read(folder.path()).map_err(|error| error.to_string())
+            read_model(folder.path()).map_err(|error| error.to_string())
         };
         let cuts: Vec<Vec<u8>> = cut(whole.trim_ascii_end(), whole.trim_ascii_end().len()).collect();
         let count = cuts.len();

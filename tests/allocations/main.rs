@@ -9,6 +9,8 @@ mod common;
 mod composed;
 mod counting;
 mod damaged;
+#[path = "../common/folders.rs"]
+mod folders;
 #[path = "../common/gguf.rs"]
 mod gguf;
 #[path = "../common/has.rs"]

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use pipewright::SyncMode;
 
 use super::*;
+use crate::folders::names;
 use crate::worlds::in_processes;
 
 /// The files of a checkpoint.
@@ -18,15 +19,6 @@ fn files(place: &Path) -> BTreeMap<OsString, Vec<u8>> {
         (path.file_name().expect("a name").to_owned(), bytes)
     };
     entries.map(path).map(named).collect()
-}
-
-/// What there is in a folder.
-fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).expect("a folder");
-    let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
-    let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().expect("UTF-8")).collect();
-    names.sort();
-    names
 }
 
 /// Saves after two steps, by both ways, and trains on while the second is written. Both have the same bytes.

@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/folders.rs"]
+mod folders;
 #[path = "../common/has.rs"]
 mod has;
 #[path = "../common/worlds.rs"]

@@ -29,7 +29,7 @@ fn texts() {
     Target {
         name: "texts",
         seeds: vec!["Hear me speak, naïve café.\n".repeat(20).into_bytes()],
-        words: &["\u{feff}", "\r\n", "\0", "😀"],
+        words: "\u{feff}, \r\n, \0, 😀",
         inputs: 1500,
         bytes: 16 * MIB,
         blocks: 100_000,
@@ -75,7 +75,7 @@ fn tokens(name: &'static str, which: impl Fn(&Path) -> PathBuf) {
     Target {
         name,
         seeds: vec![contents(&changed)],
-        words: &["MMIDIDX", "\u{93}NUMPY", "u32", "vocabulary"],
+        words: "MMIDIDX, \u{93}NUMPY, u32, vocabulary",
         inputs: 2000,
         bytes: 16 * MIB,
         blocks: 100_000,
@@ -115,7 +115,7 @@ fn images(name: &'static str, changes_labels: bool) {
     Target {
         name,
         seeds: vec![packed(&whole), whole, packed(&bomb)],
-        words: &[],
+        words: "",
         inputs: 500,
         bytes: 64 * MIB,
         blocks: 100_000,
@@ -147,7 +147,7 @@ fn cifar_records() {
     Target {
         name: "cifar_records",
         seeds: vec![record.clone(), record.repeat(3)],
-        words: &[],
+        words: "",
         inputs: 300,
         bytes: 64 * MIB,
         blocks: 100_000,
@@ -200,17 +200,7 @@ fn json_lines() {
             asked.clone().into_bytes(),
             both.into_bytes(),
         ],
-        words: &[
-            "text",
-            "messages",
-            "role",
-            "content",
-            "assistant",
-            "system",
-            "<|im_end|>",
-            "\\ud800",
-            "conversations",
-        ],
+        words: "text, messages, role, content, assistant, system, <|im_end|>, \\ud800, conversations",
         inputs: 250,
         bytes: 256 * MIB,
         blocks: 8_000_000,
@@ -233,7 +223,7 @@ fn parquet_tables() {
     Target {
         name: "parquet_tables",
         seeds: names.map(|name| contents(&here(&format!("tests/golden/parquet/{name}.parquet")))).into(),
-        words: &["text", "PAR1"],
+        words: "text, PAR1",
         inputs: 1000,
         bytes: 512 * MIB,
         blocks: 4_000_000,

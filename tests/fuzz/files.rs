@@ -26,15 +26,3 @@ pub(crate) fn contents(path: &Path) -> Vec<u8> {
 pub(crate) fn write(path: &Path, bytes: &[u8]) {
     fs::write(path, bytes).expect("written");
 }
-
-/// A copy of the files in a folder, of those without golden results.
-pub(crate) fn copied(folder: &str) -> TempDir {
-    let copy = TempDir::new().expect("a folder");
-    for entry in fs::read_dir(here(folder)).expect("a folder") {
-        let entry = entry.expect("readable");
-        if entry.file_name() != "golden.safetensors" && entry.path().is_file() {
-            fs::copy(entry.path(), copy.path().join(entry.file_name())).expect("copied");
-        }
-    }
-    copy
-}

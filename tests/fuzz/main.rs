@@ -15,6 +15,8 @@ mod wires;
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/folders.rs"]
+mod folders;
 #[path = "../common/frame.rs"]
 mod frame;
 #[path = "../fabric/gate.rs"]
@@ -46,8 +48,8 @@ struct Target<'a> {
     name: &'static str,
     /// Whole inputs, which are changed at random.
     seeds: Vec<Vec<u8>>,
-    /// Words that the reader knows.
-    words: &'a [&'a str],
+    /// Words that the reader knows, with `, ` between them.
+    words: &'a str,
     /// How many inputs a test tries.
     inputs: u32,
     /// The most bytes that one input may take.
@@ -84,13 +86,14 @@ impl Target<'_> {
         let minutes = minutes.map(|minutes| minutes.parse::<f64>().expect("a number of minutes"));
         let seed = env::var("PIPEWRIGHT_FUZZ_SEED").map_or(15, |seed| seed.parse().expect("a number"));
         let (mut random, since) = (Random::new(seed, self.name), Instant::now());
+        let words: Vec<&str> = self.words.split(", ").filter(|word| !word.is_empty()).collect();
         let (mut tried, mut refused, mut told) = (0, 0, HashSet::new());
         let goes_on = |tried| match minutes {
             None => tried < self.inputs,
             Some(minutes) => since.elapsed() < Duration::from_secs_f64(60.0 * minutes),
         };
         while goes_on(tried) {
-            let input = mutate(&mut random, &self.seeds, given, self.words);
+            let input = mutate(&mut random, &self.seeds, given, &words);
             let said = self.read(&watch, &input, &mut read);
             tried += 1;
             refused += u32::from(said.is_err());

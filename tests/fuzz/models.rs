@@ -1,84 +1,57 @@
 //! Models of others: Hugging Face's folders, `.gguf` files, tokenizers, adapters.
 
-use pipewright::pretrained::{self, Target as Adapted, Weights, import, open_adapters, read_adapters};
-use pipewright::stages::{Init, Parameter};
+use pipewright::pretrained::{self, Target as Adapted, import, open_adapters, read_adapters};
 use pipewright::tokenizer::TextStream;
 
 use super::*;
-use crate::files::copied;
+use crate::folders::{copied, read_model};
 
 /// Words of `config.json` and of headers.
-const WORDS: [&str; 16] = [
-    "llama",
-    "mistral",
-    "qwen3",
-    "gpt2",
-    "mixtral",
-    "rope_parameters",
-    "llama3",
-    "F32",
-    "BF16",
-    "F64",
-    "I64",
-    "model.embed_tokens.weight",
-    "lm_head.weight",
-    "data_offsets",
-    "shape",
-    "../model.safetensors",
-];
-
-/// All weights of a folder.
-fn read(folder: &Path) -> pipewright::Result<()> {
-    let architecture = pretrained::read_config(folder)?;
-    let weights = Weights::open(folder, &architecture)?;
-    architecture.model()?;
-    for mapped in architecture.table() {
-        weights.read(&mut Parameter::new(mapped.name, &mapped.dims, Init::Zeros, 0))?;
-    }
-    Ok(())
-}
+const WORDS: &str = "llama, mistral, qwen3, gpt2, mixtral, rope_parameters, llama3, F32, BF16, F64, \
+                     I64, model.embed_tokens.weight, lm_head.weight, data_offsets, shape, \
+                     ../model.safetensors";
 
 #[test]
 fn model_configs() {
     for family in ["llama", "llama3", "mistral", "mixtral", "qwen2", "qwen3", "gpt2"] {
-        let folder = copied(&format!("tests/golden/hf/{family}"));
+        let folder = copied(&format!("hf/{family}"));
         let path = folder.path().join("config.json");
         Target {
             name: "model_configs",
             seeds: vec![contents(&path)],
-            words: &WORDS,
+            words: WORDS,
             inputs: 100,
             bytes: 64 * MIB,
             blocks: 4_000_000,
         }
         .fuzz(|input| {
             write(&path, input);
-            told(read(folder.path()))
+            told(read_model(folder.path()))
         });
     }
 }
 
 #[test]
 fn safetensors() {
-    let folder = copied("tests/golden/hf/llama");
+    let folder = copied("hf/llama");
     let path = folder.path().join("model.safetensors");
     Target {
         name: "safetensors",
         seeds: vec![contents(&path)],
-        words: &WORDS,
+        words: WORDS,
         inputs: 500,
         bytes: 64 * MIB,
         blocks: 1_000_000,
     }
     .fuzz(|input| {
         write(&path, input);
-        told(read(folder.path()))
+        told(read_model(folder.path()))
     });
 }
 
 #[test]
 fn indexes_of_safetensors() {
-    let folder = copied("tests/golden/hf/llama");
+    let folder = copied("hf/llama");
     let (one, part) = (folder.path().join("model.safetensors"), "model-00001-of-00001.safetensors");
     let index = folder.path().join("model.safetensors.index.json");
     fs::rename(&one, folder.path().join(part)).expect("renamed");
@@ -87,14 +60,14 @@ fn indexes_of_safetensors() {
     Target {
         name: "indexes_of_safetensors",
         seeds: vec![whole.to_string().into_bytes()],
-        words: &WORDS,
+        words: WORDS,
         inputs: 500,
         bytes: 64 * MIB,
         blocks: 1_000_000,
     }
     .fuzz(|input| {
         write(&index, input);
-        told(read(folder.path()))
+        told(read_model(folder.path()))
     });
 }
 
@@ -108,7 +81,7 @@ fn gguf_files() {
     Target {
         name: "gguf_files",
         seeds: vec![file.bytes()],
-        words: &["llama", "gpt2", "tokenizer.ggml.tokens", "general.alignment", "blk.0.attn_q.weight"],
+        words: "llama, gpt2, tokenizer.ggml.tokens, general.alignment, blk.0.attn_q.weight",
         inputs: 600,
         bytes: 64 * MIB,
         blocks: 4_000_000,
@@ -118,7 +91,7 @@ fn gguf_files() {
         let imported = told(import(&path, &folder));
         let read = imported.and_then(|_| {
             let _ = Tokenizer::read(&folder).and_then(|tokenizer| tokenizer.encode("Hear me speak"));
-            told(read(&folder))
+            told(read_model(&folder))
         });
         let _ = fs::remove_dir_all(&folder);
         read
@@ -160,25 +133,8 @@ fn tokenizers() {
             small_tokenizer().to_string().into_bytes(),
             contents(&golden),
         ],
-        words: &[
-            "WordPiece",
-            "Unigram",
-            "WordLevel",
-            "Metaspace",
-            "Strip",
-            "Fuse",
-            "ByteFallback",
-            "CTC",
-            "Punctuation",
-            "(a+)+$",
-            "(?=a)",
-            "\\\\1",
-            "Lowercase",
-            "Precompiled",
-            "TemplateProcessing",
-            "Digits",
-            "Prepend",
-        ],
+        words: "WordPiece, Unigram, WordLevel, Metaspace, Strip, Fuse, ByteFallback, CTC, Punctuation, \
+                (a+)+$, (?=a), \\\\1, Lowercase, Precompiled, TemplateProcessing, Digits, Prepend",
         inputs: 500,
         bytes: 256 * MIB,
         blocks: 8_000_000,
@@ -208,13 +164,13 @@ fn adapted(patterns: &[String]) -> Vec<Adapted> {
 }
 
 fn adapters(name: &'static str, file: &str) {
-    let folder = copied("tests/golden/hf/llama/lora");
+    let folder = copied("hf/llama/lora");
     let path: PathBuf = folder.path().join(file);
     let architecture = pretrained::read_config(&here("tests/golden/hf/llama")).expect("it is whole");
     Target {
         name,
         seeds: vec![contents(&path)],
-        words: &["LORA", "q_proj", "model.layers.0.mlp.down_proj", "lm_head", "all-linear", "none", "F16"],
+        words: "LORA, q_proj, model.layers.0.mlp.down_proj, lm_head, all-linear, none, F16",
         inputs: 500,
         bytes: 64 * MIB,
         blocks: 1_000_000,

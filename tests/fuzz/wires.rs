@@ -46,7 +46,7 @@ fn after(input: &[u8], on: usize) -> Result<(), String> {
 }
 
 fn on_a_connection(name: &'static str, on: usize) {
-    Target { name, seeds: frames(), words: &["text"], inputs: 100, bytes: 64 * MIB, blocks: 100_000 }
+    Target { name, seeds: frames(), words: "text", inputs: 100, bytes: 64 * MIB, blocks: 100_000 }
         .fuzz(|input| after(input, on));
 }
 
@@ -71,7 +71,7 @@ fn strangers() {
         Target {
             name: "strangers",
             seeds: [JOIN, DATA, WATCH, 3].map(proved).into(),
-            words: &["PIPEWRT3", "GET / HTTP/1.1\r\n\r\n"],
+            words: "PIPEWRT3, GET / HTTP/1.1\r\n\r\n",
             inputs: 1000,
             bytes: 16 * MIB,
             blocks: 100_000,
@@ -100,18 +100,8 @@ fn hellos() {
             [gate::message(&gate::hello()), gate::message(&json!("Connected"))].concat(),
             gate::message(&json!({"Failed": "no"})),
         ],
-        words: &[
-            "Hello",
-            "Welcome",
-            "Connected",
-            "Failed",
-            "Ready",
-            "Refused",
-            "Interrupted",
-            "Spare",
-            "processes",
-            "127.0.0.1:9",
-        ],
+        words: "Hello, Welcome, Connected, Failed, Ready, Refused, Interrupted, Spare, processes, \
+                127.0.0.1:9",
         inputs: 40,
         bytes: 64 * MIB,
         blocks: 100_000,
@@ -151,18 +141,7 @@ fn welcomes() {
             [gate::message(&welcome), gate::message(&json!("Ready"))].concat(),
             gate::message(&json!({"Refused": "no"})),
         ],
-        words: &[
-            "Hello",
-            "Welcome",
-            "Connected",
-            "Failed",
-            "Ready",
-            "Refused",
-            "Take",
-            "Over",
-            "addresses",
-            "127.0.0.1:9",
-        ],
+        words: "Hello, Welcome, Connected, Failed, Ready, Refused, Take, Over, addresses, 127.0.0.1:9",
         inputs: 100,
         bytes: 64 * MIB,
         blocks: 100_000,
@@ -187,7 +166,7 @@ fn first_words() {
     Target {
         name: "first_words",
         seeds: vec![vec![0], vec![1], [vec![0], head(8, 0, 0, 0)].concat()],
-        words: &[],
+        words: "",
         inputs: 40,
         bytes: 64 * MIB,
         blocks: 100_000,

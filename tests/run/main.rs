@@ -1,5 +1,7 @@
 //! The training loop as a user of the library calls it.
 
+#[path = "../common/folders.rs"]
+mod folders;
 #[path = "../common/has.rs"]
 mod has;
 #[path = "../common/passing.rs"]
@@ -21,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use folders::names;
 use has::has;
 use passing::{Ones, PassOn};
 use pipewright::data::DataSource;
@@ -113,11 +116,7 @@ impl Place {
 
     /// All names beside the checkpoints.
     fn checkpoints_and_others(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.path().join("checkpoints")).expect("a folder");
-        let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name();
-        let mut names: Vec<_> = entries.map(|entry| name(entry).into_string().expect("UTF-8")).collect();
-        names.sort();
-        names
+        names(&self.path().join("checkpoints"))
     }
 
     fn read(&self, name: &str) -> String {

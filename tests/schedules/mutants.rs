@@ -116,7 +116,7 @@ proptest! {
         for links in [LinkKind::Buffered, LinkKind::Ordered] {
             let mutant =
                 Schedule::from_actions("mutant", placement.clone(), micro_batches, rows.clone(), links);
-            let runs = crate::oracle::runs(&rows, placement, micro_batches, links);
+            let runs = oracle::runs(&rows, placement, micro_batches, links);
             prop_assert_eq!(mutant.is_ok(), runs, "{:?} {:?}", mutant, rows);
         }
     }
@@ -133,10 +133,10 @@ proptest! {
         let (placement, micro_batches) = (schedule.placement(), schedule.micro_batches());
         match Schedule::from_passes("mutant", placement.clone(), micro_batches, passes) {
             Ok(mutant) => {
-                prop_assert!(crate::oracle::runs(&rows(&mutant), placement, micro_batches, LinkKind::Ordered));
+                prop_assert!(oracle::runs(&rows(&mutant), placement, micro_batches, LinkKind::Ordered));
             }
             Err(refusal) => {
-                let runs = crate::oracle::passes_run(&mutated, placement, micro_batches);
+                let runs = oracle::passes_run(&mutated, placement, micro_batches);
                 prop_assert!(!runs, "{} {:?}", refusal, mutated);
             }
         }

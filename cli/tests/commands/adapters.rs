@@ -9,8 +9,7 @@ const CONFIG: &str = "[data]\nkind = 'tokens'\npath = 'tokens.bin'\nseq = 16\nva
 /// A folder with a config, and tokens from 0 to 95.
 fn place() -> Place {
     let place = Place::new();
-    let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
-    let model = format!("[model]\npath = {golden:?}\n");
+    let model = format!("[model]\npath = {:?}\n", llama());
     place.write("my.toml", model + CONFIG);
     let tokens: Vec<u8> = (0..400_u16).flat_map(|token| (token % 96).to_le_bytes()).collect();
     place.write("tokens.bin", tokens);
@@ -56,7 +55,7 @@ fn a_run_with_adapters_writes_text_and_is_exported() {
 #[test]
 fn keys_of_the_folder_that_training_started_from_are_told_and_exported() {
     let place = place();
-    let golden = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
+    let golden = llama();
     fs::create_dir(place.path("model")).unwrap();
     fs::copy(golden.join("model.safetensors"), place.path("model/model.safetensors")).unwrap();
     let keys =

@@ -3,9 +3,6 @@ use pipewright::tokenizer::Tokenizer;
 
 use super::*;
 
-/// The small tokenizer.
-const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/tokenizer");
-
 /// A config for chats, with the small tokenizer.
 const CHATS: &str = "\
 [model]

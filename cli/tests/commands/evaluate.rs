@@ -64,19 +64,12 @@ fn data_of_its_own_is_validated_on_and_nothing_is_set_aside() {
 #[test]
 fn a_folder_of_hugging_face_is_evaluated_on_any_data() {
     let place = Place::new();
-    let model = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama");
+    let model = llama();
     let tokens: Vec<u8> = (0..400_u16).flat_map(|index| (index * 7 % 96).to_le_bytes()).collect();
     place.write("tokens.bin", tokens);
     let model = model.to_str().unwrap();
-    let args = [
-        model,
-        "--set",
-        "data.kind=tokens",
-        "--set",
-        "data.seq=12",
-        "--set",
-        "data.validation_path=tokens.bin",
-    ];
+    let sets = set(&["data.kind=tokens", "data.seq=12", "data.validation_path=tokens.bin"]);
+    let args = [&[model], &sets[..]].concat();
     let loss = evaluated(&place, &args)["loss"].as_f64().unwrap();
     // Of random weights, about as much as of a guess.
     assert!((loss - 96_f64.ln()).abs() < 0.5, "{loss}");
@@ -110,14 +103,14 @@ fn what_cannot_be_evaluated_is_refused() {
     }
 }
 
-/// 40 images with one color, of 8 x 8 pixels, and their labels.
-fn images(place: &Place) {
+/// 40 images with one color, of `side` x `side` pixels, and their labels.
+pub(super) fn images(place: &Place, side: u32) {
     let [mut images, mut labels] = [vec![0, 0, 8, 3], vec![0, 0, 8, 1]];
-    for size in [40_u32, 8, 8] {
+    for size in [40, side, side] {
         images.extend(size.to_be_bytes());
     }
     labels.extend(40_u32.to_be_bytes());
-    images.extend((0..40 * 64_u32).map(|pixel| (pixel * 7 % 251) as u8));
+    images.extend((0..40 * side * side).map(|pixel| (pixel * 7 % 251) as u8));
     labels.extend((0..40_u32).map(|row| (row % 3) as u8));
     place.write("images.idx", images);
     place.write("labels.idx", labels);
@@ -143,7 +136,7 @@ fn a_model_of_any_kind_is_evaluated_as_a_run_and_as_a_folder() {
         ("mixtral", small, TEXT),
     ];
     let place = Place::new();
-    images(&place);
+    images(&place, 8);
     for (kind, model, data) in kinds {
         let config = format!(
             "[model]\nkind = '{kind}'\n{model}\n{data}[pipeline]\nmicro_batches = 2\nmicro_batch_size = 2\n\

@@ -3,9 +3,6 @@
 
 use super::*;
 
-/// The small tokenizer.
-const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/tokenizer");
-
 /// A config for documents, one in each sequence.
 const DOCUMENTS: &str = "\
 [model]
@@ -53,9 +50,7 @@ fn twelve() -> Place {
 }
 
 fn numbers(place: &Place, key: &str) -> Vec<serde_json::Value> {
-    let lines = place.text("runs/small/metrics.jsonl");
-    let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    lines.map(|line| line[key].clone()).collect()
+    place.lines("runs/small").iter().map(|line| line[key].clone()).collect()
 }
 
 fn targets(place: &Place) -> u64 {
@@ -83,10 +78,7 @@ fn a_resume_in_another_order_is_told_and_data_that_was_held_back_is_refused() {
     let first = ["train", "my.toml", "--steps", "2", "--set", "data.validation=4"];
     place.run(&first).done();
     let resume = ["train", "my.toml", "--resume", "--steps", "3"];
-    let with = |sets: &[&str]| {
-        let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        place.run(&[&resume[..], &sets].concat())
-    };
+    let with = |sets: &[&str]| place.run_with(&resume, sets);
     has(
         with(&["data.validation=2"]).refused(),
         &["was trained on 0..8 of `train.jsonl`, and training would now be on 0..10", "--allow-other-data"],
@@ -116,8 +108,7 @@ fn a_step_without_a_target_has_no_loss_and_is_told() {
     let losses = numbers(&place, "loss");
     assert_eq!(losses.iter().filter(|loss| loss.is_null()).count(), 1, "{losses:?}");
     // The run goes on from such a line, and its page is made.
-    let resume = [&["train", "my.toml", "--resume", "--steps", "4"], &sets[..]].concat();
-    place.run(&resume).done();
+    place.run_with(&["train", "my.toml", "--resume", "--steps", "4"], &sets).done();
     assert_eq!(numbers(&place, "loss").iter().filter(|loss| loss.is_null()).count(), 2);
     place.run(&["report", "runs/small"]).done();
 }
@@ -134,8 +125,7 @@ fn a_validation_without_a_target_is_refused_and_part_of_one_is_told() {
             "train.validate_every=1",
             validation,
         ];
-        let sets: Vec<_> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        place.run(&[&["train", "my.toml", "--steps", "1"], &sets[..], more].concat())
+        place.run_with(&[&["train", "my.toml", "--steps", "1"], more].concat(), &sets)
     };
     has(with("data.validation=2", &[]).refused(), &["no token is a target"]);
     let said = with("data.validation=3", &[]).done().stdout();
@@ -170,8 +160,8 @@ fn what_tokenize_makes_trains_without_a_setting_of_its_type() {
     place.write("wide.bin", wide);
     let train = |path: &str, vocab: &str, more: &[&str]| {
         let sets = ["data.kind=tokens", "data.seq=4", "pipeline.micro_batches=1", path, vocab];
-        let sets: Vec<_> = sets.iter().chain(more).flat_map(|set| ["--set", set]).collect();
-        place.run(&[&["train", "my.toml", "--steps", "1", "--run-dir", "runs/t"], &sets[..]].concat())
+        let args = ["train", "my.toml", "--steps", "1", "--run-dir", "runs/t"];
+        place.run_with(&args, &[&sets, more].concat())
     };
     let count = narrow.len() / 2;
     let said = train("data.path=wide.bin", "model.vocab=512", &[]).refused();
@@ -196,9 +186,7 @@ fn tokens_of_two_tokenizers_are_neither_trained_together_nor_validated_on() {
     for keys in [&["data.path=[\"a.bin\",\"b.bin\"]"][..], &["data.path=a.bin", "data.validation_path=b.bin"]]
     {
         let sets = ["data.kind=tokens", "model.vocab=512"];
-        let sets = sets.iter().chain(keys).flat_map(|set| ["--set", set]);
-        let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(sets).collect();
-        let said = place.run(&args).refused();
+        let said = place.run_with(&["train", "my.toml"], &[&sets, keys].concat()).refused();
         let expected = "error: `a.bin` and `b.bin` were made with two tokenizers: write both with one";
         has(&said, &[expected]);
     }

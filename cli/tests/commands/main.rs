@@ -53,6 +53,14 @@ use pipewright::schedule::Schedule;
 use place::{Place, signal};
 use tempfile::TempDir;
 
+/// The small tokenizer.
+const TOKENIZER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/tokenizer");
+
+/// A folder of a small model, as transformers wrote it.
+fn llama() -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/golden/hf/llama")).to_owned()
+}
+
 /// Small enough to train quickly. Dropout is on.
 const CONFIG: &str = "\
 [model]

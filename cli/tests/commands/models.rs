@@ -3,11 +3,6 @@
 use super::gguf;
 use super::*;
 
-/// A folder of a small model, as transformers wrote it.
-fn llama() -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/golden/hf/llama")
-}
-
 /// Every refusal is one message, with exit status 2, and leaves nothing behind.
 #[track_caller]
 fn refused(place: &Place, args: &[&str], parts: &[&str]) {
@@ -99,8 +94,7 @@ fn a_gguf_file_that_cannot_be_imported() {
 fn token_files_that_cannot_be_used() {
     let place = Place::new();
     place.write("odd.bin", [0; 1001]);
-    let sets = ["data.kind=tokens", "data.path=odd.bin"].map(|set| ["--set", set]);
-    let args = [&["train", "my.toml"], sets.as_flattened()].concat();
+    let args = [&["train", "my.toml"], &set(&["data.kind=tokens", "data.path=odd.bin"])[..]].concat();
     refused(
         &place,
         &args,
@@ -130,7 +124,7 @@ fn a_table_without_the_column() {
         "data.cache=cache".to_owned(),
         "model.vocab=512".to_owned(),
     ];
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(sets).collect();
+    let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
+    let args = [&["train", "my.toml"], &set(&sets)[..]].concat();
     refused(&place, &args, &["snappy.parquet` has no column \"contents\" (data.field), only \""]);
 }

@@ -42,9 +42,8 @@ fn metrics_of_replicas_tell_how_long_ranks_only_added_up_gradients() {
     let reducing = |replicas: &str| -> Vec<Option<f64>> {
         let (replicas, folder) = (format!("pipeline.replicas={replicas}"), format!("runs/{replicas}"));
         place.run(&["train", "my.toml", "--set", &replicas, "--run-dir", &folder]).done();
-        let metrics = fs::read_to_string(place.path(&folder).join("metrics.jsonl")).unwrap();
-        let lines = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-        lines.map(|line| line.get("reducing").and_then(serde_json::Value::as_f64)).collect()
+        let lines = place.lines(&folder);
+        lines.iter().map(|line| line.get("reducing").and_then(serde_json::Value::as_f64)).collect()
     };
     assert_eq!(reducing("1"), [None; 6]);
     let of_two = reducing("2");

@@ -6,9 +6,7 @@ const SAVE_ALL: [&str; 2] = ["checkpoint.every=1", "checkpoint.keep=1"];
 const BLOW_UP: &str = "optimizer.learning_rate=1e30";
 
 fn train(place: &Place, args: &[&str], sets: &[&str]) -> Run {
-    let sets = sets.iter().flat_map(|set| ["--set", set]);
-    let args: Vec<&str> = ["train", "my.toml"].into_iter().chain(args.iter().copied()).chain(sets).collect();
-    place.run(&args)
+    place.run_with(&[&["train", "my.toml"], args].concat(), sets)
 }
 
 /// Resumes a run that must fail after its start. Returns its standard error.

@@ -2,21 +2,11 @@
 
 use super::*;
 
-const EVERY_TWO: [&str; 6] = [
-    "--set",
-    "train.sample_every=2",
-    "--set",
-    "train.sample_tokens=20",
-    "--set",
-    "train.sample_prompt=the quick",
-];
+const EVERY_TWO: [&str; 3] =
+    ["train.sample_every=2", "train.sample_tokens=20", "train.sample_prompt=the quick"];
 
 fn samples(place: &Place, run: &str) -> String {
-    fs::read_to_string(place.path(run).join("samples.jsonl")).unwrap()
-}
-
-fn hash(said: &str) -> &str {
-    said.lines().find(|line| line.starts_with("weights ")).unwrap()
+    place.text(&format!("{run}/samples.jsonl"))
 }
 
 #[test]
@@ -24,8 +14,8 @@ fn a_run_writes_what_its_checkpoints_would_write_and_no_weight_changes() {
     let place = Place::new();
     let silent = place.run(&["train", "my.toml", "--run-dir", "silent", "--weights-hash"]).done();
     let args = ["train", "my.toml", "--run-dir", "writes", "--weights-hash", "--set", "checkpoint.keep=9"];
-    let said = place.run(&[&args[..], &EVERY_TWO].concat()).done().stdout();
-    assert_eq!(hash(&said), hash(&silent.stdout()));
+    let run = place.run_with(&args, &EVERY_TWO).done();
+    assert_eq!(run.hash(), silent.hash());
     assert!(!place.path("silent/samples.jsonl").exists());
     let written = samples(&place, "writes");
     let lines: Vec<serde_json::Value> =
@@ -39,25 +29,17 @@ fn a_run_writes_what_its_checkpoints_would_write_and_no_weight_changes() {
         assert_eq!(line["prompt"], "the quick");
         assert_eq!(place.run(&args).done().stdout(), text);
     }
-    has(&said, &["sample after 4 steps: \"the quick\""]);
+    has(run.stdout(), &["sample after 4 steps: \"the quick\""]);
 }
 
 #[test]
 fn any_cut_and_replicas_write_the_same() {
     let place = Place::new();
     let write = |run, sets: &[&str]| {
-        let sets = sets.iter().flat_map(|set| ["--set", set]).collect::<Vec<_>>();
-        let args = [
-            "train",
-            "my.toml",
-            "--run-dir",
-            run,
-            "--set",
-            "pipeline.micro_batches=4",
-            "--set",
-            "pipeline.gradient_groups=2",
-        ];
-        place.run(&[&args[..], &EVERY_TWO, &sets].concat()).done();
+        let sizes = ["pipeline.micro_batches=4", "pipeline.gradient_groups=2"];
+        place
+            .run_with(&["train", "my.toml", "--run-dir", run], &[&sizes, &EVERY_TWO[..], sets].concat())
+            .done();
         samples(&place, run)
     };
     let expected = write("one", &["pipeline.stages=1"]);
@@ -70,7 +52,7 @@ fn any_cut_and_replicas_write_the_same() {
 #[test]
 fn a_resumed_run_has_each_text_once() {
     let place = Place::new();
-    let run = |args: &[&str]| place.run(&[&["train", "my.toml"], &EVERY_TWO[..], args].concat()).done();
+    let run = |args: &[&str]| place.run_with(&[&["train", "my.toml"], args].concat(), &EVERY_TWO).done();
     run(&["--run-dir", "whole"]);
     run(&["--run-dir", "again", "--steps", "4"]);
     // As if it was killed before the last checkpoint was complete.

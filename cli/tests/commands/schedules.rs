@@ -4,9 +4,8 @@ use super::*;
 fn every_schedule_trains_to_the_same_weights() {
     let place = Place::new();
     let train = |folder: &str, sets: &[String]| {
-        let mut args = vec!["train", "my.toml", "--weights-hash", "--run-dir", folder, "--steps", "2"];
-        sets.iter().for_each(|set| args.extend(["--set", set]));
-        place.run(&args).done().hash()
+        let args = ["train", "my.toml", "--weights-hash", "--run-dir", folder, "--steps", "2"];
+        place.run_with(&args, sets).done().hash()
     };
     let whole = train("whole", &["pipeline.stages=1".to_owned()]);
     for name in Schedule::names() {
@@ -27,9 +26,7 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
     let plan = |memory: &str| {
         let sets =
             ["schedule=auto", "stages=2", "costs=costs.json", memory].map(|set| format!("pipeline.{set}"));
-        let mut args = vec!["plan", "my.toml"];
-        sets.iter().for_each(|set| args.extend(["--set", set]));
-        place.run(&args)
+        place.run_with(&["plan", "my.toml"], &sets)
     };
     let said = plan("memory=1GiB").done().stderr();
     has(&said, &["chose ", "the smallest makespan"]);
@@ -63,18 +60,8 @@ fn a_schedule_of_ones_own_trains_and_is_resumed_on_another() {
     let own = ["train", "my.toml", "--set", "pipeline.schedule=file:mine.csv", "--set", "pipeline.stages=4"];
     let run = place.run(&[&own[..], &["--steps", "3"]].concat()).done();
     has(&run.stdout(), &["stages 4, schedule file:mine.csv"]);
-    let resumed = place.run(&[
-        "train",
-        "my.toml",
-        "--resume",
-        "--weights-hash",
-        "--set",
-        "pipeline.schedule=looped-bfs",
-        "--set",
-        "pipeline.stages=6",
-        "--set",
-        "pipeline.chunks=3",
-    ]);
+    let looped = ["pipeline.schedule=looped-bfs", "pipeline.stages=6", "pipeline.chunks=3"];
+    let resumed = place.run_with(&["train", "my.toml", "--resume", "--weights-hash"], &looped);
     let whole = place.run(&["train", "my.toml", "--run-dir", "whole", "--weights-hash"]).done();
     assert_eq!(resumed.done().hash(), whole.hash());
     fs::remove_file(place.path("mine.csv")).unwrap();
@@ -127,10 +114,7 @@ fn every_schedule_is_held_against_the_memory_and_the_least_that_is_named_works()
         let least = least(&place, &sets("1KiB"));
         let limit = least.strip_suffix("KiB").unwrap().parse::<f64>().unwrap() * 1024.0;
         let _ = fs::remove_dir_all(place.path("runs"));
-        let mut args = vec!["train", "my.toml", "--steps", "1"];
-        let sets = sets(&least);
-        sets.iter().for_each(|set| args.extend(["--set", set]));
-        place.run(&args).done();
+        place.run_with(&["train", "my.toml", "--steps", "1"], &sets(&least)).done();
         let held = place.lines("runs/small")[0]["peak_bytes"].clone();
         let held = held.as_array().unwrap().iter().map(|held| held.as_f64().unwrap());
         let most = held.fold(0.0, f64::max);
@@ -142,15 +126,7 @@ fn every_schedule_is_held_against_the_memory_and_the_least_that_is_named_works()
 fn a_memory_without_costs_is_refused_for_a_schedule_in_a_file_too() {
     let place = Place::new();
     place.write("mine.csv", "0F0,0B0\n1F0,1B0\n");
-    let said = place
-        .run(&[
-            "train",
-            "my.toml",
-            "--set",
-            "pipeline.schedule=file:mine.csv",
-            "--set",
-            "pipeline.memory=1GiB",
-        ])
-        .refused();
+    let sets = ["pipeline.schedule=file:mine.csv", "pipeline.memory=1GiB"];
+    let said = place.run_with(&["train", "my.toml"], &sets).refused();
     has(&said, &["pipeline.memory: a limit in bytes needs measured costs"]);
 }

@@ -1,5 +1,6 @@
 //! Models that a config lists layer by layer write text, and are exported and trained further.
 
+use super::evaluate::images;
 use super::*;
 
 const STACK: &str = "\
@@ -41,16 +42,10 @@ fn sampled(place: &Place, from: &str) -> String {
 
 /// The loss of 20 micro-batches, without the time it took.
 fn loss(place: &Place, from: &str) -> f64 {
-    let args = ["evaluate", from, "--format", "json", "--set", "data.validation_path=text.txt"];
-    let sizes = [
-        "--set",
-        "data.seq=16",
-        "--set",
-        "train.validation_micro_batches=20",
-        "--set",
-        "pipeline.micro_batch_size=2",
-    ];
-    let printed = place.run(&[&args[..], &sizes].concat()).done().stdout();
+    let data = ["data.validation_path=text.txt", "data.seq=16"];
+    let sizes = ["train.validation_micro_batches=20", "pipeline.micro_batch_size=2"];
+    let args = ["evaluate", from, "--format", "json"];
+    let printed = place.run_with(&args, &[data, sizes].concat()).done().stdout();
     let printed: serde_json::Value = serde_json::from_str(&printed).unwrap();
     printed["loss"].as_f64().unwrap()
 }
@@ -87,16 +82,7 @@ fn a_stack_writes_text_and_is_exported_and_trained_further() {
 #[test]
 fn other_models_are_exported_with_our_names() {
     let place = Place::new();
-    fs::create_dir(place.path("images")).unwrap();
-    let [mut images, mut labels] = [vec![0, 0, 8, 3], vec![0, 0, 8, 1]];
-    for size in [40_u32, 4, 4] {
-        images.extend(size.to_be_bytes());
-    }
-    labels.extend(40_u32.to_be_bytes());
-    images.extend((0..640_u32).map(|pixel| (pixel * 7 % 251) as u8));
-    labels.extend((0..40_u32).map(|row| (row % 3) as u8));
-    place.write("images.idx", images);
-    place.write("labels.idx", labels);
+    images(&place, 4);
     let config = "[model]\nkind = 'mlp'\nsizes = [16, 8, 3]\n\
                   [data]\nkind = 'idx'\npath = 'images.idx'\nlabels = 'labels.idx'\n[train]\nsteps = 1\n";
     place.write("mlp.toml", config);

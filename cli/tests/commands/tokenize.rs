@@ -1,15 +1,11 @@
 use super::*;
 
-fn golden() -> String {
-    format!("{}/tests/golden/tokenizer", concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
 /// What `--set` needs to train on `path` with the small tokenizer.
 fn with_tokenizer(kind: &str, path: &str) -> Vec<String> {
     let sets = [
         format!("data.kind={kind}"),
         format!("data.path={path}"),
-        format!("data.tokenizer={}", golden()),
+        format!("data.tokenizer={TOKENIZER}"),
         "model.vocab=512".to_owned(),
     ];
     sets.into_iter().flat_map(|set| ["--set".to_owned(), set]).collect()
@@ -39,8 +35,7 @@ fn a_model_reads_and_writes_text_through_its_tokenizer() {
 #[test]
 fn what_tokenize_writes_trains_and_the_model_writes_text() {
     let place = Place::new();
-    let tokenizer = golden();
-    let args = ["tokenize", "text.txt", "--tokenizer", &tokenizer, "--out", "train.bin"];
+    let args = ["tokenize", "text.txt", "--tokenizer", TOKENIZER, "--out", "train.bin"];
     has(place.run(&[&args[..], &["--megatron"]].concat()).done().stdout(), &["tokens (u16) of 1 documents"]);
     assert!(place.path("train.idx").exists());
     train(&place, &with_tokenizer("tokens", "train"), &[]);
@@ -52,14 +47,13 @@ fn what_tokenize_writes_trains_and_the_model_writes_text() {
 #[test]
 fn what_cannot_be_tokenized_is_refused() {
     let place = Place::new();
-    let tokenizer = golden();
     let refused = |input: &str, tokenizer: &str, out: &str| {
         place.run(&["tokenize", input, "--tokenizer", tokenizer, "--out", out]).refused()
     };
-    assert!(refused("text.txt", &tokenizer, "x.txt").contains("a name that ends in `.bin`"));
-    assert!(refused("text.txt", &tokenizer, "none/x.bin").contains("there is no folder none"));
+    assert!(refused("text.txt", TOKENIZER, "x.txt").contains("a name that ends in `.bin`"));
+    assert!(refused("text.txt", TOKENIZER, "none/x.bin").contains("there is no folder none"));
     assert!(refused("text.txt", "my.toml", "x.bin").contains("my.toml` is no tokenizer"));
-    assert!(refused("none", &tokenizer, "x.bin").contains("cannot read `none`"));
+    assert!(refused("none", TOKENIZER, "x.bin").contains("cannot read `none`"));
     let left: Vec<_> = fs::read_dir(place.path(".")).unwrap().collect();
     assert_eq!(left.len(), 2, "nothing is written: {left:?}");
 }
@@ -67,7 +61,7 @@ fn what_cannot_be_tokenized_is_refused() {
 #[test]
 fn a_tokenizer_that_does_not_fit_the_model_is_refused_by_name() {
     let place = Place::new();
-    let tokenizer = format!("data.tokenizer={}", golden());
+    let tokenizer = format!("data.tokenizer={TOKENIZER}");
     let said = place.run(&["train", "my.toml", "--set", &tokenizer]).refused();
     has(&said, &["tokenizer.json` has 512 tokens, and model.vocab is 256: set model.vocab to 512"]);
 }

@@ -24,14 +24,11 @@ fn a_run_leaves_its_config_numbers_picture_and_checkpoints() {
 
 #[test]
 fn without_a_config_the_built_in_text_is_trained_on_in_any_folder() {
-    let folder = TempDir::new().unwrap();
+    let place = Place::empty();
     let small = ["model.dim=16", "data.seq=16", "pipeline.micro_batches=2"];
-    let sets = small.iter().flat_map(|set| ["--set", set]);
-    let mut command = Command::new(cargo_bin("pipewright"));
-    command.current_dir(folder.path()).args(["train", "--steps", "1"]);
-    let run = Run(command.args(sets).output().unwrap()).done();
+    let run = place.run_with(&["train", "--steps", "1"], &small).done();
     has(&run.stdout(), &["`built-in text`"]);
-    assert!(folder.path().join("runs/first/checkpoints/step-00000001").is_dir());
+    assert!(place.path("runs/first/checkpoints/step-00000001").is_dir());
 }
 
 #[test]
@@ -69,20 +66,9 @@ fn the_same_weights_on_any_stages_and_schedule_and_after_resuming_on_others() {
     let whole = place.run(&["train", "my.toml", "--weights-hash"]).done().hash();
     for (stages, schedule) in [("1", "gpipe"), ("4", "1f1b"), ("3", "gpipe")] {
         let folder = format!("at-{stages}");
-        let (stages, schedule) =
-            (format!("pipeline.stages={stages}"), format!("pipeline.schedule={schedule}"));
-        let args = [
-            "train",
-            "my.toml",
-            "--weights-hash",
-            "--run-dir",
-            &folder,
-            "--set",
-            &stages,
-            "--set",
-            &schedule,
-        ];
-        assert_eq!(place.run(&args).done().hash(), whole, "{stages} {schedule}");
+        let sets = [format!("pipeline.stages={stages}"), format!("pipeline.schedule={schedule}")];
+        let args = ["train", "my.toml", "--weights-hash", "--run-dir", &folder];
+        assert_eq!(place.run_with(&args, &sets).done().hash(), whole, "{stages} {schedule}");
     }
     place.run(&["train", "my.toml", "--run-dir", "two", "--steps", "3"]).done();
     assert_eq!(place.checkpoints("two"), ["step-00000002", "step-00000003"]);
@@ -117,18 +103,8 @@ fn a_killed_run_resumes_on_other_stages_and_has_every_step_once() {
     let newest = place.checkpoints("runs/small").pop().unwrap();
     let done: u64 = newest.strip_prefix("step-").unwrap().parse().unwrap();
     let steps = (done + 3).to_string();
-    let resumed = place
-        .run(&[
-            "train",
-            "my.toml",
-            "--resume",
-            "--steps",
-            &steps,
-            "--set",
-            "pipeline.stages=3",
-            "--weights-hash",
-        ])
-        .done();
+    let resume = ["train", "my.toml", "--resume", "--steps", &steps, "--weights-hash"];
+    let resumed = place.run_with(&resume, &["pipeline.stages=3"]).done();
     has(&resumed.stdout(), &[&format!("resumed after {done} steps")]);
     assert_eq!(place.steps("runs/small"), (0..done + 3).collect::<Vec<_>>());
     let whole = ["train", "my.toml", "--run-dir", "whole", "--steps", &steps, "--weights-hash"];
@@ -193,15 +169,8 @@ fn an_interruption_finishes_the_step_saves_and_exits_with_130() {
 fn a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint() {
     let place = Place::new();
     place.run(&["train", "my.toml", "--steps", "2"]).done();
-    let run = place.run(&[
-        "train",
-        "my.toml",
-        "--resume",
-        "--set",
-        "optimizer.learning_rate=1e30",
-        "--set",
-        "train.validate_every=0",
-    ]);
+    let sets = ["optimizer.learning_rate=1e30", "train.validate_every=0"];
+    let run = place.run_with(&["train", "my.toml", "--resume"], &sets);
     assert_eq!(run.0.status.code(), Some(1), "{}", run.stderr());
     let stderr = run.stderr();
     has(&stderr, &["is not finite; first in", "error: step 3: "]);

@@ -157,19 +157,8 @@ fn tune_finds_settings_of_the_same_batch_that_fit_and_train() {
     let place = Place::new();
     let text = place.text("my.toml");
     place.write("my.toml", text.replace("[pipeline]\n", "[pipeline]\n# how it is cut\n"));
-    let run = place.run(&[
-        "tune",
-        "my.toml",
-        "--ranks",
-        "2",
-        "--memory",
-        "60KiB",
-        "--top",
-        "2",
-        "--out",
-        "tuned.toml",
-    ]);
-    let said = run.done().stdout();
+    let tune = ["tune", "my.toml", "--ranks", "2", "--memory", "60KiB"];
+    let said = place.run(&[&tune[..], &["--top", "2", "--out", "tuned.toml"]].concat()).done().stdout();
     let rows: Vec<Vec<&str>> = said
         .lines()
         .skip(1)

@@ -19,17 +19,8 @@ fn kernels_that_were_damaged_on_disk_are_compiled_again() {
     machine.variables.push(("PIPEWRIGHT_EMULATOR_OPTIMIZE", "-O0".into()));
     let train = |machine: &Machine, name: &str| {
         let name = format!("train.name={name}");
-        let gpu = [
-            "--set",
-            &name,
-            "--steps",
-            "1",
-            "--set",
-            "pipeline.devices=cuda:0",
-            "--set",
-            "pipeline.dtype=f32",
-        ];
-        machine.run(&[&["train", "my.toml"], &gpu[..]].concat()).done();
+        let gpu = set(&[&name, "pipeline.devices=cuda:0", "pipeline.dtype=f32"]);
+        machine.run(&[&["train", "my.toml", "--steps", "1"], &gpu[..]].concat()).done();
     };
     train(&machine, "first");
     let whole = fs::read(file(&machine)).unwrap();

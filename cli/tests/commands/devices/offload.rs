@@ -15,8 +15,7 @@ fn the_json_of_a_plan_has_copies_exactly_if_something_is_offloaded() {
             "pipeline.schedule=gpipe",
             "pipeline.micro_batches=8",
         ];
-        let sets = sets.iter().chain(more).flat_map(|set| ["--set", set]);
-        let args: Vec<&str> = args.into_iter().chain(sets).collect();
+        let args = [&args[..], &set(&sets), &set(more)].concat();
         serde_json::from_str(&machine.run(&args).done().stdout()).unwrap()
     };
     let keys = ["offloaded", "copies", "waiting_for_copies"];
@@ -54,17 +53,9 @@ fn chosen(machine: &Machine, mut costs: Value, saved: f64) -> String {
     machine.write("costs.json", costs.to_string());
     let memory = (2.5 * saved).to_string();
     let tune = ["tune", "my.toml", "--costs", "costs.json", "--ranks", "2"];
-    let sets = [
-        "--memory",
-        &memory,
-        "--set",
-        "pipeline.devices=cuda:0,cuda:1",
-        "--set",
-        "pipeline.micro_batches=8",
-        "--set",
-        "pipeline.offload=100GiB",
-    ];
-    let said = machine.run(&[&tune[..], &sets].concat()).done().stdout();
+    let sets =
+        set(&["pipeline.devices=cuda:0,cuda:1", "pipeline.micro_batches=8", "pipeline.offload=100GiB"]);
+    let said = machine.run(&[&tune[..], &["--memory", &memory], &sets].concat()).done().stdout();
     said.lines().last().unwrap().to_owned()
 }
 
