@@ -49,7 +49,7 @@ fn a_drawn_size_is_read_from_its_numbers() {
     let size = named(text).expect("all numbers are there");
     assert_eq!(size.targets(), 5 * 48 * 7);
     assert_eq!(size.flops().expect("a model") as u64, gpt(96, 3, 48));
-    has(named(&text.replace("rows", "row")).expect_err("there is no such number"), &["unknown field `row`"]);
+    has(&named(&text.replace("rows", "row")).expect_err("there is no such number"), &["unknown field `row`"]);
 }
 
 #[test]

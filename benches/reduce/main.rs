@@ -15,6 +15,8 @@
 #[cfg(feature = "mpi")]
 mod by_mpi;
 mod replica;
+#[path = "../support/same.rs"]
+mod same;
 
 #[cfg(not(feature = "mpi"))]
 mod by_mpi {

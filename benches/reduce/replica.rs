@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pipewright::data::DataSource;
 use pipewright::fabric::World;
-use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
@@ -14,6 +12,8 @@ use pipewright::stages::{
     ForwardContext, Init, Parameter, Result, Shape, Stage, StageBuilder, Tensor, Together,
 };
 use pipewright::{Pipeline, RankReport};
+
+use crate::same::Same;
 
 /// The ranks begin a reduction together, at a multiple of this time of the clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -104,23 +104,6 @@ impl Loss<Tensor> for NoLoss {
 
     fn score(&mut self, _: Tensor, _: Tensor) -> Result<Score> {
         Ok(Score::new(1.0, 1.0))
-    }
-}
-
-/// A data source that gives the same tensor every time.
-struct Same(Tensor);
-
-impl DataSource for Same {
-    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        Ok((self.0.clone(), self.0.clone()))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        (*self.0.shape(), *self.0.shape())
-    }
-
-    fn is_endless(&self) -> bool {
-        true
     }
 }
 

@@ -1,16 +1,17 @@
 //! A pipeline whose stages only take time.
 
+mod same;
+
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use pipewright::Pipeline;
-use pipewright::data::DataSource;
-use pipewright::id::MicroBatch;
 use pipewright::plan::StageCost;
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::{Bytes, ForwardContext, Parameter, Result, Shape, Stage, StageBuilder, Tensor};
+use same::Same;
 
 /// A wire that holds nothing.
 #[derive(Clone)]
@@ -78,23 +79,6 @@ impl Loss<Nothing> for NoLoss {
 
     fn score(&mut self, _: Nothing, _: Tensor) -> Result<Score> {
         Ok(Score::default())
-    }
-}
-
-/// A data source that gives the same tensor every time.
-struct Same(Tensor);
-
-impl DataSource for Same {
-    fn micro_batch(&self, _: u64, _: MicroBatch) -> pipewright::Result<(Tensor, Tensor)> {
-        Ok((self.0.clone(), self.0.clone()))
-    }
-
-    fn shapes(&self) -> (Shape, Shape) {
-        (*self.0.shape(), *self.0.shape())
-    }
-
-    fn is_endless(&self) -> bool {
-        true
     }
 }
 

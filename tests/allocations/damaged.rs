@@ -100,7 +100,7 @@ fn lengths_that_overflow_are_refused() {
         let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
         fs::write(&path, bytes).expect("written");
         has(
-            read_model(folder.path()).expect_err("refused"),
+            &read_model(folder.path()).expect_err("refused"),
             &["model.safetensors` is damaged: its header: "],
         );
     }

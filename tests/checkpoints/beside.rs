@@ -210,7 +210,7 @@ fn a_folder_that_is_removed_while_it_is_written_is_named() {
     pipeline.save_beside(folder.path().join("one")).expect("it is copied");
     fs::remove_dir_all(folder.path().join(".one.partial")).expect("removed");
     let_go.send(true).expect("it waits");
-    has(pipeline.wait_until_saved().expect_err("its folder is gone"), &["/.one.partial"]);
+    has(&pipeline.wait_until_saved().expect_err("its folder is gone"), &["/.one.partial"]);
     pipeline.step().expect("the pipeline goes on");
     pipeline.save(folder.path().join("one")).expect("it is saved");
 }
@@ -221,7 +221,7 @@ fn a_panic_of_the_thread_that_writes_is_an_error_and_the_pipeline_goes_on() {
     let (mut pipeline, let_go) = Held::pipeline();
     pipeline.save_beside(folder.path().join("one")).expect("it is copied");
     let_go.send(false).expect("it waits");
-    has(pipeline.wait_until_saved().expect_err("it has panicked"), &["the disk is on fire"]);
+    has(&pipeline.wait_until_saved().expect_err("it has panicked"), &["the disk is on fire"]);
     assert_eq!(names(folder.path()), [""; 0]);
     pipeline.step().expect("a step");
     pipeline.save_beside(folder.path().join("one")).expect("it is copied");

@@ -91,7 +91,7 @@ fn a_zeroed_block_anywhere_is_found() {
             if WHOLE[file][from..from + 64].iter().all(|&byte| byte == 0) {
                 continue;
             }
-            has(fault(&place).expect("it must be refused"), &[name]);
+            has(&fault(&place).expect("it must be refused"), &[name]);
         }
     }
 }
@@ -105,7 +105,7 @@ fn another_steps_optimizer_is_found() {
     let other = place.with_file_name("other");
     pipeline.save(&other).expect("it is saved");
     fs::copy(other.join("optimizer.safetensors"), place.join("optimizer.safetensors")).expect("copied");
-    has(refusal(&recipe, &place), &["optimizer.safetensors: not a whole file: `wte.weight.exp_avg`"]);
+    has(&refusal(&recipe, &place), &["optimizer.safetensors: not a whole file: `wte.weight.exp_avg`"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_checkpoint_without_checksums_is_loaded_and_says_that_it_has_none() {
     forget_checksums(&place);
     let checkpoint = Checkpoint::open(&place).expect("it opens");
     assert!(!checkpoint.has_checksums());
-    has(checkpoint.verify().expect("its lengths are right"), &["has no checksums"]);
+    has(&checkpoint.verify().expect("its lengths are right"), &["has no checksums"]);
     let mut pipeline = recipe.pipeline(2, "gpipe");
     pipeline.load(&place).expect("it loads");
     assert_eq!(trained(&mut pipeline, 1), recipe.plain_hash(3));

@@ -114,7 +114,7 @@ fn an_interrupted_or_failed_save_leaves_the_last_good_one() {
     // an error.
     let partial = place.with_file_name(".step-2.partial");
     fs::write(&partial, "in the way").expect("written");
-    has(pipeline.save(&place).expect_err("a file is in the way"), &[".step-2.partial"]);
+    has(&pipeline.save(&place).expect_err("a file is in the way"), &[".step-2.partial"]);
     assert_eq!(fs::read(place.join("model.safetensors")).expect("it is there"), before);
     fs::remove_file(&partial).expect("removed");
     fs::create_dir(&partial).expect("made");
@@ -175,16 +175,16 @@ fn a_missing_folder_and_a_damaged_state_are_named() {
     assert!(message.starts_with("cannot read /nowhere/step-1/state.json"), "{message}");
     let (_folder, place) = saved(&recipe);
     fs::write(place.join("state.json"), "{").expect("written");
-    has(refusal(&recipe, &place), &["state.json: not a whole file"]);
+    has(&refusal(&recipe, &place), &["state.json: not a whole file"]);
     fs::write(place.join("state.json"), r#"{"format": 9, "step": 1, "config": ""}"#).expect("written");
-    has(refusal(&recipe, &place), &["state.json: its format is 9, this program reads 1 and 2"]);
+    has(&refusal(&recipe, &place), &["state.json: its format is 9, this program reads 1 and 2"]);
 }
 
 #[test]
 fn a_checkpoint_of_another_model_is_refused_by_parameter() {
     let small = recipe(1, false, 2);
     let (_folder, place) = saved(&recipe(2, false, 2));
-    has(refusal(&small, &place), &["`h.1.attn.c_attn.bias` is in it, but the model has no such tensor"]);
+    has(&refusal(&small, &place), &["`h.1.attn.c_attn.bias` is in it, but the model has no such tensor"]);
     let (_folder, place) = saved(&small);
     let message = refusal(&recipe(2, false, 2), &place);
     has(&message, &["`h.1.attn.c_attn.bias` is missing, the model has it with dimensions [48]"]);
@@ -196,7 +196,7 @@ fn a_checkpoint_of_another_model_is_refused_by_parameter() {
         }),
         ..recipe(1, false, 2)
     };
-    has(refusal(&wide, &place), &["`h.0.attn.c_attn.bias` has dimensions [48], the model has [72]"]);
+    has(&refusal(&wide, &place), &["`h.0.attn.c_attn.bias` has dimensions [48], the model has [72]"]);
 }
 
 /// Turns a checkpoint into one of format 1, which earlier versions wrote without checksums.
@@ -232,10 +232,10 @@ fn a_missing_and_an_extra_tensor_are_named() {
     ] {
         let (_folder, place) = saved(&recipe);
         rewrite(&place.join(file), drop, add);
-        has(refusal(&recipe, &place), &["the header has the checksum"]);
+        has(&refusal(&recipe, &place), &["the header has the checksum"]);
         // Without checksums the tensors still have to be the model's.
         forget_checksums(&place);
-        has(refusal(&recipe, &place), &[problem, file]);
+        has(&refusal(&recipe, &place), &[problem, file]);
     }
 }
 

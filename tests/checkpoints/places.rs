@@ -181,7 +181,7 @@ fn a_step_in_the_folders_name_has_to_be_that_of_the_checkpoint() {
     let (folder, place) = saved(&recipe);
     let wrong = folder.path().join("step-00000100");
     let said = "the folder's name says step 100, the checkpoint is of step";
-    has(recipe.pipeline(1, "gpipe").save(&wrong).expect_err("step 0"), &[said]);
+    has(&recipe.pipeline(1, "gpipe").save(&wrong).expect_err("step 0"), &[said]);
     fs::rename(&place, &wrong).expect("renamed");
     let message = refusal(&recipe, &wrong);
     assert!(message.ends_with(&format!("{said} 2")), "{message}");

@@ -126,5 +126,5 @@ fn other_files_are_refused() {
     assert!(said("").contains("holds neither `data_batch_1.bin` nor `test_batch.bin`"), "{}", said(""));
     let labelled = folder(&[("one.bin", &plain(10, [0; 3]))]);
     let all = LabelledImages::cifar10(&labelled.path().join("one.bin")).unwrap();
-    has(message(all.check_classes(10)), &["label 10 of image 0 is outside the model's 10 classes"]);
+    has(&message(all.check_classes(10)), &["label 10 of image 0 is outside the model's 10 classes"]);
 }

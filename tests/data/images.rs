@@ -65,7 +65,7 @@ fn gzipped_files_are_told_by_their_contents_and_labels_can_be_named() {
     let folder = folder(&[("pictures", &images), ("answers", &gzip(&idx(0x801, &[2], &[0, 1])))]);
     let (pictures, answers) = (folder.path().join("pictures"), folder.path().join("answers"));
     assert_eq!(LabelledImages::read(&pictures, Some(&answers)).unwrap().count(), 2);
-    has(message(LabelledImages::read(&pictures, None)), &["its name does not say `images`"]);
+    has(&message(LabelledImages::read(&pictures, None)), &["its name does not say `images`"]);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_range_that_is_not_a_part_of_the_images_and_no_rows_are_refused() {
         let said = message(Images::in_order(read(folder.path()), span.clone(), 1));
         assert!(said.contains("is not a part of") && said.ends_with("0..10"), "{said}");
     }
-    has(message(Images::shuffled(read(folder.path()), 0..10, 0, 1, 1)), &["at least one row"]);
+    has(&message(Images::shuffled(read(folder.path()), 0..10, 0, 1, 1)), &["at least one row"]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_gzip_bomb_is_refused_before_it_is_unpacked() {
     // 64 MiB of zeros compress to about 64 kB. Only the header of each file is unpacked.
     let many = 64 << 20;
     let bomb = gzip(&idx(0x803, &[many, 1, 1], &vec![0; many as usize]));
-    has(refused(&bomb, &gzip(&idx(0x801, &[2], &[0, 1]))), &["holds 67108864 images and", "2 labels"]);
+    has(&refused(&bomb, &gzip(&idx(0x801, &[2], &[0, 1]))), &["holds 67108864 images and", "2 labels"]);
     let cut = gzip(&idx(0x803, &[many, 100, 100], &[0]));
     let said = refused(&cut, &gzip(&idx(0x801, &[many], &[])));
     has(&said, &["compressed bytes cannot hold the 671088640000 bytes"]);
@@ -135,7 +135,10 @@ fn a_wrong_magic_number_is_shown_beside_the_right_one() {
     has(&said, &["t-images-idx3-ubyte` is not an IDX file"]);
     has(&said, &["starts with 00000801, expected 00000803"]);
     let images = idx(0x803, &[1, 1, 1], &[0]);
-    has(refused(&images, &images), &["t-labels-idx1-ubyte` is not an IDX file of unsigned bytes with 1 dim"]);
+    has(
+        &refused(&images, &images),
+        &["t-labels-idx1-ubyte` is not an IDX file of unsigned bytes with 1 dim"],
+    );
     let floats = idx(0xd03, &[1, 1, 1], &[0; 4]);
     assert!(refused(&floats, &labels).contains("starts with 00000d03, expected 00000803"));
 }

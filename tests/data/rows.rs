@@ -45,14 +45,14 @@ fn rows_in_order_end_with_targets_that_do_not_count() {
     assert_eq!((input.f32(), target.ids()), (&[11.0, 110.0, 0.0, 0.0][..], &[2, IGNORED][..]));
     let numbers = Tensor::from_vec(&[3, 1], vec![1.0, 2.0, 3.0]).unwrap();
     let numbers = Arc::new(Table::new(&numbers, &numbers).unwrap());
-    has(message(Rows::in_order(Arc::clone(&numbers), 0..3, 2)), &["3 rows do not fill micro-batches of 2"]);
+    has(&message(Rows::in_order(Arc::clone(&numbers), 0..3, 2)), &["3 rows do not fill micro-batches of 2"]);
     Rows::in_order(numbers, 0..2, 2).unwrap();
 }
 
 #[test]
 fn a_table_needs_as_many_targets_as_inputs() {
     let of = |rows: usize| Tensor::zeros(&[rows, 1]);
-    has(message(Table::new(&of(3), &of(2))), &["3 rows of inputs and 2 of targets"]);
+    has(&message(Table::new(&of(3), &of(2))), &["3 rows of inputs and 2 of targets"]);
     assert!(message(Table::new(&of(0), &of(0))).contains("1 or more"));
     assert!(message(Rows::shuffled(classes(3), 1..1, 1, 1, 1)).contains("no row is in this part"));
     assert!(message(Rows::shuffled(classes(3), 0..4, 1, 1, 1)).contains("0..4 is not a part of"));
@@ -106,7 +106,7 @@ fn a_csv_that_cannot_be_used_is_refused_with_its_line_and_column() {
         ("kind,b\n", "0 rows of inputs"),
     ];
     for (text, expected) in cases {
-        has(said(text, class), &[expected]);
+        has(&said(text, class), &[expected]);
     }
-    has(said("price,b\n1,2\n", Targets::Numbers(&["price", "size"])), &["has no column \"size\""]);
+    has(&said("price,b\n1,2\n", Targets::Numbers(&["price", "size"])), &["has no column \"size\""]);
 }

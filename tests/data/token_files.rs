@@ -47,7 +47,7 @@ fn missing_empty_and_ragged_files_are_named() {
 fn a_numpy_array_is_no_token_file() {
     let folder = TempDir::new().unwrap();
     let path = write(&folder, "tokens.npy", b"\x93NUMPY\x01\x00v\x00{'descr': '<u2'}  \n");
-    has(message(Corpus::tokens(&[path], Width::U16)), &["tokens.npy` is a NumPy array (.npy)", "tofile"]);
+    has(&message(Corpus::tokens(&[path], Width::U16)), &["tokens.npy` is a NumPy array (.npy)", "tofile"]);
 }
 
 #[test]

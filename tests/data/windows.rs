@@ -52,8 +52,8 @@ fn a_range_that_is_not_a_part_of_the_corpus_is_refused() {
 #[test]
 fn windows_without_rows_or_tokens_are_refused() {
     let corpus = counting(100);
-    has(message(Windows::drawn(Arc::clone(&corpus), 0..100, 0, 8, 0)), &["at least one row"]);
-    has(message(Windows::even(corpus, 0..100, 1, 0, 2)), &["at least one token of a row"]);
+    has(&message(Windows::drawn(Arc::clone(&corpus), 0..100, 0, 8, 0)), &["at least one row"]);
+    has(&message(Windows::even(corpus, 0..100, 1, 0, 2)), &["at least one token of a row"]);
 }
 
 proptest! {

@@ -76,5 +76,5 @@ fn wires_between_gpus_are_measured_between_them() {
 #[test]
 fn ranks_of_both_kinds_have_no_costs() {
     let places = [Device::Cpu, GPU, GPU].map(|device| on(device, DType::F32));
-    has(measured(&places).expect_err("refused"), &["these ranks are not all on the CPU, or all on GPUs"]);
+    has(&measured(&places).expect_err("refused"), &["these ranks are not all on the CPU, or all on GPUs"]);
 }

@@ -75,10 +75,10 @@ fn a_layer_an_optimizer_and_a_loss_of_ones_own_run_on_the_cpu_until_they_say_oth
         LayerSpec::of("plain", 1.0, || PlainLayer),
     ]);
     has(
-        told(builder().stages(layers.split(2).expect("two"))),
+        &told(builder().stages(layers.split(2).expect("two"))),
         &["stage 1 (rank 1) cannot be built on cuda:0: plain: this layer does not run on cuda:0, \
              only on cpu"],
     );
-    has(told(builder().optimizer(Slowly)), &["the optimizer Slowly does not run on cuda:0"]);
-    has(told(builder().loss(PlainLoss)), &["rank 1: the loss does not run on cuda:0"]);
+    has(&told(builder().optimizer(Slowly)), &["the optimizer Slowly does not run on cuda:0"]);
+    has(&told(builder().loss(PlainLoss)), &["rank 1: the loss does not run on cuda:0"]);
 }

@@ -189,6 +189,6 @@ fn what_is_not_modelled_is_refused_by_its_key() {
         ) else {
             panic!("{sets:?} is no config");
         };
-        has(compose::plan_for(&config, h100()).expect_err(key), &[key, "--device"]);
+        has(&compose::plan_for(&config, h100()).expect_err(key), &[key, "--device"]);
     }
 }

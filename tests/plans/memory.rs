@@ -41,7 +41,7 @@ fn ranks_of_all_processes_of_a_machine_count_against_what_they_share() {
     let check =
         |here: &RanksHere, limit| compose::check_memory(&config, &ranks, here, &[(Device::Cpu, limit)]);
     has(
-        check(&first_of_two(), limit(100, true)).unwrap_err(),
+        &check(&first_of_two(), limit(100, true)).unwrap_err(),
         &["training needs about 120.00 MiB of memory in the 2 processes of this machine, and the box has \
              200.00 MiB, of which 100.00 MiB is free: 120.00 MiB for weights"],
     );

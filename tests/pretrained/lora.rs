@@ -194,7 +194,7 @@ fn a_folder_of_adapters_decides_all_of_the_section_or_nothing() {
     for set in ["rank=3", "alpha=6", "dropout=0.0", "targets=[\"*\"]"] {
         let error = config("llama", &[&format!("lora.{set}"), &path]).unwrap_err();
         let key = set.split('=').next().unwrap();
-        has(error, &[&format!("lora.{key}"), "lora.path"]);
+        has(&error, &[&format!("lora.{key}"), "lora.path"]);
     }
 }
 

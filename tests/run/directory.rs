@@ -117,7 +117,10 @@ fn a_mark_of_another_format_is_refused() {
     place.train(2);
     let mark = place.read("run.json").replace("\"format\": 1", "\"format\": 7");
     fs::write(place.path().join("run.json"), mark).expect("written");
-    has(refused(place.run().resume(Resume::Always)), &["run.json has format 7, this program reads format 1"]);
+    has(
+        &refused(place.run().resume(Resume::Always)),
+        &["run.json has format 7, this program reads format 1"],
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn a_run_whose_lock_another_has_taken_ends_and_says_who_has_it() {
     let (tasks, _) = train(&place, take);
     let error = tasks.expect_err("it ends");
     assert!(matches!(&error, Error::Run(error) if matches!(**error, RunError::Taken { .. })), "{error:?}");
-    has(error, &["another run has begun there, of process 7 on host there"]);
+    has(&error, &["another run has begun there, of process 7 on host there"]);
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn a_run_of_an_earlier_version_goes_on_and_is_marked() {
     let outcome = run.train(&mut pipeline()).expect("it goes on");
     assert_eq!(outcome.trained, 2);
     assert!(place.dir().is_run());
-    has(place.read("history.jsonl"), &["there was no run.json"]);
+    has(&place.read("history.jsonl"), &["there was no run.json"]);
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn other_data_is_refused_until_it_is_allowed_and_then_the_history_names_both() {
     let mut other = pipeline_on(Times(3.0));
     again().allow_other_data(true).train(&mut other).expect("it trains");
     let line = format!("continues with other data: {given}; it was {saved}");
-    has(place.read("history.jsonl"), &[&line]);
+    has(&place.read("history.jsonl"), &[&line]);
     let mut other = pipeline_on(Times(3.0));
     again().steps(4).train(&mut other).expect("the newest checkpoint knows this data");
     let error = again().steps(5).train(&mut pipeline()).expect_err("the first data is now the other");

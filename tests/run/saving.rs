@@ -185,7 +185,7 @@ fn a_checkpoint_that_cannot_be_written_ends_the_run() {
         _ => {}
     };
     let run = place.run().steps(2000).save_every(2).on(spoil);
-    has(run.train(&mut pipeline).expect_err("it cannot be written"), &[".step-00000002.partial"]);
+    has(&run.train(&mut pipeline).expect_err("it cannot be written"), &[".step-00000002.partial"]);
     assert!(*failed.borrow());
     assert_eq!(place.checkpoints_and_others(), [""; 0]);
     assert!(place.read("history.jsonl").contains("failed: "));

@@ -139,9 +139,9 @@ fn costs_of_stages_that_do_not_spread_evenly_are_refused() {
         refusal,
         "there are costs of 5 stages, which 2 ranks cannot share evenly; give costs of a multiple of 2"
     );
-    has(auto(&wanted(0, 4, &costs)).unwrap_err(), &["at least 1 rank"]);
+    has(&auto(&wanted(0, 4, &costs)).unwrap_err(), &["at least 1 rank"]);
     let costs = Costs::default();
-    has(auto(&wanted(100_000, 100_000, &costs)).unwrap_err(), &["name a schedule"]);
+    has(&auto(&wanted(100_000, 100_000, &costs)).unwrap_err(), &["name a schedule"]);
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn receives_that_pytorch_defers_or_posts_early_lock_ordered_links_only() {
     ];
     for (fragment, queued) in queued {
         replay(&rows(&fragment), LinkKind::Buffered).unwrap();
-        has(refusal(&fragment, LinkKind::Ordered), &[queued]);
+        has(&refusal(&fragment, LinkKind::Ordered), &[queued]);
     }
 }
 

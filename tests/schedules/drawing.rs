@@ -235,7 +235,7 @@ fn what_a_backward_makes_again_is_a_peak_of_the_curve_and_of_the_counter() {
     let schedule = Schedule::make("1f1b", 1, None, 1, &Costs::default()).unwrap();
     let costs = Costs::share(cost, 0.0).unwrap();
     let step = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
-    has(picture(&[&step], false), &["most memory held 1 (rank 0)"]);
+    has(&picture(&[&step], false), &["most memory held 1 (rank 0)"]);
     let events: Value = serde_json::from_str(&trace_events("step", &step, 1)).unwrap();
     let counters = events["traceEvents"].as_array().unwrap().iter();
     let held: Vec<_> = counters

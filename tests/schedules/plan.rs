@@ -123,7 +123,7 @@ fn a_schedule_that_locks_ordered_links_is_not_simulated_on_them() {
 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1
 ";
     let schedule = read(csv);
-    has(simulate(&schedule, &Costs::default(), LinkKind::Ordered).unwrap_err(), &["is queued behind"]);
+    has(&simulate(&schedule, &Costs::default(), LinkKind::Ordered).unwrap_err(), &["is queued behind"]);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn two_stages_on_a_rank_out_and_back_and_no_backward_in_one_piece() {
             .map(pipewright::id::Rank)
             .any(|rank| schedule.passes(rank).any(|(pass, _)| pass == Pass::Backward));
         assert!(!whole);
-        has(Schedule::make(name, 3, Some(1), 5, &Costs::default()).unwrap_err(), &["has 2 stages a rank"]);
+        has(&Schedule::make(name, 3, Some(1), 5, &Costs::default()).unwrap_err(), &["has 2 stages a rank"]);
     }
 }
 

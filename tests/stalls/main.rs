@@ -252,7 +252,7 @@ fn a_run_tells_its_listeners_of_a_stall_of_its_last_checkpoint_before_the_end() 
     };
     thread::scope(|scope| {
         let train = scope.spawn(train);
-        has(next(&stalls), &["has been at `ending a checkpoint`"]);
+        has(&next(&stalls), &["has been at `ending a checkpoint`"]);
         await_warning(&history);
         drop(open);
         assert_eq!(train.join().expect("no panic"), ["step", "stall", "saved", "end"]);

@@ -63,7 +63,7 @@ fn a_source_that_hangs_in_an_evaluation_is_named() {
     let mut pipeline = builder.launch().expect("it starts");
     let error = pipeline.evaluate(Arc::new(source), 2).expect_err("it hangs");
     has(
-        error,
+        &error,
         &[
             "waited for micro-batch 1 of step 0 of the data",
             "its source, the file on the slow disk, does not give it",

@@ -58,7 +58,7 @@ fn a_text_has_around_it_what_transformers_adds() {
 #[test]
 fn settings_that_are_broken_are_refused() {
     let folder = folder(&small_with(&[]), &[("tokenizer_config.json", "{")]);
-    has(message(Tokenizer::read(folder.path())), &["tokenizer_config.json` is no JSON: EOF"]);
+    has(&message(Tokenizer::read(folder.path())), &["tokenizer_config.json` is no JSON: EOF"]);
 }
 
 /// The tokens of a file by a recipe.

@@ -54,7 +54,7 @@ fn the_built_in_text_has_the_tokens_of_the_same_text_in_a_file() {
         assert_eq!(built_in.checksum().unwrap(), file.corpus().checksum().unwrap());
         assert_eq!(built_in.name(), "`built-in text`");
     }
-    has(message(Corpus::built_in_encoded(&small(), Some("<end>"))), &["has no token `<end>`"]);
+    has(&message(Corpus::built_in_encoded(&small(), Some("<end>"))), &["has no token `<end>`"]);
 }
 
 /// A text of two pieces, with many places where pieces are hard to cut: several line breaks,

@@ -37,7 +37,7 @@ fn a_token_that_only_a_file_beside_adds_may_be_unknown_to_the_model() {
     let tokenizer = Tokenizer::read(folder.path()).unwrap();
     assert_eq!([tokenizer.vocabulary(), tokenizer.all_tokens()], [512, 513]);
     tokenizer.check_vocabulary(512).unwrap();
-    has(message(tokenizer.check_vocabulary(511)), &["512", "511"]);
+    has(&message(tokenizer.check_vocabulary(511)), &["512", "511"]);
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn a_list_of_records_is_refused_with_the_cure() {
     ] {
         let path = write(&folder, "a.json", text.as_bytes());
         assert_eq!(Form::of(std::slice::from_ref(&path)).unwrap(), Form::Jsonl);
-        has(message(tokens(&[path], &Recipe::new(Form::Jsonl))), &[expected, "`jq -c '.[]'`"]);
+        has(&message(tokens(&[path], &Recipe::new(Form::Jsonl))), &[expected, "`jq -c '.[]'`"]);
     }
     let path = write(&folder, "a.json", b"{\n  \"text\": \"one\"\n}");
     let said = message(tokens(&[path], &Recipe::new(Form::Jsonl)));
@@ -155,7 +155,7 @@ fn a_list_of_records_is_refused_with_the_cure() {
 fn files_of_different_forms_are_refused_and_a_mixed_folder_is_text() {
     let folder = TempDir::new().unwrap();
     let paths = [write(&folder, "a.txt", b"Hear me"), write(&folder, "b.json", LINES.as_bytes())];
-    has(message(Form::of(&paths)), &["a.txt` is text and `", "b.json` is JSON lines: name files"]);
+    has(&message(Form::of(&paths)), &["a.txt` is text and `", "b.json` is JSON lines: name files"]);
     assert_eq!(Form::of(&[folder.path().to_owned()]).unwrap(), Form::Text);
     let verse = write(&folder, "c.txt", b"[Verse 1]\n{braces} and more\n");
     assert_eq!(Form::of(&[verse]).unwrap(), Form::Text);

@@ -109,7 +109,7 @@ fn a_template_that_rewrites_earlier_answers_is_refused_with_the_cure() {
     let qwen3 = templates.iter().find(|case| case["name"] == "qwen3").unwrap();
     let source = qwen3["template"].as_str().unwrap();
     has(
-        message(answers(source, &written["chats"][2])),
+        &message(answers(source, &written["chats"][2])),
         &["data.jsonl` line 1 is a chat, and the tokenizer's chat template writes message 2 otherwise when \
              others follow it, so answers cannot be told from it: set data.loss_on to \"all\""],
     );
@@ -121,7 +121,7 @@ fn a_template_that_rewrites_earlier_answers_is_refused_with_the_cure() {
 fn a_broken_line_is_refused_with_its_file_and_number() {
     let mut text = vec![r#"{"text": "fine"}"#; 30];
     text[16] = r#"{"text": "cut off"#;
-    has(refused(&text, &Recipe::new(Form::Jsonl)), &["data.jsonl` line 17 is broken JSON, at column 17"]);
+    has(&refused(&text, &Recipe::new(Form::Jsonl)), &["data.jsonl` line 17 is broken JSON, at column 17"]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_line_that_is_no_document_is_refused_with_what_it_has() {
         (r#"{"text": "x"} {"text": "y"}"#, &plain, "line 2 is broken JSON, at column 15"),
     ];
     for (line, recipe, expected) in cases {
-        has(refused(&["", line], recipe), &[expected]);
+        has(&refused(&["", line], recipe), &[expected]);
     }
 }
 

@@ -124,7 +124,7 @@ fn parts_of_text_are_one_text_and_other_parts_are_refused() {
         json!({"text": "one"}),
         json!(null),
     ] {
-        has(message(of(content)), &["line 2 has no text \"content\" in message 1"]);
+        has(&message(of(content)), &["line 2 has no text \"content\" in message 1"]);
     }
 }
 

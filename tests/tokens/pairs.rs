@@ -76,10 +76,10 @@ fn an_index_that_does_not_fit_its_tokens_is_refused_with_the_reason() {
     ];
     for (index, expected) in cases {
         fs::write(path.with_extension("idx"), index).unwrap();
-        has(message(Corpus::tokens(std::slice::from_ref(&path), Width::U16)), &[expected]);
+        has(&message(Corpus::tokens(std::slice::from_ref(&path), Width::U16)), &[expected]);
     }
     fs::remove_file(&path).unwrap();
-    has(message(Corpus::tokens(&[path.with_extension("idx")], Width::U16)), &["cannot read", "X.bin"]);
+    has(&message(Corpus::tokens(&[path.with_extension("idx")], Width::U16)), &["cannot read", "X.bin"]);
 }
 
 #[test]
@@ -163,10 +163,10 @@ fn tokens_that_are_not_as_they_are_described_are_refused() {
     let mut changed = whole.clone();
     changed[100] ^= 1;
     for bytes in [&changed[..], &whole[..whole.len() - 2]] {
-        has(said(bytes), &["X.bin` is not the file that `", "X.bin.json` describes"]);
+        has(&said(bytes), &["X.bin` is not the file that `", "X.bin.json` describes"]);
     }
     fs::write(&description, "{").unwrap();
-    has(said(&whole), &["X.bin.json` does not describe a token file"]);
+    has(&said(&whole), &["X.bin.json` does not describe a token file"]);
     fs::remove_file(&description).unwrap();
     assert_eq!(Corpus::tokens(&[path], Width::U16).unwrap().count(), whole.len() as u64 / 2);
 }

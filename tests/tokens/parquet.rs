@@ -52,8 +52,11 @@ fn a_column_of_messages_is_read_as_the_lines_of_json_are() {
 #[test]
 fn a_table_that_cannot_be_used_is_refused_with_its_column_or_row() {
     let refused = |field: &str| message(tokens(&[file("snappy.parquet")], &column(field)));
-    has(refused("content"), &["has no column \"content\" (data.field), only \"id\", \"text\", \"messages\""]);
-    has(refused("holes"), &["snappy.parquet` row 3 has null in \"holes\""]);
+    has(
+        &refused("content"),
+        &["has no column \"content\" (data.field), only \"id\", \"text\", \"messages\""],
+    );
+    has(&refused("holes"), &["snappy.parquet` row 3 has null in \"holes\""]);
     assert!(refused("raw").contains("has bytes in the column \"raw\" that are not marked as text"));
     assert!(refused("id").contains("row 1 has a number in \"id\""));
 }

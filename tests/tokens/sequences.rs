@@ -144,7 +144,7 @@ fn data_without_a_target_or_without_a_document_is_refused() {
     has(&said, &["no token is a target", "data.seq = 8"]);
     let said = message(Sequences::in_order(Arc::clone(&documents), 1..1, true, (1, SEQ)));
     has(&said, &["none of its 1 documents is for validation"]);
-    has(message(Sequences::in_order(documents, 0..2, true, (1, SEQ))), &["0..2 is not a part of"]);
+    has(&message(Sequences::in_order(documents, 0..2, true, (1, SEQ))), &["0..2 is not a part of"]);
 }
 
 #[test]

@@ -73,12 +73,12 @@ fn a_folder_may_stand_for_its_file_and_what_is_no_tokenizer_is_named() {
     let whole = Tokenizer::read(&golden("")).unwrap();
     assert_eq!(whole.encode("hear me").unwrap(), small().encode("hear me").unwrap());
     let folder = TempDir::new().unwrap();
-    has(message(Tokenizer::read(folder.path())), &["has no tokenizer.json", "save_pretrained"]);
-    has(message(Tokenizer::read(&folder.path().join("none.json"))), &["cannot read", "none.json"]);
-    has(message(Tokenizer::read("/dev/null".as_ref())), &["/dev/null` is not a regular file"]);
+    has(&message(Tokenizer::read(folder.path())), &["has no tokenizer.json", "save_pretrained"]);
+    has(&message(Tokenizer::read(&folder.path().join("none.json"))), &["cannot read", "none.json"]);
+    has(&message(Tokenizer::read("/dev/null".as_ref())), &["/dev/null` is not a regular file"]);
     let path = folder.path().join("config.json");
     fs::write(&path, "{\"model_type\": \"llama\"}").unwrap();
-    has(message(Tokenizer::read(&path)), &["config.json` is no tokenizer in the form of"]);
+    has(&message(Tokenizer::read(&path)), &["config.json` is no tokenizer in the form of"]);
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn what_convolutions_cannot_do_is_refused_with_the_key() {
         ("kind = 'cnn'\nblocks = '2,2'", "my.toml:6: model.blocks"),
         ("kind = 'resnet'\nsizes = '2,2'", "my.toml:6: model.sizes"),
     ] {
-        has(refusal(&format!("{images}{keys}")), &[expected]);
+        has(&refusal(&format!("{images}{keys}")), &[expected]);
     }
     let said = refusal("[model]\nkind = 'resnet'\n");
     has(&said, &["a model of kind \"resnet\" takes images: set data.kind to \"idx\" or \"cifar10\""]);

@@ -139,7 +139,7 @@ fn a_panicking_stage_is_told_with_rank_action_and_cause() {
         (Fault::PanicsBackward, "1B0", "panicked: a bug going back"),
     ] {
         let mut pipeline = launch(3, 1, fault).expect("it starts");
-        has(failure(&mut pipeline), &[&format!("({action}): {cause}")]);
+        has(&failure(&mut pipeline), &[&format!("({action}): {cause}")]);
     }
 }
 

@@ -63,7 +63,7 @@ fn a_checkpoint_has_the_state_for_any_other_cut() {
     let folder = tempfile::tempdir().expect("a folder");
     goes_on(&recipe, folder.path());
     let mut adamw = launch(&recipe, &each()[1], 1);
-    has(adamw.load(folder.path().join("0-2")).unwrap_err(), &["the optimizer"]);
+    has(&adamw.load(folder.path().join("0-2")).unwrap_err(), &["the optimizer"]);
     // Its parameters are several tensors in one.
     goes_on(&recipe_of_mixtral(2, 2), tempfile::tempdir().expect("a folder").path());
 }
@@ -154,5 +154,5 @@ fn replicas_cannot_divide_updates_of_whole_parameters() {
             );
         }
     }
-    has(config("[optimizer]\nkind = 'adafactor'\nmomentum = 0.9").unwrap_err(), &["optimizer.momentum"]);
+    has(&config("[optimizer]\nkind = 'adafactor'\nmomentum = 0.9").unwrap_err(), &["optimizer.momentum"]);
 }

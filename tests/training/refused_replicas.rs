@@ -107,7 +107,7 @@ fn as_many_schedules_as_replicas_and_at_least_one_micro_batch_are_needed() {
          `.replicas(...)`"
     );
     assert!(told(vec![], 2).starts_with("there are 0 schedules for 2 replicas"));
-    has(told(vec![one().idle(), one().idle()], 2), &["micro-batch"]);
+    has(&told(vec![one().idle(), one().idle()], 2), &["micro-batch"]);
 }
 
 #[test]

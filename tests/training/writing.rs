@@ -90,8 +90,8 @@ fn a_stage_that_writes_no_text_says_so() {
         .pin(false)
         .launch()
         .expect("it starts");
-    has(pipeline.next_scores(0, &[1]).expect_err("it cannot"), &["rank 0", "this stage writes no text"]);
-    has(pipeline.next_scores(0, &[1]).expect_err("it has stopped"), &["this stage writes no text"]);
+    has(&pipeline.next_scores(0, &[1]).expect_err("it cannot"), &["rank 0", "this stage writes no text"]);
+    has(&pipeline.next_scores(0, &[1]).expect_err("it has stopped"), &["this stage writes no text"]);
 }
 
 /// Rounds to 16 bits, toward zero.

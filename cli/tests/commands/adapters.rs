@@ -41,7 +41,7 @@ fn a_run_with_adapters_writes_text_and_is_exported() {
 
     // Training starts with the adapters of the folder.
     let again = ["train", "my.toml", "--set", "lora.path=adapters", "--set", "train.name=again"];
-    has(place.run(&again).done().stdout(), &["of which 576 are trained"]);
+    has(&place.run(&again).done().stdout(), &["of which 576 are trained"]);
 
     let described = place.text("adapters/adapter_config.json");
     let described = described.replace("\"r\":", "\"lora_gamma\": 1, \"r\":");

@@ -88,22 +88,22 @@ fn a_run_says_how_many_documents_and_sequences_it_has() {
     has(&said, &["the last 4 documents for validation"]);
     let sets = ["data.packing=false", "data.seq=20", "data.loss_on=all"].map(|set| ["--set", set]);
     let args = [&["--steps", "1", "--run-dir", "runs/each"], sets.as_flattened()].concat();
-    has(train(&place, &args).stdout(), &["36 sequences for training", "36 are longer than data.seq = 20"]);
+    has(&train(&place, &args).stdout(), &["36 sequences for training", "36 are longer than data.seq = 20"]);
 }
 
 #[test]
 fn documents_that_cannot_be_used_are_refused_before_the_run_begins() {
     let place = place();
-    let refused = |sets: &[&str]| place.run_with(&["train", "chats.toml"], &sets).refused();
+    let refused = |sets: &[&str]| place.run_with(&["train", "chats.toml"], sets).refused();
     let said = refused(&["data.field=text", "data.loss_on=all"]);
     has(&said, &["chats.jsonl` line 1 has no field \"text\" (data.field), only \"messages\""]);
-    has(refused(&["model.vocab=511"]), &["tokenizer.json` has 512 tokens, and model.vocab is 511"]);
-    has(refused(&["data.end_of_text=<end>"]), &["has no token `<end>`"]);
+    has(&refused(&["model.vocab=511"]), &["tokenizer.json` has 512 tokens, and model.vocab is 511"]);
+    has(&refused(&["data.end_of_text=<end>"]), &["has no token `<end>`"]);
     let mut lines = place.text("chats.jsonl");
     let cut: usize = lines.split_inclusive('\n').take(17).map(str::len).sum();
     lines.replace_range(cut - 4..cut - 1, "");
     place.write("chats.jsonl", lines);
-    has(refused(&[]), &["chats.jsonl` line 17 is broken JSON"]);
+    has(&refused(&[]), &["chats.jsonl` line 17 is broken JSON"]);
     assert!(!place.path("runs/chats/checkpoints").exists());
     let left: Vec<_> = fs::read_dir(place.path("cache")).unwrap().collect();
     assert!(left.is_empty(), "{left:?}");

@@ -62,6 +62,6 @@ fn costs_in_a_file_are_of_one_number_type() {
     let tune = ["tune", "my.toml", "--ranks", "1", "--costs", "costs.json", "--dtype"];
     let said = place.run(&[&tune[..], &["any"]].concat()).refused();
     has(&said, &["--dtype any: the file of --costs is for one number type: leave "]);
-    has(place.run(&[&tune[..], &["bf16"]].concat()).refused(), &["(pipeline.devices cpu, now cpu in bf16)"]);
+    has(&place.run(&[&tune[..], &["bf16"]].concat()).refused(), &["(pipeline.devices cpu, now cpu in bf16)"]);
     place.run(&[&tune[..], &["f32"]].concat()).done();
 }

@@ -9,7 +9,7 @@ fn evaluated(place: &Place, args: &[&str]) -> serde_json::Value {
 
 fn trained(sets: &[&str]) -> Place {
     let place = Place::new();
-    place.run_with(&["train", "my.toml"], &sets).done();
+    place.run_with(&["train", "my.toml"], sets).done();
     place
 }
 
@@ -99,7 +99,7 @@ fn what_cannot_be_evaluated_is_refused() {
         (&["runs/small", "--set", "data.validation=0.5", "--ranks", "99"], "ranks"),
         (&["runs/small", "--set", "model.kid=1"], "unknown key model.kid"),
     ] {
-        has(place.run(&[&["evaluate"], args].concat()).refused(), &[part]);
+        has(&place.run(&[&["evaluate"], args].concat()).refused(), &[part]);
     }
 }
 

@@ -69,7 +69,7 @@ fn a_resumed_run_with_another_batch_goes_on_with_the_samples_that_were_not_used(
     assert_eq!(targets(&parts), targets(&whole), "an epoch is an epoch");
     // The next resume begins where this one has ended.
     let resume = ["train", "my.toml", "--resume", "--steps", "5", "--set", "pipeline.micro_batch_size=3"];
-    has(parts.run(&resume).done().stdout(), &["the data goes on with sample 12:"]);
+    has(&parts.run(&resume).done().stdout(), &["the data goes on with sample 12:"]);
 }
 
 #[test]
@@ -80,15 +80,15 @@ fn a_resume_in_another_order_is_told_and_data_that_was_held_back_is_refused() {
     let resume = ["train", "my.toml", "--resume", "--steps", "3"];
     let with = |sets: &[&str]| place.run_with(&resume, sets);
     has(
-        with(&["data.validation=2"]).refused(),
+        &with(&["data.validation=2"]).refused(),
         &["was trained on 0..8 of `train.jsonl`, and training would now be on 0..10", "--allow-other-data"],
     );
-    has(with(&["data.validation_path=train.jsonl"]).refused(), &["training would now be on 0..12"]);
+    has(&with(&["data.validation_path=train.jsonl"]).refused(), &["training would now be on 0..12"]);
     let said = with(&["data.validation=5", "data.seed=2"]).done().stdout();
     has(&said, &["what is held back for validation now was trained on before"]);
     has(&said, &["the data goes on in another order (sequences of 16 tokens"]);
     let allowed = [&resume[..3], &["--steps", "4", "--allow-other-data"]].concat();
-    has(place.run(&allowed).done().stdout(), &["note      ", "training would now be on 0..12"]);
+    has(&place.run(&allowed).done().stdout(), &["note      ", "training would now be on 0..12"]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_validation_without_a_target_is_refused_and_part_of_one_is_told() {
         ];
         place.run_with(&[&["train", "my.toml", "--steps", "1"], more].concat(), &sets)
     };
-    has(with("data.validation=2", &[]).refused(), &["no token is a target"]);
+    has(&with("data.validation=2", &[]).refused(), &["no token is a target"]);
     let said = with("data.validation=3", &[]).done().stdout();
     has(&said, &["; 2 of the 3 sequences for validation have no target"]);
     // Only the last ones are validated on, so there is no loss, and no best checkpoint.
@@ -149,7 +149,7 @@ fn what_tokenize_makes_trains_without_a_setting_of_its_type() {
     let tokenize =
         |input: &str, out: &str| place.run(&["tokenize", input, "--tokenizer", TOKENIZER, "--out", out]);
     fs::copy(place.path("train.jsonl"), place.path("train.json")).unwrap();
-    has(tokenize("train.json", "a.bin").done().stdout(), &["of 12 documents"]);
+    has(&tokenize("train.json", "a.bin").done().stdout(), &["of 12 documents"]);
     let said = place
         .run(&["tokenize", "train.json", "text.txt", "--tokenizer", TOKENIZER, "--out", "b.bin"])
         .refused();
@@ -201,7 +201,7 @@ fn text_that_was_meant_in_another_way_is_warned_of() {
     let said = run.stderr();
     has(&said, &["warning: `a.csv` seems to be a table, and is read as plain text"]);
     has(&said, &["warning: `a.csv` has carriage returns"]);
-    has(place.run(&["evaluate", "runs/small"]).done().stderr(), &["warning: `a.csv` has carriage returns"]);
+    has(&place.run(&["evaluate", "runs/small"]).done().stderr(), &["warning: `a.csv` has carriage returns"]);
     let said = place.run(&["tokenize", "a.csv", "--tokenizer", TOKENIZER, "--out", "a.bin"]).done().stderr();
     has(&said, &["warning: `a.csv` seems to be a table"]);
 }

@@ -63,11 +63,11 @@ fn tune_searches_for_gpus_that_are_not_here() {
         place.run(&all).done().stdout()
     };
     // One GPU a host, where nothing else is said.
-    has(tune(&["--hosts", "2", "--between-bandwidth", "1.25GB", "--out", "tuned.toml"]), &["chosen: "]);
+    has(&tune(&["--hosts", "2", "--between-bandwidth", "1.25GB", "--out", "tuned.toml"]), &["chosen: "]);
     let written = place.text("tuned.toml");
     has(&written, &["costs = \"tuned.costs.json\""]);
     has(&written, &["devices = [\"cuda:0\""]);
-    has(place.run(&["plan", "tuned.toml", "--hosts", "2"]).done().stdout(), &[": predicted step 0."]);
+    has(&place.run(&["plan", "tuned.toml", "--hosts", "2"]).done().stdout(), &[": predicted step 0."]);
     let said = place.run(&["tune", "gpt.toml", "--device", "l4:memory=1MB", "--devices", "2"]).refused();
     has(&said, &["nothing fits into 976.56 KiB on a rank: the least that was found is "]);
     let said = place.run(&["tune", "gpt.toml", "--device", "l4", "--set", "pipeline.dtype=f32"]).refused();

@@ -23,7 +23,7 @@ fn plan_warns_and_train_refuses_in_every_format_with_costs_and_without() {
     let needs = "training needs about ";
     let limit = " of memory, and PIPEWRIGHT_MEMORY allows 10.00 KiB: ";
     for command in ["train", "profile"] {
-        has(within(&place, "10KiB", &[command, "my.toml"]).refused(), &[needs, limit]);
+        has(&within(&place, "10KiB", &[command, "my.toml"]).refused(), &[needs, limit]);
     }
     assert!(!place.path("runs").exists());
     for costs in [&[][..], &["--costs", "costs.json"]] {

@@ -62,7 +62,7 @@ fn strangers_at_the_port_leave_a_run_with_few_files_alive() {
                 stream
             })
             .collect();
-        has(ask(&address, "GET /metrics HTTP/1.1\r\nHost: localhost"), &["pipewright_loss "]);
+        has(&ask(&address, "GET /metrics HTTP/1.1\r\nHost: localhost"), &["pipewright_loss "]);
         drop(strangers);
     }
     running.signal("-INT");

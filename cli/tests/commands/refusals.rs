@@ -66,7 +66,7 @@ fn checkpoints_that_are_damaged_or_of_another_model() {
     let weights = place.path("runs/small/checkpoints/step-00000002/model.safetensors");
     let whole = fs::read(&weights).unwrap();
     fs::write(&weights, &whole[..whole.len() - 1]).unwrap();
-    has(place.run(&["train", "my.toml", "--resume"]).refused(), &["model.safetensors: not a whole file"]);
+    has(&place.run(&["train", "my.toml", "--resume"]).refused(), &["model.safetensors: not a whole file"]);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn slower_links_make_a_step_longer_and_expose_more_of_the_reduction() {
     let one = plan(&place, &["--link-latency", "0.5"]);
     assert!(number(&one, "exposed_transfer") > 0.5, "{one}");
     let said = place.run(&["plan", "my.toml", "--costs", "costs.json", "--link-latency", "-1"]);
-    has(said.refused(), &["link: the cost latency is -1; it has to be a number from 0 on"]);
+    has(&said.refused(), &["link: the cost latency is -1; it has to be a number from 0 on"]);
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn a_schedule_in_a_file_is_for_one_replicas_share() {
     };
     assert_eq!(plan("pipeline.micro_batches=4").done().stdout().lines().count(), 2);
     has(
-        plan("pipeline.micro_batches=3").refused(),
+        &plan("pipeline.micro_batches=3").refused(),
         &["pipeline.micro_batches: the schedule in mine.csv is for the 2 micro-batches of a replica, but \
              replica 0 has 1 of the batch: choose micro_batches and gradient_groups so that each replica \
              has 2"],
@@ -254,6 +254,6 @@ fn tune_refuses_devices_with_ranks_and_numbers_that_are_none() {
         (&["--replicas", "0"], "0 is not in 1.."),
         (&["--costs", "none.json"], "cannot read none.json: "),
     ] {
-        has(place.run(&[&["tune", "my.toml"][..], args].concat()).refused(), &[part]);
+        has(&place.run(&[&["tune", "my.toml"][..], args].concat()).refused(), &[part]);
     }
 }

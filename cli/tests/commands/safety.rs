@@ -37,7 +37,7 @@ fn weights_that_have_blown_up_do_not_cost_the_last_good_checkpoint() {
     has(&said, &["the newest checkpoint is runs/small/checkpoints/step-00000002: --resume continues"]);
     let aside = "step-00000003.not-finite";
     assert_eq!(place.checkpoints("runs/small"), ["step-00000002", aside]);
-    has(failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=0"]), &[aside]);
+    has(&failed(&place, &[BLOW_UP, "checkpoint.every=1", "train.validate_every=0"]), &[aside]);
     train(&place, &["--resume"], &SAVE_ALL).done();
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
     assert_eq!(
@@ -53,7 +53,7 @@ fn a_run_whose_first_lines_cannot_be_printed_leaves_nothing_behind() {
     let place = Place::new();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = place.command(&["train", "my.toml"]);
-    has(Run(command.stdout(full).output().unwrap()).refused(), &["cannot write to standard output"]);
+    has(&Run(command.stdout(full).output().unwrap()).refused(), &["cannot write to standard output"]);
     assert!(!place.path("runs/small").exists());
     place.run(&["train", "my.toml"]).done();
 }
@@ -117,7 +117,7 @@ fn a_resume_says_what_makes_it_another_run() {
     assert!(said.contains("resumed after 2 steps") && !said.contains("changed"), "{said}");
     let other = ["optimizer.learning_rate=0.002", "pipeline.micro_batch_size=4", "train.steps=4"];
     has(
-        train(&place, &["--resume"], &other).done().stdout(),
+        &train(&place, &["--resume"], &other).done().stdout(),
         &["changed   pipeline.micro_batch_size: 2 -> 4, optimizer.learning_rate: 0.001 -> 0.002: from here \
              on the weights differ from those that the old settings give"],
     );
@@ -131,7 +131,7 @@ fn a_damaged_newest_checkpoint_says_how_to_continue_from_the_one_before() {
     let newest = place.path("runs/small/checkpoints/step-00000004");
     fs::write(newest.join("optimizer.safetensors"), "half").unwrap();
     has(
-        place.run(&["train", "my.toml", "--resume"]).refused(),
+        &place.run(&["train", "my.toml", "--resume"]).refused(),
         &["move the folder runs/small/checkpoints/step-00000004 out of the run directory to continue from \
              runs/small/checkpoints/step-00000002"],
     );
@@ -241,7 +241,7 @@ fn a_resume_among_files_of_ones_own_changes_none_of_them() {
     let said = place.run(&["train", "config.toml", "--run-dir", "."]).refused();
     assert!(said.contains("is not a run") && !said.contains("--resume"), "{said}");
     let resume = ["train", "config.toml", "--run-dir", ".", "--resume"];
-    has(place.run(&resume).refused(), &["there is no run in . to resume", "nothing was changed"]);
+    has(&place.run(&resume).refused(), &["there is no run in . to resume", "nothing was changed"]);
     assert_eq!(fs::read_to_string(metrics).unwrap(), "my numbers\n");
     assert_eq!(place.text("config.toml"), config);
 }

@@ -82,7 +82,7 @@ fn a_model_on_token_files_reads_and_writes_tokens() {
     assert_eq!((written.len(), &written[..2]), (5, &[17, 299][..]));
     let said = place.run(&["sample", "runs/small"]).refused();
     assert!(said.starts_with("error: --prompt: this model reads tokens: give the numbers"), "{said}");
-    has(place.run(&["sample", "runs/small", "--prompt", "17 x"]).refused(), &["--prompt: `x` is no token"]);
+    has(&place.run(&["sample", "runs/small", "--prompt", "17 x"]).refused(), &["--prompt: `x` is no token"]);
     let said = place.run(&["sample", "runs/small", "--prompt", "300"]).refused();
     has(&said, &["token 300 is outside the model's vocabulary of 300"]);
 }

@@ -29,7 +29,7 @@ fn a_run_writes_what_its_checkpoints_would_write_and_no_weight_changes() {
         assert_eq!(line["prompt"], "the quick");
         assert_eq!(place.run(&args).done().stdout(), text);
     }
-    has(run.stdout(), &["sample after 4 steps: \"the quick\""]);
+    has(&run.stdout(), &["sample after 4 steps: \"the quick\""]);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn texts_beyond_the_context_are_told_before_they_are_written() {
     };
     let warning =
         "warning: train.sample_tokens: 17 tokens after a prompt of 1 are more than the model's context of";
-    has(told("17"), &[warning]);
+    has(&told("17"), &[warning]);
     assert!(!told("16").contains("warning: train.sample_tokens"));
 }
 
@@ -81,10 +81,10 @@ fn texts_beyond_the_context_are_told_before_they_are_written() {
 fn what_cannot_be_written_is_refused() {
     let place = Place::new();
     let refused = |sets: &[&str]| {
-        place.run_with(&["train", "my.toml", "--set", "train.sample_every=2"], &sets).refused()
+        place.run_with(&["train", "my.toml", "--set", "train.sample_every=2"], sets).refused()
     };
-    has(refused(&["train.sample_prompt="]), &["train.sample_prompt: it is empty"]);
-    has(refused(&["train.sample_temperature=-1"]), &["train.sample_temperature: -1 is not allowed"]);
-    has(refused(&["train.sample_tokens=0"]), &["train.sample_tokens: is 0"]);
+    has(&refused(&["train.sample_prompt="]), &["train.sample_prompt: it is empty"]);
+    has(&refused(&["train.sample_temperature=-1"]), &["train.sample_temperature: -1 is not allowed"]);
+    has(&refused(&["train.sample_tokens=0"]), &["train.sample_tokens: is 0"]);
     assert!(!place.path("runs/small").exists());
 }

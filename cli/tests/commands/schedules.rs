@@ -39,7 +39,7 @@ fn auto_says_what_it_chose_and_keeps_to_a_memory_in_bytes() {
         &["pipeline.memory: 10 B is less than any cut of 6 layers into 2 stages holds with auto; the least \
              found is "],
     );
-    let train = |sets: &[&str]| place.run_with(&["train", "my.toml"], &sets);
+    let train = |sets: &[&str]| place.run_with(&["train", "my.toml"], sets);
     refused(
         train(&["pipeline.schedule=auto", "pipeline.memory=1GiB"]),
         &["pipeline.memory: a limit in bytes needs measured costs", "pipewright profile"],
@@ -85,7 +85,7 @@ fn two_directions_are_planned_and_checked_but_not_trained() {
 
 /// The output of a plan with this memory. If the plan is refused, also the least memory that works.
 fn least(place: &Place, sets: &[String]) -> String {
-    let said = place.run_with(&["plan", "my.toml"], &sets).refused();
+    let said = place.run_with(&["plan", "my.toml"], sets).refused();
     let last = said.lines().last().unwrap();
     assert!(last.starts_with("error: --set: pipeline.memory: 1.00 KiB is less than "), "{said}");
     let (_, least) = last.rsplit_once(" is ").unwrap();

@@ -36,12 +36,12 @@ fn a_model_reads_and_writes_text_through_its_tokenizer() {
 fn what_tokenize_writes_trains_and_the_model_writes_text() {
     let place = Place::new();
     let args = ["tokenize", "text.txt", "--tokenizer", TOKENIZER, "--out", "train.bin"];
-    has(place.run(&[&args[..], &["--megatron"]].concat()).done().stdout(), &["tokens (u16) of 1 documents"]);
+    has(&place.run(&[&args[..], &["--megatron"]].concat()).done().stdout(), &["tokens (u16) of 1 documents"]);
     assert!(place.path("train.idx").exists());
     train(&place, &with_tokenizer("tokens", "train"), &[]);
     let text = place.run(&["sample", "runs/small", "--prompt", "the", "--tokens", "3"]).done();
     assert!(text.stdout().starts_with("the"));
-    has(place.run(&args).refused(), &["--out train.bin: this file exists"]);
+    has(&place.run(&args).refused(), &["--out train.bin: this file exists"]);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn a_traced_run_leaves_pictures_and_events_and_the_same_weights() {
 fn a_run_too_short_to_trace_is_refused() {
     let place = Place::new();
     let refused = |args: &[&str], part: &str| {
-        has(place.run(&[&["train", "my.toml"], args].concat()).refused(), &[part]);
+        has(&place.run(&[&["train", "my.toml"], args].concat()).refused(), &[part]);
     };
     refused(
         &["--trace"],

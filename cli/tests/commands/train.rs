@@ -15,7 +15,7 @@ fn a_run_leaves_its_config_numbers_picture_and_checkpoints() {
     has(&stdout, &["validation after 3 steps: loss ", "validation after 6 steps"]);
     assert_eq!(place.steps("runs/small"), [0, 1, 2, 3, 4, 5]);
     assert_eq!(place.checkpoints("runs/small"), ["step-00000004", "step-00000006"]);
-    has(place.text("runs/small/config.toml"), &["keep = 2", "clip = 1.0"]);
+    has(&place.text("runs/small/config.toml"), &["keep = 2", "clip = 1.0"]);
     let picture = place.text("runs/small/loss.svg");
     for part in ["<svg", "validation", "loss (nats per token)"] {
         assert!(picture.contains(part), "{part}");

@@ -137,7 +137,7 @@ fn files_with_costs_that_do_not_fit_are_refused() {
     let said = place.run(&["train", "my.toml", "--set", "pipeline.costs=none.json"]).refused();
     has(&said, &["cannot read none.json: "]);
     assert!(!place.path("runs").exists());
-    has(place.run(&["plan", "my.toml", "--ranks", "2"]).refused(), &["cannot be used with"]);
+    has(&place.run(&["plan", "my.toml", "--ranks", "2"]).refused(), &["cannot be used with"]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn tune_says_the_least_memory_that_works_and_refuses_sizes_and_ranks_that_are_no
         ("--ranks", "0", "--ranks: 0 ranks cannot train"),
         ("--ranks", "7", "a model of 6 layers has stages for 6 ranks at most"),
     ] {
-        has(place.run(&["tune", "my.toml", &format!("{option}={value}")]).refused(), &[part]);
+        has(&place.run(&["tune", "my.toml", &format!("{option}={value}")]).refused(), &[part]);
     }
 }
 

@@ -25,5 +25,5 @@ fn verify_looks_at_every_checkpoint_of_a_run_and_names_what_is_damaged() {
 #[test]
 fn verify_of_what_is_no_checkpoint_is_refused() {
     let place = Place::new();
-    has(place.run(&["verify", "."]).refused(), &["neither a checkpoint nor a run"]);
+    has(&place.run(&["verify", "."]).refused(), &["neither a checkpoint nor a run"]);
 }

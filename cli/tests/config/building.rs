@@ -26,7 +26,7 @@ fn text_is_split_and_given_in_micro_batches() {
 fn data_that_cannot_be_used_is_refused() {
     let (_folder, set) = text_file(b"a short text");
     let refusal = |config: Config| compose::data(&config).unwrap_err().to_string();
-    has(refusal(with_sets("", &[&set]).unwrap()), &["text.txt` is too short", "one window needs 129"]);
+    has(&refusal(with_sets("", &[&set]).unwrap()), &["text.txt` is too short", "one window needs 129"]);
     let said = refusal(with_sets("[data]\nseq = 2\n[model]\nvocab = 100", &[&set]).unwrap());
     has(&said, &["token 115 at position 2 is outside the model's vocabulary of 100"]);
     let said = refusal(parse("").unwrap());

@@ -56,9 +56,9 @@ fn more_stages_than_layers_are_refused_before_a_schedule_is_made_for_them() {
     for schedule in ["1f1b", "auto", "zb-v", "dualpipe-v"] {
         let text = format!("[pipeline]\nstages = 1000000\nschedule = '{schedule}'\n");
         let config = Config::parse("my.toml", &text, &[], &[]).expect("within the limits");
-        has(compose::plan(&config).expect_err("10 layers"), &["my.toml:2: pipeline.stages: "]);
+        has(&compose::plan(&config).expect_err("10 layers"), &["my.toml:2: pipeline.stages: "]);
         let gpu = pipewright::plan::Gpu::named("h100").expect("a kind");
-        has(compose::with_gpus(config, gpu).expect_err("10 layers"), &["my.toml:2: pipeline.stages: "]);
+        has(&compose::with_gpus(config, gpu).expect_err("10 layers"), &["my.toml:2: pipeline.stages: "]);
     }
 }
 
@@ -71,7 +71,7 @@ fn gradient_groups_follow_the_replicas_and_stay_those_of_a_run() {
     for (replicas, groups) in [("1", 1), ("2", 2), ("3", 4), ("4", 4), ("5", 8)] {
         let config = config(&[&format!("replicas={replicas}")]);
         assert_eq!(config.gradient_groups(), groups, "{replicas} replicas");
-        has(config.resolved_toml().expect("text"), &[&format!("gradient_groups = {groups}\n")]);
+        has(&config.resolved_toml().expect("text"), &[&format!("gradient_groups = {groups}\n")]);
     }
     assert_eq!(config(&["replicas=2", "gradient_groups=8"]).gradient_groups(), 8);
     // A run goes on with the groups that it was begun with, whatever number of replicas it has now.

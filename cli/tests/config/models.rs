@@ -64,7 +64,7 @@ fn keys_of_llama_are_refused_for_other_models() {
 #[test]
 fn keys_of_documents_are_refused_for_other_data() {
     for key in ["field = 'x'", "template = 'chatml'"] {
-        has(refused(parse(&format!("[data]\n{key}"))), &["is for data.kind = \"jsonl\" or \"parquet\""]);
+        has(&refused(parse(&format!("[data]\n{key}"))), &["is for data.kind = \"jsonl\" or \"parquet\""]);
     }
     for key in ["end_of_text = 'x'", "cache = 'x'"] {
         let said = refused(parse(&format!("[data]\nkind = 'tokens'\n{key}")));
@@ -72,7 +72,7 @@ fn keys_of_documents_are_refused_for_other_data() {
     }
     let said = refused(parse("[model]\nkind = 'mlp'\n[data]\nkind = 'idx'\ntokenizer = 'x'"));
     has(&said, &["my.toml:5: data.tokenizer is for data.kind = \"text\" or \"tokens\""]);
-    has(refused(parse("[data]\ndtype = 'u16'")), &["data.dtype is for data.kind = \"tokens\""]);
+    has(&refused(parse("[data]\ndtype = 'u16'")), &["data.dtype is for data.kind = \"tokens\""]);
     let said = refused(parse("[data]\nkind = 'tokens'\ndtype = 'i32'"));
     has(&said, &["my.toml:3: data.dtype: expected `u16` or `u32`, got \"i32\""]);
     let said = refused(parse("[data]\nkind = 'jsonl'\ntokenizer = 'x'\nloss_on = 'questions'"));
@@ -224,7 +224,7 @@ fn a_folder_that_is_no_model_is_refused_where_it_is_named() {
     fs::write(scratch.path().join("config.json"), r#"{"architectures": ["BertModel"]}"#).expect("written");
     let said = said_of_folder(scratch.path(), "");
     has(&said, &["`BertModel` is not known; known are GPT2LMHeadModel, LlamaForCausalLM, Mistral"]);
-    has(refused(parse("[model]\npath = 3")), &["my.toml:2: model.path: expected text in quotes, got 3"]);
+    has(&refused(parse("[model]\npath = 3")), &["my.toml:2: model.path: expected text in quotes, got 3"]);
 }
 
 #[test]

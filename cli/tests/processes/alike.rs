@@ -93,7 +93,7 @@ fn processes_that_build_different_pipelines_are_refused() {
     });
     let said = refused("the layers of stage 0", |builder| cut(builder, 3, [5, 3]));
     has(&said, &["it has embed, h.0.attn, h.0.mlp, h.1.attn, h.1.mlp of Gpt { vocab: 17, "]);
-    has(refused("the layers of stage 0", |builder| cut(builder, 4, [4, 4])), &["seed: 4", "seed: 3"]);
+    has(&refused("the layers of stage 0", |builder| cut(builder, 4, [4, 4])), &["seed: 4", "seed: 3"]);
     refused("the loss", |builder| builder.loss(OtherLoss(CrossEntropy::default())));
     let said = refused("the loss", |builder| builder.loss(CrossEntropy::ignoring(255)));
     assert!(

@@ -160,7 +160,7 @@ fn a_process_that_is_killed_while_others_still_come_ends_those_that_wait_at_once
     let (place, address) = (Place::new(), worlds::free_address());
     let args = ["--set", "pipeline.stages=3", "--set", "launch.deadline=300"];
     let first = killed_while_others_still_come(&place, &address, &args);
-    has(first.end().failed(2), &["process 1 stopped while the processes were connecting"]);
+    has(&first.end().failed(2), &["process 1 stopped while the processes were connecting"]);
 }
 
 #[test]
@@ -314,6 +314,6 @@ fn a_process_that_is_stopped_does_not_keep_others_from_the_end_of_a_third() {
     started[3].signal("-KILL");
     drop(started.remove(3));
     for process in [2, 0] {
-        has(started.remove(process).end().failed(1), &["error: process 3 has stopped without saying why"]);
+        has(&started.remove(process).end().failed(1), &["error: process 3 has stopped without saying why"]);
     }
 }

@@ -182,7 +182,7 @@ fn launches_that_block_are_refused_where_processes_send_to_each_other() {
     };
     for ended in end_all((0..2).map(member).collect()) {
         has(
-            ended.failed(2),
+            &ended.failed(2),
             &["CUDA_LAUNCH_BLOCKING=1: CUDA waits for each piece of work", "unset CUDA_LAUNCH_BLOCKING"],
         );
     }
@@ -211,7 +211,7 @@ fn without_nccl_all_processes_say_how_to_get_it() {
         Started::new(command)
     };
     for process in end_all([0, 1].map(member).into()) {
-        has(process.failed(2), &["no NCCL (libnccl.so.2) was found: `pip install nvidia-nccl"]);
+        has(&process.failed(2), &["no NCCL (libnccl.so.2) was found: `pip install nvidia-nccl"]);
     }
 }
 

@@ -73,7 +73,7 @@ fn a_process_that_is_stopped_is_replaced_when_the_stall_limit_is_over() {
     let stopped = std::mem::replace(&mut run.running[1], other);
     run.ends_as_if_nothing_had_happened();
     stopped.signal("-CONT");
-    has(stopped.end().failed(1), &["process 1: error: "]);
+    has(&stopped.end().failed(1), &["process 1: error: "]);
 }
 
 #[test]

@@ -327,6 +327,6 @@ fn weights_that_differ_are_refused_when_a_lost_process_comes_back() {
     drop(running.pop());
     running.push(Started::new(elsewhere.member(1, 2, &address, &args)));
     for process in end_all(running) {
-        has(process.failed_somehow(), &["it has m/model.safetensors ("]);
+        has(&process.failed_somehow(), &["it has m/model.safetensors ("]);
     }
 }

@@ -26,7 +26,7 @@ fn processes_that_are_not_neighbours_are_replaced_at_once() {
     run.kill(3);
     run.begin(3);
     run.begin(1);
-    has(run.ends_as_if_nothing_had_happened(), &["from what the processes kept in memory"]);
+    has(&run.ends_as_if_nothing_had_happened(), &["from what the processes kept in memory"]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn neighbours_that_are_lost_together_are_replaced_from_the_last_checkpoint() {
     run.kill(2);
     run.begin(1);
     run.begin(2);
-    has(run.ends_as_if_nothing_had_happened(), &["from runs/small/checkpoints/step-000000"]);
+    has(&run.ends_as_if_nothing_had_happened(), &["from runs/small/checkpoints/step-000000"]);
 }
 
 #[test]
@@ -187,5 +187,5 @@ fn an_interrupt_ends_the_wait_for_a_process_that_is_stopped() {
     // It knocks at process 0, which does not answer.
     let last = run.running[2].take().expect("it runs");
     last.signal("-INT");
-    has(last.end().failed(1), &["process 2 was asked to end while the run waited"]);
+    has(&last.end().failed(1), &["process 2 was asked to end while the run waited"]);
 }

@@ -21,7 +21,7 @@ fn processes_that_together_need_more_memory_than_their_machine_has_are_refused()
     // Each of the two needs less.
     for process in train(2, &format!("{}MiB", 0.75 * all)) {
         has(
-            process.failed(2),
+            &process.failed(2),
             &[
                 "training needs about ",
                 " of memory in the 2 processes of this machine, and PIPEWRIGHT_MEMORY allows ",

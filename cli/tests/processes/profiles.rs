@@ -38,7 +38,7 @@ fn a_file_that_cannot_be_written_ends_all_processes_of_a_profile() {
     let address = worlds::free_address();
     let refused = "--out none/costs.json: there is no folder none: make it";
     for process in [0, 1].map(|rank| profile(&place, rank, &address, "none/costs.json")) {
-        has(process.end().failed(2), &[refused]);
+        has(&process.end().failed(2), &[refused]);
     }
 }
 

@@ -50,7 +50,7 @@ fn processes_that_cannot_share_the_ranks_are_refused() {
     let place = Place::new();
     for process in place.several(2, &["--set", "pipeline.stages=3"]) {
         has(
-            process.failed(2),
+            &process.failed(2),
             &["error: 2 processes cannot share 3 ranks evenly: start 1 or 3 of them, or change the ranks \
                  (replicas x stages / chunks)"],
         );
@@ -147,7 +147,7 @@ fn one_number_for_two_processes_is_refused() {
     let address = worlds::free_address();
     let member = |rank| Started::new(place.member(rank, 3, &address, &["--set", "pipeline.stages=3"]));
     for process in end_all([0, 1, 1].map(member).into()) {
-        has(process.failed(2), &["two processes came with RANK 1: give each its own"]);
+        has(&process.failed(2), &["two processes came with RANK 1: give each its own"]);
     }
 }
 
@@ -270,7 +270,7 @@ fn a_run_that_was_there_stays_when_its_folder_is_not_shared() {
     let first = Started::new(place.member(0, 2, &address, &args));
     let second = Started::new(elsewhere.member(1, 2, &address, &args));
     for process in [first, second] {
-        has(process.end().failed(2), &["the processes of a run need one file system"]);
+        has(&process.end().failed(2), &["the processes of a run need one file system"]);
     }
     assert_eq!(fs::read(place.path("run/metrics.jsonl")).unwrap(), metrics);
     assert!(elsewhere.path("run/other").exists());
@@ -295,7 +295,7 @@ fn copies_of_the_run_folder_on_each_machine_are_refused_before_the_first_step() 
     let second = Started::new(elsewhere.member(1, 2, &address, &args));
     for process in [first, second] {
         has(
-            process.end().failed(2),
+            &process.end().failed(2),
             &["run/lock is not the file that process 0 has just written: the processes of a run need one \
                  file system for its directory, and copies of it do not do"],
         );

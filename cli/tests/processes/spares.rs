@@ -91,11 +91,11 @@ fn a_spare_ends_with_its_run() {
     let spare = run.spare();
     spare.await_printed("\n");
     run.kill(0);
-    has(spare.end().failed(2), &["error: process 0 at "]);
+    has(&spare.end().failed(2), &["error: process 0 at "]);
 }
 
 #[test]
 fn a_run_without_restarts_needs_no_spare() {
     let run = Throttled::start(2, &["train.restarts=0"]);
-    has(run.spare().end().failed(2), &["a spare takes the place of a process that is lost"]);
+    has(&run.spare().end().failed(2), &["a spare takes the place of a process that is lost"]);
 }

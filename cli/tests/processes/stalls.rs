@@ -51,7 +51,7 @@ fn where_the_first_process_is_stopped_the_second_tells_it() {
     let place = Place::new();
     let mut started = start(&place);
     started[0].signal("-STOP");
-    has(started[1].await_said("process 0 (rank 0) does not answer"), &["process 1: warning: "]);
+    has(&started[1].await_said("process 0 (rank 0) does not answer"), &["process 1: warning: "]);
     started[0].signal("-CONT");
     started[1].await_said("process 1: it moves again, after ");
     interrupt(started);
@@ -72,7 +72,7 @@ fn after_the_limit_a_process_that_is_stopped_ends_the_run() {
         assert!(said.contains(&own) || said.contains(&told), "{said}");
     }
     stopped.signal("-CONT");
-    has(stopped.end().failed(1), &["process 1: error: process "]);
+    has(&stopped.end().failed(1), &["process 1: error: process "]);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn usr1_asks_a_spare_and_it_goes_on_waiting() {
     let mut spare = Started::new(place.member(7, 9, &address, &[&args[..], &["--spare"]].concat()));
     spare.await_printed("\n");
     spare.signal("-USR1");
-    has(spare.await_said("waiting as a spare of the run at "), &["this process has no ranks now"]);
+    has(&spare.await_said("waiting as a spare of the run at "), &["this process has no ranks now"]);
     interrupt(several);
     assert_eq!(spare.end().status, Some(0), "it ends with the run");
 }

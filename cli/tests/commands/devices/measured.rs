@@ -50,7 +50,7 @@ fn what_is_planned_by_costs_of_a_gpu_is_held_there() {
     assert_eq!(plan.stderr(), "", "costs of this machine");
     let plan: Value = serde_json::from_str(&plan.stdout()).unwrap();
     let train = ["train", "my.toml", "--steps", "1", "--set", "pipeline.costs=costs.json"];
-    has(machine.run(&[&train[..], &IN_BF16].concat()).done().stdout(), &[" % by the costs of its layers\n"]);
+    has(&machine.run(&[&train[..], &IN_BF16].concat()).done().stdout(), &[" % by the costs of its layers\n"]);
     let metrics = machine.text("runs/small/metrics.jsonl");
     let line: Value = serde_json::from_str(metrics.lines().next().unwrap()).unwrap();
     let numbers = |list: &Value| -> Vec<f64> {
@@ -66,7 +66,7 @@ fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
     let mut of_cpu = profiled(&machine, &[], "costs.json");
     let plan = |sets: &[&str]| machine.run(&[&["plan", "my.toml", "--costs", "costs.json"], sets].concat());
     has(
-        plan(&ON_GPU).refused(),
+        &plan(&ON_GPU).refused(),
         &["costs.json: measured for other settings (pipeline.devices cpu, now GPUs in f32): measure again"],
     );
     // Costs without a device are from before GPUs were measured, so they are the CPU's.
@@ -100,7 +100,7 @@ fn tune_on_gpus_finds_settings_that_train() {
     let run = machine.run(&["train", "tuned.toml", "--steps", "1"]).done();
     let told = run.stderr();
     assert!(!told.contains("warning"), "its costs are those that it was tuned by: {told}");
-    has(run.stdout(), &["\ndevices   cuda:1"]);
+    has(&run.stdout(), &["\ndevices   cuda:1"]);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn sizes_that_a_gpu_has_no_memory_for_are_left_out() {
     let one = ["--set", "pipeline.micro_batches=1", "--set", "pipeline.micro_batch_size=1"];
     let tune = [&["tune", "my.toml", "--top", "1", "--ranks"][..], &["1,2"], &ON_GPU, &one].concat();
     let run = machine.run(&tune).done();
-    has(run.stderr(), &["left out ranks 2, micro-batches 1, rows 1: stage ", "out of memory on cuda:0"]);
+    has(&run.stderr(), &["left out ranks 2, micro-batches 1, rows 1: stage ", "out of memory on cuda:0"]);
     has(&run.stdout(), &["chosen: 1f1b: ranks 1, "]);
 }
 
@@ -127,12 +127,12 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
             machine.run(&[command, "my.toml", "--set", &set]).refused()
         };
         has(
-            refused("cpu,cuda:0"),
+            &refused("cpu,cuda:0"),
             &["pipeline.devices: one cost of a layer is for all ranks, and these ranks \
                  are not all on the CPU, or all on GPUs"],
         );
         has(
-            refused("cuda:3"),
+            &refused("cuda:3"),
             &[
                 "pipeline.devices: the costs of layers are measured where they run, and there is no cuda:3",
                 "of a kind of GPU (--device)",
@@ -142,7 +142,7 @@ fn what_cannot_be_measured_on_gpus_says_what_can() {
     }
     let mixed = ["--set", "pipeline.devices=cpu,cuda:0", "--set", "pipeline.memory=1MiB"];
     has(
-        machine.run(&[&["train", "my.toml"], &mixed[..]].concat()).refused(),
+        &machine.run(&[&["train", "my.toml"], &mixed[..]].concat()).refused(),
         &["measured costs, and none can be measured for ranks on both the CPU and GPUs: leave it out"],
     );
 }

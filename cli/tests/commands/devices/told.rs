@@ -61,8 +61,8 @@ fn a_driver_that_is_too_old_is_told_with_both_versions() {
 
 #[test]
 fn a_driver_without_a_gpu_or_that_fails_is_told() {
-    has(of_driver(&["DRIVER=13000", "INIT=100", "MAJOR=9"]), &["the CUDA driver is there and has no GPU"]);
-    has(of_driver(&["DRIVER=13000", "INIT=999", "MAJOR=9"]), &["starting CUDA: CUDA_ERROR, refused"]);
+    has(&of_driver(&["DRIVER=13000", "INIT=100", "MAJOR=9"]), &["the CUDA driver is there and has no GPU"]);
+    has(&of_driver(&["DRIVER=13000", "INIT=999", "MAJOR=9"]), &["starting CUDA: CUDA_ERROR, refused"]);
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn emulated_gpus_are_shown_like_others() {
     let first = gpus.next().unwrap();
     assert!(first.starts_with("cuda:0  ") && first.ends_with(" free: f32, bf16, fused attention"), "{table}");
     machine.variables.push(("PIPEWRIGHT_EMULATOR_DEVICES", "0".into()));
-    has(machine.devices(), &["\nno GPU  the CUDA driver is there and has no GPU"]);
+    has(&machine.devices(), &["\nno GPU  the CUDA driver is there and has no GPU"]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn train_on(device: &str, driver: Recipe) -> String {
 #[test]
 fn training_on_a_gpu_that_is_not_there_is_refused_before_anything_starts() {
     has(
-        train_on("cuda:3", DRIVER),
+        &train_on("cuda:3", DRIVER),
         &["rank 0) cannot be built on cuda:3: there is no cuda:3: CUDA sees cuda:0 (`pipewright devices`"],
     );
     let said = train_on("cuda:0", (DRIVER.0, &["DRIVER=12080", "INIT=0", "MAJOR=9"]));
@@ -145,7 +145,7 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
     let Some(machine) = emulated() else { return };
     let args = ["--set", "pipeline.dtype=bf16", "--steps", "1"];
     has(
-        machine.run(&[&ON_GPU[..], &args].concat()).done().stdout(),
+        &machine.run(&[&ON_GPU[..], &args].concat()).done().stdout(),
         &[
             "\ndevices   cuda:0 in bf16; heads of width ",
             " take the plain attention kernels, which are slow: 64 and 128 have fused ones\n",
@@ -157,7 +157,7 @@ fn a_run_says_its_gpus_and_that_heads_have_no_fused_attention() {
                 because scores are read 8 at a time: model.vocab=320 is faster\n";
     has(&said, &[line]);
     let said = machine.run(&[&ON_GPU[..], &["--run-dir", "f32", "--steps", "1"]].concat());
-    has(said.done().stdout(), &["\ndevices   cuda:0 in f32\n"]);
+    has(&said.done().stdout(), &["\ndevices   cuda:0 in f32\n"]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
     let memory = (32 << 20) + 4096;
     machine.variables.push(("PIPEWRIGHT_EMULATOR_MEMORY", memory.to_string().into()));
     has(
-        machine.run(&ON_GPU).refused(),
+        &machine.run(&ON_GPU).refused(),
         &[
             "cannot be built on cuda:0: ",
             "out of memory on cuda:0: ",
@@ -181,5 +181,5 @@ fn too_little_memory_for_weights_is_told_before_anything_starts() {
 
 #[test]
 fn wrong_arguments_are_refused() {
-    has(Machine::new().run(&["devices", "--format", "xml"]).refused(), &["[possible values: table, json]"]);
+    has(&Machine::new().run(&["devices", "--format", "xml"]).refused(), &["[possible values: table, json]"]);
 }

@@ -103,7 +103,7 @@ fn an_address_that_cannot_be_used_is_refused_and_one_that_others_reach_is_a_warn
     assert!(said.ends_with("; choose another port with --serve=PORT\n"), "{said}");
     let said = place.report(&["live", "--serve=port"]).refused();
     has(&said, &["expected a port such as 6080, or an address and a port"]);
-    has(place.report(&["live", "--serve", "--out", "x.html"]).refused(), &["cannot be used with"]);
+    has(&place.report(&["live", "--serve", "--out", "x.html"]).refused(), &["cannot be used with"]);
     let mut command = place.command(&["report", "live", "--serve=0.0.0.0:0"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
