@@ -1,12 +1,16 @@
 //! Encrypted connections.
 
-use std::net::Shutdown;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
+use pipewright::fabric::{self, Membership, Tag, Transport, World};
+use pipewright::id::WorldRank;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring::default_provider;
-use rustls::crypto::ring::sign::any_supported_type;
+use rustls::crypto::ring::{default_provider, sign::any_supported_type};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
 use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::sign::CertifiedKey;
@@ -15,9 +19,9 @@ use rustls::{
     SignatureScheme, StreamOwned,
 };
 
-use super::*;
-use crate::gate::{ANSWER, ASK, member, secret};
-use crate::worlds::{in_processes_like, place};
+use crate::gate::{ANSWER, ASK, PROGRAM, SECRET, member, secret};
+use crate::worlds::{free_address, in_processes_like, place};
+use crate::{Ends, Number, ROOM, mesh};
 
 /// An address of this machine that only process 0 has: so the others take it for another machine.
 fn far_address() -> String {
