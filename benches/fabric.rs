@@ -1,23 +1,20 @@
 //! How long a block and a wire take from one process to another: by sockets inside of a machine, by those
-//! between machines, by those that are encrypted, and by MPI.
-//! `cargo bench --features mpi,tls --bench fabric`; what the build does not have is left out. The machines
-//! are one: process 0 has an address of its own.
+//! between machines, and by those that are encrypted. `cargo bench --features tls --bench fabric`; what the
+//! build does not have is left out. The machines are one: process 0 has an address of its own.
+//! `mpi/benches/fabric_by_mpi.rs` measures the same by MPI.
+
+#[path = "support/between.rs"]
+mod between;
 
 use std::net::TcpListener;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pipewright::fabric::{self, End, Membership, Peers, Secret, Tag, Transport, World};
-use pipewright::id::WorldRank;
-use pipewright::mesh::Mesh;
-use pipewright::stages::Tensor;
+use pipewright::fabric::{Membership, Secret, World};
 
 /// The variable that tells a process of this bench its part: the kind of sockets, its number and process 0's
-/// address, or `mpi`.
+/// address.
 const PART: &str = "PIPEWRIGHT_BENCH_FABRIC";
-
-/// How often each is sent there and back, if it is small. The first tenth is not counted.
-const TIMES: usize = 1000;
 
 /// Longer than any part takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,11 +44,6 @@ fn start_all() -> Result<()> {
             ended(child)?;
         }
     }
-    if cfg!(feature = "mpi") {
-        let mut mpirun = Command::new("mpirun");
-        mpirun.args(["--allow-run-as-root", "--oversubscribe", "-n", "2"]);
-        ended(mpirun.arg(program).env(PART, "mpi").spawn()?)?;
-    }
     Ok(())
 }
 
@@ -64,59 +56,10 @@ fn ended(mut child: Child) -> Result<()> {
 
 /// One of two processes.
 fn take_part(part: &str) -> Result<()> {
-    let (fabric, world) = match part.split(' ').collect::<Vec<_>>()[..] {
-        [kind, process, address] => (kind, by_sockets(process.parse()?, address, kind == "tls")?),
-        _ => ("mpi", by_mpi()?),
+    let [kind, process, address] = part.split(' ').collect::<Vec<_>>()[..] else {
+        return Err(format!("{PART} is {part}").into());
     };
-    let mesh = Mesh::new([1, 2, 1], 2, &[])?;
-    let (mut ends, peers) = fabric::ends::<Tensor>(world, &mesh, 2, 16)?;
-    let end = &mut ends[0];
-    let mut line = format!("{fabric:<8}");
-    let block = |end: &mut End<Tensor>, peer, bytes| Ok(end.send_bytes(peer, Tag(0), vec![0; bytes])?);
-    let no_block = |end: &mut End<Tensor>, peer| end.recv_bytes(peer, Tag(0)).map(drop).map_err(Into::into);
-    let wire = |end: &mut End<Tensor>, peer, bytes| {
-        let wire = Tensor::scratch(&[bytes / size_of::<f32>()]);
-        Ok(end.send(peer, Tag(0), wire)?)
-    };
-    let no_wire = |end: &mut End<Tensor>, peer| end.wait(peer, Tag(0)).map(drop).map_err(Into::into);
-    for bytes in [64, 1 << 20] {
-        let time = one_way(TIMES, end, &peers, |end, peer| block(end, peer, bytes), no_block)?;
-        line += &format!("  block of {bytes} B: {time:7.1} us");
-    }
-    for (bytes, times) in [(64, TIMES), (1 << 20, TIMES), (16 << 20, TIMES / 10)] {
-        let time = one_way(times, end, &peers, |end, peer| wire(end, peer, bytes), no_wire)?;
-        line += &format!("  wire of {bytes} B: {time:7.1} us");
-    }
-    if peers.process() == 0 {
-        println!("{line}");
-    }
-    Ok(())
-}
-
-/// The median time from one process to the other, in microseconds.
-fn one_way(
-    times: usize,
-    end: &mut End<Tensor>,
-    peers: &Peers,
-    send: impl Fn(&mut End<Tensor>, WorldRank) -> Result<()>,
-    receive: impl Fn(&mut End<Tensor>, WorldRank) -> Result<()>,
-) -> Result<f64> {
-    let peer = WorldRank(1 - end.rank().0);
-    let mut took = Vec::new();
-    for _ in 0..times {
-        let since = Instant::now();
-        if peers.process() == 0 {
-            send(end, peer)?;
-            receive(end, peer)?;
-        } else {
-            receive(end, peer)?;
-            send(end, peer)?;
-        }
-        took.push(since.elapsed());
-    }
-    let counted = &mut took[times / 10..];
-    counted.sort_unstable();
-    Ok(1e6 * counted[counted.len() / 2].as_secs_f64() / 2.0)
+    between::measure(kind, by_sockets(process.parse()?, address, kind == "tls")?)
 }
 
 fn by_sockets(process: u32, address: &str, tls: bool) -> Result<World> {
@@ -131,20 +74,4 @@ fn by_sockets(process: u32, address: &str, tls: bool) -> Result<World> {
         replaces: false,
     };
     Ok(World::join(&membership, "a bench")?)
-}
-
-#[cfg(feature = "mpi")]
-fn by_mpi() -> Result<World> {
-    let membership = pipewright::fabric::MpiMembership {
-        process: std::env::var("OMPI_COMM_WORLD_RANK")?.parse()?,
-        processes: 2,
-        deadline: PATIENCE,
-        silence: Membership::SILENCE,
-    };
-    Ok(World::join_by_mpi(&membership, "a bench")?)
-}
-
-#[cfg(not(feature = "mpi"))]
-fn by_mpi() -> Result<World> {
-    Err("built without MPI".into())
 }

@@ -46,6 +46,7 @@
 //! | draw a step, planned or measured | [`draw`] |
 //! | read a checkpoint without a pipeline | [`checkpoint::Checkpoint`] |
 //! | train in several processes | [`fabric::World`] |
+//! | connect processes by another network | [`fabric::line`] |
 //! | handle an error by its kind | [`Error`], [`error`] |
 //!
 //! The guide in `book/` explains all of it with examples.

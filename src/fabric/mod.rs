@@ -9,10 +9,8 @@ mod end;
 mod feed;
 mod inbox;
 mod joined;
-mod lines;
+pub mod line;
 mod links;
-#[cfg(feature = "mpi")]
-mod mpi;
 mod nccl;
 mod packet;
 mod pause;
@@ -30,10 +28,7 @@ pub use collective::{Gathered, all_gather};
 pub use end::End;
 pub use inbox::NO_LIMIT;
 pub use joined::{ends, ends_by_nccl};
-pub use lines::{FromProcess, OwnLines};
 pub use links::{Links, Load, Parcel, connect_by};
-#[cfg(feature = "mpi")]
-pub use mpi::MpiMembership;
 pub use nccl::GpuPairs;
 pub(crate) use processes::{Ending, Item, JoinAgain, Kept, Label, Others, Stamp};
 pub use processes::{Peers, World};

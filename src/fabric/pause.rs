@@ -17,12 +17,14 @@ const PART: u32 = 32;
 const LONGEST: Duration = Duration::from_millis(1);
 
 /// A wait that began at some time.
-pub(super) struct Pause {
+#[derive(Debug)]
+pub struct Pause {
     since: Instant,
 }
 
 impl Pause {
-    pub(super) fn begin() -> Self {
+    /// A wait that begins now.
+    pub fn begin() -> Self {
         Self::since(Instant::now())
     }
 
@@ -33,17 +35,17 @@ impl Pause {
     }
 
     /// A wait that began at this time.
-    pub(super) fn since(since: Instant) -> Self {
+    pub fn since(since: Instant) -> Self {
         Self { since }
     }
 
     /// How long the wait lasts already.
-    pub(super) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.since.elapsed()
     }
 
     /// Waits a little before the next look. Asleep, it waits by `sleep`.
-    pub(super) fn rest(&self, sleep: impl FnOnce(Duration)) {
+    pub fn rest(&self, sleep: impl FnOnce(Duration)) {
         match self.elapsed() {
             elapsed if elapsed < AWAKE => hint::spin_loop(),
             elapsed if elapsed < YIELDS => thread::yield_now(),

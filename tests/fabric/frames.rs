@@ -1,9 +1,9 @@
 //! Frames of a process that belongs to the run, but is damaged: they end the run with an error, and never
 //! take more memory than their bytes.
 
-use std::mem;
+use std::collections::VecDeque;
 
-use pipewright::fabric::{FromProcess, OwnLines};
+use pipewright::fabric::line::{Aside, Feed, FromProcess, Line, Lines};
 
 use super::*;
 use crate::frame::{head, wire};
@@ -14,6 +14,7 @@ const WIRE: u32 = 0;
 const BLOCK: u32 = 2;
 const CALL: u32 = 5;
 const FAREWELL: u32 = 7;
+const VALID_WIRE: u32 = 8;
 const REJOINS: u32 = 9;
 
 /// What process 0's rank gets when it waits for a wire, while process 1 sends these bytes and goes.
@@ -81,45 +82,85 @@ fn losses_that_cannot_be_end_the_connection_and_are_named() {
     }
 }
 
-/// Lines that bring a process some bytes of process 1 when it waits, and then nothing more.
-#[derive(Default)]
-struct Brings {
-    from: Mutex<Vec<Option<FromProcess>>>,
-    bytes: Mutex<Vec<u8>>,
-}
+/// A line to a process that hears nothing.
+struct Deaf;
 
-impl OwnLines for Brings {
-    fn carry(&self, _: u32, _: &[u8]) -> io::Result<()> {
+impl Line for Deaf {
+    fn send(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(bytes.len())
+    }
+
+    fn limit(&self, _: Duration) -> io::Result<()> {
         Ok(())
     }
 
-    fn close(&self, _: u32) {}
+    fn close(&self) {}
 
-    fn open(&self, from: Vec<Option<FromProcess>>) {
-        *self.from.lock().expect("no panic") = from;
-    }
+    fn say(&self, _: &[u8]) {}
+}
 
-    fn await_bytes(&self) {
-        let bytes = mem::take(&mut *self.bytes.lock().expect("no panic"));
-        assert!(!bytes.is_empty(), "it has all bytes and waits for more");
+/// Brings a process some bytes of process 1, a piece each time that it waits.
+struct Brings {
+    from: Mutex<Vec<Option<FromProcess>>>,
+    pieces: Mutex<VecDeque<Vec<u8>>>,
+}
+
+impl Feed for Brings {
+    fn feed(&self, _: &dyn Fn() -> bool) -> bool {
+        let piece = self.pieces.lock().expect("no panic").pop_front();
+        let piece = piece.expect("it has all bytes and waits for more");
         let mut from = self.from.lock().expect("no panic");
-        from[1].as_mut().expect("another process").take(&bytes);
+        from[1].as_mut().expect("another process").take(&piece);
+        true
     }
 
-    fn join_again(&self, _: &[u32]) -> pipewright::Result<World> {
-        Err(Error::Stopped { cause: None })
+    fn waits(&self) -> bool {
+        true
     }
+}
+
+/// Process 0 of two, and its rank's end. A line brings it these bytes, in pieces of `length`.
+fn brought(bytes: &[u8], length: usize) -> (End<Tensor>, Peers) {
+    let pieces = bytes.chunks(length).map(<[u8]>::to_vec).collect();
+    let brings = Arc::new(Brings { from: Mutex::default(), pieces: Mutex::new(pieces) });
+    let opens = Arc::clone(&brings);
+    let lines = Lines {
+        lines: vec![None, Some(Arc::new(Deaf))],
+        start: Box::new(move |from, _| {
+            *opens.from.lock().expect("no panic") = from;
+            Ok(())
+        }),
+        feed: Some(brings),
+        local: vec![0, 1],
+        aside: Arc::new(Aside::new(2)),
+    };
+    let world = World::by_lines(0, lines, Duration::MAX);
+    let (mut ends, peers) = fabric::ends::<Tensor>(world, &mesh(2, 2), 2, ROOM).expect("connected");
+    (ends.pop().expect("one rank"), peers)
 }
 
 #[test]
 fn bytes_that_are_no_frame_are_refused_as_soon_as_they_come_on_lines_of_ones_own() {
-    let lines = Brings::default();
-    *lines.bytes.lock().expect("no panic") = head(77, 0, 0, 0);
-    let world = World::by_lines(0, 2, Arc::new(lines), false);
-    let (mut ends, _peers) = fabric::ends::<Tensor>(world, &mesh(2, 2), 2, ROOM).expect("connected");
-    let mut end = ends.pop().expect("one rank");
+    let bytes = head(77, 0, 0, 0);
+    let (mut end, _peers) = brought(&bytes, bytes.len());
     let error = end.wait(WorldRank(1), Tag(0)).expect_err("refused");
     assert_eq!(error.to_string(), "process 1 sends what cannot be read: a frame of no known kind");
+}
+
+#[test]
+fn frames_that_come_in_pieces_arrive_whole_on_lines_of_ones_own() {
+    let described: Vec<u8> = [&[0][..], &2_u64.to_le_bytes()].concat();
+    let numbers = [1.0_f32, 2.0].map(f32::to_le_bytes).concat();
+    let valid = [head(VALID_WIRE, 1, described.len() as u64, 8), described, numbers].concat();
+    let bytes = [head(BLOCK, 3, 6, 0), vec![9; 6], valid, wire()].concat();
+    for length in 1..=bytes.len() {
+        let (mut end, _peers) = brought(&bytes, length);
+        let from = WorldRank(1);
+        for tag in [0, 1] {
+            assert_eq!(end.wait(from, Tag(tag)).expect("it is whole").f32(), [1.0, 2.0], "{length}");
+        }
+        assert_eq!(end.recv_bytes(from, Tag(3)).expect("it is whole"), [9; 6], "{length}");
+    }
 }
 
 #[test]

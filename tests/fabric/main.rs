@@ -1,16 +1,28 @@
 //! What every fabric must do: the same tests for each of them.
 
+/// Calls a macro for each fabric, or for each that takes wires in any order.
+macro_rules! fabrics {
+    (all $suite:ident) => {
+        $suite!(nccl);
+        fabrics!(unordered $suite);
+    };
+    (unordered $suite:ident) => {
+        $suite!(channels sockets channels_and_sockets);
+        #[cfg(all(feature = "tls", target_os = "linux"))]
+        $suite!(encrypted);
+    };
+}
+
 mod bootstrap;
 mod carrier;
 mod causes;
 mod frames;
 mod gate;
+mod given;
 mod gpus;
 #[path = "../common/has.rs"]
 mod has;
 mod liveness;
-#[cfg(feature = "mpi")]
-mod mpi;
 mod strangers;
 mod suite;
 // Linux has several addresses of one machine alone, which look like several machines.
@@ -31,52 +43,20 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use gate::{PROGRAM, SECRET, join};
+use given::{Ends, Number, ROOM, mesh};
 use gpus::nccl;
+use has::has;
 use pipewright::fabric::{
-    self, Call, End, Membership, Peers, Secret, Tag, Transport, WireFrame, World, connect,
+    self, Call, End, Gathered, Membership, Peers, Secret, Tag, Transport, WireFrame, World, all_gather,
+    connect,
 };
 use pipewright::id::WorldRank;
-use pipewright::mesh::Mesh;
 use pipewright::stages::{Tensor, rng};
 use pipewright::{Error, Result};
 use serde_json::json;
-use worlds::{free_address, in_processes};
-
-use has::has;
-#[cfg(feature = "mpi")]
-use mpi::mpi;
 #[cfg(all(feature = "tls", target_os = "linux"))]
 use tls::encrypted;
-
-/// Fewer than the wires that are on the way at once in some of these tests.
-const ROOM: usize = 100;
-
-/// A wire that any fabric can carry.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Number(u32);
-
-impl WireFrame for Number {
-    fn describe(&self, description: &mut Vec<u8>) {
-        description.push(1);
-    }
-
-    fn bytes(&self) -> u64 {
-        4
-    }
-
-    fn write(&self, to: &mut dyn Write) -> io::Result<()> {
-        to.write_all(&self.0.to_le_bytes())
-    }
-
-    fn read(description: &[u8], bytes: u64, from: &mut dyn Read) -> io::Result<Self> {
-        assert_eq!((description, bytes), (&[1][..], 4));
-        let mut bytes = [0; 4];
-        from.read_exact(&mut bytes)?;
-        Ok(Self(u32::from_le_bytes(bytes)))
-    }
-}
-
-type Ends = Vec<Box<dyn Transport<Number> + Send>>;
+use worlds::{free_address, in_processes};
 
 /// All ranks in one process.
 fn channels(ranks: u32) -> Ends {
@@ -107,11 +87,6 @@ fn ends(world: World, ranks: u32) -> Ends {
     let peers = Arc::new(peers);
     let hold = |end| Box::new(Held(end, Arc::clone(&peers))) as Box<dyn Transport<Number> + Send>;
     ends.into_iter().map(hold).collect()
-}
-
-/// A pipeline of this many ranks.
-fn mesh(ranks: u32, processes: u32) -> Mesh {
-    Mesh::new([1, ranks, 1], processes, &[]).expect("an even share")
 }
 
 /// A rank's end, and the connection that keeps its process in the run.
@@ -173,4 +148,12 @@ impl Transport<Number> for Held {
     fn listen(&mut self) -> Result<()> {
         self.0.listen()
     }
+}
+
+#[test]
+fn a_rank_alone_gathers_its_own_bytes() {
+    let mut end = channels(1).pop().expect("one end");
+    let mut all = Gathered::default();
+    all_gather(end.as_mut(), &[1, 2], &mut all).expect("gathered");
+    assert_eq!(all.ranks().collect::<Vec<_>>(), [[1, 2]]);
 }

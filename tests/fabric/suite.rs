@@ -1,8 +1,12 @@
 //! The tests that every fabric must pass.
 
-use pipewright::fabric::{Gathered, all_gather};
+use std::thread;
 
-use super::*;
+use pipewright::Error;
+use pipewright::fabric::{Call, Gathered, Tag, Transport, all_gather};
+use pipewright::id::WorldRank;
+
+use crate::Number;
 
 type End = Box<dyn Transport<Number> + Send>;
 
@@ -199,16 +203,4 @@ macro_rules! suite {
     )*};
 }
 
-suite!(channels sockets channels_and_sockets nccl);
-#[cfg(feature = "mpi")]
-suite!(mpi);
-#[cfg(all(feature = "tls", target_os = "linux"))]
-suite!(encrypted);
-
-#[test]
-fn a_rank_alone_gathers_its_own_bytes() {
-    let mut end = crate::channels(1).pop().expect("one end");
-    let mut all = Gathered::default();
-    all_gather(end.as_mut(), &[1, 2], &mut all).expect("gathered");
-    assert_eq!(all.ranks().collect::<Vec<_>>(), [[1, 2]]);
-}
+fabrics!(all suite);

@@ -1,6 +1,12 @@
 //! What a fabric promises beyond the suite when its wires may be taken in any order. NCCL promises less.
 
-use super::*;
+use std::thread;
+
+use pipewright::Error;
+use pipewright::fabric::{Call, Tag, Transport};
+use pipewright::id::WorldRank;
+
+use crate::Number;
 
 type End = Box<dyn Transport<Number> + Send>;
 
@@ -148,8 +154,4 @@ macro_rules! suite {
     )*};
 }
 
-suite!(channels sockets channels_and_sockets);
-#[cfg(feature = "mpi")]
-suite!(mpi);
-#[cfg(all(feature = "tls", target_os = "linux"))]
-suite!(encrypted);
+fabrics!(unordered suite);

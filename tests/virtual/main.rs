@@ -41,7 +41,7 @@ use here::{FORWARD, Pass};
 use judge::{CLIP, RATE};
 use links::Weather;
 use order::Order;
-use pipewright::fabric::{Call, FromProcess, Links, Load, Parcel, Tag, Transport};
+use pipewright::fabric::{Call, Links, Load, Parcel, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::pipeline::{Look, SyncMode};
 use pipewright::schedule::Schedule;

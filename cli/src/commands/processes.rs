@@ -122,7 +122,7 @@ fn connect(
         Fabric::Mpi(membership) => {
             announce("")?;
             check(membership.processes)?;
-            Some(World::join_by_mpi(&membership, program)?)
+            Some(membership.join(program)?)
         }
     };
     Ok((world, said))

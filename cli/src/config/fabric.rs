@@ -7,7 +7,7 @@ use crate::error::{ConfigError, Error, Result};
 use pipewright::error::FabricError;
 use pipewright::fabric::Membership;
 #[cfg(feature = "mpi")]
-use pipewright::fabric::MpiMembership;
+use pipewright_mpi::MpiMembership;
 
 /// How a process reaches the others of its run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::thread;
 
 use pipewright::data::DataSource;
-use pipewright::fabric::{Membership, MpiMembership, World};
+use pipewright::fabric::Membership;
 use pipewright::id::MicroBatch;
 use pipewright::schedule::Schedule;
 use pipewright::stages::{Shape, Tensor};
+use pipewright_mpi::MpiMembership;
 
 use super::*;
 use crate::common::{Recipe, recipe};
@@ -69,7 +70,7 @@ fn a_replica() {
         deadline: PATIENCE,
         silence: Membership::SILENCE,
     };
-    let world = World::join_by_mpi(&membership, "the same").unwrap();
+    let world = membership.join("the same").unwrap();
     let plain = recipe(1, false, PROCESSES);
     let recipe = Recipe {
         data: Arc::new(Ending { data: Arc::clone(&plain.data), end }),

@@ -2,10 +2,76 @@
 
 use std::sync::OnceLock;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::part::plain;
-use crate::error::FabricError;
+use crate::error::{FabricError, Result};
+
+/// What must be equal in all processes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(in crate::fabric) struct Alike {
+    /// The version of the engine.
+    version: String,
+    /// A hash of the program's file.
+    binary: [u8; 32],
+    /// The config, and what else must be equal, line by line.
+    program: String,
+}
+
+impl Alike {
+    /// What this process has. `program`: the config, and what else must be equal, line by line.
+    pub(in crate::fabric) fn here(program: &str) -> Self {
+        Self { version: env!("CARGO_PKG_VERSION").to_owned(), binary: *binary(), program: program.to_owned() }
+    }
+
+    /// Whether the other one is of the same program file.
+    pub(in crate::fabric) fn is_of_build(&self, other: &Self) -> bool {
+        self.binary == other.binary && self.version == other.version
+    }
+
+    /// How `who` differs from process 0, which has this. `None` if it does not.
+    pub(in crate::fabric) fn difference(&self, who: &str, other: &Self) -> Option<String> {
+        match self.is_of_build(other) {
+            true => other_program(who, &self.program, &other.program),
+            false => Some(other_build(who, [&self.version, &other.version])),
+        }
+    }
+
+    /// Says that `who` runs another program file than process 0, which has this.
+    pub(in crate::fabric) fn other_build(&self, who: &str) -> String {
+        other_build(who, [&self.version; 2])
+    }
+}
+
+/// What this process says of itself to the others: which program file it runs, and `program`, such as the
+/// config. Both must be equal in all. [`compare`] reads it.
+pub fn introduction(program: &str) -> Vec<u8> {
+    postcard::to_stdvec(&Alike::here(program)).expect("memory takes what is written")
+}
+
+/// Refuses processes that differ. `introductions`: by process, see [`introduction`]. `call` says what the
+/// processes do, such as `joining by MPI`.
+///
+/// # Errors
+/// [`FabricError::Refused`] with the first process that differs from process 0, and how.
+pub fn compare(call: &str, introductions: &[impl AsRef<[u8]>]) -> Result<()> {
+    let mut first: Option<Alike> = None;
+    for (process, introduction) in (0..).zip(introductions) {
+        let who = format!("process {process}");
+        let other: Alike = postcard::from_bytes(introduction.as_ref())
+            .map_err(|error| FabricError::unreadable_part(&who, call, error))?;
+        match &first {
+            None => first = Some(other),
+            Some(first) => {
+                if let Some(cause) = first.difference(&who, &other) {
+                    return Err(FabricError::refused(cause).into());
+                }
+            }
+        }
+    }
+    Ok(())
+}
 
 /// A hash of the program's file. All zeros if the system does not tell which file it is.
 pub(in crate::fabric) fn binary() -> &'static [u8; 32] {
@@ -18,7 +84,7 @@ pub(in crate::fabric) fn binary() -> &'static [u8; 32] {
 
 /// Says that `who` runs another program file than process 0. `versions` are the versions of process 0 and of
 /// the other one.
-pub(in crate::fabric) fn other_build(who: &str, versions: [&str; 2]) -> String {
+fn other_build(who: &str, versions: [&str; 2]) -> String {
     let [own, version] = [versions[0], &plain(versions[1])];
     if version == own {
         return format!("{who} runs another build of the program: start the same file everywhere");
@@ -30,7 +96,7 @@ pub(in crate::fabric) fn other_build(who: &str, versions: [&str; 2]) -> String {
 }
 
 /// Says how the program of `who`, such as its config, differs from process 0's, if it does.
-pub(in crate::fabric) fn other_program(who: &str, first: &str, other: &str) -> Option<String> {
+fn other_program(who: &str, first: &str, other: &str) -> Option<String> {
     let difference = difference(first, other)?;
     Some(format!(
         "{who} was started with another config: {difference}; start all with the same config \

@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::head::{DESCRIPTION, Head, Kind, PIECE};
 use super::kept::{self, Item};
-use super::line::{BUFFER, Line, Outlet};
+use super::line::{BUFFER, Line, Numbers, Outlet};
 use super::numbers::{Outgoing, TensorWire, panicked};
 use crate::error::{Error, FabricError, Loss, Problem, Result};
 use crate::fabric::packet::{Content, Packet, Route};
@@ -68,9 +68,9 @@ impl Connection {
         self.heard.store(heard + 1, Ordering::Relaxed);
     }
 
-    /// A number that changes whenever something comes from it.
+    /// How many frames have come from it.
     pub(super) fn heard(&self) -> u64 {
-        self.heard.load(Ordering::Relaxed) + self.line.answer().count()
+        self.heard.load(Ordering::Relaxed)
     }
 
     /// Nothing more will come from it.
@@ -181,20 +181,22 @@ impl Connection {
     /// Sends a block, and keeps its memory.
     fn post(&self, head: Head, bytes: Vec<u8>) -> io::Result<()> {
         let mut out = self.out();
-        let length = bytes.len() as u64;
-        let whole = Head { length, ..head };
-        let Some(bytes) = self.or_close(self.line.post(whole, bytes, &self.spare.0))? else {
-            return Ok(());
+        let mut whole = Head { length: bytes.len() as u64, ..head };
+        let numbers = Numbers::block(bytes, &self.spare.0);
+        let sent = if self.line.posts(whole.length) {
+            self.line.post(&whole.to_bytes(), numbers)
+        } else if let Some(place) = self.line.put(numbers.bytes()) {
+            whole.numbers = place;
+            whole.write(&mut out.stream).and_then(|()| out.stream.flush())
+        } else {
+            block(&mut out, head, numbers.bytes())
         };
-        let sent = self.or_close(block(&mut out, head, &bytes));
-        // With enough spare blocks, this one is freed.
-        let _ = self.spare.0.try_send(bytes);
-        sent
+        self.or_close(sent)
     }
 
     /// Sends a wire from its own memory, if the line can keep it. Otherwise the wire comes back.
     fn post_wire<W: WireFrame>(&self, mut head: Head, wire: W) -> io::Result<Option<W>> {
-        let fits = |form: &TensorForm<W>| self.line.posts_wire((form.tensor)(&wire).bytes());
+        let fits = |form: &TensorForm<W>| self.line.posts((form.tensor)(&wire).bytes());
         let Some(form) = W::as_tensor().filter(fits) else {
             return Ok(Some(wire));
         };
@@ -208,8 +210,8 @@ impl Connection {
         head.length = (begin.len() - Head::SIZE) as u64;
         head.numbers = tensor.bytes();
         begin[..Head::SIZE].copy_from_slice(&head.to_bytes());
-        let wire = Box::new(TensorWire { wire, form });
-        self.or_close(self.line.post_wire(begin, wire)).map(|()| None)
+        let numbers = Numbers::wire(TensorWire { wire, form });
+        self.or_close(self.line.post(begin, numbers)).map(|()| None)
     }
 
     /// The result of a frame. If it failed, the connection is closed: no frame can follow half a frame.

@@ -11,7 +11,7 @@ pub(super) const DESCRIPTION: u64 = 1 << 12;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::fabric) enum Kind {
+pub(super) enum Kind {
     /// A wire: its description, its numbers, and a byte that says whether all numbers are valid.
     Wire,
     /// The description of a wire whose numbers a carrier moves.
@@ -55,7 +55,7 @@ impl Kind {
 
 /// The head of a frame: six numbers of 8 bytes, little endian.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::fabric) struct Head {
+pub(super) struct Head {
     pub(super) kind: Kind,
     /// The call that it belongs to.
     pub(super) call: Call,
@@ -63,15 +63,15 @@ pub(in crate::fabric) struct Head {
     pub(super) route: [WorldRank; 2],
     pub(super) tag: Tag,
     /// The bytes of the description, of the block or of the text.
-    pub(in crate::fabric) length: u64,
+    pub(super) length: u64,
     /// The bytes of a wire's numbers. For a block that does not follow its head, where it is.
-    pub(in crate::fabric) numbers: u64,
+    pub(super) numbers: u64,
 }
 
 impl Head {
     pub(super) const SIZE: usize = 48;
 
-    pub(in crate::fabric) fn to_bytes(self) -> [u8; Self::SIZE] {
+    pub(super) fn to_bytes(self) -> [u8; Self::SIZE] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let numbers = [
             pair(self.call.attempt, self.kind as u32),
@@ -112,7 +112,7 @@ impl Head {
 
 /// How many bytes a frame has that begins with these. `None` if they are not a whole head. What is no head
 /// has as many as one: the reader refuses it. A block that does not follow its head is not counted.
-pub(in crate::fabric) fn frame_length(mut begin: &[u8]) -> Option<u64> {
+pub(super) fn frame_length(mut begin: &[u8]) -> Option<u64> {
     let head = match Head::read(&mut begin) {
         Ok(head) => head,
         Err(error) if error.kind() == ErrorKind::InvalidData => return Some(Head::SIZE as u64),

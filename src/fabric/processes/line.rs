@@ -1,14 +1,16 @@
 //! What a fabric gives for each other process: a line of bytes in both directions.
 
 use std::io::{self, BufReader, IoSlice, Read, Write};
+use std::mem;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use super::head::{Head, invalid};
-use super::status_queries::{Answer, Aside};
+use super::from_process::FromProcess;
+use super::head::invalid;
+use super::status_queries::Aside;
 use crate::error::{Loss, Result};
 use crate::fabric::feed::Feed;
 
@@ -19,7 +21,7 @@ pub(in crate::fabric) const BUFFER: usize = 1 << 16;
 const AHEAD: usize = 1 << 12;
 
 /// The sending end of a line to another process. Its bytes arrive in order. The ranks of a process share it.
-pub(in crate::fabric) trait Line: Send + Sync {
+pub trait Line: Send + Sync {
     /// Sends some of these bytes, as [`Write::write`]. Their memory may be used again when it returns.
     ///
     /// # Errors
@@ -36,32 +38,28 @@ pub(in crate::fabric) trait Line: Send + Sync {
         first.map_or(Ok(0), |piece| self.send(piece))
     }
 
-    /// Sends a frame's head and its block, if this line can do it without waiting for the other process, or
-    /// only if too much is on the way already. It keeps the memory until the block has gone, and then gives
-    /// it to `spare`. Otherwise the block comes back, and nothing is sent.
-    ///
-    /// # Errors
-    /// As for [`Line::post_wire`].
-    fn post(&self, _head: Head, block: Vec<u8>, _spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
-        Ok(Some(block))
-    }
-
-    /// Whether [`Line::post_wire`] sends numbers that have this number of bytes.
-    fn posts_wire(&self, _bytes: u64) -> bool {
+    /// Whether [`Line::post`] sends this number of bytes.
+    fn posts(&self, _bytes: u64) -> bool {
         false
     }
 
-    /// Sends a frame that begins with these bytes and ends with a wire's numbers. It keeps the wire until the
-    /// numbers have gone. So it waits only if too much is on the way already.
+    /// Sends a frame that begins with these bytes and ends with these numbers. It keeps the numbers until
+    /// they have gone. So it waits only if too much is on the way already.
     ///
     /// # Errors
     /// When the line has ended, or when the other process did not take enough within the limit.
-    fn post_wire(&self, _begin: &[u8], _wire: Box<dyn Numbers>) -> io::Result<()> {
+    fn post(&self, _begin: &[u8], _numbers: Numbers) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Takes a block of this length in bytes that does not follow its head. `place` is what the other end has
-    /// written into the head's `numbers`.
+    /// Puts a block where the other process can take it by [`Line::take`], such as into memory that both
+    /// share. Returns its place there, which is not 0 and goes over the line. `None`: the block has to go
+    /// over the line too.
+    fn put(&self, _block: &[u8]) -> Option<u64> {
+        None
+    }
+
+    /// Takes a block of this length in bytes, which the other process has put at this place.
     ///
     /// # Errors
     /// When it is not there.
@@ -92,18 +90,12 @@ pub(in crate::fabric) trait Line: Send + Sync {
     /// The run has failed. So closing must not wait for the other process.
     fn fail(&self) {}
 
-    /// Asks the other process what it does. It answers even if its ranks are busy, or if much data is on the
-    /// way to them.
-    fn ask(&self);
+    /// Says a word to the other process, which gives it to [`Aside::hear`]. It must not wait for what is on
+    /// the way by [`Line::send`]. Nobody is told if the line has ended.
+    fn say(&self, word: &[u8]);
 
-    /// Asks the other process to look for a stall.
-    fn nudge(&self);
-
-    /// Its last answer.
-    fn answer(&self) -> &Answer;
-
-    /// While a question is open: whether the machine of the other process has taken it. `None` if that cannot
-    /// be known.
+    /// While a question ([`Aside::QUESTION`]) is open: whether the machine of the other process has taken it.
+    /// `None` if that cannot be known.
     fn machine_answers(&self) -> Option<bool> {
         None
     }
@@ -127,31 +119,28 @@ impl Write for Outlet {
 }
 
 /// The lines of a process, and what reads from them.
-pub(in crate::fabric) struct Lines {
+pub struct Lines {
     /// By process. `None` for this one.
-    pub(in crate::fabric) lines: Vec<Option<Arc<dyn Line>>>,
-    pub(in crate::fabric) start: Box<dyn StartsReaders>,
+    pub lines: Vec<Option<Arc<dyn Line>>>,
+    /// Is called when this process begins to read.
+    pub start: Start,
     /// By which a rank that waits can receive itself.
-    pub(in crate::fabric) feed: Option<Arc<dyn Feed>>,
-    /// Who is told that this process waits for a word of another one, if it is not simply to sleep.
-    pub(in crate::fabric) heard_by: Option<Arc<dyn Feed>>,
+    pub feed: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
-    pub(in crate::fabric) local: Vec<u32>,
-    /// What the lines answer when others ask.
-    pub(in crate::fabric) aside: Arc<Aside>,
+    pub local: Vec<u32>,
+    /// What takes the words that come by the lines. It is for all these processes.
+    pub aside: Arc<Aside>,
 }
 
-/// Starts the threads that read from the lines.
-pub(in crate::fabric) trait StartsReaders: Send {
-    /// `readers`: by process, `None` for this one. The `threads` end some time after all lines were closed.
-    ///
-    /// # Errors
-    /// When the system cannot start a thread. `threads` has those that it did start.
-    fn start(
-        self: Box<Self>,
-        readers: Vec<Option<Box<dyn ReadsFrames>>>,
-        threads: &mut Vec<JoinHandle<()>>,
-    ) -> Result<()>;
+/// Starts to read from the lines. By process, with `None` for this one, it is given what takes in the bytes.
+/// Its threads, if it needs any, go into the list, also if it fails. They end some time after all lines were
+/// closed.
+pub type Start = Box<dyn FnOnce(Vec<Option<FromProcess>>, &mut Vec<JoinHandle<()>>) -> Result<()> + Send>;
+
+impl std::fmt::Debug for Lines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lines").field("processes", &self.lines.len()).finish_non_exhaustive()
+    }
 }
 
 /// The receiving end of a line that is read from here.
@@ -159,20 +148,50 @@ pub(in crate::fabric) fn inlet<R: Read>(from: R) -> BufReader<R> {
     BufReader::with_capacity(AHEAD, from)
 }
 
-/// The numbers of a wire. They are in memory that the wire keeps.
-pub(in crate::fabric) trait Numbers: Send {
-    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "sockets copy"))]
+/// The last bytes of a frame: the numbers of a wire, or a block. Their memory stays where it is when this is
+/// moved. When this is dropped, it is used again.
+pub struct Numbers(Memory);
+
+enum Memory {
+    /// A block, and who uses its memory next.
+    Block(Vec<u8>, Sender<Vec<u8>>),
+    Wire(Box<dyn HasNumbers>),
+}
+
+/// A wire that holds its numbers.
+pub(super) trait HasNumbers: Send {
     fn bytes(&self) -> &[u8];
 }
 
-/// Reads what one process sends.
-pub(in crate::fabric) trait ReadsFrames: Send {
-    /// Waits for a frame and delivers it. Returns false when the line has ended. All are told then, and there
-    /// is nothing more to read.
-    fn frame(&mut self, from: &mut dyn Read) -> bool;
+impl Numbers {
+    pub(super) fn block(block: Vec<u8>, spare: &Sender<Vec<u8>>) -> Self {
+        Self(Memory::Block(block, spare.clone()))
+    }
 
-    /// Memory for the last `length` bytes of a frame that begins with `begin`. The caller fills it, and then
-    /// calls [`ReadsFrames::frame`] with the beginning alone. `None`: all bytes are to be given to `frame`.
-    #[cfg_attr(not(feature = "mpi"), allow(dead_code, reason = "sockets copy"))]
-    fn room(&mut self, begin: &[u8], length: usize) -> Option<&mut [u8]>;
+    pub(super) fn wire(wire: impl HasNumbers + 'static) -> Self {
+        Self(Memory::Wire(Box::new(wire)))
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Memory::Block(block, _) => block,
+            Memory::Wire(wire) => wire.bytes(),
+        }
+    }
+}
+
+impl Drop for Numbers {
+    fn drop(&mut self) {
+        if let Memory::Block(block, spare) = &mut self.0 {
+            // With enough spare blocks, this one is freed.
+            let _ = spare.try_send(mem::take(block));
+        }
+    }
+}
+
+impl std::fmt::Debug for Numbers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Numbers").field("bytes", &self.bytes().len()).finish()
+    }
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pipewright_stages::Tensor;
 
-use super::line::{Numbers, Outlet};
+use super::line::{HasNumbers, Outlet};
 use crate::error::panic_message;
 use crate::fabric::wire::{TensorForm, WireFrame, described_tensor, room_for};
 
@@ -204,7 +204,7 @@ pub(super) struct TensorWire<W> {
     pub(super) form: TensorForm<W>,
 }
 
-impl<W: WireFrame> Numbers for TensorWire<W> {
+impl<W: WireFrame> HasNumbers for TensorWire<W> {
     fn bytes(&self) -> &[u8] {
         (self.form.tensor)(&self.wire).as_bytes()
     }

@@ -46,23 +46,23 @@ impl Others {
     /// Asks another process what it does.
     pub(crate) fn ask(&self, process: u32) {
         if let Some(connection) = self.connection(process) {
-            connection.line().ask();
+            connection.line().say(Aside::QUESTION);
         }
     }
 
     /// How many questions a process has answered.
     pub(crate) fn answers(&self, process: u32) -> u64 {
-        self.connection(process).map_or(0, |connection| connection.line().answer().count())
+        self.aside.answers(process)
     }
 
     /// What it said last. Empty if it has not begun.
     pub(crate) fn said(&self, process: u32) -> Vec<u8> {
-        self.connection(process).map_or_else(Vec::new, |connection| connection.line().answer().said())
+        self.aside.said(process)
     }
 
     /// A number that changes whenever something comes from a process.
     pub(crate) fn heard(&self, process: u32) -> u64 {
-        self.connection(process).map_or(0, |connection| connection.heard())
+        self.connection(process).map_or(0, |connection| connection.heard() + self.aside.answers(process))
     }
 
     /// While a process does not answer: whether its machine does, if that can be known.
@@ -78,7 +78,7 @@ impl Others {
     /// Asks another process to look for a stall.
     pub(crate) fn nudge(&self, process: u32) {
         if let Some(connection) = self.connection(process) {
-            connection.line().nudge();
+            connection.line().say(Aside::NUDGE);
         }
     }
 

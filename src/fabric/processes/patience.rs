@@ -1,9 +1,8 @@
 //! How long to wait for the other processes when this one was asked to end.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
+use super::others::Others;
 use crate::error::{CallError, EndsNow, WaitingRank};
 use crate::interrupt::Interrupt;
 
@@ -61,7 +60,7 @@ impl Patience {
     pub(super) fn look(
         &mut self,
         interrupt: &Interrupt,
-        connections: &[Option<Arc<Connection>>],
+        others: &Others,
         progress: Option<u64>,
     ) -> Result<(), EndsNow> {
         if !interrupt.is_requested() {
@@ -74,35 +73,30 @@ impl Patience {
             return Ok(());
         }
         self.looked = Some(Instant::now());
-        self.listen(connections)?;
-        match interrupt.is_soon() && connections.len() > 1 {
+        self.listen(others)?;
+        match interrupt.is_soon() && others.processes() > 1 {
             true => self.follow(progress),
             false => Ok(()),
         }
     }
 
     /// Asks all processes to answer, if all have answered the last question.
-    fn listen(&mut self, connections: &[Option<Arc<Connection>>]) -> Result<(), EndsNow> {
-        let answers = |connection: &Option<Arc<Connection>>| {
-            let connection = connection.as_ref();
-            connection.map(|connection| connection.line().answer().count())
+    fn listen(&mut self, others: &Others) -> Result<(), EndsNow> {
+        let all = (0..others.processes()).filter(|process| *process != others.process());
+        let is_silent = |process: &u32| {
+            let before = self.answered.get(*process as usize);
+            before.is_some_and(|before| others.answers(*process) == *before)
         };
-        let missing = connections
-            .iter()
-            .zip(&self.answered)
-            .position(|(connection, before)| answers(connection).is_some_and(|now| now == *before));
-        if let Some(process) = missing {
+        if let Some(process) = all.clone().find(is_silent) {
             self.silent += 1;
             return match self.silent < SILENT {
                 true => Ok(()),
-                false => Err(EndsNow::Silent(process as u32)),
+                false => Err(EndsNow::Silent(process)),
             };
         }
         self.silent = 0;
-        self.answered = connections.iter().map(|connection| answers(connection).unwrap_or(0)).collect();
-        for connection in connections.iter().flatten() {
-            connection.line().ask();
-        }
+        self.answered = (0..others.processes()).map(|process| others.answers(process)).collect();
+        all.for_each(|process| others.ask(process));
         Ok(())
     }
 

@@ -22,6 +22,7 @@ use super::part::{self, Failure};
 use super::patience::{Ending, Patience};
 use super::received::Received;
 use super::snapshot_sender::Giving;
+use super::status_queries::Aside;
 use crate::error::{Error, FabricError, Result};
 use crate::fabric::Call;
 use crate::interrupt::Interrupt;
@@ -59,7 +60,7 @@ pub struct Peers {
 impl Peers {
     /// A process without others.
     pub fn none() -> Self {
-        let others = Others::new(0, vec![None], Arc::default(), false);
+        let others = Others::new(0, vec![None], Arc::new(Aside::new(1)), false);
         let received = Received::new(0, 1, never());
         Self::new(0, vec![None], received, others, Arc::default())
     }
@@ -136,7 +137,7 @@ impl Peers {
             return Err(Ending::Stalled(stalled));
         }
         let mut patience = self.patience.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(patience.look(&self.interrupt, &self.connections, progress)?)
+        Ok(patience.look(&self.interrupt, &self.others, progress)?)
     }
 
     /// The other processes, for a thread that watches.

@@ -7,9 +7,9 @@ use crossbeam_channel::Sender;
 
 use super::calls::Calls;
 use super::connection::Connection;
+use super::from_process::ReadsFrames;
 use super::head::{DESCRIPTION, Head, Kind, Limits, invalid};
 use super::kept::Kept;
-use super::line::ReadsFrames;
 use super::numbers::{Body, Incoming, read};
 use super::part::plain;
 use crate::error::{FabricError, Loss, Problem};
@@ -105,12 +105,12 @@ impl<W: WireFrame> ReadsFrames for Reader<W> {
     fn room(&mut self, mut begin: &[u8], length: usize) -> Option<&mut [u8]> {
         let head = Head::read(&mut begin).ok()?;
         let body = match head.kind {
-            Kind::Block => {
+            Kind::Block if length as u64 == head.length => {
                 let mut block = self.connection.spare();
                 block.resize(length, 0);
                 Body::Block(block)
             }
-            Kind::ValidWire => Body::wire(begin, length)?,
+            Kind::ValidWire if length as u64 == head.numbers => Body::wire(begin, length)?,
             _ => return None,
         };
         Some(self.between.body.insert(body).bytes_mut())

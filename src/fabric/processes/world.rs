@@ -6,8 +6,9 @@ use std::time::Duration;
 use crossbeam_channel::unbounded;
 
 use super::connection::{Connection, farewell};
+use super::from_process::FromProcess;
 use super::kept::Kept;
-use super::line::{Lines, ReadsFrames, StartsReaders};
+use super::line::{Lines, Start};
 use super::others::Others;
 use super::peers::Peers;
 use super::reader::{Between, Deliveries, Reader};
@@ -24,12 +25,10 @@ pub struct World {
     process: u32,
     /// By process. `None` for this one.
     connections: Vec<Option<Arc<Connection>>>,
-    /// Starts the threads that read. `None` once they have started.
-    start: Option<Box<dyn StartsReaders>>,
+    /// Starts to read. `None` once it has begun.
+    start: Option<Start>,
     /// By which a rank that waits can receive itself.
     feed: Option<Arc<dyn Feed>>,
-    /// Who is told that this process waits for a word of another one.
-    heard_by: Option<Arc<dyn Feed>>,
     /// The processes on this one's machine, with this one, in order.
     local: Vec<u32>,
     /// What this process tells others that ask.
@@ -47,16 +46,16 @@ pub struct World {
 pub(crate) type JoinAgain = Arc<dyn Fn(&[u32], &Interrupt) -> Result<World> + Send + Sync>;
 
 impl World {
-    /// The processes at the other ends of these lines. `deadline`: see [`World::deadline`].
-    pub(in crate::fabric) fn new(process: u32, lines: Lines, deadline: Duration) -> Self {
-        let Lines { lines, start, feed, heard_by, local, aside } = lines;
+    /// Process `process`, which these lines connect to all others. `deadline`: see [`World::deadline`]. For
+    /// how to write lines see [`line`](crate::fabric::line).
+    pub fn by_lines(process: u32, lines: Lines, deadline: Duration) -> Self {
+        let Lines { lines, start, feed, local, aside } = lines;
         let connection = |line: Option<_>| line.map(|line| Arc::new(Connection::new(line)));
         Self {
             process,
             connections: lines.into_iter().map(connection).collect(),
             start: Some(start),
             feed,
-            heard_by,
             local,
             aside,
             deadline,
@@ -66,10 +65,15 @@ impl World {
         }
     }
 
-    /// This world, which can be joined again by `again` when processes were lost. `goes_on`: whether that has
-    /// happened.
-    pub(in crate::fabric) fn with_return(mut self, again: JoinAgain, goes_on: bool) -> Self {
-        (self.again, self.goes_on) = (Some(again), goes_on);
+    /// This world, whose run can be joined again by `again` when processes were lost. It is given these
+    /// processes, and what may end the wait for others. `goes_on`: see [`World::goes_on`].
+    pub fn with_return(
+        mut self,
+        again: impl Fn(&[u32], &Interrupt) -> Result<Self> + Send + Sync + 'static,
+        goes_on: bool,
+    ) -> Self {
+        self.again = Some(Arc::new(again));
+        self.goes_on = goes_on;
         self
     }
 
@@ -147,8 +151,8 @@ impl World {
         let aside = Arc::clone(&self.aside);
         let others = Others::new(self.process, connections.clone(), aside, self.again.is_some());
         let kept = Arc::clone(&self.kept);
-        let received =
-            Received::new(self.process, connections.len() as u32, heard).told_by(self.heard_by.take());
+        let waits = self.feed.take().filter(|feed| feed.waits());
+        let received = Received::new(self.process, connections.len() as u32, heard).told_by(waits);
         let mut peers = Peers::new(self.process, connections.clone(), received, others, kept);
         let reader = |(process, connection): (u32, &Option<Arc<Connection>>)| {
             let reader = Reader {
@@ -163,11 +167,11 @@ impl World {
                 between: Between::default(),
                 keeps: Arc::clone(&self.kept),
             };
-            Some(Box::new(reader) as Box<dyn ReadsFrames>)
+            Some(FromProcess::new(Box::new(reader)))
         };
-        let readers = (0..).zip(&connections).map(reader).collect();
+        let from = (0..).zip(&connections).map(reader).collect();
         if let Some(start) = self.start.take() {
-            start.start(readers, peers.threads())?;
+            start(from, peers.threads())?;
         }
         Ok((connections, peers))
     }

@@ -10,7 +10,7 @@ use super::line::{Incoming, Sockets};
 use super::near::shortest;
 use crate::error::{FabricError, Result};
 use crate::fabric::World;
-use crate::fabric::processes::{Aside, Lines, ReadsFrames, StartsReaders, inlet};
+use crate::fabric::processes::{Aside, FromProcess, Lines, inlet};
 use crate::interrupt::{Interrupt, before_ranks};
 
 /// A longer deadline is cut to this: an `Instant` cannot be far in the future.
@@ -71,27 +71,26 @@ fn join(
     let deadline = Instant::now() + membership.deadline;
     let does = does(membership, back.is_some());
     let joined = before_ranks(does, || bootstrap::join(membership, program, back, interrupt, deadline))?;
-    let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::default()));
+    let (mut sockets, aside) = (Vec::new(), Arc::new(Aside::new(membership.processes)));
     for (process, pair) in (0..).zip(joined.pairs) {
         let connect = |Pair { data, watch }| {
             let is_near = joined.local.contains(&process);
             let offers = membership.process < process;
             let (data, shared) = shortest(data, is_near, offers, deadline + GRACE)?;
             let aside = Arc::clone(&aside);
-            Sockets::new(data, shared, watch, membership.silence, aside).map(Arc::new)
+            Sockets::new(process, data, shared, watch, membership.silence, aside).map(Arc::new)
         };
         let line = pair.map(connect);
         sockets.push(line.transpose().map_err(cannot_set_up(process))?);
     }
     let lines = Lines {
         lines: sockets.iter().map(|line| Some(Arc::clone(line.as_ref()?) as _)).collect(),
-        start: Box::new(Threads(sockets)),
+        start: Box::new(|from, threads| start(sockets, from, threads)),
         feed: None,
-        heard_by: None,
         local: joined.local,
         aside,
     };
-    let world = World::new(membership.process, lines, membership.deadline);
+    let world = World::by_lines(membership.process, lines, membership.deadline);
     if !membership.replaces {
         return Ok(world);
     }
@@ -101,7 +100,7 @@ fn join(
         let back = Back { run, lost, door: door.lock().unwrap_or_else(PoisonError::into_inner).take() };
         join(&membership, &program, Some(back), interrupt)
     };
-    Ok(world.with_return(Arc::new(again), joined.goes_on))
+    Ok(world.with_return(again, joined.goes_on))
 }
 
 /// What a process does that joins.
@@ -111,25 +110,21 @@ fn does(membership: &Membership, again: bool) -> String {
     format!("{joining} the run at {address} as process {process}, until all {processes} are there")
 }
 
-/// Two threads for each other process: one reads frames, one watches the second connection.
-struct Threads(Vec<Option<Arc<Sockets>>>);
-
-impl StartsReaders for Threads {
-    fn start(
-        self: Box<Self>,
-        readers: Vec<Option<Box<dyn ReadsFrames>>>,
-        threads: &mut Vec<JoinHandle<()>>,
-    ) -> Result<()> {
-        for (process, (reader, sockets)) in (0..).zip(readers.into_iter().zip(self.0)) {
-            let (Some(mut reader), Some(sockets)) = (reader, sockets) else {
-                continue;
-            };
-            let mut from = inlet(Incoming(Arc::clone(&sockets)));
-            threads.push(thread("from", process, move || while reader.frame(&mut from) {})?);
-            threads.push(thread("watch", process, move || sockets.watch())?);
-        }
-        Ok(())
+/// Starts two threads for each other process: one reads frames, one watches the second connection.
+fn start(
+    sockets: Vec<Option<Arc<Sockets>>>,
+    from: Vec<Option<FromProcess>>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<()> {
+    for (process, (from, sockets)) in (0..).zip(from.into_iter().zip(sockets)) {
+        let (Some(mut from), Some(sockets)) = (from, sockets) else {
+            continue;
+        };
+        let mut stream = inlet(Incoming(Arc::clone(&sockets)));
+        threads.push(thread("from", process, move || while from.read(&mut stream) {})?);
+        threads.push(thread("watch", process, move || sockets.watch())?);
     }
+    Ok(())
 }
 
 /// Starts a thread for the connection to a process.

@@ -5,23 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
 use socket2::TcpKeepalive;
 
 use super::channel::Channel;
 use super::near::Shared;
 use crate::error::Loss;
-use crate::fabric::processes::{Answer, Aside, BUFFER, Head, Line};
+use crate::fabric::processes::{Aside, BUFFER, Line};
 use crate::system::{end_when_silent, is_taken, silent_for};
-
-/// What processes say on the second connection: a question; that an answer follows, with its length; and that
-/// there may be a stall.
-const ASK: u8 = b'?';
-const ANSWER: u8 = b'!';
-const NUDGE: u8 = b'*';
 
 /// The connections to another process.
 pub(super) struct Sockets {
+    /// The other process.
+    process: u32,
     data: Arc<Channel>,
     /// For large blocks, between processes of one machine.
     shared: Option<Shared>,
@@ -33,8 +28,7 @@ pub(super) struct Sockets {
     is_silent: AtomicBool,
     /// For one word at a time on `watch`.
     speaks: Mutex<()>,
-    answer: Answer,
-    /// What this process answers.
+    /// What takes the words.
     aside: Arc<Aside>,
 }
 
@@ -42,6 +36,7 @@ impl Sockets {
     /// `data` is for frames, `watch` shows whether the other machine is there. `silence`: how long that may
     /// be silent.
     pub(super) fn new(
+        process: u32,
         data: Arc<Channel>,
         shared: Option<Shared>,
         watch: Arc<Channel>,
@@ -52,22 +47,21 @@ impl Sockets {
         watch.forget_deadlines()?;
         let silence = probe(&watch, silence)?;
         Ok(Self {
+            process,
             data,
             shared,
             watch,
             silence,
             is_silent: AtomicBool::new(false),
             speaks: Mutex::default(),
-            answer: Answer::default(),
             aside,
         })
     }
 
     /// Waits until the second connection ends, and closes both if the other machine has gone.
     pub(super) fn watch(&self) {
-        let mut byte = [0];
         loop {
-            match self.listen(&mut byte).and_then(|read| self.hear(&byte[..read])) {
+            match self.hear() {
                 Ok(true) => {}
                 // The other process has ended. Its last frames are read first.
                 Ok(false) => return,
@@ -106,36 +100,24 @@ impl Sockets {
         Ok(())
     }
 
-    /// Takes a word from the second connection. Returns false at its end.
-    fn hear(&self, word: &[u8]) -> io::Result<bool> {
-        match word {
-            [] => return Ok(false),
-            [ASK] => {
-                let told = self.aside.told();
-                // If the answer cannot be sent, the next read fails.
-                let _ = self.say(&[&[ANSWER], &(told.len() as u32).to_le_bytes()[..], &told].concat());
-            }
-            [ANSWER] => {
-                let mut length = [0; 4];
-                self.listen_all(&mut length)?;
-                let length = u32::from_le_bytes(length) as usize;
-                if length > Answer::MOST {
-                    return Err(ErrorKind::InvalidData.into());
-                }
-                let mut said = vec![0; length];
-                self.listen_all(&mut said)?;
-                self.answer.put(said);
-            }
-            [NUDGE] => self.aside.nudge(),
-            _ => return Err(ErrorKind::InvalidData.into()),
+    /// Takes a word from the second connection: its length and its bytes. Returns false at its end.
+    fn hear(&self) -> io::Result<bool> {
+        let mut length = [0; 4];
+        let read = self.listen(&mut length)?;
+        if read == 0 {
+            return Ok(false);
+        }
+        self.listen_all(&mut length[read..])?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > Aside::LONGEST {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let mut word = vec![0; length];
+        self.listen_all(&mut word)?;
+        if let Some(answer) = self.aside.hear(self.process, &word)? {
+            self.say(&answer);
         }
         Ok(true)
-    }
-
-    /// Says a word on the second connection.
-    fn say(&self, word: &[u8]) -> io::Result<()> {
-        let _alone = self.speaks.lock().unwrap_or_else(PoisonError::into_inner);
-        send_all(&self.watch, word)
     }
 }
 
@@ -161,16 +143,9 @@ impl Line for Sockets {
         self.data.write_pieces(pieces)
     }
 
-    fn post(&self, mut head: Head, block: Vec<u8>, spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
-        let shared = self.shared.as_ref().filter(|_| block.len() > BUFFER);
-        let Some(numbers) = shared.and_then(|shared| shared.put(&block)) else {
-            return Ok(Some(block));
-        };
-        head.numbers = numbers;
-        send_all(&self.data, &head.to_bytes())?;
-        // With enough spare blocks, this one is freed.
-        let _ = spare.try_send(block);
-        Ok(None)
+    fn put(&self, block: &[u8]) -> Option<u64> {
+        let shared = self.shared.as_ref().filter(|_| block.len() > BUFFER)?;
+        shared.put(block)
     }
 
     fn take(&self, place: u64, length: usize, into: &mut Vec<u8>) -> io::Result<()> {
@@ -194,18 +169,10 @@ impl Line for Sockets {
         }
     }
 
-    fn ask(&self) {
-        // If the process has gone, there is no answer.
-        let _ = self.say(&[ASK]);
-    }
-
-    fn nudge(&self) {
-        // If the process has gone, there is nobody to look.
-        let _ = self.say(&[NUDGE]);
-    }
-
-    fn answer(&self) -> &Answer {
-        &self.answer
+    fn say(&self, word: &[u8]) {
+        let _alone = self.speaks.lock().unwrap_or_else(PoisonError::into_inner);
+        // If the process has gone, nobody hears it.
+        let _ = send_all(&self.watch, &[&(word.len() as u32).to_le_bytes()[..], word].concat());
     }
 
     fn machine_answers(&self) -> Option<bool> {

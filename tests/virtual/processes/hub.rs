@@ -4,8 +4,9 @@
 //! the thread that calls it take turns anyway: one waits for the other. Then the seed says who goes on.
 
 use pipewright::fabric::World;
+use pipewright::fabric::line::FromProcess;
 
-use super::lines::HubLines;
+use super::lines::Living;
 use super::state::{Is, Line, State};
 use super::story::Story;
 use crate::*;
@@ -45,14 +46,14 @@ impl Hub {
         if state.has_ended() || state.is_over {
             return Err(Error::Stopped { cause: Some("the run has ended".to_owned()) });
         }
-        let lines = HubLines {
+        let living = Living {
             hub: Arc::clone(self),
             process,
             world: state.worlds,
             life: state.processes[process].deaths,
         };
         let (processes, goes_on) = (state.processes.len() as u32, state.worlds > 1);
-        Ok(World::by_lines(process as u32, processes, Arc::new(lines), goes_on))
+        Ok(living.connect(processes, goes_on))
     }
 
     /// How often a process has died.

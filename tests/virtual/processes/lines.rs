@@ -2,58 +2,105 @@
 
 use std::io::{Error, ErrorKind, Result};
 
-use pipewright::fabric::{OwnLines, World};
+use pipewright::error::Loss;
+use pipewright::fabric::World;
+use pipewright::fabric::line::{Aside, Feed, Line, Lines};
+use pipewright::run::Interrupt;
 
 use super::hub::{Hub, shown};
 use crate::*;
 
-pub(super) struct HubLines {
+/// A process in one of its lives and worlds.
+#[derive(Clone)]
+pub(super) struct Living {
     pub(super) hub: Arc<Hub>,
     pub(super) process: usize,
-    /// The number of the world that they connect.
+    /// The number of the world.
     pub(super) world: u64,
     /// How often the process had died before.
     pub(super) life: u64,
 }
 
-impl OwnLines for HubLines {
-    fn carry(&self, to: u32, bytes: &[u8]) -> Result<()> {
-        let (from, to) = (self.process, to as usize);
-        let line = (self.world, from, to);
-        let mut state = self.hub.lock();
-        let is_dead = state.is_over || state.processes[from].deaths != self.life;
+impl Living {
+    /// Its world, of this many processes.
+    pub(super) fn connect(self, processes: u32, goes_on: bool) -> World {
+        let line = |to: usize| {
+            let line = || Arc::new(HubLine { from: self.clone(), to }) as Arc<dyn Line>;
+            (to != self.process).then(line)
+        };
+        let (opens, joins) = (self.clone(), self.clone());
+        let lines = Lines {
+            lines: (0..processes as usize).map(line).collect(),
+            start: Box::new(move |from, _| {
+                opens.hub.read_by(opens.world, opens.process, from);
+                Ok(())
+            }),
+            feed: Some(Arc::new(self.clone())),
+            local: (0..processes).collect(),
+            aside: Arc::new(Aside::new(processes)),
+        };
+        let again = move |_: &[u32], _: &Interrupt| joins.hub.join(joins.process);
+        World::by_lines(self.process as u32, lines, Duration::MAX).with_return(again, goes_on)
+    }
+}
+
+/// No thread reads: the process waits for its turn, and takes what has come.
+impl Feed for Living {
+    fn feed(&self, _: &dyn Fn() -> bool) -> bool {
+        self.hub.wait(self.process, self.life);
+        true
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+}
+
+struct HubLine {
+    from: Living,
+    to: usize,
+}
+
+impl Line for HubLine {
+    fn send(&self, bytes: &[u8]) -> Result<usize> {
+        let Living { hub, process: from, world, life } = &self.from;
+        let line = (*world, *from, self.to);
+        let mut state = hub.lock();
+        let is_dead = state.is_over || state.processes[*from].deaths != *life;
         // What a reader sends belongs to no moment of the process.
-        let dies = !is_dead && !state.moves && state.dies(from);
+        let dies = !is_dead && !state.moves && state.dies(*from);
         if is_dead || dies || !state.is_open(line) {
-            drop(self.hub.go_on(state));
+            drop(hub.go_on(state));
             return Err(Error::from(ErrorKind::BrokenPipe));
         }
-        let bytes = bytes.to_vec();
-        state.note(from, What::Says(format!("-> {to}  {}", shown(&bytes))));
-        state.send(line, Some(bytes));
+        state.note(*from, What::Says(format!("-> {}  {}", self.to, shown(bytes))));
+        state.send(line, Some(bytes.to_vec()));
+        Ok(bytes.len())
+    }
+
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn limit(&self, _: Duration) -> Result<()> {
         Ok(())
     }
 
-    fn close(&self, to: u32) {
-        let (from, to) = (self.process, to as usize);
-        let mut state = self.hub.lock();
-        let is_dead = state.is_over || state.processes[from].deaths != self.life;
-        if !is_dead && state.is_open((self.world, from, to)) {
-            state.note(from, What::Says(format!("closes its line to {to}")));
-            state.send((self.world, from, to), None);
-            state.cut((self.world, to, from));
+    fn close(&self) {
+        let Living { hub, process: from, world, life } = &self.from;
+        let (line, back) = ((*world, *from, self.to), (*world, self.to, *from));
+        let mut state = hub.lock();
+        let is_dead = state.is_over || state.processes[*from].deaths != *life;
+        if !is_dead && state.is_open(line) {
+            state.note(*from, What::Says(format!("closes its line to {}", self.to)));
+            state.send(line, None);
+            state.cut(back);
         }
     }
 
-    fn open(&self, from: Vec<Option<FromProcess>>) {
-        self.hub.read_by(self.world, self.process, from);
+    fn loss(&self) -> Loss {
+        Loss::Closed
     }
 
-    fn await_bytes(&self) {
-        self.hub.wait(self.process, self.life);
-    }
-
-    fn join_again(&self, _: &[u32]) -> pipewright::Result<World> {
-        self.hub.join(self.process)
-    }
+    fn say(&self, _: &[u8]) {}
 }

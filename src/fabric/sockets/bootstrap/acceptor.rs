@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::message::{Alike, Hello, Message, receive};
+use super::message::{Hello, Message, receive};
+use crate::fabric::processes::Alike;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Key, Purpose, Rebuff, Shown, Side, Strangers, Talk, secured};
 use crate::interrupt::Interrupt;

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use super::acceptor::{Acceptor, Arrival, Event};
 use super::alike::other_tls;
-use super::message::{Alike, Message, send};
+use super::message::{Message, send};
+use crate::fabric::processes::Alike;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::Purpose;
 
@@ -138,9 +139,9 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::Arc;
 
+    use crate::fabric::processes::Alike;
     use crate::fabric::sockets::bootstrap::acceptor::{Acceptor, Arrival};
     use crate::fabric::sockets::bootstrap::admission::Waiting;
-    use crate::fabric::sockets::bootstrap::message::Alike;
     use crate::fabric::sockets::handshake::{Gate, Key, Purpose};
 
     #[test]

@@ -1,27 +1,11 @@
 //! Checks that two processes belong to one run.
 
-use super::message::{Alike, Hello};
-use crate::fabric::processes::{binary, other_build, other_program};
-
-impl Alike {
-    /// What this process has. `program`: the config, and what else must be equal, line by line.
-    pub(super) fn here(program: &str) -> Self {
-        Self { version: env!("CARGO_PKG_VERSION").to_owned(), binary: *binary(), program: program.to_owned() }
-    }
-
-    /// How `who` differs from process 0, which has this. `None` if it does not.
-    pub(super) fn difference(&self, who: &str, other: &Self) -> Option<String> {
-        if other.binary != self.binary {
-            return Some(other_build(who, [&self.version, &other.version]));
-        }
-        other_program(who, &self.program, &other.program)
-    }
-}
+use super::message::Hello;
 
 /// Why a process with this number cannot take part in process 0's run. `None` if it can.
 pub(super) fn objection(first: &Hello, process: u32, other: &Hello) -> Option<String> {
     let who = format!("process {process}");
-    if other.alike.binary != first.alike.binary {
+    if !first.alike.is_of_build(&other.alike) {
         return first.alike.difference(&who, &other.alike);
     }
     if other.processes != first.processes {

@@ -13,7 +13,7 @@ use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
 use crate::error::{Error, FabricError, RestartError, Result, list};
-use crate::fabric::processes::{other_build, plain};
+use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Purpose};
 use crate::interrupt::Interrupt;
@@ -300,7 +300,7 @@ impl Gathering<'_> {
             None => format!(
                 "; {}, or it has a secret and process 0 has none: set PIPEWRIGHT_TOKEN everywhere, or \
                  nowhere",
-                other_build(&format!("process {process}"), [&self.own.alike.version; 2])
+                self.own.alike.other_build(&format!("process {process}"))
             ),
         });
         let (missing, notes) = (list(&missing), notes.collect::<String>());

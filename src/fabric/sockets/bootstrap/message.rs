@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::fabric::processes::Alike;
 use crate::fabric::sockets::channel::Channel;
 
 /// The longest message. A config is much shorter.
@@ -49,17 +50,6 @@ pub(super) struct Hello {
     pub(super) alike: Alike,
     /// The number of the run that it was in, and goes on with.
     pub(super) was_in: Option<[u8; 32]>,
-}
-
-/// What must be equal in all processes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Alike {
-    /// The version of the engine.
-    pub(super) version: String,
-    /// A hash of the program's file.
-    pub(super) binary: [u8; 32],
-    /// The config, and what else must be equal, line by line.
-    pub(super) program: String,
 }
 
 /// Sends a message before the deadline.

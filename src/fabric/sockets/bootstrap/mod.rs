@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use super::channel::Channel;
 use super::handshake::{Gate, Key, Secret};
 use crate::error::{FabricError, Result};
+use crate::fabric::processes::Alike;
 use crate::interrupt::Interrupt;
 pub(super) use admission::Door;
-use message::{Alike, Hello};
+use message::Hello;
 
 /// How much longer to wait for process 0. Its own deadline began later, and it says when it gives up.
 pub(super) const GRACE: Duration = Duration::from_secs(2);

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::Membership;
 use super::members::{reach_first, unheard};
-use super::message::{Alike, Message, receive, send};
+use super::message::{Message, receive, send};
 use crate::error::{FabricError, Result};
-use crate::fabric::processes::plain;
+use crate::fabric::processes::{Alike, plain};
 use crate::fabric::sockets::handshake::{Gate, Purpose};
 
 /// For ever: an `Instant` cannot be far in the future.

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
+use pipewright::fabric::line::{Numbers, Pause};
+
 use super::library::Mpi;
 use super::messages::{Kind, Memory, Posted};
-use crate::fabric::pause::Pause;
 
 /// How many bytes may be on their way to a process before its next sender waits. A single message may have
 /// more.
@@ -52,16 +53,16 @@ impl Posts {
         }
     }
 
-    /// Sends a message without waiting.
-    pub(super) fn post(&self, kind: Kind, memory: Memory) {
-        self.queue().post(self.mpi.posted(self.to, kind, memory));
+    /// Sends these numbers as a message of frames, without waiting.
+    pub(super) fn post(&self, numbers: Numbers) {
+        self.queue().post(self.mpi.posted(self.to, Kind::Frames, Memory::Numbers(numbers)));
     }
 
-    /// Sends a copy of these bytes without waiting.
-    pub(super) fn copy(&self, kind: Kind, bytes: &[u8]) {
+    /// Sends a copy of these pieces, as one message, without waiting.
+    pub(super) fn copy(&self, kind: Kind, pieces: &[&[u8]]) {
         let mut queue = self.queue();
         let mut copy = queue.spare.pop().unwrap_or_default();
-        copy.extend_from_slice(bytes);
+        pieces.iter().for_each(|piece| copy.extend_from_slice(piece));
         queue.post(self.mpi.posted(self.to, kind, Memory::Copy(copy)));
     }
 
@@ -104,9 +105,7 @@ impl Queue {
                     copy.clear();
                     self.spare.push(copy);
                 }
-                // If nobody needs it any more, it is freed.
-                Memory::Block(block, spare) => drop(spare.try_send(block)),
-                Memory::Copy(_) | Memory::Wire(_) => {}
+                Memory::Copy(_) | Memory::Numbers(_) => {}
             }
         }
     }

@@ -2,20 +2,18 @@
 
 use std::mem;
 
-use crossbeam_channel::Sender;
 use mpi::point_to_point::Message;
 use mpi::request::{Request, StaticScope};
 use mpi::topology::Process;
 use mpi::traits::*;
-
-use crate::fabric::processes::Numbers;
+use pipewright::fabric::line::Numbers;
 
 /// What a message is: MPI's tag.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// Bytes of frames. A message without bytes is the end of the line.
     Frames = 1,
-    /// A question what a process does, or the answer.
+    /// A word that is said aside.
     Watch = 2,
 }
 
@@ -23,16 +21,15 @@ pub(super) enum Kind {
 pub(super) enum Memory {
     /// Bytes that were copied.
     Copy(Vec<u8>),
-    /// A block. Its memory then goes to a user that needs some.
-    Block(Vec<u8>, Sender<Vec<u8>>),
-    Wire(Box<dyn Numbers>),
+    /// Those of a wire, or a block.
+    Numbers(Numbers),
 }
 
 impl Memory {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Copy(bytes) | Self::Block(bytes, _) => bytes,
-            Self::Wire(wire) => wire.bytes(),
+            Self::Copy(bytes) => bytes,
+            Self::Numbers(numbers) => numbers.bytes(),
         }
     }
 }

@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pipewright::fabric::line::{Feed, FromProcess, Pause};
+
 use super::incoming::Incoming;
 use super::library::Mpi;
 use super::link::{Link, STUCK};
 use super::messages::Kind;
-use crate::fabric::feed::Feed;
-use crate::fabric::pause::Pause;
-use crate::fabric::processes::ReadsFrames;
 
 /// While a rank has received itself within this time, the thread leaves that to it.
 const HELPED: Duration = Duration::from_micros(200);
@@ -91,16 +90,16 @@ pub(super) struct Receiver {
 }
 
 impl Receiver {
-    /// `readers`: by process. Empty if nobody wants to know what comes.
+    /// `from`: by process. Empty if nobody wants to know what comes.
     pub(super) fn new(
         mpi: &'static Mpi,
         links: &[Option<Arc<Link>>],
-        readers: Vec<Option<Box<dyn ReadsFrames>>>,
+        from: Vec<Option<FromProcess>>,
     ) -> Self {
-        let mut readers = readers.into_iter();
+        let mut from = from.into_iter();
         let incoming = |link: &Option<Arc<Link>>| {
-            let reader = readers.next().flatten();
-            Some(Incoming::new(Arc::clone(link.as_ref()?), reader))
+            let from = from.next().flatten().unwrap_or_default();
+            Some(Incoming::new(Arc::clone(link.as_ref()?), from))
         };
         Self {
             mpi,
@@ -139,7 +138,7 @@ impl Receiver {
         advanced.fold(false, |any, has_come| any | has_come)
     }
 
-    /// Ends the readers of lines that were closed here: by this process's end, or because the other process
+    /// Ends the lines that were closed here: by this process's end, or because the other process
     /// counts as gone.
     fn end_closed(&mut self) {
         for (incoming, link) in self.incoming.iter_mut().zip(&self.links) {

@@ -6,15 +6,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use pipewright::Result;
+use pipewright::error::{FabricError, Problem};
+use pipewright::fabric::World;
+use pipewright::fabric::line::{Aside, FromProcess, Line, Lines};
 
 use super::alike::compare;
 use super::library::Mpi;
 use super::link::Link;
 use super::receiver::{Receiver as Receives, Reception};
 use super::watcher::Watcher;
-use crate::error::{FabricError, Problem, Result};
-use crate::fabric::World;
-use crate::fabric::processes::{Aside, Line, Lines, ReadsFrames, StartsReaders};
 
 /// A process's place in a run that an MPI launcher started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +28,11 @@ pub struct MpiMembership {
     /// launcher lets it.
     pub deadline: Duration,
     /// How long another process may be silent before it counts as gone. A stopped process is silent too.
-    /// [`Membership::SILENCE`](crate::fabric::Membership::SILENCE) is the usual value.
+    /// [`Membership::SILENCE`](pipewright::fabric::Membership::SILENCE) is the usual value.
     pub silence: Duration,
 }
 
-impl World {
+impl MpiMembership {
     /// Connects to the other processes by MPI, which a process can do once. `program` is what must be equal
     /// in all, line by line, such as the config. The program's file must be the same too.
     ///
@@ -42,33 +43,33 @@ impl World {
     /// [`FabricError`] when MPI was started before, when it does not let several threads call it, when it
     /// gives this process another place than the environment, or when processes differ: the error says which
     /// one, and in what.
-    pub fn join_by_mpi(membership: &MpiMembership, program: &str) -> Result<Self> {
+    pub fn join(&self, program: &str) -> Result<World> {
         let (tell, told) = bounded(1);
         let (give, given) = bounded(1);
-        let (membership, program) = (membership.clone(), program.to_owned());
-        let (process, deadline) = (membership.process, membership.deadline);
+        let (membership, program) = (self.clone(), program.to_owned());
         let reception = Arc::new(Reception::new());
-        let aside = Arc::new(Aside::default());
-        let answers = Arc::clone(&aside);
+        let aside = Arc::new(Aside::new(self.processes));
+        let hears = Arc::clone(&aside);
         let feed = Some(Arc::clone(&reception) as _);
         // MPI must be started and ended on one thread.
         let thread = thread::Builder::new().name("mpi".to_owned());
-        let thread = thread.spawn(move || run(&membership, &program, (&tell, &given), &reception, answers));
+        let thread = thread.spawn(move || run(&membership, &program, (&tell, &given), &reception, hears));
         let thread = thread.map_err(|source| {
             FabricError::Refused(Problem::because(
                 format!("cannot start the thread that receives by MPI: {source}"),
                 source,
             ))
         })?;
-        let start = Box::new(Thread { give: Some(give), thread: Some(thread) });
+        let thread = Thread { give: Some(give), thread: Some(thread) };
+        let start = Box::new(|from, threads: &mut Vec<_>| thread.start(from, threads));
         let (lines, local) = told.recv().expect("the thread first says how it began")?;
-        let lines = Lines { lines, start, feed, heard_by: None, local, aside };
-        Ok(Self::new(process, lines, deadline))
+        let lines = Lines { lines, start, feed, local, aside };
+        Ok(World::by_lines(self.process, lines, self.deadline))
     }
 }
 
-/// By process: its frames' reader.
-type Readers = Vec<Option<Box<dyn ReadsFrames>>>;
+/// By process: what takes in its bytes.
+type FromAll = Vec<Option<FromProcess>>;
 
 /// The lines, and the processes on this one's machine.
 type Joined = (Vec<Option<Arc<dyn Line>>>, Vec<u32>);
@@ -77,7 +78,7 @@ type Joined = (Vec<Option<Arc<dyn Line>>>, Vec<u32>);
 fn run(
     membership: &MpiMembership,
     program: &str,
-    (tell, given): (&Sender<Result<Joined>>, &Receiver<Readers>),
+    (tell, given): (&Sender<Result<Joined>>, &Receiver<FromAll>),
     reception: &Reception,
     aside: Arc<Aside>,
 ) {
@@ -104,8 +105,8 @@ fn run(
     let in_order = thread::scope(|scope| {
         scope.spawn(|| watcher.run(&stop));
         // There are none if the run ends before it begins.
-        let readers = given.recv().unwrap_or_default();
-        let in_order = reception.run(Receives::new(mpi, &links, readers));
+        let from = given.recv().unwrap_or_default();
+        let in_order = reception.run(Receives::new(mpi, &links, from));
         stop.store(true, Ordering::Release);
         in_order
     });
@@ -119,16 +120,16 @@ fn run(
 
 /// The thread that has started MPI.
 struct Thread {
-    give: Option<Sender<Readers>>,
+    give: Option<Sender<FromAll>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl StartsReaders for Thread {
-    fn start(mut self: Box<Self>, readers: Readers, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
+impl Thread {
+    fn start(mut self, from: FromAll, threads: &mut Vec<JoinHandle<()>>) -> Result<()> {
         threads.extend(self.thread.take());
         if let Some(give) = self.give.take() {
             // It waits for them.
-            let _ = give.send(readers);
+            let _ = give.send(from);
         }
         Ok(())
     }

@@ -4,16 +4,14 @@ use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
+use pipewright::fabric::line::{Line, Numbers, Pause};
 
 use super::library::{MOST, Mpi};
-use super::messages::{Arrived, Kind, Memory};
+use super::messages::{Arrived, Kind};
 use super::posts::Posts;
-use crate::fabric::pause::Pause;
-use crate::fabric::processes::{Answer, Head, Line, Numbers};
 
-/// A block of at most this number of bytes is moved to make room for its head, and received with it. A larger
-/// one is a message of its own: to copy it would cost more than a message.
+/// Numbers of at most this number of bytes are copied behind the beginning of their frame. Larger ones are a
+/// message of their own: to copy them would cost more than a message.
 const WHOLE: usize = 1 << 14;
 
 /// The most bytes of a message that are copied.
@@ -21,11 +19,6 @@ const COPIED: usize = 1 << 20;
 
 /// After a failure of the run, how long a process is waited for.
 pub(super) const STUCK: Duration = Duration::from_secs(5);
-
-/// What watchers say: a question; an answer, which follows; and that there may be a stall.
-pub(super) const ASK: u8 = b'?';
-pub(super) const ANSWER: u8 = b'!';
-pub(super) const NUDGE: u8 = b'*';
 
 /// The line to one process.
 pub(super) struct Link {
@@ -42,7 +35,6 @@ pub(super) struct Link {
     failed: AtomicBool,
     /// Messages may not wait for ever any more.
     hurried: AtomicBool,
-    answer: Answer,
 }
 
 impl Link {
@@ -56,7 +48,6 @@ impl Link {
             lost: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             hurried: AtomicBool::new(false),
-            answer: Answer::default(),
         }
     }
 
@@ -91,7 +82,7 @@ impl Link {
 
     /// Says something to the watcher of the other process.
     pub(super) fn tell_watcher(&self, word: &[u8]) {
-        self.posts.copy(Kind::Watch, word);
+        self.posts.copy(Kind::Watch, &[word]);
     }
 
     /// The next message of frames, if it has come.
@@ -125,35 +116,24 @@ impl Line for Link {
         // A message without bytes would end the line.
         if !bytes.is_empty() {
             self.await_room(bytes.len())?;
-            self.posts.copy(Kind::Frames, bytes);
+            self.posts.copy(Kind::Frames, &[bytes]);
         }
         Ok(bytes.len())
     }
 
-    /// A small block is one message with its head. It is moved in its own memory to make room.
-    fn post(&self, head: Head, mut block: Vec<u8>, spare: &Sender<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
-        let (size, head) = (block.len(), head.to_bytes());
-        if size > MOST {
-            return Ok(Some(block));
-        }
-        self.await_room(size)?;
-        if size <= WHOLE {
-            block.splice(0..0, head);
+    fn posts(&self, bytes: u64) -> bool {
+        bytes <= MOST as u64
+    }
+
+    fn post(&self, begin: &[u8], numbers: Numbers) -> io::Result<()> {
+        let bytes = numbers.bytes();
+        self.await_room(bytes.len())?;
+        if bytes.len() <= WHOLE {
+            self.posts.copy(Kind::Frames, &[begin, bytes]);
         } else {
-            self.posts.copy(Kind::Frames, &head);
+            self.posts.copy(Kind::Frames, &[begin]);
+            self.posts.post(numbers);
         }
-        self.posts.post(Kind::Frames, Memory::Block(block, spare.clone()));
-        Ok(None)
-    }
-
-    fn posts_wire(&self, bytes: u64) -> bool {
-        (WHOLE as u64 + 1..=MOST as u64).contains(&bytes)
-    }
-
-    fn post_wire(&self, begin: &[u8], wire: Box<dyn Numbers>) -> io::Result<()> {
-        self.await_room(wire.bytes().len())?;
-        self.posts.copy(Kind::Frames, begin);
-        self.posts.post(Kind::Frames, Memory::Wire(wire));
         Ok(())
     }
 
@@ -173,19 +153,9 @@ impl Line for Link {
         self.failed.store(true, Ordering::Release);
     }
 
-    fn ask(&self) {
+    fn say(&self, word: &[u8]) {
         if !self.is_closed() {
-            self.tell_watcher(&[ASK]);
+            self.tell_watcher(word);
         }
-    }
-
-    fn nudge(&self) {
-        if !self.is_closed() {
-            self.tell_watcher(&[NUDGE]);
-        }
-    }
-
-    fn answer(&self) -> &Answer {
-        &self.answer
     }
 }

@@ -10,8 +10,8 @@ use pipewright::id::WorldRank;
 use pipewright::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{TEST, end, mpirun, world};
-use crate::{Ends, Number};
+use crate::given::{Ends, Number};
+use crate::joined::{TEST, end, mpirun, world};
 
 /// What the test tells an end to do.
 #[derive(Serialize, Deserialize)]
@@ -75,7 +75,7 @@ impl Drop for Run {
 pub(crate) fn mpi(ranks: u32) -> Ends {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has one").to_string();
-    let mut command = mpirun(ranks, "mpi::far::an_end_of_another_process");
+    let mut command = mpirun(ranks, "far::an_end_of_another_process");
     command.env(TEST, address).stdout(Stdio::null());
     let run = command.spawn().expect("mpirun is there: these tests need it");
     let run = Arc::new(Run(Mutex::new(run)));

@@ -1,4 +1,4 @@
-//! Processes that are connected by the system's MPI.
+//! Lines of messages of MPI, and the thread that receives them.
 
 mod alike;
 mod incoming;

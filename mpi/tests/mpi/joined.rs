@@ -1,27 +1,25 @@
 //! Processes that `mpirun` starts, and that MPI connects.
 
-mod far;
-
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use pipewright::Error;
 use pipewright::error::DataError;
-use pipewright::fabric::{self, End, MpiMembership, Peers, Tag, Transport, WireFrame, World};
+use pipewright::fabric::{self, End, Peers, Tag, Transport, WireFrame, World};
 use pipewright::id::WorldRank;
 use pipewright::stages::Tensor;
+use pipewright_mpi::MpiMembership;
 
-use crate::{Number, ROOM, mesh};
-pub(crate) use far::mpi;
+use crate::given::{Number, ROOM, mesh};
 
 /// The variable that tells a process of these tests where the test listens.
-const TEST: &str = "PIPEWRIGHT_TEST_MPI";
+pub(crate) const TEST: &str = "PIPEWRIGHT_TEST_MPI";
 
 /// How long another process may be silent.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// This test program in `processes` processes, each with this test alone.
-fn mpirun(processes: u32, test: &str) -> Command {
+pub(crate) fn mpirun(processes: u32, test: &str) -> Command {
     let mut command = Command::new("mpirun");
     command
         .args(["--allow-run-as-root", "--oversubscribe", "-n"])
@@ -43,12 +41,12 @@ fn membership() -> Option<MpiMembership> {
     })
 }
 
-fn world() -> Option<World> {
-    membership().map(|membership| World::join_by_mpi(&membership, "the same").expect("all come"))
+pub(crate) fn world() -> Option<World> {
+    membership().map(|membership| membership.join("the same").expect("all come"))
 }
 
 /// This process's end and the connection to the others.
-fn end<W: WireFrame>(world: World) -> (End<W>, Peers) {
+pub(crate) fn end<W: WireFrame>(world: World) -> (End<W>, Peers) {
     let processes = world.processes();
     let made = fabric::ends(world, &mesh(processes, processes), 2, ROOM);
     let (mut ends, peers) = made.expect("the thread waits");
@@ -70,7 +68,7 @@ fn in_processes_of(
     if let Some(membership) = membership() {
         return check(membership);
     }
-    let mut command = start(processes, &format!("mpi::{test}"));
+    let mut command = start(processes, &format!("joined::{test}"));
     let output = command.env(TEST, "alone").stdin(Stdio::null()).output();
     let output = output.expect("mpirun is there: these tests need it");
     let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
@@ -81,7 +79,7 @@ fn in_processes_of(
 /// The same in processes that have joined.
 fn in_worlds(processes: u32, test: &str, check: impl FnOnce(World)) {
     in_processes(processes, test, |membership| {
-        check(World::join_by_mpi(&membership, "the same").expect("all come"));
+        check(membership.join("the same").expect("all come"));
     });
 }
 
@@ -168,8 +166,8 @@ fn processes_of_one_machine_know_each_other() {
 #[test]
 fn mpi_starts_once_a_process() {
     in_processes(2, "mpi_starts_once_a_process", |membership| {
-        drop(World::join_by_mpi(&membership, "the same").expect("all come"));
-        let error = World::join_by_mpi(&membership, "the same").expect_err("it was started");
+        drop(membership.join("the same").expect("all come"));
+        let error = membership.join("the same").expect_err("it was started");
         let expected = "MPI was started in this process before";
         assert!(error.to_string().starts_with(expected), "{error}");
     });
@@ -181,7 +179,7 @@ fn all_processes_say_which_one_has_another_config() {
     in_processes(3, test, |membership| {
         let program = ["[model]\ndim = 8", "[model]\ndim = 16"];
         let program = program[usize::from(membership.process == 2)];
-        let error = World::join_by_mpi(&membership, program).expect_err("they differ");
+        let error = membership.join(program).expect_err("they differ");
         assert_eq!(
             error.to_string(),
             "process 2 was started with another config: it has `[model] dim = 16`, process 0 \
@@ -195,7 +193,7 @@ fn an_environment_of_another_launcher_is_refused_by_all() {
     let test = "an_environment_of_another_launcher_is_refused_by_all";
     in_processes(2, test, |membership| {
         let membership = MpiMembership { processes: 4, ..membership };
-        let error = World::join_by_mpi(&membership, "the same").expect_err("MPI knows better");
+        let error = membership.join("the same").expect_err("MPI knows better");
         let expected = "two answers to where a process is: its environment says process 0 of 4, MPI says \
                         process 0 of 2";
         assert!(error.to_string().starts_with(expected), "{error}");
@@ -225,7 +223,7 @@ fn mpirun_by_copies(processes: u32, test: &str) -> Command {
 fn a_frame_that_does_not_come_holds_up_no_frame_of_others() {
     let test = "a_frame_that_does_not_come_holds_up_no_frame_of_others";
     in_processes_of(mpirun_by_copies, 3, test, |membership| {
-        let world = World::join_by_mpi(&membership, "the same").expect("all come");
+        let world = membership.join("the same").expect("all come");
         let (mut end, peers) = end::<Number>(world);
         let [first, second, third] = [0, 1, 2].map(WorldRank);
         let own = std::process::id().to_string();

@@ -4,9 +4,10 @@ use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
+use pipewright::Result;
+use pipewright::error::FabricError;
 
 use super::messages::{Arrived, Kind, Memory, Posted};
-use crate::error::{FabricError, Result};
 
 /// The most bytes of one message: MPI counts them in an `int`.
 pub(super) const MOST: usize = 1 << 30;

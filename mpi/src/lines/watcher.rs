@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use pipewright::fabric::line::{Aside, Line};
+
 use super::library::Mpi;
-use super::link::{ANSWER, ASK, Link, NUDGE};
+use super::link::Link;
 use super::messages::Kind;
-use crate::fabric::processes::{Aside, Line};
 
 /// The time between two looks for questions and answers. Longer times are counted in looks. While this
 /// process does not run, it does not look, so that time does not count: the others may not have run either.
@@ -24,7 +25,7 @@ pub(super) struct Watcher {
     pub(super) links: Vec<Option<Arc<Link>>>,
     /// How long a process may be silent.
     pub(super) silence: Duration,
-    /// What this process answers.
+    /// What takes the words.
     pub(super) aside: Arc<Aside>,
 }
 
@@ -49,7 +50,7 @@ impl Watcher {
                 if *silent > most {
                     link.lose();
                 } else if asks {
-                    link.ask();
+                    link.say(Aside::QUESTION);
                 }
             }
             thread::sleep(LOOK);
@@ -66,10 +67,9 @@ impl Watcher {
         };
         let mut word = vec![0; arrived.length()];
         arrived.take(&mut word);
-        match word.first() {
-            Some(&ASK) => link.tell_watcher(&[&[ANSWER][..], &self.aside.told()].concat()),
-            Some(&NUDGE) => self.aside.nudge(),
-            _ => link.answer().put(word.split_off(word.len().min(1))),
+        // What is no word, nobody says.
+        if let Ok(Some(answer)) = self.aside.hear(process, &word) {
+            link.tell_watcher(&answer);
         }
     }
 }
