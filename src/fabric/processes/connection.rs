@@ -181,16 +181,20 @@ impl Connection {
     /// Sends a block, and keeps its memory.
     fn post(&self, head: Head, bytes: Vec<u8>) -> io::Result<()> {
         let mut out = self.out();
-        let mut whole = Head { length: bytes.len() as u64, ..head };
-        let numbers = Numbers::block(bytes, &self.spare.0);
-        let sent = if self.line.posts(whole.length) {
-            self.line.post(&whole.to_bytes(), numbers)
-        } else if let Some(place) = self.line.put(numbers.bytes()) {
-            whole.numbers = place;
-            whole.write(&mut out.stream).and_then(|()| out.stream.flush())
-        } else {
-            block(&mut out, head, numbers.bytes())
+        let length = bytes.len() as u64;
+        if self.line.posts(length) {
+            let head = Head { length, ..head };
+            return self.or_close(self.line.post(&head.to_bytes(), Numbers::block(bytes, &self.spare.0)));
+        }
+        let sent = match self.line.put(&bytes) {
+            Some(numbers) => {
+                let head = Head { length, numbers, ..head };
+                head.write(&mut out.stream).and_then(|()| out.stream.flush())
+            }
+            None => block(&mut out, head, &bytes),
         };
+        // With enough spare blocks, this one is freed.
+        let _ = self.spare.0.try_send(bytes);
         self.or_close(sent)
     }
 
