@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use super::tls::Tls;
+use super::tls::{Tls, Wait};
 
 /// A connection. Several threads may read and write.
 pub(super) struct Channel {
@@ -29,34 +29,38 @@ impl From<TcpStream> for Channel {
 }
 
 impl Channel {
-    /// The same connection, encrypted from now on. Both ends do this at the same moment. `connects`: whether
-    /// this end has connected to the other one.
+    /// The same connection, encrypted from now on, and a number that only its two ends have. Both ends do
+    /// this at the same moment. `connects`: whether this end has connected to the other one.
     ///
     /// # Errors
     /// When the other end speaks no TLS, or not before the deadline.
-    pub(super) fn encrypted(mut self, connects: bool, deadline: Instant) -> io::Result<Self> {
-        let tls = Tls::begin(&self.socket, connects, &|| self.set_timeouts(deadline))?;
+    pub(super) fn encrypted(mut self, connects: bool, deadline: Instant) -> io::Result<(Self, [u8; 32])> {
+        let (tls, session) = Tls::begin(&self.socket, connects, &|| self.set_timeouts(deadline))?;
         self.tls = Some(Box::new(tls));
-        Ok(self)
-    }
-
-    /// A number that only the two ends of an encrypted connection have.
-    pub(super) fn exported(&self) -> io::Result<[u8; 32]> {
-        let tls = self.tls.as_ref().ok_or(ErrorKind::Unsupported)?;
-        tls.exported()
+        Ok((self, session))
     }
 
     pub(super) fn read(&self, into: &mut [u8]) -> io::Result<usize> {
-        match &self.tls {
-            None => (&self.socket).read(into),
-            Some(tls) => tls.read(&self.socket, into, &|| Ok(())),
-        }
+        self.read_after(&|| Ok(()), into)
     }
 
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_after(&|| Ok(()), bytes)
+    }
+
+    /// Calls `before` each time before it reads from the socket.
+    fn read_after(&self, before: Wait<'_>, into: &mut [u8]) -> io::Result<usize> {
         match &self.tls {
-            None => (&self.socket).write(bytes),
-            Some(tls) => tls.write(&self.socket, bytes, &|| Ok(())),
+            None => before().and_then(|()| (&self.socket).read(into)),
+            Some(tls) => tls.read(&self.socket, into, before),
+        }
+    }
+
+    /// Calls `before` each time before it writes to the socket.
+    fn write_after(&self, before: Wait<'_>, bytes: &[u8]) -> io::Result<usize> {
+        match &self.tls {
+            None => before().and_then(|()| (&self.socket).write(bytes)),
+            Some(tls) => tls.write(&self.socket, bytes, before),
         }
     }
 
@@ -76,11 +80,7 @@ impl Channel {
     /// [`ErrorKind::TimedOut`] or [`ErrorKind::UnexpectedEof`]; otherwise whatever the system reports.
     pub(super) fn read_exact_before(&self, mut into: &mut [u8], deadline: Instant) -> io::Result<()> {
         while !into.is_empty() {
-            let read = match &self.tls {
-                None => self.set_timeouts(deadline).and_then(|()| (&self.socket).read(into)),
-                Some(tls) => tls.read(&self.socket, into, &|| self.set_timeouts(deadline)),
-            };
-            match read {
+            match self.read_after(&|| self.set_timeouts(deadline), into) {
                 Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
                 Ok(read) => into = &mut into[read..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -94,13 +94,21 @@ impl Channel {
     ///
     /// # Errors
     /// [`ErrorKind::TimedOut`]; otherwise whatever the system reports.
-    pub(super) fn write_all_before(&self, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+    pub(super) fn write_all_before(&self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        self.write_all_after(&|| self.set_timeouts(deadline), bytes)
+    }
+
+    /// Sends all these bytes, however long the other process takes.
+    ///
+    /// # Errors
+    /// Whatever the system reports.
+    pub(super) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_after(&|| Ok(()), bytes)
+    }
+
+    fn write_all_after(&self, before: Wait<'_>, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let written = match &self.tls {
-                None => self.set_timeouts(deadline).and_then(|()| (&self.socket).write(bytes)),
-                Some(tls) => tls.write(&self.socket, bytes, &|| self.set_timeouts(deadline)),
-            };
-            match written {
+            match self.write_after(before, bytes) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -185,18 +185,6 @@ fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
 }
 
-fn send_all(channel: &Channel, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match channel.write(bytes) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => bytes = &bytes[written..],
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Makes the system ask whether the other machine is there, and end the connection after this much silence.
 /// Returns how long it may be silent: systems count in seconds.
 ///

@@ -191,12 +191,8 @@ impl Acceptor {
 /// A process that has proved that it belongs to the run, and what it says.
 fn arrival(channel: Channel, talk: &Talk, gate: &Gate, deadline: Instant) -> Result<Arrival, Rebuff> {
     let (purpose, tls) = (talk.purpose(), talk.wants_tls(Side::Connects));
-    let is_alike = tls == gate.tls;
-    let channel = match is_alike {
-        true => secured(channel, talk, gate, Side::Listens, deadline)?,
-        false => channel,
-    };
-    let speaks = is_alike && matches!(purpose, Purpose::Join | Purpose::Spare);
+    let channel = secured(channel, talk, gate, Side::Listens, deadline)?;
+    let speaks = tls == gate.tls && matches!(purpose, Purpose::Join | Purpose::Spare);
     let said = speaks.then(|| receive(&channel, deadline)).transpose()?;
     let (hello, spare) = match (purpose, said) {
         (_, None) => (None, None),

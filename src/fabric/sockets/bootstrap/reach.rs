@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{RecvTimeoutError, bounded};
 
 use crate::fabric::sockets::channel::Channel;
-use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff, Side, Talk, knock, secured};
+use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff, Talk, knock};
 use crate::interrupt::Interrupt;
 
 /// The pause between two tries.
@@ -33,8 +33,8 @@ pub(super) fn reach(
     loop {
         let time = deadline.saturating_duration_since(Instant::now());
         let come_in = |stream| match interrupt {
-            None => enter(stream, gate, to, deadline),
-            Some(interrupt) => closed_by(interrupt, stream, |stream| enter(stream, gate, to, deadline)),
+            None => knock(stream, gate, to, deadline),
+            Some(interrupt) => closed_by(interrupt, stream, |stream| knock(stream, gate, to, deadline)),
         };
         let error = match connect(time.clamp(PAUSE, ONE_TRY)).map(come_in) {
             Ok(Ok(entered)) => return Ok(entered),
@@ -48,22 +48,6 @@ pub(super) fn reach(
         }
         thread::sleep(PAUSE);
     }
-}
-
-/// Proves to the other process that this one belongs to the run, and speaks TLS with it if both want to.
-fn enter(
-    stream: TcpStream,
-    gate: &Gate,
-    to: (u32, Purpose),
-    deadline: Instant,
-) -> Result<(Channel, Talk), Rebuff> {
-    let (channel, talk) = knock(stream, gate, to, deadline)?;
-    // The other process is told to be refused.
-    if talk.wants_tls(Side::Listens) != gate.tls {
-        return Ok((channel, talk));
-    }
-    let channel = secured(channel, &talk, gate, Side::Connects, deadline)?;
-    Ok((channel, talk))
 }
 
 /// What `enter` returns. The interrupt closes the connection meanwhile: a process that is stopped does not

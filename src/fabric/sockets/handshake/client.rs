@@ -4,49 +4,14 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::time::Instant;
 
+use super::binding::secured;
 use super::credentials::Gate;
-use super::messages::{MAGIC, Purpose, Side, Talk};
+use super::messages::{MAGIC, NOT_TAKEN, Purpose, Side, TAKEN, Talk};
+use super::rebuff::Rebuff;
 use crate::fabric::sockets::channel::Channel;
 
-/// The answer to a proof that was taken. The other side's proof follows.
-pub(super) const TAKEN: u8 = 1;
-
-/// The answer to any other proof.
-pub(super) const NOT_TAKEN: u8 = 0;
-
-/// Why a process was not let in.
-#[derive(Debug)]
-pub(in crate::fabric::sockets) enum Rebuff {
-    /// Nothing listens there.
-    Unreached(io::Error),
-    /// The connection has failed, or there is another program.
-    Failed(io::Error),
-    /// The process that listens does not take the proof.
-    NotTaken,
-    /// What listens cannot prove that it belongs to the run.
-    Impostor,
-    /// This process was asked to end before it was let in.
-    Interrupted,
-}
-
-impl From<io::Error> for Rebuff {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<Rebuff> for io::Error {
-    fn from(rebuff: Rebuff) -> Self {
-        match rebuff {
-            Rebuff::Unreached(error) | Rebuff::Failed(error) => error,
-            Rebuff::NotTaken => Self::other("it does not take this process for one of its run"),
-            Rebuff::Impostor => Self::other("what listens there does not belong to the run"),
-            Rebuff::Interrupted => Self::other("this process was asked to end"),
-        }
-    }
-}
-
-/// Proves to a process that listens that this one belongs to the run, and lets it prove the same.
+/// Proves to a process that listens that this one belongs to the run, and lets it prove the same. Then the
+/// connection is encrypted, if both want it.
 pub(in crate::fabric::sockets) fn knock(
     stream: TcpStream,
     gate: &Gate,
@@ -78,8 +43,9 @@ pub(in crate::fabric::sockets) fn knock(
     }
     let mut proof = [0; Talk::PROOF];
     channel.read_exact_before(&mut proof, deadline)?;
-    match talk.is_proof(&proof, key, Side::Listens) {
-        true => Ok((channel, talk)),
-        false => Err(Rebuff::Impostor),
+    if !talk.is_proof(&proof, key, Side::Listens) {
+        return Err(Rebuff::Impostor);
     }
+    let channel = secured(channel, &talk, gate, Side::Connects, deadline)?;
+    Ok((channel, talk))
 }

@@ -12,14 +12,15 @@ pub(in crate::fabric::sockets) struct Key([u8; Self::SIZE]);
 
 impl Key {
     /// The bytes of a key, and of a number made with it.
-    pub(in crate::fabric::sockets) const SIZE: usize = 32;
+    pub(super) const SIZE: usize = 32;
 
     /// The key of those who know the secret. Without a secret: of those who run the same program file.
     pub(in crate::fabric::sockets) fn new(secret: Option<&Secret>) -> Self {
-        match secret {
-            Some(secret) => Self(made(b"pipewright secret", &[secret.bytes()])),
-            None => Self(made(b"pipewright program", &[binary()])),
-        }
+        let mac = match secret {
+            Some(secret) => mac(b"pipewright secret").chain_update(secret.bytes()),
+            None => mac(b"pipewright program").chain_update(binary()),
+        };
+        Self(mac.finalize().into_bytes().into())
     }
 
     /// The key of one run. Process 0 has drawn its number at random.
@@ -33,24 +34,21 @@ impl Key {
     }
 
     /// A number that only those can make who have the key. Parts of one use always have the same lengths.
-    pub(in crate::fabric::sockets) fn make(&self, used_for: &str, parts: &[&[u8]]) -> [u8; Self::SIZE] {
-        let all: Vec<&[u8]> = [used_for.as_bytes(), &[0]].into_iter().chain(parts.iter().copied()).collect();
-        made(&self.0, &all)
+    pub(super) fn make(&self, used_for: &str, parts: &[&[u8]]) -> [u8; Self::SIZE] {
+        self.mac(used_for, parts).finalize().into_bytes().into()
     }
 
     /// Whether this is the number that [`Key::make`] makes. It takes the same time for every wrong number.
-    pub(in crate::fabric::sockets) fn is_made(&self, number: &[u8], used_for: &str, parts: &[&[u8]]) -> bool {
-        let mac = mac(&self.0, [used_for.as_bytes(), &[0]].into_iter().chain(parts.iter().copied()));
-        mac.verify_slice(number).is_ok()
+    pub(super) fn is_made(&self, number: &[u8], used_for: &str, parts: &[&[u8]]) -> bool {
+        self.mac(used_for, parts).verify_slice(number).is_ok()
+    }
+
+    fn mac(&self, used_for: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let begun = mac(&self.0).chain_update(used_for).chain_update([0]);
+        parts.iter().fold(begun, |mac, part| mac.chain_update(part))
     }
 }
 
-fn made(key: &[u8], parts: &[&[u8]]) -> [u8; Key::SIZE] {
-    mac(key, parts.iter().copied()).finalize().into_bytes().into()
-}
-
-fn mac<'a>(key: &[u8], parts: impl Iterator<Item = &'a [u8]>) -> Hmac<Sha256> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("a key may have any length");
-    parts.for_each(|part| mac.update(part));
-    mac
+fn mac(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::new_from_slice(key).expect("a key may have any length")
 }

@@ -16,6 +16,12 @@ use super::key::Key;
 /// The beginning of the first two messages. Anything else comes from another program.
 pub(super) const MAGIC: [u8; 8] = *b"PIPEWRT4";
 
+/// The answer to a proof that was taken. The other side's proof follows.
+pub(super) const TAKEN: u8 = 1;
+
+/// The answer to any other proof.
+pub(super) const NOT_TAKEN: u8 = 0;
+
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -42,6 +48,13 @@ pub(in crate::fabric::sockets) enum Side {
 }
 
 impl Side {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Connects => Self::Listens,
+            Self::Listens => Self::Connects,
+        }
+    }
+
     /// What its proofs are for.
     pub(super) fn proves(self) -> &'static str {
         match self {
@@ -91,20 +104,19 @@ impl Talk {
 
     /// The process of one side.
     pub(in crate::fabric::sockets) fn process(&self, side: Side) -> u32 {
-        let said = match side {
-            Side::Connects => &self.ask[..],
-            Side::Listens => &self.answer,
-        };
-        u32::from_le_bytes(said[40..44].try_into().expect("four bytes"))
+        u32::from_le_bytes(self.said(side)[40..44].try_into().expect("four bytes"))
     }
 
     /// Whether one side wants the connection to be encrypted.
     pub(in crate::fabric::sockets) fn wants_tls(&self, side: Side) -> bool {
-        let said = match side {
-            Side::Connects => self.ask.last(),
-            Side::Listens => self.answer.last(),
-        };
-        said == Some(&1)
+        self.said(side).last() == Some(&1)
+    }
+
+    fn said(&self, side: Side) -> &[u8] {
+        match side {
+            Side::Connects => &self.ask,
+            Side::Listens => &self.answer,
+        }
     }
 
     /// This side's proof.

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-use super::client::{NOT_TAKEN, TAKEN};
 use super::credentials::Gate;
-use super::messages::{MAGIC, Side, Talk};
+use super::messages::{MAGIC, NOT_TAKEN, Side, TAKEN, Talk};
 
 /// How many there may be. When another one comes, the oldest must go. A process that belongs to the run needs
 /// two messages each way, so it is seldom the oldest, and it comes again.

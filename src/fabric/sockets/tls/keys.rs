@@ -1,7 +1,7 @@
 //! What both ends of a session need to begin it.
 
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
@@ -18,48 +18,37 @@ use rustls::{
 
 /// A session of this side. `connects`: whether it is the side that connects.
 pub(super) fn session(connects: bool) -> io::Result<Connection> {
-    static ENDS: OnceLock<Result<Ends, String>> = OnceLock::new();
-    let ends = ENDS.get_or_init(|| Ends::new().map_err(|error| error.to_string()));
-    let Ends { client, server } = ends.as_ref().map_err(|why| io::Error::other(why.as_str()))?;
-    match connects {
-        // The name is not looked at.
-        true => ServerName::try_from("pipewright")
-            .map_err(io::Error::other)
-            .and_then(|name| ClientConnection::new(Arc::clone(client), name).map_err(io::Error::other))
-            .map(Connection::from),
-        false => ServerConnection::new(Arc::clone(server)).map_err(io::Error::other).map(Connection::from),
-    }
+    let crypto = Arc::new(provider::default_provider());
+    let session = if connects { client(crypto) } else { server(crypto) };
+    session.map_err(io::Error::other)
 }
 
-/// The settings of both sides.
-struct Ends {
-    client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
+fn client(crypto: Arc<CryptoProvider>) -> Result<Connection, Box<dyn std::error::Error + Send + Sync>> {
+    let verifier = Arc::new(AnyKey(Arc::clone(&crypto)));
+    let mut client = ClientConfig::builder_with_provider(crypto)
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    client.resumption = Resumption::disabled();
+    client.enable_sni = false;
+    // The name is not looked at.
+    let name = ServerName::try_from("pipewright")?;
+    Ok(ClientConnection::new(Arc::new(client), name)?.into())
 }
 
-impl Ends {
-    fn new() -> Result<Self, Box<dyn std::error::Error>> {
-        let crypto = Arc::new(provider::default_provider());
-        let verifier = Arc::new(AnyKey(Arc::clone(&crypto)));
-        let mut client = ClientConfig::builder_with_provider(Arc::clone(&crypto))
-            .with_protocol_versions(&[&TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
-        client.resumption = Resumption::disabled();
-        client.enable_sni = false;
-        let own_key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(own_key(&crypto)?));
-        let mut server = ServerConfig::builder_with_provider(crypto)
-            .with_protocol_versions(&[&TLS13])?
-            .with_no_client_auth()
-            .with_cert_resolver(own_key);
-        server.send_tls13_tickets = 0;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server) })
-    }
+fn server(crypto: Arc<CryptoProvider>) -> Result<Connection, Box<dyn std::error::Error + Send + Sync>> {
+    let key = Arc::new(AlwaysResolvesServerRawPublicKeys::new(new_key(&crypto)?));
+    let mut server = ServerConfig::builder_with_provider(crypto)
+        .with_protocol_versions(&[&TLS13])?
+        .with_no_client_auth()
+        .with_cert_resolver(key);
+    server.send_tls13_tickets = 0;
+    Ok(ServerConnection::new(Arc::new(server))?.into())
 }
 
-/// A new key, without a certificate (RFC 7250).
-fn own_key(crypto: &CryptoProvider) -> Result<Arc<CertifiedKey>, Box<dyn std::error::Error>> {
+/// A key of this session alone, without a certificate (RFC 7250).
+fn new_key(crypto: &CryptoProvider) -> Result<Arc<CertifiedKey>, Box<dyn std::error::Error + Send + Sync>> {
     let made = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
     let made = made.map_err(|_| "the system gives no random numbers")?;
     let key = PrivatePkcs8KeyDer::from(made.as_ref().to_vec());

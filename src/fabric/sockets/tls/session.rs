@@ -28,26 +28,26 @@ struct Came {
     end: usize,
 }
 
-/// Waits until something can be read from a socket, or written to it.
+/// What is called before each read and each write of a socket: it says how long these may take.
 pub(in crate::fabric::sockets) type Wait<'a> = &'a dyn Fn() -> io::Result<()>;
 
 impl Tls {
-    /// Begins a session. Both sides do this at the same moment. `before` is called before each read and each
-    /// write.
+    /// Begins a session. Also returns a number that only its two ends have (RFC 9266). Both sides do this at
+    /// the same moment. `before` is called before each read and each write.
     pub(in crate::fabric::sockets) fn begin(
         socket: &Socket,
         connects: bool,
         before: Wait<'_>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<(Self, [u8; 32])> {
         let tls = Self {
             session: Mutex::new(session(connects)?),
             came: Mutex::new(Came { bytes: Box::new([0; PIECE]), start: 0, end: 0 }),
             goes: Mutex::default(),
         };
         loop {
-            tls.send(socket, &[], before)?;
+            tls.write(socket, &[], before)?;
             if !locked(&tls.session).is_handshaking() {
-                return Ok(tls);
+                break;
             }
             let mut came = locked(&tls.came);
             if came.is_empty() {
@@ -58,13 +58,9 @@ impl Tls {
             }
             tls.decrypt(&mut came)?;
         }
-    }
-
-    /// A number that only the two ends of this session have (RFC 9266).
-    pub(in crate::fabric::sockets) fn exported(&self) -> io::Result<[u8; 32]> {
-        let session = locked(&self.session);
-        let exported = session.export_keying_material([0; 32], b"EXPORTER-Channel-Binding", None);
-        exported.map_err(io::Error::other)
+        let exported =
+            locked(&tls.session).export_keying_material([0; 32], b"EXPORTER-Channel-Binding", None);
+        Ok((tls, exported.map_err(io::Error::other)?))
     }
 
     /// Reads as [`Read::read`].
@@ -92,17 +88,6 @@ impl Tls {
         }
     }
 
-    /// Writes as [`Write::write`].
-    pub(in crate::fabric::sockets) fn write(
-        &self,
-        socket: &Socket,
-        bytes: &[u8],
-        before: Wait<'_>,
-    ) -> io::Result<usize> {
-        let piece = &bytes[..bytes.len().min(PIECE)];
-        self.send(socket, piece, before)
-    }
-
     /// Decrypts some of what has come, until there is something to read.
     fn decrypt(&self, came: &mut Came) -> io::Result<()> {
         let mut session = locked(&self.session);
@@ -117,12 +102,17 @@ impl Tls {
         Ok(())
     }
 
-    /// Sends these bytes, and what the session itself has to say.
-    fn send(&self, socket: &Socket, bytes: &[u8], before: Wait<'_>) -> io::Result<usize> {
+    /// Writes as [`Write::write`], and also what the session itself has to say.
+    pub(in crate::fabric::sockets) fn write(
+        &self,
+        socket: &Socket,
+        bytes: &[u8],
+        before: Wait<'_>,
+    ) -> io::Result<usize> {
         let mut goes = locked(&self.goes);
         let taken = {
             let mut session = locked(&self.session);
-            let taken = session.writer().write(bytes)?;
+            let taken = session.writer().write(&bytes[..bytes.len().min(PIECE)])?;
             while session.wants_write() {
                 session.write_tls(&mut *goes)?;
             }
