@@ -5,6 +5,7 @@ use std::thread::{self, JoinHandle};
 use crossbeam_channel::{Sender, bounded, unbounded};
 use emulator::Cuda;
 use pipewright::fabric::GpuPairs;
+use pipewright::mesh::Mesh;
 use pipewright::stages::{DType, Device, Place};
 
 use super::*;

@@ -172,7 +172,7 @@ impl Line for Sockets {
     fn say(&self, word: &[u8]) {
         let _alone = self.speaks.lock().unwrap_or_else(PoisonError::into_inner);
         // If the process has gone, nobody hears it.
-        let _ = send_all(&self.watch, &[&(word.len() as u32).to_le_bytes()[..], word].concat());
+        let _ = self.watch.write_all(&[&(word.len() as u32).to_le_bytes()[..], word].concat());
     }
 
     fn machine_answers(&self) -> Option<bool> {

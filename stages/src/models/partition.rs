@@ -3,6 +3,8 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
+use strsim::levenshtein;
+
 use crate::error::{Error, Result};
 
 /// How many units each stage gets so that the most expensive stage is as cheap as possible. Every stage gets
@@ -110,24 +112,9 @@ fn find(names: &[&str], entry: &str) -> Result<Range<usize>> {
             .is_some_and(|rest| !entry.is_empty() && (rest.is_empty() || rest.starts_with('.')))
     };
     let Some(start) = names.iter().position(is_in) else {
-        let nearest = names.iter().min_by_key(|name| distance(name, entry)).copied().unwrap_or_default();
+        let nearest = names.iter().min_by_key(|name| levenshtein(name, entry)).copied().unwrap_or_default();
         return Err(wrong(format!("unknown layer `{entry}`: did you mean `{nearest}`?")));
     };
     let count = names[start..].iter().take_while(|name| is_in(name)).count();
     Ok(start..start + count)
-}
-
-/// The Levenshtein distance.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.chars().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.chars().count()]
 }
