@@ -186,7 +186,9 @@ section! {
         /// The seed of these choices, the same for each text.
         sample_seed: u64 = 1 => [harmless],
         /// Steps between printed lines, where there is no progress bar.
-        print_every: u64 = 10 => [harmless, positive, also("log_freq log_interval logging_steps steps_per_print")],
+        print_every: u64 = 10 => [
+            harmless, positive, also("log_freq log_interval logging_steps steps_per_print"),
+        ],
         /// How often a rank that fails in a step is built again, and how often in the run a process that dies
         /// is replaced; 0: a failure ends the run.
         restarts: u32 = 0 => [harmless, page("restarts.md")],
@@ -203,7 +205,9 @@ section! {
         /// validation loss so far.
         every: u64 = 100 => [harmless, noted(&[("save_interval save_steps save_strategy interval", COUNTS)])],
         /// How many of the newest checkpoints are kept; the best one and the newest good one always stay.
-        keep: usize = 3 => [harmless, positive, page("checkpoints.md#when-a-run-saves"), also("save_total_limit")],
+        keep: usize = 3 => [
+            harmless, positive, page("checkpoints.md#when-a-run-saves"), also("save_total_limit"),
+        ],
         /// Steps between checkpoints that are kept for ever; 0 for none.
         keep_every: u64 = 0 => [harmless],
         /// Whether checkpoints are written while the next steps run; with `false` the steps wait, and the
