@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use pipewright::fabric::{Membership, World};
-use pipewright::groups::Groups;
+use pipewright::groups::GradientGroups;
 use pipewright::stages::{DType, Place};
 use serde_json::json;
 
@@ -96,7 +96,7 @@ impl Run {
             steps: self.steps,
             ranks: self.ranks,
             replicas: self.replicas,
-            groups: self.groups.unwrap_or_else(|| Groups::usual(self.replicas)),
+            groups: self.groups.unwrap_or_else(|| GradientGroups::usual(self.replicas)),
             sharded: self.sharded,
             places: vec![Place::default()],
         })

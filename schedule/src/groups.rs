@@ -13,20 +13,20 @@ use serde::{Deserialize, Serialize};
 /// The gradient groups of a batch.
 ///
 /// ```
-/// use pipewright_schedule::groups::Groups;
+/// use pipewright_schedule::groups::GradientGroups;
 ///
 /// // 12 micro-batches in 8 groups, for 2 replicas.
-/// let groups = Groups::new(12, 8);
+/// let groups = GradientGroups::new(12, 8);
 /// assert_eq!(groups.of_replica(0, 2), 0..4);
 /// assert_eq!([groups.share(0, 2), groups.share(1, 2)], [0..6, 6..12]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Groups {
+pub struct GradientGroups {
     micro_batches: u32,
     groups: u32,
 }
 
-impl Groups {
+impl GradientGroups {
     /// How many groups there are for `replicas` replicas if nobody says otherwise: one for each replica,
     /// rounded up to a power of two.
     pub fn usual(replicas: u32) -> u32 {
@@ -185,14 +185,14 @@ mod tests {
     #[test]
     fn there_are_usually_as_many_groups_as_replicas_up_to_a_power_of_two() {
         let pairs = [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (8, 8), (9, 16)];
-        assert!(pairs.iter().all(|&(replicas, groups)| Groups::usual(replicas) == groups));
-        assert_eq!(Groups::usual(u32::MAX), u32::MAX);
+        assert!(pairs.iter().all(|&(replicas, groups)| GradientGroups::usual(replicas) == groups));
+        assert_eq!(GradientGroups::usual(u32::MAX), u32::MAX);
     }
 
     #[test]
     fn groups_are_consecutive_and_almost_equal() {
         for (micro_batches, groups) in SIZES.flat_map(|m| SIZES.map(move |g| (m, g))) {
-            let all = Groups::new(micro_batches, groups);
+            let all = GradientGroups::new(micro_batches, groups);
             assert_eq!(all.count(), groups.min(micro_batches));
             let mut next = 0;
             for group in 0..all.count() {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn replicas_share_all_groups_in_order() {
         for (groups, replicas) in SIZES.flat_map(|g| SIZES.map(move |d| (g, d))) {
-            let all = Groups::new(40, groups);
+            let all = GradientGroups::new(40, groups);
             let shares: Vec<u32> =
                 (0..replicas).flat_map(|replica| all.of_replica(replica, replicas)).collect();
             assert!(shares.into_iter().eq(0..groups), "{groups} over {replicas}");
@@ -222,7 +222,7 @@ mod tests {
     fn the_sum_does_not_depend_on_the_replicas() {
         let add = |a: String, b: String| format!("({a} {b})");
         for (groups, replicas) in SIZES.flat_map(|g| SIZES.map(move |d| (g, d))) {
-            let all = Groups::new(groups, groups);
+            let all = GradientGroups::new(groups, groups);
             let sum_of = |range: Range<u32>| {
                 let mut sums = Sums::default();
                 for group in range {

@@ -11,7 +11,7 @@ use safetensors::tensor::Metadata;
 
 use super::damage::{compare, damaged};
 use super::layout::TensorInfo;
-use super::state::Sums;
+use super::state::FileChecksums;
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::error::{CheckpointError, Error, Result};
 
@@ -42,7 +42,7 @@ impl Entry {
 
 impl Contents {
     /// Opens a file and checks its length and its header. A checkpoint of format 1 has no `sums`.
-    pub(super) fn open(path: PathBuf, sums: Option<&Sums>) -> Result<Self> {
+    pub(super) fn open(path: PathBuf, sums: Option<&FileChecksums>) -> Result<Self> {
         let mut file = File::open(&path).map_err(Error::io("open", &path))?;
         let size = file.metadata().map_err(Error::io("read", &path))?.len();
         let header = read_header(&mut file, &path, size)?;

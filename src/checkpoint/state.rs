@@ -31,12 +31,12 @@ pub(super) struct State {
     pub(super) data: Option<Fingerprint>,
     /// The checksums of each file, by its name.
     #[serde(default)]
-    pub(super) files: BTreeMap<String, Sums>,
+    pub(super) files: BTreeMap<String, FileChecksums>,
 }
 
 /// The checksums of a safetensors file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Sums {
+pub(super) struct FileChecksums {
     /// The header with its length.
     pub(super) header: Checksum,
     /// Each tensor's numbers, by its name.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::folder::{self, MODEL, OPTIMIZER, PARTIAL, STATE, beside};
 use super::layout::{Layout, TensorInfo, state_tensors, states, weights};
 use super::lock::Lock;
-use super::state::{FORMAT, State, Sums};
+use super::state::{FORMAT, FileChecksums, State};
 use crate::checksum::{Checksum, ChecksumBuilder};
 use crate::data::Fingerprint;
 use crate::error::{CheckpointError, Error, Result};
@@ -225,12 +225,12 @@ impl TensorFile {
     }
 
     /// The checksums of the file, once every tensor is written.
-    fn sums(&self, written: Vec<Written>) -> Result<Sums> {
+    fn sums(&self, written: Vec<Written>) -> Result<FileChecksums> {
         let pairs = written.into_iter().map(|one| (one.tensor, one.checksum));
         let tensors: BTreeMap<String, Checksum> = pairs.collect();
         let missing = self.layout.offsets.keys().filter(|name| !tensors.contains_key(*name));
         match missing.min() {
-            None => Ok(Sums { header: Checksum::of(&self.layout.header), tensors }),
+            None => Ok(FileChecksums { header: Checksum::of(&self.layout.header), tensors }),
             Some(tensor) => Err(Error::from(CheckpointError::new(format!(
                 "{}: no rank has written `{tensor}`, so the checkpoint is not put in its place",
                 self.path.display()

@@ -20,7 +20,7 @@ pub(super) fn draw(page: &mut Page, picture: &Picture<'_>, frame: &Frame) {
     page.down(12.0);
 }
 
-/// Of each kind of pass, the most stages of a rank that have it: each has a shade.
+/// The most stages of a rank that have each kind of pass: each stage has a shade.
 fn shades(picture: &Picture<'_>) -> BTreeMap<Pass, usize> {
     let mut shades: BTreeMap<Pass, usize> = BTreeMap::new();
     for row in picture.timelines().flat_map(|timeline| &timeline.ranks) {

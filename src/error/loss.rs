@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How a process ended that did not say why, as far as another one can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
+pub enum ProcessLoss {
     /// Its connections were closed, as the system does when a process ends.
     Closed,
     /// Nothing came from its machine for so long that the connection was given up.
@@ -15,7 +15,7 @@ pub enum Loss {
     Unknown,
 }
 
-impl Loss {
+impl ProcessLoss {
     const ALL: [Self; 4] = [Self::Closed, Self::Silent, Self::Stalled, Self::Unknown];
 
     /// For another process.
@@ -36,7 +36,7 @@ impl Loss {
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for ProcessLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Closed => "its connections were closed, so it was killed or it crashed",

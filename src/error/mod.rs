@@ -17,7 +17,7 @@ pub use data::DataError;
 pub use fabric::FabricError;
 pub(crate) use fabric::list;
 pub use launch::LaunchError;
-pub use loss::Loss;
+pub use loss::ProcessLoss;
 pub use not_finite::{Finding, Found, NotFinite};
 pub use pipewright_schedule::error::{CostOf, MeshError, Problem, ScheduleError, schedule};
 pub use pretrained::download;
@@ -107,7 +107,7 @@ pub enum Error {
         /// The process.
         process: u32,
         /// What is known of how it ended.
-        loss: Loss,
+        loss: ProcessLoss,
     },
     /// The loss or the gradient is NaN or infinite. The weights have not changed in this step.
     #[error(
@@ -279,7 +279,7 @@ impl Error {
     }
 
     /// The same, and how it was lost.
-    pub(crate) fn lost(&self) -> Option<(u32, Loss)> {
+    pub(crate) fn lost(&self) -> Option<(u32, ProcessLoss)> {
         match self {
             Self::ProcessGone { process, loss } => Some((*process, *loss)),
             Self::Action { kind, .. } => kind.lost(),

@@ -40,7 +40,7 @@ pub(super) struct Inbox<W> {
     failed: Option<(u32, Failure)>,
     /// How long to wait awake.
     awake: Duration,
-    /// Who receives from other processes, if a rank that waits may do it too.
+    /// What receives from other processes, if a rank that waits may do it too.
     feed: Option<Arc<dyn Feed>>,
 }
 

@@ -50,7 +50,8 @@ impl<S: Stage> PipelineBuilder<S> {
     }
 
     /// A schedule for each replica, instead of [`PipelineBuilder::schedule`]. Each has as many micro-batches
-    /// as [`Groups::share`](crate::groups::Groups::share) says, and all have the same placement.
+    /// as [`GradientGroups::share`](crate::groups::GradientGroups::share) says, and all have the same
+    /// placement.
     #[must_use]
     pub fn replica_schedules(mut self, schedules: Vec<Schedule>) -> Self {
         self.spec.replicas = schedules.len() as u32;
@@ -68,10 +69,10 @@ impl<S: Stage> PipelineBuilder<S> {
     }
 
     /// Into how many groups a batch's micro-batches are divided, to add up their gradients: see
-    /// [`Groups`](crate::groups::Groups). A replica has whole groups. Another number gives weights with other
-    /// rounding. So a training that should go on with another number of replicas, with the same bits, gives
-    /// the largest of these numbers from its first step on. Default:
-    /// [`Groups::usual`](crate::groups::Groups::usual), one for each replica, rounded up to a power of two.
+    /// [`GradientGroups`](crate::groups::GradientGroups). A replica has whole groups. Another number gives
+    /// weights with other rounding. So a training that should go on with another number of replicas, with the
+    /// same bits, gives the largest of these numbers from its first step on. Default: one for each replica,
+    /// rounded up to a power of two ([`GradientGroups::usual`](crate::groups::GradientGroups::usual)).
     #[must_use]
     pub fn gradient_groups(mut self, groups: u32) -> Self {
         self.spec.gradient_groups = Some(groups);
@@ -190,8 +191,8 @@ impl<S: Stage> PipelineBuilder<S> {
     /// for whom. A rank that waits for others may do so for as long as any of them moves.
     ///
     /// Where a lost process can be replaced ([`Pipeline::rejoin`](super::Pipeline::rejoin)), one that holds
-    /// the others up counts as lost, with [`Loss::Stalled`](crate::error::Loss::Stalled), and only its own
-    /// pipeline stops with that error.
+    /// the others up counts as lost, with [`ProcessLoss::Stalled`](crate::error::ProcessLoss::Stalled), and
+    /// only its own pipeline stops with that error.
     #[must_use]
     pub fn stall_limit(mut self, limit: Option<Duration>) -> Self {
         self.spec.stalls.limit = limit;

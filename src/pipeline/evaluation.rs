@@ -14,7 +14,7 @@ use crate::actor::Job;
 use crate::checksum::Checksum;
 use crate::data::DataSource;
 use crate::error::{CallError, Result};
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::worker::{Forwards, NextTokens};
 
 /// The forward passes of one replica: the number of its first micro-batch, and its passes if it has any.
@@ -88,7 +88,7 @@ impl<S: Stage> Pipeline<S> {
             return Err(CallError::no_micro_batches().into());
         }
         let (replicas, placement) = (self.replicas(), self.schedule().placement());
-        let shares = Groups::new(micro_batches, replicas);
+        let shares = GradientGroups::new(micro_batches, replicas);
         let passes = |replica| {
             let share = shares.share(replica, replicas);
             let forwards = Forwards::new(placement, share.len() as u32);

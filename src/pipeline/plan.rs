@@ -6,7 +6,7 @@ use pipewright_stages::{Device, Stage};
 
 use super::spec::{Schedules, Spec};
 use crate::error::{LaunchError, Result, ScheduleError};
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 use crate::worker::Plan;
@@ -58,8 +58,8 @@ impl Plan {
 }
 
 /// The gradient groups, and each replica's part of the schedule for the whole batch.
-fn shares<S: Stage>(spec: &Spec<S>, whole: &Schedule) -> (Groups, Vec<Schedule>) {
-    let groups = Groups::new(whole.micro_batches(), spec.groups());
+fn shares<S: Stage>(spec: &Spec<S>, whole: &Schedule) -> (GradientGroups, Vec<Schedule>) {
+    let groups = GradientGroups::new(whole.micro_batches(), spec.groups());
     let part = |replica| match groups.share(replica, spec.replicas) {
         all if all.len() as u32 == whole.micro_batches() => whole.clone(),
         share => whole.part(share),
@@ -68,7 +68,10 @@ fn shares<S: Stage>(spec: &Spec<S>, whole: &Schedule) -> (Groups, Vec<Schedule>)
 }
 
 /// The gradient groups, and the schedules that were given for the replicas.
-fn of_replicas<S: Stage>(spec: &Spec<S>, schedules: Vec<Schedule>) -> Result<(Groups, Vec<Schedule>)> {
+fn of_replicas<S: Stage>(
+    spec: &Spec<S>,
+    schedules: Vec<Schedule>,
+) -> Result<(GradientGroups, Vec<Schedule>)> {
     if schedules.len() != spec.replicas as usize {
         return Err(LaunchError::new(format!(
             "there are {} schedules for {} replicas: give `.replica_schedules(...)` one for each, and leave \
@@ -82,14 +85,14 @@ fn of_replicas<S: Stage>(spec: &Spec<S>, schedules: Vec<Schedule>) -> Result<(Gr
     if batch == 0 {
         return Err(ScheduleError::new("a schedule needs at least 1 micro-batch, got 0").into());
     }
-    let groups = Groups::new(batch, spec.groups());
+    let groups = GradientGroups::new(batch, spec.groups());
     for (replica, schedule) in (0..).zip(&schedules) {
         let (given, share) = (schedule.micro_batches(), groups.share(replica, spec.replicas));
         if given != share.len() as u32 {
             let share = share.len() as u32;
             return Err(LaunchError::new(format!(
                 "the schedule of replica {replica} has {given} micro-batches, and its share of a batch of \
-                 {batch} is {share}: `Groups::share` says what each replica has"
+                 {batch} is {share}: `GradientGroups::share` says what each replica has"
             ))
             .into());
         }

@@ -51,7 +51,7 @@ impl StepReport {
         most / self.seconds
     }
 
-    /// Of how many earlier steps the updates were missing in the weights of this one: the most of all ranks.
+    /// How many earlier steps' updates the weights of this one lacked: the most of all ranks.
     pub fn staleness(&self) -> u32 {
         self.ranks.iter().map(|rank| rank.staleness).max().unwrap_or(0)
     }

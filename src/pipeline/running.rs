@@ -15,7 +15,7 @@ use crate::checkpoint::{Copies, Writing};
 use crate::data::{Fingerprint, Loader, Summed};
 use crate::error::{Error, Result};
 use crate::fabric::Call;
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::interrupt::Interrupt;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
@@ -31,7 +31,7 @@ use crate::worker::{Forwards, ParameterInfo, Plan, Staleness};
 /// the pipeline continues to run, with the weights of the previous step.
 pub struct Pipeline<S: Stage> {
     pub(super) ranks: Ranks<S>,
-    /// Of the replicas whose data a rank of this process needs.
+    /// The loaders of the replicas whose data a rank of this process needs.
     pub(super) loaders: Vec<Loader>,
     pub(super) plan: Arc<Plan>,
     /// The plan's data, with checksums. Only for several processes, and if the fingerprint covers only a
@@ -112,7 +112,7 @@ impl<S: Stage> Pipeline<S> {
     }
 
     /// The gradient groups of a batch. Each replica has a share of them.
-    pub fn groups(&self) -> Groups {
+    pub fn groups(&self) -> GradientGroups {
         self.plan.groups
     }
 
@@ -282,7 +282,7 @@ impl TextState {
 pub(super) struct Stale {
     /// The first step since the last settlement, and the call that it began.
     pub(super) since: Option<(u64, Call)>,
-    /// Of all ranks, up to the last settlement.
+    /// The count over all ranks, up to the last settlement.
     pub(super) seen: Staleness,
     /// Whether this process asks all to end.
     pub(super) asks: bool,

@@ -6,7 +6,7 @@ use pipewright_stages::{Shape, Stage};
 use super::running::Pipeline;
 use crate::actor::{Job, Ranks};
 use crate::error::{Error, LaunchError, Result};
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::id::StageId;
 use crate::schedule::Schedule;
 use crate::worker::ParameterInfo;
@@ -66,7 +66,7 @@ fn refused(error: Error, refusal: impl FnOnce(Box<Error>) -> LaunchError) -> Err
 /// The bytes of a number. Some take less.
 const NUMBER: u64 = 4;
 
-/// Of a small model, blocks have as many numbers at most: a bucket of gradients.
+/// The most numbers of a block of a small model: a bucket of gradients.
 const BUCKET: u64 = 1 << 20;
 
 /// How often the numbers of a model are in a block, if they are in no more gradient groups: parameters have
@@ -80,7 +80,7 @@ fn wire(numbers: usize) -> u64 {
 
 /// The most bytes of a block. Ranks add up gradients in blocks, which have each number once for each gradient
 /// group at most.
-fn block(parameters: &[ParameterInfo], groups: Groups) -> u64 {
+fn block(parameters: &[ParameterInfo], groups: GradientGroups) -> u64 {
     let numbers = parameters.iter().map(|info| info.dims.iter().product::<usize>() as u64);
     let often = u64::from(groups.count().max(OFTEN));
     numbers.sum::<u64>().saturating_add(BUCKET).saturating_mul(NUMBER * often)
@@ -115,7 +115,7 @@ pub(super) fn allow<S: Stage>(
     ranks: &Ranks<S>,
     numbers: usize,
     parameters: &[ParameterInfo],
-    groups: Groups,
+    groups: GradientGroups,
 ) -> Result<()> {
     match ranks.peers().processes() {
         1 => Ok(()),

@@ -10,7 +10,7 @@ use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
 use crate::error::Result;
 use crate::fabric::{End, GpuPairs, Peers, Transport, World};
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::mesh::{Map, Mesh};
 use crate::schedule::Schedule;
 use crate::worker::{MakeLoss, Restarts};
@@ -80,7 +80,7 @@ pub const STALL_LIMIT: Duration = Duration::from_secs(30 * 60);
 impl<S: Stage> Spec<S> {
     /// Into how many groups micro-batches are divided.
     pub(super) fn groups(&self) -> u32 {
-        self.gradient_groups.unwrap_or_else(|| Groups::usual(self.replicas))
+        self.gradient_groups.unwrap_or_else(|| GradientGroups::usual(self.replicas))
     }
 
     /// Whether there is a parameter server. With one replica there is nothing to share.
@@ -140,7 +140,7 @@ pub enum SyncMode {
     /// Li et al., "Scaling distributed machine learning with the parameter server" (OSDI 2014); Ho et al.,
     /// "More effective distributed ML via a stale synchronous parallel parameter server" (NIPS 2013).
     Server {
-        /// Of how many steps the updates may be missing in the weights with which a replica begins a step.
+        /// How many steps' updates the weights with which a replica begins a step may lack.
         /// With 0 the weights are the same, bit for bit, as with [`SyncMode::Reduce`]. With more, they depend
         /// on which replica is early: no two runs are the same.
         max_staleness: u32,

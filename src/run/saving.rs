@@ -32,7 +32,7 @@ pub(super) struct OnItsWay {
 }
 
 impl Saving {
-    /// Of a run that begins or continues after `done` steps. `saved`: whether that checkpoint is there.
+    /// For a run that begins or continues after `done` steps. `saved`: whether that checkpoint is there.
     pub(super) fn begin(done: u64, saved: bool, best: BestSoFar) -> Self {
         Self { saved: saved.then_some(done), best, on_its_way: None, unproven: done, stalled: 0.0 }
     }

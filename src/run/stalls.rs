@@ -14,7 +14,7 @@ pub(super) struct Stalls {
     process: u32,
     /// Whether stalls are shown.
     shows: bool,
-    /// Of the process that leads.
+    /// The screen of the process that leads.
     screen: Option<Screen>,
     history: Option<PathBuf>,
     notes: OnceLock<Notes>,

@@ -1,4 +1,4 @@
-//! Who holds the others up.
+//! The ranks that hold the others up.
 
 use super::process::{Contact, Part, Program};
 use super::rank::Doing;
@@ -69,7 +69,7 @@ impl Situation {
         }
     }
 
-    /// Of processes that answer: those that do not hear each other.
+    /// The processes that answer and do not hear each other.
     fn dead_links(&self) -> Vec<Root> {
         let answers = |other: &u32| self.programs().any(|(process, _)| process == *other);
         let mut links: Vec<(u32, u32)> = Vec::new();

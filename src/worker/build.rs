@@ -9,7 +9,7 @@ use super::agreement::Agreement;
 use super::chunk::Chunk;
 use super::meter::Meter;
 use super::plan::{Plan, Seat};
-use super::sync::{ReplicaShare, Sync};
+use super::strategy::{ReplicaShare, Strategy};
 use crate::error::{LaunchError, Result, of_replica};
 use crate::id::StageId;
 
@@ -37,7 +37,7 @@ impl<S: Stage> Worker<S> {
             scores: Vec::new(),
             inputs: seat.inputs,
             targets: seat.targets,
-            sync: Sync::Alone,
+            strategy: Strategy::Alone,
             ties: Arc::default(),
             first_trained: StageId(0),
             blocks: Vec::new(),
@@ -58,7 +58,7 @@ impl<S: Stage> Worker<S> {
         // Before the new stages are built, so that there is memory for them.
         self.chunks.clear();
         self.blocks.clear();
-        self.sync = Sync::Alone;
+        self.strategy = Strategy::Alone;
         self.agreement = Agreement::default();
         self.together = Together::default();
         self.meter = Meter::new(Arc::clone(&self.meter.progress));

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::Worker;
 use super::parameters::{ParameterInfo, Site};
 use super::progress::WaitsFor;
-use super::sync::Topic;
+use super::strategy::Topic;
 use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
 use crate::checksum::Checksum;
 use crate::error::Result;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pipewright_stages::{Bytes, Offloaded, Parameter, Shape, Stage, Together};
 
 use super::partials::{Partials, visit};
-use super::sync::{Slices, Span};
+use super::strategy::{Slices, Span};
 use crate::error::Result;
 use crate::id::StageId;
 

@@ -14,7 +14,7 @@ use crate::id::{MicroBatch, StageId};
 impl<S: Stage> Worker<S> {
     /// Updates one stage's weights. The rank's first stage does the agreement with the other ranks.
     pub(super) fn step(&mut self, run: &mut Execution<'_>, stage: StageId) -> Result<()> {
-        if self.sync.is_serving() {
+        if self.strategy.is_serving() {
             return self.end_stale_step(run);
         }
         let agreed = match run.outcome {
@@ -31,13 +31,13 @@ impl<S: Stage> Worker<S> {
         if !self.plan.sharded || run.stepped < self.chunks.len() {
             return Ok(());
         }
-        let (sync, mut reach) = self.split();
-        sync.exchange_weights(&mut reach)
+        let (strategy, mut access) = self.strategy_and_access();
+        strategy.exchange_weights(&mut access)
     }
 
     fn agree(&mut self) -> Result<StepOutcome> {
-        let (sync, mut reach) = self.split();
-        sync.finish(&mut reach)?;
+        let (strategy, mut access) = self.strategy_and_access();
+        strategy.finish(&mut access)?;
         self.sum_tied_gradients()?;
         for chunk in &mut self.chunks {
             self.together
@@ -101,7 +101,7 @@ impl<S: Stage> Worker<S> {
 
     /// Waits until the rank's device has finished all its work.
     pub(super) fn await_devices(&mut self) -> Result<()> {
-        let (_, mut reach) = self.split();
-        reach.await_devices()
+        let (_, mut access) = self.strategy_and_access();
+        access.await_devices()
     }
 }

@@ -14,7 +14,7 @@ use super::meter::{Meter, RankReport};
 use super::parameters::Tie;
 use super::plan::{MakeLoss, Plan};
 use super::recovery::Restart;
-use super::sync::{ReplicaShare, Sync};
+use super::strategy::{ReplicaShare, Strategy};
 use super::trace::Record;
 use crate::checksum::Checksum;
 use crate::data::{DataSource, Feed};
@@ -53,7 +53,7 @@ pub(crate) struct Worker<S: Stage> {
     /// This rank's replica among the others.
     pub(super) share: ReplicaShare,
     /// How the replicas come to the same weights.
-    pub(super) sync: Sync,
+    pub(super) strategy: Strategy,
     pub(super) ties: Arc<[Tie]>,
     /// The stages before this one are frozen: no gradient goes to them.
     pub(super) first_trained: StageId,
@@ -112,7 +112,7 @@ impl<S: Stage> Worker<S> {
     ) -> Result<Trained> {
         let origin = request.trace_from;
         self.begin_step(request.call, request.step)?;
-        let staleness = self.sync.count_staleness(&self.share);
+        let staleness = self.strategy.count_staleness(&self.share);
         if origin.is_some() {
             // The trace counts from an instant at which the device has no work.
             self.await_devices()?;
@@ -153,7 +153,7 @@ impl<S: Stage> Worker<S> {
     }
 
     fn perform(&mut self, run: &mut Execution<'_>, action: Action) -> Result<()> {
-        if self.sync.is_serving() {
+        if self.strategy.is_serving() {
             self.serve()?;
         }
         match action {

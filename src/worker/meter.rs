@@ -77,7 +77,7 @@ pub struct RankReport {
     /// The largest number of micro-batches in flight, over all the rank's stages: forward passes whose
     /// backward-input has not run.
     pub in_flight: u32,
-    /// Of how many earlier steps the updates were missing in the rank's weights. 0, unless a parameter server
+    /// How many earlier steps' updates the rank's weights lacked. 0, unless a parameter server
     /// allows more.
     pub staleness: u32,
 }

@@ -16,7 +16,7 @@ mod plan;
 mod progress;
 mod recovery;
 mod replicas;
-mod sync;
+mod strategy;
 mod ties;
 mod trace;
 
@@ -31,6 +31,6 @@ pub(crate) use plan::{MakeLoss, Plan, Seat};
 pub(crate) use progress::{Progress, Reading, WaitsFor};
 pub use recovery::Restart;
 pub(crate) use recovery::{Restarting, Restarts, pause_after};
-pub use sync::Staleness;
-pub(crate) use sync::WINDOW;
+pub use strategy::Staleness;
+pub(crate) use strategy::WINDOW;
 pub(crate) use trace::{Record, timeline};

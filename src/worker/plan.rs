@@ -10,7 +10,7 @@ use super::progress::Progress;
 use super::recovery::Restarts;
 use crate::data::{DataSource, Feed};
 use crate::fabric::Transport;
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::id::StageId;
 use crate::mesh::{Axis, Mesh};
 use crate::schedule::{Placement, Schedule};
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     /// The lowered schedule of each replica. All have the same placement.
     pub(crate) schedules: Vec<Arc<Schedule>>,
     /// The gradient groups of a batch.
-    pub(crate) groups: Groups,
+    pub(crate) groups: GradientGroups,
     /// Where every rank of the run is.
     pub(crate) mesh: Mesh,
     /// The training data.
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub(crate) clip: Option<f64>,
     /// Whether each replica updates only its part of the weights.
     pub(crate) sharded: bool,
-    /// Of how many steps the updates may be missing in the weights of a step. 0 if there is one replica.
+    /// How many steps' updates the weights of a step may lack. 0 if there is one replica.
     pub(crate) max_staleness: u32,
     /// Whether and how ranks that fail are built again.
     pub(crate) restarts: Restarts,

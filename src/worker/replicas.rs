@@ -7,7 +7,7 @@ use pipewright_stages::{Device, Stage};
 use super::Worker;
 use super::execution::Execution;
 use super::parameters::Site;
-use super::sync::{BUCKET, GpuSums, HostSums, Reach, Server, Settled, Slices, Sync};
+use super::strategy::{BUCKET, GpuSums, HostSums, ReplicaAccess, Server, Settled, Slices, Strategy};
 use crate::error::{Result, caught};
 use crate::fabric::{Call, Tag};
 use crate::id::{StageId, WorldRank};
@@ -40,11 +40,11 @@ impl<S: Stage> Worker<S> {
                 index += 1;
             });
         }
-        self.sync = match self.plan.max_staleness {
-            _ if replicas == 1 => Sync::Alone,
-            1.. => Sync::Server(None),
-            0 if on_gpus => Sync::Gpus(GpuSums::new(&self.plan, &self.share, &self.chunks)),
-            0 => Sync::Host(HostSums::new(&self.plan, &self.share, &self.chunks)),
+        self.strategy = match self.plan.max_staleness {
+            _ if replicas == 1 => Strategy::Alone,
+            1.. => Strategy::Server(None),
+            0 if on_gpus => Strategy::Gpus(GpuSums::new(&self.plan, &self.share, &self.chunks)),
+            0 => Strategy::Host(HostSums::new(&self.plan, &self.share, &self.chunks)),
         };
     }
 
@@ -59,8 +59,8 @@ impl<S: Stage> Worker<S> {
     }
 
     /// How the replicas come to the same weights, and what that needs of the rank.
-    pub(super) fn split(&mut self) -> (&mut Sync, Reach<'_, S>) {
-        let reach = Reach {
+    pub(super) fn strategy_and_access(&mut self) -> (&mut Strategy, ReplicaAccess<'_, S>) {
+        let access = ReplicaAccess {
             chunks: &mut self.chunks,
             plan: &self.plan,
             share: &self.share,
@@ -70,38 +70,38 @@ impl<S: Stage> Worker<S> {
             together: &mut self.together,
             meter: &mut self.meter,
         };
-        (&mut self.sync, reach)
+        (&mut self.strategy, access)
     }
 
     /// Begins a call, or goes on with the one in which weights may be stale: it lasts from one settlement to
     /// the next.
     pub(super) fn begin_step(&mut self, call: Call, step: u64) -> Result<()> {
-        if self.sync.is_serving() {
+        if self.strategy.is_serving() {
             return Ok(());
         }
         self.transport.begin(call)?;
-        if let (Sync::Server(server), mut reach) = self.split() {
-            *server = Some(Box::new(Server::new(step, &mut reach)?));
+        if let (Strategy::Server(server), mut access) = self.strategy_and_access() {
+            *server = Some(Box::new(Server::new(step, &mut access)?));
         }
         Ok(())
     }
 
     /// The gradients of a stage are complete. Their sum over the replicas begins.
     pub(super) fn reduce(&mut self, stage: StageId) -> Result<()> {
-        let (sync, mut reach) = self.split();
-        sync.reduce(stage, &mut reach)
+        let (strategy, mut access) = self.strategy_and_access();
+        strategy.reduce(stage, &mut access)
     }
 
     /// Goes on with the updates of what this rank owns, without waiting.
     pub(super) fn serve(&mut self) -> Result<()> {
-        let (sync, mut reach) = self.split();
-        sync.progress(&mut reach).map(drop)
+        let (strategy, mut access) = self.strategy_and_access();
+        strategy.progress(&mut access).map(drop)
     }
 
     /// A wire, if it comes while the rank has something to do for the replicas.
     pub(super) fn reduce_until(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<S::Wire>> {
-        let (sync, mut reach) = self.split();
-        sync.progress_until((peer, tag), &mut reach)
+        let (strategy, mut access) = self.strategy_and_access();
+        strategy.progress_until((peer, tag), &mut access)
     }
 
     /// A stage's step, while weights may be stale. The rank's last one ends the rank's step.
@@ -113,8 +113,8 @@ impl<S: Stage> Worker<S> {
         let since = Instant::now();
         self.agreement.begin();
         self.tell_scores();
-        if let (Sync::Server(Some(server)), mut reach) = self.split() {
-            let ended = server.end_step((run.asks, run.learning_rate), &mut reach)?;
+        if let (Strategy::Server(Some(server)), mut access) = self.strategy_and_access() {
+            let ended = server.end_step((run.asks, run.learning_rate), &mut access)?;
             (run.outcome, run.asked) = (Some(ended.outcome), ended.asks);
         }
         self.meter.reduced(since.elapsed());
@@ -128,7 +128,7 @@ impl<S: Stage> Worker<S> {
     /// [`crate::Error::PeerGone`], and the errors of updates: at the rank's last action, as if all were a
     /// part of it.
     pub(crate) fn settle(&mut self) -> Result<Settled> {
-        let Sync::Server(server) = &mut self.sync else {
+        let Strategy::Server(server) = &mut self.strategy else {
             return Ok(Settled::default());
         };
         let Some(server) = server.take() else {
@@ -136,8 +136,8 @@ impl<S: Stage> Worker<S> {
         };
         let (replica, rank) = (self.shown_replica(), self.at.rank);
         let settled = caught(|| {
-            let (_, mut reach) = self.split();
-            server.settle(&mut reach)
+            let (_, mut access) = self.strategy_and_access();
+            server.settle(&mut access)
         });
         settled.map_err(|error| {
             let last = self.schedule.actions(rank).iter().enumerate().next_back();

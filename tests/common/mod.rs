@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pipewright::data::DataSource;
-use pipewright::groups::Groups;
+use pipewright::groups::GradientGroups;
 use pipewright::id::MicroBatch;
 use pipewright::pipeline::SyncMode;
 use pipewright::schedule::Schedule;
@@ -296,7 +296,7 @@ impl Plain {
         loss: &mut dyn Loss<Tensor>,
     ) -> (f64, f64) {
         let mut total = Score::default();
-        let groups = Groups::new(micro_batches, self.gradient_groups);
+        let groups = GradientGroups::new(micro_batches, self.gradient_groups);
         let mut group_sums = Vec::new();
         for micro_batch in 0..micro_batches {
             let (input, target) = data.micro_batch(step, MicroBatch(micro_batch)).expect("data");

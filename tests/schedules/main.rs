@@ -28,7 +28,7 @@ use std::fs;
 use std::path::Path;
 
 use has::has;
-use pipewright::groups::Groups;
+use pipewright::groups::GradientGroups;
 use pipewright::id::{Rank, StageId};
 use pipewright::mesh::Map;
 use pipewright::plan::{

@@ -49,7 +49,7 @@ fn model(replicas: u32, bandwidth: f64, sharded: bool) -> ModelCosts {
 fn more_bandwidth_is_never_slower_and_what_is_sharded_updates_faster() {
     for name in Schedule::names() {
         for (replicas, ranks) in [(1, 2), (2, 2), (3, 2), (4, 1)] {
-            let groups = Groups::new(10, 8);
+            let groups = GradientGroups::new(10, 8);
             let all = Replicas::new(groups, replicas, |share| Schedule::named(name, ranks, share)).unwrap();
             let stages = all.largest().stages() as usize;
             if 8 % stages != 0 {
@@ -157,14 +157,14 @@ fn ranks_of_a_host_share_its_network_card() {
 #[test]
 fn a_tree_of_groups_keeps_one_sum_a_level() {
     let of_batch = |groups: u32, each: u32, in_place| {
-        waiting_sums(Groups::new(groups * each, groups), 0..groups, in_place)
+        waiting_sums(GradientGroups::new(groups * each, groups), 0..groups, in_place)
     };
     let waiting: Vec<u32> = (1..10).map(|groups| of_batch(groups, 1, false)).collect();
     assert_eq!(waiting, [0, 1, 1, 2, 2, 2, 2, 3, 3]);
     let in_place: Vec<u32> = (1..10).map(|groups| of_batch(groups, 1, true)).collect();
     assert_eq!(in_place, [0, 0, 1, 1, 1, 1, 2, 2, 2]);
     assert_eq!(of_batch(8, 2, true), 3, "a group of two micro-batches is not added in place");
-    let part = |in_place| waiting_sums(Groups::new(8, 8), 3..6, in_place);
+    let part = |in_place| waiting_sums(GradientGroups::new(8, 8), 3..6, in_place);
     assert_eq!([part(false), part(true)], [2, 1], "3 waits, and 4 until 5 is there");
 }
 

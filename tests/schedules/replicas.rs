@@ -5,7 +5,7 @@ use pipewright::plan::{Queue, simulate_replicas};
 use super::*;
 
 fn named(name: &str, ranks: u32, micro_batches: u32, groups: u32, replicas: u32) -> Replicas {
-    let groups = Groups::new(micro_batches, groups);
+    let groups = GradientGroups::new(micro_batches, groups);
     Replicas::new(groups, replicas, |share| Schedule::named(name, ranks, share)).unwrap()
 }
 
@@ -111,7 +111,7 @@ fn a_schedule_for_fewer_micro_batches_keeps_its_order() {
 
 #[test]
 fn replicas_that_reduce_in_other_orders_are_refused_on_ordered_links() {
-    let groups = Groups::new(3, 2);
+    let groups = GradientGroups::new(3, 2);
     let rows = |csv: &str| Schedule::from_csv("own", csv, None, LinkKind::Ordered).unwrap().schedule;
     let replicas = Replicas::new(groups, 2, |share| {
         Ok::<_, Error>(match share {

@@ -88,8 +88,8 @@ fn replicas_that_cannot_be_are_refused() {
     let shares = vec![schedule(1), schedule(3)];
     assert_eq!(
         told(builder().replica_schedules(shares)),
-        "the schedule of replica 0 has 1 micro-batches, and its share of a batch of 4 is 2: `Groups::share` \
-         says what each replica has"
+        "the schedule of replica 0 has 1 micro-batches, and its share of a batch of 4 is 2: \
+         `GradientGroups::share` says what each replica has"
     );
 }
 

@@ -44,7 +44,7 @@ impl std::fmt::Debug for TrainingData {
 /// When a file is missing, empty, too short or of another kind, or when it has tokens or classes that the
 /// model does not know.
 pub fn data(config: &Config) -> Result<TrainingData> {
-    data_telling(config, None, &mut |_| ())
+    data_with_progress(config, None, &mut |_| ())
 }
 
 /// As [`data`]. If a training goes on from a checkpoint, its data goes on too: see [`Course`]. `tell` hears
@@ -52,7 +52,7 @@ pub fn data(config: &Config) -> Result<TrainingData> {
 ///
 /// # Errors
 /// As [`data`].
-pub fn data_telling(
+pub fn data_with_progress(
     config: &Config,
     from: Option<&Checkpoint>,
     tell: &mut dyn FnMut(Encoded),

@@ -25,14 +25,14 @@ mod trained;
 mod writing;
 
 pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster};
-pub use data::{HeldOut, TrainingData, data, data_telling, held_out};
+pub use data::{HeldOut, TrainingData, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use kernels::UnitKernels;
 pub use memory::{estimated_costs, memory};
 pub use model::{adapted, adapters, architecture, model, stages, weights};
 pub use offload::offload;
 pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
-pub use pipeline::{launch, launch_telling, learning_rate, loss, optimizer};
+pub use pipeline::{launch, launch_with_listener, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
 pub use plan::{plan, plan_for};
 pub use planned::PipelinePlan;

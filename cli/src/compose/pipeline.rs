@@ -29,14 +29,14 @@ pub fn launch(
     replicas: &Replicas,
     world: Option<World>,
 ) -> Result<Pipeline<RecomputedStage<Sequential>>> {
-    launch_telling(config, data, counts, replicas, world, |_| {})
+    launch_with_listener(config, data, counts, replicas, world, |_| {})
 }
 
 /// As [`launch`]. `on_stall` is told of stalls, also while the pipeline starts.
 ///
 /// # Errors
 /// As for [`launch`].
-pub fn launch_telling(
+pub fn launch_with_listener(
     config: &Config,
     data: &TrainingData,
     counts: &[usize],

@@ -57,7 +57,7 @@ fn rules(config: &Config, targets: Vec<Pattern>, groups: Vec<(Vec<Pattern>, Grou
     let training = move |name: &str| {
         let group = groups.iter().find(|(patterns, _)| fits(patterns, name));
         let group = group.map(|(_, group)| group.clone()).unwrap_or_default();
-        // Who names parameters in a group wants to train them.
+        // A group that names parameters trains them.
         let frozen_by_default = has_adapters && !Lora::is_adapter(name) && group.parameters.is_empty();
         Training {
             frozen: group.frozen.unwrap_or(frozen_by_default),

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::trained::trained_share;
 use crate::config::{self, Config};
 use crate::error::{Result, ValueProblem};
-use pipewright::groups::Groups;
+use pipewright::groups::GradientGroups;
 use pipewright::plan::{AUTO, like_auto};
 use pipewright::plan::{Costs, StageCost};
 use pipewright::schedule::{LinkKind, Schedule};
@@ -32,8 +32,8 @@ pub(super) fn named(config: &Config, name: &str, micro_batches: u32) -> Result<S
 }
 
 /// The gradient groups of a config's batch.
-pub(super) fn groups(config: &Config) -> Groups {
-    Groups::new(config.pipeline.micro_batches, config.gradient_groups())
+pub(super) fn groups(config: &Config) -> GradientGroups {
+    GradientGroups::new(config.pipeline.micro_batches, config.gradient_groups())
 }
 
 /// What is told of replicas if some wait for others: one has no micro-batch, or at least two fewer than

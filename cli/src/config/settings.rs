@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use pipewright::data::LossOn;
-use pipewright::groups::Groups;
+use pipewright::groups::GradientGroups;
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -98,7 +98,7 @@ impl Config {
     /// Into how many groups the micro-batches of a step are divided, to add up their gradients.
     pub fn gradient_groups(&self) -> u32 {
         let given = self.pipeline.gradient_groups;
-        given.unwrap_or_else(|| Groups::usual(self.pipeline.replicas))
+        given.unwrap_or_else(|| GradientGroups::usual(self.pipeline.replicas))
     }
 
     /// The config of a run that goes on: where it does not say how gradients are grouped, they are grouped as

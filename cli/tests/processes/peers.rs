@@ -1,6 +1,6 @@
 //! What processes do together, over a mesh of sockets.
 
-use pipewright::error::Loss;
+use pipewright::error::ProcessLoss;
 use pipewright::fabric::{self, End, Peers, Tag, Transport};
 use pipewright::id::WorldRank;
 use pipewright::mesh::Mesh;
@@ -61,7 +61,7 @@ fn a_process_that_leaves_says_why() {
 fn a_process_that_leaves_because_another_was_lost_says_which() {
     let all = all_call(3, |peers| {
         if peers.process() == 2 {
-            let (process, loss) = (1, Loss::Closed);
+            let (process, loss) = (1, ProcessLoss::Closed);
             peers.fail(&Error::ProcessGone { process, loss });
             return None;
         }

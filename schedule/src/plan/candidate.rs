@@ -1,7 +1,7 @@
 //! One way to run a model, how it would go, and which one is chosen when several are equally fast.
 
 use crate::Result;
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::plan::{AUTO, Costs, Prediction, Replicas};
 use crate::schedule::{LinkKind, Schedule};
 
@@ -59,7 +59,7 @@ impl Candidate {
     /// of other shares.
     pub(super) fn for_all(
         self,
-        groups: Groups,
+        groups: GradientGroups,
         replicas: u32,
         make: impl Fn(&Self, u32) -> Result<Schedule>,
     ) -> Result<Self> {
@@ -102,8 +102,8 @@ impl Setting {
     }
 
     /// How the micro-batches are divided.
-    pub fn groups(&self) -> Groups {
-        Groups::new(self.micro_batches, self.gradient_groups)
+    pub fn groups(&self) -> GradientGroups {
+        GradientGroups::new(self.micro_batches, self.gradient_groups)
     }
 
     /// The same with a single pipeline that has this number of micro-batches.

@@ -1,6 +1,6 @@
 //! Cuts a model and orders its passes, so that no rank holds more than its limit.
 
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::plan::{
     AUTO, Candidate, Fit, ModelCosts, Offload, Prediction, Setting, Wanted, auto, like_auto, partition,
 };
@@ -80,7 +80,7 @@ impl Fitting<'_> {
     /// # Errors
     /// [`Error::Plan`] when there are more stages than layers, or when the counts are for another number of
     /// stages.
-    pub fn schedule(&self, schedule: &Schedule, groups: Groups, replicas: u32) -> Result<Fit> {
+    pub fn schedule(&self, schedule: &Schedule, groups: GradientGroups, replicas: u32) -> Result<Fit> {
         let schedule = schedule.clone().in_turn();
         match self.order(&|_| Ok(schedule.clone()))? {
             Fit::Within(candidate) => {

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use crate::groups::{Groups, Node, Sums};
+use crate::groups::{GradientGroups, Node, Sums};
 use crate::id::Rank;
 use crate::plan::{Costs, offloaded, simulate};
 use crate::schedule::{LinkKind, Pass, Schedule};
@@ -17,7 +17,7 @@ const ON_THE_WAY: f64 = 2.0;
 /// The most sums of gradients that a replica keeps for later while one grows, when it has these groups of the
 /// batch. `in_place`: a group of one micro-batch that the tree adds to the group before is added there at
 /// once.
-pub fn waiting_sums(groups: Groups, own: Range<u32>, in_place: bool) -> u32 {
+pub fn waiting_sums(groups: GradientGroups, own: Range<u32>, in_place: bool) -> u32 {
     let mut sums = Sums::default();
     let waiting = own.map(|group| {
         let waiting = sums.nodes().len() as u32;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, MeshError};
-use crate::groups::Groups;
+use crate::groups::GradientGroups;
 use crate::mesh::MAX_RANKS;
 use crate::plan::{sums, waiting_sums};
 use crate::schedule::Schedule;
@@ -12,7 +12,7 @@ use crate::schedule::Schedule;
 /// micro-batches have the same schedule. So there are few different ones, however many replicas there are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Replicas {
-    groups: Groups,
+    groups: GradientGroups,
     /// The different schedules. The first one has most micro-batches.
     schedules: Vec<Schedule>,
     /// By replica, the place of its schedule among the different ones.
@@ -22,7 +22,11 @@ pub struct Replicas {
 impl Replicas {
     /// A single pipeline, which has the whole batch.
     pub fn one(schedule: Schedule) -> Self {
-        Self { groups: Groups::new(schedule.micro_batches(), 1), schedules: vec![schedule], of: vec![0] }
+        Self {
+            groups: GradientGroups::new(schedule.micro_batches(), 1),
+            schedules: vec![schedule],
+            of: vec![0],
+        }
     }
 
     /// `replicas` replicas, at least one, which share the groups of a batch. `make` gives the schedule for a
@@ -35,7 +39,7 @@ impl Replicas {
     /// # Errors
     /// What `make` returns. [`MeshError::TooMany`] when there are more ranks in all than a run can have.
     pub fn new<E: From<Error>>(
-        groups: Groups,
+        groups: GradientGroups,
         replicas: u32,
         mut make: impl FnMut(u32) -> Result<Schedule, E>,
     ) -> Result<Self, E> {

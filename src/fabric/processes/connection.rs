@@ -13,7 +13,7 @@ use super::head::{DESCRIPTION, Head, Kind, PIECE};
 use super::kept::{self, Item};
 use super::line::{BUFFER, Line, Numbers, Outlet};
 use super::numbers::{Outgoing, TensorWire, panicked};
-use crate::error::{Error, FabricError, Loss, Problem, Result};
+use crate::error::{Error, FabricError, Problem, ProcessLoss, Result};
 use crate::fabric::packet::{Content, Packet, Route};
 use crate::fabric::{Call, Tag, TensorForm, WireFrame};
 use crate::id::WorldRank;
@@ -87,21 +87,21 @@ impl Connection {
     /// closed.
     pub(super) fn give_up(&self, process: u32) {
         self.given_up.store(true, Ordering::Relaxed);
-        self.leave(Instant::now() + GRACE, (process, Loss::Stalled));
+        self.leave(Instant::now() + GRACE, (process, ProcessLoss::Stalled));
     }
 
     /// Tells the other process that this one leaves, to join the run again without the `lost` one. Then
     /// closes the connection.
-    pub(super) fn leave(&self, until: Instant, (lost, loss): (u32, Loss)) {
+    pub(super) fn leave(&self, until: Instant, (lost, loss): (u32, ProcessLoss)) {
         // A process that has gone needs no farewell.
         let _ = self.tell_before(until, Kind::Rejoins, lost.into(), &[loss.to_byte()]);
         self.close();
     }
 
     /// How the other process was lost, if it was, as far as this one can tell.
-    pub(super) fn loss(&self) -> Loss {
+    pub(super) fn loss(&self) -> ProcessLoss {
         match self.given_up.load(Ordering::Relaxed) {
-            true => Loss::Stalled,
+            true => ProcessLoss::Stalled,
             false => self.line.loss(),
         }
     }
@@ -369,7 +369,7 @@ impl<W: WireFrame> Route<W> for FarRoute {
 
 /// Tells all that this process leaves, because this one was lost: to join the run again, or for another one
 /// in its own place. Then closes the connections.
-pub(super) fn leave(connections: &[Option<Arc<Connection>>], (lost, loss): (u32, Loss)) {
+pub(super) fn leave(connections: &[Option<Arc<Connection>>], (lost, loss): (u32, ProcessLoss)) {
     let until = Instant::now() + GRACE;
     for connection in connections.iter().flatten() {
         connection.leave(until, (lost, loss));

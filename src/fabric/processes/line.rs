@@ -11,7 +11,7 @@ use crossbeam_channel::Sender;
 use super::from_process::FromProcess;
 use super::head::invalid;
 use super::status_queries::Aside;
-use crate::error::{Loss, Result};
+use crate::error::{ProcessLoss, Result};
 use crate::fabric::feed::Feed;
 
 /// Frames up to this size go out in one piece.
@@ -83,8 +83,8 @@ pub trait Line: Send + Sync {
     fn close(&self);
 
     /// How the other process was lost, if it was, as far as the line can tell.
-    fn loss(&self) -> Loss {
-        Loss::Unknown
+    fn loss(&self) -> ProcessLoss {
+        ProcessLoss::Unknown
     }
 
     /// The run has failed. So closing must not wait for the other process.

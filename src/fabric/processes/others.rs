@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::connection::{Connection, leave};
 use super::status_queries::Aside;
-use crate::error::{CallError, Loss};
+use crate::error::{CallError, ProcessLoss};
 
 /// The other processes of a run. Asking them what they do waits for nobody, and does not disturb the run.
 #[derive(Clone)]
@@ -100,7 +100,7 @@ impl Others {
     /// These processes hold all up. So they count as lost; if this one is among them, it leaves.
     pub(crate) fn give_up(&self, processes: &[u32]) {
         if processes.contains(&self.process) {
-            return leave(&self.connections, (self.process, Loss::Stalled));
+            return leave(&self.connections, (self.process, ProcessLoss::Stalled));
         }
         for process in processes {
             if let Some(connection) = self.connection(*process) {

@@ -12,7 +12,7 @@ use super::head::{DESCRIPTION, Head, Kind, Limits, invalid};
 use super::kept::Kept;
 use super::numbers::{Body, Incoming, read};
 use super::part::plain;
-use crate::error::{FabricError, Loss, Problem};
+use crate::error::{FabricError, Problem, ProcessLoss};
 use crate::fabric::inbox::InboxSender;
 use crate::fabric::packet::{Content, Packet};
 use crate::fabric::{Alarm, Call, WireFrame};
@@ -26,13 +26,13 @@ pub(super) enum Heard {
     /// It leaves. The text says why, if it is because of a failure.
     Farewell(String),
     /// It leaves to join the run again, because this process was lost, or for another one in its own place.
-    Rejoins(u32, Loss),
+    Rejoins(u32, ProcessLoss),
     /// All of something that this process keeps has come.
     Kept,
     /// It makes a different call, or sends something unreadable.
     Failed(Arc<FabricError>),
     /// It has ended, or the connection has.
-    Ended(Loss),
+    Ended(ProcessLoss),
 }
 
 /// The inboxes of this process's ranks, and the alarm for ranks that cannot look into theirs.
@@ -209,7 +209,7 @@ impl<W: WireFrame> Reader<W> {
     }
 
     /// The process that was lost, and how.
-    fn loss(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<(u32, Loss)> {
+    fn loss(&self, head: &Head, stream: &mut Stream<'_, W>) -> io::Result<(u32, ProcessLoss)> {
         let lost = head.call.number;
         if lost >= self.connections.len() as u64 {
             return Err(invalid(format!("the loss of process {lost}, which there is not")));
@@ -217,7 +217,7 @@ impl<W: WireFrame> Reader<W> {
         let mut bytes = Vec::new();
         read(stream.from, head.length, &mut bytes)?;
         let loss = match bytes[..] {
-            [byte] => Loss::from_byte(byte),
+            [byte] => ProcessLoss::from_byte(byte),
             _ => None,
         };
         let loss = loss.ok_or_else(|| invalid("a loss of no known kind"))?;

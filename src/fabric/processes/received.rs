@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 
 use super::part::{Failure, Order, read};
 use super::reader::Heard;
-use crate::error::{Error, FabricError, Loss};
+use crate::error::{Error, FabricError, ProcessLoss};
 use crate::fabric::feed::Feed;
 
 /// How long one call of [`Received::listen`] may last.
@@ -19,7 +19,7 @@ const MOMENT: Duration = Duration::from_millis(100);
 pub(super) struct Received {
     process: u32,
     heard: Receiver<(u32, Heard)>,
-    /// Who is told that this process waits.
+    /// What is told that this process waits.
     feed: Option<Arc<dyn Feed>>,
     /// By process: its blocks, with their numbers, in order.
     parts: Vec<VecDeque<(u64, Vec<u8>)>>,
@@ -34,9 +34,9 @@ enum Exit {
     /// It left. The text says why, if it was because of a failure.
     Left(String),
     /// It ended without a farewell.
-    Lost(Loss),
+    Lost(ProcessLoss),
     /// It left to join the run again, because this process was lost, or for another one in its own place.
-    Rejoins(u32, Loss),
+    Rejoins(u32, ProcessLoss),
 }
 
 impl Received {
@@ -116,7 +116,7 @@ impl Received {
     }
 
     /// How a process was lost, as far as this one knows.
-    pub(super) fn how_lost(&self, process: u32) -> Loss {
+    pub(super) fn how_lost(&self, process: u32) -> ProcessLoss {
         if let Some(Exit::Lost(loss)) = self.exits[process as usize] {
             return loss;
         }
@@ -124,7 +124,7 @@ impl Received {
             Some(Exit::Rejoins(lost, loss)) if *lost == process => Some(*loss),
             _ => None,
         });
-        told.unwrap_or(Loss::Unknown)
+        told.unwrap_or(ProcessLoss::Unknown)
     }
 
     /// Waits until any process says something, but not after `until`. Returns whether one did.

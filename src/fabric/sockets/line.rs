@@ -9,7 +9,7 @@ use socket2::TcpKeepalive;
 
 use super::channel::Channel;
 use super::near::Shared;
-use crate::error::Loss;
+use crate::error::ProcessLoss;
 use crate::fabric::processes::{Aside, BUFFER, Line};
 use crate::system::{end_when_silent, is_taken, silent_for};
 
@@ -162,10 +162,10 @@ impl Line for Sockets {
         self.watch.close();
     }
 
-    fn loss(&self) -> Loss {
+    fn loss(&self) -> ProcessLoss {
         match self.is_silent.load(Ordering::Acquire) {
-            true => Loss::Silent,
-            false => Loss::Closed,
+            true => ProcessLoss::Silent,
+            false => ProcessLoss::Closed,
         }
     }
 

@@ -153,7 +153,7 @@ impl<S: Stage> Pipeline<S> {
         for info in &self.parameters {
             let states = optimizer::states(&*self.plan.optimizer, &info.name, &info.dims, &info.fused);
             let states = states.iter().map(|tensor| bytes(&tensor.dims));
-            // Of a frozen parameter there may be a checksum instead.
+            // A frozen parameter may have a checksum instead.
             let value = bytes(&info.dims).max(16);
             *ranks.entry(info.site.rank).or_default() += 8 + value + states.sum::<u64>();
         }

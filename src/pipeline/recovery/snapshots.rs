@@ -15,9 +15,9 @@ pub(super) struct Snapshots {
     pub(super) era: u32,
     /// Whether this process has begun to train.
     pub(super) began: bool,
-    /// Of its own ranks, the older one first.
+    /// The snapshots of its own ranks, the older one first.
     pub(super) own: Vec<Snapshot>,
-    /// Of the ranks of the process before it.
+    /// The snapshots of the ranks of the process before it.
     pub(super) kept: Arc<Kept>,
 }
 

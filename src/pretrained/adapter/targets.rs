@@ -37,7 +37,7 @@ struct Module {
 }
 
 impl Names {
-    /// Of a kind of model, by its name in a config.
+    /// The targets of a kind of model, by its name in a config.
     pub(super) fn of(kind: &str) -> Self {
         match kind {
             "gpt" => Self { blocks: gpt2::BLOCKS, linear: gpt2::LINEAR, usual: &["c_attn"] },

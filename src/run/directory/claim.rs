@@ -73,7 +73,7 @@ impl Claim {
         Self { dir, lock: None, begins_again: false, from: None, checkpoint: None }
     }
 
-    /// Of a run that was lost before its first checkpoint. Its first weights follow from the seed, so it
+    /// For a run that was lost before its first checkpoint. Its first weights follow from the seed, so it
     /// begins again, with the same bits.
     fn of_lost(dir: RunDir) -> Result<Self> {
         let lock = Some(Lock::take(dir.path())?);

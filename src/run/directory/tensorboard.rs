@@ -75,7 +75,7 @@ struct SessionLog {
 }
 
 impl TensorBoard {
-    /// Of a run that goes on with the step `first`.
+    /// For a run that goes on with the step `first`.
     pub(super) fn new(folder: PathBuf, first: u64) -> Self {
         let open = None;
         Self { folder, first, open }

@@ -18,7 +18,7 @@ use crate::worker::{StepRequest, Trained, Worker};
 #[derive(Debug, Default)]
 pub(crate) struct Restarting {
     restarts: Restarts,
-    /// Of the weights before the first of `steps`. `None`: they have been replaced since.
+    /// The snapshot of the weights before the first of `steps`. `None`: they have been replaced since.
     snapshot: Option<Arc<Vec<u8>>>,
     /// Whether the processes keep the snapshot too. Then they say when the next one is due.
     is_shared: bool,

@@ -41,7 +41,7 @@ pub struct Parameter {
     shard: Shard,
     pub(crate) fused: Vec<usize>,
     training: Training,
-    /// Of a running mean: the share of a step's mean in it.
+    /// The share of a step's mean in a running mean.
     running: Option<f32>,
     /// The weights, row-major.
     pub value: Numbers,
@@ -165,7 +165,7 @@ impl Parameter {
         self
     }
 
-    /// Of a running mean: the share of a step's mean in it.
+    /// The share of a step's mean in a running mean.
     pub fn running_share(&self) -> Option<f32> {
         self.running
     }
@@ -364,7 +364,7 @@ impl Parameter {
 }
 
 impl PartialEq for Parameter {
-    /// Of a parameter on a GPU, this compares what was fetched last.
+    /// On a GPU, this compares what was fetched last.
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
             && self.dims == other.dims

@@ -55,7 +55,7 @@ prop_compose! {
         let mut draws = draws.iter().cycle();
         let mut pick = |count: usize| draws.next().unwrap().index(count.max(1));
         let placement = random_placement(ranks, ranks + more, &mut pick);
-        let groups = Groups::new(micro_batches, 8);
+        let groups = GradientGroups::new(micro_batches, 8);
         let replicas = Replicas::new(groups, count, |share| {
             let rows = random_rows(&placement, share, &mut pick);
             Schedule::from_passes("random", placement.clone(), share, rows)

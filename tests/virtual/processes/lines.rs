@@ -2,7 +2,7 @@
 
 use std::io::{Error, ErrorKind, Result};
 
-use pipewright::error::Loss;
+use pipewright::error::ProcessLoss;
 use pipewright::fabric::World;
 use pipewright::fabric::line::{Aside, Feed, Line, Lines};
 use pipewright::run::Interrupt;
@@ -98,8 +98,8 @@ impl Line for HubLine {
         }
     }
 
-    fn loss(&self) -> Loss {
-        Loss::Closed
+    fn loss(&self) -> ProcessLoss {
+        ProcessLoss::Closed
     }
 
     fn say(&self, _: &[u8]) {}

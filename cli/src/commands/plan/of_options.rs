@@ -3,7 +3,7 @@
 use super::{Args, Subject};
 use crate::commands::tell_search;
 use crate::error::{Error, Result};
-use pipewright::groups::Groups;
+use pipewright::groups::GradientGroups;
 use pipewright::plan::{AUTO, Costs, Goal, Replicas, StageCost, Wanted, auto};
 use pipewright::schedule::Schedule;
 
@@ -48,7 +48,7 @@ pub(super) fn subject(args: &Args) -> Result<Subject> {
 /// The schedules of the replicas. A single pipeline is shown as its schedule is made, not as it runs.
 fn replicas(args: &Args, costs: &Costs) -> Result<Replicas> {
     let count = args.replicas.unwrap_or(1);
-    let groups = Groups::new(args.micro_batches.unwrap_or_default(), Groups::usual(count));
+    let groups = GradientGroups::new(args.micro_batches.unwrap_or_default(), GradientGroups::usual(count));
     let schedule = named(args, groups.largest_share(count), costs)?;
     if count == 1 {
         return Ok(Replicas::one(match args.reduce {

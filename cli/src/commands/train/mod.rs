@@ -221,7 +221,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
     };
     let processes = world.as_ref().map_or(1, World::processes);
     let shows_stalls = ShowsStalls::new();
-    let pipeline = compose::launch_telling(
+    let pipeline = compose::launch_with_listener(
         &config,
         &data,
         &plan.counts,
@@ -290,7 +290,7 @@ fn open(run: Run, config: &Config, role: Role, world: Option<&World>) -> Result<
     }
     let bar = EncodingBar::new(role.leads());
     let from = run.newest()?;
-    let open = || compose::data_telling(config, from.as_ref(), &mut |encoded| bar.show(encoded));
+    let open = || compose::data_with_progress(config, from.as_ref(), &mut |encoded| bar.show(encoded));
     Ok((before_ranks("opening the data".to_owned(), open)?, run))
 }
 

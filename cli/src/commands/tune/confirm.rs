@@ -50,7 +50,7 @@ fn steps(found: &Found) -> Result<Vec<f64>> {
     let (config, candidate) = (&found.config, &found.candidate);
     let data = compose::data(config)?;
     let shows = ShowsStalls::new();
-    let mut pipeline = compose::launch_telling(
+    let mut pipeline = compose::launch_with_listener(
         config,
         &data,
         &candidate.counts,

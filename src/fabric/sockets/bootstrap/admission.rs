@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a spare may take to read a message.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Who is told of differences.
+/// The processes that are told of differences.
 const SPARE: &str = "this spare";
 
 /// The most spares.
@@ -119,7 +119,7 @@ impl Door {
         Ok(Self { closes, thread: Some(thread) })
     }
 
-    /// Who waits there. Nothing is told to them.
+    /// The processes that wait there. Nothing is told to them.
     pub(super) fn close(&mut self) -> Option<Waiting> {
         self.closes.store(true, Ordering::Relaxed);
         self.thread.take()?.join().ok()

@@ -12,7 +12,7 @@ use super::message::{Hello, Message, send};
 use super::peer::Table;
 use super::reach::reach;
 use super::{GRACE, Known, Membership, Pair, anywhere, is_own_name};
-use crate::error::{Error, FabricError, Loss, Problem, RestartError, Result};
+use crate::error::{Error, FabricError, Problem, ProcessLoss, RestartError, Result};
 use crate::fabric::processes::plain;
 use crate::fabric::sockets::channel::Channel;
 use crate::fabric::sockets::handshake::{Gate, Purpose, Rebuff, Side};
@@ -235,7 +235,7 @@ pub(super) fn reach_first(
     let reached = reach((connect, goes_on), (gate, interrupt), (0, purpose), deadline);
     let (channel, talk) = reached.map_err(|rebuff| match rebuff {
         Rebuff::Unreached(error) if has_ended(&error) => {
-            Error::ProcessGone { process: 0, loss: Loss::Unknown }
+            Error::ProcessGone { process: 0, loss: ProcessLoss::Unknown }
         }
         rebuff => unreached(membership, rebuff),
     })?;

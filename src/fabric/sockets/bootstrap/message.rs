@@ -41,7 +41,7 @@ pub(super) enum Message {
     Refused(String),
 }
 
-/// Who joins the run.
+/// The process that joins the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) processes: u32,

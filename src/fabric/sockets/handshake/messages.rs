@@ -1,10 +1,10 @@
 //! What two processes say until each knows that the other belongs to the run. The one that connects speaks
 //! first, and proves first. So the one that listens tells a stranger nothing but a random number.
 //!
-//! 1. Who connects: a random number, its process, what the connection is for.
-//! 2. Who listens: a random number, its process.
-//! 3. Who connects: its proof.
-//! 4. Who listens: whether it takes that proof, and its own.
+//! 1. The side that connects: a random number, its process, what the connection is for.
+//! 2. The side that listens: a random number, its process.
+//! 3. The side that connects: its proof.
+//! 4. The side that listens: whether it takes that proof, and its own.
 //!
 //! A proof is made of all that was said, of the side that makes it, and of the key. Both random numbers are
 //! new, so no proof can be used twice, nor be sent back to the process that it came from.

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::cpu::real::Real;
 
-    /// Of every group, all pairs of numbers as a way reads them.
+    /// All pairs of numbers of every group, as a way reads them.
     fn read(needs_rows: bool, from: Matrix<'_, bf16>) -> Vec<f32> {
         let mut groups = Groups::new(needs_rows, from);
         let mut all = Vec::new();

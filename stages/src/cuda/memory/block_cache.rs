@@ -42,7 +42,7 @@ pub(crate) enum Filler {
     Copies,
 }
 
-/// Who fills a block, and its size in bytes.
+/// What fills a block, and its size in bytes.
 pub(crate) type Kind = (Filler, usize);
 
 /// The queue through which blocks return to their thread.
@@ -289,7 +289,7 @@ impl Block {
         }))
     }
 
-    /// Who fills it, and its size.
+    /// What fills it, and its size.
     pub(crate) fn kind(&self) -> Kind {
         (self.filler, self.bytes)
     }

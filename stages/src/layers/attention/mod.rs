@@ -33,7 +33,7 @@ pub struct Attention {
     name: String,
     heads: Heads,
     window: Option<usize>,
-    /// Of the text that is being written, and how many of its tokens there are.
+    /// The keys and values of the text that is being written, and how many of its tokens there are.
     past: Past,
     past_on_gpu: PastOnGpu,
     had: usize,

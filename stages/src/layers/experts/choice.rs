@@ -12,7 +12,7 @@ use crate::tensor::Tensor;
 /// lists are used again for the next micro-batch.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// Of each token, its experts, the likeliest first.
+    /// The experts of each token, the likeliest first.
     pub(super) chosen: Vec<u32>,
     /// In this order, the rows.
     pub(super) places: Vec<u32>,

@@ -59,7 +59,7 @@ fn add_mixed_part<N: Real>(sums: &mut [N], rows: &[N], places: &[u32], weights: 
     }
 }
 
-/// Of each row, `width` numbers of `grads` and of `values`: writes their scalar product, which is the slope
+/// Writes the scalar product of `width` numbers of `grads` and of `values`, for each row: it is the slope
 /// of the row's weight, and multiplies both by the weight.
 pub(crate) fn weigh<N: Real>(
     grads: &mut [N],

@@ -35,7 +35,7 @@ struct OnGpu {
 
 /// The addresses of the lists in it.
 struct Lists {
-    /// Of each token, its experts.
+    /// The experts of each token.
     chosen: Ptr,
     /// In this order, the places of the rows.
     places: Ptr,

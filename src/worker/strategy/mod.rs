@@ -1,19 +1,19 @@
 //! How the replicas come to the same weights: one strategy, chosen when the ranks are connected.
 
+mod access;
 mod bucket_sum;
 mod gpus;
 mod host;
-mod reach;
 mod reduction;
 mod served;
 mod server;
 mod share;
 mod slices;
 
+pub(crate) use access::WINDOW;
+pub(in crate::worker) use access::{ReplicaAccess, Topic};
 pub(in crate::worker) use gpus::{BUCKET, GpuSums};
 pub(in crate::worker) use host::HostSums;
-pub(crate) use reach::WINDOW;
-pub(in crate::worker) use reach::{Reach, Topic};
 pub use server::Staleness;
 pub(in crate::worker) use server::{Server, Settled};
 pub(in crate::worker) use share::ReplicaShare;
@@ -28,7 +28,7 @@ use crate::id::{StageId, WorldRank};
 
 /// How the replicas come to the same weights.
 #[derive(Debug)]
-pub(in crate::worker) enum Sync {
+pub(in crate::worker) enum Strategy {
     /// There is one replica.
     Alone,
     /// The host adds up gradients, and exchanges new weights.
@@ -39,13 +39,13 @@ pub(in crate::worker) enum Sync {
     Server(Option<Box<Server>>),
 }
 
-impl Sync {
+impl Strategy {
     /// Whether weights may be stale now.
     pub(in crate::worker) fn is_serving(&self) -> bool {
         matches!(self, Self::Server(Some(_)))
     }
 
-    /// Of how many steps the updates are missing in the weights of the step that begins.
+    /// How many steps' updates the weights of the step that begins lack.
     pub(in crate::worker) fn count_staleness(&mut self, share: &ReplicaShare) -> u32 {
         match self {
             Self::Server(Some(server)) => server.count_staleness(share.replica),
@@ -57,21 +57,24 @@ impl Sync {
     pub(in crate::worker) fn reduce<S: Stage>(
         &mut self,
         stage: StageId,
-        reach: &mut Reach<'_, S>,
+        access: &mut ReplicaAccess<'_, S>,
     ) -> Result<()> {
         match self {
-            Self::Host(host) => host.begin(stage, reach),
-            Self::Gpus(gpus) => gpus.begin(stage, reach),
-            Self::Server(Some(server)) => server.push(stage, reach),
+            Self::Host(host) => host.begin(stage, access),
+            Self::Gpus(gpus) => gpus.begin(stage, access),
+            Self::Server(Some(server)) => server.push(stage, access),
             Self::Alone | Self::Server(None) => Ok(()),
         }
     }
 
     /// Does all that it can without waiting. Returns whether it did anything.
-    pub(in crate::worker) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
+    pub(in crate::worker) fn progress<S: Stage>(
+        &mut self,
+        access: &mut ReplicaAccess<'_, S>,
+    ) -> Result<bool> {
         match self {
-            Self::Host(host) => host.progress(reach),
-            Self::Server(Some(server)) => server.progress(reach),
+            Self::Host(host) => host.progress(access),
+            Self::Server(Some(server)) => server.progress(access),
             Self::Alone | Self::Gpus(_) | Self::Server(None) => Ok(false),
         }
     }
@@ -80,21 +83,21 @@ impl Sync {
     pub(in crate::worker) fn progress_until<S: Stage>(
         &mut self,
         (peer, tag): (WorldRank, Tag),
-        reach: &mut Reach<'_, S>,
+        access: &mut ReplicaAccess<'_, S>,
     ) -> Result<Option<S::Wire>> {
         // On a GPU, an end may be unable to see whether a wire has come.
-        while self.is_busy() && reach.device() == Device::Cpu {
-            if let Some(wire) = reach.transport.poll(peer, tag)? {
+        while self.is_busy() && access.device() == Device::Cpu {
+            if let Some(wire) = access.transport.poll(peer, tag)? {
                 return Ok(Some(wire));
             }
-            if !self.progress(reach)? {
-                reach.listen(WaitsFor::Rank(peer))?;
+            if !self.progress(access)? {
+                access.listen(WaitsFor::Rank(peer))?;
             }
         }
         Ok(None)
     }
 
-    /// Whether [`Sync::progress`] may have something to do.
+    /// Whether [`Strategy::progress`] may have something to do.
     fn is_busy(&self) -> bool {
         match self {
             Self::Host(host) => host.is_reducing(),
@@ -104,19 +107,22 @@ impl Sync {
     }
 
     /// Waits until the gradients of all stages are added up.
-    pub(in crate::worker) fn finish<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
+    pub(in crate::worker) fn finish<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         match self {
-            Self::Host(host) => host.finish(reach),
-            Self::Gpus(gpus) => gpus.finish(reach),
+            Self::Host(host) => host.finish(access),
+            Self::Gpus(gpus) => gpus.finish(access),
             Self::Alone | Self::Server(_) => Ok(()),
         }
     }
 
     /// Sends the weights that this replica has updated to all others, and receives theirs.
-    pub(in crate::worker) fn exchange_weights<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
+    pub(in crate::worker) fn exchange_weights<S: Stage>(
+        &mut self,
+        access: &mut ReplicaAccess<'_, S>,
+    ) -> Result<()> {
         match self {
-            Self::Host(host) => host.exchange_weights(reach),
-            Self::Gpus(gpus) => gpus.exchange_weights(reach),
+            Self::Host(host) => host.exchange_weights(access),
+            Self::Gpus(gpus) => gpus.exchange_weights(access),
             Self::Alone | Self::Server(_) => Ok(()),
         }
     }

@@ -11,8 +11,8 @@
 
 use pipewright_stages::Stage;
 
+use super::access::{ReplicaAccess, Topic, WINDOW};
 use super::bucket_sum::{Addend, Adder};
-use super::reach::{Reach, Topic, WINDOW};
 use super::share::ReplicaShare;
 use super::slices::Span;
 use crate::error::Result;
@@ -102,7 +102,7 @@ impl Reduction {
         self.added = 0;
         self.sent.fill(0);
         for replica in share.others() {
-            // Who has nothing to give waits for totals only.
+            // A replica that has nothing to give waits for totals only.
             let gives = !self.nodes[share.replica as usize].is_empty();
             self.done[replica as usize] = match gives || self.answers == Answers::Totals {
                 true => 0,
@@ -143,16 +143,16 @@ impl Reduction {
     ///
     /// # Errors
     /// When a peer has stopped, or the stage's device reports an error.
-    pub(super) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
+    pub(super) fn progress<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let mut moved = false;
-        for owner in reach.share.others() {
-            moved |= self.give(owner, reach)?;
-            moved |= self.take_answers(owner, reach)?;
+        for owner in access.share.others() {
+            moved |= self.give(owner, access)?;
+            moved |= self.take_answers(owner, access)?;
         }
-        moved |= self.add_up(reach)?;
-        if self.awaited(reach.share).is_none() {
+        moved |= self.add_up(access)?;
+        if self.awaited(access.share).is_none() {
             self.end();
-            let chunk = reach.chunk(self.stage);
+            let chunk = access.chunk(self.stage);
             chunk.partials.clear(&mut chunk.stage);
         }
         Ok(moved)
@@ -178,20 +178,20 @@ impl Reduction {
     }
 
     /// Sends an owner this replica's sums of its next buckets.
-    fn give<S: Stage>(&mut self, owner: u32, reach: &mut Reach<'_, S>) -> Result<bool> {
+    fn give<S: Stage>(&mut self, owner: u32, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let index = owner as usize;
-        let own = reach.share.replica as usize;
+        let own = access.share.replica as usize;
         let mut moved = false;
         while !self.nodes[own].is_empty()
             && self.sent[index] < self.buckets(owner).len()
             && self.sent[index] < self.heard(index) + WINDOW
         {
-            let mut block = reach.block();
+            let mut block = access.block();
             let spans = &self.buckets(owner)[self.sent[index]];
             for node in 0..self.nodes[own].len() {
-                reach.chunk(self.stage).append_sums(node, spans, &mut block)?;
+                access.chunk(self.stage).append_sums(node, spans, &mut block)?;
             }
-            reach.send(owner, Topic::Sums, self.stage, block)?;
+            access.send(owner, Topic::Sums, self.stage, block)?;
             self.sent[index] += 1;
             if self.answers == Answers::None {
                 self.done[index] += 1;
@@ -202,18 +202,18 @@ impl Reduction {
     }
 
     /// Takes an owner's answers.
-    fn take_answers<S: Stage>(&mut self, owner: u32, reach: &mut Reach<'_, S>) -> Result<bool> {
+    fn take_answers<S: Stage>(&mut self, owner: u32, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let index = owner as usize;
         let mut moved = false;
         while self.answers != Answers::None
             && self.done[index] < self.buckets(owner).len()
-            && let Some(block) = reach.poll(owner, Topic::Answer, self.stage)?
+            && let Some(block) = access.poll(owner, Topic::Answer, self.stage)?
         {
             if self.answers == Answers::Totals {
-                let chunk = reach.chunk(self.stage);
+                let chunk = access.chunk(self.stage);
                 chunk.set_gradients(&self.buckets(owner)[self.done[index]], &block)?;
             }
-            reach.blocks.push(block);
+            access.blocks.push(block);
             self.done[index] += 1;
             moved = true;
         }
@@ -221,20 +221,20 @@ impl Reduction {
     }
 
     /// Adds up the own buckets for which all replicas' sums have come, and answers.
-    fn add_up<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
+    fn add_up<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let mut moved = false;
-        while self.added < self.buckets(reach.share.replica).len() && self.has_given(reach.share) {
-            for replica in reach.share.others() {
+        while self.added < self.buckets(access.share.replica).len() && self.has_given(access.share) {
+            for replica in access.share.others() {
                 let index = replica as usize;
                 if self.next[index].is_none() && !self.nodes[index].is_empty() {
-                    match reach.poll(replica, Topic::Sums, self.stage)? {
+                    match access.poll(replica, Topic::Sums, self.stage)? {
                         Some(part) => self.next[index] = Some(part),
                         None => return Ok(moved),
                     }
                 }
             }
-            let total = self.total(reach)?;
-            self.answer(total, reach)?;
+            let total = self.total(access)?;
+            self.answer(total, access)?;
             self.added += 1;
             moved = true;
         }
@@ -250,13 +250,13 @@ impl Reduction {
     }
 
     /// The total of the next own bucket. The gradients are set to it too.
-    fn total<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<Vec<u8>> {
-        let own = reach.share.replica;
+    fn total<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<Vec<u8>> {
+        let own = access.share.replica;
         let spans = match self.answers {
             Answers::None => &self.parts[0][self.added],
             _ => &self.parts[own as usize][self.added],
         };
-        let mut adder = Adder::new(chunk_of(reach.chunks, self.stage), spans, reach.blocks);
+        let mut adder = Adder::new(chunk_of(access.chunks, self.stage), spans, access.blocks);
         for (nodes, part) in self.nodes.iter().zip(&mut self.next) {
             let mut part = part.take();
             for (index, node) in nodes.iter().enumerate() {
@@ -277,27 +277,27 @@ impl Reduction {
     }
 
     /// Answers the other replicas. `total` is the sum of the next own bucket. The last one gets its memory.
-    fn answer<S: Stage>(&self, total: Vec<u8>, reach: &mut Reach<'_, S>) -> Result<()> {
+    fn answer<S: Stage>(&self, total: Vec<u8>, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         let waits = |replica: &u32| match self.answers {
             Answers::Totals => true,
             Answers::Receipts => !self.nodes[*replica as usize].is_empty(),
             Answers::None => false,
         };
         let mut total = Some(total);
-        let mut waiting = reach.share.others().filter(waits).peekable();
+        let mut waiting = access.share.others().filter(waits).peekable();
         while let Some(replica) = waiting.next() {
             let is_last = waiting.peek().is_none();
             let whole = total.take_if(|_| self.answers == Answers::Totals && is_last);
             let block = whole.unwrap_or_else(|| {
-                let mut block = reach.block();
+                let mut block = access.block();
                 if self.answers == Answers::Totals {
                     block.extend_from_slice(total.as_deref().unwrap_or_default());
                 }
                 block
             });
-            reach.send(replica, Topic::Answer, self.stage, block)?;
+            access.send(replica, Topic::Answer, self.stage, block)?;
         }
-        reach.blocks.extend(total);
+        access.blocks.extend(total);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::groups::{Groups, Node, Sums};
+use crate::groups::{GradientGroups, Node, Sums};
 use crate::id::{Axis, MicroBatch, WorldRank};
 use crate::worker::partials::AfterGroup;
 use crate::worker::plan::Plan;
@@ -10,7 +10,7 @@ use crate::worker::plan::Plan;
 /// A replica's share of each batch, and the ranks that hold the same stages in other replicas.
 #[derive(Debug)]
 pub(in crate::worker) struct ReplicaShare {
-    groups: Groups,
+    groups: GradientGroups,
     pub(in crate::worker) replica: u32,
     /// The ranks with the same stages, by replica.
     ranks: Vec<WorldRank>,

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use pipewright_stages::optimizer::{self, Optimizer, Update};
 use pipewright_stages::{Init, Parameter, Stage, Together};
 
+use super::access::{ReplicaAccess, Topic};
 use super::bucket_sum::add_block;
-use super::reach::{Reach, Topic};
 use super::share::ReplicaShare;
 use super::slices::{Slices, Span};
 use crate::error::Result;
@@ -62,35 +62,35 @@ impl Served {
     }
 
     /// Sends this replica's sums of a step to their owners.
-    pub(super) fn push<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
-        let own = reach.share.replica;
+    pub(super) fn push<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        let own = access.share.replica;
         let nodes = self.nodes[own as usize].len();
-        for owner in (0..reach.share.replicas()).filter(|_| nodes > 0) {
+        for owner in (0..access.share.replicas()).filter(|_| nodes > 0) {
             for spans in self.slices.of(owner) {
-                let mut block = reach.block();
+                let mut block = access.block();
                 (0..nodes)
-                    .try_for_each(|node| reach.chunk(self.stage).append_sums(node, spans, &mut block))?;
+                    .try_for_each(|node| access.chunk(self.stage).append_sums(node, spans, &mut block))?;
                 if owner == own {
                     self.sums[own as usize].blocks.push_back(block);
                     continue;
                 }
-                reach.send(owner, Topic::Sums, self.stage, block)?;
+                access.send(owner, Topic::Sums, self.stage, block)?;
             }
         }
-        let chunk = reach.chunk(self.stage);
+        let chunk = access.chunk(self.stage);
         chunk.partials.clear(&mut chunk.stage);
         Ok(())
     }
 
     /// Takes in what has come from other replicas. Returns whether there was anything.
-    pub(super) fn take_in<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
+    pub(super) fn take_in<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let mut moved = false;
-        for replica in reach.share.others() {
+        for replica in access.share.others() {
             let index = replica as usize;
-            moved |= self.sums[index].take_in(reach.transport)?;
+            moved |= self.sums[index].take_in(access.transport)?;
             let weights = &mut self.weights[index];
-            moved |= weights.stream.take_in(reach.transport)?;
-            weights.sort(self.slices.of(replica).len(), reach.blocks);
+            moved |= weights.stream.take_in(access.transport)?;
+            weights.sort(self.slices.of(replica).len(), access.blocks);
         }
         Ok(moved)
     }
@@ -103,11 +103,11 @@ impl Served {
     }
 
     /// Adds up the next update's sums by the tree.
-    pub(super) fn add_up<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
-        for spans in self.slices.of(reach.share.replica) {
+    pub(super) fn add_up<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        for spans in self.slices.of(access.share.replica) {
             let mut add = |mut sum: Vec<u8>, more: Vec<u8>| {
                 add_block(&mut sum, &more);
-                reach.blocks.push(more);
+                access.blocks.push(more);
                 sum
             };
             for (nodes, sums) in self.nodes.iter().zip(&mut self.sums) {
@@ -123,18 +123,18 @@ impl Served {
             }
             let total = self.adder.total(add).expect("the first replica has a group");
             self.owned.set_gradients(spans, &total)?;
-            reach.blocks.push(total);
+            access.blocks.push(total);
         }
         Ok(())
     }
 
     /// Sends the owned weights to all other replicas.
-    pub(super) fn send_weights<S: Stage>(&self, reach: &mut Reach<'_, S>) -> Result<()> {
-        for replica in reach.share.others() {
-            for spans in self.slices.of(reach.share.replica) {
-                let mut block = reach.block();
+    pub(super) fn send_weights<S: Stage>(&self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        for replica in access.share.others() {
+            for spans in self.slices.of(access.share.replica) {
+                let mut block = access.block();
                 self.owned.append_weights(spans, &mut block)?;
-                reach.send(replica, Topic::Weights, self.stage, block)?;
+                access.send(replica, Topic::Weights, self.stage, block)?;
             }
         }
         Ok(())
@@ -160,20 +160,20 @@ impl Served {
     }
 
     /// Puts the newest weights into the stage. The stage must have dropped what it computed from old ones.
-    pub(super) fn install<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
+    pub(super) fn install<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         for (owner, weights) in (0..).zip(&mut self.weights) {
             for (bucket, block) in weights.newest.drain(..).enumerate() {
-                reach.chunk(self.stage).set_weights(owner, bucket, &block)?;
-                reach.blocks.push(block);
+                access.chunk(self.stage).set_weights(owner, bucket, &block)?;
+                access.blocks.push(block);
             }
             weights.installed = weights.version;
         }
-        let own = reach.share.replica;
+        let own = access.share.replica;
         for (bucket, spans) in self.slices.of(own).iter().enumerate() {
-            let mut block = reach.block();
+            let mut block = access.block();
             self.owned.append_weights(spans, &mut block)?;
-            reach.chunk(self.stage).set_weights(own, bucket, &block)?;
-            reach.blocks.push(block);
+            access.chunk(self.stage).set_weights(own, bucket, &block)?;
+            access.blocks.push(block);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 
 use pipewright_stages::{Packed, Parameter, Result as StageResult, Stage};
 
-use super::reach::{Reach, Topic, WINDOW};
+use super::access::{ReplicaAccess, Topic, WINDOW};
 use super::reduction::Reduction;
 use super::share::ReplicaShare;
 use super::slices::{Span, length_of};
@@ -44,71 +44,79 @@ impl GpuSums {
 
     /// A stage's gradients are complete. Its first buckets are sent now if all replicas have the same lists,
     /// so that they get there in the same order. Otherwise the sum begins at the end of the step.
-    pub(super) fn begin<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
+    pub(super) fn begin<S: Stage>(
+        &mut self,
+        stage: StageId,
+        access: &mut ReplicaAccess<'_, S>,
+    ) -> Result<()> {
         let place = |of: &Reduction| of.stage() == stage;
         match self.reductions.iter().position(place) {
-            Some(index) if self.is_alike => self.start(index, reach),
+            Some(index) if self.is_alike => self.start(index, access),
             _ => Ok(()),
         }
     }
 
-    fn start<S: Stage>(&mut self, index: usize, reach: &mut Reach<'_, S>) -> Result<()> {
-        self.reductions[index].start(reach.share);
-        reach.meter.sum_starts(self.reductions[index].stage())?;
-        let mut trade = self.trade(index, reach);
+    fn start<S: Stage>(&mut self, index: usize, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        self.reductions[index].start(access.share);
+        access.meter.sum_starts(self.reductions[index].stage())?;
+        let mut trade = self.trade(index, access);
         (0..trade.rounds().min(WINDOW)).try_for_each(|round| trade.give_sums(round))
     }
 
     /// Queues all that is missing of the sums, stage by stage.
-    pub(super) fn finish<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
-        let since = reach.meter.begin_sums()?;
+    pub(super) fn finish<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        let since = access.meter.begin_sums()?;
         for index in 0..self.reductions.len() {
             if !self.reductions[index].is_active() {
-                self.start(index, reach)?;
+                self.start(index, access)?;
             }
-            self.trade(index, reach).finish()?;
+            self.trade(index, access).finish()?;
             self.reductions[index].end();
             let stage = self.reductions[index].stage();
-            let chunk = reach.chunk(stage);
+            let chunk = access.chunk(stage);
             chunk.partials.clear(&mut chunk.stage);
-            reach.meter.sum_ends(stage)?;
+            access.meter.sum_ends(stage)?;
         }
-        reach.meter.end_sums(since)
+        access.meter.end_sums(since)
     }
 
     /// Queues the exchange of all stages' new weights, and waits for it. So when a step ends, nothing is on
     /// the way that the end of a run would cut off.
-    pub(super) fn exchange_weights<S: Stage>(&self, reach: &mut Reach<'_, S>) -> Result<()> {
-        let since = reach.meter.begin_sums()?;
+    pub(super) fn exchange_weights<S: Stage>(&self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        let since = access.meter.begin_sums()?;
         for index in 0..self.reductions.len() {
-            self.trade(index, reach).exchange_weights()?;
+            self.trade(index, access).exchange_weights()?;
         }
-        reach.transport.await_trades()?;
-        reach.meter.end_sums(since)?;
-        reach.await_devices()
+        access.transport.await_trades()?;
+        access.meter.end_sums(since)?;
+        access.await_devices()
     }
 
     /// One stage's part.
-    fn trade<'a, 'b, S: Stage>(&'a self, index: usize, reach: &'a mut Reach<'b, S>) -> Trade<'a, 'b, S> {
-        Trade { reduction: &self.reductions[index], reach }
+    fn trade<'a, 'b, S: Stage>(
+        &'a self,
+        index: usize,
+        access: &'a mut ReplicaAccess<'b, S>,
+    ) -> Trade<'a, 'b, S> {
+        Trade { reduction: &self.reductions[index], access }
     }
 }
 
 /// What a stage's rounds need.
 struct Trade<'a, 'b, S: Stage> {
     reduction: &'a Reduction,
-    reach: &'a mut Reach<'b, S>,
+    access: &'a mut ReplicaAccess<'b, S>,
 }
 
 impl<S: Stage> Trade<'_, '_, S> {
     fn chunk(&mut self) -> &mut Chunk<S> {
-        self.reach.chunk(self.reduction.stage())
+        self.access.chunk(self.reduction.stage())
     }
 
     /// How many rounds there are: the most buckets of an owner.
     fn rounds(&self) -> usize {
         let buckets = |owner| self.reduction.buckets(owner).len();
-        (0..self.reach.share.replicas()).map(buckets).max().unwrap_or(0)
+        (0..self.access.share.replicas()).map(buckets).max().unwrap_or(0)
     }
 
     /// An owner's bucket of a round. Those with fewer buckets have none in the last rounds.
@@ -138,25 +146,25 @@ impl<S: Stage> Trade<'_, '_, S> {
 
     /// Sends all owners this replica's sums of their bucket, and announces the others' of the own one.
     fn give_sums(&mut self, round: usize) -> Result<()> {
-        let (own, reduction) = (self.reach.share.replica, self.reduction);
+        let (own, reduction) = (self.access.share.replica, self.reduction);
         let sums = self.sums(own);
         let mut given = Vec::new();
-        for owner in self.reach.share.others().filter(|_| sums > 0) {
+        for owner in self.access.share.others().filter(|_| sums > 0) {
             if let Some(spans) = reduction.buckets(owner).get(round) {
                 let packed = self.pack_sums(sums, spans)?;
-                given.push((self.reach.share.rank(owner), self.chunk().stage.wire_of(packed)?));
+                given.push((self.access.share.rank(owner), self.chunk().stage.wire_of(packed)?));
             }
         }
         let count = self.bucket(own, round).map_or(0, length_of);
         let taken =
-            (self.reach.share.others()).map(|from| (self.reach.share.rank(from), self.sums(from) * count));
+            (self.access.share.others()).map(|from| (self.access.share.rank(from), self.sums(from) * count));
         let taken: Vec<_> = taken.filter(|(_, count)| *count > 0).collect();
-        self.reach.transport.trade(self.tag(Topic::Sums, round), given, &taken)
+        self.access.transport.trade(self.tag(Topic::Sums, round), given, &taken)
     }
 
     /// Adds up the own bucket by the tree, and sends the others its total where they need it.
     fn add_up(&mut self, round: usize) -> Result<()> {
-        let (own, reduction) = (self.reach.share.replica, self.reduction);
+        let (own, reduction) = (self.access.share.replica, self.reduction);
         let Some(spans) = reduction.buckets(own).get(round) else {
             return self.give_own(Topic::Answer, round, None);
         };
@@ -168,7 +176,7 @@ impl<S: Stage> Trade<'_, '_, S> {
             }
             earlier
         };
-        for replica in 0..self.reach.share.replicas() {
+        for replica in 0..self.access.share.replicas() {
             let nodes = reduction.nodes(replica);
             let part = match replica {
                 _ if nodes.is_empty() => continue,
@@ -188,7 +196,7 @@ impl<S: Stage> Trade<'_, '_, S> {
     /// Sets the gradients of the other owners' buckets to their totals.
     fn take_totals(&mut self, round: usize) -> Result<()> {
         let reduction = self.reduction;
-        for owner in self.reach.share.others().filter(|_| reduction.has_totals()) {
+        for owner in self.access.share.others().filter(|_| reduction.has_totals()) {
             if let Some(spans) = reduction.buckets(owner).get(round) {
                 let total = self.take(owner, Topic::Answer, round)?;
                 self.chunk().unpack_gradients(spans, &total)?;
@@ -202,14 +210,14 @@ impl<S: Stage> Trade<'_, '_, S> {
         let rounds = self.rounds();
         for round in 0..rounds + WINDOW {
             if round < rounds {
-                let spans = self.reduction.buckets(self.reach.share.replica).get(round);
+                let spans = self.reduction.buckets(self.access.share.replica).get(round);
                 let packed = spans.map(|spans| self.pack_weights(spans));
                 self.give_own(Topic::Weights, round, packed.transpose()?.as_ref())?;
             }
             let Some(round) = round.checked_sub(WINDOW) else {
                 continue;
             };
-            for owner in self.reach.share.others() {
+            for owner in self.access.share.others() {
                 if let Some(spans) = self.reduction.buckets(owner).get(round) {
                     let packed = self.take(owner, Topic::Weights, round)?;
                     self.chunk().unpack_weights(spans, &packed)?;
@@ -225,8 +233,8 @@ impl<S: Stage> Trade<'_, '_, S> {
             return Ok(());
         }
         let (mut given, mut taken): (Vec<(WorldRank, S::Wire)>, _) = (Vec::new(), Vec::new());
-        for other in self.reach.share.others() {
-            let rank = self.reach.share.rank(other);
+        for other in self.access.share.others() {
+            let rank = self.access.share.rank(other);
             if let Some(packed) = packed {
                 given.push((rank, self.chunk().stage.wire_of(packed.copied()?)?));
             }
@@ -234,15 +242,15 @@ impl<S: Stage> Trade<'_, '_, S> {
                 taken.push((rank, length_of(spans)));
             }
         }
-        self.reach.transport.trade(self.tag(topic, round), given, &taken)
+        self.access.transport.trade(self.tag(topic, round), given, &taken)
     }
 
     /// What a replica has sent.
     fn take(&mut self, replica: u32, topic: Topic, round: usize) -> Result<Packed> {
-        let (peer, tag) = (self.reach.share.rank(replica), self.tag(topic, round));
-        let transport = &mut self.reach.transport;
+        let (peer, tag) = (self.access.share.rank(replica), self.tag(topic, round));
+        let transport = &mut self.access.transport;
         let wait = || transport.wait(peer, tag);
-        let wire = self.reach.meter.wait(WaitsFor::Rank(peer), wait)?;
+        let wire = self.access.meter.wait(WaitsFor::Rank(peer), wait)?;
         Ok(self.chunk().stage.packed_of(wire)?)
     }
 
@@ -255,7 +263,7 @@ impl<S: Stage> Trade<'_, '_, S> {
     /// The replica's first `sums` sums of these numbers, one after the other.
     fn pack_sums(&mut self, sums: usize, spans: &[Span]) -> Result<Packed> {
         let count = length_of(spans);
-        let packed = Packed::new(self.reach.device(), sums * count)?;
+        let packed = Packed::new(self.access.device(), sums * count)?;
         for sum in 0..sums {
             let one = packed.part(sum * count..(sum + 1) * count);
             self.chunk().each_part(spans, &one, |parameter, start, mut part| {
@@ -267,7 +275,7 @@ impl<S: Stage> Trade<'_, '_, S> {
 
     /// These weights.
     fn pack_weights(&mut self, spans: &[Span]) -> Result<Packed> {
-        let packed = Packed::new(self.reach.device(), length_of(spans))?;
+        let packed = Packed::new(self.access.device(), length_of(spans))?;
         self.chunk()
             .each_part(spans, &packed, |parameter, start, mut part| parameter.pack_value(start, &mut part))?;
         Ok(packed)

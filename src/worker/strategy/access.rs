@@ -47,7 +47,7 @@ impl Topic {
 }
 
 /// What a rank has to work with other replicas.
-pub(in crate::worker) struct Reach<'a, S: Stage> {
+pub(in crate::worker) struct ReplicaAccess<'a, S: Stage> {
     pub(in crate::worker) chunks: &'a mut [Chunk<S>],
     pub(in crate::worker) plan: &'a Plan,
     pub(in crate::worker) share: &'a ReplicaShare,
@@ -59,7 +59,7 @@ pub(in crate::worker) struct Reach<'a, S: Stage> {
     pub(in crate::worker) meter: &'a mut Meter,
 }
 
-impl<S: Stage> Reach<'_, S> {
+impl<S: Stage> ReplicaAccess<'_, S> {
     /// A stage of the rank.
     pub(super) fn chunk(&mut self, stage: StageId) -> &mut Chunk<S> {
         chunk_of(self.chunks, stage)

@@ -13,7 +13,7 @@ use std::time::Instant;
 use pipewright_stages::Stage;
 use serde::{Deserialize, Serialize};
 
-use super::reach::{Reach, Topic};
+use super::access::{ReplicaAccess, Topic};
 use super::served::{BlockQueue, Served};
 use crate::error::Result;
 use crate::id::{StageId, WorldRank};
@@ -39,7 +39,7 @@ pub(in crate::worker) struct Server {
     stages: Vec<Served>,
     /// What the other ranks tell of each step.
     told: Vec<BlockQueue>,
-    /// Of the updates from `reported` on.
+    /// The totals of the updates from `reported` on.
     ended: VecDeque<StepEnd>,
     reported: u64,
     staleness: Staleness,
@@ -62,13 +62,13 @@ pub(in crate::worker) struct StepEnd {
 
 impl Server {
     /// A server that begins with this step.
-    pub(in crate::worker) fn new<S: Stage>(first: u64, reach: &mut Reach<'_, S>) -> Result<Self> {
-        let own = reach.transport.rank();
-        let others = (0..reach.transport.ranks()).map(WorldRank);
+    pub(in crate::worker) fn new<S: Stage>(first: u64, access: &mut ReplicaAccess<'_, S>) -> Result<Self> {
+        let own = access.transport.rank();
+        let others = (0..access.transport.ranks()).map(WorldRank);
         let told = others.filter(|rank| *rank != own);
-        let served = reach.chunks.iter_mut().map(|chunk| Served::new(chunk, reach.share));
+        let served = access.chunks.iter_mut().map(|chunk| Served::new(chunk, access.share));
         Ok(Self {
-            max_staleness: reach.plan.max_staleness.into(),
+            max_staleness: access.plan.max_staleness.into(),
             first,
             steps: 0,
             open: VecDeque::new(),
@@ -83,7 +83,7 @@ impl Server {
         })
     }
 
-    /// Of how many steps the updates are missing in the weights of the step that begins. Counts it.
+    /// How many steps' updates the weights of the step that begins lack. Counts it.
     pub(super) fn count_staleness(&mut self, own: u32) -> u32 {
         let stages = self.stages.iter();
         let installed = stages.map(|served| served.installed(own, self.installed));
@@ -93,13 +93,13 @@ impl Server {
     }
 
     /// Sends a stage's sums of this step to their owners.
-    pub(super) fn push<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
+    pub(super) fn push<S: Stage>(&mut self, stage: StageId, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         let since = Instant::now();
         let mut stages = self.stages.iter_mut();
         let served = stages.find(|served| served.stage == stage);
         let served = served.expect("it has all stages of the rank");
-        served.push(reach)?;
-        reach.meter.reduced(since.elapsed());
+        served.push(access)?;
+        access.meter.reduced(since.elapsed());
         Ok(())
     }
 
@@ -109,48 +109,51 @@ impl Server {
     pub(in crate::worker) fn end_step<S: Stage>(
         &mut self,
         (asks, learning_rate): (bool, f64),
-        reach: &mut Reach<'_, S>,
+        access: &mut ReplicaAccess<'_, S>,
     ) -> Result<StepEnd> {
         let mut told = vec![u8::from(asks)];
-        told.extend_from_slice(reach.agreement.told());
+        told.extend_from_slice(access.agreement.told());
         self.open.push_back(OpenStep { told, learning_rate });
         self.steps += 1;
-        self.take_weights_of(self.needed(), reach)?;
+        self.take_weights_of(self.needed(), access)?;
         Ok(self.report())
     }
 
     /// Waits until all steps so far have become updates, and gives the stages what is theirs.
-    pub(in crate::worker) fn settle<S: Stage>(mut self, reach: &mut Reach<'_, S>) -> Result<Settled> {
-        self.take_weights_of(self.steps, reach)?;
+    pub(in crate::worker) fn settle<S: Stage>(
+        mut self,
+        access: &mut ReplicaAccess<'_, S>,
+    ) -> Result<Settled> {
+        self.take_weights_of(self.steps, access)?;
         let unreported = self.ended.iter().skip(usize::from(self.steps > 0));
         let settled = Settled {
             unreported: unreported.map(|ended| ended.outcome).collect(),
             staleness: self.staleness,
         };
         for served in self.stages {
-            let stage = &mut reach.chunk(served.stage).stage;
+            let stage = &mut access.chunk(served.stage).stage;
             served.owned.give_back(stage)?;
         }
         Ok(settled)
     }
 
     /// Waits for weights with at least `version` updates, and puts the newest ones into the stages.
-    fn take_weights_of<S: Stage>(&mut self, version: u64, reach: &mut Reach<'_, S>) -> Result<()> {
+    fn take_weights_of<S: Stage>(&mut self, version: u64, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         loop {
-            let moved = self.progress(reach)?;
-            if self.has(reach.share.replica, version) {
+            let moved = self.progress(access)?;
+            if self.has(access.share.replica, version) {
                 break;
             }
             if !moved {
-                reach.listen(WaitsFor::All)?;
+                access.listen(WaitsFor::All)?;
             }
         }
-        for chunk in &mut *reach.chunks {
-            chunk.discard_gradients(reach.together)?;
+        for chunk in &mut *access.chunks {
+            chunk.discard_gradients(access.together)?;
         }
         self.installed = self.version;
         let mut stages = self.stages.iter_mut();
-        stages.try_for_each(|served| served.install(reach))
+        stages.try_for_each(|served| served.install(access))
     }
 
     /// How many updates must be there before the next step may begin: all but the updates of the last
@@ -166,83 +169,83 @@ impl Server {
     }
 
     /// Does all that it can without waiting. Returns whether it did anything.
-    pub(super) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
+    pub(super) fn progress<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let mut moved = false;
         for served in &mut self.stages {
-            moved |= served.take_in(reach)?;
+            moved |= served.take_in(access)?;
         }
         for told in &mut self.told {
-            moved |= told.take_in(reach.transport)?;
+            moved |= told.take_in(access.transport)?;
         }
         loop {
-            let own = reach.share.replica;
+            let own = access.share.replica;
             if !self.is_told && !self.open.is_empty() && self.stages.iter().all(|served| served.has_sums(own))
             {
-                self.add_up(reach)?;
+                self.add_up(access)?;
                 moved = true;
             }
             if !self.is_told || self.told.iter().any(|told| told.blocks.is_empty()) {
                 return Ok(moved);
             }
-            self.update(reach)?;
+            self.update(access)?;
             moved = true;
         }
     }
 
     /// Adds up the next update's sums, and tells the other ranks what this one knows of the step.
-    fn add_up<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
+    fn add_up<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         let step = self.open.front_mut().expect("the rank has done the step");
-        reach.agreement.begin();
+        access.agreement.begin();
         for served in &mut self.stages {
-            served.add_up(reach)?;
-            let (stage, agreement) = (served.stage, &mut *reach.agreement);
+            served.add_up(access)?;
+            let (stage, agreement) = (served.stage, &mut *access.agreement);
             served.owned.squares(|index, piece, square| agreement.tell_gradient(stage, index, piece, square));
         }
-        step.told.extend_from_slice(reach.agreement.told());
+        step.told.extend_from_slice(access.agreement.told());
         for peer in &self.told {
-            let mut block = reach.block();
+            let mut block = access.block();
             block.extend_from_slice(&step.told);
             let tag = Topic::Told.tag(StageId(0));
-            reach.transport.send_bytes(peer.from, tag, block)?;
+            access.transport.send_bytes(peer.from, tag, block)?;
         }
         self.is_told = true;
         Ok(())
     }
 
     /// Makes the next update, and sends the new weights to the other replicas.
-    fn update<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
+    fn update<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         let step = self.open.pop_front().expect("the rank has told of it");
-        let ended = self.outcome(&step, reach)?;
+        let ended = self.outcome(&step, access)?;
         let number = self.first + self.version + 1;
         if let StepOutcome::Updated(totals) = ended.outcome {
-            let update = totals.update(reach.plan, number, step.learning_rate);
+            let update = totals.update(access.plan, number, step.learning_rate);
             for served in &mut self.stages {
-                served.owned.update(&*reach.plan.optimizer, update)?;
+                served.owned.update(&*access.plan.optimizer, update)?;
             }
         }
         self.is_told = false;
         self.version += 1;
         self.ended.push_back(ended);
-        self.stages.iter().try_for_each(|served| served.send_weights(reach))
+        self.stages.iter().try_for_each(|served| served.send_weights(access))
     }
 
     /// How the step ended whose parts have come from all ranks.
-    fn outcome<S: Stage>(&mut self, step: &OpenStep, reach: &mut Reach<'_, S>) -> Result<StepEnd> {
-        reach.agreement.begin();
-        let own = reach.transport.rank();
+    fn outcome<S: Stage>(&mut self, step: &OpenStep, access: &mut ReplicaAccess<'_, S>) -> Result<StepEnd> {
+        access.agreement.begin();
+        let own = access.transport.rank();
         let mut asks = false;
         let mut hear = |rank, told: &[u8]| {
             let (first, entries) = told.split_first().unwrap_or((&0, &[]));
             asks |= *first != 0;
-            reach.agreement.hear(rank, entries)
+            access.agreement.hear(rank, entries)
         };
         hear(own, &step.told)?;
         for peer in &mut self.told {
             let block = peer.blocks.pop_front().expect("it has come");
             hear(peer.from, &block)?;
-            reach.blocks.push(block);
+            access.blocks.push(block);
         }
-        let outcome = reach.agreement.outcome();
+        let outcome = access.agreement.outcome();
         Ok(StepEnd { outcome, asks })
     }
 
@@ -267,7 +270,7 @@ pub(crate) struct Settled {
 /// How stale the weights were with which ranks began their steps. A step is counted once for each rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Staleness {
-    /// Of how many steps the updates were missing, at most.
+    /// How many steps' updates were missing, at most.
     pub largest: u32,
     /// The sum over all steps of all ranks.
     sum: u64,
@@ -276,7 +279,7 @@ pub struct Staleness {
 }
 
 impl Staleness {
-    /// Of how many steps the updates were missing on average. 0 if there were no steps.
+    /// How many steps' updates were missing on average. 0 if there were no steps.
     pub fn mean(&self) -> f64 {
         self.sum as f64 / self.steps.max(1) as f64
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pipewright_stages::Stage;
 
-use super::reach::{Reach, Topic, WINDOW};
+use super::access::{ReplicaAccess, Topic, WINDOW};
 use super::reduction::Reduction;
 use super::share::ReplicaShare;
 use crate::error::Result;
@@ -38,14 +38,18 @@ impl HostSums {
     }
 
     /// Starts the sum of a stage's gradients. The first blocks are sent at once.
-    pub(super) fn begin<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
+    pub(super) fn begin<S: Stage>(
+        &mut self,
+        stage: StageId,
+        access: &mut ReplicaAccess<'_, S>,
+    ) -> Result<()> {
         let mut reductions = self.reductions.iter_mut();
         let reduction = reductions.find(|reduction| reduction.stage() == stage);
-        reduction.expect("it has all stages of the rank").start(reach.share);
-        reach.meter.reduction_starts(stage);
+        reduction.expect("it has all stages of the rank").start(access.share);
+        access.meter.reduction_starts(stage);
         let since = Instant::now();
-        self.progress(reach)?;
-        reach.meter.reduced(since.elapsed());
+        self.progress(access)?;
+        access.meter.reduced(since.elapsed());
         Ok(())
     }
 
@@ -55,50 +59,50 @@ impl HostSums {
     }
 
     /// Continues all sums, without waiting. Returns whether it did anything.
-    pub(super) fn progress<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<bool> {
+    pub(super) fn progress<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let mut moved = false;
         let active = self.reductions.iter_mut().filter(|reduction| reduction.is_active());
         for reduction in active {
-            moved |= reduction.progress(reach)?;
+            moved |= reduction.progress(access)?;
             if !reduction.is_active() {
-                reach.meter.reduction_ends(reduction.stage());
+                access.meter.reduction_ends(reduction.stage());
             }
         }
         Ok(moved)
     }
 
     /// Waits until all sums are there.
-    pub(super) fn finish<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
+    pub(super) fn finish<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         let since = Instant::now();
         if !self.is_reducing() {
             return Ok(());
         }
         while self.is_reducing() {
-            if !self.progress(reach)? {
+            if !self.progress(access)? {
                 let first = self.reductions.iter().find(|reduction| reduction.is_active());
-                let awaited = first.and_then(|reduction| reduction.awaited(reach.share));
-                reach.listen(awaited.map_or(WaitsFor::Nobody, WaitsFor::Rank))?;
+                let awaited = first.and_then(|reduction| reduction.awaited(access.share));
+                access.listen(awaited.map_or(WaitsFor::Nobody, WaitsFor::Rank))?;
             }
         }
-        reach.meter.reduced(since.elapsed());
+        access.meter.reduced(since.elapsed());
         Ok(())
     }
 
     /// Exchanges the new weights of all stages. A schedule from a file may step in any order, but all
     /// replicas must exchange in one order.
-    pub(super) fn exchange_weights<S: Stage>(&mut self, reach: &mut Reach<'_, S>) -> Result<()> {
-        let mut all = 0..reach.chunks.len();
-        all.try_for_each(|index| self.exchange(reach.chunks[index].id, reach))
+    pub(super) fn exchange_weights<S: Stage>(&mut self, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
+        let mut all = 0..access.chunks.len();
+        all.try_for_each(|index| self.exchange(access.chunks[index].id, access))
     }
 
     /// Sends the weights that this replica has updated to all others, and receives theirs. A replica is at
     /// most [`WINDOW`] buckets ahead of what it has received.
-    fn exchange<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<()> {
+    fn exchange<S: Stage>(&mut self, stage: StageId, access: &mut ReplicaAccess<'_, S>) -> Result<()> {
         let since = Instant::now();
-        let own = reach.share.replica;
-        let slices = &chunk_of(reach.chunks, stage).slices;
+        let own = access.share.replica;
+        let slices = &chunk_of(access.chunks, stage).slices;
         self.exchanged.clear();
-        self.exchanged.extend(reach.share.others().map(|replica| Exchanged {
+        self.exchanged.extend(access.share.others().map(|replica| Exchanged {
             replica,
             blocks: slices.of(own).len().max(slices.of(replica).len()),
             sent: 0,
@@ -107,44 +111,44 @@ impl HostSums {
         loop {
             let (mut moved, mut awaited) = (false, None);
             for exchanged in &mut self.exchanged {
-                moved |= exchanged.give(stage, reach)?;
-                moved |= exchanged.take(stage, reach)?;
+                moved |= exchanged.give(stage, access)?;
+                moved |= exchanged.take(stage, access)?;
                 if exchanged.sent.min(exchanged.received) < exchanged.blocks {
-                    awaited = Some(reach.share.rank(exchanged.replica));
+                    awaited = Some(access.share.rank(exchanged.replica));
                 }
             }
             let Some(peer) = awaited else { break };
             if !moved {
-                reach.listen(WaitsFor::Rank(peer))?;
+                access.listen(WaitsFor::Rank(peer))?;
             }
         }
-        reach.meter.reduced(since.elapsed());
+        access.meter.reduced(since.elapsed());
         Ok(())
     }
 }
 
 impl Exchanged {
     /// Sends the next updated weights, as far as this replica may be ahead.
-    fn give<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<bool> {
+    fn give<S: Stage>(&mut self, stage: StageId, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let most = self.blocks.min(self.received + WINDOW);
-        let (own, before) = (reach.share.replica, self.sent);
+        let (own, before) = (access.share.replica, self.sent);
         while self.sent < most {
-            let mut block = reach.block();
-            reach.chunk(stage).append_weights(own, self.sent, &mut block)?;
-            reach.send(self.replica, Topic::Weights, stage, block)?;
+            let mut block = access.block();
+            access.chunk(stage).append_weights(own, self.sent, &mut block)?;
+            access.send(self.replica, Topic::Weights, stage, block)?;
             self.sent += 1;
         }
         Ok(self.sent > before)
     }
 
     /// Takes what has come of the other replica's updated weights.
-    fn take<S: Stage>(&mut self, stage: StageId, reach: &mut Reach<'_, S>) -> Result<bool> {
+    fn take<S: Stage>(&mut self, stage: StageId, access: &mut ReplicaAccess<'_, S>) -> Result<bool> {
         let before = self.received;
         while self.received < self.blocks
-            && let Some(block) = reach.poll(self.replica, Topic::Weights, stage)?
+            && let Some(block) = access.poll(self.replica, Topic::Weights, stage)?
         {
-            reach.chunk(stage).set_weights(self.replica, self.received, &block)?;
-            reach.blocks.push(block);
+            access.chunk(stage).set_weights(self.replica, self.received, &block)?;
+            access.blocks.push(block);
             self.received += 1;
         }
         Ok(self.received > before)
