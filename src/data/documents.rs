@@ -140,7 +140,7 @@ impl Lock {
         let file = loop {
             let file = File::create(&path).map_err(Error::io("write", &path))?;
             let is_locked = file.lock().is_ok();
-            // The process that had the lock before has removed the file, and another process may have made it again.
+            // The process that had the lock before has removed the file. Another one may have made it again.
             if !is_locked || is_there(&file, &path) {
                 break file;
             }

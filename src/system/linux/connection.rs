@@ -55,7 +55,7 @@ pub(crate) fn silent_for(socket: &Socket) -> Option<Duration> {
 }
 
 /// From now on the system ends a connection if nobody has taken for `longest` what is on the way. A read ends
-/// after `look`, so that whoever reads can look when the other machine was last heard.
+/// after `look`, so that the thread that reads can look when the other machine was last heard.
 pub(crate) fn end_when_silent(socket: &Socket, longest: Duration, look: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(longest.min(LONGEST)))?;
     socket.set_read_timeout(Some(look))
