@@ -13,7 +13,7 @@ use crate::id::{MicroBatch, StageId};
 pub enum NotFinite {
     /// The loss of a micro-batch.
     #[error("the loss of micro-batch {micro_batch} is not finite; {}", origin(found.as_ref()))]
-    ProcessLoss {
+    Loss {
         /// The first micro-batch whose loss is not finite.
         micro_batch: MicroBatch,
         /// Where its forward pass fails first; none where the numbers of all layers are finite.
