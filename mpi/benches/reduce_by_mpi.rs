@@ -12,6 +12,8 @@
 mod measure;
 #[path = "../../benches/reduce/replica.rs"]
 mod replica;
+#[path = "../../benches/support/same.rs"]
+mod same;
 
 use std::process::Command;
 use std::time::{Duration, Instant};

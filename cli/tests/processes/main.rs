@@ -193,7 +193,7 @@ impl Started {
     fn await_said(&mut self, words: &str) -> String {
         let (from, mut said, mut byte) = (self.child.stderr.as_mut().unwrap(), String::new(), [0]);
         while !said.contains(words) {
-            from.read_exact(&mut byte).expect("it speaks");
+            from.read_exact(&mut byte).unwrap_or_else(|_| panic!("it ends without `{words}`: {said}"));
             said.push(char::from(byte[0]));
         }
         said

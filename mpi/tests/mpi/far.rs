@@ -1,9 +1,11 @@
 //! The end of a rank in another process, which does what the test says over a socket.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use pipewright::fabric::{Call, End, Tag, Transport};
 use pipewright::id::WorldRank;
@@ -63,17 +65,36 @@ struct Far {
 /// `mpirun`. It has ended when this is dropped.
 struct Run(Mutex<Child>);
 
+impl Run {
+    /// The connection of a process. Panics if `mpirun` ends before one comes.
+    fn accept(&self, listener: &TcpListener) -> TcpStream {
+        loop {
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    stream.set_nonblocking(false).expect("a socket can");
+                    return stream;
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{error}"),
+            }
+            let ended = self.0.lock().expect("nobody panicked with it").try_wait().expect("it can be asked");
+            assert!(ended.is_none(), "mpirun has ended before all processes came: {ended:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl Drop for Run {
     fn drop(&mut self) {
         let child = self.0.get_mut().expect("nobody panicked with it");
         let ended = child.wait().expect("it ends");
-        assert!(ended.success() || std::thread::panicking(), "{ended}");
+        assert!(ended.success() || thread::panicking(), "{ended}");
     }
 }
 
 /// A process for each rank, connected by MPI.
 pub(crate) fn mpi(ranks: u32) -> Ends {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.set_nonblocking(true).expect("a socket can");
     let address = listener.local_addr().expect("it has one").to_string();
     let mut command = mpirun(ranks, "far::an_end_of_another_process");
     command.env(TEST, address).stdout(Stdio::null());
@@ -81,8 +102,7 @@ pub(crate) fn mpi(ranks: u32) -> Ends {
     let run = Arc::new(Run(Mutex::new(run)));
     let mut ends: Vec<Far> = (0..ranks)
         .map(|_| {
-            let (stream, _) = listener.accept().expect("it comes");
-            let mut orders = BufReader::new(stream);
+            let mut orders = BufReader::new(run.accept(&listener));
             Far {
                 rank: WorldRank(hear(&mut orders).expect("it says who it is")),
                 ranks,
