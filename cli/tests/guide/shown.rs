@@ -34,7 +34,10 @@ fn pages_have_the_files_that_they_show_as_these_are() {
 /// A layer is a type of `stages/src/layers` that implements `Layer` or `Pointwise`, or another name of such a
 /// type.
 #[test]
-fn every_ready_layer_is_in_both_tables_with_its_formula() {
+fn every_ready_layer_is_in_both_tables_with_its_formula_and_in_a_test_of_gradients() {
+    let tests = sources(&root().join("stages/tests")).into_iter();
+    let tests = tests.map(|path| fs::read_to_string(path).expect("a source is text"));
+    let tests: Vec<String> = tests.filter(|text| text.contains("gradient")).collect();
     let page = fs::read_to_string(root().join("book/src/layers.md")).expect("the page is there");
     let front = fs::read_to_string(root().join("stages/src/layers/mod.rs")).expect("the list of layers");
     let lines = front.lines().filter(|line| line.starts_with("pub use"));
@@ -61,6 +64,9 @@ fn every_ready_layer_is_in_both_tables_with_its_formula() {
         let formula = row.split(" | ").nth(2).unwrap_or_default();
         assert!(formula.len() > 3, "{name}: {row}");
         assert!(front.contains(&format!("//! | [`{name}`] | ")), "stages/src/layers/mod.rs lacks {name}");
+        let names =
+            |text: &String| text.split(|letter: char| !letter.is_alphanumeric()).any(|word| word == name);
+        assert!(tests.iter().any(names), "no test in stages/tests checks the gradients of {name}");
     }
 }
 

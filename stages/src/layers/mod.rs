@@ -1,7 +1,7 @@
 //! Ready-made layers.
 //!
-//! All run on CPUs and GPUs, in `f32` and `bf16`, but the last three, which run on CPUs only, in `f32`. `..`
-//! stands for any dimensions, and images are `f32[batch, height, width, channels]`.
+//! All run on CPUs and GPUs, in `f32` and `bf16`, but [`Conv1d`], [`Softmax`] and [`Tanh`], which run on CPUs
+//! only, in `f32`. `..` stands for any dimensions, and images are `f32[batch, height, width, channels]`.
 //!
 //! | layer | what it computes | input | output |
 //! | --- | --- | --- | --- |
