@@ -12,6 +12,7 @@ use super::lock::Lock;
 use super::state::State;
 use crate::error::{CheckpointError, Error, Result};
 use crate::system;
+use crate::whole::parent;
 
 /// The weights.
 pub(super) const MODEL: &str = "model.safetensors";
@@ -146,12 +147,12 @@ pub(super) fn begin(place: &Path) -> Result<Lock> {
     check_place(place)?;
     let partial = beside(place, PARTIAL);
     clear_unused(&partial)?;
-    let parent = parent(place);
-    let mut missing: Vec<&Path> = parent.ancestors().take_while(|folder| !folder.exists()).collect();
-    fs::create_dir_all(parent).map_err(Error::io("create", parent))?;
+    let folder = parent(place);
+    let mut missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
     // Each new folder is an entry in its parent folder. That entry must reach the disk too.
     while let Some(made) = missing.pop() {
-        sync(self::parent(made))?;
+        sync(parent(made))?;
     }
     match fs::create_dir(&partial) {
         // Another program has just made it. One of the two gets the lock.
@@ -256,14 +257,6 @@ fn not_ours(path: &Path, problem: impl Display) -> Error {
         path.display()
     ))
     .into()
-}
-
-/// The folder that contains this path.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
 }
 
 /// Waits until the disk has a folder's entries.
