@@ -22,7 +22,7 @@ pub enum Event<'a> {
     /// A rank failed in the step that is told next, and was built again.
     Restart(&'a Restart),
     /// Another process was lost.
-    Loss(&'a Loss),
+    Lost(&'a LostProcess),
     /// The run goes on after the loss of another process. The steps that are repeated are not told again.
     Return(&'a Return),
     /// A validation is done.
@@ -264,7 +264,7 @@ impl fmt::Display for Failed {
 /// Another process was lost. The run waits for one that takes its place.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Loss {
+pub struct LostProcess {
     /// The step that could not be ended.
     pub step: u64,
     /// What is known of it.
@@ -308,7 +308,7 @@ impl fmt::Display for GoesOnFrom {
     }
 }
 
-impl fmt::Display for Loss {
+impl fmt::Display for LostProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { step, why, waits } = self;
         write!(

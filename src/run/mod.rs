@@ -71,7 +71,7 @@ mod validation;
 pub use choice::Choice;
 pub use directory::claim::Resume;
 pub use directory::folder::{About, RunDir};
-pub use event::{Ended, Event, Failed, GoesOnFrom, Loss, Next, Outcome, Return, Task, Warning};
+pub use event::{Ended, Event, Failed, GoesOnFrom, LostProcess, Next, Outcome, Return, Task, Warning};
 pub use forecast::{Forecast, ForecastReport, StepTime};
 pub use generator::Generator;
 pub use progress::Progress;

@@ -49,7 +49,7 @@ impl Screen {
     pub(super) fn show(&self, event: &Event<'_>) {
         match event {
             Event::Step(report) => self.step(report),
-            Event::Loss(loss) => self.complain(&format!("warning: {loss}")),
+            Event::Lost(lost) => self.complain(&format!("warning: {lost}")),
             Event::Return(back) => self.complain(&back.to_string()),
             Event::Restart(restart) => self.complain(&format!("warning: {restart}")),
             Event::Validation { step, evaluation, .. } => {

@@ -6,7 +6,7 @@ use pipewright_stages::Stage;
 use serde::{Deserialize, Serialize};
 
 use super::directory::writer::Writer;
-use super::event::{Event, GoesOnFrom, Loss, Return};
+use super::event::{Event, GoesOnFrom, LostProcess, Return};
 use super::session::Session;
 use super::validation::BestSoFar;
 use crate::checkpoint::named_step;
@@ -90,9 +90,9 @@ impl<S: Stage> Session<'_, S> {
             .into());
         }
         self.rejoining.losses += 1;
-        let loss = Loss { step, why: failure.to_string(), waits: self.pipeline.waits() };
-        self.listeners.tell(&Event::Loss(&loss));
-        self.note(&loss.to_string());
+        let lost = LostProcess { step, why: failure.to_string(), waits: self.pipeline.waits() };
+        self.listeners.tell(&Event::Lost(&lost));
+        self.note(&lost.to_string());
         Ok(())
     }
 
