@@ -21,15 +21,9 @@ LIMIT=${LIMIT:-520}
 # Package and test of all that uses a GPU.
 TESTS=(
   pipewright-stages/cuda_kernels
-  pipewright-stages/cuda_onto
-  pipewright-stages/cuda_together
-  pipewright-stages/cuda_blocks
-  pipewright-stages/cuda_attention
+  pipewright-stages/cuda_layers
   pipewright-stages/cuda_copies
   pipewright-stages/cuda_nccl
-  pipewright-stages/cuda_choice
-  pipewright-stages/cuda_convolution
-  pipewright-stages/cuda_experts
   pipewright/golden
   pipewright/gpus
   pipewright/allocations
@@ -39,9 +33,7 @@ EMULATOR_TESTS=(
   pipewright-stages/cuda_compile
   pipewright-stages/cuda_emulator
   pipewright-stages/cuda_emulator_defects
-  pipewright-stages/cuda_emulator_products
   pipewright-stages/cuda_emulator_nccl
-  pipewright-stages/cuda_shelves
   pipewright/gpu_bench
   pipewright/ranges
 )
@@ -210,6 +202,8 @@ run_tests() { # SECONDS, then tests
     local name=${test#*/} seconds=$limit filter=()
     case $name in
       golden | allocations) filter=(gpu) ;;
+      # The tests of eight subjects.
+      cuda_layers) seconds=$((3 * limit)) ;;
       # Each of its tests starts processes, which start CUDA and NCCL.
       processes) filter=(gpus:: --test-threads=1) seconds=$((3 * limit)) ;;
     esac
@@ -286,13 +280,13 @@ predicted() {
       --set "pipeline.costs=$scratch/costs.json"
 }
 
-# sanitize TEST, then the tool and its options
+# sanitize TEST MODULE, then the tool and its options: the tests of a module, or with an empty name all tests
 sanitize() {
-  local test=$1 code found='^=+ .*(Invalid|Misaligned|Race reported|hazard)'
-  shift
+  local test=$1 module=$2 code found='^=+ .*(Invalid|Misaligned|Race reported|hazard)'
+  shift 2
   command -v compute-sanitizer >/dev/null || { echo 'skipped: there is no compute-sanitizer on the PATH'; return; }
   # In the foreground: in the process group of the part.
-  timeout --foreground -k 2 $((limit - 5)) compute-sanitizer "$@" --error-exitcode 9 "$bin/deps/test-$test" --test-threads 1
+  timeout --foreground -k 2 $((limit - 5)) compute-sanitizer "$@" --error-exitcode 9 "$bin/deps/test-$test" ${module:+"$module::"} --test-threads 1
   code=$?
   [ "$code" -eq 124 ] || return "$code"
   if grep -Eq "$found" "$scratch/log"; then return 9; fi
@@ -322,7 +316,7 @@ resnet() {
 }
 
 guesses_on_a_gpu() {
-  part 'kernels are compiled, or were' 120 "$bin/deps/test-cuda_attention" same_bits
+  part 'kernels are compiled, or were' 120 "$bin/deps/test-cuda_layers" attention_gives_the_same_bits
   part 'guesses: training' 120 guess train
   part 'guesses: kernels' 90 guess kernels
   part 'guesses: launches' 30 guess launches
@@ -345,9 +339,9 @@ more_on_a_gpu() {
 sanitize_on_a_gpu() {
   # Libraries try functions that a driver may lack, so what CUDA's functions answer is no error.
   local memory=(--tool memcheck --report-api-errors no)
-  part 'compute-sanitizer, memory: attention' 160 sanitize cuda_attention "${memory[@]}"
-  part 'compute-sanitizer, races: attention' 160 sanitize cuda_attention --tool racecheck
-  part 'compute-sanitizer, memory: kernels' 200 sanitize cuda_kernels "${memory[@]}"
+  part 'compute-sanitizer, memory: attention' 160 sanitize cuda_layers attention "${memory[@]}"
+  part 'compute-sanitizer, races: attention' 160 sanitize cuda_layers attention --tool racecheck
+  part 'compute-sanitizer, memory: kernels' 200 sanitize cuda_kernels '' "${memory[@]}"
 }
 
 on_a_gpu() {

@@ -3,7 +3,7 @@
 
 #![allow(unsafe_code)]
 
-#[path = "../cuda_emulator_products/product.rs"]
+#[path = "../cuda_emulator/product.rs"]
 #[allow(dead_code, reason = "it is shared with another test")]
 mod product;
 

@@ -1,0 +1,22 @@
+//! Layers, optimizers and memory on a GPU. Without a GPU, the tests run on an emulated one. Tests that set or
+//! count something of a whole process (`choice`, `shelves`) start one for it.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod attention;
+mod blocks;
+mod choice;
+mod convolution;
+mod experts;
+mod onto;
+mod shelves;
+mod together;
+
+use std::process::Command;
+use std::thread;
+
+use common::{assert_near, bits, gpu, here, numbers, pass, tensor, train};
+use pipewright_stages::{
+    DType, Init, Layer, Part, Place, Sequential, Stage, Tensor, Together, Training, chain,
+};

@@ -1,0 +1,21 @@
+//! Layers: their gradients, blocks of them, the same bits for any number of threads, and what they refuse.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod block_shapes;
+mod blocks;
+mod convolution;
+mod dropout;
+mod experts;
+mod gradient_shapes;
+mod gradients;
+mod heads;
+mod held_halves;
+mod image_norms;
+mod products;
+mod testing;
+
+use common::{pass, shuffle, tensor, train};
+use pipewright_stages::testing::check_gradients;
+use pipewright_stages::{Bytes, ForwardContext, Init, Layer, Mode, Parameter, Result, Shape, Tensor};
