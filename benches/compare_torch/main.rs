@@ -86,6 +86,9 @@ struct Run {
     /// Each replica updates only its part of the weights.
     #[arg(long)]
     sharded: bool,
+    /// Shard groups of the model.
+    #[arg(long, default_value_t = 1)]
+    shard_groups: u32,
 }
 
 impl Run {
@@ -98,6 +101,7 @@ impl Run {
             replicas: self.replicas,
             groups: self.groups.unwrap_or_else(|| GradientGroups::usual(self.replicas)),
             sharded: self.sharded,
+            shard_groups: self.shard_groups,
             places: vec![Place::default()],
         })
     }

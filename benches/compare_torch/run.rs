@@ -40,6 +40,7 @@ pub(crate) struct Given {
     pub(crate) replicas: u32,
     pub(crate) groups: u32,
     pub(crate) sharded: bool,
+    pub(crate) shard_groups: u32,
     /// The place of each rank, or one for all.
     pub(crate) places: Vec<Place>,
 }
@@ -125,9 +126,9 @@ impl Given {
         let actions = ranks.map(|rank| plan.replicas.largest().actions(rank).len()).max();
         let builder = Pipeline::builder()
             .schedule(plan.replicas.largest().clone())
-            .stages(self.size.model()?.cut(&plan.counts)?)
+            .stages(self.size.model()?.with_shard_groups(self.shard_groups)?.cut(&plan.counts)?)
             .places(self.places.clone())
-            .loss(CrossEntropy::default())
+            .loss(CrossEntropy::default().with_shard_groups(self.shard_groups)?)
             .data(self.size.data(self.data.clone())?)
             .optimizer(AdamW { decay: Decay::All, ..AdamW::default() })
             .learning_rate(LearningRate::Constant(3e-4))

@@ -7,6 +7,7 @@ use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Windows};
 use pipewright::plan::StageCost;
 use pipewright::plan::{Candidate, Fit, LayerCost, LinkCost, ModelCosts, Setting};
 use pipewright::schedule::Pass;
+use pipewright::stages::Sharding;
 use pipewright::stages::models::{Gpt, LayerSpec, Mlp, Model};
 use serde::Deserialize;
 
@@ -95,8 +96,12 @@ impl Size {
             Kind::Mlp(mlp) => {
                 let mut units = mlp.model()?.into_units();
                 let (flatten, first) = (units.remove(0), units.remove(0));
-                let both = move || Ok([(flatten.build)()?, (first.build)()?].into_iter().flatten().collect());
-                units.insert(0, LayerSpec::new(first.name, first.cost, both));
+                let (name, cost) = (first.name.clone(), first.cost);
+                let both = move || {
+                    let build = |unit: &LayerSpec| unit.build(Sharding::default());
+                    Ok([build(&flatten)?, build(&first)?].into_iter().flatten().collect())
+                };
+                units.insert(0, LayerSpec::new(name, cost, both));
                 Model::new(units)
             }
         };

@@ -96,6 +96,7 @@ impl Arguments {
             replicas: 1,
             groups: 1,
             sharded: false,
+            shard_groups: 1,
             places: vec![self.place()],
         })
     }

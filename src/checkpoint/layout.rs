@@ -25,8 +25,8 @@ pub struct TensorInfo {
 pub(super) fn info(parameter: &Parameter) -> TensorInfo {
     TensorInfo {
         name: parameter.name().to_owned(),
-        dims: parameter.dims().to_vec(),
-        fused: parameter.fused().to_vec(),
+        dims: parameter.whole_dims().to_vec(),
+        fused: parameter.whole_fused().to_vec(),
         is_trained: parameter.is_optimized(),
     }
 }

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pipewright_stages::Parameter;
 use pipewright_stages::optimizer::{self, Optimizer};
+use pipewright_stages::{Parameter, Shard};
 
 use super::contents::Contents;
 use super::damage::damaged;
@@ -140,11 +140,22 @@ impl Checkpoint {
         let mut file = self.optimizer.file()?;
         for parameter in parameters {
             let name = parameter.name().to_owned();
-            self.model.read(&mut model, &name, &mut parameter.value)?;
+            let count = parameter.value.len();
+            let is_whole = parameter.shard() == Shard::WHOLE;
+            if is_whole {
+                self.model.read(&mut model, &name, &mut parameter.value)?;
+            } else {
+                let mut whole = vec![0.0; parameter.whole_dims().iter().product()];
+                self.model.read(&mut model, &name, &mut whole)?;
+                let mut own = std::mem::take(&mut parameter.value);
+                parameter.take_own(&whole, &mut own);
+                parameter.value = own;
+            }
             parameter.make_state(&optimizer::states_of(optimizer, parameter));
             let owned = parameter.owned();
             let tensors = state_tensors(&info(parameter), optimizer);
-            for (TensorInfo { name, dims, .. }, numbers) in tensors.iter().zip(&mut parameter.state) {
+            let mut states = std::mem::take(&mut parameter.state);
+            for (TensorInfo { name, dims, .. }, numbers) in tensors.iter().zip(&mut states) {
                 let all = dims.iter().product();
                 if numbers.len() == all {
                     self.optimizer.read(&mut file, name, numbers)?;
@@ -152,8 +163,14 @@ impl Checkpoint {
                 }
                 let mut whole = vec![0.0; all];
                 self.optimizer.read(&mut file, name, &mut whole)?;
+                if !is_whole {
+                    let mut own = vec![0.0; count];
+                    parameter.take_own(&whole, &mut own);
+                    whole = own;
+                }
                 numbers.copy_from_slice(&whole[owned.clone()]);
             }
+            parameter.state = states;
         }
         Ok(())
     }

@@ -37,7 +37,10 @@ pub(super) fn parts<S: Stage>(spec: &Spec<S>, plan: &Plan) -> Result<Vec<(String
         "the replicas",
         format!(
             "{}, {}, optimizer {}, {}",
-            counted(spec.replicas.into(), "replica"),
+            match spec.shards {
+                1 => counted(spec.replicas.into(), "replica"),
+                shards => format!("{} of {shards} shards", counted(spec.replicas.into(), "replica")),
+            },
             counted(plan.groups.count() as u64, "gradient group"),
             if spec.sharded { "sharded" } else { "not sharded" },
             match spec.sync {

@@ -68,6 +68,16 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
+    /// Divides each rank of each replica into this many shards (tensor parallelism): a power of two. Each has a
+    /// part of the weights, and a part of the rows of a micro-batch. The weights after a step are the same, bit
+    /// for bit, for any number with the same shard groups: see
+    /// [`Model::with_shard_groups`](crate::stages::models::Model::with_shard_groups). Default: 1.
+    #[must_use]
+    pub fn shards(mut self, shards: u32) -> Self {
+        self.spec.shards = shards;
+        self
+    }
+
     /// Into how many groups a batch's micro-batches are divided, to add up their gradients: see
     /// [`GradientGroups`](crate::groups::GradientGroups). A replica has whole groups. Another number gives
     /// weights with other rounding. So a training that should go on with another number of replicas, with the

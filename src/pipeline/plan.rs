@@ -36,10 +36,12 @@ impl Plan {
         check_threads(spec.threads_per_rank)?;
         check_sharded(spec)?;
         check_server(spec)?;
+        check_shards(spec)?;
         let first = schedules.first().expect("checked: there are replicas");
         check_directions(first)?;
         check_count(first, spec.stages.len())?;
-        let mesh = Mesh::new([spec.replicas, first.ranks(), 1], processes, &spec.places)?.mapped(spec.map);
+        let mesh =
+            Mesh::new([spec.replicas, first.ranks(), spec.shards], processes, &spec.places)?.mapped(spec.map);
         let lowered = |schedule: Schedule| Arc::new(schedule.in_turn().for_replicas(spec.replicas));
         let schedules: Vec<_> = schedules.into_iter().map(lowered).collect();
         Ok(Self {
@@ -171,6 +173,41 @@ fn check_server<S: Stage>(spec: &Spec<S>) -> Result<()> {
         "weights may not be stale {why}: set `max_staleness` (`pipeline.max_staleness`) to 0"
     ))
     .into())
+}
+
+/// Refuses a number of shards that is no power of two, and what shards cannot do.
+fn check_shards<S: Stage>(spec: &Spec<S>) -> Result<()> {
+    if spec.shards == 1 {
+        return Ok(());
+    }
+    if !spec.shards.is_power_of_two() {
+        let above = spec.shards.checked_next_power_of_two().unwrap_or(1).max(2);
+        return Err(LaunchError::new(format!(
+            "{} shards are no power of two: call `.shards(...)` (`pipeline.shards`) with {} or {above}",
+            spec.shards,
+            above / 2
+        ))
+        .into());
+    }
+    let optimizer = format!("{:?}", spec.optimizer);
+    let gpu = spec.places.iter().find(|place| place.device != Device::Cpu);
+    let why = match gpu {
+        _ if !spec.optimizer.updates_parts() => format!(
+            "{optimizer} updates whole parameters only (`Optimizer::updates_parts`), and a shard has parts of \
+             them: take another optimizer"
+        ),
+        _ if spec.is_served() => "a server has parts of the weights itself: take `SyncMode::Reduce` \
+             (`pipeline.sync = \"reduce\"`)"
+            .to_owned(),
+        _ if spec.restarts.most > 0 => "ranks with shards are not built again after a failure yet: call \
+             `.restarts(0, ...)` (`train.restarts`)"
+            .to_owned(),
+        Some(place) => format!("there are no shards on {} yet, only on cpu", place.device),
+        None => return Ok(()),
+    };
+    let shards = spec.shards;
+    Err(LaunchError::new(format!("{shards} shards cannot train: {why}; or set the number of shards to 1"))
+        .into())
 }
 
 fn check_directions(schedule: &Schedule) -> Result<()> {

@@ -114,7 +114,12 @@ impl<S: Stage> Pipeline<S> {
     /// # Errors
     /// [`Error::Stopped`].
     pub fn weights_hash(&mut self) -> Result<String> {
-        self.begin(format_args!("hash of the weights"))?;
+        let call = self.begin(format_args!("hash of the weights"))?;
+        if self.plan.shards() > 1 {
+            let gathered =
+                self.ranks.ask_all(HASHING, |_| Job::must(move |worker| worker.gather_shards(call)));
+            self.note(gathered)?;
+        }
         let mut by_name: BTreeMap<&str, Site> = BTreeMap::new();
         for info in self.parameters.iter().filter(|info| !info.is_tied) {
             by_name.insert(&info.name, info.site);

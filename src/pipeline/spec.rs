@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use pipewright_stages::optimizer::{AdamW, LearningRate, Optimizer};
-use pipewright_stages::{BuildStage, Place, Stage, StageBuilder};
+use pipewright_stages::{BuildStage, Place, Shard, Stage, StageBuilder};
 
 use crate::actor::{OnStall, StallRules, StallWarning};
 use crate::data::DataSource;
@@ -20,6 +20,7 @@ use crate::worker::{MakeLoss, Restarts};
 pub(super) struct Spec<S: Stage> {
     pub(super) schedules: Schedules,
     pub(super) replicas: u32,
+    pub(super) shards: u32,
     /// `None`: as many as usual for the replicas.
     pub(super) gradient_groups: Option<u32>,
     pub(super) stages: Vec<SharedBuilder<S>>,
@@ -102,6 +103,7 @@ impl<S: Stage> Default for Spec<S> {
         Self {
             schedules: Schedules::Missing,
             replicas: 1,
+            shards: 1,
             gradient_groups: None,
             stages: Vec::new(),
             loss: None,
@@ -163,8 +165,12 @@ impl<S: Stage> SharedBuilder<S> {
 
 impl<S: Stage> BuildStage<S> for SharedBuilder<S> {
     fn build(&self) -> pipewright_stages::Result<S> {
+        self.build_shard(Shard::WHOLE)
+    }
+
+    fn build_shard(&self, shard: Shard) -> pipewright_stages::Result<S> {
         // A builder that panicked has failed the launch already.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).build()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).build_shard(shard)
     }
 
     fn describe(&self) -> String {

@@ -69,13 +69,14 @@ enum Entry {
 /// the first such micro-batch.
 type GroupScore = std::result::Result<Score, MicroBatch>;
 
-/// The sum of the squares of a piece of a parameter's gradient.
+/// A sum of the squares of a piece of a parameter's gradient.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct SquaredGradient {
     stage: StageId,
     /// The parameter's place in the stage.
     index: usize,
-    piece: usize,
+    /// The number of the sum among all sums of the parameter.
+    sum: usize,
     square: f64,
 }
 
@@ -132,9 +133,9 @@ impl Agreement {
         }
     }
 
-    /// Adds the squares of a piece of a parameter's gradient. The parameter is named by its place in a stage.
-    pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, piece: usize, square: f64) {
-        self.tell(&Entry::Gradient(SquaredGradient { stage, index, piece, square }));
+    /// Adds a sum of squares of a parameter's gradient. The parameter is named by its place in a stage.
+    pub(super) fn tell_gradient(&mut self, stage: StageId, index: usize, sum: usize, square: f64) {
+        self.tell(&Entry::Gradient(SquaredGradient { stage, index, sum, square }));
     }
 
     fn tell(&mut self, entry: &Entry) {
@@ -178,7 +179,7 @@ impl Agreement {
 
     /// The step's numbers, or the first that is not finite. The entries of all ranks have been heard.
     pub(super) fn outcome(&mut self) -> StepOutcome {
-        self.gradients.sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.piece));
+        self.gradients.sort_unstable_by_key(|gradient| (gradient.stage, gradient.index, gradient.sum));
         self.losses.sort_unstable_by_key(|(node, _)| node.first_group());
         for (node, loss) in self.losses.drain(..) {
             self.sums.push(node, loss, both);

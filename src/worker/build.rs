@@ -1,8 +1,9 @@
 //! How a worker is made, and its stages are built: at launch, and again after a failure.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use pipewright_stages::{DType, Device, Place, Stage, StageBuilder, Together};
+use pipewright_stages::{DType, Device, Place, Shard, Stage, StageBuilder, Together};
 
 use super::Worker;
 use super::agreement::Agreement;
@@ -10,6 +11,7 @@ use super::chunk::Chunk;
 use super::meter::Meter;
 use super::plan::{Plan, Seat};
 use super::strategy::{ReplicaShare, Strategy};
+use super::team::{self, TeamEnd};
 use crate::error::{LaunchError, Result, of_replica};
 use crate::id::StageId;
 
@@ -22,13 +24,16 @@ impl<S: Stage> Worker<S> {
         let rank = seat.transport.rank();
         let at = plan.mesh.coordinate(rank);
         let schedule = Arc::clone(&plan.schedules[at.replica as usize]);
+        let (transport, team) = team::connected(seat.transport, &plan, &seat.progress)?;
         let mut worker = Self {
             share: ReplicaShare::new(&plan, rank),
             plan,
             at,
             moves: schedule.moves(at.rank),
             schedule,
-            transport: seat.transport,
+            transport,
+            team,
+            gathered: HashMap::new(),
             builders: seat.stages,
             chunks: Vec::new(),
             as_built: Vec::new(),
@@ -75,7 +80,9 @@ impl<S: Stage> Worker<S> {
         self.scores = vec![None; micro_batches as usize];
         let place = self.plan.mesh.place(self.transport.rank());
         for (id, builder) in &self.builders {
-            let stage = build_stage(builder, place).map_err(|source| LaunchError::Unbuildable {
+            let shard = Shard { index: self.at.shard, of: self.plan.shards() };
+            let stage = build_stage(builder, place, shard, self.team.as_ref());
+            let stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
                 replica: self.shown_replica(),
                 rank: self.at.rank,
@@ -84,6 +91,7 @@ impl<S: Stage> Worker<S> {
             })?;
             self.chunks.push(Chunk::new(*id, stage, cells));
         }
+        self.join_loss()?;
         let names = self.chunks.iter().map(|chunk| (chunk.id, chunk.stage.layer_names()));
         self.meter.progress.name_layers(names.collect());
         self.meter.clock = match self.chunks.first() {
@@ -91,6 +99,27 @@ impl<S: Stage> Worker<S> {
             None => None,
         };
         Ok(())
+    }
+
+    /// Divides the loss among the shards, on the rank of the last stage.
+    fn join_loss(&mut self) -> Result<()> {
+        let (Some(team), Some(loss), Some(chunk)) = (&self.team, &mut self.loss, self.chunks.last()) else {
+            return Ok(());
+        };
+        let joined = match chunk.stage.divided_output() {
+            Some(outputs) => loss.join(team.team(), outputs),
+            None => Err(pipewright_stages::Error::other(
+                "the last layer's outputs are not divided among the shards: see `Linear::with_divided_outputs`",
+            )),
+        };
+        let refuse = |source| LaunchError::Unbuildable {
+            stage: chunk.id,
+            replica: (self.share.replicas() > 1).then_some(self.share.replica),
+            rank: self.at.rank,
+            device: self.plan.mesh.place(self.transport.rank()).device,
+            source,
+        };
+        Ok(joined.map_err(refuse)?)
     }
 
     /// The rank's replica, if there are several: for messages.
@@ -132,8 +161,16 @@ impl<S: Stage> Worker<S> {
 
 /// Builds a stage and moves it to where it computes.
 #[allow(clippy::borrowed_box, reason = "a builder is a box")]
-fn build_stage<S: Stage>(builder: &StageBuilder<S>, place: Place) -> pipewright_stages::Result<S> {
-    let mut stage = builder.build()?;
+fn build_stage<S: Stage>(
+    builder: &StageBuilder<S>,
+    place: Place,
+    shard: Shard,
+    team: Option<&TeamEnd>,
+) -> pipewright_stages::Result<S> {
+    let mut stage = builder.build_shard(shard)?;
     stage.move_to(place)?;
+    if let Some(team) = team {
+        stage.join(team.team())?;
+    }
     Ok(stage)
 }

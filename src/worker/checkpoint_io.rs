@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pipewright_stages::{Parameter, Part, Stage};
+use pipewright_stages::{Parameter, Part, Shard, Stage};
 use sha2::{Digest, Sha256};
 
 use super::Worker;
@@ -13,7 +13,10 @@ use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
 use crate::checksum::Checksum;
 use crate::error::Result;
 use crate::fabric::{Call, Tag};
-use crate::id::WorldRank;
+use crate::id::{Axis, WorldRank};
+
+/// Is shown a parameter: its name, its weights and the tensors of the optimizer.
+type Show<'a> = dyn FnMut(&str, &[f32], &[&[f32]]) + 'a;
 
 impl<S: Stage> Worker<S> {
     /// This rank's parameters, in layer order.
@@ -37,8 +40,8 @@ impl<S: Stage> Worker<S> {
                     is_trained: !parameter.is_frozen(),
                     is_optimized: parameter.is_optimized(),
                     layer: layers.next(),
-                    dims: parameter.dims().to_vec(),
-                    fused: parameter.fused().to_vec(),
+                    dims: parameter.whole_dims().to_vec(),
+                    fused: parameter.whole_fused().to_vec(),
                     site: Site { rank, stage: chunk.id, index },
                     weights: compared.then(weights),
                 });
@@ -56,10 +59,10 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn write(&mut self, call: Call, draft: &Draft) -> Result<Result<Vec<Written>>> {
         let mut writer = None;
         let mut written = Ok(());
-        self.each_whole(call, &mut |parameter, states| {
+        self.each_whole(call, &mut |name, value, states| {
             // After an error the others' parts are still taken: they wait until theirs are.
             if let (Ok(writer), Ok(())) = (writer.get_or_insert_with(|| draft.open()), &written) {
-                written = writer.write(parameter.name(), &parameter.value, states);
+                written = writer.write(name, value, states);
             }
         })?;
         Ok(written.and_then(|()| match writer {
@@ -75,18 +78,17 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn copy(&mut self, call: Call, copies: &Mutex<Copies>) -> Result<()> {
         let mut copies = copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.clear();
-        self.each_whole(call, &mut |parameter, states| {
-            copies.add(parameter.name(), &parameter.value, states);
-        })
+        self.each_whole(call, &mut |name, value, states| copies.add(name, value, states))
     }
 
-    /// Shows this rank's parameters with their whole optimizer states, as a checkpoint has them. A tied
-    /// parameter is shown at its first site. Only the first replica shows them; with a sharded optimizer the
-    /// others send it their parts of the state, one parameter at a time.
+    /// Shows this rank's parameters with their whole optimizer states, as a checkpoint has them: name, weights
+    /// and states. A tied parameter is shown at its first site. Only the first replica shows them; with a
+    /// sharded optimizer the others send it their parts of the state, one parameter at a time. Of several
+    /// shards, only the first one shows them, and the others send it their parts.
     ///
     /// # Errors
     /// Whatever a GPU or the transport reports.
-    fn each_whole(&mut self, call: Call, show: &mut dyn FnMut(&Parameter, &[&[f32]])) -> Result<()> {
+    fn each_whole(&mut self, call: Call, show: &mut Show<'_>) -> Result<()> {
         self.transport.begin(call)?;
         if self.share.replica > 0 && !self.plan.sharded {
             return Ok(());
@@ -105,11 +107,77 @@ impl<S: Stage> Worker<S> {
             self.meter.progress.advance();
             let whole = self.whole_state(site)?;
             let parameter = self.chunk(site.stage).parameter(site.index);
+            if parameter.shard() != Shard::WHOLE {
+                let states =
+                    whole.unwrap_or_else(|| parameter.state.iter().map(|one| one.to_vec()).collect());
+                let own = [vec![parameter.value.to_vec()], states].concat();
+                if let Some(all) = self.of_all_shards(site, own)? {
+                    let [value, states @ ..] = &all[..] else { unreachable!("it has a value") };
+                    let states: Vec<&[f32]> = states.iter().map(Vec::as_slice).collect();
+                    show(self.chunk(site.stage).parameter(site.index).name(), value, &states);
+                }
+                continue;
+            }
+            if self.at.shard > 0 {
+                continue;
+            }
+            let parameter = self.chunk(site.stage).parameter(site.index);
             let states: Vec<&[f32]> = match &whole {
                 Some(whole) => whole.iter().map(Vec::as_slice).collect(),
                 None => parameter.state.iter().map(|numbers| &numbers[..]).collect(),
             };
-            show(parameter, &states);
+            show(parameter.name(), &parameter.value, &states);
+        }
+        Ok(())
+    }
+
+    /// Tensors of a parameter that is divided, with the parts of all shards: on the first shard. The others send
+    /// it theirs, one parameter at a time.
+    fn of_all_shards(&mut self, site: Site, own: Vec<Vec<f32>>) -> Result<Option<Vec<Vec<f32>>>> {
+        let ranks: Vec<WorldRank> = self.plan.mesh.group(Axis::Tensor, self.transport.rank()).collect();
+        let tag = Topic::Shard.tag(site.stage);
+        if self.at.shard > 0 {
+            self.transport.send_bytes(ranks[0], tag, bytemuck::cast_slice(&own.concat()).to_vec())?;
+            return self.await_block(ranks[0], tag).map(|_| None);
+        }
+        let parameter = self.chunk(site.stage).parameter(site.index);
+        let count = parameter.whole_dims().iter().product();
+        let mut all = vec![vec![0.0; count]; own.len()];
+        for (whole, own) in all.iter_mut().zip(&own) {
+            parameter.put_in_whole(0, own, whole);
+        }
+        for (shard, &peer) in (1..).zip(&ranks[1..]) {
+            let block = self.await_block(peer, tag)?;
+            self.transport.send_bytes(peer, tag, Vec::new())?;
+            let numbers: Vec<f32> =
+                block.as_chunks().0.iter().map(|bytes| f32::from_ne_bytes(*bytes)).collect();
+            let parts = numbers.chunks_exact((numbers.len() / all.len()).max(1));
+            let parameter = self.chunk(site.stage).parameter(site.index);
+            for (whole, part) in all.iter_mut().zip(parts) {
+                parameter.put_in_whole(shard, part, whole);
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// The whole weights of this rank's parameters that are divided, on its first shard: for [`Worker::hash`].
+    ///
+    /// # Errors
+    /// Whatever the transport reports.
+    pub(crate) fn gather_shards(&mut self, call: Call) -> Result<()> {
+        self.transport.begin(call)?;
+        self.gathered.clear();
+        if self.share.replica > 0 {
+            return Ok(());
+        }
+        for site in self.first_sites() {
+            let parameter = self.chunk(site.stage).parameter(site.index);
+            if parameter.shard() != Shard::WHOLE {
+                let own = vec![parameter.value.to_vec()];
+                if let Some(mut all) = self.of_all_shards(site, own)? {
+                    self.gathered.insert((site.stage, site.index), all.swap_remove(0));
+                }
+            }
         }
         Ok(())
     }
@@ -205,6 +273,10 @@ impl<S: Stage> Worker<S> {
     /// Whatever a GPU reports.
     pub(crate) fn hash(&mut self, mut hash: Sha256, sites: &[Site]) -> Result<Sha256> {
         for site in sites {
+            if let Some(whole) = self.gathered.remove(&(site.stage, site.index)) {
+                hash.update(bytemuck::cast_slice::<f32, u8>(&whole));
+                continue;
+            }
             let parameter: &mut Parameter = self.chunk(site.stage).parameter(site.index);
             parameter.fetch(Part::Value)?;
             hash.update(bytemuck::cast_slice::<f32, u8>(&parameter.value));

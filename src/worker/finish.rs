@@ -1,7 +1,7 @@
 //! The end of a step: tied gradients are summed, all ranks agree on loss and norm, weights change.
 
 use pipewright_stages::optimizer;
-use pipewright_stages::{Parameter, Stage};
+use pipewright_stages::{Shard, Stage};
 
 use super::Worker;
 use super::agreement::{StepOutcome, StepTotals};
@@ -61,24 +61,31 @@ impl<S: Stage> Worker<S> {
             let mut copies = ties.iter().flat_map(|tie| &tie.sites[1..]);
             copies.any(|site| (site.stage, site.index) == (stage, index))
         };
+        let is_first_shard = self.at.shard == 0;
         for chunk in &mut self.chunks {
             let stage = chunk.id;
             let slices = &chunk.slices;
             let mut index = 0;
             chunk.stage.visit_gradients(&mut |parameter| {
                 let owned = slices.owned(index, share.replica);
-                let pieces = owned.start / Parameter::PIECE..owned.end.div_ceil(Parameter::PIECE);
-                for piece in pieces.filter(|_| !is_copy(stage, index)) {
-                    let square = parameter.grad_squares(piece);
-                    self.agreement.tell_gradient(stage, index, piece, square);
+                let pieces = parameter.pieces().within(owned);
+                // All shards have the same gradient of what is not divided.
+                let is_told = is_first_shard || parameter.shard() != Shard::WHOLE;
+                for piece in pieces.filter(|_| is_told && !is_copy(stage, index)) {
+                    parameter.grad_squares(piece, |sum, square| {
+                        self.agreement.tell_gradient(stage, index, sum, square);
+                    });
                 }
                 index += 1;
             });
         }
     }
 
-    /// The scores of this replica's micro-batches, on its rank of the last stage.
+    /// The scores of this replica's micro-batches, on its rank of the last stage: all its shards have the same.
     pub(super) fn tell_scores(&mut self) {
+        if self.at.shard > 0 {
+            return;
+        }
         let share = &self.share;
         if let Some(loss) = &mut self.loss {
             let scores = (0..).zip(&self.scores).map(|(index, score)| {

@@ -1,5 +1,6 @@
 //! The interpreter: runs one rank's actions over its stages and its transport.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pipewright_stages::loss::{Loss, Score};
@@ -15,6 +16,7 @@ use super::parameters::Tie;
 use super::plan::{MakeLoss, Plan};
 use super::recovery::Restart;
 use super::strategy::{ReplicaShare, Strategy};
+use super::team::TeamEnd;
 use super::trace::Record;
 use crate::checksum::Checksum;
 use crate::data::{DataSource, Feed};
@@ -37,6 +39,10 @@ pub(crate) struct Worker<S: Stage> {
     /// What it moves to the host and back in a step.
     pub(super) moves: Vec<Move>,
     pub(super) transport: Box<dyn Transport<S::Wire> + Send>,
+    /// The whole weights that the first shard has gathered, by stage and place in it, until they are hashed.
+    pub(super) gathered: HashMap<(StageId, usize), Vec<f32>>,
+    /// The other shards of the rank, if there are several.
+    pub(super) team: Option<TeamEnd>,
     /// Build the rank's stages.
     pub(super) builders: Vec<(StageId, StageBuilder<S>)>,
     pub(super) chunks: Vec<Chunk<S>>,
@@ -146,6 +152,7 @@ impl<S: Stage> Worker<S> {
             progress.begin(index, run.shown(action));
             let _range = Range::begin(format_args!("{}", run.shown(action)));
             caught(|| self.perform(run, action))
+                .map_err(|error| self.cause_in_team(error))
                 .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
         });
         progress.end();

@@ -17,6 +17,7 @@ mod progress;
 mod recovery;
 mod replicas;
 mod strategy;
+mod team;
 mod ties;
 mod trace;
 

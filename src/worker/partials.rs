@@ -40,6 +40,7 @@ impl Partials {
         (group, next): (u32, AfterGroup),
         together: &mut Together,
     ) -> Result<()> {
+        stage.sum_rows()?;
         let (node, left) = self.joined(group, next);
         self.waiting.truncate(left);
         visit(stage, |_, parameter| {

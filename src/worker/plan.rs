@@ -46,6 +46,11 @@ impl Plan {
         self.mesh.size(Axis::Data)
     }
 
+    /// Into how many shards each rank of a replica is divided.
+    pub(crate) fn shards(&self) -> u32 {
+        self.mesh.size(Axis::Tensor)
+    }
+
     /// Which rank holds which stage, in each replica.
     pub(crate) fn placement(&self) -> &Placement {
         self.schedules[0].placement()

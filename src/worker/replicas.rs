@@ -26,7 +26,7 @@ impl<S: Stage> Worker<S> {
             };
             let mut parameters = Vec::new();
             chunk.stage.visit_gradients(&mut |parameter| {
-                parameters.push((parameter.trained(), first(parameters.len())))
+                parameters.push((parameter.pieces(), first(parameters.len())))
             });
             chunk.slices = Slices::new(parameters.into_iter(), replicas);
             if on_gpus {

@@ -107,6 +107,8 @@ pub struct Recipe {
     pub threads_per_rank: usize,
     pub replicas: u32,
     pub gradient_groups: u32,
+    pub shards: u32,
+    pub shard_groups: u32,
     pub sharded: bool,
     pub sync: SyncMode,
     /// Of all ranks.
@@ -177,6 +179,8 @@ pub fn recipe_of(
         threads_per_rank: 1,
         replicas: 1,
         gradient_groups: GROUPS,
+        shards: 1,
+        shard_groups: 1,
         sharded: false,
         sync: SyncMode::Reduce,
         place: Place::default(),
@@ -219,17 +223,18 @@ impl Recipe {
         schedule: Schedule,
         make: impl FnMut(StageBuilder<Sequential>) -> StageBuilder<S>,
     ) -> PipelineBuilder<S> {
-        let stages = (self.model)().split(schedule.stages()).expect("the model can be cut");
+        let stages = self.model().split(schedule.stages()).expect("the model can be cut");
         let builder = Pipeline::builder()
             .schedule(schedule)
             .stages(stages.into_iter().map(make).collect())
-            .loss(CrossEntropy::default())
+            .loss(self.loss())
             .data(Arc::clone(&self.data))
             .optimizer(self.optimizer)
             .learning_rate(self.learning_rate)
             .threads_per_rank(self.threads_per_rank)
             .replicas(self.replicas)
             .gradient_groups(self.gradient_groups)
+            .shards(self.shards)
             .sharded(self.sharded)
             .sync(self.sync)
             .places(vec![self.place])
@@ -250,9 +255,19 @@ impl Recipe {
         trained(&mut self.launch(schedule).expect("it starts"), steps)
     }
 
+    /// The model, with its shard groups.
+    pub fn model(&self) -> Model {
+        (self.model)().with_shard_groups(self.shard_groups).expect("a power of two")
+    }
+
+    /// The loss, with the shard groups.
+    pub fn loss(&self) -> CrossEntropy {
+        CrossEntropy::default().with_shard_groups(self.shard_groups).expect("a power of two")
+    }
+
     /// Training without the engine.
     pub fn plain(&self) -> Plain {
-        let mut stage = (self.model)().whole().expect("the model can be built");
+        let mut stage = self.model().whole().expect("the model can be built");
         stage.move_to(self.place).expect("the CPU can");
         let plain = Plain::new(stage, Arc::new(self.optimizer), self.learning_rate, self.clip);
         Plain { gradient_groups: self.gradient_groups, ..plain }
@@ -262,7 +277,7 @@ impl Recipe {
     pub fn plain_hash(&self, steps: u64) -> String {
         let mut plain = self.plain();
         for step in 0..steps {
-            plain.step(self.data.as_ref(), step, self.micro_batches, &mut CrossEntropy::default());
+            plain.step(self.data.as_ref(), step, self.micro_batches, &mut self.loss());
         }
         plain.hash()
     }
@@ -310,9 +325,9 @@ impl Plain {
             if groups.ends_with(micro_batch) {
                 let sums = self.stage.parameters().into_iter();
                 let sums = sums.map(|parameter| {
-                    let zeros = vec![0.0; parameter.grad.len()];
+                    parameter.end_group().expect("the CPU can");
                     let sum = parameter.grad.to_vec();
-                    parameter.grad.copy_from_slice(&zeros);
+                    parameter.zero_grad().expect("the CPU can");
                     sum
                 });
                 group_sums.push(sums.collect());
@@ -338,7 +353,7 @@ impl Plain {
         let squares: f64 = (0..parameters.len())
             .filter(counted)
             .map(|index| &parameters[index])
-            .flat_map(|parameter| (0..parameter.pieces()).map(|piece| parameter.grad_squares(piece)))
+            .flat_map(|parameter| parameter.all_grad_squares())
             .sum();
         let norm = squares.sqrt() / total.weight;
         let clip = self.clip.map_or(1.0, |limit| clip_factor(norm, limit));

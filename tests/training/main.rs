@@ -33,6 +33,7 @@ mod optimizers;
 mod recompute;
 mod refused_replicas;
 mod replicas;
+mod shards;
 mod steps;
 mod threads;
 mod ties;

@@ -91,7 +91,7 @@ pub(super) fn join(
     interrupt: &Interrupt,
 ) -> Result<(Option<World>, String)> {
     connect(config, &program(config, plan, options)?, interrupt, |processes| {
-        let sizes = [plan.replicas.count(), plan.replicas.ranks(), 1];
+        let sizes = [plan.replicas.count(), plan.replicas.ranks(), config.pipeline.shards];
         Ok(Mesh::new(sizes, processes, &[]).map(drop)?)
     })
 }

@@ -38,9 +38,9 @@ pub struct RanksHere {
 }
 
 impl RanksHere {
-    /// All of this many replicas of this many ranks, in one process.
-    pub fn all(replicas: u32, ranks: u32) -> Self {
-        let all: Vec<WorldRank> = (0..replicas * ranks).map(WorldRank).collect();
+    /// All of this many replicas, ranks of a replica, and shards of a rank, in one process.
+    pub fn all([replicas, ranks, shards]: [u32; 3]) -> Self {
+        let all: Vec<WorldRank> = (0..replicas * ranks * shards).map(WorldRank).collect();
         Self { of_process: all.clone(), of_machine: all, processes: 1 }
     }
 
@@ -48,11 +48,11 @@ impl RanksHere {
     ///
     /// # Errors
     /// When the processes cannot have equally many ranks.
-    pub fn of(world: Option<&World>, replicas: u32, ranks: u32) -> Result<Self> {
+    pub fn of(world: Option<&World>, sizes: [u32; 3]) -> Result<Self> {
         let Some(world) = world else {
-            return Ok(Self::all(replicas, ranks));
+            return Ok(Self::all(sizes));
         };
-        let mesh = Mesh::new([replicas, ranks, 1], world.processes(), &[])?;
+        let mesh = Mesh::new(sizes, world.processes(), &[])?;
         let of_machine = world.local().iter();
         Ok(Self {
             of_process: mesh.ranks_of(world.process()).collect(),
@@ -125,7 +125,8 @@ pub fn check_memory(
 ) -> Result<()> {
     let count = ranks.len() as u32;
     let places = places_of_all(config, count)?;
-    let mesh = Mesh::new([config.pipeline.replicas, count, 1], 1, &[])?.mapped(config.launch.map);
+    let mesh = Mesh::new([config.pipeline.replicas, count, config.pipeline.shards], 1, &[])?
+        .mapped(config.launch.map);
     let by_device = |world: &[WorldRank]| {
         let mut devices: HashMap<Device, Vec<Rank>> = HashMap::new();
         for &rank in world {
@@ -184,7 +185,7 @@ pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]
     config.pipeline.devices.0 = devices.iter().map(|place| place.device).collect();
     let plan = PipelinePlan::of(units.balanced(ranks)?, Replicas::one(schedule.in_turn()));
     let held = memory(&config, &plan)?;
-    check_memory(&config, &held, &RanksHere::all(1, ranks), limits)
+    check_memory(&config, &held, &RanksHere::all([1, ranks, config.pipeline.shards]), limits)
 }
 
 fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {

@@ -20,7 +20,9 @@ use pipewright::pretrained::{Architecture, Family, Target, Weights, open_adapter
 /// # Errors
 /// When its sizes are impossible, or a rule about what is trained fits nothing.
 pub fn model(config: &Config) -> Result<Model> {
-    with_rules(config, untrained(config)?)
+    with_rules(config, untrained(config)?)?
+        .with_shard_groups(config.shard_groups())
+        .map_err(|error| config.refuse("pipeline.shard_groups", ValueProblem::caused(error)))
 }
 
 fn untrained(config: &Config) -> Result<Model> {

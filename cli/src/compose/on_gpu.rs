@@ -27,7 +27,7 @@ const F32: f64 = 4.0;
 /// a run can have.
 pub fn with_gpus(mut config: Config, gpu: &Gpu) -> Result<(Config, Vec<(Device, MemoryLimit)>)> {
     estimated_counts(&config)?;
-    let sizes = [config.pipeline.replicas, ranks_and_chunks(&config)?.0, 1];
+    let sizes = [config.pipeline.replicas, ranks_and_chunks(&config)?.0, config.pipeline.shards];
     let ranks = Mesh::new(sizes, 1, &[])?.world_size();
     let limit = MemoryLimit {
         bytes: gpu.memory as u64,

@@ -54,6 +54,7 @@ pub fn launch_with_listener(
         .data(Arc::clone(&data.train))
         .map(config.launch.map)
         .gradient_groups(config.gradient_groups())
+        .shards(config.pipeline.shards)
         .optimizer(optimizer(config))
         .sharded(config.optimizer.sharded)
         .sync(match config.pipeline.sync {
@@ -90,7 +91,9 @@ pub fn launch_with_listener(
 /// # Errors
 /// When the label smoothing rounds to 1.
 pub fn loss(config: &Config) -> Result<CrossEntropy> {
-    let loss = CrossEntropy::ignoring(IGNORED).smoothed(config.optimizer.label_smoothing as f32)?;
+    let loss = CrossEntropy::ignoring(IGNORED)
+        .smoothed(config.optimizer.label_smoothing as f32)?
+        .with_shard_groups(config.shard_groups())?;
     Ok(match config.reads_tokens() {
         true => loss.of_tokens(),
         false => loss,

@@ -21,7 +21,8 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
         return Ok(Vec::new());
     }
     let all = places_of_all(config, ranks)?;
-    let mesh = Mesh::new([config.pipeline.replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
+    let mesh = Mesh::new([config.pipeline.replicas, ranks, config.pipeline.shards], 1, &[])?
+        .mapped(config.launch.map);
     let first = (0..ranks).map(|rank| mesh.world_rank(Coordinate::of_first(Rank(rank))));
     Ok(first.map(|rank| all[rank.index()]).collect())
 }
@@ -33,7 +34,7 @@ pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
 /// As for [`places`].
 pub fn places_of_all(config: &Config, ranks: u32) -> Result<Vec<Place>> {
     let (devices, replicas) = (&config.pipeline.devices.0, config.pipeline.replicas);
-    let mesh = Mesh::new([replicas, ranks, 1], 1, &[])?.mapped(config.launch.map);
+    let mesh = Mesh::new([replicas, ranks, config.pipeline.shards], 1, &[])?.mapped(config.launch.map);
     let (count, ranks) = (devices.len(), ranks as usize);
     let fits = [1, ranks, mesh.world_size() as usize].contains(&count);
     config.require(fits, "pipeline.devices", || {

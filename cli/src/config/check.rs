@@ -115,6 +115,7 @@ fn pipeline(config: &Config) -> Result<()> {
         batch_size(config, batch)?;
     }
     config.check_groups()?;
+    config.check_shards()?;
     staleness(config)?;
     let Partition::Lists(lists) = &pipeline.partition else {
         return Ok(());
@@ -178,11 +179,38 @@ fn optimizer(config: &Config) -> Result<()> {
     })?;
     let server = config.pipeline.replicas > 1 && config.pipeline.sync == SyncKind::Server;
     config.require(!(whole && server), "pipeline.sync", || WHOLE)?;
+    shards(config, whole, server)?;
     match optimizer.schedule {
         LearningRateSchedule::Constant => Ok(()),
         LearningRateSchedule::Cosine | LearningRateSchedule::Linear => falling(config, 0),
         LearningRateSchedule::Wsd => falling(config, optimizer.decay_steps),
     }
+}
+
+/// Refuses what cannot be divided among shards.
+fn shards(config: &Config, whole: bool, server: bool) -> Result<()> {
+    if config.pipeline.shards == 1 {
+        return Ok(());
+    }
+    config.require(!whole, "optimizer.kind", || {
+        "adafactor and muon update whole parameters only, and a shard has parts of them: take \"adamw\", \"lion\" \
+         or \"sgd\", or pipeline.shards = 1"
+    })?;
+    config.require(
+        !server,
+        "pipeline.sync",
+        || "a server has parts of the weights itself: take \"reduce\", or pipeline.shards = 1",
+    )?;
+    config.require(
+        config.train.restarts == 0,
+        "train.restarts",
+        || "ranks with shards are not built again after a failure yet: take 0, or pipeline.shards = 1",
+    )?;
+    config.require(
+        !config.pipeline.devices.has_gpu(),
+        "pipeline.devices",
+        || "there are no shards on GPUs yet: take \"cpu\", or pipeline.shards = 1",
+    )
 }
 
 /// `decay` is the number of steps that the schedule itself reserves for the fall.

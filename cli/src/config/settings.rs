@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use pipewright::data::LossOn;
 use pipewright::groups::GradientGroups;
+use pipewright::stages::{Shard, Sharding};
 use serde::Serialize;
 use toml::{Table, Value};
 
@@ -55,10 +56,11 @@ impl Config {
         toml::to_string(&self.kept()?).map_err(not_written)
     }
 
-    /// The keys that count and their values. They say how gradients are grouped.
+    /// The keys that count and their values. They say how sums are grouped.
     pub(crate) fn kept(&self) -> Result<Table> {
         let mut config = self.clone();
         config.pipeline.gradient_groups = Some(self.gradient_groups());
+        config.pipeline.shard_groups = Some(self.shard_groups());
         config.counting()
     }
 
@@ -101,19 +103,38 @@ impl Config {
         given.unwrap_or_else(|| GradientGroups::usual(self.pipeline.replicas))
     }
 
-    /// The config of a run that goes on: where it does not say how gradients are grouped, they are grouped as
-    /// in the config that the run was `saved` with.
+    /// Into how many groups what shards divide is divided, to add it up.
+    pub fn shard_groups(&self) -> u32 {
+        self.pipeline.shard_groups.unwrap_or(self.pipeline.shards)
+    }
+
+    /// The config of a run that goes on: where it does not say how gradients, and sums over what shards divide,
+    /// are grouped, they are grouped as in the config that the run was `saved` with.
     ///
     /// # Errors
-    /// When there are more replicas than the run has groups.
+    /// When there are more replicas or shards than the run has groups.
     pub fn grouped_as(mut self, saved: &str) -> Result<Self> {
-        if self.pipeline.gradient_groups.is_none() {
-            let saved = saved.parse::<Table>().ok();
-            let groups = saved.and_then(|saved| saved.get("pipeline")?.get("gradient_groups")?.as_integer());
-            self.pipeline.gradient_groups = groups.and_then(|groups| u32::try_from(groups).ok());
-        }
+        let saved = saved.parse::<Table>().ok();
+        let kept = |key: &str, older: Option<u32>| {
+            let groups = saved.as_ref().and_then(|saved| saved.get("pipeline")?.get(key)?.as_integer());
+            groups.and_then(|groups| u32::try_from(groups).ok()).or(older)
+        };
+        let pipeline = &mut self.pipeline;
+        pipeline.gradient_groups = pipeline.gradient_groups.or_else(|| kept("gradient_groups", None));
+        // A run of an earlier version has one.
+        pipeline.shard_groups = pipeline.shard_groups.or_else(|| kept("shard_groups", Some(1)));
         self.check_groups()?;
+        self.check_shards()?;
         Ok(self)
+    }
+
+    /// Refuses shards that cannot share the shard groups.
+    pub(super) fn check_shards(&self) -> Result<()> {
+        let (shards, groups) = (self.pipeline.shards, self.shard_groups());
+        let fits = |of| Sharding::new(groups, Shard { index: 0, of });
+        fits(1).map_err(|error| self.refuse("pipeline.shard_groups", ValueProblem::caused(error)))?;
+        let shards = fits(shards).map(drop);
+        shards.map_err(|error| self.refuse("pipeline.shards", ValueProblem::caused(error)))
     }
 
     /// Refuses more replicas than gradient groups.

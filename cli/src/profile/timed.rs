@@ -15,9 +15,9 @@ use super::stopwatch::{Took, begin_step, tell, timed};
 
 /// The same unit as one layer that reports the time of its passes.
 pub(super) fn unit(layer: usize, unit: LayerSpec, log: Log) -> LayerSpec {
-    let LayerSpec { name, cost, build, .. } = unit;
-    LayerSpec::new(name.clone(), cost, move || {
-        let layers = build()?;
+    let (name, cost) = (unit.name.clone(), unit.cost);
+    LayerSpec::divided(name.clone(), cost, move |sharding| {
+        let layers = unit.build(sharding)?;
         let runs_on_gpus = layers.iter().all(|layer| layer.runs_on_gpus());
         Ok(vec![Box::new(Timed {
             name: name.clone(),
@@ -155,8 +155,10 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
             // Repeating both changes nothing. A CPU computes the sum in `grad_squares`, a GPU in
             // `start_grad_squares`. On a GPU each of the three is a launch for this parameter alone, and a
             // step has one for many. So this is too long for small parameters.
-            for piece in 0..parameter.pieces() {
-                black_box(parameter.grad_squares(piece));
+            for piece in 0..parameter.pieces().count() {
+                parameter.grad_squares(piece, |_, square| {
+                    black_box(square);
+                });
             }
             parameter.start_grad_squares(together)?;
             together.launch()?;

@@ -13,19 +13,51 @@ use crate::worker::{ParameterInfo, Tie};
 /// The parameters of the first replica, in layer order. Refuses replicas that hold others, or that start with
 /// other weights. `built`: the parameters of each world rank.
 pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> Result<Vec<ParameterInfo>> {
-    let mut replicas = vec![Vec::new(); mesh.size(Axis::Data) as usize];
+    let shards = mesh.size(Axis::Tensor) as usize;
+    let mut replicas = vec![vec![Vec::new(); shards]; mesh.size(Axis::Data) as usize];
     for (rank, infos) in mesh.world().zip(built) {
-        replicas[mesh.coordinate(rank).replica as usize].extend(infos);
+        let at = mesh.coordinate(rank);
+        replicas[at.replica as usize][at.shard as usize].extend(infos);
     }
     let sites = |infos: &mut Vec<ParameterInfo>| {
         infos.sort_by_key(|info| (info.site.stage, info.site.index));
     };
-    replicas.iter_mut().for_each(sites);
-    let mut replicas = replicas.into_iter();
+    replicas.iter_mut().flatten().for_each(sites);
+    let replicas: Result<Vec<_>> = replicas.into_iter().map(of_all_shards).collect();
+    let mut replicas = replicas?.into_iter();
     let first = replicas.next().expect("there is a first replica");
     for (replica, other) in (1..).zip(replicas) {
         same_parameters(&first, replica, &other)?;
     }
+    Ok(first)
+}
+
+/// The parameters of a replica, from those of its shards. Refuses shards that hold parts of others. A checksum is
+/// of the first shard's part.
+fn of_all_shards(shards: Vec<Vec<ParameterInfo>>) -> Result<Vec<ParameterInfo>> {
+    let mut shards = shards.into_iter();
+    let mut first = shards.next().expect("there is a first shard");
+    for (shard, other) in (1..).zip(shards) {
+        let same = |(ours, theirs): (&ParameterInfo, &ParameterInfo)| {
+            let is_whole = |info: &ParameterInfo| info.shard == Shard::WHOLE;
+            (&ours.name, &ours.dims) == (&theirs.name, &theirs.dims)
+                && is_whole(ours) == is_whole(theirs)
+                && (!is_whole(ours) || ours.weights == theirs.weights)
+        };
+        let pairs = first.iter().zip(&other);
+        let differ = pairs.filter(|pair| !same(*pair)).map(|(ours, _)| ours).next();
+        let longer = if other.len() > first.len() { &other } else { &first };
+        let extra = longer.get(first.len().min(other.len()));
+        if let Some(info) = differ.or(extra) {
+            return Err(LaunchError::new(format!(
+                "`{}` of stage {} is not the same in shard 0 and in shard {shard}: all shards of a rank must \
+                 have the same layers, with parts of the same tensors",
+                info.name, info.site.stage
+            ))
+            .into());
+        }
+    }
+    first.iter_mut().for_each(|info| info.shard = Shard::WHOLE);
     Ok(first)
 }
 

@@ -14,7 +14,7 @@ use crate::pipeline::spec::{Ends, Spec};
 use crate::schedule::Placement;
 use crate::worker::{Plan, Seat};
 
-/// The seats of this process's ranks, and the loaders of the replicas whose data a rank here needs.
+/// The seats of this process's ranks, and the loaders of the replicas and shards whose data a rank here needs.
 pub(super) fn seats<S: Stage>(
     spec: &Spec<S>,
     plan: &Plan,
@@ -23,25 +23,25 @@ pub(super) fn seats<S: Stage>(
 ) -> Result<(Vec<Loader>, Vec<Seat<S>>)> {
     let place = |rank: WorldRank| {
         let at = plan.mesh.coordinate(rank);
-        (Duties::of(at.rank, plan.placement()), at.replica)
+        (Duties::of(at.rank, plan.placement()), [at.replica, at.shard])
     };
     let mut loaders = Vec::new();
-    // The inputs and the targets of each replica, until a rank takes them.
-    let mut feeds: BTreeMap<u32, [Option<Feed>; 2]> = BTreeMap::new();
+    // The inputs and the targets of each replica and shard, until a rank takes them.
+    let mut feeds: BTreeMap<[u32; 2], [Option<Feed>; 2]> = BTreeMap::new();
     for end in &ends {
-        let (duties, replica) = place(end.rank());
-        if duties.takes_data() && !feeds.contains_key(&replica) {
-            let share = plan.groups.share(replica, plan.replicas());
+        let (duties, at) = place(end.rank());
+        if duties.takes_data() && !feeds.contains_key(&at) {
+            let share = plan.groups.share(at[0], plan.replicas());
             let (loader, inputs, targets) = Loader::start(Arc::clone(&plan.data), share)?;
             loaders.push(loader);
-            feeds.insert(replica, [inputs, targets].map(Some));
+            feeds.insert(at, [inputs, targets].map(Some));
         }
     }
     let builder = |stage: StageId| (stage, spec.stages[stage.index()].for_rank());
     let seat = |transport: Box<dyn Transport<S::Wire> + Send>| {
         let rank = transport.rank();
-        let (duties, replica) = place(rank);
-        let [inputs, targets] = feeds.entry(replica).or_default();
+        let (duties, at) = place(rank);
+        let [inputs, targets] = feeds.entry(at).or_default();
         Seat {
             progress: ranks.progress(rank),
             transport: match spec.copy {

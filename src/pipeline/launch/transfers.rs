@@ -30,7 +30,9 @@ pub(super) fn room(plan: &Plan) -> usize {
     let most = steps.max().unwrap_or(0).max(evaluation);
     let chunks = plan.placement().chunks().into_iter().max().unwrap_or(1) as usize;
     let others = plan.replicas() as usize - 1;
-    most + 4 * plan.mesh.world_size() as usize + 3 * WINDOW * chunks * others
+    // A shard can be one exchange ahead of another.
+    let of_team = 2 * (plan.shards() as usize - 1);
+    most + of_team + 4 * plan.mesh.world_size() as usize + 3 * WINDOW * chunks * others
 }
 
 /// The ranks on GPUs of different processes that NCCL connects: those between which the schedule sends, and

@@ -38,6 +38,8 @@ pub(in crate::worker) enum Topic {
     State,
     /// What a rank tells of a step whose weights may be stale.
     Told,
+    /// A shard's part of a parameter, for a checkpoint.
+    Shard,
 }
 
 impl Topic {

@@ -250,7 +250,9 @@ impl Owned {
     pub(super) fn squares(&self, mut tell: impl FnMut(usize, usize, f64)) {
         for (index, (start, part)) in self.parts.iter().enumerate() {
             let first = start / Parameter::PIECE;
-            (0..part.pieces()).for_each(|piece| tell(index, first + piece, part.grad_squares(piece)));
+            for piece in 0..part.pieces().count() {
+                part.grad_squares(piece, |sum, square| tell(index, first + sum, square));
+            }
         }
     }
 

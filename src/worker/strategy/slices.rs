@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use pipewright_stages::Parameter;
+use pipewright_stages::{Parameter, Pieces};
 
 /// Numbers of one parameter: its place in the stage, and which of its numbers.
 pub(in crate::worker) type Span = (usize, Range<usize>);
@@ -34,23 +34,23 @@ pub(super) fn length_of(spans: &[Span]) -> usize {
 }
 
 impl Slices {
-    /// Divides parameters among `replicas` replicas. `parameters`: the length of each, and for a tied one the
+    /// Divides parameters among `replicas` replicas. `parameters`: the pieces of each, and for a tied one the
     /// replica that comes first where pieces are left over. It is the same for all copies. Of other
     /// parameters, the replicas with the least numbers so far get what is left over.
     pub(in crate::worker) fn new(
-        parameters: impl Iterator<Item = (usize, Option<usize>)>,
+        parameters: impl Iterator<Item = (Pieces, Option<usize>)>,
         replicas: u32,
     ) -> Self {
         let replicas = replicas as usize;
         let mut loads = vec![0; replicas];
         let owned: Vec<Vec<Range<usize>>> = parameters
-            .map(|(length, first)| {
+            .map(|(pieces, first)| {
                 let mut order: Vec<usize> = (0..replicas).collect();
                 match first {
                     Some(first) => order.rotate_left(first % replicas),
                     None => order.sort_by_key(|&replica| loads[replica]),
                 }
-                let parts = parts(length, &order);
+                let parts = parts(&pieces, &order);
                 for (load, part) in loads.iter_mut().zip(&parts) {
                     *load += part.len();
                 }
@@ -122,21 +122,20 @@ impl Slices {
     }
 }
 
-/// The parts of `length` numbers, by replica: whole pieces. Pieces that are left over go to the first
-/// replicas of this order.
-fn parts(length: usize, order: &[usize]) -> Vec<Range<usize>> {
-    let pieces = length.div_ceil(Parameter::PIECE);
-    let mut counts = vec![pieces / order.len(); order.len()];
-    for &replica in &order[..pieces % order.len()] {
+/// The numbers of each replica: whole pieces. Pieces that are left over go to the first replicas of this order.
+fn parts(pieces: &Pieces, order: &[usize]) -> Vec<Range<usize>> {
+    let count = pieces.count();
+    let mut counts = vec![count / order.len(); order.len()];
+    for &replica in &order[..count % order.len()] {
         counts[replica] += 1;
     }
     let mut start = 0;
     let part = |count: usize| {
         let from = start;
-        start += count * Parameter::PIECE;
+        start += count;
         match count {
             0 => 0..0,
-            _ => from..start.min(length),
+            _ => pieces.numbers(from..start),
         }
     };
     counts.into_iter().map(part).collect()
@@ -174,7 +173,8 @@ mod tests {
     #[test]
     fn every_number_is_owned_once_and_is_in_one_bucket() {
         for replicas in 1..9 {
-            let slices = Slices::new(LENGTHS.into_iter().map(|length| (length, None)), replicas);
+            let slices =
+                Slices::new(LENGTHS.into_iter().map(|length| (Pieces::Even(length), None)), replicas);
             for (index, length) in LENGTHS.into_iter().enumerate() {
                 let mut seen = vec![0_u8; length];
                 for replica in 0..replicas {
@@ -195,7 +195,8 @@ mod tests {
     #[test]
     fn equal_parts_have_every_number_once() {
         for replicas in 1..9 {
-            let slices = Slices::new(LENGTHS.into_iter().map(|length| (length, None)), replicas);
+            let slices =
+                Slices::new(LENGTHS.into_iter().map(|length| (Pieces::Even(length), None)), replicas);
             let parts = slices.even();
             let mut seen = LENGTHS.map(|length| vec![0_u8; length]);
             for (index, range) in parts.iter().flatten().flatten() {
@@ -214,7 +215,7 @@ mod tests {
         let layers = [1 << 16, 256].into_iter().cycle().take(32);
         let lengths = [1_usize << 20; 12].into_iter().chain([512; 24]).chain(layers);
         for replicas in 2..9 {
-            let slices = Slices::new(lengths.clone().map(|length| (length, None)), replicas);
+            let slices = Slices::new(lengths.clone().map(|length| (Pieces::Even(length), None)), replicas);
             let owned = |replica| -> usize {
                 let spans = slices.of(replica).iter().flatten();
                 spans.map(|(_, range)| range.len()).sum()
@@ -227,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_large_stage_has_larger_buckets_and_not_more() {
-        let slices = Slices::new([(1 << 26, None)].into_iter(), 2);
+        let slices = Slices::new([(Pieces::Even(1 << 26), None)].into_iter(), 2);
         assert_eq!(slices.of(0).len(), BUCKETS);
     }
 }

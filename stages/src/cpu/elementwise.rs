@@ -13,6 +13,11 @@ pub(crate) fn add<N: Real, M: Real>(sum: &mut [N], addend: &[M]) {
     });
 }
 
+/// As [`add`], by this thread alone.
+pub(crate) fn add_here<N: Real, M: Real>(sum: &mut [N], addend: &[M]) {
+    add_part(sum, addend);
+}
+
 #[multiversion(targets = "simd")]
 fn add_part<N: Real, M: Real>(sum: &mut [N], addend: &[M]) {
     for (sum, addend) in sum.iter_mut().zip(addend) {

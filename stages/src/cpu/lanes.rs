@@ -39,12 +39,13 @@ pub(crate) fn dot<N: Real>(a: &[N], b: &[N]) -> f32 {
 
 /// The largest number, or negative infinity if there is none. It ignores NaN.
 #[inline(always)]
-pub(crate) fn max(numbers: &[f32]) -> f32 {
+pub(crate) fn max<N: Real>(numbers: &[N]) -> f32 {
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = numbers.as_chunks::<LANES>();
     for chunk in chunks {
         for lane in 0..LANES {
-            lanes[lane] = if chunk[lane] > lanes[lane] { chunk[lane] } else { lanes[lane] };
+            let number = chunk[lane].wide();
+            lanes[lane] = if number > lanes[lane] { number } else { lanes[lane] };
         }
     }
     let mut half = LANES / 2;
@@ -55,7 +56,7 @@ pub(crate) fn max(numbers: &[f32]) -> f32 {
         half /= 2;
     }
     let mut largest = lanes[0];
-    for &number in rest {
+    for number in rest.iter().map(|number| number.wide()) {
         largest = if number > largest { number } else { largest };
     }
     largest

@@ -6,6 +6,7 @@
 
 pub(crate) mod bf16_kernels;
 pub(crate) mod columns;
+pub(crate) mod depth;
 pub(crate) mod elementwise;
 pub(crate) mod lanes;
 pub(crate) mod math;

@@ -96,7 +96,7 @@ impl Product<'_> {
     #[inline(always)]
     fn run<S: Simd, const HEIGHT: usize, const ADD: bool>(mut self, simd: S, [row, column]: [usize; 2]) {
         for first in (0..self.size.rows).step_by(HEIGHT) {
-            let left = Left { numbers: &self.a.numbers[first * row..], row, column };
+            let left = Left { numbers: &self.a.numbers[first * row..], row, column, is_copy: true };
             self.row_of_tiles::<S, HEIGHT, ADD>(simd, first, left);
         }
     }

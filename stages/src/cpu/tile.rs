@@ -3,7 +3,9 @@
 use std::hint::black_box;
 
 use pulp::Simd;
+use smallvec::SmallVec;
 
+use super::depth::DepthBlock;
 use super::prefetch::Ahead;
 
 /// The rows of a tile of a large product where [`wants_many_rows`], if there are 32 registers. It is a
@@ -37,6 +39,19 @@ pub(crate) struct Left<'a> {
     pub(crate) row: usize,
     /// The distance from one column to the next.
     pub(crate) column: usize,
+    /// Whether the columns are a copy of a block's, one segment behind the other.
+    pub(crate) is_copy: bool,
+}
+
+impl Left<'_> {
+    /// From this column of the whole operand on. Of a copy, everything.
+    #[inline(always)]
+    pub(crate) fn from(self, column: usize) -> Self {
+        match self.is_copy {
+            true => self,
+            false => Self { numbers: &self.numbers[column * self.column..], ..self },
+        }
+    }
 }
 
 /// The right operand of a tile. Its rows are contiguous.
@@ -111,6 +126,39 @@ pub(crate) fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
         rows = rows.hidden();
     }
     add_to_tile(simd, &mut sums, depth, (left.numbers, &rows, left.column), right, next);
+    sums
+}
+
+/// As [`tile`], for a block with several segments. Where a sum ends, the tree adds earlier sums to it.
+#[inline(always)]
+pub(crate) fn joined_tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
+    simd: S,
+    block: DepthBlock<'_>,
+    left: Left<'_>,
+    right: Right<'_>,
+    next: &mut [Ahead<'_>],
+) -> [[S::f32s; WIDTH]; HEIGHT] {
+    let zeros = [[simd.splat_f32s(0.0); WIDTH]; HEIGHT];
+    let rows = RowStarts::new(std::array::from_fn(|index| index * left.row)).hidden();
+    let mut waiting = SmallVec::<[[[S::f32s; WIDTH]; HEIGHT]; 4]>::new();
+    let (mut sums, mut at) = (zeros, 0);
+    for segment in block.segments() {
+        let from = if left.is_copy { at } else { segment.start };
+        let numbers = (&left.numbers[from * left.column..], &rows, left.column);
+        let right = Right { numbers: &right.numbers[at * right.row..], ..right };
+        add_to_tile(simd, &mut sums, segment.len(), numbers, right, next);
+        at += segment.len();
+        let Some(joined) = segment.joined else { continue };
+        for _ in 0..joined {
+            let earlier = waiting.pop().expect("the tree has it");
+            for (sums, earlier) in sums.as_flattened_mut().iter_mut().zip(earlier.as_flattened()) {
+                *sums = simd.add_f32s(*earlier, *sums);
+            }
+        }
+        if at < block.len {
+            waiting.push(std::mem::replace(&mut sums, zeros));
+        }
+    }
     sums
 }
 

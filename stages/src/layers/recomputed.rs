@@ -4,6 +4,7 @@ use super::Linear;
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::shape::Shape;
+use crate::shards::{Division, Team};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, input_grad_onto};
@@ -88,6 +89,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
+        let grad = self.linear.whole_grad(grad)?;
         let inner_grad = self.linear.input_grad(ctx, &grad)?;
         if !self.linear.is_trained() {
             let (input_grad, pending) = self.cheap.backward_input(saved, inner_grad)?;
@@ -99,6 +101,7 @@ impl<C: Cheap> Layer for Recomputed<C> {
 
     fn backward_input_onto(&mut self, saved: Kept, grad: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
         let ctx = saved.ctx;
+        let grad = self.linear.whole_grad(grad)?;
         let inner_grad = self.linear.input_grad(ctx, &grad)?;
         if !self.linear.is_trained() {
             let (input_grad, pending) = self.cheap.backward_input_onto(saved, inner_grad, onto)?;
@@ -129,6 +132,15 @@ impl<C: Cheap> Layer for Recomputed<C> {
 
     fn merge_adapters(&mut self) {
         self.linear.merge_adapters();
+    }
+
+    fn divided_output(&self) -> Option<&Division> {
+        self.linear.divided_output()
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        self.cheap.join(team).map_err(|error| error.at(self.cheap.name()))?;
+        self.linear.join(team)
     }
 
     fn hold_in_bf16(&mut self) {

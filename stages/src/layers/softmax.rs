@@ -52,7 +52,7 @@ impl Layer for Softmax {
         let mut output = input;
         cut(By(output.f32_mut(), width), EXP * width, |_, rows| {
             rows.chunks_exact_mut(width).for_each(|row| {
-                softmax::probabilities(row, 0.0);
+                softmax::probabilities(row, 1, 0.0);
             });
         });
         Ok((output.clone(), Kept::new(ctx, [output])))

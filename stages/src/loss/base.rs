@@ -3,6 +3,7 @@
 use super::score::Score;
 use crate::error::{Error, Result};
 use crate::shape::{Kind, Shape};
+use crate::shards::{Division, Team};
 use crate::tensor::Tensor;
 
 /// The loss of a micro-batch: a function of the last stage's output and the target.
@@ -83,6 +84,17 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
     /// Whether it also takes the output of a stage on a GPU, and of one in `bf16`.
     fn runs_on_gpus(&self) -> bool {
         false
+    }
+
+    /// Makes this the loss of one of several shards. Each has a part of the last layer's outputs, of all rows:
+    /// `outputs` says which. The score is the same on all shards.
+    ///
+    /// # Errors
+    /// When the loss cannot be divided. The default always fails.
+    fn join(&mut self, _team: &Team, _outputs: &Division) -> Result<()> {
+        Err(refused(Error::new(
+            "it cannot be divided among shards: it lacks `Loss::join`; set the number of shards to 1",
+        )))
     }
 
     /// Evaluation: the score only.

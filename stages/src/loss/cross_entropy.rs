@@ -11,8 +11,10 @@ use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid};
 use crate::error::{Error, Result, check_ids};
 use crate::loss::cuda::{SCORE, Scores};
+use crate::loss::divided_cross_entropy::Classes;
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
+use crate::shards::{Division, Shard, Sharding, Team};
 use crate::tensor::Tensor;
 
 /// The most threads that share a row of logits. Two such blocks fit on a multiprocessor.
@@ -31,6 +33,9 @@ pub struct CrossEntropy {
     ignore: Option<u32>,
     smoothing: f32,
     of_tokens: bool,
+    sharding: Sharding,
+    /// The classes of this shard, if there are several shards.
+    classes: Option<Classes>,
     on_gpu: Scores,
 }
 
@@ -63,6 +68,15 @@ impl CrossEntropy {
     pub fn of_tokens(self) -> Self {
         let of_tokens = true;
         Self { of_tokens, ..self }
+    }
+
+    /// The same loss, of classes that are divided among shards. Sums over the classes are added up in this many
+    /// groups: see [`Sharding::groups`].
+    ///
+    /// # Errors
+    /// When `groups` is no power of two.
+    pub fn with_shard_groups(self, groups: u32) -> Result<Self> {
+        Ok(Self { sharding: Sharding::new(groups, Shard::WHOLE)?, ..self })
     }
 
     /// The score of some targets, from the sum of their loss, their weight, and how many were predicted
@@ -119,11 +133,18 @@ impl CrossEntropy {
     /// Turns the logits into the gradient, and adds up the score row by row.
     fn run(&self, logits: &mut Tensor, target: &Tensor) -> Result<Score> {
         self.check(logits.shape(), target.shape())?;
-        let (classes, ids) = (logits.shape().last(), target.ids());
-        self.check_classes(ids, classes)?;
+        let (here, ids) = (logits.shape().last(), target.ids());
+        self.check_classes(ids, self.classes.as_ref().map_or(here, Classes::all))?;
         let mut rows = Tensor::on_host(&[ids.len(), NUMBERS])?;
         in_format!(logits.dtype(), N => {
-            self.each_row(logits.numbers_mut::<N>(), classes, rows.f32_mut(), ids);
+            let logits = logits.numbers_mut::<N>();
+            match &self.classes {
+                None => self.each_row(logits, here, rows.f32_mut(), ids),
+                Some(classes) => {
+                    let rows = rows.f32_mut().as_chunks_mut().0;
+                    classes.run(logits, rows, ids, (self.ignore, self.smoothing))?;
+                }
+            }
         });
         let [mut sum, mut weight, mut correct] = [0.0; 3];
         for (row, class) in rows.f32().as_chunks().0.iter().zip(ids) {
@@ -140,6 +161,7 @@ impl CrossEntropy {
     /// Turns the logits of all rows into the gradient, and writes what [`one_row`] returns for each.
     fn each_row<N: Real>(&self, logits: &mut [N], classes: usize, rows: &mut [f32], ids: &[u32]) {
         let all = ((By(logits, classes), By(rows, NUMBERS)), By(ids, 1));
+        let groups = self.sharding.groups_of(classes);
         cut(all, EXP * classes, |_, ((logits, rows), ids)| {
             let mut room = Buffer::pooled(classes);
             let rows = logits.chunks_exact_mut(classes).zip(rows.as_chunks_mut().0);
@@ -147,11 +169,24 @@ impl CrossEntropy {
                 if self.ignore == Some(class) {
                     logits.fill(N::narrow(0.0));
                 } else {
-                    let one = |logits: &mut [f32]| one_row(logits, class as usize, self.smoothing);
+                    let one = |logits: &mut [f32]| one_row(logits, class as usize, groups, self.smoothing);
                     *row = N::widened(logits, &mut room, one);
                 }
             }
         });
+    }
+
+    /// Fails unless the output has the classes of this shard, or all.
+    fn check_here(&self, here: usize) -> Result<()> {
+        let Some(classes) = self.classes.as_ref().filter(|classes| classes.here() != here) else {
+            return Ok(());
+        };
+        Err(refused(Error::new(format!(
+            "the output has {here} classes, and this shard has {} of {}: divide the last layer's outputs among \
+             the shards, and its biases",
+            classes.here(),
+            classes.all()
+        ))))
     }
 
     fn check_classes(&self, ids: &[u32], limit: usize) -> Result<()> {
@@ -166,7 +201,7 @@ const NUMBERS: usize = 5;
 /// Turns a row of logits into the gradient. Returns five numbers: the target's logit, the largest logit, the
 /// logarithm of the sum of `exp(logit - largest)`, 1 if the target has the largest logit (else 0), and with
 /// smoothing the mean distance of the logits from the target's (else 0).
-fn one_row(row: &mut [f32], class: usize, smoothing: f32) -> [f32; NUMBERS] {
+fn one_row(row: &mut [f32], class: usize, groups: usize, smoothing: f32) -> [f32; NUMBERS] {
     let logit = row[class];
     // Of equal logits the first counts as the largest, as in argmax.
     let right =
@@ -174,9 +209,9 @@ fn one_row(row: &mut [f32], class: usize, smoothing: f32) -> [f32; NUMBERS] {
     let count = row.len() as f32;
     let mean = match smoothing {
         0.0 => 0.0,
-        _ => softmax::sum_from(row, logit) / count,
+        _ => softmax::sum_from(row, groups, logit) / count,
     };
-    let (largest, log_sum) = softmax::probabilities(row, smoothing / count);
+    let (largest, log_sum) = softmax::probabilities(row, groups, smoothing / count);
     row[class] -= 1.0 - smoothing;
     [logit, largest, log_sum, f32::from(u8::from(right)), mean]
 }
@@ -191,17 +226,19 @@ fn loss_of([logit, largest, log_sum, right, mean]: [f32; NUMBERS], smoothing: f3
 /// Only the setting: the room for scores differs from process to process.
 impl fmt::Debug for CrossEntropy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CrossEntropy { ignore, smoothing, of_tokens, on_gpu: _ } = self;
+        let CrossEntropy { ignore, smoothing, of_tokens, sharding, classes: _, on_gpu: _ } = self;
         f.debug_struct("CrossEntropy")
             .field("ignore", ignore)
             .field("smoothing", smoothing)
             .field("of_tokens", of_tokens)
+            .field("shard_groups", &sharding.groups())
             .finish()
     }
 }
 
 impl Loss<Tensor> for CrossEntropy {
     fn check(&self, output: &Shape, target: &Shape) -> Result<()> {
+        self.check_here(output.last())?;
         let logits = output.kind() == Kind::F32 && !output.dims().is_empty() && output.last() > 0;
         check_output(logits, "f32[.., classes]", output)?;
         check_target(&Shape::ids(&output.dims()[..output.dims().len() - 1]), target)
@@ -235,6 +272,11 @@ impl Loss<Tensor> for CrossEntropy {
 
     fn runs_on_gpus(&self) -> bool {
         true
+    }
+
+    fn join(&mut self, team: &Team, outputs: &Division) -> Result<()> {
+        self.classes = Some(Classes::new(team.clone(), outputs.clone()));
+        Ok(())
     }
 
     fn score(&mut self, mut output: Tensor, target: Tensor) -> Result<Score> {

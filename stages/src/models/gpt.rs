@@ -9,6 +9,7 @@ use crate::layers::{
 };
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shards::{Division, Sharding};
 use crate::stage::layer::Layer;
 
 /// The standard deviation of the starting weights.
@@ -64,55 +65,69 @@ impl Gpt {
         let of_mlp = block(&[linear([dim, 4 * dim]), Part::Gelu, linear([4 * dim, dim])]);
         let table = Part::Embedding([self.vocab, self.context], dim);
         let of_embed = [table].into_iter().chain(dropout).collect();
-        let mut units = vec![LayerSpec::of_parts("embed", of_embed, move || gpt.embed())];
+        let mut units =
+            vec![LayerSpec::of_divided_parts("embed", of_embed, move |sharding| gpt.embed(sharding))];
         for index in 0..self.layers {
             let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
             let parts = of_attention.clone();
-            units.push(LayerSpec::of_parts(attention, parts, move || gpt.attention(index)));
-            units.push(LayerSpec::of_parts(mlp, of_mlp.clone(), move || gpt.mlp(index)));
+            units.push(LayerSpec::of_divided_parts(attention, parts, move |sharding| {
+                gpt.attention(index, sharding)
+            }));
+            units.push(LayerSpec::of_divided_parts(mlp, of_mlp.clone(), move |sharding| {
+                gpt.mlp(index, sharding)
+            }));
         }
         let of_head = vec![Part::Norm(dim, 2), Part::Scores([dim, self.vocab], self.tied)];
-        units.push(LayerSpec::of_parts("head", of_head, move || gpt.head()));
+        units.push(LayerSpec::of_divided_parts("head", of_head, move |sharding| gpt.head(sharding)));
         Ok(Model::new(units).with_settings(format!("{self:?}")))
     }
 
-    fn embed(self) -> Result<Vec<Box<dyn Layer>>> {
+    fn embed(self, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let table = Embedding::new("embed", self.vocab, self.context, self.dim, self.seed);
+        let table = table.divided(sharding)?;
         let mut layers = chain![table];
         self.push_dropout(&mut layers, "embed")?;
         Ok(layers)
     }
 
-    fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
+    fn attention(self, index: usize, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let (name, dim) = (format!("h.{index}.attn"), self.dim);
-        let norm = LayerNorm::new(&format!("h.{index}.ln_1"), dim);
+        let head = dim / self.heads;
+        let norm = LayerNorm::new(&format!("h.{index}.ln_1"), dim).divided(sharding);
         let qkv = self.linear(&format!("{name}.c_attn"), [dim, 3 * dim], DEVIATION);
+        let qkv = qkv.with_divided_outputs(&Division::new(sharding, self.heads, &[head; 3])?);
         let out = self.linear(&format!("{name}.c_proj"), [dim, dim], self.residual_deviation());
-        let attend = Attention::new(&name, dim, self.heads)?;
+        let out = out.with_divided_inputs(&Division::new(sharding, self.heads, &[head])?);
+        let heads = Division::new(sharding, self.heads, &[1])?.len();
+        let attend = Attention::new(&name, heads * head, heads)?;
         let mut layers = chain![Recomputed::new(norm, qkv), attend, out];
         self.push_dropout(&mut layers, &name)?;
         Ok(chain![Block::residual(&name, layers)])
     }
 
-    fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
+    fn mlp(self, index: usize, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let (name, dim) = (format!("h.{index}.mlp"), self.dim);
-        let norm = LayerNorm::new(&format!("h.{index}.ln_2"), dim);
+        let hidden = Division::new(sharding, 4 * dim, &[1])?;
+        let norm = LayerNorm::new(&format!("h.{index}.ln_2"), dim).divided(sharding);
         let wide = self.linear(&format!("{name}.c_fc"), [dim, 4 * dim], DEVIATION);
+        let wide = wide.with_divided_outputs(&hidden);
         let gelu = Gelu::new(&name, GeluForm::Tanh);
         let out = self.linear(&format!("{name}.c_proj"), [4 * dim, dim], self.residual_deviation());
+        let out = out.with_divided_inputs(&hidden);
         let mut layers = chain![Recomputed::new(norm, wide), Recomputed::new(gelu, out)];
         self.push_dropout(&mut layers, &name)?;
         Ok(chain![Block::residual(&name, layers)])
     }
 
-    fn head(self) -> Result<Vec<Box<dyn Layer>>> {
+    fn head(self, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let init = Init::Normal(DEVIATION);
         let mut head = Linear::new("lm_head", [self.dim, self.vocab], init, self.seed).without_bias();
         if self.tied {
             let dims = [self.vocab, self.dim];
             head = head.with_weight(Parameter::new("wte.weight", &dims, init, self.seed).tied())?;
         }
-        Ok(chain![Recomputed::new(LayerNorm::new("ln_f", self.dim), head)])
+        let head = head.with_divided_outputs(&Division::new(sharding, self.vocab, &[1])?);
+        Ok(chain![Recomputed::new(LayerNorm::new("ln_f", self.dim).divided(sharding), head)])
     }
 
     fn linear(self, name: &str, sizes: [usize; 2], deviation: f32) -> Linear {

@@ -10,6 +10,7 @@ use crate::layers::{
 };
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shards::{Division, Sharding};
 use crate::stage::layer::Layer;
 
 /// How weights start.
@@ -98,57 +99,74 @@ impl Llama {
             None => vec![norm, wide, Part::Gated, down, Part::Residual],
         };
         let of_embed = vec![Part::Embedding([self.vocab, 0], dim)];
-        let mut units = vec![LayerSpec::of_parts("embed", of_embed, move || llama.embed())];
+        let mut units =
+            vec![LayerSpec::of_divided_parts("embed", of_embed, move |sharding| llama.embed(sharding))];
         for index in 0..self.layers {
             let (attention, mlp) = (format!("h.{index}.attn"), format!("h.{index}.mlp"));
             let parts = of_attention.clone();
-            units.push(LayerSpec::of_parts(attention, parts, move || llama.attention(index)));
-            units.push(LayerSpec::of_parts(mlp, of_mlp.clone(), move || llama.mlp(index)));
+            units.push(LayerSpec::of_divided_parts(attention, parts, move |sharding| {
+                llama.attention(index, sharding)
+            }));
+            units.push(LayerSpec::of_divided_parts(mlp, of_mlp.clone(), move |sharding| {
+                llama.mlp(index, sharding)
+            }));
         }
         let of_head = vec![norm, Part::Scores([dim, self.vocab], self.tied)];
-        units.push(LayerSpec::of_parts("head", of_head, move || llama.head()));
+        units.push(LayerSpec::of_divided_parts("head", of_head, move |sharding| llama.head(sharding)));
         Ok(Model::new(units).with_settings(format!("{self:?}")))
     }
 
-    fn embed(self) -> Result<Vec<Box<dyn Layer>>> {
+    fn embed(self, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let table = Embedding::of_tokens("embed", "wte.weight", self.vocab, self.dim, INIT, self.seed);
+        let table = table.divided(sharding)?;
         Ok(chain![match self.padding {
             Some(token) => table.with_padding(token)?,
             None => table,
         }])
     }
 
-    fn attention(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
+    fn attention(self, index: usize, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let (name, heads) = (format!("h.{index}.attn"), self.heads);
+        let queries = heads.query / heads.key_value * heads.width;
+        let keys = Division::new(sharding, heads.key_value, &[1])?.len();
+        let own = Heads { query: heads.query / heads.key_value * keys, key_value: keys, ..heads };
+        let divided = |widths: &[usize]| Division::new(sharding, heads.key_value, widths);
         let out = self.linear(&format!("{name}.out"), [heads.query * heads.width, self.dim]);
+        let qkv = self.qkv(&name).with_divided_outputs(&divided(&[queries, heads.width, heads.width])?);
         let mut inner = chain![
-            Recomputed::new(self.norm(&format!("h.{index}.ln_1")), self.qkv(&name)),
-            Rotary::new(&name, heads, self.rope)?,
-            Attention::grouped(&name, heads, self.window)?,
-            out.without_bias(),
+            Recomputed::new(self.norm(&format!("h.{index}.ln_1")).divided(sharding), qkv),
+            Rotary::new(&name, own, self.rope)?,
+            Attention::grouped(&name, own, self.window)?,
+            out.without_bias().with_divided_inputs(&divided(&[queries])?),
         ];
         if self.head_norms {
-            inner.insert(1, Box::new(HeadNorm::new(&name, heads, self.epsilon)));
+            inner.insert(1, Box::new(HeadNorm::new(&name, own, self.epsilon).divided(&divided(&[1])?)));
         }
         Ok(chain![Block::residual(&name, inner)])
     }
 
-    fn mlp(self, index: usize) -> Result<Vec<Box<dyn Layer>>> {
+    fn mlp(self, index: usize, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let (name, norm) = (format!("h.{index}.mlp"), self.norm(&format!("h.{index}.ln_2")));
+        let norm = norm.divided(sharding);
         let inner = match self.experts {
             Some(routing) => chain![norm, self.choosing(&name, routing)?],
-            None => chain![Recomputed::new(norm, self.gate_up(&name)), self.down(&name)],
+            None => {
+                let divided = |widths: &[usize]| Division::new(sharding, self.ffn, widths);
+                let gate_up = self.gate_up(&name).with_divided_outputs(&divided(&[1, 1])?);
+                chain![Recomputed::new(norm, gate_up), self.down(&name, &divided(&[1])?)]
+            }
         };
         Ok(chain![Block::residual(&name, inner)])
     }
 
-    fn head(self) -> Result<Vec<Box<dyn Layer>>> {
+    fn head(self, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
         let mut head = self.linear("lm_head", [self.dim, self.vocab]).without_bias();
         if self.tied {
             let dims = [self.vocab, self.dim];
             head = head.with_weight(Parameter::new("wte.weight", &dims, INIT, self.seed).tied())?;
         }
-        Ok(chain![Recomputed::new(self.norm("ln_f"), head)])
+        let head = head.with_divided_outputs(&Division::new(sharding, self.vocab, &[1])?);
+        Ok(chain![Recomputed::new(self.norm("ln_f").divided(sharding), head)])
     }
 
     /// Queries, keys and values as one product.
@@ -175,9 +193,9 @@ impl Llama {
     }
 
     /// The gate, and the product after it.
-    fn down(self, name: &str) -> Recomputed<Gated> {
-        let down = self.linear(&format!("{name}.down"), [self.ffn, self.dim]);
-        Recomputed::new(Gated::new(name, GateForm::Silu), down.without_bias())
+    fn down(self, name: &str, hidden: &Division) -> Recomputed<Gated> {
+        let down = self.linear(&format!("{name}.down"), [self.ffn, self.dim]).without_bias();
+        Recomputed::new(Gated::new(name, GateForm::Silu), down.with_divided_inputs(hidden))
     }
 
     fn choosing(self, name: &str, routing: Routing) -> Result<Experts> {

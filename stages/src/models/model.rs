@@ -5,11 +5,12 @@ use super::rules::Rules;
 use super::sizes::{UnitSizes, Walk};
 use crate::error::{Error, Result};
 use crate::parameter::init::starting_at_zero;
+use crate::shards::{Shard, Sharding};
 use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
 use crate::stage::{BuildStage, Stage, StageBuilder};
 
-type Build = Box<dyn Fn() -> Result<Vec<Box<dyn Layer>>> + Send>;
+type Build = Box<dyn Fn(Sharding) -> Result<Vec<Box<dyn Layer>>> + Send>;
 
 /// One unit of a model: layers that stay together, with their name and cost.
 ///
@@ -32,8 +33,8 @@ pub struct LayerSpec {
     pub cost: f64,
     /// What it is made of, if that is known before the layers are made.
     parts: Option<Vec<Part>>,
-    /// Makes the layers, on the thread that will run them. Each call makes the same layers.
-    pub build: Build,
+    /// Makes the layers.
+    build: Build,
 }
 
 impl LayerSpec {
@@ -42,6 +43,15 @@ impl LayerSpec {
         name: impl Into<String>,
         cost: f64,
         build: impl Fn() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
+    ) -> Self {
+        Self::divided(name, cost, move |_| build())
+    }
+
+    /// A unit of layers that are divided among shards. `build` makes the layers of the shard that it is given.
+    pub fn divided(
+        name: impl Into<String>,
+        cost: f64,
+        build: impl Fn(Sharding) -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
     ) -> Self {
         Self { name: name.into(), cost, parts: None, build: Box::new(build) }
     }
@@ -52,9 +62,17 @@ impl LayerSpec {
         parts: Vec<Part>,
         build: impl Fn() -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
     ) -> Self {
+        Self::of_divided_parts(name, parts, move |_| build())
+    }
+
+    /// As [`LayerSpec::of_parts`], of layers that are divided among shards.
+    pub(super) fn of_divided_parts(
+        name: impl Into<String>,
+        parts: Vec<Part>,
+        build: impl Fn(Sharding) -> Result<Vec<Box<dyn Layer>>> + Send + 'static,
+    ) -> Self {
         let cost = parts.iter().map(Part::operations).sum();
-        let parts = Some(parts);
-        Self { parts, ..Self::new(name, cost, build) }
+        Self { parts: Some(parts), ..Self::divided(name, cost, build) }
     }
 
     /// A unit of one layer.
@@ -62,8 +80,12 @@ impl LayerSpec {
         Self::new(name, cost, move || Ok(vec![Box::new(build())]))
     }
 
-    fn build(&self) -> Result<Vec<Box<dyn Layer>>> {
-        (self.build)().map_err(|error| error.at(&self.name))
+    /// Makes the layers, on the thread that will run them. Each call makes the same layers.
+    ///
+    /// # Errors
+    /// When they cannot be made. The error names the unit.
+    pub fn build(&self, sharding: Sharding) -> Result<Vec<Box<dyn Layer>>> {
+        (self.build)(sharding).map_err(|error| error.at(&self.name))
     }
 }
 
@@ -83,6 +105,7 @@ pub struct Model {
     /// The model's settings, in words.
     settings: String,
     rules: Rules,
+    sharding: Sharding,
 }
 
 /// What is in a unit of a model.
@@ -119,7 +142,19 @@ impl ParameterContents {
 impl Model {
     /// A model of these units, in order.
     pub fn new(units: Vec<LayerSpec>) -> Self {
-        Self { units, settings: String::new(), rules: Rules::default() }
+        let (settings, rules, sharding) = Default::default();
+        Self { units, settings, rules, sharding }
+    }
+
+    /// The same model. Its layers add up what is divided among shards in this many groups: see
+    /// [`Sharding::groups`]. Another number gives weights with other rounding. There can be as many shards as
+    /// groups.
+    ///
+    /// # Errors
+    /// When `groups` is no power of two.
+    pub fn with_shard_groups(self, groups: u32) -> Result<Self> {
+        let sharding = Sharding::new(groups, Shard::WHOLE)?;
+        Ok(Self { sharding, ..self })
     }
 
     /// The same model. These rules say what is trained.
@@ -140,7 +175,7 @@ impl Model {
     pub fn contents(&self) -> Result<Vec<UnitContents>> {
         let contents = |unit: &LayerSpec| {
             let mut targets = Vec::new();
-            let mut stage = Sequential::new(unit.build()?);
+            let mut stage = Sequential::new(unit.build(self.sharding)?);
             stage.adapt(&mut |target| {
                 targets.push(target.to_owned());
                 None
@@ -200,7 +235,7 @@ impl Model {
     /// # Errors
     /// When a unit cannot be made.
     pub fn whole(self) -> Result<Sequential> {
-        build(&self.units, &self.rules, true)
+        build(&self.units, self.sharding, &self.rules, true)
     }
 
     /// Splits the model into stages so that the most expensive stage is as cheap as possible.
@@ -273,6 +308,7 @@ impl Model {
                 is_first: index <= frozen,
                 settings: self.settings.clone(),
                 rules: self.rules.clone(),
+                sharding: self.sharding,
             }) as StageBuilder<Sequential>
         });
         Ok(stages.collect())
@@ -287,11 +323,17 @@ struct Slice {
     /// The settings of the model.
     settings: String,
     rules: Rules,
+    sharding: Sharding,
 }
 
 impl BuildStage<Sequential> for Slice {
     fn build(&self) -> Result<Sequential> {
-        build(&self.units, &self.rules, self.is_first)
+        self.build_shard(Shard::WHOLE)
+    }
+
+    fn build_shard(&self, shard: Shard) -> Result<Sequential> {
+        let sharding = Sharding::new(self.sharding.groups(), shard)?;
+        build(&self.units, sharding, &self.rules, self.is_first)
     }
 
     fn describe(&self) -> String {
@@ -302,15 +344,18 @@ impl BuildStage<Sequential> for Slice {
                 words = words + before + settings;
             }
         }
+        if self.sharding.groups() > 1 {
+            words += &format!("; {} shard groups", self.sharding.groups());
+        }
         words
     }
 }
 
 /// Makes a stage. In the first stage nobody uses the input gradient.
-fn build(units: &[LayerSpec], rules: &Rules, first: bool) -> Result<Sequential> {
+fn build(units: &[LayerSpec], sharding: Sharding, rules: &Rules, first: bool) -> Result<Sequential> {
     let mut layers = Vec::new();
     for unit in units {
-        layers.extend(unit.build()?);
+        layers.extend(unit.build(sharding)?);
     }
     let mut stage = Sequential::new(layers);
     rules.apply(&mut stage)?;

@@ -84,6 +84,8 @@ pub(crate) struct Sums {
     pub(crate) waiting: Vec<GradientBuffer>,
     /// How many of the sums before this one, newest first, are added to it when it is complete.
     pub(crate) due: usize,
+    /// Whether the gradient has the rows of all shards.
+    pub(crate) has_all_rows: bool,
     /// Memory of sums that have been added.
     pub(crate) spare: Vec<GradientBuffer>,
 }

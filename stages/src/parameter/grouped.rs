@@ -21,6 +21,61 @@ use crate::tensor::numbers::Numbers;
 const ON_ITS_DEVICE: &str = "a sum is on its parameter's device";
 
 impl Parameter {
+    /// Says that the layer adds up the gradient in this many groups of rows. A tree adds the groups at the
+    /// [end](Parameter::end_group) of a gradient group.
+    ///
+    /// With several shards there is one group at least, whose sum is not that of all rows.
+    pub(crate) fn add_up_in(&mut self, groups: usize) {
+        self.of_rows = (0..groups).map(|_| Numbers::zeros(self.grad.len())).collect();
+    }
+
+    /// The sum of a group of rows: the gradient, if all rows are in one.
+    pub(crate) fn sum_of_rows(&mut self, group: usize) -> &mut [f32] {
+        match self.of_rows.get_mut(group) {
+            Some(sum) => sum,
+            None => &mut self.grad,
+        }
+    }
+
+    /// How many numbers a sum over groups of rows has, if there are several groups.
+    pub(crate) fn rows_to_sum(&self) -> usize {
+        match self.of_rows.is_empty() {
+            true => 0,
+            false => self.grad.len(),
+        }
+    }
+
+    /// Adds up this shard's groups of rows, and gives the sum.
+    pub(crate) fn give_rows(&mut self, to: &mut [f32]) {
+        if self.rows_to_sum() > 0 {
+            self.join_rows();
+            to.copy_from_slice(&self.grad);
+        }
+    }
+
+    /// Takes the sum over all shards.
+    pub(crate) fn take_rows(&mut self, from: &[f32]) {
+        if self.rows_to_sum() > 0 {
+            self.grad.copy_from_slice(from);
+            self.sums.has_all_rows = true;
+        }
+    }
+
+    /// Adds up the groups of rows by the tree.
+    fn join_rows(&mut self) {
+        let mut apart = 1;
+        while apart < self.of_rows.len() {
+            for pair in self.of_rows.chunks_exact_mut(2 * apart) {
+                let (earlier, later) = pair.split_at_mut(apart);
+                add_in_turn(&mut earlier[0], &[&later[0]]);
+            }
+            apart *= 2;
+        }
+        if let Some(total) = self.of_rows.first() {
+            self.grad.copy_from_slice(total);
+        }
+    }
+
     /// Says that the layer asks [`Parameter::starts_sum`] each time before it adds a gradient.
     pub(crate) fn asked_by_layer(mut self) -> Self {
         self.sums.by_layer = true;
@@ -89,6 +144,9 @@ impl Parameter {
         }
         if self.starts_sum(false) {
             self.zero_grad()?;
+        }
+        if !mem::take(&mut self.sums.has_all_rows) {
+            self.join_rows();
         }
         let left = self.sums.waiting.len() - mem::take(&mut self.sums.due);
         let added: SmallVec<[GradientBuffer; 4]> = self.sums.waiting.drain(left..).collect();

@@ -1,15 +1,17 @@
 //! Named weights with their gradient and optimizer state.
 
+pub(crate) mod cut;
 pub(crate) mod description;
 pub(crate) mod gradient;
 pub(crate) mod gradient_buffer;
 pub(crate) mod grouped;
 pub(crate) mod init;
 pub(crate) mod packed;
-pub(crate) mod squares;
+pub(crate) mod pieces;
 pub(crate) mod weights;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use aligned_vec::AVec;
 use half::bf16;
@@ -17,12 +19,15 @@ use half::bf16;
 use crate::cpu::real::convert;
 use crate::cuda::Gpu;
 use crate::device::{DType, Device, Place};
-use crate::error::{OutOfMemory, Result};
-use crate::parameter::description::{Part, Shard, StateTensor, Training};
+use crate::error::{Error, OutOfMemory, Result};
+use crate::parameter::cut::Cut;
+use crate::parameter::description::{Part, StateTensor, Training};
 use crate::parameter::gradient_buffer::{Found, Sums};
 use crate::parameter::init::{Init, starts_at_zero};
+use crate::parameter::pieces::RowPieces;
 use crate::parameter::weights::Weights;
 use crate::pool;
+use crate::shards::Shard;
 use crate::tensor::numbers::Numbers;
 
 /// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
@@ -36,10 +41,14 @@ use crate::tensor::numbers::Numbers;
 #[derive(Debug)]
 pub struct Parameter {
     name: String,
-    dims: Vec<usize>,
+    pub(crate) dims: Vec<usize>,
     is_tied: bool,
-    shard: Shard,
+    pub(crate) shard: Shard,
     pub(crate) fused: Vec<usize>,
+    /// What it holds of the whole tensor, if that is divided among several shards.
+    pub(crate) cut: Option<Cut>,
+    /// Its pieces, if it is divided among shards.
+    pub(crate) row_pieces: Option<Arc<RowPieces>>,
     training: Training,
     /// The share of a step's mean in a running mean.
     running: Option<f32>,
@@ -51,7 +60,9 @@ pub struct Parameter {
     /// The optimizer's tensors. [`Parameter::state_numbers`] says how long they are. Empty before the first
     /// step.
     pub state: Vec<Numbers>,
-    owned: Range<usize>,
+    pub(crate) owned: Range<usize>,
+    /// The gradients of groups of rows, if there are several.
+    pub(crate) of_rows: Vec<Numbers>,
     pub(crate) sums: Sums,
     on_gpu: Option<Weights>,
     /// The number format that the layer computes in on the CPU.
@@ -70,12 +81,15 @@ impl Parameter {
             is_tied: false,
             shard: Shard::WHOLE,
             fused: Vec::new(),
+            cut: None,
+            row_pieces: None,
             training: Training::default(),
             running: None,
             value: Numbers::zeros(count),
             grad: Numbers::zeros(count),
             state: Vec::new(),
             owned: 0..count,
+            of_rows: Vec::new(),
             sums: Sums::default(),
             on_gpu: None,
             format: DType::F32,
@@ -111,6 +125,7 @@ impl Parameter {
         if training.frozen != self.training.frozen {
             let count = if training.frozen { 0 } else { self.value.len() };
             self.grad = Numbers::zeros(count);
+            self.of_rows.iter_mut().for_each(|sum| *sum = Numbers::zeros(count));
             self.state = Vec::new();
             self.owned = 0..count;
         }
@@ -239,6 +254,13 @@ impl Parameter {
     /// # Errors
     /// When there is no such device, or it has too little memory.
     pub fn move_to(&mut self, place: Place) -> Result<()> {
+        if (!self.of_rows.is_empty() || self.row_pieces.is_some()) && place.device != Device::Cpu {
+            return Err(Error::new(format!(
+                "sums of shard groups are not made on {} yet, only on cpu: put the rank of its stage on the \
+                 CPU, or set the model's shard groups to 1",
+                place.device
+            )));
+        }
         for part in [Part::Value, Part::Gradient, Part::State] {
             self.fetch(part)?;
         }
@@ -326,6 +348,7 @@ impl Parameter {
             return weights.zero_grad();
         }
         self.grad.fill(0.0);
+        self.of_rows.iter_mut().for_each(|sum| sum.fill(0.0));
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::parameter::Parameter;
 use crate::parameter::description::Part;
 use crate::shape::{Kind, Shape};
+use crate::shards::Team;
 use crate::stage::kept::{Entry, Kept, List};
 use crate::stage::layer::{ChooseLora, Layer, check_input_grad, input_grad_onto, output_onto};
 use crate::stage::{ForwardContext, Mode, current};
@@ -163,6 +164,15 @@ impl Chain {
     pub(crate) fn adapt(&mut self, choose: &mut ChooseLora<'_>) -> Result<()> {
         let mut layers = self.layers.iter_mut();
         layers.try_for_each(|layer| layer.adapt(choose))
+    }
+
+    /// Makes the layers those of one shard.
+    pub(crate) fn join(&mut self, team: &Team) -> Result<()> {
+        let mut layers = self.layers.iter_mut();
+        layers.try_for_each(|layer| {
+            let joined = layer.join(team);
+            joined.map_err(|error| error.at(layer.name()))
+        })
     }
 
     /// As [`Layer::merge_adapters`], for all layers.

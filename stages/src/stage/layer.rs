@@ -4,6 +4,7 @@ use crate::device::{Device, Place};
 use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
+use crate::shards::{Division, Team};
 use crate::stage::kept::Kept;
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
@@ -188,6 +189,24 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// it, the layer is only asked for outputs, and computes with the rounded weights in the number format of
     /// its input. The default is for layers without matrices.
     fn hold_in_bf16(&mut self) {}
+
+    /// Makes this the layer of one of several shards, before training. A layer whose weights are divided works
+    /// together with the same layer of the other shards from then on. A layer that treats each row alone gets
+    /// this shard's rows. A composite layer passes the call on.
+    ///
+    /// # Errors
+    /// When the layer cannot be divided. The default always fails.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Err(Error::new(
+            "this layer cannot be divided among shards: it lacks `Layer::join`; set the number of shards to 1",
+        ))
+    }
+
+    /// How the last dimension of the output is divided among the shards that it has [joined](Layer::join). `None`:
+    /// it is not divided.
+    fn divided_output(&self) -> Option<&Division> {
+        None
+    }
 
     /// Says that a composite layer must keep only its input, and compute the rest again in backward-input.
     /// Called once, before training. Other layers do nothing.

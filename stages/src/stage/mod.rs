@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
+use crate::shards::{Division, Shard, Team};
 use crate::stage::clock::Clock;
 use crate::tensor::{Bytes, Tensor};
 
@@ -83,6 +84,31 @@ pub trait Stage: 'static {
             }
             (device, _) => Err(Error::new(format!("this stage does not run on {device}, only on cpu"))),
         }
+    }
+
+    /// Makes this the stage of one of several shards of its rank, which work together from then on. Called
+    /// once, before [`Stage::output_shape`].
+    ///
+    /// # Errors
+    /// When the stage cannot be divided. The error names the layer. The default always fails.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Err(Error::new(
+            "this stage cannot be divided among shards: it lacks `Stage::join`; set the number of shards to 1",
+        ))
+    }
+
+    /// As [`Layer::divided_output`](crate::Layer::divided_output), of the stage's output.
+    fn divided_output(&self) -> Option<&Division> {
+        None
+    }
+
+    /// The gradients of a gradient group are complete. Adds up those that each shard has for its own rows only.
+    /// The default is for stages without shards.
+    ///
+    /// # Errors
+    /// When another shard has stopped.
+    fn sum_rows(&mut self) -> Result<()> {
+        Ok(())
     }
 
     /// Moves a wire from another thread's stage to this stage's device. Called before the pass that needs the
@@ -288,6 +314,21 @@ pub trait BuildStage<S>: Send {
     /// # Errors
     /// When the stage cannot be made. The error names the layer.
     fn build(&self) -> Result<S>;
+
+    /// As [`BuildStage::build`], of one shard, which has a part of the weights. `build` makes the only shard.
+    ///
+    /// # Errors
+    /// When the stage cannot be made, or cannot be divided. The default makes the only shard, and refuses
+    /// others.
+    fn build_shard(&self, shard: Shard) -> Result<S> {
+        match shard {
+            Shard::WHOLE => self.build(),
+            _ => Err(Error::new(
+                "this stage cannot be divided among shards: its builder lacks `BuildStage::build_shard`; set the \
+                 number of shards to 1",
+            )),
+        }
+    }
 
     /// Describes the stage in words: its layers, and all settings that its numbers depend on, such as a seed.
     /// The processes of a run compare the descriptions of all stages, so that all cut the same model at the

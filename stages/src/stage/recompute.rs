@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
+use crate::shards::{Division, Shard, Team};
 use crate::stage::clock::Clock;
 use crate::stage::{BuildStage, ForwardContext, Mode, Stage, StageBuilder};
 use crate::tensor::{Bytes, Tensor};
@@ -60,7 +61,11 @@ struct Recomputing<S> {
 
 impl<S: Stage> BuildStage<RecomputedStage<S>> for Recomputing<S> {
     fn build(&self) -> Result<RecomputedStage<S>> {
-        Ok(RecomputedStage::new(self.build.build()?, self.how))
+        self.build_shard(Shard::WHOLE)
+    }
+
+    fn build_shard(&self, shard: Shard) -> Result<RecomputedStage<S>> {
+        Ok(RecomputedStage::new(self.build.build_shard(shard)?, self.how))
     }
 
     /// Recomputing changes no number, so the processes may differ in it.
@@ -142,6 +147,18 @@ impl<S: Stage<Wire: Clone>> Stage for RecomputedStage<S> {
 
     fn move_to(&mut self, place: Place) -> Result<()> {
         self.stage.move_to(place)
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        self.stage.join(team)
+    }
+
+    fn divided_output(&self) -> Option<&Division> {
+        self.stage.divided_output()
+    }
+
+    fn sum_rows(&mut self) -> Result<()> {
+        self.stage.sum_rows()
     }
 
     fn receive(&mut self, wire: S::Wire) -> Result<S::Wire> {

@@ -9,6 +9,8 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
+use crate::shards::team::add_by_tree;
+use crate::shards::{Division, Team};
 use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
 use crate::stage::kept::Kept;
@@ -21,12 +23,14 @@ use crate::tensor::{Bytes, Tensor};
 pub struct Sequential {
     chain: Chain,
     place: Place,
+    /// The shards, if there are several.
+    team: Option<Team>,
 }
 
 impl Sequential {
     /// A stage of these layers, on the CPU.
     pub fn new(layers: Vec<Box<dyn Layer>>) -> Self {
-        Self { chain: Chain::of_stage(layers), place: Place::default() }
+        Self { chain: Chain::of_stage(layers), place: Place::default(), team: None }
     }
 
     /// The GPU that the stage is on.
@@ -94,6 +98,42 @@ impl Stage for Sequential {
 
     fn load(&mut self, input: Tensor) -> Result<Tensor> {
         input.to(self.place)
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        self.team = Some(team.clone());
+        self.chain.join(team)
+    }
+
+    fn divided_output(&self) -> Option<&Division> {
+        self.chain.layers.last()?.divided_output()
+    }
+
+    fn sum_rows(&mut self) -> Result<()> {
+        let Some(team) = self.team.clone() else {
+            return Ok(());
+        };
+        let mut count = 0;
+        self.visit_gradients(&mut |parameter| count += parameter.rows_to_sum());
+        if count == 0 {
+            return Ok(());
+        }
+        let mut own = Tensor::on_host(&[1, count])?;
+        let mut rest = own.f32_mut();
+        self.visit_gradients(&mut |parameter| {
+            let (to, after) = std::mem::take(&mut rest).split_at_mut(parameter.rows_to_sum());
+            parameter.give_rows(to);
+            rest = after;
+        });
+        let mut all = team.all(own)?;
+        add_by_tree(&mut all);
+        let mut rest = all[0].f32();
+        self.visit_gradients(&mut |parameter| {
+            let (from, after) = rest.split_at(parameter.rows_to_sum());
+            parameter.take_rows(from);
+            rest = after;
+        });
+        Ok(())
     }
 
     fn move_to(&mut self, place: Place) -> Result<()> {

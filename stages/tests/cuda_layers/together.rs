@@ -97,8 +97,7 @@ fn norms_and_new_sums_are_those_of_each_alone() {
             all.iter_mut()
                 .flat_map(|parameter| {
                     parameter.fetch(Part::Gradient).unwrap();
-                    let of = |piece| parameter.grad_squares(piece).to_bits();
-                    (0..parameter.pieces()).map(of).collect::<Vec<u64>>()
+                    parameter.all_grad_squares().into_iter().map(f64::to_bits).collect::<Vec<u64>>()
                 })
                 .collect()
         };

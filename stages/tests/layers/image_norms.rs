@@ -101,7 +101,7 @@ fn running_means_have_no_norm_and_no_state_and_can_be_frozen() {
     let sgd = Sgd { momentum: 0.9, ..Sgd::default() };
     let by = Update { step: 1, learning_rate: 0.1, scale: 1.0, micro_batches: 1 };
     let mut parameters = norm.parameters();
-    let squares: Vec<f64> = parameters.iter().map(|one| one.grad_squares(0)).collect();
+    let squares: Vec<f64> = parameters.iter().flat_map(|one| one.all_grad_squares()).collect();
     assert!(squares[0] > 0.0 && squares[1] > 0.0);
     assert_eq!(squares[2..], [0.0, 0.0]);
     for parameter in &mut parameters {
@@ -110,7 +110,7 @@ fn running_means_have_no_norm_and_no_state_and_can_be_frozen() {
     let states: Vec<usize> = parameters.iter().map(|one| one.state.len()).collect();
     assert_eq!(states, [1, 1, 0, 0]);
     parameters[2].grad[1] = f32::INFINITY;
-    assert!(parameters[2].grad_squares(0).is_nan());
+    assert!(parameters[2].all_grad_squares()[0].is_nan());
     for parameter in &mut parameters {
         parameter.train_by(Training { frozen: true, ..Training::default() });
     }

@@ -102,17 +102,19 @@ impl Golden {
 }
 
 /// One step's gradients, summed over its micro-batches.
-fn gradients(golden: &Golden, stage: &mut Sequential, step: usize) -> Score {
+fn gradients(golden: &Golden, stage: &mut Sequential, shard_groups: u32, step: usize) -> Score {
     let mut total = Score::default();
+    let mut loss = CrossEntropy::default().with_shard_groups(shard_groups).unwrap();
     for micro_batch in 0..golden.size("micro_batches") {
         let at = ForwardContext { step: step as u64, micro_batch: micro_batch as u32, mode: Mode::Train };
         let (output, saved) = stage.forward(at, golden.rows("x", step, micro_batch)).unwrap();
         let target = golden.rows("y", step, micro_batch);
-        let (score, grad) = CrossEntropy::default().forward(output, target).unwrap();
+        let (score, grad) = loss.forward(output, target).unwrap();
         let (_, pending) = stage.backward_input(saved, grad).unwrap();
         stage.backward_weight(pending).unwrap();
         total.add(score);
     }
+    stage.parameters().into_iter().for_each(|parameter| parameter.end_group().unwrap());
     sum_ties(stage);
     total
 }
@@ -150,8 +152,8 @@ fn assert_relative(what: &str, got: f64, expected: f64) {
     assert!((got - expected).abs() <= 1e-5 * expected, "{what}: {got} and {expected}");
 }
 
-fn run(golden: &Golden) {
-    let mut stage = golden.model().whole().unwrap();
+fn run(golden: &Golden, shard_groups: u32) {
+    let mut stage = golden.model().with_shard_groups(shard_groups).unwrap().whole().unwrap();
     for parameter in stage.parameters() {
         let name = format!("init.{}", parameter.name());
         assert_eq!(parameter.dims(), golden.tensors[&name].0, "{name}");
@@ -159,12 +161,9 @@ fn run(golden: &Golden) {
     }
     let optimizer = golden.optimizer();
     for step in 0..golden.losses.len() {
-        let score = gradients(golden, &mut stage, step);
+        let score = gradients(golden, &mut stage, shard_groups, step);
         let mean = 1.0 / score.weight;
-        let squares: f64 = unique(&mut stage)
-            .iter()
-            .flat_map(|parameter| (0..parameter.pieces()).map(|piece| parameter.grad_squares(piece)))
-            .sum();
+        let squares: f64 = unique(&mut stage).iter().flat_map(|parameter| parameter.all_grad_squares()).sum();
         let norm = squares.sqrt() * mean;
         assert_relative(&format!("loss of step {step}"), score.sum * mean, golden.losses[step]);
         assert_relative(&format!("norm of step {step}"), norm, golden.norms[step]);
@@ -182,7 +181,7 @@ fn run(golden: &Golden) {
                 assert_close(&name, &parameter.grad, golden.floats(&name), mean as f32, 1e-5);
             }
             Together::now(|together| optimizer.update(parameter, update, together)).expect("the CPU can");
-            parameter.grad.fill(0.0);
+            parameter.zero_grad().expect("the CPU can");
         }
     }
     for parameter in stage.parameters() {
@@ -212,7 +211,9 @@ fn every_golden_run_gives_pytorch_numbers() {
         runs.iter().filter(|path| path.extension().is_some_and(|end| end == "json")).collect();
     assert!(runs.len() >= 3);
     for path in runs {
-        println!("{}", path.display());
-        run(&Golden::read(path));
+        for shard_groups in [1, 2, 4] {
+            println!("{}, {shard_groups} shard groups", path.display());
+            run(&Golden::read(path), shard_groups);
+        }
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn subject(path: &Path, args: &Args) -> Result<Subject> {
         eprintln!("{why}");
     }
     let held = compose::memory(&config, &plan)?;
-    let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
+    let all = RanksHere::all([plan.replicas.count(), plan.replicas.ranks(), config.pipeline.shards]);
     // The memory of other hosts is not known here.
     let is_here = args.gpus.kind.is_some() || !args.cluster.are_of_hosts();
     if let Some(error) =

@@ -249,7 +249,7 @@ fn prepare(args: &Args, role: Role, interruption: &Interruption) -> Result<Prepa
 
 /// Refuses training for which this machine has too little memory, together with the other processes here.
 fn check_memory(config: &Config, ranks: &[RankMemory], world: Option<&World>) -> Result<()> {
-    let here = RanksHere::of(world, config.pipeline.replicas, ranks.len() as u32)?;
+    let here = RanksHere::of(world, [config.pipeline.replicas, ranks.len() as u32, config.pipeline.shards])?;
     compose::check_memory(config, ranks, &here, &compose::memory_limits(config)?)
 }
 

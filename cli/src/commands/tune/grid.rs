@@ -253,7 +253,7 @@ impl Grid {
             ..PipelinePlan::of(candidate.counts.clone(), candidate.replicas.clone())
         };
         let held = compose::memory(&config, &plan)?;
-        let all = RanksHere::all(plan.replicas.count(), plan.replicas.ranks());
+        let all = RanksHere::all([plan.replicas.count(), plan.replicas.ranks(), config.pipeline.shards]);
         if !self.search.is_elsewhere() {
             compose::check_memory(&config, &held, &all, &self.limits)?;
         }

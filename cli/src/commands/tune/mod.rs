@@ -146,7 +146,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
         (Some(gpu), _) => {
             let largest = shapes.iter().max_by_key(|(replicas, ranks)| replicas * ranks);
             let (replicas, ranks) = *largest.expect("checked: there are shapes");
-            let world = Mesh::new([replicas, ranks, 1], 1, &[])?.world_size();
+            let world = Mesh::new([replicas, ranks, config.pipeline.shards], 1, &[])?.world_size();
             config.pipeline.devices.0 = (0..world).map(Device::Cuda).collect();
             CostsOf::Figures(gpu.clone())
         }

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use half::bf16;
 
-use super::panels::{TILE, pack, padded, room};
+use super::panels::{TILE, pack, padded, padded_in, room};
 use super::square::{self, SIDE};
+use crate::cpu::depth::Depth;
 use crate::cpu::matrix::Matrix;
 use crate::pool::Buffer;
 
@@ -49,6 +50,7 @@ pub(crate) fn numbers(rows: usize, depth: usize) -> usize {
 /// where they are.
 pub(crate) struct Groups<'a> {
     from: Matrix<'a, bf16>,
+    in_order: Depth<'a>,
     /// The depth in memory.
     depth: usize,
     order: Order,
@@ -59,22 +61,29 @@ pub(crate) struct Groups<'a> {
 }
 
 impl<'a> Groups<'a> {
-    pub(crate) fn new(needs_rows: bool, from: Matrix<'a, bf16>) -> Self {
-        let depth = padded(from.columns);
+    /// The columns of `from` are added up as `in_order` says.
+    pub(crate) fn new(needs_rows: bool, from: Matrix<'a, bf16>, in_order: Depth<'a>) -> Self {
+        let depth = padded_in(in_order);
         let in_place = !from.turned && depth == from.columns && from.rows.is_multiple_of(TILE);
         let order = match (from.turned && !needs_rows, in_place) {
             (true, _) => Order::Pairs,
             (_, true) => Order::Rows(from.stride),
             (_, false) => Order::Rows(depth),
         };
-        let count = numbers(from.rows, from.columns);
+        let count = room(from.rows.next_multiple_of(TILE) * depth);
         Self {
             from,
+            in_order,
             depth,
             order,
             numbers: (!in_place).then(|| Buffer::pooled(count)),
             panel: (from.turned && needs_rows).then(|| Buffer::pooled(room(TILE * depth))),
         }
+    }
+
+    /// Whether rows are read where they are, and not from a copy in the order in which they are added up.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.numbers.is_none()
     }
 
     /// The group that starts with this row. It is packed if this is the `first` block of columns.
@@ -86,11 +95,13 @@ impl<'a> Groups<'a> {
                 let to = &mut numbers[row * self.depth..][..TILE * self.depth];
                 match (first, &mut self.panel) {
                     (false, _) => {}
-                    (true, _) if !self.from.turned => copy(to, self.from.part(row..row + rows), self.depth),
-                    (true, None) => pack(to, self.from.t(), row),
+                    (true, _) if !self.from.turned => {
+                        copy(to, self.from.part(row..row + rows), self.in_order, self.depth);
+                    }
+                    (true, None) => pack(to, self.from.t(), row, self.in_order),
                     (true, Some(panel)) => {
                         let panel = &mut panel[..TILE * self.depth];
-                        pack(panel, self.from.t(), row);
+                        pack(panel, self.from.t(), row, self.in_order);
                         turn(to, panel);
                     }
                 }
@@ -101,14 +112,20 @@ impl<'a> Groups<'a> {
     }
 }
 
-/// Copies rows, and pads them with zeros to this depth, and to whole tiles.
-fn copy(to: &mut [bf16], from: Matrix<'_, bf16>, depth: usize) {
-    for (row, to) in to.chunks_exact_mut(depth).enumerate() {
-        let (numbers, rest) = to.split_at_mut(if row < from.rows { from.columns } else { 0 });
-        if row < from.rows {
-            numbers.copy_from_slice(&from.row(row)[..from.columns]);
+/// Copies rows, segment by segment, and pads segments with zeros, and rows to whole tiles. `depth`: of a row.
+fn copy(to: &mut [bf16], from: Matrix<'_, bf16>, in_order: Depth<'_>, depth: usize) {
+    for (row, mut to) in to.chunks_exact_mut(depth).enumerate() {
+        if row >= from.rows {
+            to.fill(bf16::ZERO);
+            continue;
         }
-        rest.fill(bf16::ZERO);
+        for segment in in_order.segments() {
+            let (part, rest) = to.split_at_mut(padded(segment.len()));
+            let (numbers, zeros) = part.split_at_mut(segment.len());
+            numbers.copy_from_slice(&from.row(row)[segment.range()]);
+            zeros.fill(bf16::ZERO);
+            to = rest;
+        }
     }
 }
 
@@ -132,7 +149,7 @@ mod tests {
 
     /// All pairs of numbers of every group, as a way reads them.
     fn read(needs_rows: bool, from: Matrix<'_, bf16>) -> Vec<f32> {
-        let mut groups = Groups::new(needs_rows, from);
+        let mut groups = Groups::new(needs_rows, from, Depth::Whole(from.columns));
         let mut all = Vec::new();
         for row in (0..from.rows).step_by(TILE) {
             let left = groups.reach(row, true);

@@ -1,11 +1,13 @@
 //! The right operand of a product of `bf16`, in panels of columns whose numbers lie in pairs.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use half::bf16;
 use multiversion::multiversion;
 
 use super::square::{self, SIDE};
+use crate::cpu::depth::{Depth, DepthGroups};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::prefetch;
@@ -26,6 +28,11 @@ pub(crate) fn padded(depth: usize) -> usize {
     depth.next_multiple_of(UNIT)
 }
 
+/// The depth in memory. Each segment begins a pair of its own.
+pub(crate) fn padded_in(depth: Depth<'_>) -> usize {
+    depth.segments().map(|segment| padded(segment.len())).sum()
+}
+
 /// How many numbers memory has that a product needs for this many while it runs. It has few sizes, so that it
 /// is used again for operands with other numbers of rows, as experts have them.
 pub(crate) fn room(count: usize) -> usize {
@@ -33,10 +40,11 @@ pub(crate) fn room(count: usize) -> usize {
 }
 
 /// The packed right operand of products: panels of 32 columns. A panel has, for each two rows, the pairs of
-/// its columns: `[pair][column][2]`. The columns that pad the last panel are zeros.
+/// its columns: `[pair][column][2]`, segment by segment. The columns that pad the last panel are zeros.
 pub(crate) struct Panels {
     numbers: Buffer<bf16>,
     depth: usize,
+    groups: Option<Arc<DepthGroups>>,
     columns: usize,
 }
 
@@ -46,32 +54,35 @@ impl Panels {
         padded(rows) * columns.next_multiple_of(TILE)
     }
 
-    /// Packs a matrix. Numbers of `f32` are rounded.
-    pub(crate) fn new<N: Real>(from: Matrix<'_, N>) -> Self {
-        Self::in_room(from, Self::count(from.rows, from.columns))
+    /// Packs a matrix. Numbers of `f32` are rounded. With `groups`, its rows are added up in these groups.
+    pub(crate) fn new<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>) -> Self {
+        let room = padded_in(depth(from.rows, groups)) * from.columns.next_multiple_of(TILE);
+        Self::in_room(from, groups, room)
     }
 
     /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
     /// matrices with other numbers of rows.
-    pub(crate) fn once<N: Real>(from: Matrix<'_, N>) -> Self {
-        Self::in_room(from, Self::count(from.rows.next_power_of_two(), from.columns))
+    pub(crate) fn once<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>) -> Self {
+        let rows = padded_in(depth(from.rows, groups)).next_power_of_two();
+        Self::in_room(from, groups, Self::count(rows, from.columns))
     }
 
-    fn in_room<N: Real>(from: Matrix<'_, N>, room: usize) -> Self {
+    fn in_room<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
         let mut numbers = Buffer::pooled(room);
-        let packed = &mut numbers[..Self::count(from.rows, from.columns)];
-        let panel = TILE * padded(from.rows);
+        let depth = depth(from.rows, groups);
+        let panel = TILE * padded_in(depth);
+        let packed = &mut numbers[..panel * from.columns.div_ceil(TILE)];
         cut(By(packed, panel), panel, |first, to| {
-            pack(to, from, first * TILE);
+            pack(to, from, first * TILE, depth);
         });
-        Self { numbers, depth: from.rows, columns: from.columns }
+        Self { numbers, depth: from.rows, groups: groups.cloned(), columns: from.columns }
     }
 
-    /// As [`Panels::new`], by this thread alone.
+    /// As [`Panels::new`], by this thread alone, added up from first to last.
     pub(crate) fn alone<N: Real>(from: Matrix<'_, N>) -> Self {
         let mut numbers = Buffer::pooled(Self::count(from.rows, from.columns));
-        pack(&mut numbers, from, 0);
-        Self { numbers, depth: from.rows, columns: from.columns }
+        pack(&mut numbers, from, 0, Depth::Whole(from.rows));
+        Self { numbers, depth: from.rows, groups: None, columns: from.columns }
     }
 
     /// The panel with this number.
@@ -87,6 +98,11 @@ impl std::fmt::Debug for Panels {
     }
 }
 
+/// The order in which this many rows are added up.
+fn depth(rows: usize, groups: Option<&Arc<DepthGroups>>) -> Depth<'_> {
+    groups.map_or(Depth::Whole(rows), |groups| Depth::InGroups(groups))
+}
+
 /// The right operand of a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Right<'a> {
@@ -94,14 +110,17 @@ pub(crate) enum Right<'a> {
     Panels(&'a Panels),
     /// To be packed block by block, for this product only.
     Matrix(Matrix<'a, bf16>),
+    /// The same, for a product that is added up in groups.
+    InGroups(Matrix<'a, bf16>, &'a Arc<DepthGroups>),
 }
 
 impl<'a> Right<'a> {
-    /// The number of rows.
-    pub(crate) fn depth(self) -> usize {
+    /// Its rows, in the order in which they are added up.
+    pub(crate) fn depth(self) -> Depth<'a> {
         match self {
-            Self::Panels(panels) => panels.depth,
-            Self::Matrix(matrix) => matrix.rows,
+            Self::Panels(panels) => depth(panels.depth, panels.groups.as_ref()),
+            Self::Matrix(matrix) => Depth::Whole(matrix.rows),
+            Self::InGroups(_, groups) => Depth::InGroups(groups),
         }
     }
 
@@ -109,7 +128,16 @@ impl<'a> Right<'a> {
     pub(crate) fn columns(self) -> usize {
         match self {
             Self::Panels(panels) => panels.columns,
-            Self::Matrix(matrix) => matrix.columns,
+            Self::Matrix(matrix) | Self::InGroups(matrix, _) => matrix.columns,
+        }
+    }
+
+    /// Packs all of it, for one product. `None` if it is packed.
+    pub(crate) fn packed_once(self) -> Option<Panels> {
+        match self {
+            Self::Panels(_) => None,
+            Self::Matrix(matrix) => Some(Panels::once(matrix, None)),
+            Self::InGroups(matrix, groups) => Some(Panels::once(matrix, Some(groups))),
         }
     }
 
@@ -117,38 +145,45 @@ impl<'a> Right<'a> {
     pub(crate) fn room(self, columns: usize) -> Option<Buffer<bf16>> {
         match self {
             Self::Panels(_) => None,
-            Self::Matrix(matrix) => Some(Buffer::pooled(room(Panels::count(matrix.rows, columns)))),
+            Self::Matrix(_) | Self::InGroups(..) => {
+                Some(Buffer::pooled(room(Panels::count(padded_in(self.depth()), columns))))
+            }
         }
     }
 
     /// The panels of some columns, whose first one starts a panel. Packs them into the room if they are not
     /// packed yet.
     pub(crate) fn panels(self, columns: Range<usize>, room: &'a mut Option<Buffer<bf16>>) -> &'a [bf16] {
-        let depth = padded(self.depth());
+        let depth = padded_in(self.depth());
         let count = columns.len().next_multiple_of(TILE) * depth;
         match (self, room) {
-            (Self::Matrix(matrix), Some(room)) => {
+            (Self::Matrix(matrix) | Self::InGroups(matrix, _), Some(room)) => {
                 let to = &mut room[..count];
-                pack(to, matrix, columns.start);
+                pack(to, matrix, columns.start, self.depth());
                 to
             }
             (Self::Panels(panels), _) => &panels.numbers[columns.start * depth..][..count],
-            (Self::Matrix(_), None) => unreachable!("`room` is asked for first"),
+            (Self::Matrix(_) | Self::InGroups(..), None) => unreachable!("`room` is asked for first"),
         }
     }
 }
 
 /// Fills whole panels with the columns of a matrix from this one on.
-pub(crate) fn pack<N: Real>(to: &mut [bf16], from: Matrix<'_, N>, first: usize) {
+pub(crate) fn pack<N: Real>(to: &mut [bf16], from: Matrix<'_, N>, first: usize, depth: Depth<'_>) {
     let pairs: &mut [[u32; TILE]] = bytemuck::cast_slice_mut(to);
-    let panels = pairs.chunks_exact_mut(padded(from.rows) / 2);
-    for (index, panel) in panels.enumerate() {
+    let panels = pairs.chunks_exact_mut(padded_in(depth) / 2);
+    for (index, mut panel) in panels.enumerate() {
         let first = first + index * TILE;
         let columns = first..from.columns.min(first + TILE);
-        if from.turned {
-            pack_turned(panel, from, columns);
-        } else {
-            pack_rows(panel, from, columns);
+        for segment in depth.segments() {
+            let (to, rest) = panel.split_at_mut(padded(segment.len()) / 2);
+            let from = from.part(segment.range());
+            if from.turned {
+                pack_turned(to, from, columns.clone());
+            } else {
+                pack_rows(to, from, columns.clone());
+            }
+            panel = rest;
         }
     }
 }

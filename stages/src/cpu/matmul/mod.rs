@@ -1,24 +1,24 @@
 //! Products of large matrices: blocks of the operands in the cache, tiles of the output in registers.
 //!
 //! The blocking follows Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
-//! Every number of the output is summed over the depth from first to last, in blocks of a fixed size. So its
-//! bits depend only on its own row and column.
+//! Every number of the output is summed over the depth from first to last, in blocks of a fixed size, or in
+//! groups, as [`Depth`](super::depth::Depth) says. So its bits depend only on its own row and column.
 
 pub(crate) mod near;
 pub(crate) mod pack;
 pub(crate) mod right;
 pub(crate) mod strips;
 
-use std::ops::Range;
-
 use pulp::{Arch, Simd, WithSimd};
+use smallvec::SmallVec;
 
-use self::pack::{DEPTH, blocks};
 use self::strips::Strips;
+use super::depth::{BLOCK_DEPTH, DepthBlock};
+use super::elementwise;
 use super::matrix::Matrix;
 use super::parts::{By, PRODUCTS, cut, parts};
 use super::prefetch::{Ahead, LINE, Lines, prefetch};
-use super::tile::{self, FEW_ROWS, Left, MANY_ROWS, ROWS, STEP, is_tall, tile, wants_many_rows};
+use super::tile::{self, FEW_ROWS, Left, MANY_ROWS, ROWS, STEP, is_tall, joined_tile, tile, wants_many_rows};
 use crate::pool::Buffer;
 
 pub(crate) use self::pack::{PANEL, pack};
@@ -30,13 +30,13 @@ const BLOCK: usize = 256;
 /// How many numbers a product needs while it runs: a packed block of the right operand, and a block of the
 /// left operand, which is transposed and has `left_rows` rows.
 pub(crate) fn scratch(left_rows: usize, depth: usize) -> usize {
-    BLOCK * DEPTH + strips::numbers(wants_many_rows(), left_rows, depth.min(DEPTH))
+    BLOCK * BLOCK_DEPTH + strips::numbers(wants_many_rows(), left_rows, depth.min(BLOCK_DEPTH))
 }
 
 /// Whether a product of this depth is added up before it is added to its start. So it has the bits of a
 /// product that was computed by itself and then added.
 pub(crate) fn is_added_up_first(depth: usize) -> bool {
-    depth <= DEPTH
+    depth <= BLOCK_DEPTH
 }
 
 /// The threads of a rank share the output in groups of this number of rows.
@@ -71,22 +71,19 @@ impl Start<'_> {
 
 /// `out = start + a b`. The rows of `out` are contiguous.
 pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) {
-    assert_eq!(a.columns, b.depth(), "a has as many columns as b has rows");
+    assert_eq!(a.columns, b.depth().len(), "a has as many columns as b has rows");
     assert_eq!(out.len(), a.rows * b.columns(), "the product fills the output");
     if near::is_done(out, start, a, b) {
         return;
     }
     let columns = b.columns();
     let weight = GROUP * a.columns * columns / PRODUCTS;
-    let once;
-    let b = match b {
+    let once = match parts(a.rows / GROUP * weight) {
+        1 => None,
         // Packed once here. Otherwise each thread would pack all of it.
-        Right::Matrix(matrix) if parts(a.rows / GROUP * weight) > 1 => {
-            once = Packed::once(matrix);
-            Right::Packed(&once)
-        }
-        b => b,
+        _ => b.packed_once(),
     };
+    let b = once.as_ref().map_or(b, Right::Packed);
     cut(By(out, GROUP * columns), weight, |first, out| {
         let first = first * GROUP;
         Arch::new().dispatch(Multiply {
@@ -127,16 +124,25 @@ impl Multiply<'_> {
     #[inline(always)]
     fn run<S: Simd, const TALL: usize, const LOW: usize>(self, simd: S) {
         let Self { out, start, a, b, many_rows } = self;
-        let mut packed = Buffer::pooled(BLOCK * DEPTH);
-        let mut edge = Buffer::pooled(if a.turned { 0 } else { TALL * DEPTH });
-        for depth in blocks(b.depth()) {
-            let start = if depth.start == 0 { start } else { Start::Old };
-            let mut strips = a.turned.then(|| Strips::new(a, &depth, many_rows));
+        let depth = b.depth();
+        let mut packed = Buffer::pooled(BLOCK * BLOCK_DEPTH);
+        let mut edge = Buffer::pooled(if a.turned { 0 } else { TALL * BLOCK_DEPTH });
+        let first_start = if depth.is_whole() { start } else { Start::Zero };
+        let mut sums = Sums::new(out);
+        for block_depth in depth.blocks() {
+            let (out, start) = match block_depth.onto {
+                true => (sums.newest(), Start::Old),
+                false => (sums.begin(), first_start),
+            };
+            let mut strips = a.turned.then(|| {
+                let depth = block_depth.whole().expect("a transposed left operand is added up as it lies");
+                Strips::new(a, &depth, many_rows)
+            });
             for first in (0..b.columns()).step_by(BLOCK) {
                 let columns = first..b.columns().min(first + BLOCK);
                 let block = Block {
-                    panels: b.panels(&depth, &columns, &mut packed),
-                    depth: depth.len(),
+                    panels: b.panels(block_depth, &columns, &mut packed),
+                    depth: block_depth,
                     width: columns.len(),
                     start: start.from(first),
                 };
@@ -147,13 +153,13 @@ impl Multiply<'_> {
                     let rows = height.min(a.rows - row);
                     let out =
                         Out { numbers: &mut out[row * b.columns() + first..], stride: b.columns(), rows };
-                    let right = b.lines(&depth, [&columns, &next], [row, height, a.rows]);
+                    let right = b.lines(block_depth, [&columns, &next], [row, height, a.rows]);
                     let (left, lines) = if let Some(strips) = &mut strips {
                         let lines = strips.reach(row, height, first == 0);
                         (strips.of(row), lines)
                     } else {
-                        let lines = a.lines(row + height..row + 2 * height, &depth);
-                        let left = in_place(a.part(row..row + rows), height, &depth, &mut edge);
+                        let lines = a.lines(row + height..row + 2 * height, &block_depth.start());
+                        let left = in_place(a.part(row..row + rows), height, block_depth, &mut edge);
                         (left, lines)
                     };
                     if height == TALL {
@@ -164,6 +170,59 @@ impl Multiply<'_> {
                     row += height;
                 }
             }
+            for _ in 0..block_depth.joined {
+                sums.join();
+            }
+        }
+        if !depth.is_whole() {
+            sums.add_start(start, b.columns());
+        }
+    }
+}
+
+/// The sums of a product in memory. The oldest one is made in the output.
+struct Sums<'a> {
+    out: &'a mut [f32],
+    is_begun: bool,
+    later: SmallVec<[Buffer; 4]>,
+}
+
+impl<'a> Sums<'a> {
+    fn new(out: &'a mut [f32]) -> Self {
+        Self { out, is_begun: false, later: SmallVec::new() }
+    }
+
+    /// A new sum, to be overwritten.
+    fn begin(&mut self) -> &mut [f32] {
+        if std::mem::replace(&mut self.is_begun, true) {
+            self.later.push(Buffer::pooled(self.out.len()));
+        }
+        self.newest()
+    }
+
+    fn newest(&mut self) -> &mut [f32] {
+        match self.later.last_mut() {
+            Some(newest) => newest,
+            None => self.out,
+        }
+    }
+
+    /// Adds the newest sum to the one before.
+    fn join(&mut self) {
+        let newest = self.later.pop().expect("the tree has two sums");
+        elementwise::add_here(self.newest(), &newest);
+    }
+
+    /// The product is what it starts with and the sum.
+    fn add_start(&mut self, start: Start<'_>, columns: usize) {
+        match start {
+            Start::Zero => {}
+            Start::Row(row) => {
+                for out in self.out.chunks_exact_mut(columns) {
+                    elementwise::add_here(out, row);
+                }
+            }
+            Start::Old => unreachable!("a gradient of weights is not added up in groups"),
         }
     }
 }
@@ -183,14 +242,18 @@ fn height<const TALL: usize, const LOW: usize>(a: Matrix<'_>, row: usize) -> usi
 /// The left operand of a row of tiles: the rows where they are, or a copy of them if they are fewer than a
 /// tile has. What pads the copy is not written to the output.
 #[inline(always)]
-fn in_place<'a>(rows: Matrix<'a>, height: usize, depth: &Range<usize>, edge: &'a mut [f32]) -> Left<'a> {
+fn in_place<'a>(rows: Matrix<'a>, height: usize, block: DepthBlock<'_>, edge: &'a mut [f32]) -> Left<'a> {
     if rows.rows == height {
-        return Left { numbers: &rows.numbers[depth.start..], row: rows.stride, column: 1 };
+        return Left { numbers: rows.numbers, row: rows.stride, column: 1, is_copy: false };
     }
-    for (row, to) in (0..rows.rows).zip(edge.chunks_exact_mut(depth.len())) {
-        to.copy_from_slice(&rows.row(row)[depth.clone()]);
+    for (row, to) in (0..rows.rows).zip(edge.chunks_exact_mut(block.len)) {
+        let mut at = 0;
+        for segment in block.segments() {
+            to[at..at + segment.len()].copy_from_slice(&rows.row(row)[segment.range()]);
+            at += segment.len();
+        }
     }
-    Left { numbers: edge, row: depth.len(), column: 1 }
+    Left { numbers: edge, row: block.len, column: 1, is_copy: true }
 }
 
 /// A row of tiles of the output.
@@ -204,7 +267,7 @@ struct Out<'a> {
 #[derive(Clone, Copy)]
 struct Block<'a> {
     panels: &'a [f32],
-    depth: usize,
+    depth: DepthBlock<'a>,
     width: usize,
     start: Start<'a>,
 }
@@ -219,9 +282,9 @@ impl Block<'_> {
         left: Left<'_>,
         next: [Lines<'_>; 2],
     ) {
-        let panels = self.panels.chunks_exact(PANEL * self.depth);
+        let panels = self.panels.chunks_exact(PANEL * self.depth.len);
         let tiles = panels.len() * PANEL.div_ceil(2 * S::F32_LANES);
-        let mut next = next.map(|lines| lines.in_turns(tiles * (self.depth / STEP).max(1)));
+        let mut next = next.map(|lines| lines.in_turns(tiles * (self.depth.len / STEP).max(1)));
         for (index, panel) in panels.enumerate() {
             let lanes = S::F32_LANES;
             for part in (0..PANEL).step_by(2 * lanes) {
@@ -253,7 +316,10 @@ impl Block<'_> {
             let at = row * out.stride + first + part;
             (at..at + WIDTH * lanes).step_by(LINE).for_each(|at| prefetch(out.numbers, at));
         }
-        let sums = tile::<S, HEIGHT, WIDTH>(simd, self.depth, left, right, next);
+        let sums = match self.depth.whole() {
+            Some(depth) => tile::<S, HEIGHT, WIDTH>(simd, depth.len(), left.from(depth.start), right, next),
+            None => joined_tile::<S, HEIGHT, WIDTH>(simd, self.depth, left, right, next),
+        };
         let whole = out.rows == HEIGHT && first + part + WIDTH * lanes <= self.width;
         for (row, sums) in sums.into_iter().enumerate() {
             for (index, sum) in sums.into_iter().enumerate() {
@@ -288,10 +354,14 @@ impl Block<'_> {
 
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
+    use std::ops::Range;
+    use std::sync::Arc;
+
     use pulp::x86::{V3, V4};
     use pulp::{Scalar, Simd};
 
     use super::*;
+    use crate::cpu::depth::DepthGroups;
     use crate::rng;
 
     /// `start + a b` with one level of SIMD.
@@ -303,6 +373,80 @@ mod tests {
 
     fn cut(numbers: &[f32], rows: usize, columns: usize) -> Matrix<'_> {
         Matrix::new(&numbers[..rows * columns], columns)
+    }
+
+    /// The depth `ranges` of `a b`, each range behind the other.
+    fn part(ranges: &[Range<usize>], a: Matrix<'_>, b: Matrix<'_>) -> Vec<f32> {
+        let places = || ranges.iter().cloned().flatten();
+        let left: Vec<f32> = (0..a.rows).flat_map(|row| places().map(move |at| a.row(row)[at])).collect();
+        let right: Vec<f32> =
+            places().flat_map(|at| (0..b.columns).map(move |column| number(b, at, column))).collect();
+        let depth = places().count();
+        let mut out = vec![0.0; a.rows * b.columns];
+        let (left, right) = (Matrix::new(&left, depth), Matrix::new(&right, b.columns));
+        matmul(&mut out, Start::Zero, left, Right::Packed(&Packed::new(right, None)));
+        out
+    }
+
+    fn number(of: Matrix<'_>, row: usize, column: usize) -> f32 {
+        if of.turned { of.row(column)[row] } else { of.row(row)[column] }
+    }
+
+    /// The sum of these parts by the tree.
+    fn by_tree(parts: &[Vec<f32>]) -> Vec<f32> {
+        match parts {
+            [one] => one.clone(),
+            _ => {
+                let (earlier, later) = parts.split_at(parts.len() / 2);
+                let pairs = by_tree(earlier).into_iter().zip(by_tree(later));
+                pairs.map(|(earlier, later)| earlier + later).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn a_product_in_groups_is_its_parts_added_by_the_tree() {
+        let mut numbers = vec![0.0; 2 * 1300 * 70];
+        rng::fill_normal(rng::key(1, "numbers"), 1.0, &mut numbers);
+        let (a, b) = numbers.split_at(1300 * 70);
+        let equal = |count: usize, each: usize| -> Vec<Vec<Range<usize>>> {
+            (0..count).map(|group| vec![group * each..(group + 1) * each]).collect()
+        };
+        let fused = vec![vec![0..100, 200..211, 222..240], vec![100..200, 211..222, 240..260]];
+        let large = vec![vec![0..500, 900..1000], vec![500..900, 1000..1300]];
+        for groups in [equal(2, 9), equal(4, 37), equal(8, 150), equal(2, 601), fused, large] {
+            let depth = groups.iter().flatten().map(|range| range.end).max().expect("a group");
+            let a = cut(a, 45, depth);
+            for b in [cut(b, depth, 70), cut(b, 70, depth).t()] {
+                let parts: Vec<_> = groups.iter().map(|ranges| part(ranges, a, b)).collect();
+                let sum = by_tree(&parts);
+                let groups = Arc::new(DepthGroups::new(&groups).expect("several groups"));
+                let packed = Packed::new(b, Some(&groups));
+                for right in [Right::InGroups(b, &groups), Right::Packed(&packed)] {
+                    let product = |start| {
+                        let mut out = vec![0.5; a.rows * b.columns];
+                        matmul(&mut out, start, a, right);
+                        out
+                    };
+                    assert_eq!(product(Start::Zero), sum, "{groups:?}");
+                    let bias = &numbers[..70];
+                    let rows = sum.chunks_exact(70);
+                    let expected = rows.flat_map(|row| row.iter().zip(bias).map(|(sum, bias)| bias + sum));
+                    assert_eq!(product(Start::Row(bias)), expected.collect::<Vec<_>>(), "{groups:?}");
+                }
+                for many_rows in [false, true] {
+                    let right = Right::InGroups(b, &groups);
+                    let start = Start::Zero;
+                    let mut out = vec![0.5; a.rows * b.columns];
+                    Simd::vectorize(Scalar, Multiply { out: &mut out, start, a, b: right, many_rows });
+                    assert_eq!(out, sum);
+                    if let Some(simd) = V3::try_new() {
+                        Simd::vectorize(simd, Multiply { out: &mut out, start, a, b: right, many_rows });
+                        assert_eq!(out, sum);
+                    }
+                }
+            }
+        }
     }
 
     #[test]

@@ -6,8 +6,9 @@
 use pulp::{Arch, Simd, WithSimd};
 
 use super::Start;
-use super::pack::{DEPTH, PANEL};
+use super::pack::PANEL;
 use super::right::Right;
+use crate::cpu::depth::BLOCK_DEPTH;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::tile::{FEW_ROWS, ROWS, is_tall};
 
@@ -17,9 +18,9 @@ const NEAR: usize = 8192;
 /// `out = start + a b`, if the product is near. Returns whether it was.
 #[inline]
 pub(crate) fn is_done(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<'_>) -> bool {
-    let (depth, columns) = (b.depth(), b.columns());
+    let (depth, columns) = (b.depth().len(), b.columns());
     let numbers = (a.rows + columns) * depth + out.len();
-    if depth > DEPTH || numbers > NEAR || !b.has_rows() {
+    if depth > BLOCK_DEPTH || numbers > NEAR || !b.has_rows() || !b.depth().is_whole() {
         return false;
     }
     let product = Near { out, start, a, b };
@@ -58,7 +59,7 @@ impl WithSimd for Near<'_> {
 impl Near<'_> {
     #[inline(always)]
     fn run<S: Simd, const HEIGHT: usize>(mut self, simd: S) {
-        let (a, depth) = (self.a, self.b.depth());
+        let (a, depth) = (self.a, self.b.depth().len());
         for row in (0..a.rows).step_by(HEIGHT) {
             // Past the end it reads the last row again. Those results are not written.
             let last = HEIGHT.min(a.rows - row) - 1;
@@ -106,7 +107,7 @@ impl Near<'_> {
         b: impl Fn(usize) -> &'b [f32],
     ) {
         let (columns, lanes) = (self.b.columns(), S::F32_LANES);
-        let sums = sums::<S, HEIGHT, WIDTH>(simd, self.b.depth(), a, b);
+        let sums = sums::<S, HEIGHT, WIDTH>(simd, self.b.depth().len(), a, b);
         let (rows, width) = (HEIGHT.min(self.a.rows - row), WIDTH * lanes);
         let out = &mut self.out[row * columns..];
         if rows == HEIGHT && column + width <= columns {
@@ -225,7 +226,7 @@ mod tests {
             let (a, rest) = numbers.split_at(rows * depth);
             let (b, rest) = rest.split_at(depth * columns);
             let (a, b) = ([Matrix::new(a, depth), Matrix::new(a, rows).t()], Matrix::new(b, columns));
-            let packed = Packed::new(b);
+            let packed = Packed::new(b, None);
             for start in [Start::Zero, Start::Row(&rest[..columns]), Start::Old] {
                 for (a, right) in
                     [(a[0], Right::Matrix(b)), (a[1], Right::Matrix(b)), (a[1], Right::Packed(&packed))]

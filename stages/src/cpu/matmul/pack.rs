@@ -10,14 +10,6 @@ use crate::cpu::prefetch::{LINE, prefetch};
 /// The columns of a panel: as many as the widest tile, two AVX-512 registers.
 pub(crate) const PANEL: usize = 32;
 
-/// The depth of a block.
-pub(crate) const DEPTH: usize = 512;
-
-/// Splits the depth into blocks.
-pub(crate) fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..depth).step_by(DEPTH).map(move |at| at..depth.min(at + DEPTH))
-}
-
 /// Copies the rows `depth` of some columns of a matrix into panels of `WIDTH` columns.
 #[multiversion(targets = "simd")]
 pub(crate) fn pack<const WIDTH: usize>(

@@ -1,8 +1,10 @@
 //! The right operand of a product, packed in panels of columns.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use super::pack::{DEPTH, PANEL, blocks, pack};
+use super::pack::{PANEL, pack};
+use crate::cpu::depth::{Depth, DepthBlock, DepthGroups};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
 use crate::cpu::prefetch::Lines;
@@ -14,6 +16,7 @@ use crate::pool::Buffer;
 pub(crate) struct Packed {
     numbers: Buffer,
     depth: usize,
+    groups: Option<Arc<DepthGroups>>,
     columns: usize,
 }
 
@@ -23,36 +26,55 @@ impl Packed {
         rows * columns.next_multiple_of(PANEL)
     }
 
-    /// Packs a matrix.
-    pub(crate) fn new(from: Matrix<'_>) -> Self {
-        Self::in_room(from, Self::count(from.rows, from.columns))
+    /// Packs a matrix. With `groups`, its rows are added up in these groups.
+    pub(crate) fn new(from: Matrix<'_>, groups: Option<&Arc<DepthGroups>>) -> Self {
+        Self::in_room(from, groups, Self::count(from.rows, from.columns))
     }
 
     /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
     /// matrices with other numbers of rows.
-    pub(crate) fn once(from: Matrix<'_>) -> Self {
-        Self::in_room(from, Self::count(from.rows.next_power_of_two(), from.columns))
+    pub(crate) fn once(from: Matrix<'_>, groups: Option<&Arc<DepthGroups>>) -> Self {
+        Self::in_room(from, groups, Self::count(from.rows.next_power_of_two(), from.columns))
     }
 
-    fn in_room(from: Matrix<'_>, room: usize) -> Self {
+    fn in_room(from: Matrix<'_>, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
         let width = from.columns.next_multiple_of(PANEL);
         let mut numbers = Buffer::pooled(room);
-        let packed = &mut numbers[..Self::count(from.rows, from.columns)];
-        for (to, depth) in packed.chunks_mut(DEPTH * width).zip(blocks(from.rows)) {
-            let panel = depth.len() * PANEL;
+        for block in depth(from.rows, groups).blocks() {
+            let to = &mut numbers[block.before * width..][..block.len * width];
+            let panel = block.len * PANEL;
             cut(By(to, panel), 2 * panel, |first, to| {
-                let columns = first * PANEL..from.columns.min(first * PANEL + to.len() / depth.len());
-                pack::<PANEL>(to, panel, from, depth.clone(), columns);
+                let columns = first * PANEL..from.columns.min(first * PANEL + to.len() / block.len);
+                pack_block(to, from, block, columns);
             });
         }
-        Self { numbers, depth: from.rows, columns: from.columns }
+        Self { numbers, depth: from.rows, groups: groups.cloned(), columns: from.columns }
+    }
+
+    fn depth(&self) -> Depth<'_> {
+        depth(self.depth, self.groups.as_ref())
     }
 
     /// The panels of a block.
-    fn block(&self, depth: &Range<usize>, columns: &Range<usize>) -> &[f32] {
+    fn block(&self, depth: DepthBlock<'_>, columns: &Range<usize>) -> &[f32] {
         let width = self.columns.next_multiple_of(PANEL);
-        let panels = &self.numbers[depth.start * width..depth.end * width];
-        &panels[columns.start * depth.len()..columns.end.next_multiple_of(PANEL) * depth.len()]
+        let panels = &self.numbers[depth.before * width..][..depth.len * width];
+        &panels[columns.start * depth.len..columns.end.next_multiple_of(PANEL) * depth.len]
+    }
+}
+
+/// The order in which this many rows are added up.
+fn depth(rows: usize, groups: Option<&Arc<DepthGroups>>) -> Depth<'_> {
+    groups.map_or(Depth::Whole(rows), |groups| Depth::InGroups(groups))
+}
+
+/// Copies the rows of a block, segment by segment, into panels of some columns.
+#[inline(always)]
+fn pack_block(to: &mut [f32], from: Matrix<'_>, block: DepthBlock<'_>, columns: Range<usize>) {
+    let mut at = 0;
+    for segment in block.segments() {
+        pack::<PANEL>(&mut to[at * PANEL..], block.len * PANEL, from, segment.range(), columns.clone());
+        at += segment.len();
     }
 }
 
@@ -69,14 +91,17 @@ pub(crate) enum Right<'a> {
     Packed(&'a Packed),
     /// To be packed block by block, for this product only.
     Matrix(Matrix<'a>),
+    /// The same, for a product that is added up in groups.
+    InGroups(Matrix<'a>, &'a Arc<DepthGroups>),
 }
 
 impl<'a> Right<'a> {
-    /// The number of rows.
-    pub(crate) fn depth(self) -> usize {
+    /// Its rows, in the order in which they are added up.
+    pub(crate) fn depth(self) -> Depth<'a> {
         match self {
-            Self::Packed(packed) => packed.depth,
-            Self::Matrix(matrix) => matrix.rows,
+            Self::Packed(packed) => packed.depth(),
+            Self::Matrix(matrix) => Depth::Whole(matrix.rows),
+            Self::InGroups(_, groups) => Depth::InGroups(groups),
         }
     }
 
@@ -84,7 +109,16 @@ impl<'a> Right<'a> {
     pub(crate) fn columns(self) -> usize {
         match self {
             Self::Packed(packed) => packed.columns,
-            Self::Matrix(matrix) => matrix.columns,
+            Self::Matrix(matrix) | Self::InGroups(matrix, _) => matrix.columns,
+        }
+    }
+
+    /// Packs all of it, for one product. `None` if it is packed.
+    pub(crate) fn packed_once(self) -> Option<Packed> {
+        match self {
+            Self::Packed(_) => None,
+            Self::Matrix(matrix) => Some(Packed::once(matrix, None)),
+            Self::InGroups(matrix, groups) => Some(Packed::once(matrix, Some(groups))),
         }
     }
 
@@ -92,7 +126,7 @@ impl<'a> Right<'a> {
     pub(crate) fn has_rows(self) -> bool {
         match self {
             Self::Packed(_) => true,
-            Self::Matrix(matrix) => !matrix.turned,
+            Self::Matrix(matrix) | Self::InGroups(matrix, _) => !matrix.turned,
         }
     }
 
@@ -102,7 +136,9 @@ impl<'a> Right<'a> {
     pub(crate) fn panel(self, first: usize) -> View<'a> {
         match self {
             Self::Packed(packed) => View { numbers: &packed.numbers[first * packed.depth..], stride: PANEL },
-            Self::Matrix(matrix) => View { numbers: &matrix.numbers[first..], stride: matrix.stride },
+            Self::Matrix(matrix) | Self::InGroups(matrix, _) => {
+                View { numbers: &matrix.numbers[first..], stride: matrix.stride }
+            }
         }
     }
 
@@ -112,13 +148,14 @@ impl<'a> Right<'a> {
     #[inline(always)]
     pub(crate) fn lines(
         &self,
-        depth: &Range<usize>,
+        block: DepthBlock<'_>,
         [columns, next]: [&Range<usize>; 2],
         [row, height, rows]: [usize; 3],
     ) -> Lines<'a> {
         match self {
-            Self::Packed(packed) if row == 0 => Lines::all(packed.block(depth, columns)),
-            Self::Matrix(matrix) if !matrix.turned => {
+            Self::Packed(packed) if row == 0 => Lines::all(packed.block(block, columns)),
+            Self::Matrix(matrix) | Self::InGroups(matrix, _) if !matrix.turned => {
+                let depth = block.start();
                 let share = |row: usize| depth.start + depth.len() * row.min(rows) / rows;
                 matrix.lines(share(row)..share(row + height), next)
             }
@@ -130,15 +167,15 @@ impl<'a> Right<'a> {
     #[inline(always)]
     pub(crate) fn panels(
         &'a self,
-        depth: &Range<usize>,
+        block: DepthBlock<'_>,
         columns: &Range<usize>,
         to: &'a mut Buffer,
     ) -> &'a [f32] {
         match self {
-            Self::Packed(packed) => packed.block(depth, columns),
-            Self::Matrix(matrix) => {
-                let length = columns.len().next_multiple_of(PANEL) * depth.len();
-                pack::<PANEL>(to, depth.len() * PANEL, *matrix, depth.clone(), columns.clone());
+            Self::Packed(packed) => packed.block(block, columns),
+            Self::Matrix(matrix) | Self::InGroups(matrix, _) => {
+                let length = columns.len().next_multiple_of(PANEL) * block.len;
+                pack_block(to, *matrix, block, columns.clone());
                 &to[..length]
             }
         }

@@ -83,6 +83,7 @@ impl<'a> Strips<'a> {
             numbers: &self.numbers[row / self.rows * self.pitch + row % self.rows..],
             row: 1,
             column: self.rows,
+            is_copy: true,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::layers::attention::cpu::next::Past;
 use crate::layers::attention::cpu::sizes::Sizes;
 use crate::layers::attention::cuda::PastOnGpu;
 use crate::shape::Shape;
+use crate::shards::Team;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, WRITING};
@@ -107,6 +108,11 @@ impl Layer for Attention {
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         self.heads.check_rows(input)?;
         Ok(input.with_last(self.heads.query * self.heads.width))
+    }
+
+    /// Its heads are this shard's.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {

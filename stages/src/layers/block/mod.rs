@@ -6,6 +6,7 @@ use self::branches::{Branches, Join};
 use crate::error::{Error, Result};
 use crate::parameter::Parameter;
 use crate::shape::Shape;
+use crate::shards::Team;
 use crate::stage::chain::Chain;
 use crate::stage::kept::{Kept, List};
 use crate::stage::layer::{ChooseLora, Layer};
@@ -229,6 +230,11 @@ impl Layer for Block {
         if self.times == 1 {
             self.branches.drop_input_gradient();
         }
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        let mut chains = self.branches.chains_mut().iter_mut();
+        chains.try_for_each(|chain| chain.join(team))
     }
 
     fn hold_in_bf16(&mut self) {

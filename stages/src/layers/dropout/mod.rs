@@ -10,6 +10,7 @@ use crate::cuda::launch::{args, kernel};
 use crate::error::{Error, Result, check_numbers};
 use crate::rng;
 use crate::shape::Shape;
+use crate::shards::Team;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
 use crate::stage::{ForwardContext, Mode};
@@ -25,6 +26,8 @@ pub struct Dropout {
     name: String,
     rate: f32,
     key: [u32; 2],
+    /// The first row of this shard, if there are several.
+    first_row: usize,
 }
 
 impl Dropout {
@@ -38,13 +41,14 @@ impl Dropout {
                 format!("dropout {rate} is not a probability below 1: choose one in 0..1, such as 0.1");
             return Err(Error::new(text).at(name));
         }
-        Ok(Self { name: name.to_owned(), rate, key: rng::key(seed, name) })
+        Ok(Self { name: name.to_owned(), rate, key: rng::key(seed, name), first_row: 0 })
     }
 
     fn apply(&self, ctx: ForwardContext, mut tensor: Tensor) -> Result<Tensor> {
         if ctx.mode == Mode::Evaluate || self.rate == 0.0 {
             return Ok(tensor);
         }
+        let width = tensor.shape().last();
         let moment = [ctx.micro_batch, ctx.step as u32, (ctx.step >> 32) as u32];
         match tensor.gpu()? {
             Some(gpu) => {
@@ -56,7 +60,8 @@ impl Dropout {
                 gpu.launch(kernel!(tensor.dtype(), "dropout"), grid, &args)?;
             }
             None => in_format!(tensor.dtype(), N => {
-                dropout(tensor.numbers_mut::<N>(), self.rate, self.key, moment);
+                let first = self.first_row * width;
+                dropout(tensor.numbers_mut::<N>(), first, self.rate, self.key, moment);
             }),
         }
         Ok(tensor)
@@ -75,6 +80,12 @@ impl Layer for Dropout {
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_numbers(input)?;
         Ok(*input)
+    }
+
+    /// It drops of its rows what it drops of them among all rows.
+    fn join(&mut self, team: &Team) -> Result<()> {
+        self.first_row = team.own_rows().start;
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
@@ -96,20 +107,34 @@ impl Layer for Dropout {
 const DRAWN: usize = 4 * LANES;
 
 /// Zeroes numbers with probability `rate` and divides the others by `1 - rate`. The random numbers depend
-/// only on the key, the moment (step and micro-batch) and the position.
-fn dropout<N: Real>(numbers: &mut [N], rate: f32, key: [u32; 2], moment: [u32; 3]) {
-    cut(By(numbers, DRAWN), EXP * DRAWN, |first, numbers| {
-        dropout_part(numbers, first, rate, key, moment);
+/// only on the key, the moment (step and micro-batch) and the position, which counts from `start`.
+fn dropout<N: Real>(numbers: &mut [N], start: usize, rate: f32, key: [u32; 2], moment: [u32; 3]) {
+    // So that each part begins with whole draws.
+    let (head, numbers) = numbers.split_at_mut((start.next_multiple_of(DRAWN) - start).min(numbers.len()));
+    if !head.is_empty() {
+        dropout_part(head, start / DRAWN, start % DRAWN, rate, key, moment);
+    }
+    let first = start.div_ceil(DRAWN);
+    cut(By(numbers, DRAWN), EXP * DRAWN, |index, numbers| {
+        dropout_part(numbers, first + index, 0, rate, key, moment);
     });
 }
 
-/// The part of [`dropout`] whose random numbers start at index `first`.
+/// The part of [`dropout`] whose random numbers are draw `first`, without the first `skipped` ones, and the
+/// draws after it.
 #[multiversion(targets = "simd")]
-fn dropout_part<N: Real>(numbers: &mut [N], first: usize, rate: f32, key: [u32; 2], moment: [u32; 3]) {
+fn dropout_part<N: Real>(
+    numbers: &mut [N],
+    first: usize,
+    skipped: usize,
+    rate: f32,
+    key: [u32; 2],
+    moment: [u32; 3],
+) {
     let scale = 1.0 / (1.0 - rate);
     for (index, numbers) in (first..).zip(numbers.chunks_mut(DRAWN)) {
         let words = draw(key, (index * LANES) as u32, moment);
-        for (number, &word) in numbers.iter_mut().zip(words.as_flattened()) {
+        for (number, &word) in numbers.iter_mut().zip(&words.as_flattened()[skipped..]) {
             let wide = number.wide();
             *number = N::narrow(if rng::unit(word) < rate { 0.0 } else { wide * scale });
         }

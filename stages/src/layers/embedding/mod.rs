@@ -2,6 +2,10 @@
 
 pub(crate) mod cuda;
 
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
 use crate::cpu::elementwise::{add, add_into};
 use crate::cpu::parts::{By, cut};
 use crate::cpu::real::{Real, convert, in_format};
@@ -12,6 +16,8 @@ use crate::layers::embedding::cuda::ByToken;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::{Kind, Shape};
+use crate::shards::team::Each;
+use crate::shards::{Division, Sharding, Team};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
@@ -31,6 +37,9 @@ pub struct Embedding {
     padding: Option<u32>,
     /// The rows of each token, of the last micro-batch that ran backward on a GPU.
     by_token: ByToken,
+    /// How tokens are divided among shards, and the shards, if there are several.
+    division: Option<Division>,
+    team: Option<Team>,
 }
 
 impl Embedding {
@@ -44,6 +53,8 @@ impl Embedding {
             positions: Some(Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed)),
             padding: None,
             by_token: ByToken::default(),
+            division: None,
+            team: None,
         }
     }
 
@@ -56,6 +67,8 @@ impl Embedding {
             positions: None,
             padding: None,
             by_token: ByToken::default(),
+            division: None,
+            team: None,
         }
     }
 
@@ -68,6 +81,17 @@ impl Embedding {
     pub fn with_padding(mut self, token: u32) -> Result<Self> {
         self.check_tokens("padding token", &[token])?;
         self.padding = Some(token);
+        Ok(self)
+    }
+
+    /// The same layer, whose tokens are divided among shards.
+    ///
+    /// # Errors
+    /// When there are more shards than tokens.
+    pub fn divided(mut self, sharding: Sharding) -> Result<Self> {
+        let division = Division::new(sharding, self.tokens.dims()[0], &[1])?;
+        self.tokens.divide(true, &division);
+        self.division = Some(division);
         Ok(self)
     }
 
@@ -135,8 +159,59 @@ impl Embedding {
     }
 
     fn check_tokens(&self, what: &str, ids: &[u32]) -> Result<()> {
-        check_ids(what, ids.iter().copied(), self.tokens.dims()[0]).map_err(|error| error.at(&self.name))
+        check_ids(what, ids.iter().copied(), self.vocab()).map_err(|error| error.at(&self.name))
     }
+
+    /// How many tokens there are, in all shards.
+    fn vocab(&self) -> usize {
+        self.division.as_ref().map_or(self.tokens.dims()[0], |division| division.of_whole().len())
+    }
+
+    /// This shard's rows, of several shards. Each shard gives each other the vectors of its own tokens.
+    fn own_vectors(&self, team: &Team, division: &Division, input: &Tensor) -> Result<Tensor> {
+        self.check_tokens("token", input.ids())?;
+        let (ids, dim, own) = (input.ids(), self.dim(), own_tokens(division));
+        let shards = 0..division.shard().of;
+        let vectors = |shard| {
+            let ids = ids[team.rows_of(shard)].iter().filter(|id| own.contains(&(**id as usize)));
+            let mut vectors = Tensor::on_host(&[ids.clone().count(), dim])?;
+            for (vector, &id) in vectors.f32_mut().chunks_exact_mut(dim).zip(ids) {
+                vector.copy_from_slice(&self.tokens.value[(id as usize - own.start) * dim..][..dim]);
+            }
+            Ok(vectors)
+        };
+        let given: Result<Each> = shards.clone().map(vectors).collect();
+        let taken = team.each(given?)?;
+        let mut taken: SmallVec<[_; 4]> =
+            taken.iter().map(|vectors| vectors.f32().chunks_exact(dim)).collect();
+        let owners: SmallVec<[_; 4]> =
+            shards.map(|shard| own_tokens(&division.of_shard(shard)).end).collect();
+        let (rows, time) = (team.own_rows(), input.dims()[1]);
+        let dtype = self.tokens.place().dtype;
+        let mut output = Tensor::on_host_in(dtype, &[rows.len(), dim])?;
+        in_format!(dtype, N => {
+            let out = output.numbers_mut::<N>().chunks_exact_mut(dim).zip(rows.clone());
+            for (out, row) in out {
+                let owner = owners.partition_point(|end| *end <= ids[row] as usize);
+                let vector = taken[owner].next().ok_or_else(|| {
+                    Error::new(format!(
+                        "shard {owner} sent too few vectors of tokens: all shards of a rank must have the same \
+                         layers and inputs"
+                    ))
+                })?;
+                match &self.positions {
+                    Some(positions) => add_into(out, vector, &positions.value[row % time * dim..][..dim]),
+                    None => convert(out, vector),
+                }
+            }
+        });
+        Ok(output)
+    }
+}
+
+/// The tokens of a shard.
+fn own_tokens(division: &Division) -> Range<usize> {
+    division.own().swap_remove(0)
 }
 
 /// Fills the rows of `out` with vectors of tables in this format. The sequences have `time` tokens, which
@@ -173,9 +248,10 @@ impl Layer for Embedding {
         let context = self.positions.as_ref().map(|positions| positions.dims()[0]);
         let is_long = |time| context.is_some_and(|context| time > context);
         match (input.kind(), input.dims()) {
-            (Kind::Ids, &[batch, time]) if !is_long(time) && self.dim() > 0 => {
-                Ok(Shape::f32(&[batch, time, self.dim()]))
-            }
+            (Kind::Ids, &[batch, time]) if !is_long(time) && self.dim() > 0 => Ok(match &self.team {
+                Some(team) => team.own_shape(self.dim()),
+                None => Shape::f32(&[batch, time, self.dim()]),
+            }),
             _ => Err(Error::shape(
                 match context {
                     Some(context) => format!("ids[batch, time] with time at most {context}, the context"),
@@ -188,7 +264,10 @@ impl Layer for Embedding {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let output = self.vectors(0, &input, shape)?;
+        let output = match (&self.team, &self.division) {
+            (Some(team), Some(division)) => self.own_vectors(team, division, &input)?,
+            _ => self.vectors(0, &input, shape)?,
+        };
         Ok((output, Kept::new(ctx, [input])))
     }
 
@@ -213,7 +292,11 @@ impl Layer for Embedding {
         if self.is_frozen() {
             return Ok(());
         }
-        let [input, grad] = pending.into_tensors();
+        let [input, mut grad] = pending.into_tensors();
+        if let Some(team) = &self.team {
+            grad = team.gather(&grad)?;
+        }
+        let own = self.division.as_ref().map_or(0..self.vocab(), own_tokens);
         let (dim, time) = (self.dim(), input.dims()[1]);
         if let Some(gpu) = grad.gpu()? {
             return self.add_grads_on(&gpu, &input, &grad);
@@ -225,14 +308,23 @@ impl Layer for Embedding {
             for (index, (row, &id)) in rows.enumerate() {
                 if let Some(tokens) = &mut tokens
                     && padding != Some(id)
+                    && own.contains(&(id as usize))
                 {
-                    add(&mut tokens.grad[id as usize * dim..][..dim], row);
+                    add(&mut tokens.grad[(id as usize - own.start) * dim..][..dim], row);
                 }
                 if let Some(positions) = &mut positions {
                     add(&mut positions.grad[index % time * dim..][..dim], row);
                 }
             }
         });
+        Ok(())
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        if self.division.is_none() {
+            return Err(Error::new("its tokens are not divided: see `Embedding::divided`"));
+        }
+        self.team = Some(team.clone());
         Ok(())
     }
 

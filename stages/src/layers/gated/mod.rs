@@ -10,6 +10,7 @@ use crate::error::{Error, Result, check_numbers};
 use crate::layers::gated::cpu as gated;
 use crate::layers::gated::cpu::GateForm;
 use crate::shape::Shape;
+use crate::shards::Team;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
@@ -47,6 +48,11 @@ impl Layer for Gated {
             return Err(Error::shape("f32[.., an even number]", input));
         }
         Ok(input.with_last(last / 2))
+    }
+
+    /// It treats each row alone.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {

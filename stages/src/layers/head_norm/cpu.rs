@@ -14,19 +14,22 @@ use crate::threads;
 /// How many heads ahead numbers are prefetched.
 const AHEAD: usize = 16;
 
-/// The rows of tokens. Each is `width` numbers wide and begins with the groups of heads that are normalised,
-/// first the group of queries, then the group of keys. What follows passes.
+/// The rows of tokens. Each is `width` numbers wide and begins with the heads that are normalised, first the
+/// queries, then the keys. What follows passes.
 #[derive(Clone, Copy)]
 pub(crate) struct Tokens<'a> {
-    /// The number of heads in each group.
+    /// The number of heads of queries and of keys.
     pub(crate) heads: [usize; 2],
-    /// The gain of each group, as long as a head is wide.
+    /// The groups in which the gradients of the gains are added up: the keys before each, and all keys. Each
+    /// key's queries are in its group.
+    pub(crate) groups: &'a [usize],
+    /// The gains of queries and of keys, as long as a head is wide.
     pub(crate) gains: [&'a [f32]; 2],
     /// The numbers in the row of a token.
     pub(crate) width: usize,
 }
 
-/// The heads of a group in the row of a token.
+/// The queries or the keys of a group in the row of a token.
 struct Group<'a> {
     numbers: Range<usize>,
     stats: Range<usize>,
@@ -34,15 +37,23 @@ struct Group<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    fn groups(self) -> [Group<'a>; 2] {
+    /// In turn the queries and the keys of each group.
+    #[inline(always)]
+    fn groups(self) -> impl Iterator<Item = Group<'a>> {
         let ([queries, keys], head) = (self.heads, self.gains[0].len());
-        let group = |heads: Range<usize>, gain| Group {
+        let group = move |heads: Range<usize>, gain| Group {
             numbers: heads.start * head..heads.end * head,
             stats: 2 * heads.start..2 * heads.end,
             gain,
         };
         let [query_gain, key_gain] = self.gains;
-        [group(0..queries, query_gain), group(queries..queries + keys, key_gain)]
+        self.groups.windows(2).flat_map(move |pair| {
+            let (first, end) = (pair[0], pair[1]);
+            [
+                group(first * queries / keys..end * queries / keys, query_gain),
+                group(queries + first..queries + end, key_gain),
+            ]
+        })
     }
 
     /// The statistics of a token: two numbers for each head that is normalised.
@@ -94,9 +105,8 @@ impl<N: Real> Forward<'_, N> {
         let (tokens, width) = (self.tokens, self.tokens.width);
         let rows = self.out.chunks_exact_mut(width).zip(self.input.chunks_exact(width));
         for ((out, row), stats) in rows.zip(self.stats.chunks_exact_mut(tokens.stats())) {
-            let mut end = 0;
+            let end = (tokens.heads[0] + tokens.heads[1]) * head;
             for Group { numbers, stats: of_group, gain } in tokens.groups() {
-                end = numbers.end;
                 let (out, row) = (&mut out[numbers.clone()], &row[numbers]);
                 let heads = out.chunks_exact_mut(head).zip(row.chunks_exact(head));
                 for ((out, row), stats) in heads.zip(stats[of_group].as_chunks_mut().0) {
@@ -112,20 +122,22 @@ impl<N: Real> Forward<'_, N> {
 }
 
 /// Turns the output gradient into the input gradient, in place, and adds the gradients of the gains to
-/// `gain_grads`. The threads share the tokens for the first, and the columns for the others.
+/// `gain_grads`: of each group, a row for the queries and one for the keys. The threads share the tokens for
+/// the first, and the columns for the others.
 pub(crate) fn backward<N: Real>(
     grad: &mut [N],
     input: &[N],
     stats: &[f32],
     tokens: Tokens<'_>,
-    mut gain_grads: [&mut [f32]; 2],
+    gain_grads: &mut [f32],
 ) {
     let (width, pairs) = (tokens.width, tokens.stats());
     if threads::count() == 1 {
         let gain_grads = Some(gain_grads);
         return Arch::new().dispatch(Backward { grad, input, stats, tokens, gain_grads });
     }
-    for (group, gain_grad) in tokens.groups().into_iter().zip(&mut gain_grads) {
+    let head = tokens.gains[0].len();
+    for (group, gain_grad) in tokens.groups().zip(gain_grads.chunks_exact_mut(head)) {
         add_gain_grad(gain_grad, grad, input, stats, tokens, &group);
     }
     let rows = ((By(grad, width), By(stats, pairs)), By(input, width));
@@ -140,7 +152,7 @@ struct Backward<'a, N> {
     stats: &'a [f32],
     tokens: Tokens<'a>,
     /// If they are added here, token by token: a head is then still in the first-level cache.
-    gain_grads: Option<[&'a mut [f32]; 2]>,
+    gain_grads: Option<&'a mut [f32]>,
 }
 
 impl<N: Real> WithSimd for Backward<'_, N> {
@@ -162,14 +174,14 @@ impl<N: Real> Backward<'_, N> {
         let (tokens, width) = (self.tokens, self.tokens.width);
         let rows = self.grad.chunks_exact_mut(width).zip(self.input.chunks_exact(width));
         for ((grad, row), stats) in rows.zip(self.stats.chunks_exact(tokens.stats())) {
-            for (index, group) in tokens.groups().into_iter().enumerate() {
+            for (index, group) in tokens.groups().enumerate() {
                 let (grad, row) = (&mut grad[group.numbers.clone()], &row[group.numbers]);
                 let gain = &group.gain[..head];
                 let heads = grad.chunks_exact_mut(head).zip(row.chunks_exact(head));
                 for ((grad, row), &[_, scale]) in heads.zip(stats[group.stats].as_chunks().0) {
                     let [_, along] = totals(simd, grad, row, gain, 0.0, AHEAD * head);
                     if let Some(gain_grads) = &mut self.gain_grads {
-                        let columns = grad.iter().zip(row).zip(&mut gain_grads[index][..head]);
+                        let columns = grad.iter().zip(row).zip(&mut gain_grads[index * head..][..head]);
                         for ((grad, x), gain_grad) in columns {
                             *gain_grad = grad.wide().mul_add(x.wide() * scale, *gain_grad);
                         }
@@ -234,14 +246,15 @@ mod tests {
     fn check<N: Real + PartialEq + std::fmt::Debug>(head: usize) {
         let (input, dy) = (draw::<N>("x", TOKENS * 5 * head), draw::<N>("dy", TOKENS * 5 * head));
         let gains: [Vec<f32>; 2] = [draw("q", head), draw("k", head)];
-        let tokens = Tokens { heads: [3, 1], gains: [&gains[0], &gains[1]], width: 5 * head };
+        let tokens =
+            Tokens { heads: [3, 1], groups: &[0, 1], gains: [&gains[0], &gains[1]], width: 5 * head };
         let (mut out, mut stats) = (input.clone(), vec![0.0; TOKENS * 8]);
         forward(&mut out, &mut stats, &input, tokens, 1e-5);
-        let (mut grad, mut sums) = (dy.clone(), [vec![0.5; head], vec![0.5; head]]);
-        let [queries, keys] = &mut sums;
-        backward(&mut grad, &input, &stats, tokens, [queries, keys]);
+        let (mut grad, mut both) = (dy.clone(), vec![0.5; 2 * head]);
+        backward(&mut grad, &input, &stats, tokens, &mut both);
+        let sums = [&both[..head], &both[head..]];
 
-        for (heads, gain, sum) in [(0..3, &gains[0], &sums[0]), (3..4, &gains[1], &sums[1])] {
+        for (heads, gain, sum) in [(0..3, &gains[0], sums[0]), (3..4, &gains[1], sums[1])] {
             let of = |numbers: &[N]| -> Vec<N> {
                 let rows = numbers.chunks_exact(5 * head);
                 rows.flat_map(|row| row[heads.start * head..heads.end * head].to_vec()).collect()
@@ -253,7 +266,7 @@ mod tests {
             let (mut row_grads, mut gain_grad) = (of(&dy), vec![0.5; head]);
             norm::backward(&mut row_grads, &rows, &moments, gain, &mut gain_grad, None);
             assert_eq!(of(&grad), row_grads, "{head} wide, backward");
-            assert_eq!(sum, &gain_grad, "{head} wide, gain");
+            assert_eq!(sum, gain_grad, "{head} wide, gain");
         }
         let values = |numbers: &[N]| -> Vec<N> {
             let rows = numbers.chunks_exact(5 * head);

@@ -16,6 +16,7 @@ use crate::layers::norm::add_grads;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
+use crate::shards::{Division, Team};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
@@ -35,13 +36,29 @@ pub struct HeadNorm {
     epsilon: f32,
     query: Parameter,
     key: Parameter,
+    /// The keys before each group of heads, and all keys.
+    groups: Vec<usize>,
 }
 
 impl HeadNorm {
     /// A layer for these heads. `epsilon` is added to the mean square.
     pub fn new(name: &str, heads: Heads, epsilon: f32) -> Self {
         let gain = |which| Parameter::new(format!("{name}.{which}.weight"), &[heads.width], Init::Ones, 0);
-        Self { name: name.to_owned(), heads, epsilon, query: gain("q_norm"), key: gain("k_norm") }
+        let groups = vec![0, heads.key_value];
+        Self { name: name.to_owned(), heads, epsilon, query: gain("q_norm"), key: gain("k_norm"), groups }
+    }
+
+    /// The same layer. Its heads are those of one shard. `division` is the division of all key/value heads. The
+    /// gradients of its gains are added up in groups of heads.
+    #[must_use]
+    pub fn divided(mut self, division: &Division) -> Self {
+        let groups = division.groups();
+        if division.all_groups() == 1 {
+            return self;
+        }
+        self.groups = [0].into_iter().chain(groups.iter().map(|ranges| ranges[0].end)).collect();
+        [&mut self.query, &mut self.key].into_iter().for_each(|gain| gain.add_up_in(groups.len()));
+        self
     }
 
     fn is_frozen(&self) -> bool {
@@ -70,6 +87,7 @@ impl HeadNorm {
     fn tokens(&self) -> Tokens<'_> {
         Tokens {
             heads: [self.heads.query, self.heads.key_value],
+            groups: &self.groups,
             gains: [&self.query.value, &self.key.value],
             width: self.heads.row(),
         }
@@ -88,6 +106,11 @@ impl Layer for HeadNorm {
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_rows(input, self.heads.row())?;
         Ok(*input)
+    }
+
+    /// Its heads are this shard's.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
@@ -126,8 +149,8 @@ impl Layer for HeadNorm {
             gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * width)?;
             return Ok((Some(grad), self.pending(ctx, weight_grads)));
         }
-        let mut weight_grads = Tensor::zeros(&[2, self.heads.width]);
-        let gain_grads = weight_grads.f32_mut().split_at_mut(self.heads.width).into();
+        let mut weight_grads = Tensor::zeros(&[2 * (self.groups.len() - 1), self.heads.width]);
+        let gain_grads = weight_grads.f32_mut();
         in_format!(grad.dtype(), N => {
             let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
             head_norm::backward(grad, input, stats.f32(), self.tokens(), gain_grads);

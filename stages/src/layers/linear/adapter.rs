@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::divided::Divided;
 use super::weight_matrix::WeightMatrix;
 use crate::error::Result;
 use crate::layers::Dropout;
@@ -25,8 +26,14 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// The adapter of these columns, for rows of `inputs` numbers.
-    pub(crate) fn new(target: &str, inputs: usize, columns: Range<usize>, lora: Lora) -> Result<Self> {
+    /// The adapter of these columns, for rows of `inputs` numbers, of a layer that is divided like this.
+    pub(crate) fn new(
+        target: &str,
+        inputs: usize,
+        columns: Range<usize>,
+        lora: Lora,
+        divided: Option<&Divided>,
+    ) -> Result<Self> {
         let (rank, outputs) = (lora.rank, columns.len());
         let parameter = |which: &str, dims: [usize; 2], init| {
             let name = format!("{target}.lora_{which}.weight");
@@ -35,13 +42,14 @@ impl Adapter {
         };
         let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
         let dropout = Dropout::new(&format!("{target}.lora_dropout"), lora.dropout, lora.seed)?;
-        Ok(Self {
-            down: WeightMatrix::new([inputs, rank], parameter("a", [rank, inputs], init)),
-            up: WeightMatrix::new([rank, outputs], parameter("b", [outputs, rank], Init::Zeros)),
-            dropout: (lora.dropout > 0.0).then_some(dropout),
-            scale: lora.scale(),
-            columns,
-        })
+        let mut down = WeightMatrix::new([inputs, rank], parameter("a", [rank, inputs], init));
+        let mut up = WeightMatrix::new([rank, outputs], parameter("b", [outputs, rank], Init::Zeros));
+        if let Some(divided) = divided {
+            let [of_inputs, of_outputs] = divided.depth_groups_within(&columns);
+            down.add_up_in(of_inputs, None);
+            up.add_up_in(None, of_outputs);
+        }
+        Ok(Self { down, up, dropout: (lora.dropout > 0.0).then_some(dropout), scale: lora.scale(), columns })
     }
 
     /// Adds the adapter's part to the output.

@@ -1,9 +1,11 @@
 //! The linear layer.
 
 pub(crate) mod adapter;
+pub(crate) mod divided;
 pub(crate) mod operands;
 pub(crate) mod weight_matrix;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::cpu::elementwise::add_rows;
@@ -11,11 +13,13 @@ use crate::cpu::real::in_format;
 use crate::cuda::Gpu;
 use crate::error::{Error, Result, check_positive, check_rows};
 use crate::layers::linear::adapter::Adapter;
+use crate::layers::linear::divided::{Divided, Side};
 use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
+use crate::shards::{Division, Team};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, check_added, output_onto};
@@ -52,6 +56,7 @@ pub struct Linear {
     /// Columns of the output with names of their own.
     parts: Vec<(String, Range<usize>)>,
     adapters: Vec<Adapter>,
+    divided: Option<Divided>,
 }
 
 impl Linear {
@@ -67,6 +72,7 @@ impl Linear {
             seed,
             parts: vec![(name.to_owned(), 0..outputs)],
             adapters: Vec::new(),
+            divided: None,
         };
         layer.with_bias(Init::Zeros)
     }
@@ -131,6 +137,49 @@ impl Linear {
         self.fused()
     }
 
+    /// The same layer, whose outputs are divided among shards. The gradient of its input is added up in the
+    /// division's groups.
+    ///
+    /// # Panics
+    /// When the division is not as wide as the output.
+    #[must_use]
+    pub fn with_divided_outputs(self, division: &Division) -> Self {
+        let [_, outputs] = self.matrix.sizes();
+        assert_eq!(division.of_whole().len(), outputs, "{}: the places of the division", self.name);
+        self.divided(Side::Outputs, division)
+    }
+
+    /// The same layer, whose inputs are divided among shards. Its output is added up in the division's
+    /// groups, and then the bias is added.
+    ///
+    /// # Panics
+    /// When the division is not as wide as the input.
+    #[must_use]
+    pub fn with_divided_inputs(self, division: &Division) -> Self {
+        let [inputs, _] = self.matrix.sizes();
+        assert_eq!(division.of_whole().len(), inputs, "{}: the places of the division", self.name);
+        self.divided(Side::Inputs, division)
+    }
+
+    fn divided(mut self, side: Side, division: &Division) -> Self {
+        let divided = Divided::new(side, division);
+        // Outputs come first in PyTorch's layout.
+        let is_first = (side == Side::Inputs) == (self.matrix.layout() == Layout::InOut);
+        self.matrix.divide(side, is_first, division);
+        let [inputs, outputs] = divided.depth_groups();
+        self.matrix.add_up_in(inputs, outputs);
+        if side == Side::Outputs {
+            self.bias.iter_mut().for_each(|bias| bias.divide(true, division));
+            let mut start = 0;
+            for ((_, columns), own) in self.parts.iter_mut().zip(division.own()) {
+                *columns = start..start + own.len();
+                start += own.len();
+            }
+        }
+        self.divided = Some(divided);
+        self
+    }
+
     /// The same layer, with its weights divided into its parts.
     fn fused(mut self) -> Self {
         let widths: Vec<usize> = self.parts.iter().map(|(_, columns)| columns.len()).collect();
@@ -143,6 +192,28 @@ impl Linear {
         self
     }
 
+    /// The shards that the outputs, or the inputs, are divided among, if there are several.
+    fn team_of(&self, side: Side) -> Option<&Team> {
+        self.divided.as_ref()?.team_of(side)
+    }
+
+    /// All rows of the input, if the outputs are divided.
+    fn whole_input<'a>(&self, input: &'a Tensor) -> Result<Cow<'a, Tensor>> {
+        match self.team_of(Side::Outputs) {
+            Some(team) => Ok(Cow::Owned(team.gather(input)?)),
+            None => Ok(Cow::Borrowed(input)),
+        }
+    }
+
+    /// All rows of the output's gradient, if the inputs are divided: for [`Linear::input_grad`] and
+    /// backward-weight.
+    pub(crate) fn whole_grad(&self, grad: Tensor) -> Result<Tensor> {
+        match self.team_of(Side::Inputs) {
+            Some(team) => team.gather(&grad),
+            None => Ok(grad),
+        }
+    }
+
     /// Whether backward-weight has anything to do.
     pub(crate) fn is_trained(&self) -> bool {
         let bias = self.bias.as_ref().is_some_and(|bias| !bias.is_frozen());
@@ -151,7 +222,10 @@ impl Linear {
 
     /// The input gradient for this output gradient.
     pub(crate) fn input_grad(&mut self, ctx: ForwardContext, grad: &Tensor) -> Result<Tensor> {
-        let mut input_grad = self.matrix.input_grad(grad)?;
+        let mut input_grad = match self.team_of(Side::Outputs).cloned() {
+            Some(team) => team.sum_in(grad.dtype(), &self.matrix.input_grad_part(grad)?, None)?,
+            None => self.matrix.input_grad(grad)?,
+        };
         for adapter in &mut self.adapters {
             adapter.backward_input(ctx, &mut input_grad, grad)?;
         }
@@ -175,14 +249,31 @@ impl Layer for Linear {
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         let [inputs, outputs] = self.matrix.sizes();
-        check_rows(input, inputs)?;
         check_positive(&[("outputs", outputs)])?;
+        if let Some(team) = self.team_of(Side::Outputs) {
+            team.check_own(input, inputs)?;
+            return Ok(team.all_rows(outputs));
+        }
+        if let Some(team) = self.team_of(Side::Inputs) {
+            team.check_all(input, inputs)?;
+            return Ok(team.own_shape(outputs));
+        }
+        check_rows(input, inputs)?;
         Ok(input.with_last(outputs))
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
-        let mut output = self.matrix.forward(&input, self.bias.as_ref())?;
+        let mut output = match self.team_of(Side::Inputs).cloned() {
+            Some(team) => {
+                let start = self.bias.as_ref().map(|bias| &bias.value[..]);
+                team.sum_in(input.dtype(), &self.matrix.forward_part(&input)?, start)?
+            }
+            None => {
+                let rows = self.whole_input(&input)?;
+                self.matrix.forward(&rows, self.bias.as_ref())?
+            }
+        };
         for adapter in &mut self.adapters {
             adapter.forward(ctx, &mut output, &input)?;
         }
@@ -217,6 +308,7 @@ impl Layer for Linear {
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
         let ctx = saved.ctx;
+        let grad = self.whole_grad(grad)?;
         let input_grad = match self.input_gradient {
             true => Some(self.input_grad(ctx, &grad)?),
             false => None,
@@ -234,6 +326,7 @@ impl Layer for Linear {
         }
         let ctx = pending.ctx;
         let [input, grad] = pending.into_tensors();
+        let input = self.whole_input(&input)?.into_owned();
         self.matrix.add_grad(&input, &grad)?;
         if let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
             add_bias_grad(bias, &grad)?;
@@ -263,7 +356,7 @@ impl Layer for Linear {
         }
         for (target, columns) in &self.parts {
             if let Some(lora) = choose(target) {
-                let adapter = Adapter::new(target, inputs, columns.clone(), lora)?;
+                let adapter = Adapter::new(target, inputs, columns.clone(), lora, self.divided.as_ref())?;
                 self.adapters.push(adapter);
             }
         }
@@ -284,6 +377,24 @@ impl Layer for Linear {
 
     fn drop_input_gradient(&mut self) {
         self.input_gradient = false;
+    }
+
+    fn divided_output(&self) -> Option<&Division> {
+        let divided = self.divided.as_ref().filter(|divided| divided.team_of(Side::Outputs).is_some())?;
+        Some(&divided.division)
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        match &mut self.divided {
+            _ if !self.adapters.is_empty() => Err(Error::new("adapters are not divided among shards yet")),
+            Some(divided) => {
+                divided.team = Some(team.clone());
+                Ok(())
+            }
+            None => Err(Error::new(
+                "neither its inputs nor its outputs are divided: see `Linear::with_divided_outputs`",
+            )),
+        }
     }
 
     fn hold_in_bf16(&mut self) {

@@ -1,8 +1,11 @@
 //! The products of a linear layer on the CPU, and their packed operands.
 
+use std::sync::Arc;
+
 use half::bf16;
 
 use crate::cpu::bf16_kernels::{self, Panels};
+use crate::cpu::depth::DepthGroups;
 use crate::cpu::matmul::{self, Packed, Right, Start, matmul};
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
@@ -51,23 +54,34 @@ pub(crate) fn multiply_next(
     out: &mut Tensor,
     start: Start<'_>,
     rows: &Tensor,
-    weight: &Parameter,
-    layout: Layout,
+    (weight, layout): (&Parameter, Layout),
+    groups: Option<&Arc<DepthGroups>>,
 ) {
     if let Some(weight) = half_matrix(weight, layout) {
-        return multiply_halves(out, start, rows, weight);
+        return multiply_halves(out, start, rows, weight, groups);
     }
     let weight = matrix(weight, layout);
     if rows.shape().rows() == 1 {
         return vector_product(out.f32_mut(), start, rows.f32(), weight);
     }
     let rows = Matrix::new(rows.f32(), weight.rows());
-    matmul(out.f32_mut(), start, rows, Right::Matrix(weight));
+    matmul(out.f32_mut(), start, rows, unpacked(weight, groups));
+}
+
+/// A right operand that is packed for one product.
+fn unpacked<'a>(weight: Matrix<'a>, groups: Option<&'a Arc<DepthGroups>>) -> Right<'a> {
+    groups.map_or(Right::Matrix(weight), |groups| Right::InGroups(weight, groups))
 }
 
 /// `out = start + rows weight` of weights that are held in 16 bits. With rows of `f32` it has the bits that
 /// the same weights in `f32` give. Nothing is kept.
-pub(crate) fn multiply_halves(out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Matrix<'_, bf16>) {
+pub(crate) fn multiply_halves(
+    out: &mut Tensor,
+    start: Start<'_>,
+    rows: &Tensor,
+    weight: Matrix<'_, bf16>,
+    groups: Option<&Arc<DepthGroups>>,
+) {
     let width = weight.rows();
     match rows.dtype() {
         DType::F32 if rows.shape().rows() == 1 => {
@@ -76,12 +90,14 @@ pub(crate) fn multiply_halves(out: &mut Tensor, start: Start<'_>, rows: &Tensor,
         DType::F32 => {
             let mut wide = Buffer::pooled(weight.numbers().len());
             widen(&mut wide, weight.numbers());
-            let right = Right::Matrix(weight.with_numbers(&wide));
+            let right = unpacked(weight.with_numbers(&wide), groups);
             matmul(out.f32_mut(), start, Matrix::new(rows.f32(), width), right);
         }
         DType::Bf16 => {
             let rows = Matrix::new(rows.bf16(), width);
-            bf16_kernels::product(out.bf16_mut(), start, rows, bf16_kernels::Right::Matrix(weight));
+            let plain = bf16_kernels::Right::Matrix(weight);
+            let right = groups.map_or(plain, |groups| bf16_kernels::Right::InGroups(weight, groups));
+            bf16_kernels::product(out.bf16_mut(), start, rows, right);
         }
     }
 }
@@ -96,9 +112,26 @@ fn widen(wide: &mut [f32], numbers: &[bf16]) {
 pub(crate) struct Operand {
     packed: Option<Packed>,
     panels: Option<Panels>,
+    /// The groups in which products are added up over the depth, if not from first to last.
+    groups: Option<Arc<DepthGroups>>,
 }
 
 impl Operand {
+    /// Adds products up in these groups from now on.
+    pub(crate) fn add_up_in(&mut self, groups: Option<DepthGroups>) {
+        *self = Self { groups: groups.map(Arc::new), ..Self::default() };
+    }
+
+    /// The groups in which products are added up, if not from first to last.
+    pub(crate) fn groups(&self) -> Option<&Arc<DepthGroups>> {
+        self.groups.as_ref()
+    }
+
+    /// The weights change.
+    pub(crate) fn forget(&mut self) {
+        (self.packed, self.panels) = (None, None);
+    }
+
     /// `out = start + rows weight`, in the number format of the rows.
     pub(crate) fn multiply(&mut self, out: &mut Tensor, start: Start<'_>, rows: &Tensor, weight: Matrix<'_>) {
         in_format!(rows.dtype(), N => {
@@ -106,13 +139,31 @@ impl Operand {
         });
     }
 
+    /// `out = rows weight`, in `f32`, of rows in any number format.
+    pub(crate) fn multiply_to_f32(&mut self, out: &mut Tensor, rows: &Tensor, weight: Matrix<'_>) {
+        let width = weight.rows();
+        match rows.dtype() {
+            DType::F32 => {
+                let rows = Matrix::new(rows.f32(), width);
+                f32::multiply(self, out.f32_mut(), Start::Zero, rows, weight);
+            }
+            DType::Bf16 => {
+                let groups = self.groups.as_ref();
+                let panels = self.panels.get_or_insert_with(|| Panels::new(weight, groups));
+                let rows = Matrix::new(rows.bf16(), width);
+                bf16_kernels::product(out.f32_mut(), Start::Zero, rows, bf16_kernels::Right::Panels(panels));
+            }
+        }
+    }
+
     /// The weights for a product of `f32` with this many rows: packed only for this product, or packed once
     /// and kept until the weights change.
     fn right<'a>(&'a mut self, weight: Matrix<'a>, rows: usize) -> Right<'a> {
         if rows >= MANY_ROWS && !weight.is_turned() {
-            Right::Matrix(weight)
+            unpacked(weight, self.groups.as_ref())
         } else {
-            Right::Packed(self.packed.get_or_insert_with(|| Packed::new(weight)))
+            let groups = self.groups.as_ref();
+            Right::Packed(self.packed.get_or_insert_with(|| Packed::new(weight, groups)))
         }
     }
 }
@@ -165,7 +216,8 @@ impl Factor for bf16 {
         rows: Matrix<'_, Self>,
         weight: Matrix<'_>,
     ) {
-        let panels = operand.panels.get_or_insert_with(|| Panels::new(weight));
+        let groups = operand.groups.as_ref();
+        let panels = operand.panels.get_or_insert_with(|| Panels::new(weight, groups));
         bf16_kernels::product(out, start, rows, bf16_kernels::Right::Panels(panels));
     }
 

@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use super::divided::Side;
 use super::operands::{
     Factor, Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves,
     multiply_next,
 };
+use crate::cpu::depth::DepthGroups;
 use crate::cpu::matmul::Start;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::in_format;
@@ -14,6 +16,7 @@ use crate::cuda::{self, Added, Gpu, Product, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 use crate::parameter::Parameter;
+use crate::shards::Division;
 use crate::tensor::Tensor;
 
 /// Weights `[inputs, outputs]`, in memory as their layout says, with copies packed for products.
@@ -52,9 +55,22 @@ impl WeightMatrix {
 
     /// The weights, for a caller that may change them.
     pub(crate) fn for_weights(&mut self) -> &mut Parameter {
-        self.forward = Operand::default();
-        self.backward = Operand::default();
+        self.forward.forget();
+        self.backward.forget();
         &mut self.weight
+    }
+
+    /// Keeps this shard's inputs or outputs only. `is_first`: whether they are the first dimension in memory.
+    pub(crate) fn divide(&mut self, side: Side, is_first: bool, division: &Division) {
+        self.sizes[usize::from(side == Side::Outputs)] = division.len();
+        self.for_weights().divide(is_first, division);
+    }
+
+    /// Adds up forward's products in these groups of the inputs, and backward-input's in these groups of the
+    /// outputs. `None`: from first to last.
+    pub(crate) fn add_up_in(&mut self, inputs: Option<DepthGroups>, outputs: Option<DepthGroups>) {
+        self.forward.add_up_in(inputs);
+        self.backward.add_up_in(outputs);
     }
 
     /// Replaces the weights.
@@ -110,12 +126,28 @@ impl WeightMatrix {
         }
         let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
         if let Some(weight) = half_matrix(&self.weight, self.layout) {
-            multiply_halves(&mut output, start(bias), rows, weight);
+            multiply_halves(&mut output, start(bias), rows, weight, self.forward.groups());
             return Ok(output);
         }
         let weight = matrix(&self.weight, self.layout);
         self.forward.multiply(&mut output, start(bias), rows, weight);
         Ok(output)
+    }
+
+    /// A shard's part of the sum `rows W`, in `f32`: its rows of `W` are a part of all.
+    pub(crate) fn forward_part(&mut self, rows: &Tensor) -> Result<Tensor> {
+        let mut sum = Tensor::on_host(rows.shape().with_last(self.sizes[1]).dims())?;
+        let weight = matrix(&self.weight, self.layout);
+        self.forward.multiply_to_f32(&mut sum, rows, weight);
+        Ok(sum)
+    }
+
+    /// A shard's part of the gradient of the rows, in `f32`: its columns of `W` are a part of all.
+    pub(crate) fn input_grad_part(&mut self, grad: &Tensor) -> Result<Tensor> {
+        let mut sum = Tensor::on_host(grad.shape().with_last(self.sizes[0]).dims())?;
+        let weight = matrix(&self.weight, self.layout).t();
+        self.backward.multiply_to_f32(&mut sum, grad, weight);
+        Ok(sum)
     }
 
     /// As [`WeightMatrix::forward`], when text is written: nothing is packed.
@@ -124,7 +156,8 @@ impl WeightMatrix {
             return self.forward(rows, bias);
         }
         let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
-        multiply_next(&mut output, start(bias), rows, &self.weight, self.layout);
+        let weight = (&self.weight, self.layout);
+        multiply_next(&mut output, start(bias), rows, weight, self.forward.groups());
         Ok(output)
     }
 

@@ -9,12 +9,13 @@ use crate::cpu::real::in_format;
 use crate::cuda::Ptr;
 use crate::cuda::launch::args;
 use crate::device::DType;
-use crate::error::{Result, check_rows};
+use crate::error::{Error, Result, check_rows};
 use crate::layers::norm::cpu as norm;
 use crate::layers::norm::cuda::Rows;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
+use crate::shards::{Sharding, Team};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{Layer, check_added};
@@ -46,6 +47,9 @@ pub struct RowNorm<const CENTRED: bool> {
     epsilon: f32,
     weight: Parameter,
     bias: Option<Parameter>,
+    sharding: Sharding,
+    /// The shards, if there are several.
+    team: Option<Team>,
 }
 
 impl LayerNorm {
@@ -71,7 +75,22 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
             epsilon,
             weight: parameter("weight", Init::Ones),
             bias: CENTRED.then(|| parameter("bias", Init::Zeros)),
+            sharding: Sharding::default(),
+            team: None,
         }
+    }
+
+    /// The same layer, whose rows are divided among shards. The gradients of its parameters are added up in
+    /// groups of rows: see [`Sharding::groups`](crate::Sharding::groups).
+    #[must_use]
+    pub fn divided(mut self, sharding: Sharding) -> Self {
+        self.sharding = sharding;
+        if sharding.groups() > 1 {
+            let groups = sharding.own_groups();
+            self.weight.add_up_in(groups);
+            self.bias.iter_mut().for_each(|bias| bias.add_up_in(groups));
+        }
+        self
     }
 
     fn is_frozen(&self) -> bool {
@@ -106,14 +125,20 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
             gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * rows.width)?;
             return Ok(weight_grads);
         }
-        let mut weight_grads = Tensor::zeros(&[2, self.width]);
-        let (gain_grad, shift_grad) = weight_grads.f32_mut().split_at_mut(self.width);
-        let shift_grad = CENTRED.then_some(shift_grad);
+        let mut weight_grads = Tensor::zeros(&[2 * self.sharding.own_groups(), self.width]);
         let gain = &self.weight.value;
-        in_format!(grad.dtype(), N => {
-            let (grad, input) = (grad.numbers_mut::<N>(), input.numbers());
-            norm::backward(grad, input, stats.f32(), gain, gain_grad, shift_grad);
-        });
+        let all = self.team.as_ref().map_or(input.shape().rows(), Team::rows);
+        for (slot, rows) in self.sharding.groups_of_rows(all) {
+            let pair = &mut weight_grads.f32_mut()[2 * slot * self.width..];
+            let (gain_grad, shift_grad) = pair[..2 * self.width].split_at_mut(self.width);
+            let shift_grad = CENTRED.then_some(shift_grad);
+            let numbers = rows.start * self.width..rows.end * self.width;
+            let stats = &stats.f32()[2 * rows.start..2 * rows.end];
+            in_format!(grad.dtype(), N => {
+                let grad = &mut grad.numbers_mut::<N>()[numbers.clone()];
+                norm::backward(grad, &input.numbers()[numbers], stats, gain, gain_grad, shift_grad);
+            });
+        }
         onto.map_or(Ok(()), |onto| grad.add(onto))?;
         Ok(weight_grads)
     }
@@ -228,14 +253,22 @@ impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
         add_grads(parameters, pending)
     }
 
+    fn join(&mut self, team: &Team) -> Result<()> {
+        if self.sharding.shard() != team.shard() {
+            return Err(Error::new("its rows are not divided: see `RowNorm::divided`"));
+        }
+        self.team = Some(team.clone());
+        Ok(())
+    }
+
     fn visit_parameters<'a>(&'a mut self, visit: &mut dyn FnMut(&'a mut Parameter)) {
         visit(&mut self.weight);
         self.bias.iter_mut().for_each(visit);
     }
 }
 
-/// Adds to the gradients of a norm's parameters the rows of `f32` that backward-input has made: in turn one
-/// for each, or for nobody. If all are frozen, it has made none.
+/// Adds to the gradients of a norm's parameters the rows of `f32` that backward-input has made: for each group
+/// of rows, in turn one for each, or for nobody. If all are frozen, it has made none.
 pub(crate) fn add_grads<const N: usize>(
     mut parameters: [Option<&mut Parameter>; N],
     pending: Kept,
@@ -255,7 +288,7 @@ pub(crate) fn add_grads<const N: usize>(
         let start = row * width;
         match adds.gpu()? {
             Some(gpu) => parameter.weights().add_grad(&gpu, adds.at().offset(4 * start))?,
-            None => elementwise::add(&mut parameter.grad, &adds.f32()[start..][..width]),
+            None => elementwise::add(parameter.sum_of_rows(row / N), &adds.f32()[start..][..width]),
         }
     }
     Ok(())

@@ -10,6 +10,7 @@ use crate::cpu::real::{Real, in_format};
 use crate::device::DType;
 use crate::error::{Result, check_numbers};
 use crate::shape::Shape;
+use crate::shards::Team;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
@@ -42,6 +43,11 @@ impl<P: Pointwise> Layer for P {
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         check_numbers(input)?;
         Ok(*input)
+    }
+
+    /// It treats each row alone.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {

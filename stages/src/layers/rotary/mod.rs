@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::layers::rotary::cpu::{Turn, turn};
 use crate::layers::rotary::rope::{Rope, RopeLayout};
 use crate::shape::Shape;
+use crate::shards::Team;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
@@ -117,6 +118,11 @@ impl Layer for Rotary {
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
         self.heads.check_rows(input)?;
         Ok(*input)
+    }
+
+    /// Its heads are this shard's.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {

@@ -8,6 +8,7 @@ use super::tiles::{Tiles, Turned, hide, part, rounded, scatter, tiles_of};
 use crate::cpu::bf16_kernels::left::Groups;
 use crate::cpu::bf16_kernels::panels::{Panels, TILE, Tile};
 use crate::cpu::bf16_kernels::way::Way;
+use crate::cpu::depth::Depth;
 use crate::cpu::lanes::dot;
 use crate::cpu::math::exp;
 use crate::cpu::matrix::Matrix;
@@ -67,8 +68,8 @@ impl<'a> Shared<'a> {
         Self {
             way,
             sizes,
-            keys: Groups::new(true, keys),
-            values: Groups::new(true, values),
+            keys: Groups::new(true, keys, Depth::Whole(keys.columns)),
+            values: Groups::new(true, values, Depth::Whole(values.columns)),
             packed: false,
             keys_packed: Panels::alone(keys),
             of_keys: zeros(),

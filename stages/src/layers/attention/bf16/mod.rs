@@ -15,6 +15,7 @@ use self::tiles::{Tiles, Turned, hide, part, scatter, tiles_of};
 use crate::cpu::bf16_kernels::left::Groups;
 use crate::cpu::bf16_kernels::panels::{Panels, TILE, Tile};
 use crate::cpu::bf16_kernels::way::Way;
+use crate::cpu::depth::Depth;
 use crate::cpu::math::exp;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::parts::{By, cut};
@@ -61,7 +62,13 @@ struct Shared<'a> {
 
 impl<'a> Shared<'a> {
     fn new(way: Way, sizes: Sizes, [keys, values]: [Matrix<'a, bf16>; 2]) -> Self {
-        Self { way, sizes, keys: Groups::new(true, keys), packed: false, values: Panels::alone(values) }
+        Self {
+            way,
+            sizes,
+            keys: Groups::new(true, keys, Depth::Whole(keys.columns)),
+            packed: false,
+            values: Panels::alone(values),
+        }
     }
 
     /// The result of a query head.

@@ -7,6 +7,7 @@ use multiversion::multiversion;
 
 use crate::cpu::bf16_kernels::left::{Left, Order, turn};
 use crate::cpu::bf16_kernels::panels::{TILE, Tile, pack};
+use crate::cpu::depth::Depth;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::{Real, convert};
 use crate::layers::attention::cpu::sizes::Sizes;
@@ -57,8 +58,8 @@ impl Turned {
     pub(crate) fn of(&mut self, tiles: &[Tile]) -> Left<'_> {
         let numbers = tiles.as_flattened().as_flattened();
         let pairs = &mut self.pairs[..numbers.len()];
-        pack(pairs, Matrix::new(numbers, TILE), 0);
         let depth = tiles.len() * TILE;
+        pack(pairs, Matrix::new(numbers, TILE), 0, Depth::Whole(depth));
         let (numbers, order) = match &mut self.rows {
             None => (&*pairs, Order::Pairs),
             Some(rows) => {

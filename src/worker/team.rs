@@ -1,0 +1,225 @@
+//! The shards of a rank, which work together inside of passes. They send each other tensors over the rank's own
+//! end of the fabric.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pipewright_stages::{Exchange, Kind, Shard, Stage, Team, Tensor};
+
+use super::Worker;
+use super::plan::Plan;
+use super::progress::{Progress, WaitsFor};
+use crate::error::{Error, LaunchError, Result};
+use crate::fabric::{Call, Tag, Transport};
+use crate::id::{Axis, WorldRank};
+
+/// The tags of what shards send each other have this bit, and a running number.
+const TEAM: u64 = 1 << 62;
+
+type AnyEnd<W> = Box<dyn Transport<W> + Send>;
+
+/// A rank's end, and its team if there are several shards. Both then use one end.
+pub(super) fn connected<W: 'static>(
+    end: AnyEnd<W>,
+    plan: &Plan,
+    progress: &Arc<Progress>,
+) -> Result<(AnyEnd<W>, Option<TeamEnd>)> {
+    if plan.shards() == 1 {
+        return Ok((end, None));
+    }
+    let rank = end.rank();
+    let shared = Shared(Arc::new(Mutex::new(end)));
+    let any: Box<dyn Any> = Box::new(shared.clone());
+    let Ok(tensors) = any.downcast::<Shared<Tensor>>() else {
+        return Err(LaunchError::new(
+            "stages whose wires are no tensors cannot be divided among shards: set the number of shards to 1",
+        )
+        .into());
+    };
+    let ranks: Vec<WorldRank> = plan.mesh.group(Axis::Tensor, rank).collect();
+    let failure = Failure::default();
+    let exchange = Line {
+        end: *tensors,
+        sent: vec![0; ranks.len()],
+        received: vec![0; ranks.len()],
+        ranks,
+        progress: Arc::clone(progress),
+        failure: Arc::clone(&failure),
+    };
+    let shard = Shard { index: plan.mesh.coordinate(rank).shard, of: plan.shards() };
+    // Each token is a row, and so is each of other inputs.
+    let input = plan.data.shapes().0;
+    let outer = match input.kind() {
+        Kind::Ids => input.dims(),
+        Kind::F32 => &input.dims()[..1.min(input.dims().len())],
+    };
+    let team = Team::new(shard, outer, Arc::new(Mutex::new(exchange)));
+    let team = team.map_err(|error| LaunchError::because(error.to_string(), Box::new(Error::from(error))))?;
+    Ok((Box::new(shared), Some(TeamEnd { team, failure })))
+}
+
+/// Why an exchange failed: stages report it in their own words.
+type Failure = Arc<Mutex<Option<Error>>>;
+
+/// A rank's view of its shards.
+#[derive(Debug)]
+pub(super) struct TeamEnd {
+    team: Team,
+    failure: Failure,
+}
+
+impl TeamEnd {
+    /// What layers see of it.
+    pub(super) fn team(&self) -> &Team {
+        &self.team
+    }
+}
+
+impl<S: Stage> Worker<S> {
+    /// The cause of an error: what failed in the team, if anything has.
+    pub(super) fn cause_in_team(&self, error: Error) -> Error {
+        let failure = self.team.as_ref().and_then(|team| team.failure.lock().take());
+        failure.unwrap_or(error)
+    }
+}
+
+/// The way to the other shards.
+struct Line {
+    end: Shared<Tensor>,
+    /// By shard.
+    ranks: Vec<WorldRank>,
+    /// How many tensors were sent to each, and received from each.
+    sent: Vec<u64>,
+    received: Vec<u64>,
+    progress: Arc<Progress>,
+    failure: Failure,
+}
+
+impl Line {
+    /// The result. An error is kept, and the stage gets its words.
+    fn told<T>(&self, result: Result<T>) -> pipewright_stages::Result<T> {
+        result.map_err(|error| {
+            let words = pipewright_stages::Error::other(error.to_string());
+            *self.failure.lock() = Some(error);
+            words
+        })
+    }
+}
+
+impl Exchange for Line {
+    fn send(&mut self, shard: u32, tensor: Tensor) -> pipewright_stages::Result<()> {
+        let index = shard as usize;
+        let (peer, tag) = (self.ranks[index], Tag(TEAM | self.sent[index]));
+        self.sent[index] += 1;
+        let sent = self.progress.during(WaitsFor::Rank(peer), || self.end.0.lock().send(peer, tag, tensor));
+        self.told(sent)
+    }
+
+    fn receive(&mut self, shard: u32) -> pipewright_stages::Result<Tensor> {
+        let index = shard as usize;
+        let (peer, tag) = (self.ranks[index], Tag(TEAM | self.received[index]));
+        self.received[index] += 1;
+        let received = self.progress.during(WaitsFor::Rank(peer), || {
+            let mut end = self.end.0.lock();
+            end.post_recv(peer, tag)?;
+            end.wait(peer, tag)
+        });
+        self.told(received)
+    }
+}
+
+/// An end that the worker and its stages use in turn, on one thread.
+struct Shared<W>(Arc<Mutex<AnyEnd<W>>>);
+
+impl<W> Clone for Shared<W> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<W: 'static> Transport<W> for Shared<W> {
+    fn rank(&self) -> WorldRank {
+        self.0.lock().rank()
+    }
+
+    fn ranks(&self) -> u32 {
+        self.0.lock().ranks()
+    }
+
+    fn begin(&mut self, call: Call) -> Result<()> {
+        self.0.lock().begin(call)
+    }
+
+    fn end(&mut self) {
+        self.0.lock().end();
+    }
+
+    fn keep(&mut self, call: Call) {
+        self.0.lock().keep(call);
+    }
+
+    fn kept(&self) -> u64 {
+        self.0.lock().kept()
+    }
+
+    fn forget(&mut self) {
+        self.0.lock().forget();
+    }
+
+    fn stop(&mut self) {
+        self.0.lock().stop();
+    }
+
+    fn is_direct(&self, peer: WorldRank) -> bool {
+        self.0.lock().is_direct(peer)
+    }
+
+    fn start(&mut self, partners: &[WorldRank]) -> Result<()> {
+        self.0.lock().start(partners)
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.0.lock().check()
+    }
+
+    fn send(&mut self, peer: WorldRank, tag: Tag, wire: W) -> Result<()> {
+        self.0.lock().send(peer, tag, wire)
+    }
+
+    fn post_recv(&mut self, peer: WorldRank, tag: Tag) -> Result<()> {
+        self.0.lock().post_recv(peer, tag)
+    }
+
+    fn poll(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<W>> {
+        self.0.lock().poll(peer, tag)
+    }
+
+    fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W> {
+        self.0.lock().wait(peer, tag)
+    }
+
+    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[(WorldRank, usize)]) -> Result<()> {
+        self.0.lock().trade(tag, given, taken)
+    }
+
+    fn await_trades(&mut self) -> Result<()> {
+        self.0.lock().await_trades()
+    }
+
+    fn send_bytes(&mut self, peer: WorldRank, tag: Tag, bytes: Vec<u8>) -> Result<()> {
+        self.0.lock().send_bytes(peer, tag, bytes)
+    }
+
+    fn recv_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Vec<u8>> {
+        self.0.lock().recv_bytes(peer, tag)
+    }
+
+    fn poll_bytes(&mut self, peer: WorldRank, tag: Tag) -> Result<Option<Vec<u8>>> {
+        self.0.lock().poll_bytes(peer, tag)
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.0.lock().listen()
+    }
+}

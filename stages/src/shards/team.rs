@@ -1,0 +1,225 @@
+//! The shards of a rank, as the layers of one of them see them.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use super::Shard;
+use crate::cpu::elementwise;
+use crate::cpu::real::{Real, in_format};
+use crate::device::DType;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// Messages between the shards of a rank.
+pub trait Exchange: Send {
+    /// Sends a tensor to another shard, without waiting for it.
+    ///
+    /// # Errors
+    /// When the other shard has stopped.
+    fn send(&mut self, shard: u32, tensor: Tensor) -> Result<()>;
+
+    /// Waits for the next tensor of another shard. They come in the order in which they were sent.
+    ///
+    /// # Errors
+    /// When the other shard has stopped.
+    fn receive(&mut self, shard: u32) -> Result<Tensor>;
+}
+
+/// A tensor for each shard, or from each, in shard order.
+pub(crate) type Each = SmallVec<[Tensor; 4]>;
+
+/// The shards of a rank, as the layers of one of them see them. A micro-batch's rows are divided among the
+/// shards: layers that treat each row alone work on the shard's own rows, `[rows, width]`. Layers whose weights
+/// are divided gather all rows first, or add up what all shards have, and keep their own rows.
+#[derive(Clone)]
+pub struct Team {
+    shard: Shard,
+    /// The dimensions of a micro-batch of all rows, without the last one.
+    outer: SmallVec<[usize; 3]>,
+    exchange: Arc<Mutex<dyn Exchange>>,
+}
+
+impl fmt::Debug for Team {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Team({} of rows {:?})", self.shard, self.outer)
+    }
+}
+
+impl Team {
+    /// A shard's view. `outer`: the dimensions of a micro-batch without the last one.
+    ///
+    /// # Errors
+    /// When a micro-batch has fewer rows than there are shards.
+    pub fn new(shard: Shard, outer: &[usize], exchange: Arc<Mutex<dyn Exchange>>) -> Result<Self> {
+        let rows: usize = outer.iter().product();
+        if shard.of as usize > rows {
+            return Err(Error::new(format!(
+                "a micro-batch of {rows} rows cannot be divided among {} shards: choose fewer shards, or larger \
+                 micro-batches",
+                shard.of
+            )));
+        }
+        Ok(Self { shard, outer: outer.into(), exchange })
+    }
+
+    /// Which shard it is.
+    pub fn shard(&self) -> Shard {
+        self.shard
+    }
+
+    /// How many rows a micro-batch has.
+    pub fn rows(&self) -> usize {
+        self.outer.iter().product()
+    }
+
+    /// The rows of this shard.
+    pub fn own_rows(&self) -> Range<usize> {
+        self.rows_of(self.shard.index)
+    }
+
+    /// The rows of a shard.
+    pub(crate) fn rows_of(&self, shard: u32) -> Range<usize> {
+        let before = |shard: u32| shard as usize * self.rows() / self.shard.of as usize;
+        before(shard)..before(shard + 1)
+    }
+
+    /// The shape of all rows.
+    pub(crate) fn all_rows(&self, width: usize) -> Shape {
+        let mut dims: SmallVec<[usize; 4]> = self.outer.iter().copied().collect();
+        dims.push(width);
+        Shape::f32(&dims)
+    }
+
+    /// The shape of this shard's rows.
+    pub(crate) fn own_shape(&self, width: usize) -> Shape {
+        Shape::f32(&[self.own_rows().len(), width])
+    }
+
+    /// Fails unless it is the shape of this shard's rows.
+    pub(crate) fn check_own(&self, shape: &Shape, width: usize) -> Result<()> {
+        let expected = self.own_shape(width);
+        match *shape == expected {
+            true => Ok(()),
+            false => Err(Error::shape(format!("{expected}, the rows of {}", self.shard), shape)),
+        }
+    }
+
+    /// Fails unless it is the shape of all rows.
+    pub(crate) fn check_all(&self, shape: &Shape, width: usize) -> Result<()> {
+        let expected = self.all_rows(width);
+        match *shape == expected {
+            true => Ok(()),
+            false => Err(Error::shape(format!("{expected}, all rows"), shape)),
+        }
+    }
+
+    /// Gives each shard its tensor, and returns what each has given this one. Its own tensor comes back.
+    pub(crate) fn each(&self, given: Each) -> Result<Each> {
+        let own = self.shard.index;
+        let mut exchange = self.exchange.lock();
+        let mut kept = None;
+        for (shard, tensor) in (0..).zip(given) {
+            match shard == own {
+                true => kept = Some(tensor),
+                false => exchange.send(shard, tensor)?,
+            }
+        }
+        let all = (0..self.shard.of).map(|shard| match kept.take_if(|_| shard == own) {
+            Some(own) => Ok(own),
+            None => exchange.receive(shard),
+        });
+        all.collect()
+    }
+
+    /// What each shard gives: all get the same.
+    pub(crate) fn all(&self, own: Tensor) -> Result<Each> {
+        self.each((0..self.shard.of).map(|_| own.clone()).collect())
+    }
+
+    /// All rows, from each shard's own.
+    pub(crate) fn gather(&self, own: &Tensor) -> Result<Tensor> {
+        let width = own.shape().last();
+        self.check_own(own.shape(), width)?;
+        let mut all = own.beside(self.all_rows(width).dims())?;
+        for (shard, part) in (0..).zip(self.all(own.clone())?) {
+            let rows = self.rows_of(shard);
+            check_from(shard, &part, own.dtype(), rows.len(), width)?;
+            in_format!(own.dtype(), N => {
+                let to = &mut all.numbers_mut::<N>()[rows.start * width..rows.end * width];
+                crate::cpu::parts::copy(part.numbers::<N>(), to);
+            });
+        }
+        Ok(all)
+    }
+
+    /// This shard's rows of the sum over all shards, by the tree. Each has a part of the sum for all rows, in
+    /// `f32`.
+    pub(crate) fn sum(&self, partial: &Tensor) -> Result<Tensor> {
+        let width = partial.shape().last();
+        self.check_all(partial.shape(), width)?;
+        let part = |shard| {
+            let rows = self.rows_of(shard);
+            let mut part = Tensor::on_host(&[rows.len(), width])?;
+            let from = &partial.f32()[rows.start * width..rows.end * width];
+            crate::cpu::parts::copy(from, part.f32_mut());
+            Ok(part)
+        };
+        let parts: Result<Each> = (0..self.shard.of).map(part).collect();
+        let mut parts = self.each(parts?)?;
+        let rows = self.own_rows().len();
+        let each = (0..).zip(&parts);
+        each.into_iter().try_for_each(|(shard, part)| check_from(shard, part, DType::F32, rows, width))?;
+        add_by_tree(&mut parts);
+        Ok(parts.swap_remove(0))
+    }
+
+    /// As [`Team::sum`], added to a row, if it is given, and rounded to this format.
+    pub(crate) fn sum_in(&self, dtype: DType, partial: &Tensor, start: Option<&[f32]>) -> Result<Tensor> {
+        let mut sum = self.sum(partial)?;
+        let width = sum.shape().last();
+        if let Some(start) = start {
+            sum.f32_mut().chunks_exact_mut(width).for_each(|row| elementwise::add_here(row, start));
+        }
+        match dtype {
+            DType::F32 => Ok(sum),
+            DType::Bf16 => {
+                let mut rounded = Tensor::on_host_in(dtype, sum.dims())?;
+                in_format!(dtype, N => {
+                    let pairs = rounded.numbers_mut::<N>().iter_mut().zip(sum.f32());
+                    pairs.for_each(|(to, &from)| *to = N::narrow(from));
+                });
+                Ok(rounded)
+            }
+        }
+    }
+}
+
+/// Adds the tensors to the first of them, by the tree. Their number is a power of two.
+pub(crate) fn add_by_tree(parts: &mut [Tensor]) {
+    let mut apart = 1;
+    while apart < parts.len() {
+        for pair in parts.chunks_exact_mut(2 * apart) {
+            let (earlier, later) = pair.split_at_mut(apart);
+            elementwise::add(earlier[0].f32_mut(), later[0].f32());
+        }
+        apart *= 2;
+    }
+}
+
+/// Fails unless a shard has sent what this one expects: its layers are others.
+fn check_from(shard: u32, part: &Tensor, dtype: DType, rows: usize, width: usize) -> Result<()> {
+    if part.dims() == [rows, width] && part.dtype() == dtype {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "shard {shard} sent {} of {}, and {dtype} of [{rows}, {width}] was expected: all shards of a rank must \
+         have the same layers",
+        part.dtype(),
+        part.shape()
+    )))
+}
