@@ -47,7 +47,7 @@ fn ranks_of_all_processes_of_a_machine_count_against_what_they_share() {
     );
     check(&first_of_two(), limit(120, true)).unwrap();
     check(&first_of_two(), limit(60, false)).unwrap();
-    let refused = check(&RanksHere::all(1, 2), limit(100, false)).unwrap_err().to_string();
+    let refused = check(&RanksHere::all([1, 2, 1]), limit(100, false)).unwrap_err().to_string();
     has(&refused, &["training needs about 120.00 MiB of memory, and the box has"]);
 }
 
@@ -60,7 +60,7 @@ fn each_device_has_the_ranks_that_are_on_it() {
             (Device::Cuda(1), limit(second, true)),
             (Device::Cpu, limit(0, true)),
         ];
-        compose::check_memory(&config, &ranks, &RanksHere::all(1, 3), &limits).is_ok()
+        compose::check_memory(&config, &ranks, &RanksHere::all([1, 3, 1]), &limits).is_ok()
     };
     assert!(check(90, 90), "no rank is on the CPU");
     assert!(!check(89, 90));
@@ -70,7 +70,7 @@ fn each_device_has_the_ranks_that_are_on_it() {
 #[test]
 fn processes_know_which_ranks_are_on_their_machine() {
     let of = |replicas, ranks| {
-        worlds::in_processes(2, move |world| RanksHere::of(Some(&world), replicas, ranks).unwrap())
+        worlds::in_processes(2, move |world| RanksHere::of(Some(&world), [replicas, ranks, 1]).unwrap())
     };
     let expected = |of_process: [u32; 2]| RanksHere {
         of_process: of_process.map(WorldRank).to_vec(),
@@ -80,7 +80,7 @@ fn processes_know_which_ranks_are_on_their_machine() {
     for (replicas, ranks) in [(1, 4), (2, 2)] {
         assert_eq!(of(replicas, ranks), [expected([0, 1]), expected([2, 3])]);
     }
-    assert_eq!(RanksHere::of(None, 1, 4).unwrap(), RanksHere::all(1, 4));
+    assert_eq!(RanksHere::of(None, [1, 4, 1]).unwrap(), RanksHere::all([1, 4, 1]));
 }
 
 /// Two replicas of two ranks, which need 40 and 90 MiB: what each device holds follows from the list of
@@ -95,7 +95,7 @@ fn each_device_has_its_ranks_of_all_replicas() {
         let config = Config::parse("my.toml", &text, &[], &[]).unwrap();
         let limits = (0..).zip(free).map(|(gpu, free)| (Device::Cuda(gpu), limit(free, true)));
         let limits: Vec<_> = limits.collect();
-        compose::check_memory(&config, &ranks([40, 90]), &RanksHere::all(2, 2), &limits).is_ok()
+        compose::check_memory(&config, &ranks([40, 90]), &RanksHere::all([2, 2, 1]), &limits).is_ok()
     };
     // A device for each rank of each replica.
     let four = "cuda:0,cuda:1,cuda:2,cuda:3";
@@ -119,7 +119,7 @@ fn staleness_is_named_where_it_is_what_needs_the_memory() {
     let text = "[pipeline]\nstages = 1\nreplicas = 2\nsync = 'server'\nmax_staleness = 50\n";
     let config = Config::parse("my.toml", text, &[], &[]).unwrap();
     let limits = [(Device::Cpu, limit(100, true))];
-    let refused = compose::check_memory(&config, &ranks([60]), &RanksHere::all(2, 1), &limits).unwrap_err();
+    let refused = compose::check_memory(&config, &ranks([60]), &RanksHere::all([2, 1, 1]), &limits).unwrap_err();
     let said = refused.to_string();
     assert!(
         said.starts_with("my.toml:5: pipeline.max_staleness: training needs about 120.00 MiB of memory"),
@@ -176,7 +176,7 @@ fn gradient_groups_are_named_where_their_sums_need_the_memory() {
             ..rank
         });
         let limits = [(Device::Cpu, limit(free, true))];
-        let here = RanksHere::all(1, 1);
+        let here = RanksHere::all([1, 1, 1]);
         compose::check_memory(&config(1, "cpu"), &needed, &here, &limits).unwrap_err().to_string()
     };
     let said = refused(80);
@@ -291,7 +291,7 @@ fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
             let all = limit(0, true);
             (device, MemoryLimit { free, ..all })
         });
-        compose::check_memory(&config, &with, &RanksHere::all(1, 1), &limits)
+        compose::check_memory(&config, &with, &RanksHere::all([1, 1, 1]), &limits)
     };
     let on_gpu = with[0].total().ceil() as u64;
     check(on_gpu, snapshots).expect("there is room");
@@ -306,7 +306,7 @@ fn snapshots_of_ranks_on_gpus_are_in_the_memory_of_the_host() {
         let all = limit(0, true);
         (device, MemoryLimit { free, ..all })
     });
-    let said = compose::check_memory(&config, &both, &RanksHere::all(1, 1), &limits)
+    let said = compose::check_memory(&config, &both, &RanksHere::all([1, 1, 1]), &limits)
         .expect_err("the host's memory is too small")
         .to_string();
     has(&said, &["pipeline.offload: training needs about"]);

@@ -3,6 +3,9 @@
 use pipewright::stages::layers::{Heads, Rope, RopeLayout, RopeScaling};
 use pipewright::stages::models::Llama;
 
+use pipewright::fabric::World;
+
+use super::worlds::in_processes;
 use super::*;
 
 const HALF: Place = Place { device: Device::Cpu, dtype: DType::Bf16 };
@@ -72,4 +75,134 @@ fn numbers_are_equal_for_any_shards_stages_and_schedule() {
             }
         }
     }
+}
+
+#[test]
+fn replicas_a_sharded_optimizer_and_threads_change_nothing() {
+    for make in [|| gpt(true, 4), || llama(4)] {
+        let mut recipe: Recipe = make();
+        let plain = recipe.plain_hash(3);
+        for (shards, replicas, sharded, threads) in
+            [(2, 2, false, 1), (2, 2, true, 1), (4, 3, true, 1), (1, 2, true, 1), (2, 1, false, 2)]
+        {
+            (recipe.shards, recipe.replicas, recipe.sharded) = (shards, replicas, sharded);
+            recipe.threads_per_rank = threads;
+            let hash = recipe.hash(2, "1f1b", 3);
+            assert_eq!(
+                hash, plain,
+                "{shards} shards, {replicas} replicas, sharded: {sharded}, {threads} threads"
+            );
+        }
+    }
+}
+
+#[test]
+fn recomputing_and_every_schedule_give_the_same_bits() {
+    let mut recipe = gpt(true, 2);
+    let plain = recipe.plain_hash(2);
+    recipe.shards = 2;
+    for name in Schedule::names() {
+        for how in [Recompute::None, Recompute::Selective, Recompute::Full] {
+            let make = |stage| pipewright::stages::recompute(stage, how);
+            let mut pipeline = recipe.builder_of(named(name, 2, 4), make).launch().expect("it starts");
+            assert_eq!(trained(&mut pipeline, 2), plain, "{name}, {how:?}");
+        }
+    }
+}
+
+#[test]
+fn evaluations_do_not_depend_on_shards() {
+    let scores = |shards| {
+        let recipe = Recipe { shards, ..gpt(true, 4) };
+        let evaluation = recipe.pipeline(2, "1f1b").evaluate(Arc::clone(&recipe.data), 5).expect("it runs");
+        (evaluation.loss, evaluation.weight)
+    };
+    assert_eq!(scores(1), scores(2));
+    assert_eq!(scores(1), scores(4));
+}
+
+#[test]
+fn checkpoints_do_not_know_of_shards() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let files = |name: &str| {
+        ["model.safetensors", "optimizer.safetensors"]
+            .map(|file| std::fs::read(folder.path().join(name).join(file)).expect("it is there"))
+    };
+    let mut expected = None;
+    for (shards, stages, replicas, sharded) in [(1, 1, 1, false), (2, 2, 1, false), (4, 1, 2, true)] {
+        let recipe = Recipe { shards, replicas, sharded, ..llama(4) };
+        let name = format!("{shards}");
+        let mut pipeline = recipe.pipeline(stages, "1f1b");
+        train(&mut pipeline, 2);
+        pipeline.save(folder.path().join(&name)).expect("it is saved");
+        let found = files(&name);
+        let expected = expected.get_or_insert_with(|| found.clone());
+        assert!(found == *expected, "{shards} shards");
+    }
+    let longer = Recipe { ..llama(4) }.hash(1, "1f1b", 4);
+    for (from, shards, stages) in [("1", 4, 2), ("4", 2, 1), ("2", 1, 2)] {
+        let recipe = Recipe { shards, ..llama(4) };
+        let mut pipeline = recipe.pipeline(stages, "1f1b");
+        pipeline.load(folder.path().join(from)).expect("it is read");
+        assert_eq!(trained(&mut pipeline, 2), longer, "from {from} to {shards} shards");
+    }
+}
+
+#[test]
+fn shards_in_several_processes_give_the_same_bits() {
+    let hash = |world: Option<World>, shards: u32, replicas: u32| {
+        let recipe = Recipe { shards, replicas, ..gpt(true, 2) };
+        let builder = recipe.builder(named("1f1b", 2, 4));
+        let builder = match world {
+            Some(world) => builder.world(world),
+            None => builder,
+        };
+        trained(&mut builder.launch().expect("it starts"), 2)
+    };
+    let alone = hash(None, 1, 1);
+    for (processes, shards, replicas) in [(2, 2, 1), (4, 2, 1), (4, 2, 2)] {
+        let hashes = in_processes(processes, |world| hash(Some(world), shards, replicas));
+        assert!(hashes.iter().all(|hash| *hash == alone), "{processes} processes: {hashes:?}");
+    }
+}
+
+/// The message of a launch that fails.
+fn refused(recipe: &Recipe) -> String {
+    recipe.launch(named("1f1b", 1, 4)).expect_err("it cannot be divided").to_string()
+}
+
+#[test]
+fn what_cannot_be_divided_is_refused() {
+    let cases: [(Recipe, &[&str]); 6] = [
+        (Recipe { shards: 3, ..gpt(true, 4) }, &["3 shards are no power of two", "2 or 4"]),
+        (Recipe { shards: 4, ..gpt(true, 2) }, &["4 shards do not divide 2 shard groups", "1, 2 shards"]),
+        (Recipe { shards: 8, ..gpt(true, 8) }, &["h.0.attn", "5 units", "at most 4 shards"]),
+        (Recipe { shards: 2, ..recipe_of_mixtral(2, 4) }, &["cannot be divided among shards"]),
+        (Recipe { shards: 2, shard_groups: 2, ..odd_mlp() }, &["flatten", "cannot be divided among shards"]),
+        (
+            Recipe { shards: 2, replicas: 2, sync: SyncMode::Server { max_staleness: 0 }, ..gpt(true, 2) },
+            &["a server has parts of the weights itself"],
+        ),
+    ];
+    for (recipe, parts) in cases {
+        has(&refused(&recipe), parts);
+    }
+}
+
+/// A layer without a parameter that the other shard has.
+#[test]
+fn shards_with_other_layers_are_refused() {
+    let unit = |index: usize| {
+        LayerSpec::divided(format!("unit{index}"), 1.0, move |sharding| {
+            let linear = Linear::new(&format!("fc{index}"), [8, 8], Init::Normal(0.5), 1);
+            let division = pipewright::stages::Division::new(sharding, 8, &[1])?;
+            let linear = linear.with_divided_outputs(&division);
+            let is_odd = index == 0 && sharding.shard().index == 1;
+            Ok(vec![Box::new(if is_odd { linear.without_bias() } else { linear })])
+        })
+    };
+    let data = Arc::new(RandomRows { rows: 4, width: 8, classes: 8 });
+    let recipe =
+        Recipe { shards: 2, shard_groups: 2, ..recipe_of(move || Ok(Model::new(vec![unit(0)])), data, 4) };
+    has(&refused(&recipe), &["shard 0 and in shard 1", "all shards of a rank must have the same layers"]);
 }

@@ -21,8 +21,8 @@ const F32: f64 = 4.0;
 /// held 1,910 of one stage, 1,580 of each of two and 1,490 of each of four (25 November 2026).
 const OF_CELL: f64 = 1600.0;
 
-/// The most memory that each rank of a pipeline holds while it trains this config, in the replica that holds
-/// most. It is an estimate from the sizes of the
+/// The most memory that each rank of a pipeline, or each shard of one, holds while it trains this config, in the
+/// replica that holds most. It is an estimate from the sizes of the
 /// model, the schedule and, if known, the measured sizes of what layers keep. Nothing is allocated for it.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
             }
         }
     }
-    Ok(ranks)
+    Ok(ranks.into_iter().map(|rank| rank.divided(config.pipeline.shards)).collect())
 }
 
 /// The bytes that a rank receives in a step, as a multiple of the bytes of its gradients. It receives the

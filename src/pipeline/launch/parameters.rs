@@ -35,6 +35,7 @@ pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> R
 /// The parameters of a replica, from those of its shards. Refuses shards that hold parts of others. A checksum is
 /// of the first shard's part.
 fn of_all_shards(shards: Vec<Vec<ParameterInfo>>) -> Result<Vec<ParameterInfo>> {
+    let is_divided = shards.len() > 1;
     let mut shards = shards.into_iter();
     let mut first = shards.next().expect("there is a first shard");
     for (shard, other) in (1..).zip(shards) {
@@ -57,7 +58,9 @@ fn of_all_shards(shards: Vec<Vec<ParameterInfo>>) -> Result<Vec<ParameterInfo>> 
             .into());
         }
     }
-    first.iter_mut().for_each(|info| info.shard = Shard::WHOLE);
+    if is_divided {
+        first.iter_mut().for_each(|info| info.shard = Shard::WHOLE);
+    }
     Ok(first)
 }
 
