@@ -78,6 +78,16 @@ fn wire(numbers: usize) -> u64 {
     (numbers as u64).saturating_mul(NUMBER)
 }
 
+/// The most numbers of a wire, if stages give each other `numbers`. Shards may have a row more than the first
+/// one, and send each other parts of what all of them have, and all gradients of the weights of norms at once.
+fn most(numbers: usize, shards: u32, parameters: &[ParameterInfo]) -> usize {
+    if shards == 1 {
+        return numbers;
+    }
+    let norms = parameters.iter().filter(|info| info.dims.len() == 1).map(|info| info.dims[0]);
+    numbers.saturating_mul(4 * shards as usize).saturating_add(norms.sum())
+}
+
 /// The most bytes of a block. Ranks add up gradients in blocks, which have each number once for each gradient
 /// group at most.
 fn block(parameters: &[ParameterInfo], groups: GradientGroups) -> u64 {
@@ -91,7 +101,10 @@ impl<S: Stage> Pipeline<S> {
     pub(super) fn allow(&self, numbers: usize) -> Result<()> {
         match self.ranks.peers().processes() {
             1 => Ok(()),
-            _ => self.ranks.peers().allow(wire(numbers), 0),
+            _ => {
+                let numbers = most(numbers, self.plan.shards(), &self.parameters);
+                self.ranks.peers().allow(wire(numbers), 0)
+            }
         }
     }
 
@@ -115,10 +128,13 @@ pub(super) fn allow<S: Stage>(
     ranks: &Ranks<S>,
     numbers: usize,
     parameters: &[ParameterInfo],
-    groups: GradientGroups,
+    (groups, shards): (GradientGroups, u32),
 ) -> Result<()> {
     match ranks.peers().processes() {
         1 => Ok(()),
-        _ => ranks.peers().allow(wire(numbers), block(parameters, groups)),
+        _ => {
+            let wire = wire(most(numbers, shards, parameters));
+            ranks.peers().allow(wire, block(parameters, groups))
+        }
     }
 }

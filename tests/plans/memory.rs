@@ -119,7 +119,8 @@ fn staleness_is_named_where_it_is_what_needs_the_memory() {
     let text = "[pipeline]\nstages = 1\nreplicas = 2\nsync = 'server'\nmax_staleness = 50\n";
     let config = Config::parse("my.toml", text, &[], &[]).unwrap();
     let limits = [(Device::Cpu, limit(100, true))];
-    let refused = compose::check_memory(&config, &ranks([60]), &RanksHere::all([2, 1, 1]), &limits).unwrap_err();
+    let refused =
+        compose::check_memory(&config, &ranks([60]), &RanksHere::all([2, 1, 1]), &limits).unwrap_err();
     let said = refused.to_string();
     assert!(
         said.starts_with("my.toml:5: pipeline.max_staleness: training needs about 120.00 MiB of memory"),

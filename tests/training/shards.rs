@@ -173,11 +173,15 @@ fn refused(recipe: &Recipe) -> String {
 
 #[test]
 fn what_cannot_be_divided_is_refused() {
-    let cases: [(Recipe, &[&str]); 6] = [
+    let cases: [(Recipe, &[&str]); 7] = [
         (Recipe { shards: 3, ..gpt(true, 4) }, &["3 shards are no power of two", "2 or 4"]),
         (Recipe { shards: 4, ..gpt(true, 2) }, &["4 shards do not divide 2 shard groups", "1, 2 shards"]),
         (Recipe { shards: 8, ..gpt(true, 8) }, &["h.0.attn", "5 units", "at most 4 shards"]),
-        (Recipe { shards: 2, ..recipe_of_mixtral(2, 4) }, &["cannot be divided among shards"]),
+        (
+            Recipe { shards: 2, shard_groups: 2, ..recipe_of_mixtral(2, 4) },
+            &["cannot be divided among shards"],
+        ),
+        (Recipe { shards: 2, ..gpt(true, 1) }, &["2 shards do not divide 1 shard group: choose 1 shard,"]),
         (Recipe { shards: 2, shard_groups: 2, ..odd_mlp() }, &["flatten", "cannot be divided among shards"]),
         (
             Recipe { shards: 2, replicas: 2, sync: SyncMode::Server { max_staleness: 0 }, ..gpt(true, 2) },

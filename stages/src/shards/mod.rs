@@ -79,10 +79,13 @@ impl Sharding {
         }
         if !shard.of.is_power_of_two() || shard.of > groups {
             let fitting: Vec<String> = (0..=groups.ilog2()).map(|power| (1 << power).to_string()).collect();
+            let plural = |count: u32| if count == 1 { "" } else { "s" };
             return Err(Error::new(format!(
-                "{} shards do not divide {groups} shard groups: choose {} shards, or {} shard groups",
+                "{} shards do not divide {groups} shard group{}: choose {} shard{}, or {} shard groups",
                 shard.of,
+                plural(groups),
                 fitting.join(", "),
+                plural(groups),
                 shard.of.next_power_of_two().max(groups)
             )));
         }
