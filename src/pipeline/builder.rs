@@ -68,9 +68,9 @@ impl<S: Stage> PipelineBuilder<S> {
         self
     }
 
-    /// Divides each rank of each replica into this many shards (tensor parallelism): a power of two. Each has a
-    /// part of the weights, and a part of the rows of a micro-batch. The weights after a step are the same, bit
-    /// for bit, for any number with the same shard groups: see
+    /// Divides each rank of each replica into this many shards (tensor parallelism): a power of two. Each
+    /// has a part of the weights, and a part of the rows of a micro-batch. The weights after a step are the
+    /// same, bit for bit, for any number with the same shard groups: see
     /// [`Model::with_shard_groups`](crate::stages::models::Model::with_shard_groups). Default: 1.
     #[must_use]
     pub fn shards(mut self, shards: u32) -> Self {

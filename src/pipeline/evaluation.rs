@@ -42,8 +42,8 @@ impl<S: Stage> Pipeline<S> {
             Job::must(move |worker| worker.evaluate(call, &*source, first, forwards.as_deref()))
         });
         self.ranks.take_data_from(self.plan.data.describe());
-        // Only ranks of the last stage have scores, all its shards the same. By replica, they are in the order of
-        // the micro-batches.
+        // Only ranks of the last stage have scores, all its shards the same. By replica, they are in the
+        // order of the micro-batches.
         let scores = mesh.world().zip(self.note(scores)?);
         let mut scores: Vec<_> = scores.filter(|(rank, _)| mesh.coordinate(*rank).shard == 0).collect();
         scores.sort_by_key(|(rank, _)| mesh.coordinate(*rank).replica);

@@ -193,8 +193,8 @@ fn check_shards<S: Stage>(spec: &Spec<S>) -> Result<()> {
     let gpu = spec.places.iter().find(|place| place.device != Device::Cpu);
     let why = match gpu {
         _ if !spec.optimizer.updates_parts() => format!(
-            "{optimizer} updates whole parameters only (`Optimizer::updates_parts`), and a shard has parts of \
-             them: take another optimizer"
+            "{optimizer} updates whole parameters only (`Optimizer::updates_parts`), and a shard has parts \
+             of them: take another optimizer"
         ),
         _ if spec.is_served() => "a server has parts of the weights itself: take `SyncMode::Reduce` \
              (`pipeline.sync = \"reduce\"`)"

@@ -78,8 +78,9 @@ fn wire(numbers: usize) -> u64 {
     (numbers as u64).saturating_mul(NUMBER)
 }
 
-/// The most numbers of a wire, if stages give each other `numbers`. Shards may have a row more than the first
-/// one, and send each other parts of what all of them have, and all gradients of the weights of norms at once.
+/// The most numbers of a wire, if stages give each other `numbers`. Shards may have a row more than the
+/// first one, and send each other parts of what all of them have, and all gradients of the weights of norms
+/// at once.
 fn most(numbers: usize, shards: u32, parameters: &[ParameterInfo]) -> usize {
     if shards == 1 {
         return numbers;

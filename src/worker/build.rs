@@ -109,7 +109,8 @@ impl<S: Stage> Worker<S> {
         let joined = match chunk.stage.divided_output() {
             Some(outputs) => loss.join(team.team(), outputs),
             None => Err(pipewright_stages::Error::other(
-                "the last layer's outputs are not divided among the shards: see `Linear::with_divided_outputs`",
+                "the last layer's outputs are not divided among the shards: see \
+                 `Linear::with_divided_outputs`",
             )),
         };
         let refuse = |source| LaunchError::Unbuildable {

@@ -81,10 +81,10 @@ impl<S: Stage> Worker<S> {
         self.each_whole(call, &mut |name, value, states| copies.add(name, value, states))
     }
 
-    /// Shows this rank's parameters with their whole optimizer states, as a checkpoint has them: name, weights
-    /// and states. A tied parameter is shown at its first site. Only the first replica shows them; with a
-    /// sharded optimizer the others send it their parts of the state, one parameter at a time. Of several
-    /// shards, only the first one shows them, and the others send it their parts.
+    /// Shows this rank's parameters with their whole optimizer states, as a checkpoint has them: name,
+    /// weights and states. A tied parameter is shown at its first site. Only the first replica shows them;
+    /// with a sharded optimizer the others send it their parts of the state, one parameter at a time. Of
+    /// several shards, only the first one shows them, and the others send it their parts.
     ///
     /// # Errors
     /// Whatever a GPU or the transport reports.
@@ -131,8 +131,8 @@ impl<S: Stage> Worker<S> {
         Ok(())
     }
 
-    /// Tensors of a parameter that is divided, with the parts of all shards: on the first shard. The others send
-    /// it theirs, one parameter at a time.
+    /// Tensors of a parameter that is divided, with the parts of all shards: on the first shard. The others
+    /// send it theirs, one parameter at a time.
     fn of_all_shards(&mut self, site: Site, own: Vec<Vec<f32>>) -> Result<Option<Vec<Vec<f32>>>> {
         let ranks: Vec<WorldRank> = self.plan.mesh.group(Axis::Tensor, self.transport.rank()).collect();
         let tag = Topic::Shard.tag(site.stage);
@@ -160,7 +160,8 @@ impl<S: Stage> Worker<S> {
         Ok(Some(all))
     }
 
-    /// The whole weights of this rank's parameters that are divided, on its first shard: for [`Worker::hash`].
+    /// The whole weights of this rank's parameters that are divided, on its first shard: for
+    /// [`Worker::hash`].
     ///
     /// # Errors
     /// Whatever the transport reports.

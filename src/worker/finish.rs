@@ -81,7 +81,8 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    /// The scores of this replica's micro-batches, on its rank of the last stage: all its shards have the same.
+    /// The scores of this replica's micro-batches, on its rank of the last stage: all its shards have the
+    /// same.
     pub(super) fn tell_scores(&mut self) {
         if self.at.shard > 0 {
             return;

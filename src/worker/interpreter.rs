@@ -152,7 +152,10 @@ impl<S: Stage> Worker<S> {
             progress.begin(index, run.shown(action));
             let _range = Range::begin(format_args!("{}", run.shown(action)));
             caught(|| self.perform(run, action))
-                .map_err(|error| self.cause_in_team(error))
+                .map_err(|error| match &self.team {
+                    Some(team) => team.cause(error),
+                    None => error,
+                })
                 .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
         });
         progress.end();

@@ -1,13 +1,12 @@
-//! The shards of a rank, which work together inside of passes. They send each other tensors over the rank's own
-//! end of the fabric.
+//! The shards of a rank, which work together inside of passes. They send each other tensors over the rank's
+//! own end of the fabric.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pipewright_stages::{Exchange, Kind, Shard, Stage, Team, Tensor};
+use pipewright_stages::{Exchange, Kind, Shard, Team, Tensor};
 
-use super::Worker;
 use super::plan::Plan;
 use super::progress::{Progress, WaitsFor};
 use crate::error::{Error, LaunchError, Result};
@@ -74,13 +73,10 @@ impl TeamEnd {
     pub(super) fn team(&self) -> &Team {
         &self.team
     }
-}
 
-impl<S: Stage> Worker<S> {
     /// The cause of an error: what failed in the team, if anything has.
-    pub(super) fn cause_in_team(&self, error: Error) -> Error {
-        let failure = self.team.as_ref().and_then(|team| team.failure.lock().take());
-        failure.unwrap_or(error)
+    pub(super) fn cause(&self, error: Error) -> Error {
+        self.failure.lock().take().unwrap_or(error)
     }
 }
 

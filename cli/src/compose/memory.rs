@@ -21,9 +21,9 @@ const F32: f64 = 4.0;
 /// held 1,910 of one stage, 1,580 of each of two and 1,490 of each of four (25 November 2026).
 const OF_CELL: f64 = 1600.0;
 
-/// The most memory that each rank of a pipeline, or each shard of one, holds while it trains this config, in the
-/// replica that holds most. It is an estimate from the sizes of the
-/// model, the schedule and, if known, the measured sizes of what layers keep. Nothing is allocated for it.
+/// The most memory that each rank of a pipeline, or each shard of one, holds while it trains this config, in
+/// the replica that holds most. It is an estimate from the sizes of the model, the schedule and, if known,
+/// the measured sizes of what layers keep. Nothing is allocated for it.
 ///
 /// # Errors
 /// As for [`places`]. Also when the plan belongs to another config.

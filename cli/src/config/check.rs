@@ -193,8 +193,8 @@ fn shards(config: &Config, whole: bool, server: bool) -> Result<()> {
         return Ok(());
     }
     config.require(!whole, "optimizer.kind", || {
-        "adafactor and muon update whole parameters only, and a shard has parts of them: take \"adamw\", \"lion\" \
-         or \"sgd\", or pipeline.shards = 1"
+        "adafactor and muon update whole parameters only, and a shard has parts of them: take \"adamw\", \
+         \"lion\" or \"sgd\", or pipeline.shards = 1"
     })?;
     config.require(
         !server,

@@ -68,16 +68,16 @@ section! {
             positive, unset("`replicas`, up to a power of two"),
             page("replicas.md#the-same-weights-however-many"),
         ],
-        /// Parts of each rank of a replica (tensor parallelism): a power of two. Each has a part of the weights
-        /// of a layer, and a part of the rows of a micro-batch. The weights are the same, bit for bit, for any
-        /// number with the same `shard_groups`. Models of tokens, on the CPU.
+        /// Parts of each rank of a replica (tensor parallelism): a power of two. Each has a part of the
+        /// weights of a layer, and a part of the rows of a micro-batch. The weights are the same, bit for
+        /// bit, for any number with the same `shard_groups`. Models of tokens, on the CPU.
         shards: u32 = 1 => [
             positive, at_most(RANKS, "shards"), harmless, page("tensor-parallelism.md"),
             also("tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size tp_size"),
         ],
-        /// Into how many groups what shards divide is divided, to add it up: a power of two. A shard has whole
-        /// groups, so there are at most as many shards. Another number gives weights with other rounding. A run
-        /// keeps its number. For equal bits with 1 and 4 shards set `4`.
+        /// Into how many groups what shards divide is divided, to add it up: a power of two. A shard has
+        /// whole groups, so there are at most as many shards. Another number gives weights with other
+        /// rounding. A run keeps its number. For equal bits with 1 and 4 shards set `4`.
         shard_groups: Option<u32> = None => [
             positive, at_most(SHARD_GROUPS, "groups"), unset("`shards`"), page("tensor-parallelism.md"),
         ],

@@ -108,8 +108,8 @@ impl Config {
         self.pipeline.shard_groups.unwrap_or(self.pipeline.shards)
     }
 
-    /// The config of a run that goes on: where it does not say how gradients, and sums over what shards divide,
-    /// are grouped, they are grouped as in the config that the run was `saved` with.
+    /// The config of a run that goes on: where it does not say how gradients, and sums over what shards
+    /// divide, are grouped, they are grouped as in the config that the run was `saved` with.
     ///
     /// # Errors
     /// When there are more replicas or shards than the run has groups.

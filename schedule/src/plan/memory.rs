@@ -108,8 +108,8 @@ impl RankMemory {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.buffers
     }
 
-    /// What each of this many shards of the rank holds. Buffers are those of the undivided rank, which is more
-    /// than a shard needs. The first shard has the copies for checkpoints.
+    /// What each of this many shards of the rank holds. Buffers are those of the undivided rank, which is
+    /// more than a shard needs. The first shard has the copies for checkpoints.
     #[must_use]
     pub fn divided(self, shards: u32) -> Self {
         let part = |bytes: f64| bytes / f64::from(shards);

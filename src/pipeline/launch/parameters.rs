@@ -32,8 +32,8 @@ pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> R
     Ok(first)
 }
 
-/// The parameters of a replica, from those of its shards. Refuses shards that hold parts of others. A checksum is
-/// of the first shard's part.
+/// The parameters of a replica, from those of its shards. Refuses shards that hold parts of others. A
+/// checksum is of the first shard's part.
 fn of_all_shards(shards: Vec<Vec<ParameterInfo>>) -> Result<Vec<ParameterInfo>> {
     let is_divided = shards.len() > 1;
     let mut shards = shards.into_iter();

@@ -14,7 +14,8 @@ use crate::pipeline::spec::{Ends, Spec};
 use crate::schedule::Placement;
 use crate::worker::{Plan, Seat};
 
-/// The seats of this process's ranks, and the loaders of the replicas and shards whose data a rank here needs.
+/// The seats of this process's ranks, and the loaders of the replicas and shards whose data a rank here
+/// needs.
 pub(super) fn seats<S: Stage>(
     spec: &Spec<S>,
     plan: &Plan,

@@ -122,7 +122,8 @@ impl Slices {
     }
 }
 
-/// The numbers of each replica: whole pieces. Pieces that are left over go to the first replicas of this order.
+/// The numbers of each replica: whole pieces. Pieces that are left over go to the first replicas of this
+/// order.
 fn parts(pieces: &Pieces, order: &[usize]) -> Vec<Range<usize>> {
     let count = pieces.count();
     let mut counts = vec![count / order.len(); order.len()];

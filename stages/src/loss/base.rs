@@ -86,8 +86,8 @@ pub trait Loss<W>: std::fmt::Debug + Send + 'static {
         false
     }
 
-    /// Makes this the loss of one of several shards. Each has a part of the last layer's outputs, of all rows:
-    /// `outputs` says which. The score is the same on all shards.
+    /// Makes this the loss of one of several shards. Each has a part of the last layer's outputs, of all
+    /// rows: `outputs` says which. The score is the same on all shards.
     ///
     /// # Errors
     /// When the loss cannot be divided. The default always fails.

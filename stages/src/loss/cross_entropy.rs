@@ -70,8 +70,8 @@ impl CrossEntropy {
         Self { of_tokens, ..self }
     }
 
-    /// The same loss, of classes that are divided among shards. Sums over the classes are added up in this many
-    /// groups: see [`Sharding::groups`].
+    /// The same loss, of classes that are divided among shards. Sums over the classes are added up in this
+    /// many groups: see [`Sharding::groups`].
     ///
     /// # Errors
     /// When `groups` is no power of two.
@@ -182,8 +182,8 @@ impl CrossEntropy {
             return Ok(());
         };
         Err(refused(Error::new(format!(
-            "the output has {here} classes, and this shard has {} of {}: divide the last layer's outputs among \
-             the shards, and its biases",
+            "the output has {here} classes, and this shard has {} of {}: divide the last layer's outputs \
+             among the shards, and its biases",
             classes.here(),
             classes.all()
         ))))

@@ -1,5 +1,5 @@
-//! Cross-entropy over classes that are divided among shards. Each shard has some classes of all rows. No shard
-//! has all classes of a row.
+//! Cross-entropy over classes that are divided among shards. Each shard has some classes of all rows. No
+//! shard has all classes of a row.
 
 use std::ops::Range;
 

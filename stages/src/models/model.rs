@@ -47,7 +47,8 @@ impl LayerSpec {
         Self::divided(name, cost, move |_| build())
     }
 
-    /// A unit of layers that are divided among shards. `build` makes the layers of the shard that it is given.
+    /// A unit of layers that are divided among shards. `build` makes the layers of the shard that it is
+    /// given.
     pub fn divided(
         name: impl Into<String>,
         cost: f64,

@@ -2,6 +2,7 @@
 
 pub(crate) mod cut;
 pub(crate) mod description;
+pub(crate) mod divided;
 pub(crate) mod gradient;
 pub(crate) mod gradient_buffer;
 pub(crate) mod grouped;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Shard, Sharding};
+use super::sharding::{Shard, Sharding};
 use crate::error::{Error, Result};
 
 /// A dimension that is divided among shards. It has one or more parts, such as queries, keys and values. Each

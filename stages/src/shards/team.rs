@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
-use super::Shard;
+use super::sharding::Shard;
 use crate::cpu::elementwise;
 use crate::cpu::real::{Real, in_format};
 use crate::device::DType;
@@ -34,8 +34,8 @@ pub trait Exchange: Send {
 pub(crate) type Each = SmallVec<[Tensor; 4]>;
 
 /// The shards of a rank, as the layers of one of them see them. A micro-batch's rows are divided among the
-/// shards: layers that treat each row alone work on the shard's own rows, `[rows, width]`. Layers whose weights
-/// are divided gather all rows first, or add up what all shards have, and keep their own rows.
+/// shards: layers that treat each row alone work on the shard's own rows, `[rows, width]`. Layers whose
+/// weights are divided gather all rows first, or add up what all shards have, and keep their own rows.
 #[derive(Clone)]
 pub struct Team {
     shard: Shard,
@@ -59,8 +59,8 @@ impl Team {
         let rows: usize = outer.iter().product();
         if shard.of as usize > rows {
             return Err(Error::new(format!(
-                "a micro-batch of {rows} rows cannot be divided among {} shards: choose fewer shards, or larger \
-                 micro-batches",
+                "a micro-batch of {rows} rows cannot be divided among {} shards: choose fewer shards, or \
+                 larger micro-batches",
                 shard.of
             )));
         }
@@ -217,8 +217,8 @@ fn check_from(shard: u32, part: &Tensor, dtype: DType, rows: usize, width: usize
         return Ok(());
     }
     Err(Error::new(format!(
-        "shard {shard} sent {} of {}, and {dtype} of [{rows}, {width}] was expected: all shards of a rank must \
-         have the same layers",
+        "shard {shard} sent {} of {}, and {dtype} of [{rows}, {width}] was expected: all shards of a rank \
+         must have the same layers",
         part.dtype(),
         part.shape()
     )))

@@ -190,20 +190,21 @@ pub trait Layer: std::fmt::Debug + 'static {
     /// its input. The default is for layers without matrices.
     fn hold_in_bf16(&mut self) {}
 
-    /// Makes this the layer of one of several shards, before training. A layer whose weights are divided works
-    /// together with the same layer of the other shards from then on. A layer that treats each row alone gets
-    /// this shard's rows. A composite layer passes the call on.
+    /// Makes this the layer of one of several shards, before training. A layer whose weights are divided
+    /// works together with the same layer of the other shards from then on. A layer that treats each row
+    /// alone gets this shard's rows. A composite layer passes the call on.
     ///
     /// # Errors
     /// When the layer cannot be divided. The default always fails.
     fn join(&mut self, _team: &Team) -> Result<()> {
         Err(Error::new(
-            "this layer cannot be divided among shards: it lacks `Layer::join`; set the number of shards to 1",
+            "this layer cannot be divided among shards: it lacks `Layer::join`; set the number of shards to \
+             1",
         ))
     }
 
-    /// How the last dimension of the output is divided among the shards that it has [joined](Layer::join). `None`:
-    /// it is not divided.
+    /// How the last dimension of the output is divided among the shards that it has [joined](Layer::join).
+    /// `None`: it is not divided.
     fn divided_output(&self) -> Option<&Division> {
         None
     }

@@ -93,7 +93,8 @@ pub trait Stage: 'static {
     /// When the stage cannot be divided. The error names the layer. The default always fails.
     fn join(&mut self, _team: &Team) -> Result<()> {
         Err(Error::new(
-            "this stage cannot be divided among shards: it lacks `Stage::join`; set the number of shards to 1",
+            "this stage cannot be divided among shards: it lacks `Stage::join`; set the number of shards to \
+             1",
         ))
     }
 
@@ -102,8 +103,8 @@ pub trait Stage: 'static {
         None
     }
 
-    /// The gradients of a gradient group are complete. Adds up those that each shard has for its own rows only.
-    /// The default is for stages without shards.
+    /// The gradients of a gradient group are complete. Adds up those that each shard has for its own rows
+    /// only. The default is for stages without shards.
     ///
     /// # Errors
     /// When another shard has stopped.
@@ -324,8 +325,8 @@ pub trait BuildStage<S>: Send {
         match shard {
             Shard::WHOLE => self.build(),
             _ => Err(Error::new(
-                "this stage cannot be divided among shards: its builder lacks `BuildStage::build_shard`; set the \
-                 number of shards to 1",
+                "this stage cannot be divided among shards: its builder lacks `BuildStage::build_shard`; \
+                 set the number of shards to 1",
             )),
         }
     }

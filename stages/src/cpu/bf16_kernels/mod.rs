@@ -120,8 +120,8 @@ impl Multiply<'_> {
     }
 }
 
-/// Computes a tile that is added up in groups: into the first of `sums`, which hold the sums that the tree has
-/// not joined yet.
+/// Computes a tile that is added up in groups: into the first of `sums`, which hold the sums that the tree
+/// has not joined yet.
 fn set_in_groups(
     way: Way,
     sums: &mut [Tile],

@@ -195,8 +195,8 @@ impl Embedding {
                 let owner = owners.partition_point(|end| *end <= ids[row] as usize);
                 let vector = taken[owner].next().ok_or_else(|| {
                     Error::new(format!(
-                        "shard {owner} sent too few vectors of tokens: all shards of a rank must have the same \
-                         layers and inputs"
+                        "shard {owner} sent too few vectors of tokens: all shards of a rank must have the \
+                         same layers and inputs"
                     ))
                 })?;
                 match &self.positions {

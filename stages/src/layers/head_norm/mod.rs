@@ -48,8 +48,8 @@ impl HeadNorm {
         Self { name: name.to_owned(), heads, epsilon, query: gain("q_norm"), key: gain("k_norm"), groups }
     }
 
-    /// The same layer. Its heads are those of one shard. `division` is the division of all key/value heads. The
-    /// gradients of its gains are added up in groups of heads.
+    /// The same layer. Its heads are those of one shard. `division` is the division of all key/value heads.
+    /// The gradients of its gains are added up in groups of heads.
     #[must_use]
     pub fn divided(mut self, division: &Division) -> Self {
         let groups = division.groups();

@@ -267,8 +267,8 @@ impl<const CENTRED: bool> Layer for RowNorm<CENTRED> {
     }
 }
 
-/// Adds to the gradients of a norm's parameters the rows of `f32` that backward-input has made: for each group
-/// of rows, in turn one for each, or for nobody. If all are frozen, it has made none.
+/// Adds to the gradients of a norm's parameters the rows of `f32` that backward-input has made: for each
+/// group of rows, in turn one for each, or for nobody. If all are frozen, it has made none.
 pub(crate) fn add_grads<const N: usize>(
     mut parameters: [Option<&mut Parameter>; N],
     pending: Kept,

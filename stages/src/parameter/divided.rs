@@ -1,0 +1,222 @@
+//! A parameter that is divided among shards: what it holds of the whole tensor, and the pieces in which the
+//! norm of its gradient is added up.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::cpu::lanes::sum_of_squares;
+use crate::cuda::Together;
+use crate::error::Result;
+use crate::parameter::Parameter;
+use crate::parameter::cut::Cut;
+use crate::parameter::description::PIECE;
+use crate::parameter::pieces::{Pieces, RowPieces};
+use crate::shards::Division;
+use crate::tensor::numbers::Numbers;
+
+impl Parameter {
+    /// Keeps this shard's numbers only, of the whole tensor that it holds.
+    pub(crate) fn keep_own(&mut self, is_first: bool, division: &Division) {
+        if division.shard().of == 1 {
+            return;
+        }
+        let cut =
+            Cut { dims: self.dims.clone(), fused: self.fused.clone(), is_first, division: division.clone() };
+        let divided = if is_first { 0 } else { self.dims.len() - 1 };
+        self.dims[divided] = division.len();
+        if is_first && !self.fused.is_empty() {
+            self.fused = division.own().iter().map(Range::len).collect();
+        }
+        self.shard = division.shard();
+        let count = self.dims.iter().product();
+        let whole = std::mem::replace(&mut self.value, Numbers::zeros(count));
+        self.grad = Numbers::zeros(if self.is_frozen() { 0 } else { count });
+        self.owned = 0..self.grad.len();
+        self.cut = Some(cut);
+        let mut own = std::mem::replace(&mut self.value, Numbers::none());
+        self.take_own(&whole, &mut own);
+        self.value = own;
+    }
+
+    /// The dimensions of the whole tensor, of which it may hold a part.
+    pub fn whole_dims(&self) -> &[usize] {
+        self.cut.as_ref().map_or(&self.dims, |cut| &cut.dims)
+    }
+
+    /// As [`Parameter::fused`], of the whole tensor.
+    pub fn whole_fused(&self) -> &[usize] {
+        self.cut.as_ref().map_or(&self.fused, |cut| &cut.fused)
+    }
+
+    /// Copies its own numbers out of the numbers of the whole tensor.
+    ///
+    /// # Panics
+    /// When there are too few numbers.
+    pub fn take_own(&self, whole: &[f32], mut own: &mut [f32]) {
+        let Some(cut) = &self.cut else {
+            return own.copy_from_slice(whole);
+        };
+        for range in cut.ranges(self.shard.index) {
+            let (to, rest) = own.split_at_mut(range.len());
+            to.copy_from_slice(&whole[range]);
+            own = rest;
+        }
+    }
+
+    /// Copies a shard's numbers to their places in the whole tensor.
+    ///
+    /// # Panics
+    /// When there are too few numbers.
+    pub fn put_in_whole(&self, shard: u32, mut own: &[f32], whole: &mut [f32]) {
+        let Some(cut) = &self.cut else {
+            return whole.copy_from_slice(own);
+        };
+        for range in cut.ranges(shard) {
+            let (from, rest) = own.split_at(range.len());
+            whole[range].copy_from_slice(from);
+            own = rest;
+        }
+    }
+}
+
+impl Parameter {
+    /// The length of a piece: this number of consecutive numbers, or what is left at the end; but see
+    /// [`Division`]. The norm of a gradient is added up piece by piece, and replicas share the update
+    /// of a parameter by whole pieces.
+    pub const PIECE: usize = PIECE;
+
+    /// Says that the first dimension, or else the last one, is divided among shards. Its pieces are then
+    /// whole rows, and no sum of squares has numbers of two groups: see
+    /// [`Sharding::groups`](crate::Sharding::groups).
+    pub(crate) fn divide(&mut self, is_first: bool, division: &Division) {
+        self.keep_own(is_first, division);
+        if division.all_groups() > 1 {
+            self.row_pieces = Some(Arc::new(RowPieces::new(&self.dims, is_first, division)));
+        }
+    }
+
+    /// Its pieces. There are none if it is frozen.
+    pub fn pieces(&self) -> Pieces {
+        match &self.row_pieces {
+            Some(rows) if !self.is_frozen() => Pieces::Rows(Arc::clone(rows)),
+            _ => Pieces::Even(self.trained()),
+        }
+    }
+
+    /// Calls `tell` with each sum of the squares of a piece of the gradient: its number among the sums of
+    /// the whole tensor, and the sum in double precision, always added up in the same order. A [running
+    /// mean](Parameter::running) has no gradient: its sum is 0, or NaN if a number is not finite. On a GPU
+    /// it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be done.
+    pub fn grad_squares(&self, piece: usize, mut tell: impl FnMut(usize, f64)) {
+        let is_running = self.running_share().is_some();
+        if let Some(weights) = self.on_gpu() {
+            let squares = weights.squares()[piece];
+            return tell(piece, if is_running { 0.0 * squares } else { squares });
+        }
+        let pieces = self.pieces();
+        let numbers = &self.grad[pieces.numbers(piece..piece + 1)];
+        let sum = |numbers: &[f32]| match is_running {
+            false => sum_of_squares(numbers),
+            true => numbers.iter().fold(0.0, |all, number| all + 0.0 * f64::from(*number)),
+        };
+        match &pieces {
+            Pieces::Rows(rows) if !rows.columns.is_empty() => {
+                for (group, columns) in rows.columns.iter().enumerate() {
+                    let squares = numbers
+                        .chunks_exact(rows.row)
+                        .flat_map(|row| columns.iter().map(|columns| sum(&row[columns.clone()])));
+                    tell(rows.sums[piece] + group, squares.sum());
+                }
+            }
+            Pieces::Rows(rows) => tell(rows.sums[piece], sum(numbers)),
+            Pieces::Even(_) => tell(piece, sum(numbers)),
+        }
+    }
+
+    /// All sums of squares of the gradient, in order: see [`Parameter::grad_squares`].
+    pub fn all_grad_squares(&self) -> Vec<f64> {
+        let mut all = Vec::new();
+        for piece in 0..self.pieces().count() {
+            self.grad_squares(piece, |_, square| all.push(square));
+        }
+        all
+    }
+
+    /// Starts the GPU's part of [`Parameter::grad_squares`], which may wait in `together`. Does nothing on
+    /// the CPU.
+    ///
+    /// # Errors
+    /// When the GPU reports an error, of this call or of earlier work.
+    pub fn start_grad_squares(&self, together: &mut Together) -> Result<()> {
+        self.on_gpu().map_or(Ok(()), |weights| weights.start_squares(together))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::parameter::init::Init;
+    use crate::rng;
+    use crate::shards::{Shard, Sharding};
+
+    /// The sums of squares, by number.
+    fn sums(parameter: &Parameter) -> BTreeMap<usize, u64> {
+        let mut all = BTreeMap::new();
+        for piece in 0..parameter.pieces().count() {
+            parameter.grad_squares(piece, |sum, square| {
+                assert_eq!(all.insert(sum, square.to_bits()), None, "sum {sum}");
+            });
+        }
+        all
+    }
+
+    fn parameter(rows: usize, columns: usize, is_first: bool, division: &Division) -> Parameter {
+        let mut parameter = Parameter::new("w", &[rows, columns], Init::Zeros, 0);
+        parameter.divide(is_first, division);
+        parameter
+    }
+
+    #[test]
+    fn the_sums_of_all_shards_are_those_of_the_whole() {
+        for (units, widths, other) in [(700, &[1][..], 300), (9, &[60, 20, 20], 500), (9, &[2, 2], 70_000)] {
+            for groups in [2, 8] {
+                let of = |index, of| Sharding::new(groups, Shard { index, of }).expect("they fit");
+                let whole = Division::new(of(0, 1), units, widths).expect("it fits");
+                let [along, both] = [[whole.len(), other], [other, whole.len()]];
+                for (is_first, [rows, columns]) in [(true, along), (false, both)] {
+                    let mut all = parameter(rows, columns, is_first, &whole);
+                    rng::fill_normal(rng::key(1, "grad"), 1.0, &mut all.grad);
+                    let pieces = all.pieces();
+                    assert_eq!(pieces.within(0..pieces.length()), 0..pieces.count());
+                    assert_eq!(pieces.numbers(0..pieces.count()), 0..all.grad.len());
+                    let expected = sums(&all);
+                    assert!(expected.keys().copied().eq(0..expected.len()), "numbered in order");
+                    for count in [1, 2, 4, 8].into_iter().filter(|count| *count <= groups) {
+                        let mut found = BTreeMap::new();
+                        for index in 0..count {
+                            let division = Division::new(of(index, count), units, widths).expect("it fits");
+                            let own: Vec<usize> = division.own().into_iter().flatten().collect();
+                            let [rows, columns] = match is_first {
+                                true => [own.len(), columns],
+                                false => [rows, own.len()],
+                            };
+                            let mut shard = parameter(rows, columns, is_first, &division);
+                            for (at, grad) in shard.grad.iter_mut().enumerate() {
+                                let (row, column) = (at / columns, at % columns);
+                                let at = match is_first {
+                                    true => own[row] * columns + column,
+                                    false => row * whole.len() + own[column],
+                                };
+                                *grad = all.grad[at];
+                            }
+                            found.extend(sums(&shard));
+                        }
+                        assert_eq!(found, expected, "{units} {widths:?}, {groups} groups, {count} shards");
+                    }
+                }
+            }
+        }
+    }
+}
