@@ -41,7 +41,7 @@ fn follow<S: Stage>(ranks: &Ranks<S>, schedule: &Schedule, input: Shape) -> Resu
     for stage in (0..schedule.stages()).map(StageId) {
         let rank = schedule.rank_of(stage);
         let giver = stage.0.checked_sub(1).map_or("the data".to_owned(), |before| format!("stage {before}"));
-        let job = Job::ask(move |worker| worker.output_shape(stage, &shape));
+        let job = Job::ask(move |worker| worker.output_shape(stage, &shape, &input));
         shape = ranks.ask("checking shapes", rank, job).map_err(|error| {
             refused(error, |source| {
                 LaunchError::because(

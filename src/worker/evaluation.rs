@@ -1,8 +1,8 @@
 //! Forward passes alone: an evaluation, the search for a number that is not finite, and the next tokens of a
 //! text.
 
-use pipewright_stages::Stage;
 use pipewright_stages::loss::Score;
+use pipewright_stages::{Shape, Stage};
 
 use super::Worker;
 use super::execution::{Execution, NextTokens};
@@ -90,6 +90,7 @@ impl<S: Stage> Worker<S> {
         let Some(forwards) = forwards else {
             return Ok(Vec::new());
         };
+        self.see_rows_of(&source.shapes().0);
         let mut run = Execution::evaluation(source);
         for round in 0..forwards.rounds() {
             self.await_room(round)?;
@@ -101,6 +102,7 @@ impl<S: Stage> Worker<S> {
         }
         // If a peer has stopped, its last wires may be incomplete, and so the score would mean nothing.
         self.transport.check()?;
+        self.see_rows_of(&self.plan.data.shapes().0);
         Ok(run.scores)
     }
 
@@ -172,10 +174,12 @@ impl<S: Stage> Worker<S> {
         let Some(forwards) = forwards else {
             return Ok(Vec::new());
         };
+        self.see_rows_of(&Shape::ids(&[1, next.tokens.len()]));
         let mut run = Execution::next(next);
         self.meter.start(None)?;
         self.run(forwards.round(0).1, &mut run)?;
         self.transport.check()?;
+        self.see_rows_of(&self.plan.data.shapes().0);
         Ok(run.next_scores)
     }
 

@@ -16,7 +16,7 @@ use super::parameters::Tie;
 use super::plan::{MakeLoss, Plan};
 use super::recovery::Restart;
 use super::strategy::{ReplicaShare, Strategy};
-use super::team::TeamEnd;
+use super::team::{TeamEnd, outer};
 use super::trace::Record;
 use crate::checksum::Checksum;
 use crate::data::{DataSource, Feed};
@@ -86,12 +86,22 @@ pub(crate) struct Trained {
 }
 
 impl<S: Stage> Worker<S> {
-    /// The output shape of one of the rank's stages for an input shape.
+    /// Tells the shards the rows of a micro-batch with this input.
+    pub(super) fn see_rows_of(&self, input: &Shape) {
+        if let Some(team) = &self.team {
+            team.team().set_rows(outer(input));
+        }
+    }
+
+    /// The output shape of one of the rank's stages for an input shape, if the first stage's input is `first`.
     ///
     /// # Errors
     /// When the stage refuses the shape.
-    pub(crate) fn output_shape(&mut self, stage: StageId, input: &Shape) -> Result<Shape> {
-        Ok(self.chunk(stage).stage.output_shape(input)?)
+    pub(crate) fn output_shape(&mut self, stage: StageId, input: &Shape, first: &Shape) -> Result<Shape> {
+        self.see_rows_of(first);
+        let output = self.chunk(stage).stage.output_shape(input);
+        self.see_rows_of(&self.plan.data.shapes().0);
+        Ok(output?)
     }
 
     /// Checks that the loss takes the last stage's output and the data's targets.

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pipewright_stages::{Exchange, Kind, Shard, Team, Tensor};
+use pipewright_stages::{Exchange, Kind, Shape, Shard, Team, Tensor};
 
 use super::plan::Plan;
 use super::progress::{Progress, WaitsFor};
@@ -47,15 +47,17 @@ pub(super) fn connected<W: 'static>(
         failure: Arc::clone(&failure),
     };
     let shard = Shard { index: plan.mesh.coordinate(rank).shard, of: plan.shards() };
-    // Each token is a row, and so is each of other inputs.
-    let input = plan.data.shapes().0;
-    let outer = match input.kind() {
-        Kind::Ids => input.dims(),
-        Kind::F32 => &input.dims()[..1.min(input.dims().len())],
-    };
-    let team = Team::new(shard, outer, Arc::new(Mutex::new(exchange)));
+    let team = Team::new(shard, outer(&plan.data.shapes().0), Arc::new(Mutex::new(exchange)));
     let team = team.map_err(|error| LaunchError::because(error.to_string(), Box::new(Error::from(error))))?;
     Ok((Box::new(shared), Some(TeamEnd { team, failure })))
+}
+
+/// The dimensions of the rows of an input: each token is a row, and so is each of other inputs.
+pub(super) fn outer(input: &Shape) -> &[usize] {
+    match input.kind() {
+        Kind::Ids => input.dims(),
+        Kind::F32 => &input.dims()[..1.min(input.dims().len())],
+    }
 }
 
 /// Why an exchange failed: stages report it in their own words.

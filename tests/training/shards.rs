@@ -166,6 +166,50 @@ fn shards_in_several_processes_give_the_same_bits() {
     }
 }
 
+#[test]
+fn text_does_not_depend_on_shards() {
+    for make in [|| gpt(true, 4), || llama(4)] {
+        let scores = |shards, stages| {
+            let recipe: Recipe = Recipe { shards, ..make() };
+            let mut pipeline = recipe.pipeline(stages, "1f1b");
+            train(&mut pipeline, 1);
+            let mut all = pipeline.next_scores(0, &[5, 7, 11]).expect("it writes");
+            all.extend(pipeline.next_scores(3, &[13]).expect("it writes"));
+            train(&mut pipeline, 1);
+            (all, pipeline.weights_hash().expect("it runs"))
+        };
+        let expected = scores(1, 1);
+        let near = |found: &[f32]| {
+            // One row is multiplied in another order than several.
+            found
+                .iter()
+                .zip(&expected.0)
+                .all(|(one, other)| (one - other).abs() <= 1e-5 * other.abs().max(1.0))
+        };
+        for (shards, stages) in [(2, 1), (4, 2)] {
+            let (found, hash) = scores(shards, stages);
+            assert!(found.len() == expected.0.len() && near(&found), "{shards} shards: {found:?}");
+            assert_eq!(hash, expected.1, "{shards} shards");
+        }
+    }
+}
+
+/// The layer is named that has the first number that is not finite, in whichever shard it is.
+#[test]
+fn a_number_that_is_not_finite_is_found_in_any_shard() {
+    let found = |shards| {
+        let learning_rate = LearningRate::Constant(1e38);
+        let recipe = Recipe { shards, learning_rate, clip: None, ..gpt(true, 4) };
+        let mut pipeline = recipe.pipeline(2, "1f1b");
+        let failed = (0..4).find_map(|_| pipeline.step().err());
+        failed.expect("such a step is too large").to_string()
+    };
+    let expected = found(1);
+    has(&expected, &["is not finite", "h.0"]);
+    assert_eq!(found(2), expected);
+    assert_eq!(found(4), expected);
+}
+
 /// The message of a launch that fails.
 fn refused(recipe: &Recipe) -> String {
     recipe.launch(named("1f1b", 1, 4)).expect_err("it cannot be divided").to_string()

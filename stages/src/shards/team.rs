@@ -40,13 +40,13 @@ pub(crate) type Each = SmallVec<[Tensor; 4]>;
 pub struct Team {
     shard: Shard,
     /// The dimensions of a micro-batch of all rows, without the last one.
-    outer: SmallVec<[usize; 3]>,
+    outer: Arc<Mutex<SmallVec<[usize; 3]>>>,
     exchange: Arc<Mutex<dyn Exchange>>,
 }
 
 impl fmt::Debug for Team {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Team({} of rows {:?})", self.shard, self.outer)
+        write!(f, "Team({} of {} rows)", self.shard, self.rows())
     }
 }
 
@@ -64,7 +64,7 @@ impl Team {
                 shard.of
             )));
         }
-        Ok(Self { shard, outer: outer.into(), exchange })
+        Ok(Self { shard, outer: Arc::new(Mutex::new(outer.into())), exchange })
     }
 
     /// Which shard it is.
@@ -74,7 +74,7 @@ impl Team {
 
     /// How many rows a micro-batch has.
     pub fn rows(&self) -> usize {
-        self.outer.iter().product()
+        self.outer.lock().iter().product()
     }
 
     /// The rows of this shard.
@@ -90,7 +90,7 @@ impl Team {
 
     /// The shape of all rows.
     pub(crate) fn all_rows(&self, width: usize) -> Shape {
-        let mut dims: SmallVec<[usize; 4]> = self.outer.iter().copied().collect();
+        let mut dims: SmallVec<[usize; 4]> = self.outer.lock().iter().copied().collect();
         dims.push(width);
         Shape::f32(&dims)
     }
@@ -139,6 +139,30 @@ impl Team {
     /// What each shard gives: all get the same.
     pub(crate) fn all(&self, own: Tensor) -> Result<Each> {
         self.each((0..self.shard.of).map(|_| own.clone()).collect())
+    }
+
+    /// The first shard's number that is not 0, or 0. All shards get the same. The numbers are below 2^24.
+    pub(crate) fn first_of(&self, own: usize) -> Result<usize> {
+        let all = self.all(Tensor::from_vec(&[1, 1], vec![own as f32])?)?;
+        let mut told = all.iter().map(|one| one.f32()[0] as usize);
+        Ok(told.find(|number| *number != 0).unwrap_or(0))
+    }
+
+    /// From now on micro-batches have other rows: `outer` are their dimensions without the last one.
+    pub fn set_rows(&self, outer: &[usize]) {
+        *self.outer.lock() = outer.into();
+    }
+
+    /// This shard's rows of all rows.
+    pub(crate) fn own_part(&self, all: &Tensor) -> Result<Tensor> {
+        let width = all.shape().last();
+        let rows = self.own_rows();
+        let mut own = all.beside(&[rows.len(), width])?;
+        in_format!(all.dtype(), N => {
+            let from = &all.numbers::<N>()[rows.start * width..rows.end * width];
+            own.numbers_mut::<N>().copy_from_slice(from);
+        });
+        Ok(own)
     }
 
     /// All rows, from each shard's own.

@@ -19,10 +19,12 @@ pub(crate) struct Chain {
     first_trained: usize,
     /// Whether it is a stage, and so says which layer the thread runs.
     is_stage: bool,
+    /// The shards, if there are several.
+    team: Option<Team>,
 }
 
 /// Layers in a row, and the place of the first one in its stage: `None` inside of another layer.
-type Row<'a> = (&'a mut [Box<dyn Layer>], Option<usize>);
+type Row<'a> = (&'a mut [Box<dyn Layer>], Option<usize>, Option<&'a Team>);
 
 impl Chain {
     /// The layers of a stage.
@@ -32,19 +34,20 @@ impl Chain {
 
     /// Layers inside of another layer.
     pub(crate) fn inside(layers: Vec<Box<dyn Layer>>) -> Self {
-        Self { layers, first_trained: 0, is_stage: false }
+        Self { layers, first_trained: 0, is_stage: false, team: None }
     }
 
     /// The layers that run forward only, and those that are trained.
     fn rows(&mut self) -> (Row<'_>, Row<'_>) {
         let place = |index| self.is_stage.then_some(index);
         let (before, trained) = self.layers.split_at_mut(self.first_trained);
-        ((before, place(0)), (trained, place(self.first_trained)))
+        let team = self.team.as_ref();
+        ((before, place(0), team), (trained, place(self.first_trained), team))
     }
 
     /// All layers.
     fn row(&mut self) -> Row<'_> {
-        (&mut self.layers, self.is_stage.then_some(0))
+        (&mut self.layers, self.is_stage.then_some(0), self.team.as_ref())
     }
 
     /// The input gradient, if somebody may use it.
@@ -92,16 +95,16 @@ impl Chain {
 
     /// Like [`Chain::forward_next`], without the last layer.
     pub(crate) fn forward_next_but_last(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let (layers, first) = self.row();
+        let (layers, first, team) = self.row();
         let count = layers.len().saturating_sub(1);
-        run_next((&mut layers[..count], first), past, input)
+        run_next((&mut layers[..count], first, team), past, input)
     }
 
     /// Runs the last layer on the next token of a text. Gives the input if there is none.
     pub(crate) fn last_forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
-        let (layers, first) = self.row();
+        let (layers, first, team) = self.row();
         let last = layers.len().saturating_sub(1);
-        run_next((&mut layers[last..], first.map(|first| first + last)), past, input)
+        run_next((&mut layers[last..], first.map(|first| first + last), team), past, input)
     }
 
     /// Runs backward-input of all layers, last first. It stops at a layer whose input has no gradient,
@@ -123,7 +126,7 @@ impl Chain {
 
     /// Runs backward-weight of the layers that backward-input reached, last first.
     pub(crate) fn backward_weight(&mut self, mut pending: Kept) -> Result<()> {
-        let (_, (layers, first)) = self.rows();
+        let (_, (layers, first, _)) = self.rows();
         let layers = layers.iter_mut().enumerate().rev();
         for ((index, layer), kept) in layers.zip(pending.take_inner()) {
             current::begin(first, index);
@@ -135,7 +138,7 @@ impl Chain {
     /// Runs backward of all layers, last first. Each layer's weight gradients follow its input gradient at
     /// once, so what they need is freed early.
     pub(crate) fn backward(&mut self, mut saved: Kept, grad: Tensor) -> Result<Option<Tensor>> {
-        let (_, (layers, first)) = self.rows();
+        let (_, (layers, first, _)) = self.rows();
         let mut grad = Some(grad);
         for ((index, layer), entry) in layers.iter_mut().enumerate().zip(saved.take_entries()).rev() {
             let Some(output_grad) = grad else { break };
@@ -168,6 +171,7 @@ impl Chain {
 
     /// Makes the layers those of one shard.
     pub(crate) fn join(&mut self, team: &Team) -> Result<()> {
+        self.team = Some(team.clone());
         let mut layers = self.layers.iter_mut();
         layers.try_for_each(|layer| {
             let joined = layer.join(team);
@@ -203,7 +207,7 @@ impl Chain {
 /// Runs forward of layers, and adds what they keep to the list, if there is one. The last layer adds its
 /// output to `onto`, if it is given.
 fn run(
-    (layers, first): Row<'_>,
+    (layers, first, team): Row<'_>,
     ctx: ForwardContext,
     input: Tensor,
     mut onto: Option<Tensor>,
@@ -220,7 +224,7 @@ fn run(
         };
         let (output, saved) = ran.map_err(|error| error.at(layer.name()))?;
         if ctx.mode == Mode::Probe {
-            probe(layer.as_mut(), &output).map_err(|error| error.at(layer.name()))?;
+            probe(layer.as_mut(), &output, team).map_err(|error| error.at(layer.name()))?;
         }
         if let Some(kept) = kept.as_mut().filter(|_| ctx.mode != Mode::Evaluate) {
             kept.push_of(shape, saved);
@@ -235,7 +239,7 @@ fn run(
 }
 
 /// Computes again what layers keep. Layers at the end whose kept tensors need no input are not run.
-fn run_again((layers, first): Row<'_>, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
+fn run_again((layers, first, team): Row<'_>, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
     let mut kept = List::with_room(layers.len());
     let rest =
         layers.iter().rposition(|layer| layer.kept_without_input(ctx).is_none()).map_or(0, |last| last + 1);
@@ -243,7 +247,7 @@ fn run_again((layers, first): Row<'_>, ctx: ForwardContext, input: Tensor) -> Re
     let mut shape = *input.shape();
     if let Some((last, before)) = layers.split_last_mut() {
         let index = before.len();
-        let tensor = run((before, first), ctx, input, None, Some(&mut kept))?;
+        let tensor = run((before, first, team), ctx, input, None, Some(&mut kept))?;
         current::begin(first, index);
         let input = *tensor.shape();
         let output = last.output_shape(&input);
@@ -259,7 +263,7 @@ fn run_again((layers, first): Row<'_>, ctx: ForwardContext, input: Tensor) -> Re
     Ok(Kept::listed(ctx, kept))
 }
 
-fn run_next((layers, first): Row<'_>, past: usize, input: Tensor) -> Result<Tensor> {
+fn run_next((layers, first, _): Row<'_>, past: usize, input: Tensor) -> Result<Tensor> {
     let mut layers = layers.iter_mut().enumerate();
     layers.try_fold(input, |tensor, (index, layer)| {
         current::begin(first, index);
@@ -271,7 +275,7 @@ fn run_next((layers, first): Row<'_>, past: usize, input: Tensor) -> Result<Tens
 /// Runs backward-input of layers, last first. The first layer adds its input gradient to `onto`, if there is
 /// such.
 fn run_back(
-    (layers, first): Row<'_>,
+    (layers, first, _): Row<'_>,
     mut saved: Kept,
     grad: Tensor,
     mut onto: Option<Tensor>,
@@ -348,17 +352,31 @@ fn check_weight_gradients(layer: &mut dyn Layer) -> Result<()> {
     wrong.map_or(Ok(()), Err)
 }
 
-/// Fails when a layer's parameter or output is not finite.
-fn probe(layer: &mut dyn Layer, output: &Tensor) -> Result<()> {
+/// Fails when a layer's parameter or output is not finite. Then it fails on all shards: none may wait for one
+/// that has stopped.
+fn probe(layer: &mut dyn Layer, output: &Tensor, team: Option<&Team>) -> Result<()> {
     let finite = |numbers: &[f32]| numbers.iter().all(|number| number.is_finite());
-    for parameter in layer.parameters() {
+    let mut found = FINITE;
+    if output.shape().kind() == Kind::F32 && !finite(output.clone().to(Place::default())?.f32()) {
+        found = OF_OUTPUT;
+    }
+    let mut parameters = layer.parameters();
+    for (index, parameter) in parameters.iter_mut().enumerate().rev() {
         parameter.fetch(Part::Value)?;
         if !finite(&parameter.value) {
-            return Err(ErrorKind::ParameterNotFinite(parameter.name().into()).into());
+            found = OF_OUTPUT + 1 + index;
         }
     }
-    if output.shape().kind() == Kind::F32 && !finite(output.clone().to(Place::default())?.f32()) {
-        return Err(ErrorKind::OutputNotFinite.into());
+    match team.map_or(Ok(found), |team| team.first_of(found))? {
+        FINITE => Ok(()),
+        OF_OUTPUT => Err(ErrorKind::OutputNotFinite.into()),
+        parameter => {
+            let name = parameters[parameter - OF_OUTPUT - 1].name().into();
+            Err(ErrorKind::ParameterNotFinite(name).into())
+        }
     }
-    Ok(())
 }
+
+/// What is not finite: nothing, the output, or a parameter, which counts from the next number on.
+const FINITE: usize = 0;
+const OF_OUTPUT: usize = 1;

@@ -196,10 +196,19 @@ impl Stage for Sequential {
     }
 
     /// The last layer must compute every row alone, as the head of a model does: it runs for the last token
-    /// only.
+    /// only. With several shards these are the scores of this shard's tokens.
     fn next_scores(&mut self, past: usize, input: Tensor) -> Result<Vec<f32>> {
-        let tokens = input.shape().rows();
-        let last = last_row(self.chain.forward_next_but_last(past, input)?)?;
+        let team = self.team.clone();
+        let tokens = team.as_ref().map_or(input.shape().rows(), Team::rows);
+        let before = self.chain.forward_next_but_last(past, input)?;
+        let last = match &team {
+            None => last_row(before)?,
+            Some(team) => {
+                let last = last_row(team.gather(&before)?)?;
+                team.set_rows(&[1, 1]);
+                team.own_part(&last)?
+            }
+        };
         let scores = self.chain.last_forward_next(past + tokens - 1, last)?;
         Ok(scores.to(Place::default())?.f32().to_vec())
     }

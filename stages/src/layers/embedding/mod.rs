@@ -168,7 +168,7 @@ impl Embedding {
     }
 
     /// This shard's rows, of several shards. Each shard gives each other the vectors of its own tokens.
-    fn own_vectors(&self, team: &Team, division: &Division, input: &Tensor) -> Result<Tensor> {
+    fn own_vectors(&self, team: &Team, division: &Division, past: usize, input: &Tensor) -> Result<Tensor> {
         self.check_tokens("token", input.ids())?;
         let (ids, dim, own) = (input.ids(), self.dim(), own_tokens(division));
         let shards = 0..division.shard().of;
@@ -200,7 +200,9 @@ impl Embedding {
                     ))
                 })?;
                 match &self.positions {
-                    Some(positions) => add_into(out, vector, &positions.value[row % time * dim..][..dim]),
+                    Some(positions) => {
+                        add_into(out, vector, &positions.value[(past + row % time) * dim..][..dim]);
+                    }
                     None => convert(out, vector),
                 }
             }
@@ -265,7 +267,7 @@ impl Layer for Embedding {
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
         let output = match (&self.team, &self.division) {
-            (Some(team), Some(division)) => self.own_vectors(team, division, &input)?,
+            (Some(team), Some(division)) => self.own_vectors(team, division, 0, &input)?,
             _ => self.vectors(0, &input, shape)?,
         };
         Ok((output, Kept::new(ctx, [input])))
@@ -276,6 +278,9 @@ impl Layer for Embedding {
             return Err(Error::shape("ids[batch, time]", input.shape()));
         };
         self.output_shape(&Shape::ids(&[batch, past + time]))?;
+        if let (Some(team), Some(division)) = (&self.team, &self.division) {
+            return self.own_vectors(team, division, past, &input);
+        }
         self.vectors(past, &input, Shape::f32(&[batch, time, self.dim()]))
     }
 

@@ -20,9 +20,9 @@ use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
 use crate::shards::{Division, Team};
-use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{ChooseLora, Layer, check_added, output_onto};
+use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 
 /// `y = x W + b` on the innermost dimension: numbers `[.., inputs]` to `[.., outputs]`.
@@ -294,6 +294,9 @@ impl Layer for Linear {
     }
 
     fn forward_next(&mut self, _past: usize, input: Tensor) -> Result<Tensor> {
+        if self.divided.as_ref().is_some_and(|divided| divided.team.is_some()) {
+            return Ok(self.forward(WRITING, input)?.0);
+        }
         self.output_shape(input.shape())?;
         let mut output = self.matrix.forward_next(&input, self.bias.as_ref())?;
         for adapter in &mut self.adapters {
