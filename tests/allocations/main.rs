@@ -85,11 +85,11 @@ fn gpt(layers: usize, micro_batches: u32) -> Recipe {
 }
 
 fn launch(recipe: &Recipe, schedule: Schedule, how: Recompute, place: Place) -> Pipeline<impl Stage> {
-    let stages = (recipe.model)().split(schedule.stages()).expect("enough layers");
+    let stages = recipe.model().split(schedule.stages()).expect("enough layers");
     let stages = stages.into_iter().map(|stage| recompute(stage, how)).collect();
-    let builder = Pipeline::builder().schedule(schedule).stages(stages).loss(CrossEntropy::default());
+    let builder = Pipeline::builder().schedule(schedule).stages(stages).loss(recipe.loss());
     let builder = builder.data(Arc::clone(&recipe.data)).clip(0.5);
-    let builder = builder.replicas(recipe.replicas).sharded(recipe.sharded);
+    let builder = builder.replicas(recipe.replicas).shards(recipe.shards).sharded(recipe.sharded);
     let builder = builder.threads_per_rank(recipe.threads_per_rank).pin(false);
     builder.places(vec![place]).launch().expect("it starts")
 }
@@ -160,6 +160,16 @@ fn a_step_of_replicas_allocates_nothing() {
         let mut recipe = gpt(2, 8);
         (recipe.replicas, recipe.sharded) = (2, sharded);
         steady(&recipe, named("1f1b", 1, 8), Recompute::None);
+    }
+}
+
+#[test]
+fn a_step_of_shards_allocates_nothing() {
+    let _alone = alone();
+    for replicas in [1, 2] {
+        let mut recipe = gpt(2, 4);
+        (recipe.shards, recipe.shard_groups, recipe.replicas) = (2, 2, replicas);
+        steady(&recipe, named("1f1b", 2, 4), Recompute::None);
     }
 }
 

@@ -111,6 +111,31 @@ fn recomputing_and_every_schedule_give_the_same_bits() {
 }
 
 #[test]
+fn adapters_are_divided_too() {
+    let adapted = |make: fn() -> Recipe, dropout: f32, place: Place| {
+        let recipe = make();
+        let lora = Lora { rank: 3, alpha: 6.0, dropout, seed: 9 };
+        let rules = Rules::default()
+            .with_lora(move |_| Some(lora))
+            .with_training(|name| Training { frozen: !Lora::is_adapter(name), ..Training::default() });
+        let model = recipe.model;
+        Recipe { model: Box::new(move || model().with_rules(rules.clone())), place, ..make() }
+    };
+    let recipes: [fn() -> Recipe; 2] = [|| gpt(true, 4), || llama(4)];
+    for (make, dropout) in recipes.into_iter().flat_map(|make| [(make, 0.0), (make, 0.2)]) {
+        for place in [Place::default(), HALF] {
+            let mut recipe = adapted(make, dropout, place);
+            let plain = recipe.plain_hash(4);
+            for (shards, stages) in [(1, 2), (2, 1), (4, 2)] {
+                recipe.shards = shards;
+                let hash = recipe.hash(stages, "1f1b", 4);
+                assert_eq!(hash, plain, "{shards} shards, dropout {dropout}, {}", place.dtype);
+            }
+        }
+    }
+}
+
+#[test]
 fn evaluations_do_not_depend_on_shards() {
     let scores = |shards| {
         let recipe = Recipe { shards, ..gpt(true, 4) };

@@ -275,7 +275,7 @@ impl Loss<Tensor> for CrossEntropy {
     }
 
     fn join(&mut self, team: &Team, outputs: &Division) -> Result<()> {
-        self.classes = Some(Classes::new(team.clone(), outputs.clone()));
+        self.classes = Some(Classes::new(team.clone(), outputs));
         Ok(())
     }
 

@@ -16,7 +16,8 @@ use crate::tensor::Tensor;
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
     team: Team,
-    division: Division,
+    /// The end of each shard's classes.
+    ends: Vec<usize>,
     /// The classes here.
     own: Range<usize>,
     /// The groups of classes here in which sums are added up, counted from the first class here.
@@ -30,11 +31,10 @@ pub(crate) type Row = [f32; 5];
 
 impl Classes {
     /// The classes of a shard.
-    pub(crate) fn new(team: Team, division: Division) -> Self {
+    pub(crate) fn new(team: Team, division: &Division) -> Self {
         let own = division.own().swap_remove(0);
         let groups = division.groups().into_iter().flatten().collect();
-        let all = division.of_whole().len();
-        Self { team, division, own, groups, all }
+        Self { team, ends: division.ends(), own, groups, all: division.of_whole().len() }
     }
 
     /// How many classes there are, in all shards.
@@ -106,7 +106,9 @@ impl Classes {
         let found = self.team.all(own)?;
         for (index, (row, &class)) in rows.iter_mut().zip(ids).enumerate() {
             let of = |shard: usize| pair::<2>(&found[shard], index);
-            row[0] = of(self.division.shard_of(class as usize) as usize)[0];
+            let owner = self.ends.partition_point(|end| *end <= class as usize);
+            // The classes of rows that do not count may be any.
+            row[0] = of(owner.min(found.len() - 1))[0];
             row[1] = (0..found.len())
                 .map(|shard| of(shard)[1])
                 .fold(f32::NEG_INFINITY, |all, one| if one > all { one } else { all });

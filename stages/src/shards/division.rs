@@ -54,10 +54,27 @@ impl Division {
         Self { shard: Shard { index, ..self.shard }, ..self.clone() }
     }
 
-    /// The shard that has this place, if there is one part.
-    pub(crate) fn shard_of(&self, place: usize) -> u32 {
+    /// The end of each shard's places, if there is one part.
+    pub(crate) fn ends(&self) -> Vec<usize> {
         let shards = 0..self.shard.of;
-        shards.take_while(|index| self.of_shard(*index).own()[0].start <= place).count() as u32 - 1
+        shards.map(|index| self.of_shard(index).own()[0].end).collect()
+    }
+
+    /// The division of the part that has these places of this shard.
+    pub(crate) fn part_at(&self, places: &Range<usize>) -> Self {
+        let units = self.len() / self.widths.iter().sum::<usize>();
+        let starts = self.widths.iter().scan(0, |start, width| {
+            let part = *start;
+            *start += units * width;
+            Some((part, *width))
+        });
+        let width = starts.filter(|(start, _)| *start == places.start).map(|(_, width)| width);
+        // A layer without named parts is one part.
+        let widths = match (places.len() == self.len(), width.last()) {
+            (true, _) | (_, None) => self.widths.clone(),
+            (false, Some(width)) => vec![width],
+        };
+        Self { widths, ..self.clone() }
     }
 
     /// How many groups there are, in all shards.

@@ -1,5 +1,7 @@
 //! Dropout.
 
+use std::ops::Range;
+
 use multiversion::multiversion;
 
 use crate::cpu::lanes::LANES;
@@ -44,12 +46,38 @@ impl Dropout {
         Ok(Self { name: name.to_owned(), rate, key: rng::key(seed, name), first_row: 0 })
     }
 
+    /// Drops of some rows and columns of a tensor what it drops of them in the whole tensor, whose rows have
+    /// `width` numbers. The tensor has rows from `first_row` on, and the columns of these ranges. On the CPU.
+    pub(crate) fn apply_part(
+        &self,
+        ctx: ForwardContext,
+        mut tensor: Tensor,
+        (first_row, width): (usize, usize),
+        columns: &[Range<usize>],
+    ) -> Result<Tensor> {
+        if ctx.mode == Mode::Evaluate || self.rate == 0.0 {
+            return Ok(tensor);
+        }
+        let row = tensor.shape().last();
+        in_format!(tensor.dtype(), N => {
+            for (index, numbers) in (first_row..).zip(tensor.numbers_mut::<N>().chunks_exact_mut(row)) {
+                let mut rest = numbers;
+                for range in columns {
+                    let (part, after) = rest.split_at_mut(range.len());
+                    dropout(part, index * width + range.start, self.rate, self.key, moment(ctx));
+                    rest = after;
+                }
+            }
+        });
+        Ok(tensor)
+    }
+
     fn apply(&self, ctx: ForwardContext, mut tensor: Tensor) -> Result<Tensor> {
         if ctx.mode == Mode::Evaluate || self.rate == 0.0 {
             return Ok(tensor);
         }
         let width = tensor.shape().last();
-        let moment = [ctx.micro_batch, ctx.step as u32, (ctx.step >> 32) as u32];
+        let moment = moment(ctx);
         match tensor.gpu()? {
             Some(gpu) => {
                 let (at, count, scale) =
@@ -101,6 +129,11 @@ impl Layer for Dropout {
         let ctx = saved.ctx;
         Ok((Some(self.apply(ctx, grad)?), Kept::new(ctx, [])))
     }
+}
+
+/// What random numbers depend on besides the layer and the place.
+fn moment(ctx: ForwardContext) -> [u32; 3] {
+    [ctx.micro_batch, ctx.step as u32, (ctx.step >> 32) as u32]
 }
 
 /// How many random numbers are made at once: four words for each of [`LANES`] counters.

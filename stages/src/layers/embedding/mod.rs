@@ -37,8 +37,11 @@ pub struct Embedding {
     padding: Option<u32>,
     /// The rows of each token, of the last micro-batch that ran backward on a GPU.
     by_token: ByToken,
-    /// How tokens are divided among shards, and the shards, if there are several.
-    division: Option<Division>,
+    /// The tokens here.
+    own: Range<usize>,
+    /// The end of each shard's tokens.
+    ends: Vec<usize>,
+    /// The shards, if there are several.
     team: Option<Team>,
 }
 
@@ -53,7 +56,8 @@ impl Embedding {
             positions: Some(Parameter::new("wpe.weight", &[context, dim], Init::Normal(0.01), seed)),
             padding: None,
             by_token: ByToken::default(),
-            division: None,
+            own: 0..vocab,
+            ends: vec![vocab],
             team: None,
         }
     }
@@ -67,7 +71,8 @@ impl Embedding {
             positions: None,
             padding: None,
             by_token: ByToken::default(),
-            division: None,
+            own: 0..vocab,
+            ends: vec![vocab],
             team: None,
         }
     }
@@ -91,7 +96,8 @@ impl Embedding {
     pub fn divided(mut self, sharding: Sharding) -> Result<Self> {
         let division = Division::new(sharding, self.tokens.dims()[0], &[1])?;
         self.tokens.divide(true, &division);
-        self.division = Some(division);
+        self.own = division.own().swap_remove(0);
+        self.ends = division.ends();
         Ok(self)
     }
 
@@ -164,35 +170,36 @@ impl Embedding {
 
     /// How many tokens there are, in all shards.
     fn vocab(&self) -> usize {
-        self.division.as_ref().map_or(self.tokens.dims()[0], |division| division.of_whole().len())
+        self.ends.last().copied().unwrap_or(0)
     }
 
     /// This shard's rows, of several shards. Each shard gives each other the vectors of its own tokens.
-    fn own_vectors(&self, team: &Team, division: &Division, past: usize, input: &Tensor) -> Result<Tensor> {
+    fn own_vectors(&self, team: &Team, past: usize, input: &Tensor) -> Result<Tensor> {
         self.check_tokens("token", input.ids())?;
-        let (ids, dim, own) = (input.ids(), self.dim(), own_tokens(division));
-        let shards = 0..division.shard().of;
+        let (ids, dim, own) = (input.ids(), self.dim(), &self.own);
+        let shards = 0..team.shard().of;
         let vectors = |shard| {
-            let ids = ids[team.rows_of(shard)].iter().filter(|id| own.contains(&(**id as usize)));
-            let mut vectors = Tensor::on_host(&[ids.clone().count(), dim])?;
+            let rows = team.rows_of(shard);
+            let ids = ids[rows.clone()].iter().filter(|id| own.contains(&(**id as usize)));
+            // Buffers of few sizes, so that they are used again. What is left over is not read.
+            let count = ids.clone().count().next_power_of_two().min(rows.len());
+            let mut vectors = Tensor::on_host(&[count, dim])?;
             for (vector, &id) in vectors.f32_mut().chunks_exact_mut(dim).zip(ids) {
                 vector.copy_from_slice(&self.tokens.value[(id as usize - own.start) * dim..][..dim]);
             }
             Ok(vectors)
         };
-        let given: Result<Each> = shards.clone().map(vectors).collect();
+        let given: Result<Each> = shards.map(vectors).collect();
         let taken = team.each(given?)?;
         let mut taken: SmallVec<[_; 4]> =
             taken.iter().map(|vectors| vectors.f32().chunks_exact(dim)).collect();
-        let owners: SmallVec<[_; 4]> =
-            shards.map(|shard| own_tokens(&division.of_shard(shard)).end).collect();
         let (rows, time) = (team.own_rows(), input.dims()[1]);
         let dtype = self.tokens.place().dtype;
         let mut output = Tensor::on_host_in(dtype, &[rows.len(), dim])?;
         in_format!(dtype, N => {
             let out = output.numbers_mut::<N>().chunks_exact_mut(dim).zip(rows.clone());
             for (out, row) in out {
-                let owner = owners.partition_point(|end| *end <= ids[row] as usize);
+                let owner = self.ends.partition_point(|end| *end <= ids[row] as usize);
                 let vector = taken[owner].next().ok_or_else(|| {
                     Error::new(format!(
                         "shard {owner} sent too few vectors of tokens: all shards of a rank must have the \
@@ -209,11 +216,6 @@ impl Embedding {
         });
         Ok(output)
     }
-}
-
-/// The tokens of a shard.
-fn own_tokens(division: &Division) -> Range<usize> {
-    division.own().swap_remove(0)
 }
 
 /// Fills the rows of `out` with vectors of tables in this format. The sequences have `time` tokens, which
@@ -266,9 +268,9 @@ impl Layer for Embedding {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         let shape = self.output_shape(input.shape())?;
-        let output = match (&self.team, &self.division) {
-            (Some(team), Some(division)) => self.own_vectors(team, division, 0, &input)?,
-            _ => self.vectors(0, &input, shape)?,
+        let output = match &self.team {
+            Some(team) => self.own_vectors(team, 0, &input)?,
+            None => self.vectors(0, &input, shape)?,
         };
         Ok((output, Kept::new(ctx, [input])))
     }
@@ -278,8 +280,8 @@ impl Layer for Embedding {
             return Err(Error::shape("ids[batch, time]", input.shape()));
         };
         self.output_shape(&Shape::ids(&[batch, past + time]))?;
-        if let (Some(team), Some(division)) = (&self.team, &self.division) {
-            return self.own_vectors(team, division, past, &input);
+        if let Some(team) = &self.team {
+            return self.own_vectors(team, past, &input);
         }
         self.vectors(past, &input, Shape::f32(&[batch, time, self.dim()]))
     }
@@ -301,7 +303,7 @@ impl Layer for Embedding {
         if let Some(team) = &self.team {
             grad = team.gather(&grad)?;
         }
-        let own = self.division.as_ref().map_or(0..self.vocab(), own_tokens);
+        let own = self.own.clone();
         let (dim, time) = (self.dim(), input.dims()[1]);
         if let Some(gpu) = grad.gpu()? {
             return self.add_grads_on(&gpu, &input, &grad);
@@ -326,7 +328,7 @@ impl Layer for Embedding {
     }
 
     fn join(&mut self, team: &Team) -> Result<()> {
-        if self.division.is_none() {
+        if self.ends.len() != team.shard().of as usize {
             return Err(Error::new("its tokens are not divided: see `Embedding::divided`"));
         }
         self.team = Some(team.clone());

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
-use super::divided::Divided;
+use super::divided::{Divided, Side};
 use super::weight_matrix::WeightMatrix;
 use crate::error::Result;
 use crate::layers::Dropout;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shards::Team;
 use crate::stage::layer::{Layer, Lora};
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
@@ -23,6 +24,8 @@ pub(crate) struct Adapter {
     down: WeightMatrix,
     /// `B^T`, `[rank, columns]`.
     up: WeightMatrix,
+    /// The shards, if there are several.
+    shards: Option<Shards>,
 }
 
 impl Adapter {
@@ -34,28 +37,62 @@ impl Adapter {
         lora: Lora,
         divided: Option<&Divided>,
     ) -> Result<Self> {
-        let (rank, outputs) = (lora.rank, columns.len());
+        // The matrices of all shards: then each keeps its part.
+        let (rank, mut outputs, mut whole_inputs) = (lora.rank, columns.len(), inputs);
+        match divided {
+            Some(Divided { side: Side::Inputs, division, .. }) => whole_inputs = division.of_whole().len(),
+            Some(Divided { side: Side::Outputs, division, .. }) => {
+                outputs = division.part_at(&columns).of_whole().len();
+            }
+            None => {}
+        }
         let parameter = |which: &str, dims: [usize; 2], init| {
             let name = format!("{target}.lora_{which}.weight");
             // Weights that are read right after belong to the layer, not to the adapter.
             Parameter::new(name, &dims, Init::Zeros, lora.seed).started(init, lora.seed)
         };
-        let init = Init::Uniform(1.0 / (inputs as f32).sqrt());
+        let init = Init::Uniform(1.0 / (whole_inputs as f32).sqrt());
         let dropout = Dropout::new(&format!("{target}.lora_dropout"), lora.dropout, lora.seed)?;
-        let mut down = WeightMatrix::new([inputs, rank], parameter("a", [rank, inputs], init));
+        let mut down = WeightMatrix::new([whole_inputs, rank], parameter("a", [rank, whole_inputs], init));
         let mut up = WeightMatrix::new([rank, outputs], parameter("b", [outputs, rank], Init::Zeros));
+        if let Some(Divided { side, division, .. }) = divided {
+            match side {
+                Side::Inputs => down.divide(Side::Inputs, false, division),
+                Side::Outputs => up.divide(Side::Outputs, true, &division.part_at(&columns)),
+            }
+        }
         if let Some(divided) = divided {
             let [of_inputs, of_outputs] = divided.depth_groups_within(&columns);
             down.add_up_in(of_inputs, None);
             up.add_up_in(None, of_outputs);
         }
-        Ok(Self { down, up, dropout: (lora.dropout > 0.0).then_some(dropout), scale: lora.scale(), columns })
+        let dropout = (lora.dropout > 0.0).then_some(dropout);
+        Ok(Self { down, up, dropout, scale: lora.scale(), columns, shards: None })
     }
 
-    /// Adds the adapter's part to the output.
+    /// Works together with the same adapter of other shards from now on.
+    pub(crate) fn join(&mut self, divided: &Divided) {
+        self.shards = divided.team.as_ref().map(|team| Shards {
+            side: divided.side,
+            team: team.clone(),
+            own: divided.division.own(),
+            inputs: self.down.parameter().whole_dims()[1],
+        });
+    }
+
+    /// The team, if this side of the layer is divided.
+    fn team_of(&self, side: Side) -> Option<Team> {
+        let shards = self.shards.as_ref().filter(|shards| shards.side == side)?;
+        Some(shards.team.clone())
+    }
+
+    /// Adds the adapter's part to the output. `input` has all rows.
     pub(crate) fn forward(&mut self, ctx: ForwardContext, output: &mut Tensor, input: &Tensor) -> Result<()> {
         let input = self.dropped(ctx, input)?;
-        let inner = self.down.forward(&input, None)?;
+        let inner = match self.team_of(Side::Inputs) {
+            Some(team) => team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?,
+            None => self.down.forward(&input, None)?,
+        };
         let more = self.up.forward(&inner, None)?;
         output.add_columns(self.columns.clone(), &more, self.scale)
     }
@@ -76,11 +113,12 @@ impl Adapter {
         grad: &Tensor,
     ) -> Result<()> {
         let grad = grad.columns(self.columns.clone(), self.scale)?;
-        let inner_grad = self.up.input_grad(&grad)?;
-        let mut more = self.down.input_grad(&inner_grad)?;
-        if let Some(dropout) = &mut self.dropout {
-            more = dropout.forward(ctx, more)?.0;
-        }
+        let (inner_grad, first_row) = match self.team_of(Side::Outputs) {
+            Some(team) => (self.own_inner_grad(&team, &grad)?, team.own_rows().start),
+            None => (self.up.input_grad(&grad)?, 0),
+        };
+        let more = self.down.input_grad(&inner_grad)?;
+        let more = self.dropped_from(ctx, first_row, more)?;
         let all = 0..input_grad.shape().last();
         input_grad.add_columns(all, &more, 1.0)
     }
@@ -94,8 +132,16 @@ impl Adapter {
     ) -> Result<()> {
         let input = self.dropped(ctx, input)?;
         let grad = grad.columns(self.columns.clone(), self.scale)?;
-        let inner = self.down.forward(&input, None)?;
-        let inner_grad = self.up.input_grad(&grad)?;
+        let inner = match self.team_of(Side::Inputs) {
+            Some(team) => {
+                team.gather(&team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?)?
+            }
+            None => self.down.forward(&input, None)?,
+        };
+        let inner_grad = match self.team_of(Side::Outputs) {
+            Some(team) => team.gather(&self.own_inner_grad(&team, &grad)?)?,
+            None => self.up.input_grad(&grad)?,
+        };
         self.up.add_grad(&inner, &grad)?;
         self.down.add_grad(&input, &inner_grad)
     }
@@ -121,11 +167,37 @@ impl Adapter {
         [&mut self.down, &mut self.up]
     }
 
+    /// This shard's rows of the gradient of what is between the matrices, if outputs are divided.
+    fn own_inner_grad(&mut self, team: &Team, grad: &Tensor) -> Result<Tensor> {
+        team.sum_in(grad.dtype(), &self.up.input_grad_part(grad)?, None)
+    }
+
     /// The input after dropout.
     fn dropped(&mut self, ctx: ForwardContext, input: &Tensor) -> Result<Tensor> {
-        match &mut self.dropout {
-            Some(dropout) => Ok(dropout.forward(ctx, input.clone())?.0),
-            None => Ok(input.clone()),
+        self.dropped_from(ctx, 0, input.clone())
+    }
+
+    /// Rows of the input, or of its gradient, from `first_row` on, after dropout.
+    fn dropped_from(&mut self, ctx: ForwardContext, first_row: usize, rows: Tensor) -> Result<Tensor> {
+        match (&mut self.dropout, &self.shards) {
+            (None, _) => Ok(rows),
+            (Some(dropout), None) => Ok(dropout.forward(ctx, rows)?.0),
+            (Some(dropout), Some(shards)) => {
+                let all = [0..shards.inputs];
+                let columns = if shards.side == Side::Inputs { &shards.own[..] } else { &all };
+                dropout.apply_part(ctx, rows, (first_row, shards.inputs), columns)
+            }
         }
     }
+}
+
+/// What an adapter knows of several shards.
+#[derive(Debug)]
+struct Shards {
+    side: Side,
+    team: Team,
+    /// The places of the divided dimension that this shard has.
+    own: Vec<Range<usize>>,
+    /// The inputs in all shards.
+    inputs: usize,
 }

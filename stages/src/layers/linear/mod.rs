@@ -264,19 +264,18 @@ impl Layer for Linear {
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
+        let rows = self.whole_input(&input)?;
         let mut output = match self.team_of(Side::Inputs).cloned() {
             Some(team) => {
                 let start = self.bias.as_ref().map(|bias| &bias.value[..]);
-                team.sum_in(input.dtype(), &self.matrix.forward_part(&input)?, start)?
+                team.sum_in(rows.dtype(), &self.matrix.forward_part(&rows)?, start)?
             }
-            None => {
-                let rows = self.whole_input(&input)?;
-                self.matrix.forward(&rows, self.bias.as_ref())?
-            }
+            None => self.matrix.forward(&rows, self.bias.as_ref())?,
         };
         for adapter in &mut self.adapters {
-            adapter.forward(ctx, &mut output, &input)?;
+            adapter.forward(ctx, &mut output, &rows)?;
         }
+        drop(rows);
         Ok((output, self.kept(ctx, input)))
     }
 
@@ -389,9 +388,9 @@ impl Layer for Linear {
 
     fn join(&mut self, team: &Team) -> Result<()> {
         match &mut self.divided {
-            _ if !self.adapters.is_empty() => Err(Error::new("adapters are not divided among shards yet")),
             Some(divided) => {
                 divided.team = Some(team.clone());
+                self.adapters.iter_mut().for_each(|adapter| adapter.join(divided));
                 Ok(())
             }
             None => Err(Error::new(
