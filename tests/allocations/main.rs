@@ -33,7 +33,6 @@ use mixtral::recipe_of_mixtral;
 use pipewright::Pipeline;
 use pipewright::data::{Corpus, DataSource, Images, LabelledImages, Width, Windows};
 use pipewright::schedule::Schedule;
-use pipewright::stages::loss::CrossEntropy;
 use pipewright::stages::models::{Cnn, Gpt, Mlp, ResNet};
 use pipewright::stages::{
     Bytes, DType, Device, ForwardContext, Mode, Place, Recompute, Stage, Tensor, devices, recompute,
