@@ -27,7 +27,6 @@ const PROCESSES: &str = "start one process a host, by srun, mpirun, torchrun or 
 const STRATEGY: &str = "write pipeline.stages and pipeline.replicas: how many parts, and how many copies";
 const RSLORA: &str = "adapters are scaled by alpha / rank: for rsLoRA, set lora.alpha to alpha x sqrt(rank)";
 const COMPILE: &str = "nothing is compiled while a run starts: leave it out";
-const TENSOR: &str = "there is no tensor parallelism: cut the model into more stages, with pipeline.stages";
 
 /// Names of what is no key here, with what to do instead.
 const NO_KEYS: &[(&str, &str)] = &[
@@ -43,8 +42,6 @@ const NO_KEYS: &[(&str, &str)] = &[
     ("dataloader_num_workers", "a thread reads data ahead: leave it out"),
     ("num_workers", "a thread reads data ahead: leave it out"),
     ("shuffle", "data for training are always shuffled, with data.seed; data for validation never are"),
-    ("tensor_parallel_degree", TENSOR),
-    ("tensor_parallel_size", TENSOR),
     ("num_nodes", PROCESSES),
     ("nnodes", PROCESSES),
     ("strategy", STRATEGY),
