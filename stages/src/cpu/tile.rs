@@ -43,17 +43,6 @@ pub(crate) struct Left<'a> {
     pub(crate) is_copy: bool,
 }
 
-impl Left<'_> {
-    /// From this column of the whole operand on. Of a copy, everything.
-    #[inline(always)]
-    pub(crate) fn from(self, column: usize) -> Self {
-        match self.is_copy {
-            true => self,
-            false => Self { numbers: &self.numbers[column * self.column..], ..self },
-        }
-    }
-}
-
 /// The right operand of a tile. Its rows are contiguous.
 #[derive(Clone, Copy)]
 pub(crate) struct Right<'a> {

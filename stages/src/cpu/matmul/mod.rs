@@ -86,17 +86,17 @@ pub(crate) fn matmul(out: &mut [f32], start: Start<'_>, a: Matrix<'_>, b: Right<
     let b = once.as_ref().map_or(b, Right::Packed);
     cut(By(out, GROUP * columns), weight, |first, out| {
         let first = first * GROUP;
-        Arch::new().dispatch(Multiply {
-            a: a.part(first..first + out.len() / columns),
-            out,
-            start,
-            b,
-            many_rows: wants_many_rows(),
-        });
+        let a = a.part(first..first + out.len() / columns);
+        let many_rows = wants_many_rows();
+        match b.depth().is_whole() {
+            true => Arch::new().dispatch(Multiply::<false> { out, start, a, b, many_rows }),
+            false => Arch::new().dispatch(Multiply::<true> { out, start, a, b, many_rows }),
+        }
     });
 }
 
-struct Multiply<'a> {
+/// A product, which may be added up in groups. The code for that would make other products slower.
+struct Multiply<'a, const IN_GROUPS: bool> {
     out: &'a mut [f32],
     start: Start<'a>,
     a: Matrix<'a>,
@@ -105,7 +105,7 @@ struct Multiply<'a> {
     many_rows: bool,
 }
 
-impl WithSimd for Multiply<'_> {
+impl<const IN_GROUPS: bool> WithSimd for Multiply<'_, IN_GROUPS> {
     type Output = ();
 
     #[inline(always)]
@@ -118,7 +118,7 @@ impl WithSimd for Multiply<'_> {
     }
 }
 
-impl Multiply<'_> {
+impl<const IN_GROUPS: bool> Multiply<'_, IN_GROUPS> {
     /// Loops over blocks of the depth, then over blocks of columns, then over rows of tiles. Tiles have
     /// `TALL` or `LOW` rows.
     #[inline(always)]
@@ -127,7 +127,7 @@ impl Multiply<'_> {
         let depth = b.depth();
         let mut packed = Buffer::pooled(BLOCK * BLOCK_DEPTH);
         let mut edge = Buffer::pooled(if a.turned { 0 } else { TALL * BLOCK_DEPTH });
-        let first_start = if depth.is_whole() { start } else { Start::Zero };
+        let first_start = if IN_GROUPS { Start::Zero } else { start };
         let mut sums = Sums::new(out);
         for block_depth in depth.blocks() {
             let (out, start) = match block_depth.onto {
@@ -159,13 +159,14 @@ impl Multiply<'_> {
                         (strips.of(row), lines)
                     } else {
                         let lines = a.lines(row + height..row + 2 * height, &block_depth.start());
-                        let left = in_place(a.part(row..row + rows), height, block_depth, &mut edge);
+                        let rows = a.part(row..row + rows);
+                        let left = in_place::<IN_GROUPS>(rows, height, block_depth, &mut edge);
                         (left, lines)
                     };
                     if height == TALL {
-                        block.row_of_tiles::<S, TALL>(simd, out, left, [lines, right]);
+                        block.row_of_tiles::<S, TALL, IN_GROUPS>(simd, out, left, [lines, right]);
                     } else {
-                        block.row_of_tiles::<S, LOW>(simd, out, left, [lines, right]);
+                        block.row_of_tiles::<S, LOW, IN_GROUPS>(simd, out, left, [lines, right]);
                     }
                     row += height;
                 }
@@ -174,7 +175,7 @@ impl Multiply<'_> {
                 sums.join();
             }
         }
-        if !depth.is_whole() {
+        if IN_GROUPS {
             sums.add_start(start, b.columns());
         }
     }
@@ -242,9 +243,15 @@ fn height<const TALL: usize, const LOW: usize>(a: Matrix<'_>, row: usize) -> usi
 /// The left operand of a row of tiles: the rows where they are, or a copy of them if they are fewer than a
 /// tile has. What pads the copy is not written to the output.
 #[inline(always)]
-fn in_place<'a>(rows: Matrix<'a>, height: usize, block: DepthBlock<'_>, edge: &'a mut [f32]) -> Left<'a> {
+fn in_place<'a, const IN_GROUPS: bool>(
+    rows: Matrix<'a>,
+    height: usize,
+    block: DepthBlock<'_>,
+    edge: &'a mut [f32],
+) -> Left<'a> {
     if rows.rows == height {
-        return Left { numbers: rows.numbers, row: rows.stride, column: 1, is_copy: false };
+        let first = if IN_GROUPS { 0 } else { block.start().start };
+        return Left { numbers: &rows.numbers[first..], row: rows.stride, column: 1, is_copy: false };
     }
     for (row, to) in (0..rows.rows).zip(edge.chunks_exact_mut(block.len)) {
         let mut at = 0;
@@ -275,7 +282,7 @@ struct Block<'a> {
 impl Block<'_> {
     /// Computes the tiles of one row of tiles, and prefetches what is read next.
     #[inline(always)]
-    fn row_of_tiles<S: Simd, const HEIGHT: usize>(
+    fn row_of_tiles<S: Simd, const HEIGHT: usize, const IN_GROUPS: bool>(
         self,
         simd: S,
         mut out: Out<'_>,
@@ -292,16 +299,16 @@ impl Block<'_> {
                 match self.width.saturating_sub(index * PANEL + part) {
                     0 => {}
                     few if few <= lanes => {
-                        self.tile::<S, HEIGHT, 1>(simd, &mut out, left, panel, at, &mut next)
+                        self.tile::<S, HEIGHT, 1, IN_GROUPS>(simd, &mut out, left, panel, at, &mut next)
                     }
-                    _ => self.tile::<S, HEIGHT, 2>(simd, &mut out, left, panel, at, &mut next),
+                    _ => self.tile::<S, HEIGHT, 2, IN_GROUPS>(simd, &mut out, left, panel, at, &mut next),
                 }
             }
         }
     }
 
     #[inline(always)]
-    fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
+    fn tile<S: Simd, const HEIGHT: usize, const WIDTH: usize, const IN_GROUPS: bool>(
         self,
         simd: S,
         out: &mut Out<'_>,
@@ -316,9 +323,10 @@ impl Block<'_> {
             let at = row * out.stride + first + part;
             (at..at + WIDTH * lanes).step_by(LINE).for_each(|at| prefetch(out.numbers, at));
         }
-        let sums = match self.depth.whole() {
-            Some(depth) => tile::<S, HEIGHT, WIDTH>(simd, depth.len(), left.from(depth.start), right, next),
-            None => joined_tile::<S, HEIGHT, WIDTH>(simd, self.depth, left, right, next),
+        let sums = if IN_GROUPS {
+            joined_tile::<S, HEIGHT, WIDTH>(simd, self.depth, left, right, next)
+        } else {
+            tile::<S, HEIGHT, WIDTH>(simd, self.depth.len, left, right, next)
         };
         let whole = out.rows == HEIGHT && first + part + WIDTH * lanes <= self.width;
         for (row, sums) in sums.into_iter().enumerate() {
@@ -367,7 +375,13 @@ mod tests {
     /// `start + a b` with one level of SIMD.
     fn product<S: Simd>(simd: S, a: Matrix<'_>, b: Matrix<'_>, many_rows: bool) -> Vec<f32> {
         let mut out = vec![0.5; a.rows * b.columns];
-        simd.vectorize(Multiply { out: &mut out, start: Start::Old, a, b: Right::Matrix(b), many_rows });
+        simd.vectorize(Multiply::<false> {
+            out: &mut out,
+            start: Start::Old,
+            a,
+            b: Right::Matrix(b),
+            many_rows,
+        });
         out
     }
 
@@ -438,10 +452,16 @@ mod tests {
                     let right = Right::InGroups(b, &groups);
                     let start = Start::Zero;
                     let mut out = vec![0.5; a.rows * b.columns];
-                    Simd::vectorize(Scalar, Multiply { out: &mut out, start, a, b: right, many_rows });
+                    Simd::vectorize(
+                        Scalar,
+                        Multiply::<true> { out: &mut out, start, a, b: right, many_rows },
+                    );
                     assert_eq!(out, sum);
                     if let Some(simd) = V3::try_new() {
-                        Simd::vectorize(simd, Multiply { out: &mut out, start, a, b: right, many_rows });
+                        Simd::vectorize(
+                            simd,
+                            Multiply::<true> { out: &mut out, start, a, b: right, many_rows },
+                        );
                         assert_eq!(out, sum);
                     }
                 }
