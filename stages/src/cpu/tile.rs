@@ -135,7 +135,10 @@ pub(crate) fn joined_tile<S: Simd, const HEIGHT: usize, const WIDTH: usize>(
         let from = if left.is_copy { at } else { segment.start };
         let numbers = (&left.numbers[from * left.column..], &rows, left.column);
         let right = Right { numbers: &right.numbers[at * right.row..], ..right };
-        add_to_tile(simd, &mut sums, segment.len(), numbers, right, next);
+        // A copy, which stays in registers: the sums themselves are moved to memory below.
+        let mut in_registers = sums;
+        add_to_tile(simd, &mut in_registers, segment.len(), numbers, right, next);
+        sums = in_registers;
         at += segment.len();
         let Some(joined) = segment.joined else { continue };
         for _ in 0..joined {
