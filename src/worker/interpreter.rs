@@ -93,7 +93,8 @@ impl<S: Stage> Worker<S> {
         }
     }
 
-    /// The output shape of one of the rank's stages for an input shape, if the first stage's input is `first`.
+    /// The output shape of one of the rank's stages for an input shape, if the first stage's input is
+    /// `first`.
     ///
     /// # Errors
     /// When the stage refuses the shape.
