@@ -163,16 +163,6 @@ fn a_step_of_replicas_allocates_nothing() {
 }
 
 #[test]
-fn a_step_of_shards_allocates_nothing() {
-    let _alone = alone();
-    for replicas in [1, 2] {
-        let mut recipe = gpt(2, 4);
-        (recipe.shards, recipe.shard_groups, recipe.replicas) = (2, 2, replicas);
-        steady(&recipe, named("1f1b", 2, 4), Recompute::None);
-    }
-}
-
-#[test]
 fn what_the_caller_allocates_does_not_grow() {
     let _alone = alone();
     let most = |name: &str, layers, micro_batches| {

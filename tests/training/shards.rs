@@ -230,7 +230,7 @@ fn a_number_that_is_not_finite_is_found_in_any_shard() {
         failed.expect("such a step is too large").to_string()
     };
     let expected = found(1);
-    has(&expected, &["is not finite", "h.0"]);
+    has(&expected, &["is not finite", "stage 0"]);
     assert_eq!(found(2), expected);
     assert_eq!(found(4), expected);
 }

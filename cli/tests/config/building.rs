@@ -95,9 +95,10 @@ fn what_is_recomputed_is_one_word_or_a_list() {
     ] {
         assert_eq!(stages(&config).len(), 2);
         let again = parse(&config.resolved_toml().unwrap()).unwrap();
-        // What is written says how gradients are grouped.
+        // What is written says how sums are grouped.
         let mut written = config.pipeline.clone();
         written.gradient_groups = Some(config.gradient_groups());
+        written.shard_groups = Some(config.shard_groups());
         assert_eq!(again.pipeline, written);
     }
 }
