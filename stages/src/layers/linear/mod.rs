@@ -170,10 +170,16 @@ impl Linear {
         self.matrix.add_up_in(inputs, outputs);
         if side == Side::Outputs {
             self.bias.iter_mut().for_each(|bias| bias.divide(true, division));
+            let own = division.own();
+            // A layer without parts of its own is one part, whatever the division has.
+            let lengths = match self.parts.len() {
+                1 => vec![division.len()],
+                _ => own.iter().map(Range::len).collect(),
+            };
             let mut start = 0;
-            for ((_, columns), own) in self.parts.iter_mut().zip(division.own()) {
-                *columns = start..start + own.len();
-                start += own.len();
+            for ((_, columns), length) in self.parts.iter_mut().zip(lengths) {
+                *columns = start..start + length;
+                start += length;
             }
         }
         self.divided = Some(divided);
