@@ -33,7 +33,7 @@ impl Parameter {
         self.grad = Numbers::zeros(if self.is_frozen() { 0 } else { count });
         self.owned = 0..self.grad.len();
         self.cut = Some(cut);
-        let mut own = std::mem::replace(&mut self.value, Numbers::none());
+        let mut own = std::mem::take(&mut self.value);
         self.take_own(&whole, &mut own);
         self.value = own;
     }

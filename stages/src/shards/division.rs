@@ -136,6 +136,7 @@ impl Division {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "a group may have one range")]
 mod tests {
     use super::*;
 

@@ -196,6 +196,7 @@ fn write<N: Real>(out: Out<'_, N>, start: Start<'_>, sums: &Tile) {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "a group may have one range")]
 mod tests {
     use std::sync::Arc;
 

@@ -361,6 +361,7 @@ impl Block<'_> {
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
+#[allow(clippy::single_range_in_vec_init, reason = "a group may have one range")]
 mod tests {
     use std::ops::Range;
     use std::sync::Arc;

@@ -183,8 +183,11 @@ impl Adapter {
             (None, _) => Ok(rows),
             (Some(dropout), None) => Ok(dropout.forward(ctx, rows)?.0),
             (Some(dropout), Some(shards)) => {
-                let all = [0..shards.inputs];
-                let columns = if shards.side == Side::Inputs { &shards.own[..] } else { &all };
+                let all = 0..shards.inputs;
+                let columns = match shards.side {
+                    Side::Inputs => &shards.own[..],
+                    Side::Outputs => std::slice::from_ref(&all),
+                };
                 dropout.apply_part(ctx, rows, (first_row, shards.inputs), columns)
             }
         }
