@@ -75,9 +75,9 @@ section! {
             positive, at_most(RANKS, "shards"), harmless, page("tensor-parallelism.md"),
             also("tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size tp_size"),
         ],
-        /// Into how many groups what shards divide is divided, to add it up: a power of two. A shard has
-        /// whole groups, so there are at most as many shards. Another number gives weights with other
-        /// rounding. A run keeps its number. For equal bits with 1 and 4 shards set `4`.
+        /// The number of groups in which sums over divided weights are added up: a power of two, and at
+        /// least `shards`. Another number gives weights with other rounding. A run keeps its number. For
+        /// equal bits with 1 and 4 shards set `4`.
         shard_groups: Option<u32> = None => [
             positive, at_most(SHARD_GROUPS, "groups"), unset("`shards`"), page("tensor-parallelism.md"),
         ],

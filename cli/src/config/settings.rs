@@ -103,7 +103,7 @@ impl Config {
         given.unwrap_or_else(|| GradientGroups::usual(self.pipeline.replicas))
     }
 
-    /// Into how many groups what shards divide is divided, to add it up.
+    /// The number of groups in which sums over divided weights are added up.
     pub fn shard_groups(&self) -> u32 {
         self.pipeline.shard_groups.unwrap_or(self.pipeline.shards)
     }

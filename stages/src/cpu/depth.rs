@@ -6,6 +6,7 @@
 
 use std::iter::once;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// The depth of a block: the operands are packed, and multiplied, block by block.
 pub(crate) const BLOCK_DEPTH: usize = 512;
@@ -102,6 +103,12 @@ impl<'a> DepthBlock<'a> {
 }
 
 impl<'a> Depth<'a> {
+    /// The places of a product, whole or in groups.
+    #[inline(always)]
+    pub(crate) fn new(places: usize, groups: Option<&'a Arc<DepthGroups>>) -> Self {
+        groups.map_or(Self::Whole(places), |groups| Self::InGroups(groups))
+    }
+
     /// The number of places.
     #[inline(always)]
     pub(crate) fn len(self) -> usize {

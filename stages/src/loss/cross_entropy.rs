@@ -182,8 +182,8 @@ impl CrossEntropy {
             return Ok(());
         };
         Err(refused(Error::new(format!(
-            "the output has {here} classes, and this shard has {} of {}: divide the last layer's outputs \
-             among the shards, and its biases",
+            "the output has {here} classes, but this shard has {} of {}: divide the weights and the biases \
+             of the last layer among the shards",
             classes.here(),
             classes.all()
         ))))

@@ -56,20 +56,20 @@ impl Panels {
 
     /// Packs a matrix. Numbers of `f32` are rounded. With `groups`, its rows are added up in these groups.
     pub(crate) fn new<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>) -> Self {
-        let room = padded_in(depth(from.rows, groups)) * from.columns.next_multiple_of(TILE);
+        let room = padded_in(Depth::new(from.rows, groups)) * from.columns.next_multiple_of(TILE);
         Self::in_room(from, groups, room)
     }
 
     /// Packs a matrix for one product. Memory for such copies has few sizes, so that it is used again for
     /// matrices with other numbers of rows.
     pub(crate) fn once<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>) -> Self {
-        let rows = padded_in(depth(from.rows, groups)).next_power_of_two();
+        let rows = padded_in(Depth::new(from.rows, groups)).next_power_of_two();
         Self::in_room(from, groups, Self::count(rows, from.columns))
     }
 
     fn in_room<N: Real>(from: Matrix<'_, N>, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
         let mut numbers = Buffer::pooled(room);
-        let depth = depth(from.rows, groups);
+        let depth = Depth::new(from.rows, groups);
         let panel = TILE * padded_in(depth);
         let packed = &mut numbers[..panel * from.columns.div_ceil(TILE)];
         cut(By(packed, panel), panel, |first, to| {
@@ -98,11 +98,6 @@ impl std::fmt::Debug for Panels {
     }
 }
 
-/// The order in which this many rows are added up.
-fn depth(rows: usize, groups: Option<&Arc<DepthGroups>>) -> Depth<'_> {
-    groups.map_or(Depth::Whole(rows), |groups| Depth::InGroups(groups))
-}
-
 /// The right operand of a product.
 #[derive(Clone, Copy)]
 pub(crate) enum Right<'a> {
@@ -118,7 +113,7 @@ impl<'a> Right<'a> {
     /// Its rows, in the order in which they are added up.
     pub(crate) fn depth(self) -> Depth<'a> {
         match self {
-            Self::Panels(panels) => depth(panels.depth, panels.groups.as_ref()),
+            Self::Panels(panels) => Depth::new(panels.depth, panels.groups.as_ref()),
             Self::Matrix(matrix) => Depth::Whole(matrix.rows),
             Self::InGroups(_, groups) => Depth::InGroups(groups),
         }

@@ -40,7 +40,7 @@ impl Packed {
     fn in_room(from: Matrix<'_>, groups: Option<&Arc<DepthGroups>>, room: usize) -> Self {
         let width = from.columns.next_multiple_of(PANEL);
         let mut numbers = Buffer::pooled(room);
-        for block in depth(from.rows, groups).blocks() {
+        for block in Depth::new(from.rows, groups).blocks() {
             let to = &mut numbers[block.before * width..][..block.len * width];
             let panel = block.len * PANEL;
             cut(By(to, panel), 2 * panel, |first, to| {
@@ -52,7 +52,7 @@ impl Packed {
     }
 
     fn depth(&self) -> Depth<'_> {
-        depth(self.depth, self.groups.as_ref())
+        Depth::new(self.depth, self.groups.as_ref())
     }
 
     /// The panels of a block.
@@ -61,11 +61,6 @@ impl Packed {
         let panels = &self.numbers[depth.before * width..][..depth.len * width];
         &panels[columns.start * depth.len..columns.end.next_multiple_of(PANEL) * depth.len]
     }
-}
-
-/// The order in which this many rows are added up.
-fn depth(rows: usize, groups: Option<&Arc<DepthGroups>>) -> Depth<'_> {
-    groups.map_or(Depth::Whole(rows), |groups| Depth::InGroups(groups))
 }
 
 /// Copies the rows of a block, segment by segment, into panels of some columns.
