@@ -98,8 +98,8 @@ fn processes_that_build_different_pipelines_are_refused() {
     let said = refused("the loss", |builder| builder.loss(CrossEntropy::ignoring(255)));
     assert!(
         said.ends_with(
-            "it has CrossEntropy { ignore: Some(255), smoothing: 0.0, of_tokens: false }, process 0 has \
-             CrossEntropy { ignore: None, smoothing: 0.0, of_tokens: false }"
+            "it has CrossEntropy { ignore: Some(255), smoothing: 0.0, of_tokens: false, shard_groups: 1 }, \
+             process 0 has CrossEntropy { ignore: None, smoothing: 0.0, of_tokens: false, shard_groups: 1 }"
         ),
         "{said}"
     );
