@@ -163,6 +163,7 @@ fn waits(reading: Reading) -> Waits {
                 _ => MicroBatch(0),
             },
         },
+        WaitsFor::Shard(rank) => Waits::Rank(rank, Awaited::Shard),
         WaitsFor::Rank(rank) => {
             let awaited = match action {
                 Some(Action::Compute(Pass::Forward, cell)) => Awaited::Activation(cell.micro_batch),

@@ -72,7 +72,7 @@ fn awaited(waits: WaitsFor) -> Option<Option<WorldRank>> {
     match waits {
         WaitsFor::Nobody | WaitsFor::Data => None,
         WaitsFor::All => Some(None),
-        WaitsFor::Rank(rank) => Some(Some(rank)),
+        WaitsFor::Rank(rank) | WaitsFor::Shard(rank) => Some(Some(rank)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads checkpoints. All files are checked against the model before any weight changes.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use pipewright_stages::optimizer::{self, Optimizer};
@@ -139,18 +139,8 @@ impl Checkpoint {
         let mut model = self.model.file()?;
         let mut file = self.optimizer.file()?;
         for parameter in parameters {
-            let name = parameter.name().to_owned();
             let count = parameter.value.len();
-            let is_whole = parameter.shard() == Shard::WHOLE;
-            if is_whole {
-                self.model.read(&mut model, &name, &mut parameter.value)?;
-            } else {
-                let mut whole = vec![0.0; parameter.whole_dims().iter().product()];
-                self.model.read(&mut model, &name, &mut whole)?;
-                let mut own = std::mem::take(&mut parameter.value);
-                parameter.take_own(&whole, &mut own);
-                parameter.value = own;
-            }
+            self.read_value(&mut model, parameter)?;
             parameter.make_state(&optimizer::states_of(optimizer, parameter));
             let owned = parameter.owned();
             let tensors = state_tensors(&info(parameter), optimizer);
@@ -163,7 +153,7 @@ impl Checkpoint {
                 }
                 let mut whole = vec![0.0; all];
                 self.optimizer.read(&mut file, name, &mut whole)?;
-                if !is_whole {
+                if parameter.shard() != Shard::WHOLE {
                     let mut own = vec![0.0; count];
                     parameter.take_own(&whole, &mut own);
                     whole = own;
@@ -194,7 +184,20 @@ impl Checkpoint {
     pub fn read_weight(&self, parameter: &mut Parameter) -> Result<()> {
         let tensor = info(parameter);
         self.model.check_one(&tensor, "the model")?;
-        let mut file = self.model.file()?;
-        self.model.read(&mut file, &tensor.name, &mut parameter.value)
+        self.read_value(&mut self.model.file()?, parameter)
+    }
+
+    /// Reads the numbers that the parameter has of its tensor.
+    fn read_value(&self, file: &mut File, parameter: &mut Parameter) -> Result<()> {
+        if parameter.shard() == Shard::WHOLE {
+            let name = parameter.name().to_owned();
+            return self.model.read(file, &name, &mut parameter.value);
+        }
+        let mut whole = vec![0.0; parameter.whole_dims().iter().product()];
+        self.model.read(file, parameter.name(), &mut whole)?;
+        let mut own = std::mem::take(&mut parameter.value);
+        parameter.take_own(&whole, &mut own);
+        parameter.value = own;
+        Ok(())
     }
 }

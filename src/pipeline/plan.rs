@@ -199,9 +199,6 @@ fn check_shards<S: Stage>(spec: &Spec<S>) -> Result<()> {
         _ if spec.is_served() => "a server has parts of the weights itself: take `SyncMode::Reduce` \
              (`pipeline.sync = \"reduce\"`)"
             .to_owned(),
-        _ if spec.restarts.most > 0 => "ranks with shards are not built again after a failure yet: call \
-             `.restarts(0, ...)` (`train.restarts`)"
-            .to_owned(),
         Some(place) => format!("there are no shards on {} yet, only on cpu", place.device),
         None => return Ok(()),
     };

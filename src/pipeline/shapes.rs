@@ -78,6 +78,9 @@ fn wire(numbers: usize) -> u64 {
     (numbers as u64).saturating_mul(NUMBER)
 }
 
+/// How often a shard may send the numbers of its rows at once: a token has a row for each of its experts.
+const ROWS: usize = 16;
+
 /// The most numbers of a wire, if stages give each other `numbers`. Shards may have a row more than the
 /// first one, and send each other parts of what all of them have, and all gradients of the weights of norms
 /// at once.
@@ -86,7 +89,7 @@ fn most(numbers: usize, shards: u32, parameters: &[ParameterInfo]) -> usize {
         return numbers;
     }
     let norms = parameters.iter().filter(|info| info.dims.len() == 1).map(|info| info.dims[0]);
-    numbers.saturating_mul(4 * shards as usize).saturating_add(norms.sum())
+    numbers.saturating_mul(ROWS * shards as usize).saturating_add(norms.sum())
 }
 
 /// The most bytes of a block. Ranks add up gradients in blocks, which have each number once for each gradient

@@ -24,6 +24,14 @@ pub(super) struct Place {
     pub(super) offset: u64,
 }
 
+impl Place {
+    /// The place of a number of the tensor.
+    pub(super) fn after(self, numbers: usize) -> Self {
+        let bytes = numbers * width(self.dtype).expect("a format that is read");
+        Self { offset: self.offset + bytes as u64, ..self }
+    }
+}
+
 /// An open file. It is at least as long as its tensors say.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -89,10 +97,8 @@ const COMPARED: usize = 1 << 20;
 /// Compares `count` numbers from two places on. Both have a format that is read.
 pub(super) fn same(one: (&Opened, Place), other: (&Opened, Place), count: usize) -> io::Result<bool> {
     let read = |(file, place): (&Opened, Place), first: usize| {
-        let bytes = first * width(place.dtype).expect("a format that is read");
-        let offset = place.offset + bytes as u64;
         let mut numbers = vec![0.0; COMPARED.min(count - first)];
-        file.read(Place { offset, ..place }, &mut numbers)?;
+        file.read(place.after(first), &mut numbers)?;
         Ok::<_, io::Error>(numbers)
     };
     for first in (0..count).step_by(COMPARED) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pipewright_stages::{
-    BuildStage, Error, Lora, Parameter, Result, Sequential, Stage, StageBuilder, starting_at_zero,
+    BuildStage, Error, Lora, Parameter, Result, Sequential, Shard, Stage, StageBuilder, starting_at_zero,
 };
 
 use super::weights::Weights;
@@ -26,7 +26,11 @@ struct Started {
 
 impl BuildStage<Sequential> for Started {
     fn build(&self) -> Result<Sequential> {
-        let mut stage = starting_at_zero(|| self.stage.build())?;
+        self.build_shard(Shard::WHOLE)
+    }
+
+    fn build_shard(&self, shard: Shard) -> Result<Sequential> {
+        let mut stage = starting_at_zero(|| self.stage.build_shard(shard))?;
         stage.try_visit_parameters(&mut |parameter: &mut Parameter| {
             let is_adapter = Lora::is_adapter(parameter.name());
             let read = match &self.adapters {

@@ -1,6 +1,7 @@
 //! The tensors of a folder, and reading them into parameters.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::thread;
@@ -242,7 +243,8 @@ impl Weights {
     }
 
     /// Gives a parameter its numbers. To one that is frozen they are lent, if they are in the file as they
-    /// are used. The numbers of others are read, for they will change.
+    /// are used. The numbers of others are read, for they will change. A parameter that is divided among
+    /// shards gets its own numbers, and no others are read.
     ///
     /// # Errors
     /// When the model has no such parameter, or a file cannot be read.
@@ -255,35 +257,55 @@ impl Weights {
                 parameter.name()
             ))
         })?;
-        if let Some(numbers) = parameter.is_frozen().then(|| self.lend(mapped)).flatten() {
+        let own = parameter.own_places();
+        if let ([all], true) = (&own[..], parameter.is_frozen())
+            && let Some(numbers) = self.lend(mapped, all)
+        {
             parameter.value = numbers;
             return Ok(());
         }
         let mut rest = &mut parameter.value[..];
-        for part in &mapped.parts {
-            let (numbers, after) = rest.split_at_mut(part.count());
-            let tensor = self.tensor(part);
+        for (tensor, places) in own.iter().flat_map(|places| self.inside(mapped, places)) {
+            let (numbers, after) = rest.split_at_mut(places.len());
             let (path, file) = &self.files[tensor.file];
-            file.read(tensor.place, numbers).map_err(Error::io("read", path))?;
+            file.read(tensor.place.after(places.start), numbers).map_err(Error::io("read", path))?;
             rest = after;
         }
         Ok(())
     }
 
-    /// The numbers of a parameter where they are in a file, if its parts follow one another there.
-    fn lend(&self, mapped: &Mapped) -> Option<Numbers> {
-        let first = self.tensor(&mapped.parts[0]);
-        let mut end = first.place.offset;
-        for part in &mapped.parts {
-            let Tensor { file, place, .. } = self.tensor(part);
-            let follows = *file == first.file && place.offset == end && place.dtype == first.place.dtype;
+    /// Where these numbers of a parameter are: tensors, and places in each.
+    fn inside(
+        &self,
+        mapped: &Mapped,
+        numbers: &Range<usize>,
+    ) -> impl Iterator<Item = (&Tensor, Range<usize>)> {
+        let mut before = 0;
+        mapped.parts.iter().filter_map(move |part| {
+            let first = before;
+            before += part.count();
+            let (start, end) = (numbers.start.max(first), numbers.end.min(before));
+            (start < end).then(|| (self.tensor(part), start - first..end - first))
+        })
+    }
+
+    /// These numbers of a parameter where they are in a file, if they follow one another there.
+    fn lend(&self, mapped: &Mapped, numbers: &Range<usize>) -> Option<Numbers> {
+        let mut inside = self.inside(mapped, numbers);
+        let (first, places) = inside.next()?;
+        let start = first.place.after(places.start);
+        let mut count = places.len();
+        for (tensor, places) in inside {
+            let place = tensor.place.after(places.start);
+            let follows = tensor.file == first.file
+                && place.dtype == start.dtype
+                && place.offset == start.after(count).offset;
             if !follows {
                 return None;
             }
-            end += (part.count() * width(place.dtype)?) as u64;
+            count += places.len();
         }
-        let count = mapped.parts.iter().map(Part::count).sum();
-        self.files[first.file].1.lend(first.place, count)
+        self.files[first.file].1.lend(start, count)
     }
 
     /// A tensor of the table.

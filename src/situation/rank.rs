@@ -68,6 +68,8 @@ pub enum Awaited {
     Room,
     /// Its part of a sum over replicas, or another block.
     Block,
+    /// Its tensors: it is another shard of the same layers.
+    Shard,
 }
 
 impl RankState {
@@ -102,6 +104,7 @@ impl fmt::Display for Waits {
                 Awaited::Gradient(of) => write!(f, "rank {rank}'s gradient of micro-batch {of}"),
                 Awaited::Room => write!(f, "rank {rank} to take what it is sent"),
                 Awaited::Block => write!(f, "a block of rank {rank}"),
+                Awaited::Shard => write!(f, "rank {rank}, another shard of its layers"),
             },
         }
     }

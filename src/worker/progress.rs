@@ -44,7 +44,12 @@ pub(crate) enum WaitsFor {
     All,
     /// One other rank.
     Rank(WorldRank),
+    /// Another shard of its layers, inside of a pass.
+    Shard(WorldRank),
 }
+
+/// In the number of whom a rank waits for: it is another shard.
+const SHARD: u32 = 1 << 31;
 
 /// A reading of the progress of a rank that is in a call.
 #[derive(Clone, Copy, Debug)]
@@ -103,6 +108,7 @@ impl Progress {
             WaitsFor::All => 1,
             WaitsFor::Data => 2,
             WaitsFor::Rank(rank) => 3 + rank.0,
+            WaitsFor::Shard(rank) => SHARD | rank.0,
         };
         self.waits.store(number, Ordering::Relaxed);
         self.advance();
@@ -135,6 +141,7 @@ impl Progress {
                 0 => WaitsFor::Nobody,
                 1 => WaitsFor::All,
                 2 => WaitsFor::Data,
+                rank if rank & SHARD > 0 => WaitsFor::Shard(WorldRank(rank & !SHARD)),
                 rank => WaitsFor::Rank(WorldRank(rank - 3)),
             },
             step: self.step.load(Ordering::Relaxed),

@@ -13,8 +13,8 @@ use crate::error::{Error, LaunchError, Result};
 use crate::fabric::{Call, Tag, Transport};
 use crate::id::{Axis, WorldRank};
 
-/// The tags of what shards send each other have this bit, and a running number.
-const TEAM: u64 = 1 << 62;
+/// What shards send each other has this tag. It comes in the order in which it was sent.
+const TEAM: Tag = Tag(1 << 62);
 
 type AnyEnd<W> = Box<dyn Transport<W> + Send>;
 
@@ -38,14 +38,8 @@ pub(super) fn connected<W: 'static>(
     };
     let ranks: Vec<WorldRank> = plan.mesh.group(Axis::Tensor, rank).collect();
     let failure = Failure::default();
-    let exchange = Line {
-        end: *tensors,
-        sent: vec![0; ranks.len()],
-        received: vec![0; ranks.len()],
-        ranks,
-        progress: Arc::clone(progress),
-        failure: Arc::clone(&failure),
-    };
+    let exchange =
+        Line { end: *tensors, ranks, progress: Arc::clone(progress), failure: Arc::clone(&failure) };
     let shard = Shard { index: plan.mesh.coordinate(rank).shard, of: plan.shards() };
     let team = Team::new(shard, outer(&plan.data.shapes().0), Arc::new(Mutex::new(exchange)));
     let team = team.map_err(|error| LaunchError::because(error.to_string(), Box::new(Error::from(error))))?;
@@ -87,9 +81,6 @@ struct Line {
     end: Shared<Tensor>,
     /// By shard.
     ranks: Vec<WorldRank>,
-    /// How many tensors were sent to each, and received from each.
-    sent: Vec<u64>,
-    received: Vec<u64>,
     progress: Arc<Progress>,
     failure: Failure,
 }
@@ -107,21 +98,17 @@ impl Line {
 
 impl Exchange for Line {
     fn send(&mut self, shard: u32, tensor: Tensor) -> pipewright_stages::Result<()> {
-        let index = shard as usize;
-        let (peer, tag) = (self.ranks[index], Tag(TEAM | self.sent[index]));
-        self.sent[index] += 1;
-        let sent = self.progress.during(WaitsFor::Rank(peer), || self.end.0.lock().send(peer, tag, tensor));
+        let peer = self.ranks[shard as usize];
+        let sent = self.progress.during(WaitsFor::Shard(peer), || self.end.0.lock().send(peer, TEAM, tensor));
         self.told(sent)
     }
 
     fn receive(&mut self, shard: u32) -> pipewright_stages::Result<Tensor> {
-        let index = shard as usize;
-        let (peer, tag) = (self.ranks[index], Tag(TEAM | self.received[index]));
-        self.received[index] += 1;
-        let received = self.progress.during(WaitsFor::Rank(peer), || {
+        let peer = self.ranks[shard as usize];
+        let received = self.progress.during(WaitsFor::Shard(peer), || {
             let mut end = self.end.0.lock();
-            end.post_recv(peer, tag)?;
-            end.wait(peer, tag)
+            end.post_recv(peer, TEAM)?;
+            end.wait(peer, TEAM)
         });
         self.told(received)
     }

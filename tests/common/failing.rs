@@ -9,8 +9,8 @@ use pipewright::id::MicroBatch;
 use pipewright::stages::loss::{CrossEntropy, Loss, Score};
 use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 use pipewright::stages::{
-    BuildStage, Clock, Error, ForwardContext, Mode, Packed, Parameter, Place, Result, Sequential, Shape,
-    Stage, StageBuilder, Tensor, Together,
+    BuildStage, Clock, Division, Error, ForwardContext, Mode, Packed, Parameter, Place, Result, Sequential,
+    Shape, Shard, Stage, StageBuilder, Team, Tensor, Together,
 };
 
 /// How something fails.
@@ -95,7 +95,11 @@ struct Around {
 
 impl BuildStage<Failing> for Around {
     fn build(&self) -> Result<Failing> {
-        Ok(Failing { inner: self.builder.build()?, faults: self.faults.clone() })
+        self.build_shard(Shard::WHOLE)
+    }
+
+    fn build_shard(&self, shard: Shard) -> Result<Failing> {
+        Ok(Failing { inner: self.builder.build_shard(shard)?, faults: self.faults.clone() })
     }
 }
 
@@ -114,6 +118,19 @@ impl Stage for Failing {
 
     fn move_to(&mut self, place: Place) -> Result<()> {
         self.inner.move_to(place)
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        self.inner.join(team)
+    }
+
+    fn divided_output(&self) -> Option<&Division> {
+        self.inner.divided_output()
+    }
+
+    fn sum_rows(&mut self) -> Result<()> {
+        self.faults.call()?;
+        self.inner.sum_rows()
     }
 
     fn receive(&mut self, wire: Tensor) -> Result<Tensor> {
@@ -225,6 +242,10 @@ impl Loss<Tensor> for FailingLoss {
 
     fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
         self.0.score(output, target)
+    }
+
+    fn join(&mut self, team: &Team, outputs: &Division) -> Result<()> {
+        Loss::<Tensor>::join(&mut self.0, team, outputs)
     }
 }
 

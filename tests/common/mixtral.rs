@@ -16,7 +16,7 @@ fn mixtral() -> Llama {
         vocab: 43,
         dim: 40,
         layers: 2,
-        heads: Heads { query: 6, key_value: 2, width: 8 },
+        heads: Heads { query: 10, key_value: 5, width: 4 },
         ffn: 27,
         context: 64,
         rope: Rope { theta: 10_000.0, scaling: RopeScaling::None, layout: RopeLayout::Halves },

@@ -7,7 +7,7 @@ fn logits_are_those_of_transformers() {
     for family in FAMILIES {
         let golden = Golden::read(family);
         let expected = golden.numbers("logits");
-        let (_, mut builders) = stages(&folder(family), 1);
+        let (_, mut builders) = stages(&folder(family), 1, 1);
         let mut model = builders.remove(0).build().expect("its weights are read");
         let data = golden.batches();
         let mut logits = Vec::new();
@@ -21,41 +21,53 @@ fn logits_are_those_of_transformers() {
     }
 }
 
+/// Trains a family's model, and compares its losses and first gradients with those of transformers.
+fn is_trained_alike(family: &str, ranks: u32, shards: u32) {
+    let golden = Golden::read(family);
+    let expected = golden.numbers("losses");
+    let what = format!("{family} in {ranks} stages of {shards} shards");
+    let (architecture, stages) = stages(&folder(family), ranks, shards);
+    let recorder = Recorder::default();
+    let gradients = Arc::clone(&recorder.gradients);
+    let mut pipeline = Pipeline::builder()
+        .schedule(Schedule::named("1f1b", ranks, 4).expect("it fits"))
+        .stages(stages)
+        .shards(shards)
+        .loss(CrossEntropy::default().with_shard_groups(shards).expect("a power of two"))
+        .data(golden.batches() as Arc<dyn DataSource>)
+        .optimizer(recorder)
+        .learning_rate(LearningRate::Constant(3e-3))
+        .pin(false)
+        .launch()
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    let losses: Vec<f32> = expected.iter().map(|_| pipeline.step().expect("it trains").loss as f32).collect();
+    assert_near(&losses, &expected, 1e-4, &what);
+    let gradients = gradients.lock().expect("no rank has panicked");
+    for mapped in architecture.table() {
+        let mut rest = &gradients[&mapped.name][..];
+        for part in mapped.parts {
+            let (got, after) = rest.split_at(part.count());
+            let theirs = golden.numbers(&format!("grad.{}", in_transformers(&part.name)));
+            assert_near(got, &theirs, 1e-4, &format!("{what}: {}", part.name));
+            rest = after;
+        }
+    }
+}
+
 #[test]
 fn loss_curves_and_gradients_are_those_of_transformers_for_one_to_four_stages() {
     for family in FAMILIES {
-        let golden = Golden::read(family);
-        let expected = golden.numbers("losses");
-        for count in 1..=4 {
-            let what = format!("{family} in {count} stages");
-            let (architecture, stages) = stages(&folder(family), count);
-            let recorder = Recorder::default();
-            let gradients = Arc::clone(&recorder.gradients);
-            let mut pipeline = Pipeline::builder()
-                .schedule(Schedule::named("1f1b", count, 4).expect("it fits"))
-                .stages(stages)
-                .loss(CrossEntropy::default())
-                .data(golden.batches() as Arc<dyn DataSource>)
-                .optimizer(recorder)
-                .learning_rate(LearningRate::Constant(3e-3))
-                .pin(false)
-                .launch()
-                .unwrap_or_else(|error| panic!("{what}: {error}"));
-            let losses: Vec<f32> =
-                expected.iter().map(|_| pipeline.step().expect("it trains").loss as f32).collect();
-            assert_near(&losses, &expected, 1e-4, &what);
-            let gradients = gradients.lock().expect("no rank has panicked");
-            for mapped in architecture.table() {
-                let mut rest = &gradients[&mapped.name][..];
-                for part in mapped.parts {
-                    let (got, after) = rest.split_at(part.count());
-                    let theirs = golden.numbers(&format!("grad.{}", in_transformers(&part.name)));
-                    assert_near(got, &theirs, 1e-4, &format!("{what}: {}", part.name));
-                    rest = after;
-                }
-            }
-        }
+        (1..=4).for_each(|ranks| is_trained_alike(family, ranks, 1));
     }
+}
+
+/// There are as many shards as key and value heads, at most.
+#[test]
+fn loss_curves_and_gradients_of_shards_are_those_of_transformers() {
+    for family in ["llama", "padded", "mistral", "mixtral", "qwen2", "qwen3", "gpt2"] {
+        (1..=2).for_each(|ranks| is_trained_alike(family, ranks, 2));
+    }
+    is_trained_alike("gpt2", 2, 4);
 }
 
 /// GPT-2's parameters have a prefix in a model with a head.

@@ -64,11 +64,17 @@ impl Golden {
     }
 }
 
-/// The model of a folder, cut into stages that start with its weights.
-pub(crate) fn stages(folder: &Path, count: u32) -> (Architecture, Vec<StageBuilder<Sequential>>) {
+/// The model of a folder, cut into stages that start with its weights. It has as many shard groups as
+/// shards.
+pub(crate) fn stages(
+    folder: &Path,
+    count: u32,
+    shards: u32,
+) -> (Architecture, Vec<StageBuilder<Sequential>>) {
     let architecture = read_config(folder).expect("a known model");
     let weights = Arc::new(Weights::open(folder, &architecture).expect("all tensors"));
     let model = architecture.model().expect("possible sizes");
+    let model = model.with_shard_groups(shards).expect("a power of two");
     let stages = model.split(count).expect("enough units").into_iter();
     let start = |stage| start_from(Arc::clone(&weights), None, stage);
     (architecture, stages.map(start).collect())

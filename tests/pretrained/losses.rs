@@ -7,7 +7,7 @@ use super::*;
 
 /// The mean loss of a family's first batch with the model of a folder.
 fn loss(family: &str, folder: &Path) -> f64 {
-    let (_, mut builders) = stages(folder, 1);
+    let (_, mut builders) = stages(folder, 1, 1);
     let mut model = builders.remove(0).build().expect("its weights are read");
     let data = Golden::read(family).batches();
     let mut losses = Vec::new();

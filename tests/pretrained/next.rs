@@ -9,7 +9,7 @@ fn tokens_that_follow_others_have_the_logits_of_transformers() {
     for family in FAMILIES {
         let golden = Golden::read(family);
         let expected = golden.numbers("logits");
-        let (_, mut builders) = stages(&folder(family), 1);
+        let (_, mut builders) = stages(&folder(family), 1, 1);
         let mut model = builders.remove(0).build().expect("its weights are read");
         for row in 0..2 {
             let (input, _) = golden.batches().micro_batch(0, MicroBatch(row)).expect("recorded");

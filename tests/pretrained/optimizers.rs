@@ -29,7 +29,7 @@ impl Optimizer for Watched {
 #[test]
 fn parameters_are_fused_of_the_tensors_of_their_family() {
     for family in FAMILIES {
-        let (architecture, _) = stages(&folder(family), 1);
+        let (architecture, _) = stages(&folder(family), 1, 1);
         let contents = architecture.model().expect("possible").contents().expect("made");
         let parameters = contents.into_iter().flat_map(|unit| unit.parameters);
         let fused: BTreeMap<String, Vec<usize>> = parameters.map(|one| (one.name, one.fused)).collect();
@@ -56,7 +56,7 @@ fn a_first_step_changes_each_tensor_as_in_pytorch() {
                 _ => Box::new(Adafactor::default()),
             };
             let watched = Watched { inner, changes: Arc::clone(&changes) };
-            let (architecture, stages) = stages(&folder(family), 2);
+            let (architecture, stages) = stages(&folder(family), 2, 1);
             let mut pipeline = Pipeline::builder()
                 .schedule(Schedule::named("1f1b", 2, 4).expect("it fits"))
                 .stages(stages)

@@ -23,10 +23,16 @@ impl Optimizer for Recorder {
 
     fn update(&self, parameter: &mut Parameter, update: Update, together: &mut Together) -> Result<()> {
         if update.step == 1 {
-            let mean = parameter.grad.iter().map(|sum| sum * update.scale as f32).collect();
-            let name = parameter.name().to_owned();
-            self.gradients.lock().expect("no panic").insert(name, mean);
+            let mean: Vec<f32> = parameter.grad.iter().map(|sum| sum * update.scale as f32).collect();
+            let mut all = self.gradients.lock().expect("no panic");
+            let whole = all.entry(parameter.name().to_owned());
+            let whole = whole.or_insert_with(|| vec![0.0; parameter.whole_dims().iter().product()]);
+            parameter.put_in_whole(parameter.shard().index, &mean, whole);
         }
         Self::adamw().update(parameter, update, together)
+    }
+
+    fn updates_parts(&self) -> bool {
+        true
     }
 }

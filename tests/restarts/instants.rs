@@ -36,16 +36,25 @@ enum What {
     NotFirst,
     /// Not the first block, whose weights are from a checkpoint.
     NotFirstOfOthers,
+    /// All, by two shards of one rank.
+    Shards,
 }
 
 impl What {
-    const ALL: [Self; 3] = [Self::All, Self::NotFirst, Self::NotFirstOfOthers];
+    const ALL: [Self; 4] = [Self::All, Self::NotFirst, Self::NotFirstOfOthers, Self::Shards];
 
     fn recipe(self, seed: u64) -> Recipe {
-        if self == Self::All {
-            return recipe(2, true, 3);
+        match self {
+            Self::All => recipe(2, true, 3),
+            Self::Shards => Recipe { shards: 2, shard_groups: 2, ..recipe(2, true, 3) },
+            Self::NotFirst | Self::NotFirstOfOthers => {
+                partly_frozen(true, seed, |name| name.starts_with("h.0.") || name == "wte.weight")
+            }
         }
-        partly_frozen(true, seed, |name| name.starts_with("h.0.") || name == "wte.weight")
+    }
+
+    fn schedule(self) -> Schedule {
+        named("1f1b", if self == Self::Shards { 1 } else { 2 }, 3)
     }
 
     /// Saves the weights of another model, if the training begins with them.
@@ -74,16 +83,16 @@ fn member() {
     let what = What::ALL[what.parse::<usize>().expect("a number")];
     let process: u32 = process.parse().expect("a number");
     let membership = Membership { process, replaces: true, ..place(2, address) };
-    let mut faults = [Faults::default(), Faults::default()];
     let how = match hangs.parse().expect("true or false") {
         true => How::Hangs,
         false => How::Dies,
     };
     let own = Faults::everywhere(instant.parse().expect("a number"), how);
-    faults[process as usize] = own.clone();
     let recipe = what.recipe(2);
     let world = World::join(&membership, "the same").expect("all come");
-    let builder = builder(&recipe, named("1f1b", 2, 3), &faults, 2).world(world);
+    // It has one rank.
+    let faults = [own.clone(), own.clone()];
+    let builder = builder(&recipe, what.schedule(), &faults, 2).world(world);
     let builder = builder.stall_limit(Some(Duration::from_secs(3)));
     let mut pipeline = builder.launch().expect("it starts");
     let folder = Path::new(&folder);
@@ -124,6 +133,17 @@ fn a_process_may_die_at_any_instant() {
     }
 }
 
+/// The other shard waits for it, and goes back to the snapshot with it.
+#[test]
+fn a_process_with_a_shard_may_die_at_any_instant() {
+    let run = Failures::of(What::Shards, How::Dies);
+    let [from, to] = run.instants(&[]);
+    for index in 0..6 {
+        run.instants(&[from + (to - from) * index / 6]);
+    }
+    run.instants(&[to - 1, 40]);
+}
+
 /// They are in no snapshot if they are as they were built.
 #[test]
 fn frozen_weights_are_there_again_when_a_process_has_died() {
@@ -156,7 +176,7 @@ struct Failures {
 impl Failures {
     fn of(what: What, how: How) -> Self {
         let recipe = what.recipe(2);
-        if what == What::All {
+        if matches!(what, What::All | What::Shards) {
             let expected = recipe.plain_hash(STEPS);
             return Self { what, how, expected };
         }

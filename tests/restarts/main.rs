@@ -6,6 +6,8 @@ mod common;
 #[path = "../common/failing.rs"]
 mod failing;
 mod instants;
+#[path = "../common/mixtral.rs"]
+mod mixtral;
 mod refusals;
 #[path = "../common/worlds.rs"]
 mod worlds;
@@ -16,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
 use failing::{Failing, FailingData, FailingLoss, FailingOptimizer, Faults, How};
+use mixtral::recipe_of_mixtral;
 use pipewright::fabric::{Membership, World};
 use pipewright::schedule::Schedule;
 use pipewright::stages::loss::CrossEntropy;
@@ -81,6 +84,29 @@ fn a_failure_at_any_pass_changes_nothing() {
                 let pipeline = builder(&recipe, schedule.clone(), &faults, every).launch();
                 let (reports, hash) = train(pipeline.expect("it starts"));
                 assert_eq!(hash, expected, "{name}, rank {rank}, call {call}, every {every}");
+                assert_eq!(restarts(&reports), 1);
+            }
+        }
+    }
+}
+
+/// The other shards only wait for it.
+#[test]
+fn a_failure_of_a_shard_at_any_pass_changes_nothing() {
+    for make in [|| recipe(2, true, 3), || recipe_of_mixtral(2, 3)] {
+        let mut recipe = Recipe { shard_groups: 2, ..make() };
+        let expected = recipe.plain_hash(STEPS);
+        recipe.shards = 2;
+        let schedule = named("1f1b", 2, 3);
+        for (rank, calls) in calls(&recipe, &schedule).into_iter().enumerate() {
+            for call in (0..calls).step_by(3) {
+                let how = [How::Fails, How::Panics][call as usize % 2];
+                let mut faults = vec![Faults::default(); 2];
+                faults[rank] = Faults::at(&[(call, how)]);
+                let every = 1 + call as u32 % 3;
+                let pipeline = builder(&recipe, schedule.clone(), &faults, every).launch();
+                let (reports, hash) = train(pipeline.expect("it starts"));
+                assert_eq!(hash, expected, "rank {rank}, call {call}, every {every}");
                 assert_eq!(restarts(&reports), 1);
             }
         }

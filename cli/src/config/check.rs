@@ -202,11 +202,6 @@ fn shards(config: &Config, whole: bool, server: bool) -> Result<()> {
         || "a server has parts of the weights itself: take \"reduce\", or pipeline.shards = 1",
     )?;
     config.require(
-        config.train.restarts == 0,
-        "train.restarts",
-        || "ranks with shards are not built again after a failure yet: take 0, or pipeline.shards = 1",
-    )?;
-    config.require(
         !config.pipeline.devices.has_gpu(),
         "pipeline.devices",
         || "there are no shards on GPUs yet: take \"cpu\", or pipeline.shards = 1",

@@ -149,7 +149,7 @@ impl Llama {
         let (name, norm) = (format!("h.{index}.mlp"), self.norm(&format!("h.{index}.ln_2")));
         let norm = norm.divided(sharding);
         let inner = match self.experts {
-            Some(routing) => chain![norm, self.choosing(&name, routing)?],
+            Some(routing) => chain![norm, self.choosing(&name, routing)?.divided(sharding)?],
             None => {
                 let divided = |widths: &[usize]| Division::new(sharding, self.ffn, widths);
                 let gate_up = self.gate_up(&name).with_divided_outputs(&divided(&[1, 1])?);

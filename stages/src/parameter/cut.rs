@@ -1,5 +1,6 @@
 //! What a parameter holds of a tensor that is divided among several shards.
 
+use std::iter;
 use std::ops::Range;
 
 use crate::shards::Division;
@@ -11,24 +12,33 @@ pub(crate) struct Cut {
     pub(super) dims: Vec<usize>,
     /// The sizes of the tensors that are fused in it: see [`Parameter::fuse`](crate::Parameter::fuse).
     pub(super) fused: Vec<usize>,
-    /// Whether the first dimension is divided, and not the last one.
-    pub(super) is_first: bool,
-    pub(super) division: Division,
+    pub(super) how: How,
+}
+
+/// How a tensor is divided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Its first dimension is.
+    First(Division),
+    /// Its last dimension is.
+    Last(Division),
+    /// This shard has all of it, and the others have nothing.
+    Only(u32),
 }
 
 impl Cut {
     /// The numbers of a shard in the whole tensor, in the order of the shard's memory.
-    pub(super) fn ranges(&self, shard: u32) -> impl Iterator<Item = Range<usize>> + use<> {
-        let own = self.division.of_shard(shard).own();
+    pub(super) fn ranges(&self, shard: u32) -> Vec<Range<usize>> {
         let numbers: usize = self.dims.iter().product();
-        let last = self.dims.last().copied().unwrap_or(1);
-        let (row, whole) = match self.is_first {
-            true => (self.dims[1..].iter().product(), numbers),
-            false => (1, last),
+        let (division, row, whole) = match &self.how {
+            How::First(division) => (division, self.dims[1..].iter().product(), numbers),
+            How::Last(division) => (division, 1, self.dims.last().copied().unwrap_or(1)),
+            How::Only(owner) if *owner == shard => return iter::once(0..numbers).collect(),
+            How::Only(_) => return Vec::new(),
         };
-        (0..numbers).step_by(whole.max(1)).flat_map(move |start| {
-            let places = own.clone().into_iter();
-            places.map(move |range| start + range.start * row..start + range.end * row)
-        })
+        let own = division.of_shard(shard).own();
+        let starts = (0..numbers).step_by(whole.max(1));
+        let of_row = |start| own.iter().map(move |range| start + range.start * row..start + range.end * row);
+        starts.flat_map(of_row).collect()
     }
 }

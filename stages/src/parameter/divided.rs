@@ -1,6 +1,7 @@
 //! A parameter that is divided among shards: what it holds of the whole tensor, and the pieces in which the
 //! norm of its gradient is added up.
 
+use std::iter;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use crate::cpu::lanes::sum_of_squares;
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::cut::Cut;
+use crate::parameter::cut::{Cut, How};
 use crate::parameter::description::PIECE;
 use crate::parameter::pieces::{Pieces, RowPieces};
-use crate::shards::Division;
+use crate::shards::{Division, Shard};
 use crate::tensor::numbers::Numbers;
 
 impl Parameter {
@@ -20,8 +21,9 @@ impl Parameter {
         if division.shard().of == 1 {
             return;
         }
-        let cut =
-            Cut { dims: self.dims.clone(), fused: self.fused.clone(), is_first, division: division.clone() };
+        let how = if is_first { How::First } else { How::Last };
+        let how = how(division.clone());
+        let cut = Cut { dims: self.dims.clone(), fused: self.fused.clone(), how };
         let divided = if is_first { 0 } else { self.dims.len() - 1 };
         self.dims[divided] = division.len();
         if is_first && !self.fused.is_empty() {
@@ -38,6 +40,21 @@ impl Parameter {
         self.value = own;
     }
 
+    /// Keeps all its numbers if this shard is the owner, and none otherwise.
+    pub(crate) fn keep_if_owner(&mut self, owner: u32, shard: Shard) {
+        if shard.of == 1 {
+            return;
+        }
+        self.shard = shard;
+        self.cut = Some(Cut { dims: self.dims.clone(), fused: self.fused.clone(), how: How::Only(owner) });
+        if shard.index != owner {
+            self.dims[0] = 0;
+            self.fused.fill(0);
+            (self.value, self.grad) = (Numbers::zeros(0), Numbers::zeros(0));
+            self.owned = 0..0;
+        }
+    }
+
     /// The dimensions of the whole tensor, of which it may hold a part.
     pub fn whole_dims(&self) -> &[usize] {
         self.cut.as_ref().map_or(&self.dims, |cut| &cut.dims)
@@ -48,15 +65,20 @@ impl Parameter {
         self.cut.as_ref().map_or(&self.fused, |cut| &cut.fused)
     }
 
+    /// The places of its own numbers in the whole tensor, in the order of its memory.
+    pub fn own_places(&self) -> Vec<Range<usize>> {
+        match &self.cut {
+            Some(cut) => cut.ranges(self.shard.index),
+            None => iter::once(0..self.value.len()).collect(),
+        }
+    }
+
     /// Copies its own numbers out of the numbers of the whole tensor.
     ///
     /// # Panics
     /// When there are too few numbers.
     pub fn take_own(&self, whole: &[f32], mut own: &mut [f32]) {
-        let Some(cut) = &self.cut else {
-            return own.copy_from_slice(whole);
-        };
-        for range in cut.ranges(self.shard.index) {
+        for range in self.own_places() {
             let (to, rest) = own.split_at_mut(range.len());
             to.copy_from_slice(&whole[range]);
             own = rest;
@@ -159,7 +181,7 @@ mod tests {
     use super::*;
     use crate::parameter::init::Init;
     use crate::rng;
-    use crate::shards::{Shard, Sharding};
+    use crate::shards::Sharding;
 
     /// The sums of squares, by number.
     fn sums(parameter: &Parameter) -> BTreeMap<usize, u64> {

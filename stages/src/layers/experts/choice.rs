@@ -73,6 +73,18 @@ impl Choice {
         self.group(routing);
     }
 
+    /// Makes this the choice of some of the tokens of another.
+    pub(super) fn take_part(&mut self, all: &Self, tokens: Range<usize>, routing: Routing) {
+        let part = tokens.start * routing.chosen..tokens.end * routing.chosen;
+        self.chosen.clear();
+        self.chosen.extend_from_slice(&all.chosen[part.clone()]);
+        self.group(routing);
+        self.weights.resize(self.chosen.len(), 0.0);
+        for (&here, &there) in self.places.iter().zip(&all.places[part]) {
+            self.weights[here as usize] = all.weights[there as usize];
+        }
+    }
+
     /// All lists, one after the other: experts and places of tokens, tokens and weights of rows, and how many
     /// rows each expert has.
     pub(super) fn table(&mut self) -> &[u32] {
@@ -103,6 +115,12 @@ impl Choice {
                 }
             }
         }
+    }
+
+    /// The rows of consecutive experts.
+    pub(super) fn rows_of(&self, experts: Range<usize>) -> Range<usize> {
+        let before = |expert: usize| self.counts[..expert].iter().sum();
+        before(experts.start)..before(experts.end)
     }
 
     /// The rows of each expert.

@@ -28,6 +28,9 @@ pub(crate) fn add_mixed<N: Real>(
     weights: Option<&[f32]>,
     width: usize,
 ) {
+    if sums.is_empty() {
+        return;
+    }
     let chosen = places.len() * width / sums.len();
     let parts = (By(sums, width), By(places, chosen));
     cut(parts, (1 + chosen) * width, |_, (sums, places)| {

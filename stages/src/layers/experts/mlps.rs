@@ -9,6 +9,7 @@ use crate::layers::linear::weight_matrix::WeightMatrix;
 use crate::layers::{GateForm, gated};
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
+use crate::shards::Division;
 use crate::tensor::Tensor;
 
 /// The activation of an expert.
@@ -41,6 +42,17 @@ impl Mlps {
             Expert { gate_up, down }
         };
         Self { experts: (0..routing.experts).map(expert).collect(), dim, ffn }
+    }
+
+    /// Keeps the weights of this shard's experts only.
+    pub(super) fn divide(&mut self, experts: &Division) {
+        let shard = experts.shard();
+        for owner in 0..shard.of {
+            for expert in &mut self.experts[experts.of_shard(owner).own()[0].clone()] {
+                expert.gate_up.for_weights().keep_if_owner(owner, shard);
+                expert.down.for_weights().keep_if_owner(owner, shard);
+            }
+        }
     }
 
     /// Whether any of them is trained.
@@ -81,14 +93,14 @@ impl Mlps {
         Ok(gate_up)
     }
 
-    /// The output, from gate and up.
-    pub(super) fn output(&mut self, rows: &Placed<'_>, gate_up: &Tensor, input: &Tensor) -> Result<Tensor> {
+    /// The output of every row, from gate and up.
+    pub(super) fn outputs(&mut self, rows: &Placed<'_>, gate_up: &Tensor) -> Result<Tensor> {
         let values = self.values(rows, gate_up)?;
-        let mut outputs = rows.beside(input, self.dim)?;
+        let mut outputs = rows.beside(gate_up, self.dim)?;
         for (expert, range) in self.busy(rows) {
             expert.down.forward_rows(&mut outputs, &values, &range)?;
         }
-        rows.mixed(&outputs, input)
+        Ok(outputs)
     }
 
     /// The inputs of the second products.
@@ -139,18 +151,13 @@ impl Mlps {
         Ok([slopes, values])
     }
 
-    /// Adds what comes through the experts to the input gradient.
-    pub(super) fn add_input_grad(
-        &mut self,
-        rows: &Placed<'_>,
-        input_grad: &mut Tensor,
-        gate_up: &Tensor,
-    ) -> Result<()> {
-        let mut rows_grad = rows.beside(input_grad, self.dim)?;
+    /// The input gradient of every row.
+    pub(super) fn input_grads(&mut self, rows: &Placed<'_>, gate_up: &Tensor) -> Result<Tensor> {
+        let mut grads = rows.beside(gate_up, self.dim)?;
         for (expert, range) in self.busy(rows) {
-            expert.gate_up.backward_rows(&mut rows_grad, gate_up, &range)?;
+            expert.gate_up.backward_rows(&mut grads, gate_up, &range)?;
         }
-        rows.add(input_grad, &rows_grad)
+        Ok(grads)
     }
 
     /// Adds the weight gradients of all second products.

@@ -5,25 +5,30 @@ pub(crate) mod cpu;
 pub(crate) mod mlps;
 pub(crate) mod placed;
 pub(crate) mod routing;
+mod spread;
+
+use std::borrow::Cow;
 
 use self::choice::Choice;
 use self::mlps::Mlps;
 use self::placed::Placed;
+use self::spread::Spread;
 use super::Linear;
 use crate::cpu::real::in_format;
 use crate::device::{Device, Place};
-use crate::error::{Result, check_positive, check_rows};
+use crate::error::{Error, Result, check_positive, check_rows};
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::shape::Shape;
-use crate::stage::ForwardContext;
+use crate::shards::{Division, Sharding, Team};
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
+use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
 
 pub use self::routing::Routing;
 
-/// A mixture of experts, all on one device: numbers `[.., dim]` to `[.., dim]`, each row a token. Jiang et
+/// A mixture of experts: numbers `[.., dim]` to `[.., dim]`, each row a token. Jiang et
 /// al., "Mixtral of experts" (2024).
 ///
 /// The router is a linear layer without a bias, from a token to a score for each expert. The experts with the
@@ -38,6 +43,11 @@ pub use self::routing::Routing;
 /// scores, because the host chooses.
 ///
 /// With [`Routing::auxiliary`], backward adds the gradient of a second loss, which the output does not show.
+///
+/// Shards have the experts that [`Experts::divided`] gives them. All of them score all tokens, so they know
+/// each other's choice. A shard gathers the tokens, computes the rows of its experts, and sends each row to
+/// the shard of its token, which adds up its tokens' rows. The order of all sums is the same for any number
+/// of shards.
 #[derive(Debug)]
 pub struct Experts {
     name: String,
@@ -45,7 +55,12 @@ pub struct Experts {
     routing: Routing,
     router: Linear,
     mlps: Mlps,
+    /// The choice of all tokens.
     choice: Choice,
+    /// How the experts are divided among shards.
+    division: Option<Division>,
+    /// The shards, if there are several.
+    spread: Option<Spread>,
 }
 
 impl Experts {
@@ -66,7 +81,42 @@ impl Experts {
             router: router.without_bias(),
             mlps: Mlps::new(name, [dim, ffn], routing, init, seed),
             choice: Choice::default(),
+            division: None,
+            spread: None,
         })
+    }
+
+    /// The same layer, whose experts are divided among shards.
+    ///
+    /// # Errors
+    /// When there are more shards than experts.
+    pub fn divided(mut self, sharding: Sharding) -> Result<Self> {
+        let division = Division::new(sharding, self.routing.experts, &[1]);
+        let division = division.map_err(|error| error.at(&self.name))?;
+        self.mlps.divide(&division);
+        self.division = Some(division);
+        Ok(self)
+    }
+
+    /// All rows, of which a shard may have some.
+    fn whole<'a>(&self, rows: &'a Tensor) -> Result<Cow<'a, Tensor>> {
+        match &self.spread {
+            Some(spread) => Ok(Cow::Owned(spread.team().gather(rows)?)),
+            None => Ok(Cow::Borrowed(rows)),
+        }
+    }
+
+    /// The rows of the experts that are here.
+    fn placed<'a>(
+        tokens: &Tensor,
+        choice: &'a mut Choice,
+        spread: Option<&Spread>,
+        routing: Routing,
+    ) -> Result<Placed<'a>> {
+        match spread {
+            Some(spread) => Ok(Placed::of_experts(choice, routing, spread.own())),
+            None => Placed::of(tokens, choice, routing),
+        }
     }
 
     fn is_trained(&self) -> bool {
@@ -106,27 +156,54 @@ impl Layer for Experts {
     }
 
     fn output_shape(&self, input: &Shape) -> Result<Shape> {
-        check_rows(input, self.dim)?;
+        match &self.spread {
+            Some(spread) => spread.team().check_own(input, self.dim)?,
+            None => check_rows(input, self.dim)?,
+        }
         Ok(*input)
+    }
+
+    fn join(&mut self, team: &Team) -> Result<()> {
+        match &self.division {
+            Some(experts) if experts.shard() == team.shard() => {
+                self.spread = Some(Spread::new(team, experts));
+                Ok(())
+            }
+            _ => Err(Error::new("its experts are not divided: see `Experts::divided`")),
+        }
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
         self.output_shape(input.shape())?;
-        let scores = self.route(ctx, &input)?;
-        let rows = Placed::of(&input, &mut self.choice, self.routing)?;
-        let gate_up = self.mlps.gate_up(&rows, &input)?;
-        let output = self.mlps.output(&rows, &gate_up, &input)?;
+        let all = self.whole(&input)?;
+        let scores = self.route(ctx, &all)?;
+        let rows = Self::placed(&all, &mut self.choice, self.spread.as_ref(), self.routing)?;
+        let gate_up = self.mlps.gate_up(&rows, &all)?;
+        drop(all);
+        let outputs = self.mlps.outputs(&rows, &gate_up)?;
+        let output = match &mut self.spread {
+            Some(spread) => {
+                let (outputs, own) = spread.bring(&rows, &outputs, self.routing)?;
+                own.mixed(&outputs, &input)?
+            }
+            None => rows.mixed(&outputs, &input)?,
+        };
         Ok((output, self.kept(ctx, input, [scores, gate_up])?))
     }
 
     fn forward_again(&mut self, ctx: ForwardContext, input: Tensor) -> Result<Kept> {
-        let scores = self.route(ctx, &input)?;
-        let rows = Placed::of(&input, &mut self.choice, self.routing)?;
-        let gate_up = self.mlps.gate_up(&rows, &input)?;
+        let all = self.whole(&input)?;
+        let scores = self.route(ctx, &all)?;
+        let rows = Self::placed(&all, &mut self.choice, self.spread.as_ref(), self.routing)?;
+        let gate_up = self.mlps.gate_up(&rows, &all)?;
+        drop(all);
         self.kept(ctx, input, [scores, gate_up])
     }
 
     fn forward_next(&mut self, past: usize, input: Tensor) -> Result<Tensor> {
+        if self.spread.is_some() {
+            return Ok(self.forward(WRITING, input)?.0);
+        }
         self.output_shape(input.shape())?;
         let scores = self.router.forward_next(past, input.clone())?;
         self.choose(&scores)?;
@@ -135,7 +212,8 @@ impl Layer for Experts {
             return self.mlps.next(&rows, &input);
         }
         let gate_up = self.mlps.gate_up(&rows, &input)?;
-        self.mlps.output(&rows, &gate_up, &input)
+        let outputs = self.mlps.outputs(&rows, &gate_up)?;
+        rows.mixed(&outputs, &input)
     }
 
     fn backward_input(&mut self, saved: Kept, grad: Tensor) -> Result<(Option<Tensor>, Kept)> {
@@ -150,11 +228,23 @@ impl Layer for Experts {
         };
         let choice = choice.into_tensors();
         self.choice.restore(&choice, self.routing);
-        let mut rows = Placed::of(&grad, &mut self.choice, self.routing)?;
-        let [slopes, values] = self.mlps.inner_grads(&rows, &mut gate_up, &grad)?;
+        let grad = self.whole(&grad)?.into_owned();
+        let mut rows = Self::placed(&grad, &mut self.choice, self.spread.as_ref(), self.routing)?;
+        let [mut slopes, values] = self.mlps.inner_grads(&rows, &mut gate_up, &grad)?;
+        if let Some(spread) = &self.spread {
+            slopes = spread.gather(&rows, slopes)?;
+        }
         let scores_grad = rows.scores_grad(&scores, &slopes)?;
         let mut input_grad = self.router.input_grad(ctx, &scores_grad)?;
-        self.mlps.add_input_grad(&rows, &mut input_grad, &gate_up)?;
+        let input_grads = self.mlps.input_grads(&rows, &gate_up)?;
+        match &mut self.spread {
+            Some(spread) => {
+                input_grad = spread.team().own_part(&input_grad)?;
+                let (input_grads, own) = spread.bring(&rows, &input_grads, self.routing)?;
+                own.add(&mut input_grad, &input_grads)?;
+            }
+            None => rows.add(&mut input_grad, &input_grads)?,
+        }
         let Some(input) = input else {
             return Ok((Some(input_grad), Kept::new(ctx, [])));
         };
@@ -173,7 +263,8 @@ impl Layer for Experts {
         let [input, scores_grad] = router.into_tensors();
         let [grad, gate_up, values] = experts.into_tensors();
         self.choice.restore(&choice.into_tensors(), self.routing);
-        let rows = Placed::of(&grad, &mut self.choice, self.routing)?;
+        let input = self.whole(&input)?.into_owned();
+        let rows = Self::placed(&grad, &mut self.choice, self.spread.as_ref(), self.routing)?;
         self.mlps.add_down_grads(&rows, &values, &grad)?;
         self.mlps.add_gate_up_grads(&rows, &input, &gate_up)?;
         self.router.backward_weight(Kept::new(ctx, [input, scores_grad]))

@@ -23,6 +23,8 @@ const THREADS: u32 = 256;
 pub(super) struct Placed<'a> {
     choice: &'a mut Choice,
     routing: Routing,
+    /// The rows that are here, if the experts are divided among shards.
+    own: Option<Range<usize>>,
     on_gpu: Option<OnGpu>,
 }
 
@@ -57,17 +59,59 @@ impl<'a> Placed<'a> {
             }
             None => None,
         };
-        Ok(Self { choice, routing, on_gpu })
+        Ok(Self { choice, routing, own: None, on_gpu })
     }
 
-    /// The rows of each expert.
+    /// The choice of all tokens, of which the rows of these experts are here.
+    pub(super) fn of_experts(choice: &'a mut Choice, routing: Routing, experts: Range<usize>) -> Self {
+        let own = Some(choice.rows_of(experts));
+        Self { choice, routing, own, on_gpu: None }
+    }
+
+    /// The rows that are here, among all rows.
+    pub(super) fn own(&self) -> Range<usize> {
+        self.own.clone().unwrap_or(0..self.count())
+    }
+
+    /// The token of each row.
+    pub(super) fn tokens(&self) -> &[u32] {
+        &self.choice.tokens[self.own()]
+    }
+
+    /// How many rows all experts have, here and elsewhere.
+    pub(super) fn count(&self) -> usize {
+        self.choice.tokens.len()
+    }
+
+    /// The rows of these experts, among all rows.
+    pub(super) fn rows_of(&self, experts: Range<usize>) -> Range<usize> {
+        self.choice.rows_of(experts)
+    }
+
+    /// Makes `part` the choice of these tokens only.
+    pub(super) fn take_choice(&self, part: &mut Choice, tokens: Range<usize>) {
+        part.take_part(self.choice, tokens, self.routing);
+    }
+
+    /// The rows of each expert. There are none of an expert that is elsewhere.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
-        self.choice.rows()
+        let own = self.own();
+        let within = move |row: usize| row.clamp(own.start, own.end) - own.start;
+        self.choice.rows().map(move |rows| within(rows.start)..within(rows.end))
+    }
+
+    /// The number of rows of a tensor for the rows of all experts here. It is one of few, so that memory is
+    /// used again: a tensor may have more rows than there are.
+    fn room(&self) -> usize {
+        match &self.own {
+            Some(own) => few_sizes(own.len()),
+            None => self.count(),
+        }
     }
 
     /// A tensor for the rows of all experts, in the same place as another. Its contents are unspecified.
     pub(super) fn beside(&self, other: &Tensor, width: usize) -> Result<Tensor> {
-        other.beside(&[self.choice.tokens.len(), width])
+        other.beside(&[self.room(), width])
     }
 
     fn gpu(&self) -> Option<(&Gpu, Lists)> {
@@ -90,7 +134,9 @@ impl<'a> Placed<'a> {
                 gpu.launch(kernel!(tokens.dtype(), "embedding_forward"), grid, &args)?;
             }
             None => in_format!(tokens.dtype(), N => {
-                experts::take::<N>(rows.numbers_mut(), tokens.numbers(), &self.choice.tokens, width);
+                let own = self.tokens();
+                let rows = &mut rows.numbers_mut::<N>()[..own.len() * width];
+                experts::take(rows, tokens.numbers(), own, width);
             }),
         }
         Ok(rows)
@@ -136,16 +182,20 @@ impl<'a> Placed<'a> {
     /// Multiplies both by the weights of their rows. Returns the slopes of the weights: the scalar products
     /// of the rows before.
     pub(super) fn weigh(&self, grads: &mut Tensor, values: &mut Tensor) -> Result<Tensor> {
-        let (count, width, dtype) = (self.choice.tokens.len(), values.shape().last(), grads.dtype());
-        let mut slopes = grads.f32_beside(&[count])?;
+        let (own, width, dtype) = (self.own(), values.shape().last(), grads.dtype());
+        let count = own.len();
+        let mut slopes = grads.f32_beside(&[self.room()])?;
         match self.gpu() {
             Some((gpu, lists)) => {
                 let args = args![&*grads, &*values, &slopes, lists.weights, width];
                 gpu.launch(kernel!(dtype, "experts_weigh"), Grid::of_rows(count, width), &args)?;
             }
             None => in_format!(dtype, N => {
+                let numbers = count * width;
                 let (grads, values) = (grads.numbers_mut::<N>(), values.numbers_mut());
-                experts::weigh(grads, values, &self.choice.weights, slopes.f32_mut(), width);
+                let (grads, values) = (&mut grads[..numbers], &mut values[..numbers]);
+                let slopes = &mut slopes.f32_mut()[..count];
+                experts::weigh(grads, values, &self.choice.weights[own], slopes, width);
             }),
         }
         Ok(slopes)
@@ -182,4 +232,9 @@ impl<'a> Placed<'a> {
         }
         Ok(grads)
     }
+}
+
+/// The number itself or a larger one: of four sizes in each power of two.
+pub(super) fn few_sizes(count: usize) -> usize {
+    count.next_multiple_of((count.next_power_of_two() / 8).max(1))
 }

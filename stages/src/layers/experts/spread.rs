@@ -1,0 +1,101 @@
+//! Experts that are divided among shards, and rows on their way from one shard to another.
+
+use std::ops::Range;
+
+use super::Routing;
+use super::choice::Choice;
+use super::placed::{Placed, few_sizes};
+use crate::cpu::real::in_format;
+use crate::error::{Error, Result};
+use crate::shards::team::Each;
+use crate::shards::{Division, Team};
+use crate::tensor::Tensor;
+
+/// The shards that the experts of a layer are divided among.
+#[derive(Debug)]
+pub(super) struct Spread {
+    team: Team,
+    experts: Division,
+    /// The choice of this shard's tokens.
+    choice: Choice,
+}
+
+impl Spread {
+    pub(super) fn new(team: &Team, experts: &Division) -> Self {
+        Self { team: team.clone(), experts: experts.clone(), choice: Choice::default() }
+    }
+
+    pub(super) fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// The experts of this shard.
+    pub(super) fn own(&self) -> Range<usize> {
+        self.experts_of(self.team.shard().index)
+    }
+
+    fn experts_of(&self, shard: u32) -> Range<usize> {
+        self.experts.of_shard(shard).own()[0].clone()
+    }
+
+    /// The rows of this shard's tokens, and their choice. The rows come from the shards that have the tokens'
+    /// experts. In turn, each shard gets the rows of its tokens among `rows`, which are of this shard's
+    /// experts.
+    pub(super) fn bring(
+        &mut self,
+        all: &Placed<'_>,
+        rows: &Tensor,
+        routing: Routing,
+    ) -> Result<(Tensor, Placed<'_>)> {
+        let width = rows.shape().last();
+        let part = |shard| {
+            let tokens = self.team.rows_of(shard);
+            let is_theirs = |(_, token): &(usize, &u32)| tokens.contains(&(**token as usize));
+            let theirs = all.tokens().iter().enumerate().filter(is_theirs);
+            let mut part = rows.beside(&[few_sizes(theirs.clone().count()), width])?;
+            in_format!(rows.dtype(), N => {
+                let to = part.numbers_mut::<N>().chunks_exact_mut(width);
+                for (to, (row, _)) in to.zip(theirs) {
+                    to.copy_from_slice(&rows.numbers::<N>()[row * width..][..width]);
+                }
+            });
+            Ok(part)
+        };
+        let given: Result<Each> = (0..self.team.shard().of).map(part).collect();
+        let taken = self.team.each(given?)?;
+        all.take_choice(&mut self.choice, self.team.own_rows());
+        let mut own = rows.beside(&[self.team.own_rows().len() * routing.chosen, width])?;
+        for (shard, part) in (0..).zip(&taken) {
+            let places = self.choice.rows_of(self.experts_of(shard));
+            check_from(shard, part, places.len(), width)?;
+            in_format!(rows.dtype(), N => {
+                let to = &mut own.numbers_mut::<N>()[places.start * width..places.end * width];
+                to.copy_from_slice(&part.numbers::<N>()[..to.len()]);
+            });
+        }
+        Ok((own, Placed::of(rows, &mut self.choice, routing)?))
+    }
+
+    /// The numbers of the rows of all experts, from those of each shard's.
+    pub(super) fn gather(&self, all: &Placed<'_>, own: Tensor) -> Result<Tensor> {
+        let mut whole = Tensor::on_host(&[all.count()])?;
+        for (shard, part) in (0..).zip(self.team.all(own)?) {
+            let rows = all.rows_of(self.experts_of(shard));
+            check_from(shard, &part, rows.len(), part.shape().last())?;
+            whole.f32_mut()[rows.clone()].copy_from_slice(&part.f32()[..rows.len()]);
+        }
+        Ok(whole)
+    }
+}
+
+/// Fails unless a shard has sent as many rows as this one expects: its layers or inputs are others.
+fn check_from(shard: u32, part: &Tensor, rows: usize, width: usize) -> Result<()> {
+    if part.shape().last() == width && part.dims()[0] >= rows {
+        return Ok(());
+    }
+    Err(Error::new(format!(
+        "shard {shard} sent {}, and at least {rows} rows of {width} were expected: all shards of a rank must \
+         have the same layers and inputs",
+        part.shape()
+    )))
+}
