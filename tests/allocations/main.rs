@@ -163,6 +163,15 @@ fn a_step_of_replicas_allocates_nothing() {
 }
 
 #[test]
+fn a_step_of_shards_allocates_nothing() {
+    let _alone = alone();
+    for make in [|| gpt(2, 8), || Recipe { data: source("long text"), ..recipe_of_mixtral(8, 4) }] {
+        let recipe: Recipe = Recipe { shards: 2, shard_groups: 2, ..make() };
+        steady(&recipe, named("1f1b", 1, recipe.micro_batches), Recompute::None);
+    }
+}
+
+#[test]
 fn what_the_caller_allocates_does_not_grow() {
     let _alone = alone();
     let most = |name: &str, layers, micro_batches| {

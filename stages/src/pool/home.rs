@@ -5,7 +5,8 @@
 use std::cell::OnceCell;
 
 use super::shelves::Shelves;
-use super::sync::{Arc, ArrayQueue, Weak};
+use super::sync::Ordering::{AcqRel, Relaxed};
+use super::sync::{Arc, ArrayQueue, AtomicUsize, Weak};
 
 /// How many blocks can wait in a thread's queue of returned blocks. One more is freed. A step returns a few
 /// for each micro-batch.
@@ -15,6 +16,9 @@ const ON_THE_WAY: usize = 4096;
 pub(crate) struct Block<M> {
     pub(super) memory: M,
     size: usize,
+    /// How many share it. The count of the `Arc` does not say who is the last one: two threads that look at
+    /// it before they drop theirs may both see the other.
+    owners: AtomicUsize,
     /// The queue through which the block returns to its pool.
     home: Weak<Home<M>>,
 }
@@ -38,14 +42,25 @@ impl<M> Pool<M> {
     /// any.
     pub(super) fn take(&self, size: usize, make: impl FnOnce() -> Option<M>) -> Option<Arc<Block<M>>> {
         let home = self.home.get_or_init(|| Arc::new(ArrayQueue::new(ON_THE_WAY)));
-        self.shelves.take(size).or_else(|| {
+        let new = || {
+            let owners = AtomicUsize::new(1);
+            Some(Arc::new(Block { memory: make()?, size, owners, home: Arc::downgrade(home) }))
+        };
+        self.unused(size).or_else(|| {
             while let Some(block) = home.pop() {
                 self.put(block);
             }
-            self.shelves
-                .take(size)
-                .or_else(|| Some(Arc::new(Block { memory: make()?, size, home: Arc::downgrade(home) })))
+            self.unused(size).or_else(new)
         })
+    }
+
+    /// A block of this size from the shelves.
+    fn unused(&self, size: usize) -> Option<Arc<Block<M>>> {
+        let mut block = self.shelves.take(size)?;
+        // A thread that has just given it up may not have dropped its `Arc` yet. It then frees the block.
+        Arc::get_mut(&mut block)?;
+        block.owners.store(1, Relaxed);
+        Some(block)
     }
 
     fn put(&self, block: Arc<Block<M>>) {
@@ -57,12 +72,16 @@ impl<M> Pool<M> {
     }
 }
 
+/// The same block, for one more who shares it.
+pub(super) fn share_block<M>(block: &Arc<Block<M>>) -> Arc<Block<M>> {
+    block.owners.fetch_add(1, Relaxed);
+    Arc::clone(block)
+}
+
 /// One of those that share a block drops it. The last one returns it to the pool that made it. `own`: the
 /// current thread's pool, if it is still there.
 pub(super) fn drop_block<M>(block: Arc<Block<M>>, own: Option<&Pool<M>>) {
-    // If two threads drop a block at the same moment, neither may see itself as the last owner. Then the
-    // block is freed instead of returned.
-    if Arc::strong_count(&block) > 1 {
+    if block.owners.fetch_sub(1, AcqRel) > 1 {
         return;
     }
     if let Some(pool) = own.filter(|pool| pool.owns(&block)) {

@@ -15,7 +15,7 @@ use aligned_vec::AVec;
 use half::bf16;
 
 use crate::error::OutOfMemory;
-use home::drop_block;
+use home::{drop_block, share_block};
 use sync::Arc;
 
 pub(crate) use shelves::Shelves;
@@ -29,7 +29,6 @@ pub(crate) type Pool<T> = home::Pool<AVec<T>>;
 
 /// Numbers in memory. Clones share them, and writing to shared numbers copies them first. The last owner
 /// returns the memory to its pool.
-#[derive(Clone)]
 pub(crate) struct Buffer<T: Number = f32>(Option<Arc<Block<T>>>);
 
 /// A type of number that tensors hold. Every thread has a pool for each type.
@@ -101,6 +100,12 @@ impl<T: Number> From<&[T]> for Buffer<T> {
         let mut copy = Self::pooled(numbers.len());
         copy.copy_from_slice(numbers);
         copy
+    }
+}
+
+impl<T: Number> Clone for Buffer<T> {
+    fn clone(&self) -> Self {
+        Self(Some(share_block(self.block())))
     }
 }
 

@@ -22,9 +22,6 @@ impl<T> Arc<T> {
         Self { owners: sync::Arc::new(AtomicUsize::new(1)), value: sync::Arc::new(value) }
     }
 
-    pub(crate) fn strong_count(this: &Self) -> usize {
-        this.owners.load(Relaxed)
-    }
 
     pub(crate) fn get_mut(this: &mut Self) -> Option<&mut T> {
         match this.owners.load(Acquire) {

@@ -15,14 +15,15 @@ use crate::tensor::Tensor;
 #[derive(Debug)]
 pub(super) struct Spread {
     team: Team,
-    experts: Division,
+    /// The end of each shard's experts.
+    ends: Vec<usize>,
     /// The choice of this shard's tokens.
     choice: Choice,
 }
 
 impl Spread {
     pub(super) fn new(team: &Team, experts: &Division) -> Self {
-        Self { team: team.clone(), experts: experts.clone(), choice: Choice::default() }
+        Self { team: team.clone(), ends: experts.ends(), choice: Choice::default() }
     }
 
     pub(super) fn team(&self) -> &Team {
@@ -35,7 +36,8 @@ impl Spread {
     }
 
     fn experts_of(&self, shard: u32) -> Range<usize> {
-        self.experts.of_shard(shard).own()[0].clone()
+        let before = |shard: usize| shard.checked_sub(1).map_or(0, |last| self.ends[last]);
+        before(shard as usize)..before(shard as usize + 1)
     }
 
     /// The rows of this shard's tokens, and their choice. The rows come from the shards that have the tokens'

@@ -11,4 +11,5 @@ mod threads;
 mod sync {
     pub(super) use crate::counted::{Arc, Weak};
     pub(super) use crate::queues::ArrayQueue;
+    pub(super) use loom::sync::atomic::{AtomicUsize, Ordering};
 }

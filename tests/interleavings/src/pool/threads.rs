@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use loom::cell::UnsafeCell;
 use loom::thread;
 
-use super::home::{Block, Pool, drop_block};
+use super::home::{Block, Pool, drop_block, share_block};
 use super::sync::Arc;
 
 /// Memory that counts itself.
@@ -29,8 +29,13 @@ impl Drop for Memory {
 }
 
 /// One of those that share a block. Like a buffer.
-#[derive(Clone)]
 struct Shared(Arc<Block<Memory>>);
+
+impl Clone for Shared {
+    fn clone(&self) -> Self {
+        Self(share_block(&self.0))
+    }
+}
 
 impl Shared {
     /// A block that nobody else has, from this thread's pool.
