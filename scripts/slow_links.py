@@ -8,7 +8,8 @@ The hosts are network namespaces of this machine, each with a link of its own to
 a link let through a set number of bits a second (`tbf`), in frames of up to 9,000 bytes. A host has one process: 2 replicas
 of 2 stages. They are connected by sockets, and by MPI if PIPEWRIGHT was built with it and `mpirun` is there.
 
-First, the weights of one process, of sockets and of MPI have to be the same, for both ways to map ranks. Then, for
+First, the weights of one process, of sockets and of MPI have to be the same, for both ways to map ranks, also with
+shards in place of replicas or of stages. Then, for
 each rate and two models: `profile` measures layers and links, `plan` predicts a step, `train` measures it, for both
 maps. Ends with a table, and with 1 if weights differ or a prediction on a slow link is off by more than a tenth. The hosts share the
 cores of this machine, and so the kernel's work for every frame. At a fast link that counts for more than the link,
@@ -33,6 +34,8 @@ from pathlib import Path
 from hosts import Hosts
 
 HOSTS = 4
+# Replicas, stages, and shards of a rank: one of each on a host.
+MESHES = [(2, 2, 1), (2, 1, 2), (1, 2, 2)]
 RATES = [20, 50, 100, 200, 1000]  # Mbit/s
 # Up to this rate a prediction may be off by no more than this share.
 SLOW, CLOSE = 100, 0.1
@@ -129,18 +132,21 @@ def weights(said):
 
 def equal(run, ways, model):
     """Whether all ways give the same weights."""
-    one = ["train", f"{model}.toml", "--set", "pipeline.gradient_groups=2", "--steps", "5", "--weights-hash"]
-    train = [*one, "--set", "pipeline.replicas=2"]
+    groups = ["--set", "pipeline.gradient_groups=2", "--set", "pipeline.shard_groups=2"]
+    one = ["train", f"{model}.toml", *groups, "--steps", "5", "--weights-hash"]
     expected = weights(run.alone(*one, "--run-dir", "alone"))
     print(f"{model:6} one process, one replica   {expected[:16]}")
     same = True
     for way, start in ways.items():
-        for layout in MAPS:
-            where = ["--set", f"launch.map={layout}", "--run-dir", f"{way}-{layout}"]
-            found = weights(start(*train, *where))
-            same &= found == expected
-            print(f"{model:6} {way:7} map {layout:10}    {found[:16]}")
-            shutil.rmtree(run.scratch / f"{way}-{layout}")
+        for replicas, stages, shards in MESHES:
+            mesh = ["--set", f"pipeline.replicas={replicas}", "--set", f"pipeline.stages={stages}"]
+            mesh += ["--set", f"pipeline.shards={shards}"]
+            for layout in MAPS if shards == 1 else MAPS[:1]:
+                where = ["--set", f"launch.map={layout}", "--run-dir", f"{way}-{layout}"]
+                found = weights(start(*one, *mesh, *where))
+                same &= found == expected
+                print(f"{model:6} {way:7} {replicas} x {stages} x {shards} map {layout:10}    {found[:16]}")
+                shutil.rmtree(run.scratch / f"{way}-{layout}")
     shutil.rmtree(run.scratch / "alone")
     return same
 

@@ -132,6 +132,7 @@ fn given(size: &str, folder: &Path, steps: u64) -> Given {
         replicas: 1,
         groups: 1,
         sharded: false,
+        shards: 1,
         shard_groups: 1,
         places: vec![Place::default()],
     }

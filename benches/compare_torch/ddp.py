@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Compares replicas of Pipewright with PyTorch's DistributedDataParallel: the same weights and batches, in turn
-on the same machine.
+"""Compares replicas and shards of Pipewright with PyTorch's DistributedDataParallel and parallelize_module: the same
+weights and batches, in turn on the same machine.
 
     python3 benches/compare_torch/ddp.py --python PYTHON_WITH_TORCH
-        [--cases A B D B-zero A-2x2] [--text FILE] [--images FOLDER]
+        [--cases A B D B-zero A-2x2 A-shards B-shards] [--text FILE] [--images FOLDER]
 
 The sizes are as in compare.py. Two replicas have one rank each with one thread; `2x2` has two pipelines of
 two ranks. Ours are threads of one process. PyTorch has a process for each rank, and gloo. It sums gradients
 once a step (`no_sync` before), beside the last backward pass. `zero`: the optimizer is sharded over the
 replicas, ZeroRedundancyOptimizer there. `2x2`: torch.distributed.pipelining with stages in
-DistributedDataParallel, 1F1B on both sides.
+DistributedDataParallel, 1F1B on both sides. `shards`: each layer is divided in two, with sequence parallelism and a
+loss over divided scores on both sides.
 
 Every round runs both sides. Figures are medians over rounds; a ratio compares runs of one round. Peak resident
 memory is summed over processes. `reducing` is the share of a step in which a rank of ours only adds up
@@ -26,8 +27,11 @@ from job import WARM_UP, Job, build, free_port
 
 HERE = pathlib.Path(__file__).resolve().parent
 REPLICAS = 2
+SHARDS = 2
 # For each case: the size, the ranks of a replica, and whether the optimizer is sharded.
 CASES = {"A": ("A", 1, False), "B": ("B", 1, False), "D": ("D", 1, False), "B-zero": ("B", 1, True), "A-2x2": ("A", 2, False)}
+# Cases with one replica of shards.
+CASES |= {"A-shards": ("A", 1, False), "B-shards": ("B", 1, False)}
 
 
 class Case(Job):
@@ -35,18 +39,20 @@ class Case(Job):
 
     def __init__(self, given, binary, case, folder):
         name, self.ranks, self.sharded = CASES[case]
+        self.replicas, self.shards = (1, SHARDS) if "shards" in case else (REPLICAS, 1)
         super().__init__(given, binary, name, folder)
 
     def ours(self, timed):
         command = self.ours_base + ["train", "--data", self.data, "--steps", str(WARM_UP + timed)]
-        command += ["--schedule", "1f1b", "--ranks", str(self.ranks), "--replicas", str(REPLICAS)]
+        command += ["--schedule", "1f1b", "--ranks", str(self.ranks), "--replicas", str(self.replicas)]
+        command += ["--shards", str(self.shards)]
         return self.run([command + ["--sharded"] * self.sharded], [{}])
 
     def theirs(self, timed):
-        command = [self.given.python, HERE / "peer.py", "--folder", self.folder, "--replicas", str(REPLICAS)]
+        command = [self.given.python, HERE / "peer.py", "--folder", self.folder, "--replicas", str(self.replicas)]
         command += ["--schedule", "single" if self.ranks == 1 else "1F1B", "--threads", "1"]
-        command += ["--steps", str(WARM_UP + timed)] + ["--zero"] * self.sharded
-        ranks = REPLICAS * self.ranks
+        command += ["--shards", str(self.shards), "--steps", str(WARM_UP + timed)] + ["--zero"] * self.sharded
+        ranks = self.replicas * self.ranks * self.shards
         meeting = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
         done = self.run([command] * ranks, [{**meeting, "RANK": str(rank)} for rank in range(ranks)])
         self.peer = done.said["peer"]

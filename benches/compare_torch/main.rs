@@ -86,9 +86,12 @@ struct Run {
     /// Each replica updates only its part of the weights.
     #[arg(long)]
     sharded: bool,
-    /// Shard groups of the model.
+    /// Shards of each rank.
     #[arg(long, default_value_t = 1)]
-    shard_groups: u32,
+    shards: u32,
+    /// Shard groups of the model [default: as many as shards]
+    #[arg(long)]
+    shard_groups: Option<u32>,
 }
 
 impl Run {
@@ -101,7 +104,8 @@ impl Run {
             replicas: self.replicas,
             groups: self.groups.unwrap_or_else(|| GradientGroups::usual(self.replicas)),
             sharded: self.sharded,
-            shard_groups: self.shard_groups,
+            shards: self.shards,
+            shard_groups: self.shard_groups.unwrap_or(self.shards),
             places: vec![Place::default()],
         })
     }

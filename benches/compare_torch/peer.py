@@ -8,7 +8,8 @@ with gloo on the CPU.
 FOLDER is what our side prepared. `single` is one process with all --threads that accumulates gradients over
 the micro-batches. With --replicas, DistributedDataParallel sums the gradients of the copies of a process
 or of a pipeline; each has an equal part of the micro-batches, and ranks are numbered as ours. --zero shards
-the optimizer (ZeroRedundancyOptimizer). --autocast computes in bf16 what torch.autocast does, in one context
+the optimizer (ZeroRedundancyOptimizer). --shards divides each layer of `single` among that many processes
+(parallelize_module, with sequence parallelism and a parallel loss). --autocast computes in bf16 what torch.autocast does, in one context
 a step, so a weight is converted once a step. Prints one line of JSON: the seconds of every step on this rank
 and, on a rank with the last stage, the mean losses of its micro-batches.
 """
@@ -29,15 +30,18 @@ from safetensors import safe_open
 class Attention(nn.Module):
     def __init__(self, dim, heads):
         super().__init__()
-        self.heads = heads
+        self.heads, self.is_divided = heads, False
         self.norm, self.qkv, self.proj = nn.LayerNorm(dim), nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
 
     def forward(self, x):
-        rows, context, dim = x.shape
-        qkv = self.qkv(self.norm(x)).view(rows, context, 3, self.heads, dim // self.heads)
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
+        qkv = self.qkv(self.norm(x))
+        rows, context, width = qkv.shape
+        if self.is_divided:  # The queries, keys and values of a head follow each other.
+            q, k, v = qkv.view(rows, context, self.heads, 3, -1).permute(3, 0, 2, 1, 4)
+        else:
+            q, k, v = qkv.view(rows, context, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.proj(y.transpose(1, 2).reshape(rows, context, dim))
+        return x + self.proj(y.transpose(1, 2).reshape(rows, context, width // 3))
 
 
 class FeedForward(nn.Module):
@@ -53,9 +57,11 @@ class Embed(nn.Module):
     def __init__(self, vocab, context, dim):
         super().__init__()
         self.tokens, self.positions = nn.Embedding(vocab, dim), nn.Embedding(context, dim)
+        self.part, self.parts = 0, 1
 
     def forward(self, ids):
-        return self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device))
+        own = torch.arange(ids.shape[1], device=ids.device).chunk(self.parts)[self.part]
+        return self.tokens(ids) + self.positions(own)
 
 
 class Head(nn.Module):
@@ -140,6 +146,67 @@ class Replicas:
         return DistributedDataParallel(module, process_group=group, gradient_as_bucket_view=True) if self.count > 1 else module
 
 
+def divide(units, shards):
+    """Divides the layers of a GPT among the processes, in PyTorch's usual way."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (shards,))
+    outputs, inputs = ColwiseParallel(input_layouts=Shard(1)), RowwiseParallel(output_layouts=Shard(1))
+    scores = ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False)
+    embed, head = units[0], units[-1]
+    is_tied = head.linear.weight is embed.tokens.weight
+    for unit in units:
+        match unit:
+            case Embed():
+                unit.part, unit.parts = mesh.get_local_rank(), shards
+                plan = {"tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1))}
+            case Attention():
+                with torch.no_grad():
+                    for parameter in unit.qkv.parameters():
+                        by_part = parameter.view(3, unit.heads, -1, *parameter.shape[1:])
+                        parameter.copy_(by_part.transpose(0, 1).reshape(parameter.shape).clone())
+                unit.heads, unit.is_divided = unit.heads // shards, True
+                plan = {"norm": SequenceParallel(), "qkv": outputs, "proj": inputs}
+            case FeedForward():
+                plan = {"norm": SequenceParallel(), "fc": outputs, "proj": inputs}
+            case Head():
+                plan = {"norm": SequenceParallel(), "linear": scores}
+        parallelize_module(unit, mesh, plan)
+    if is_tied:
+        head.linear.weight = embed.tokens.weight
+
+
+def divided(given, units, micro_batches, batches):
+    """Trains a GPT whose layers are divided."""
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    torch.set_num_threads(given.threads)
+    dist.init_process_group("gloo")
+    divide(units, given.shards)
+    model = nn.Sequential(*units)
+    positions = units[0].positions.weight
+    others = [parameter for parameter in model.parameters() if parameter is not positions]
+    # One fused update takes divided parameters, or whole ones.
+    update = optimizer([{"params": others}, {"params": [positions]}], False)
+    for step in range(given.steps):
+        x, y = batches(step)
+        dist.barrier()
+        started = time.perf_counter()
+        update.zero_grad(set_to_none=True)
+        losses = []
+        with autocast(given), loss_parallel():
+            for input, target in zip(x.chunk(micro_batches), y.chunk(micro_batches)):
+                loss = loss_of(model(input), target)
+                (loss / micro_batches).backward()
+                losses.append(loss.detach().full_tensor())
+        dist.all_reduce(positions.grad)  # Each process has those of its part of the sequence.
+        update.step()
+        dist.barrier()
+        yield time.perf_counter() - started, losses
+
+
 def loss_of(output, target):
     return F.cross_entropy(output.reshape(-1, output.shape[-1]).float(), target.reshape(-1))
 
@@ -220,6 +287,7 @@ def main():
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--threads", type=int, required=True, help="of single")
     parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--shards", type=int, default=1, help="divide each layer of `single` among processes")
     parser.add_argument("--zero", action="store_true", help="shard the optimizer over the replicas of `single`")
     parser.add_argument("--autocast", action="store_true", help="compute in bf16 by torch.autocast")
     parser.add_argument("--nudge", type=float, default=0, help="change each starting weight by this fraction, up or down")
@@ -230,10 +298,14 @@ def main():
     is_gpt = "vocab" in model
     units, names = gpt(**model) if is_gpt else mlp(**model)
     load(units, names, f"{given.folder}/weights.safetensors", given.nudge)
+    if given.shards > 1 and (given.schedule != "single" or given.replicas > 1 or given.zero):
+        parser.error("--shards divides a `single` without replicas and without --zero")
     replicas = Replicas(given.replicas, int(os.environ.get("WORLD_SIZE", 1)) // given.replicas)
     batches = Batches(f"{given.folder}/batches.safetensors", is_gpt, replicas.share(micro_batches))
     micro_batches //= given.replicas
-    if given.schedule == "single":
+    if given.shards > 1:
+        steps = divided(given, units, micro_batches, batches)
+    elif given.schedule == "single":
         steps = single(given, units, micro_batches, batches, replicas)
     else:
         steps = pipeline(given, units, micro_batches, batches, replicas, size["cuts"][given.schedule])

@@ -40,6 +40,7 @@ pub(crate) struct Given {
     pub(crate) replicas: u32,
     pub(crate) groups: u32,
     pub(crate) sharded: bool,
+    pub(crate) shards: u32,
     pub(crate) shard_groups: u32,
     /// The place of each rank, or one for all.
     pub(crate) places: Vec<Place>,
@@ -135,6 +136,7 @@ impl Given {
             .threads_per_rank(threads)
             .replicas(self.replicas)
             .gradient_groups(self.groups)
+            .shards(self.shards)
             .sharded(self.sharded);
         let builder = match world {
             Some(world) => builder.world(world),

@@ -96,6 +96,7 @@ impl Arguments {
             replicas: 1,
             groups: 1,
             sharded: false,
+            shards: 1,
             shard_groups: 1,
             places: vec![self.place()],
         })

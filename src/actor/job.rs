@@ -10,7 +10,7 @@ use pipewright_stages::threads::{self, Threads};
 use super::stage_actor::StageActor;
 use crate::error::{LaunchError, Result, caught};
 use crate::id::Rank;
-use crate::worker::{ParameterInfo, Plan, Restarting, Seat, StepRequest, Trained, Worker};
+use crate::worker::{Built, Plan, Restarting, Seat, StepRequest, Trained, Worker};
 
 /// A job for a rank, and its answer. It holds commands, settings and numbers, and never a tensor.
 #[allow(missing_debug_implementations, reason = "holds a closure")]
@@ -65,7 +65,7 @@ impl<S: Stage, T: 'static> Job<S, T> {
     }
 }
 
-impl<S: Stage> Job<S, Vec<ParameterInfo>> {
+impl<S: Stage> Job<S, Built> {
     /// Makes the worker, on the actor's own thread, which is the first of the rank's threads. `cores`: for
     /// these threads. Empty: any cores.
     pub(crate) fn build(plan: Arc<Plan>, seat: Seat<S>, cores: Vec<CoreId>) -> Self {
@@ -78,7 +78,7 @@ impl<S: Stage> Job<S, Vec<ParameterInfo>> {
             if actor.restarting.is_allowed() {
                 actor.must(Worker::sum_frozen)?;
             }
-            actor.must(Worker::parameters)
+            actor.must(Worker::built)
         })
     }
 }

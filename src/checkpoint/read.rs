@@ -139,6 +139,10 @@ impl Checkpoint {
         let mut model = self.model.file()?;
         let mut file = self.optimizer.file()?;
         for parameter in parameters {
+            if parameter.own_places().is_empty() {
+                parameter.make_state(&optimizer::states_of(optimizer, parameter));
+                continue;
+            }
             let count = parameter.value.len();
             self.read_value(&mut model, parameter)?;
             parameter.make_state(&optimizer::states_of(optimizer, parameter));

@@ -100,7 +100,7 @@ impl<S: Stage> Pipeline<S> {
         let forwards = (0..replicas).map(passes).collect::<Result<_>>()?;
         if shapes != self.plan.data.shapes() {
             let numbers = check_shapes(&self.ranks, self.schedule(), shapes)?;
-            self.allow(numbers)?;
+            self.allow(numbers, &shapes.0)?;
         }
         Ok(forwards)
     }

@@ -9,7 +9,7 @@ use crate::error::{Error, LaunchError, Result};
 use crate::groups::GradientGroups;
 use crate::id::StageId;
 use crate::schedule::Schedule;
-use crate::worker::ParameterInfo;
+use crate::worker::{ParameterInfo, Plan, outer};
 
 /// Follows the shape of a source's inputs through all stages to the loss. Returns the most numbers that one
 /// stage gives another.
@@ -78,18 +78,22 @@ fn wire(numbers: usize) -> u64 {
     (numbers as u64).saturating_mul(NUMBER)
 }
 
-/// How often a shard may send the numbers of its rows at once: a token has a row for each of its experts.
-const ROWS: usize = 16;
+/// How many rows of experts a token has at most, it is assumed.
+const EXPERTS: usize = 16;
 
-/// The most numbers of a wire, if stages give each other `numbers`. Shards may have a row more than the
-/// first one, and send each other parts of what all of them have, and all gradients of the weights of norms
-/// at once.
-fn most(numbers: usize, shards: u32, parameters: &[ParameterInfo]) -> usize {
+/// The most numbers of a wire, if stages give each other `numbers` for an input of this shape. Shards also
+/// send each other rows that are as wide as any dimension of a parameter, and all gradients of the weights of
+/// norms at once.
+fn most(numbers: usize, input: &Shape, shards: u32, parameters: &[ParameterInfo]) -> usize {
     if shards == 1 {
         return numbers;
     }
+    let rows: usize = outer(input).iter().product();
+    let widest = parameters.iter().flat_map(|info| &info.dims).copied().max().unwrap_or(0);
     let norms = parameters.iter().filter(|info| info.dims.len() == 1).map(|info| info.dims[0]);
-    numbers.saturating_mul(ROWS * shards as usize).saturating_add(norms.sum())
+    let inside = rows.saturating_mul(widest).saturating_mul(EXPERTS).saturating_add(norms.sum());
+    // Shards may have a row more than the first one.
+    numbers.saturating_mul(2).max(inside)
 }
 
 /// The most bytes of a block. Ranks add up gradients in blocks, which have each number once for each gradient
@@ -101,12 +105,13 @@ fn block(parameters: &[ParameterInfo], groups: GradientGroups) -> u64 {
 }
 
 impl<S: Stage> Pipeline<S> {
-    /// Lets the ranks of all processes send wires of `numbers` numbers from now on.
-    pub(super) fn allow(&self, numbers: usize) -> Result<()> {
+    /// Lets the ranks of all processes send wires of `numbers` numbers, for an input of this shape, from now
+    /// on.
+    pub(super) fn allow(&self, numbers: usize, input: &Shape) -> Result<()> {
         match self.ranks.peers().processes() {
             1 => Ok(()),
             _ => {
-                let numbers = most(numbers, self.plan.shards(), &self.parameters);
+                let numbers = most(numbers, input, self.plan.shards(), &self.parameters);
                 self.ranks.peers().allow(wire(numbers), 0)
             }
         }
@@ -120,7 +125,7 @@ impl<S: Stage> Pipeline<S> {
             return Ok(());
         }
         match follow(&self.ranks, self.schedule(), input) {
-            Ok((_, numbers)) => self.allow(numbers),
+            Ok((_, numbers)) => self.allow(numbers, &input),
             Err(error) if error.is_echo() => Err(error),
             Err(_) => Ok(()),
         }
@@ -132,13 +137,13 @@ pub(super) fn allow<S: Stage>(
     ranks: &Ranks<S>,
     numbers: usize,
     parameters: &[ParameterInfo],
-    (groups, shards): (GradientGroups, u32),
+    plan: &Plan,
 ) -> Result<()> {
     match ranks.peers().processes() {
         1 => Ok(()),
         _ => {
-            let wire = wire(most(numbers, shards, parameters));
-            ranks.peers().allow(wire, block(parameters, groups))
+            let wire = wire(most(numbers, &plan.data.shapes().0, plan.shards(), parameters));
+            ranks.peers().allow(wire, block(parameters, plan.groups))
         }
     }
 }

@@ -6,7 +6,7 @@ use pipewright_stages::{Parameter, Part, Shard, Stage};
 use sha2::{Digest, Sha256};
 
 use super::Worker;
-use super::parameters::{ParameterInfo, Site};
+use super::parameters::{Built, ParameterInfo, Site};
 use super::progress::WaitsFor;
 use super::strategy::Topic;
 use crate::checkpoint::{Checkpoint, Copies, Draft, Written};
@@ -23,8 +23,9 @@ impl<S: Stage> Worker<S> {
     ///
     /// # Errors
     /// Whatever a GPU reports.
-    pub(crate) fn parameters(&mut self) -> Result<Vec<ParameterInfo>> {
-        let (rank, compared) = (self.at.rank, self.share.replicas() > 1);
+    fn parameters(&mut self) -> Result<Vec<ParameterInfo>> {
+        let rank = self.at.rank;
+        let compared = self.share.replicas() > 1 || self.plan.shards() > 1;
         let mut all = Vec::new();
         for chunk in &mut self.chunks {
             let mut layers = chunk.stage.parameter_layers().into_iter();
@@ -48,6 +49,16 @@ impl<S: Stage> Worker<S> {
             }
         }
         Ok(all)
+    }
+
+    /// What this rank has built.
+    ///
+    /// # Errors
+    /// As for [`Worker::parameters`].
+    pub(crate) fn built(&mut self) -> Result<Built> {
+        let parameters = self.parameters()?;
+        let layers = self.chunks.iter().map(|chunk| (chunk.id, chunk.stage.layer_names())).collect();
+        Ok(Built { parameters, layers })
     }
 
     /// Writes this rank's parameters into a checkpoint and returns their checksums, or why they cannot be

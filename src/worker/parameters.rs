@@ -29,8 +29,17 @@ pub struct ParameterInfo {
     pub fused: Vec<usize>,
     /// Where it is.
     pub site: Site,
-    /// The checksum of the weights it starts with, if there are several replicas to compare.
+    /// The checksum of the weights it starts with, if there are several replicas or shards to compare.
     pub(crate) weights: Option<Checksum>,
+}
+
+/// What a rank has built.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Built {
+    /// The parameters of all its stages.
+    pub(crate) parameters: Vec<ParameterInfo>,
+    /// The names of each stage's layers.
+    pub(crate) layers: Vec<(StageId, Vec<String>)>,
 }
 
 impl From<&ParameterInfo> for TensorInfo {

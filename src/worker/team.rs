@@ -47,7 +47,7 @@ pub(super) fn connected<W: 'static>(
 }
 
 /// The dimensions of the rows of an input: each token is a row, and so is each of other inputs.
-pub(super) fn outer(input: &Shape) -> &[usize] {
+pub(crate) fn outer(input: &Shape) -> &[usize] {
     match input.kind() {
         Kind::Ids => input.dims(),
         Kind::F32 => &input.dims()[..1.min(input.dims().len())],

@@ -138,6 +138,7 @@ fn a_process_may_die_at_any_instant() {
 fn a_process_with_a_shard_may_die_at_any_instant() {
     let run = Failures::of(What::Shards, How::Dies);
     let [from, to] = run.instants(&[]);
+    assert!(from > 0 && to > from, "from {from} to {to}");
     for index in 0..6 {
         run.instants(&[from + (to - from) * index / 6]);
     }

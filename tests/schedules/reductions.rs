@@ -1,6 +1,6 @@
 //! What it costs to add up gradients over replicas.
 
-use pipewright::plan::{Cluster, Reduction, partition, waiting_sums};
+use pipewright::plan::{Cluster, Reduction, ShardCost, ShardMessages, partition, waiting_sums};
 
 use super::*;
 
@@ -108,8 +108,8 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
     let mapped = |map, hosts, replicas, ranks| {
         let cluster = Cluster { hosts, inside, between: Some(between), add: 0.0 };
         [
-            cluster.of_transfers(map, replicas, ranks) != inside,
-            cluster.of_reductions(map, replicas, ranks) != inside,
+            cluster.of_transfers(map, [replicas, ranks, 1]) != inside,
+            cluster.of_reductions(map, [replicas, ranks, 1]) != inside,
         ]
     };
     let crosses = |hosts, replicas, ranks| mapped(Map::Pipeline, hosts, replicas, ranks);
@@ -119,7 +119,7 @@ fn the_slow_link_counts_where_ranks_that_talk_are_on_two_hosts() {
     assert_eq!(crosses(8, 4, 2), [true, true], "a rank a host");
     assert_eq!(crosses(2, 3, 2), [true, true], "the second pipeline is on both");
     let cluster = Cluster { hosts: 2, inside: between, between: None, add: 0.0 };
-    let reductions = cluster.of_reductions(Map::Pipeline, 2, 1);
+    let reductions = cluster.of_reductions(Map::Pipeline, [2, 1, 1]);
     assert_eq!(reductions, between, "not measured: as inside");
     let crosses = |hosts, replicas, ranks| mapped(Map::Replicas, hosts, replicas, ranks);
     assert_eq!(crosses(2, 4, 2), [true, false], "all replicas of a rank on a host");
@@ -138,8 +138,10 @@ fn ranks_of_a_host_share_its_network_card() {
     // How many times as long as alone a byte takes, for transfers and for reductions.
     let times = |map, hosts, replicas, ranks| {
         let cluster = cluster(hosts);
-        let [transfers, reductions] =
-            [cluster.of_transfers(map, replicas, ranks), cluster.of_reductions(map, replicas, ranks)];
+        let [transfers, reductions] = [
+            cluster.of_transfers(map, [replicas, ranks, 1]),
+            cluster.of_reductions(map, [replicas, ranks, 1]),
+        ];
         [transfers.per_byte, reductions.per_byte]
     };
     let pipeline = |hosts, replicas, ranks| times(Map::Pipeline, hosts, replicas, ranks);
@@ -152,6 +154,46 @@ fn ranks_of_a_host_share_its_network_card() {
     assert_eq!(pipeline(4, 8, 1), [0.0, 2.0 * 6.0 / 7.0]);
     let replicas = |hosts, replicas, ranks| times(Map::Replicas, hosts, replicas, ranks);
     assert_eq!(replicas(4, 2, 4), [2.0, 0.0], "both replicas of a rank send");
+    let shards = |hosts, sizes| {
+        let cluster = cluster(hosts);
+        [cluster.of_shards(sizes), cluster.of_transfers(Map::Pipeline, sizes)].map(|link| link.per_byte)
+    };
+    assert_eq!(shards(2, [2, 1, 4]), [0.0, 0.0], "the shards of a rank on a host");
+    assert_eq!(shards(2, [1, 2, 4]), [0.0, 4.0], "four shards of a rank send");
+    assert_eq!(shards(4, [1, 2, 4]), [2.0, 2.0], "two hosts for a rank");
+    assert_eq!(shards(8, [1, 2, 4]), [1.0, 1.0], "a shard a host");
+}
+
+/// A shard has a part of the work and of the memory, and waits for its messages.
+#[test]
+fn the_layers_of_a_shard_cost_a_part_and_their_messages() {
+    let link = LinkCost { latency: 0.5, per_byte: 0.25 };
+    let costs = || ModelCosts::new((0..2).map(layer).collect(), 1.0, link).unwrap();
+    let messages = [1.0, 2.0, 3.0].map(|count| ShardMessages { count, bytes: 4.0 * count });
+    let one = costs().stage(0..2);
+    let own = vec![ShardCost { messages, pending: 0.0 }; 2];
+    let sharded = costs().sharded(4, own.clone(), link).unwrap();
+    let shard = sharded.stage(0..2);
+    assert!(close(shard.forward, one.forward / 4.0 + 2.0 * 1.5));
+    assert!(close(shard.backward_input, one.backward_input / 4.0 + 2.0 * 3.0));
+    assert!(close(shard.backward_weight, one.backward_weight / 4.0 + 2.0 * 4.5));
+    for (part, whole) in [
+        (shard.saved, one.saved),
+        (shard.pending, one.pending),
+        (shard.restored, one.restored),
+        (shard.update, one.update),
+    ] {
+        assert!(close(part, whole / 4.0), "{part} of {whole}");
+    }
+    let comm = |costs: &ModelCosts| costs.stages(&[1, 1]).unwrap().comm();
+    assert!(close(comm(&sharded) - link.latency, (comm(&costs()) - link.latency) / 4.0));
+    // The last call counts.
+    assert_eq!(sharded.clone().sharded(4, own.clone(), link).unwrap().stage(0..2), shard);
+    let in_ms = sharded.in_units(1e3, 1.0 / 1024.0).stage(0..2);
+    assert!(close(in_ms.forward, 1e3 * shard.forward) && close(in_ms.saved, shard.saved / 1024.0));
+    let whole = vec![ShardCost { messages, pending: f64::INFINITY }; 2];
+    assert!(close(costs().sharded(4, whole, link).unwrap().stage(0..2).pending, one.pending));
+    assert!(costs().sharded(2, own[..1].to_vec(), link).is_err(), "costs of one layer only");
 }
 
 #[test]

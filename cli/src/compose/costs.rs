@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pipewright::stages::devices::host_speed;
 use pipewright::stages::loss::CrossEntropy;
+use pipewright::stages::models::{Exchanges, UnitSizes};
 use pipewright::stages::optimizer::Optimizer;
 use pipewright::stages::{DType, Device, Place, Recompute};
 use toml::Value;
@@ -19,7 +20,7 @@ use crate::config::{Config, RecomputeBy};
 use crate::error::Result;
 use crate::error::ValueProblem;
 use crate::profile::{self, Measured, Settings, Subject};
-use pipewright::plan::{Cluster, ModelCosts, Reduction};
+use pipewright::plan::{Cluster, ModelCosts, Reduction, ShardCost, ShardMessages};
 
 /// Bytes of a weight, and of its gradient.
 const F32: f64 = 4.0;
@@ -68,16 +69,17 @@ pub fn costs_of(config: &Config, measured: &Measured) -> Result<ModelCosts> {
     on_cluster(config, schedule.ranks(), costs, &measured.cluster(1))
 }
 
-/// The costs with the links of a cluster, and with the reductions of this config's replicas. Each replica has
-/// `ranks` ranks.
+/// The costs of a shard with the links of a cluster, and with the reductions of this config's replicas. Each
+/// replica has `ranks` ranks.
 ///
 /// # Errors
 /// When a cost of a link is negative or not a number.
 pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Cluster) -> Result<ModelCosts> {
-    let (map, replicas) = (config.launch.map, config.pipeline.replicas);
+    let (map, replicas, shards) = (config.launch.map, config.pipeline.replicas, config.pipeline.shards);
+    let world = [replicas, ranks, shards];
     let reduction = Reduction {
         replicas,
-        link: cluster.of_reductions(map, replicas, ranks),
+        link: cluster.of_reductions(map, world),
         add: cluster.add,
         sharded: config.divides_updates(),
     };
@@ -86,12 +88,47 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         Some(units) => units.into_iter().map(|numbers| numbers.trained).collect(),
         None => units.iter().map(|unit| unit.weights).collect(),
     };
-    let weights = numbers.into_iter().map(|count| F32 * count as f64).collect();
+    let weights = numbers.into_iter().map(|count| F32 * count as f64 / f64::from(shards)).collect();
     let costs = costs
-        .linked(cluster.of_transfers(map, replicas, ranks))?
-        .queued(cluster.parts_pipelines(map, replicas, ranks), cluster.parts_replicas(map, replicas, ranks))
+        .sharded(shards, shard_costs(config, &units), cluster.of_shards(world))?
+        .linked(cluster.of_transfers(map, world))?
+        .queued(cluster.parts_pipelines(map, world), cluster.parts_replicas(map, world))
         .replicated(weights, reduction)?;
     Ok(costs)
+}
+
+/// The seconds in which a shard waits for messages of others, for a micro-batch in all layers.
+///
+/// # Errors
+/// When the sizes of the model are impossible.
+pub fn shard_waits(config: &Config, ranks: u32, cluster: &Cluster) -> Result<f64> {
+    let link = cluster.of_shards([config.pipeline.replicas, ranks, config.pipeline.shards]);
+    let layers = shard_costs(config, &sizes(config)?.units);
+    Ok(layers.iter().flat_map(|layer| layer.messages).map(|messages| messages.time(link)).sum())
+}
+
+/// How often shards give each other something in the loss: the largest scores, and sums over the scores.
+const IN_LOSS: f64 = 2.0;
+
+/// What a shard of each layer waits for and keeps, besides its part of the layer.
+fn shard_costs(config: &Config, units: &[UnitSizes]) -> Vec<ShardCost> {
+    let bytes = config.pipeline.dtype.bytes() as f64;
+    let of_unit = |unit: &UnitSizes| ShardCost {
+        messages: unit.exchanges.map(|one| messages(config, one)),
+        pending: bytes * unit.pending_whole as f64,
+    };
+    let mut all: Vec<ShardCost> = units.iter().map(of_unit).collect();
+    if let Some(last) = all.last_mut() {
+        last.messages[0].count += IN_LOSS * f64::from(config.pipeline.shards - 1);
+    }
+    all
+}
+
+/// The messages that a shard waits for.
+fn messages(config: &Config, exchanges: Exchanges) -> ShardMessages {
+    let shards = config.pipeline.shards;
+    let count = exchanges.times as f64 * f64::from(shards - 1);
+    ShardMessages { count, bytes: exchanges.bytes(shards, config.pipeline.dtype.bytes()) }
 }
 
 /// The measured costs, with what this config recomputes and with backwards in two halves.

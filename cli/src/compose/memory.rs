@@ -61,7 +61,7 @@ pub fn memory(config: &Config, plan: &PipelinePlan) -> Result<Vec<RankMemory>> {
             }
         }
     }
-    Ok(ranks.into_iter().map(|rank| rank.divided(config.pipeline.shards)).collect())
+    Ok(ranks)
 }
 
 /// The bytes that a rank receives in a step, as a multiple of the bytes of its gradients. It receives the
@@ -110,7 +110,9 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
             trained.as_ref().map(|units| units[unit..unit + stage.len()].iter().copied().sum::<Trained>());
         unit += stage.len();
         let memory = of_stage(stage, trained, place, per_weight, how);
-        let mut cost = cost(stage, place, how, read);
+        let whole = stage.iter().map(|unit| unit.pending_whole).sum::<u64>() as f64;
+        let whole = place.dtype.bytes() as f64 * whole;
+        let mut cost = divided(cost(stage, place, how, read), whole, config.pipeline.shards);
         if costs.is_empty() && config.reads_tokens() {
             cost.stays = read.min(cost.saved);
         }
@@ -125,10 +127,18 @@ fn each_stage(config: &Config, plan: &PipelinePlan) -> Result<(Vec<StageCost>, V
             None => cost,
         });
         read = memory.output;
-        stages.push(memory);
+        stages.push(memory.divided(config.pipeline.shards));
         left = rest;
     }
     Ok((costs, stages))
+}
+
+/// The cost of a shard of a stage, in memory. It keeps these `whole` bytes for backward-weight of all rows.
+fn divided(cost: StageCost, whole: f64, shards: u32) -> StageCost {
+    let part = |bytes: f64| bytes / f64::from(shards);
+    let whole = whole.min(cost.pending);
+    let pending = part(cost.pending - whole) + whole;
+    StageCost { saved: part(cost.saved), pending, restored: part(cost.restored), ..cost }
 }
 
 /// How many numbers a rank holds for each weight.

@@ -24,7 +24,7 @@ mod tokenized;
 mod trained;
 mod writing;
 
-pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster};
+pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster, shard_waits};
 pub use data::{HeldOut, TrainingData, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use kernels::UnitKernels;
@@ -34,7 +34,7 @@ pub use offload::offload;
 pub use on_gpu::{gpu_kernels, gpu_update, modelled, with_gpus};
 pub use pipeline::{launch, launch_with_listener, learning_rate, loss, optimizer};
 pub use places::{describe_devices, gpu_memory, kinds_of_gpus, places, places_of_all};
-pub use plan::{plan, plan_for};
+pub use plan::{check_shards, plan, plan_for};
 pub use planned::PipelinePlan;
 pub use stack::{LayerPlace, register_layer};
 pub use tokenized::{odd_tokenizer, tokenizer};

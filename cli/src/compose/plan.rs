@@ -2,7 +2,7 @@
 
 use super::costs::{self, InFile};
 use super::memory::estimated_costs;
-use super::model::{estimated_counts, listed_counts};
+use super::model::{estimated_counts, listed_counts, model};
 use super::offload::offload;
 use super::on_gpu::modelled;
 use super::planned::PipelinePlan;
@@ -27,11 +27,35 @@ use pipewright::schedule::{LinkKind, Schedule};
 pub fn plan(config: &Config) -> Result<PipelinePlan> {
     // More stages than layers are refused before a schedule is made for them.
     estimated_counts(config)?;
+    check_shards(config)?;
     let plan = match costs::in_file(config)? {
         Some(file) => by_costs(config, file),
         None => by_estimates(config),
     }?;
     Ok(warned(config, plan))
+}
+
+const NO_SHARDS_ON_GPUS: &str = "there are no shards on GPUs yet: take 1";
+
+/// Refuses shards that the model's layers, or the rows of a micro-batch, cannot be divided among.
+///
+/// # Errors
+/// When they cannot. The error names the layer.
+pub fn check_shards(config: &Config) -> Result<()> {
+    match config.pipeline.shards {
+        1 => Ok(()),
+        shards => {
+            let rows = config.micro_batch_size() * if config.reads_tokens() { config.data.seq } else { 1 };
+            config.require(rows >= shards as usize, "pipeline.shards", || {
+                format!(
+                    "a micro-batch of {rows} rows cannot be divided among {shards} shards: take fewer, or \
+                     larger micro-batches"
+                )
+            })?;
+            let checked = model(config)?.check_shards(shards);
+            checked.map_err(|error| config.refuse("pipeline.shards", ValueProblem::caused(error)))
+        }
+    }
 }
 
 /// The plan with a warning if replicas have unequal shares.
@@ -45,6 +69,7 @@ fn warned(config: &Config, mut plan: PipelinePlan) -> PipelinePlan {
 /// # Errors
 /// As for [`plan`]. Also when it is not known what such GPUs would run for this config.
 pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
+    config.require(config.pipeline.shards == 1, "pipeline.shards", || NO_SHARDS_ON_GPUS)?;
     let modelled = modelled(config, gpu)?;
     let file =
         InFile { costs: costs::costs_of(config, &modelled)?, cluster: modelled.cluster(1), warning: None };

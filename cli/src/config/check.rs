@@ -33,6 +33,16 @@ pub(super) fn reconcile(config: &mut Config) -> Result<()> {
     Ok(())
 }
 
+impl Config {
+    /// Refuses a config whose settings do not fit each other, after some were changed.
+    ///
+    /// # Errors
+    /// When they do not fit. The error names the key.
+    pub fn check(&self) -> Result<()> {
+        check(self)
+    }
+}
+
 /// Refuses everything that can be known to fail without the data.
 pub(super) fn check(config: &Config) -> Result<()> {
     bounds(config)?;

@@ -247,6 +247,46 @@ fn what_cannot_be_tuned_or_written_is_refused_before_anything_is_measured() {
 }
 
 #[test]
+fn tune_compares_shards_and_says_whether_they_pay() {
+    let place = Place::new();
+    let tune = ["tune", "my.toml", "--ranks", "1", "--shards", "1,2", "--top", "0", "--out", "tuned.toml"];
+    let said = place.run(&tune).done().stdout();
+    let pays = "shards: the fastest setting with 2 is predicted ";
+    has(&said, &["ranks  shards  schedule", pays, " than the fastest with 1: a rank waits "]);
+    for (args, part) in [
+        (&["--shards", "3"][..], "pipeline.shards"),
+        (&["--shards", "8"], "h.0.attn"),
+        (&["--shards", "2", "--devices", "3"], "--shards: 3 devices cannot be divided"),
+        (&["--shards", "2", "--set", "optimizer.kind=muon"], "update whole parameters only"),
+        (&["--shards", "2", "--device", "h100", "--devices", "2"], "no shards on GPUs yet"),
+    ] {
+        has(&place.run(&[&["tune", "my.toml"], args].concat()).refused(), &[part]);
+    }
+}
+
+/// The weights of a shard, and what it keeps, are a part; the time is predicted by the same costs.
+#[test]
+fn a_plan_with_shards_is_of_one_of_them() {
+    let place = measured();
+    let plan = |shards: &str| {
+        let shards = format!("pipeline.shards={shards}");
+        let args = ["plan", "my.toml", "--costs", "costs.json", "--format", "json", "--set", &shards];
+        let plan: serde_json::Value = serde_json::from_str(&place.run(&args).done().stdout()).unwrap();
+        let first = |key: &str| plan[key][0].as_f64().unwrap();
+        [
+            plan["step_with_barrier"].as_f64().unwrap(),
+            first("peak_memory"),
+            plan["memory"][0]["weights"].as_f64().unwrap(),
+        ]
+    };
+    let ([step, peak, weights], [with, own_peak, own_weights]) = (plan("1"), plan("2"));
+    assert!(with > step / 2.0, "{with} s with messages, {step} s without");
+    assert_eq!((own_peak, own_weights), (peak / 2.0, weights / 2.0));
+    let args = ["plan", "my.toml", "--set", "pipeline.shards=2", "--set", "model.heads=1"];
+    has(&place.run(&args).refused(), &["pipeline.shards", "h.0.attn"]);
+}
+
+#[test]
 fn devices_with_more_memory_than_this_machine_are_other_ones() {
     let place = Place::new();
     let tune = ["tune", "my.toml", "--devices", "2", "--device-memory", "30MiB"];

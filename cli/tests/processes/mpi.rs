@@ -40,17 +40,21 @@ fn signal(started: &Started, number: u32, name: &str) {
 #[test]
 fn processes_that_mpi_connects_train_to_the_same_bits() {
     let place = Place::new();
-    let args = ["--weights-hash", "--run-dir", "plain"];
+    let args = ["--weights-hash", "--run-dir", "plain", "--set", "pipeline.shard_groups=2"];
     let plain = place.alone(&[&args[..], &["--set", "pipeline.stages=1"]].concat()).done();
-    for (processes, schedule, stages, replicas, sharded) in [
-        (2, "1f1b", 2, 1, false),
-        (2, "zb-v", 8, 1, false),
-        (4, "1f1b", 4, 1, false),
-        (2, "1f1b", 1, 2, false),
-        (4, "1f1b", 2, 2, true),
+    for (processes, schedule, [replicas, stages, shards], sharded) in [
+        (2, "1f1b", [1, 2, 1], false),
+        (2, "zb-v", [1, 8, 1], false),
+        (4, "1f1b", [1, 4, 1], false),
+        (2, "1f1b", [2, 1, 1], false),
+        (4, "1f1b", [2, 2, 1], true),
+        (4, "1f1b", [1, 2, 2], false),
+        (4, "1f1b", [2, 1, 2], true),
     ] {
-        let run = format!("{processes}-{schedule}-{replicas}");
+        let run = format!("{processes}-{schedule}-{replicas}-{shards}");
         let sets = [
+            "pipeline.shard_groups=2".to_owned(),
+            format!("pipeline.shards={shards}"),
             format!("pipeline.stages={stages}"),
             format!("pipeline.schedule={schedule}"),
             format!("pipeline.replicas={replicas}"),

@@ -36,6 +36,7 @@ pub struct ModelCosts {
     queues: [bool; 2],
     recomputed: bool,
     host: Host,
+    sharded: Option<Sharded>,
     replicated: Option<Replicated>,
 }
 
@@ -48,12 +49,45 @@ struct Host {
     data: f64,
 }
 
+/// What the shards of a model have and do.
+#[derive(Clone, Debug, PartialEq)]
+struct Sharded {
+    shards: f64,
+    layers: Vec<ShardCost>,
+    link: LinkCost,
+}
+
 /// What the replicas of a model add up.
 #[derive(Clone, Debug, PartialEq)]
 struct Replicated {
     /// The bytes of each layer's weights, and so of their gradients.
     weights: Vec<f64>,
     reduction: Reduction,
+}
+
+/// What a shard of a layer costs, besides its part of the layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ShardCost {
+    /// What it waits for in a forward, a backward-input and a backward-weight.
+    pub messages: [ShardMessages; 3],
+    /// The bytes that it keeps for backward-weight of all rows, and not of its part.
+    pub pending: f64,
+}
+
+/// What the shards of a layer tell each other in a pass of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ShardMessages {
+    /// How many messages a shard waits for.
+    pub count: f64,
+    /// Their bytes together.
+    pub bytes: f64,
+}
+
+impl ShardMessages {
+    /// The seconds in which a shard waits for them.
+    pub fn time(self, link: LinkCost) -> f64 {
+        self.count * link.latency + self.bytes * link.per_byte
+    }
 }
 
 impl ModelCosts {
@@ -80,6 +114,7 @@ impl ModelCosts {
             queues: [false; 2],
             recomputed: false,
             host: Host::default(),
+            sharded: None,
             replicated: None,
         })
     }
@@ -101,6 +136,25 @@ impl ModelCosts {
         check_link(reduction.link, &CostOf::Reduction)?;
         check([("add", reduction.add)], &CostOf::Reduction)?;
         Ok(Self { replicated: Some(Replicated { weights, reduction }), ..self })
+    }
+
+    /// The same model with its layers divided among this many shards: the costs of one of them. The work is
+    /// divided evenly, and so is the memory, but for what each shard keeps whole. The weights of
+    /// [`ModelCosts::replicated`] are the weights of a shard.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when there are not costs for each layer, or when a cost of the link is negative or not
+    /// a number.
+    pub fn sharded(self, shards: u32, layers: Vec<ShardCost>, link: LinkCost) -> Result<Self> {
+        if layers.len() != self.layers.len() {
+            return Err(Error::plan(format!(
+                "costs of shards of {} layers are not those of the model's {}",
+                layers.len(),
+                self.layers.len()
+            )));
+        }
+        check_link(link, &CostOf::Link)?;
+        Ok(Self { sharded: Some(Sharded { shards: f64::from(shards), layers, link }), ..self })
     }
 
     /// The same model with another link between ranks.
@@ -186,6 +240,12 @@ impl ModelCosts {
         self.link.per_byte *= time / memory;
         self.host.per_byte *= time / memory;
         self.host.data *= memory;
+        if let Some(Sharded { layers, link, .. }) = &mut self.sharded {
+            link.latency *= time;
+            link.per_byte *= time;
+            // Messages stay in bytes, as weights do.
+            layers.iter_mut().for_each(|layer| layer.pending *= memory);
+        }
         if let Some(Replicated { reduction, .. }) = &mut self.replicated {
             // Weights stay in bytes: their number says how they are added up.
             reduction.link.latency *= time;
@@ -217,19 +277,19 @@ impl ModelCosts {
     pub fn stage(&self, layers: Range<usize>) -> StageCost {
         let input = match layers.start {
             0 => self.input,
-            start => self.layers[start - 1].output,
+            start => self.output(start - 1),
         };
         let first = layers.start == 0;
         let mut sum = StageCost::NOTHING;
-        for (index, layer) in self.layers[layers.clone()].iter().enumerate() {
-            let cost = &layer.cost;
+        for index in 0..layers.len() {
+            let (cost, shared) = self.of_shard(layers.start + index);
             sum.forward += cost.forward;
             sum.backward_input += cost.backward_input;
             sum.backward_weight += cost.backward_weight;
             sum.update += cost.update;
             sum.reduce += cost.reduce;
             sum.gather += cost.gather;
-            sum.saved += cost.saved - if index > 0 { layer.shared } else { 0.0 };
+            sum.saved += cost.saved - if index > 0 { shared } else { 0.0 };
             sum.pending += cost.pending;
             sum.restored += cost.restored;
         }
@@ -248,6 +308,33 @@ impl ModelCosts {
         }
         sum.copy = self.host.per_byte * sum.offloaded();
         sum
+    }
+
+    /// What a layer costs, or a shard of it, and what of its memory the layer before keeps too.
+    fn of_shard(&self, index: usize) -> (StageCost, f64) {
+        let LayerCost { cost, shared, .. } = &self.layers[index];
+        let Some(Sharded { shards, layers, link }) = &self.sharded else {
+            return (*cost, *shared);
+        };
+        let own = &layers[index];
+        let [forward, input, weight] = own.messages.map(|messages| messages.time(*link));
+        let whole = own.pending.min(cost.pending);
+        let cost = StageCost {
+            forward: cost.forward / shards + forward,
+            backward_input: cost.backward_input / shards + input,
+            backward_weight: cost.backward_weight / shards + weight,
+            update: cost.update / shards,
+            saved: cost.saved / shards,
+            pending: (cost.pending - whole) / shards + whole,
+            restored: cost.restored / shards,
+            ..*cost
+        };
+        (cost, shared / shards)
+    }
+
+    /// The bytes of a layer's output, or of a shard of it.
+    fn output(&self, index: usize) -> f64 {
+        self.layers[index].output / self.sharded.as_ref().map_or(1.0, |sharded| sharded.shards)
     }
 
     /// The costs of stages with these numbers of layers. Every transfer costs what the largest one costs.
@@ -270,7 +357,7 @@ impl ModelCosts {
         }
         let stages = ends.iter().zip(counts).map(|(&end, count)| self.stage(end - count..end));
         let cuts = &ends[..ends.len() - 1];
-        let largest = cuts.iter().map(|&end| self.layers[end.max(1) - 1].output).fold(0.0, f64::max);
+        let largest = cuts.iter().map(|&end| self.output(end.max(1) - 1)).fold(0.0, f64::max);
         let [comm, sending] = match cuts {
             [] => [0.0; 2],
             _ => [self.link.time(largest), self.link.per_byte * largest],

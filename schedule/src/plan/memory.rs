@@ -64,6 +64,25 @@ pub struct StageMemory {
     pub output: f64,
 }
 
+impl StageMemory {
+    /// What each of this many shards of the stage needs. The first shard has the copies for checkpoints. A
+    /// pass gathers rows of all shards, so its buffers count whole.
+    #[must_use]
+    pub fn divided(self, shards: u32) -> Self {
+        let part = |bytes: f64| bytes / f64::from(shards);
+        Self {
+            weights: part(self.weights),
+            gradients: part(self.gradients),
+            waiting: part(self.waiting),
+            optimizer: part(self.optimizer),
+            snapshot: part(self.snapshot),
+            packed: part(self.packed),
+            output: part(self.output),
+            ..self
+        }
+    }
+}
+
 /// The memory of the data. Bytes of one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct DataMemory {
@@ -106,21 +125,6 @@ impl RankMemory {
     /// The sum of all parts that are on the rank's device.
     pub fn total(&self) -> f64 {
         self.weights + self.gradients + self.optimizer + self.copies + self.activations + self.buffers
-    }
-
-    /// What each of this many shards of the rank holds. Buffers are those of the undivided rank, which is
-    /// more than a shard needs. The first shard has the copies for checkpoints.
-    #[must_use]
-    pub fn divided(self, shards: u32) -> Self {
-        let part = |bytes: f64| bytes / f64::from(shards);
-        Self {
-            weights: part(self.weights),
-            gradients: part(self.gradients),
-            waiting: part(self.waiting),
-            optimizer: part(self.optimizer),
-            activations: part(self.activations),
-            ..self
-        }
     }
 
     /// What the rank has on the host, if it is on a GPU.

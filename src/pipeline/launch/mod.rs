@@ -111,7 +111,7 @@ fn start<S: Stage>(
         Job::renew(move |worker| worker.tie(ties, first_trained))
     })?;
     let numbers = check_shapes(ranks, &plan.schedules[0], plan.data.shapes())?;
-    allow(ranks, numbers, &parameters, (plan.groups, plan.shards()))?;
+    allow(ranks, numbers, &parameters, plan)?;
     Ok((loaders, parameters))
 }
 

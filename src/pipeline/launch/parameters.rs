@@ -8,47 +8,69 @@ use pipewright_stages::Shard;
 use crate::error::{LaunchError, Result};
 use crate::id::StageId;
 use crate::mesh::{Axis, Mesh};
-use crate::worker::{ParameterInfo, Tie};
+use crate::worker::{Built, ParameterInfo, Tie};
 
 /// The parameters of the first replica, in layer order. Refuses replicas that hold others, or that start with
-/// other weights. `built`: the parameters of each world rank.
-pub(super) fn of_first_replica(built: Vec<Vec<ParameterInfo>>, mesh: &Mesh) -> Result<Vec<ParameterInfo>> {
+/// other weights, and shards with other layers. `built`: what each world rank has built.
+pub(super) fn of_first_replica(built: Vec<Built>, mesh: &Mesh) -> Result<Vec<ParameterInfo>> {
     let shards = mesh.size(Axis::Tensor) as usize;
-    let mut replicas = vec![vec![Vec::new(); shards]; mesh.size(Axis::Data) as usize];
-    for (rank, infos) in mesh.world().zip(built) {
+    let empty = || Built { parameters: Vec::new(), layers: Vec::new() };
+    let mut replicas: Vec<Vec<Built>> = Vec::new();
+    let of_replica = || std::iter::repeat_with(empty).take(shards).collect();
+    replicas.resize_with(mesh.size(Axis::Data) as usize, of_replica);
+    for (rank, built) in mesh.world().zip(built) {
         let at = mesh.coordinate(rank);
-        replicas[at.replica as usize][at.shard as usize].extend(infos);
+        let all = &mut replicas[at.replica as usize][at.shard as usize];
+        all.parameters.extend(built.parameters);
+        all.layers.extend(built.layers);
     }
-    let sites = |infos: &mut Vec<ParameterInfo>| {
-        infos.sort_by_key(|info| (info.site.stage, info.site.index));
-    };
-    replicas.iter_mut().flatten().for_each(sites);
-    let replicas: Result<Vec<_>> = replicas.into_iter().map(of_all_shards).collect();
-    let mut replicas = replicas?.into_iter();
+    for all in replicas.iter_mut().flatten() {
+        all.parameters.sort_by_key(|info| (info.site.stage, info.site.index));
+        all.layers.sort_by_key(|(stage, _)| *stage);
+    }
+    let mut replicas = replicas.into_iter();
     let first = replicas.next().expect("there is a first replica");
     for (replica, other) in (1..).zip(replicas) {
-        same_parameters(&first, replica, &other)?;
+        for (ours, theirs) in first.iter().zip(&other) {
+            same_parameters(&ours.parameters, replica, &theirs.parameters)?;
+        }
     }
-    Ok(first)
+    of_all_shards(first)
 }
 
-/// The parameters of a replica, from those of its shards. Refuses shards that hold parts of others. A
-/// checksum is of the first shard's part.
-fn of_all_shards(shards: Vec<Vec<ParameterInfo>>) -> Result<Vec<ParameterInfo>> {
+/// The parameters of a replica, from those of its shards. Refuses shards with other layers, and shards that
+/// hold parts of others.
+fn of_all_shards(shards: Vec<Built>) -> Result<Vec<ParameterInfo>> {
     let is_divided = shards.len() > 1;
     let mut shards = shards.into_iter();
-    let mut first = shards.next().expect("there is a first shard");
+    let Built { parameters: mut first, layers } = shards.next().expect("there is a first shard");
     for (shard, other) in (1..).zip(shards) {
+        let stages = layers.iter().zip(&other.layers);
+        for ((stage, ours), (_, theirs)) in stages.filter(|(ours, theirs)| ours != theirs) {
+            let place = ours.iter().zip(theirs).take_while(|(ours, theirs)| ours == theirs).count();
+            let named = |layers: &[String]| match layers.get(place) {
+                Some(name) => format!("`{name}`"),
+                None => "missing".to_owned(),
+            };
+            return Err(LaunchError::new(format!(
+                "layer {place} of stage {stage} is {} in shard 0 and {} in shard {shard}: all shards of a \
+                 rank must have the same layers",
+                named(ours),
+                named(theirs)
+            ))
+            .into());
+        }
         let same = |(ours, theirs): (&ParameterInfo, &ParameterInfo)| {
             let is_whole = |info: &ParameterInfo| info.shard == Shard::WHOLE;
             (&ours.name, &ours.dims) == (&theirs.name, &theirs.dims)
                 && is_whole(ours) == is_whole(theirs)
                 && (!is_whole(ours) || ours.weights == theirs.weights)
         };
-        let pairs = first.iter().zip(&other);
+        let pairs = first.iter().zip(&other.parameters);
         let differ = pairs.filter(|pair| !same(*pair)).map(|(ours, _)| ours).next();
-        let longer = if other.len() > first.len() { &other } else { &first };
-        let extra = longer.get(first.len().min(other.len()));
+        let (count, others) = (first.len(), other.parameters.len());
+        let longer = if others > count { &other.parameters } else { &first };
+        let extra = longer.get(count.min(others));
         if let Some(info) = differ.or(extra) {
             return Err(LaunchError::new(format!(
                 "`{}` of stage {} is not the same in shard 0 and in shard {shard}: all shards of a rank must \

@@ -29,6 +29,7 @@
 //! | [`BatchNorm`] | each channel normal over a micro-batch | `f32[.., channels]` | the same |
 //! | [`GroupNorm`] | groups of channels normal over an image | images | the same |
 //! | [`Conv1d`] | a convolution along time | `f32[batch, time, inputs]` | `f32[batch, places, outputs]` |
+//! | [`OwnRows`] | a shard's rows, of all rows | `f32[rows, own outputs]` | `f32[own rows, outputs]` |
 //! | [`Softmax`] | `exp(x) / sum(exp(x))` over a row | `f32[.., width]` | the same |
 //! | [`Tanh`] | `tanh(x)` | `f32[..]` | the same |
 //!
@@ -50,6 +51,7 @@ pub(crate) mod head_norm;
 pub(crate) mod heads;
 pub(crate) mod linear;
 pub(crate) mod norm;
+pub(crate) mod own_rows;
 pub(crate) mod pointwise;
 pub(crate) mod pooling;
 pub(crate) mod recomputed;
@@ -77,6 +79,7 @@ pub(crate) use linear::operands::{
     adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch,
 };
 pub use norm::{LayerNorm, RmsNorm};
+pub use own_rows::OwnRows;
 pub use pointwise::gelu::{Gelu, GeluForm};
 pub use pointwise::relu::Relu;
 pub use pointwise::sigmoid::Sigmoid;

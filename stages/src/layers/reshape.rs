@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result, check_numbers};
 use crate::shape::{MAX_DIMS, Shape};
+use crate::shards::Team;
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::Layer;
@@ -89,6 +90,11 @@ impl Flatten {
 impl Layer for Flatten {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    /// It treats each row alone.
+    fn join(&mut self, _team: &Team) -> Result<()> {
+        Ok(())
     }
 
     fn runs_on_gpus(&self) -> bool {

@@ -149,7 +149,7 @@ impl Llama {
         let (name, norm) = (format!("h.{index}.mlp"), self.norm(&format!("h.{index}.ln_2")));
         let norm = norm.divided(sharding);
         let inner = match self.experts {
-            Some(routing) => chain![norm, self.choosing(&name, routing)?.divided(sharding)?],
+            Some(routing) => chain![norm, self.choosing(&name, routing, sharding)?],
             None => {
                 let divided = |widths: &[usize]| Division::new(sharding, self.ffn, widths);
                 let gate_up = self.gate_up(&name).with_divided_outputs(&divided(&[1, 1])?);
@@ -198,8 +198,8 @@ impl Llama {
         Recomputed::new(Gated::new(name, GateForm::Silu), down.with_divided_inputs(hidden))
     }
 
-    fn choosing(self, name: &str, routing: Routing) -> Result<Experts> {
-        Experts::new(name, [self.dim, self.ffn], routing, INIT, self.seed)
+    fn choosing(self, name: &str, routing: Routing, sharding: Sharding) -> Result<Experts> {
+        Experts::divided(name, [self.dim, self.ffn], routing, sharding, INIT, self.seed)
     }
 
     fn norm(self, name: &str) -> RmsNorm {

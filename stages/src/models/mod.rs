@@ -19,4 +19,4 @@ pub use model::{LayerSpec, Model, ParameterContents, UnitContents};
 pub use part::Part;
 pub use resnet::ResNet;
 pub use rules::Rules;
-pub use sizes::UnitSizes;
+pub use sizes::{Exchanges, UnitSizes};

@@ -1,14 +1,19 @@
 //! A model: units of layers that split into stages.
 
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use super::part::Part;
 use super::rules::Rules;
 use super::sizes::{UnitSizes, Walk};
 use crate::error::{Error, Result};
 use crate::parameter::init::starting_at_zero;
-use crate::shards::{Shard, Sharding};
+use crate::shards::{Exchange, Shard, Sharding, Team};
 use crate::stage::layer::Layer;
 use crate::stage::sequential::Sequential;
 use crate::stage::{BuildStage, Stage, StageBuilder};
+use crate::tensor::Tensor;
 
 type Build = Box<dyn Fn(Sharding) -> Result<Vec<Box<dyn Layer>>> + Send>;
 
@@ -164,6 +169,27 @@ impl Model {
         Self { rules, ..self }
     }
 
+    /// Fails if its layers cannot be divided among this many shards. Its units are made one after the other,
+    /// with weights of zero.
+    ///
+    /// # Errors
+    /// When the number of shards does not fit the shard groups, or a layer cannot be divided. The error names
+    /// the unit or the layer.
+    pub fn check_shards(&self, shards: u32) -> Result<()> {
+        let shard = Shard { index: 0, of: shards };
+        let sharding = Sharding::new(self.sharding.groups(), shard)?;
+        let team = Team::new(shard, &[shards as usize], Arc::new(Mutex::new(NoOthers)))?;
+        starting_at_zero(|| {
+            self.units.iter().try_for_each(|unit| {
+                let mut layers = unit.build(sharding)?;
+                layers.iter_mut().try_for_each(|layer| {
+                    let joined = layer.join(&team);
+                    joined.map_err(|error| error.at(layer.name()))
+                })
+            })
+        })
+    }
+
     /// What is trained.
     pub fn rules(&self) -> &Rules {
         &self.rules
@@ -313,6 +339,19 @@ impl Model {
             }) as StageBuilder<Sequential>
         });
         Ok(stages.collect())
+    }
+}
+
+/// The exchange of a shard whose layers never compute.
+struct NoOthers;
+
+impl Exchange for NoOthers {
+    fn send(&mut self, _shard: u32, _tensor: Tensor) -> Result<()> {
+        Err(Error::new("there are no other shards"))
+    }
+
+    fn receive(&mut self, _shard: u32) -> Result<Tensor> {
+        Err(Error::new("there are no other shards"))
     }
 }
 

@@ -21,6 +21,8 @@ pub enum Part {
     Linear([usize; 2], Layout, bool),
     /// The scores of all tokens: `[inputs, tokens]`, and whether the weights are tied to the embedding.
     Scores([usize; 2], bool),
+    /// Where there are shards: from each shard's outputs of all rows to all outputs of its own rows.
+    OwnRows,
     /// GELU.
     Gelu,
     /// An activation of one half of a row, times the other half.

@@ -5,7 +5,7 @@ use crate::layers::{
     ConvSizes, Layout, adds_in_place, half_scratch, packed_halves, packed_weights, product_scratch,
 };
 
-/// What one unit of a model holds while it trains, for one micro-batch. All fields count numbers: of four
+/// What one unit of a model holds while it trains, for one micro-batch. Fields count numbers: of four
 /// bytes, or of two in `bf16`. Weights, and what is in place, always have four.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitSizes {
@@ -29,6 +29,8 @@ pub struct UnitSizes {
     pub pending: u64,
     /// The part of `pending` that has four bytes in `bf16` too: ids, and gradients of norms.
     pub pending_f32: u64,
+    /// The part of `pending` that each of several shards keeps whole.
+    pub pending_whole: u64,
     /// The output.
     pub output: u64,
     /// What forward keeps if the unit recomputes its interior in backward.
@@ -41,6 +43,44 @@ pub struct UnitSizes {
     pub working_bf16: u64,
     /// The bytes that convolutions on a GPU need in addition while a pass runs.
     pub windows_on_gpu: u64,
+    /// What shards give each other in a forward, a backward-input and a backward-weight.
+    pub exchanges: [Exchanges; 3],
+}
+
+/// What the shards of a unit give each other in a pass, if its layers are divided among shards. All fields
+/// but the first count numbers of all rows of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exchanges {
+    /// How often each shard gives something to each other one.
+    pub times: u64,
+    /// Numbers that are gathered: each shard gets those of the others.
+    pub gathered: u64,
+    /// The same, of four bytes also in `bf16`; or numbers that are added up, where each shard gets the parts
+    /// of the sums of its rows.
+    pub summed: u64,
+    /// Numbers of rows. Each row goes from some shard to the one that has it.
+    pub sent: u64,
+    /// The same, of four bytes also in `bf16`.
+    pub sent_f32: u64,
+}
+
+impl Exchanges {
+    /// The bytes that a shard gets from the others, if there are this many shards. A number has `dtype`
+    /// bytes.
+    pub fn bytes(&self, shards: u32, dtype: usize) -> f64 {
+        let [shards, dtype] = [f64::from(shards), dtype as f64];
+        let whole = dtype * self.gathered as f64 + 4.0 * self.summed as f64;
+        let of_rows = dtype * self.sent as f64 + 4.0 * self.sent_f32 as f64;
+        (1.0 - 1.0 / shards) * (whole + of_rows / shards)
+    }
+
+    fn add(&mut self, more: Self) {
+        self.times += more.times;
+        self.gathered += more.gathered;
+        self.summed += more.summed;
+        self.sent += more.sent;
+        self.sent_f32 += more.sent_f32;
+    }
 }
 
 /// Goes through the units of a model, in order, and adds up what their parts need.
@@ -62,6 +102,8 @@ pub(super) struct Walk {
     widened: u64,
     /// What is recomputed with the interior of a block, of it in `f32`.
     interior: [u64; 2],
+    /// Whether a product of this unit has divided outputs already: the next one has divided inputs.
+    is_divided: bool,
 }
 
 impl Walk {
@@ -93,6 +135,9 @@ impl Walk {
             Part::Embedding(tables, dim) => {
                 self.now = rows * dim as u64;
                 self.sizes.weights += (tables.iter().sum::<usize>() * dim) as u64;
+                let forward = Exchanges { times: 1, sent_f32: self.now, ..Exchanges::default() };
+                let weight = Exchanges { times: 1, gathered: self.now, ..Exchanges::default() };
+                self.exchange([forward, Exchanges::default(), weight]);
                 self.save(0, rows);
                 self.pend(self.now, rows);
             }
@@ -138,6 +183,13 @@ impl Walk {
             Part::Experts([dim, ffn], routing) => {
                 let (chosen, experts) = (rows * routing.chosen as u64, routing.experts as u64);
                 let (wide, scores) = (chosen * ffn as u64, rows * experts);
+                // Tokens to the experts, and their rows back; also the slopes of the weights of all rows.
+                let sent = chosen * dim as u64;
+                let rows_back = Exchanges { times: 2, gathered: input, sent, ..Exchanges::default() };
+                let tokens = Exchanges { times: 1, gathered: input, ..Exchanges::default() };
+                let backward = Exchanges { times: 3, summed: chosen, ..rows_back };
+                self.exchange([rows_back, backward, tokens]);
+                self.sizes.pending_whole += input + scores;
                 self.matrices([dim, routing.experts], Layout::OutIn, self.rows, 1);
                 for sizes in [[dim, 2 * ffn], [ffn, dim]] {
                     // An expert with few tokens packs all of its weights.
@@ -152,6 +204,10 @@ impl Walk {
                 // the second products; the choice of experts.
                 self.pend(scores + 3 * wide + 2 * input, 2 * chosen);
                 self.sizes.working += chosen * (dim as u64 + 1) + 4 * wide;
+            }
+            Part::OwnRows => {
+                let rows = Exchanges { times: 1, sent: input, ..Exchanges::default() };
+                self.exchange([rows, rows, Exchanges::default()]);
             }
             Part::Rotary(_) | Part::Dropout => self.is_kept = false,
             // Buffers are reused by length: with the norm's, five are as wide as the input.
@@ -204,8 +260,28 @@ impl Walk {
         }
     }
 
+    /// Adds what shards give each other in the three passes.
+    fn exchange(&mut self, passes: [Exchanges; 3]) {
+        self.sizes.exchanges.iter_mut().zip(passes).for_each(|(all, more)| all.add(more));
+    }
+
+    /// Products with divided outputs gather their input, and add up its gradient. Those with divided inputs
+    /// do it the other way.
+    fn divide_linear(&mut self, [input, output]: [u64; 2]) {
+        let gather = |gathered| Exchanges { times: 1, gathered, ..Exchanges::default() };
+        let sum = |summed| Exchanges { times: 1, summed, ..Exchanges::default() };
+        match std::mem::replace(&mut self.is_divided, true) {
+            false => self.exchange([gather(input), sum(input), gather(input)]),
+            true => {
+                self.exchange([sum(output), gather(output), Exchanges::default()]);
+                self.sizes.pending_whole += output;
+            }
+        }
+    }
+
     fn linear(&mut self, sizes: [usize; 2], layout: Layout, index: usize) {
         let input = self.now;
+        self.divide_linear([input, (self.rows * sizes[1]) as u64]);
         self.keep_input(index);
         self.now = (self.rows * sizes[1]) as u64;
         self.pend(input + self.now, 0);

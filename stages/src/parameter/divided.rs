@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::cut::{Cut, How};
 use crate::parameter::description::PIECE;
+use crate::parameter::init::starts_at_zero;
 use crate::parameter::pieces::{Pieces, RowPieces};
 use crate::shards::{Division, Shard};
 use crate::tensor::numbers::Numbers;
@@ -35,9 +36,12 @@ impl Parameter {
         self.grad = Numbers::zeros(if self.is_frozen() { 0 } else { count });
         self.owned = 0..self.grad.len();
         self.cut = Some(cut);
-        let mut own = std::mem::take(&mut self.value);
-        self.take_own(&whole, &mut own);
-        self.value = own;
+        // Zeros need not be copied: a large tensor of zeros takes no memory until it is read.
+        if !starts_at_zero() {
+            let mut own = std::mem::take(&mut self.value);
+            self.take_own(&whole, &mut own);
+            self.value = own;
+        }
     }
 
     /// Keeps all its numbers if this shard is the owner, and none otherwise.

@@ -57,8 +57,12 @@ impl<M> Pool<M> {
     /// A block of this size from the shelves.
     fn unused(&self, size: usize) -> Option<Arc<Block<M>>> {
         let mut block = self.shelves.take(size)?;
-        // A thread that has just given it up may not have dropped its `Arc` yet. It then frees the block.
-        Arc::get_mut(&mut block)?;
+        if Arc::get_mut(&mut block).is_none() {
+            // A thread that has just given it up has not dropped its `Arc` yet. Perhaps another one is free.
+            let other = self.unused(size);
+            self.put(block);
+            return other;
+        }
         block.owners.store(1, Relaxed);
         Some(block)
     }

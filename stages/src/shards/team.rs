@@ -172,7 +172,7 @@ impl Team {
         let mut all = own.beside(self.all_rows(width).dims())?;
         for (shard, part) in (0..).zip(self.all(own.clone())?) {
             let rows = self.rows_of(shard);
-            check_from(shard, &part, own.dtype(), rows.len(), width)?;
+            check_from(shard, &part, own.dtype(), &[rows.len(), width])?;
             in_format!(own.dtype(), N => {
                 let to = &mut all.numbers_mut::<N>()[rows.start * width..rows.end * width];
                 crate::cpu::parts::copy(part.numbers::<N>(), to);
@@ -197,7 +197,7 @@ impl Team {
         let mut parts = self.each(parts?)?;
         let rows = self.own_rows().len();
         let each = (0..).zip(&parts);
-        each.into_iter().try_for_each(|(shard, part)| check_from(shard, part, DType::F32, rows, width))?;
+        each.into_iter().try_for_each(|(shard, part)| check_from(shard, part, DType::F32, &[rows, width]))?;
         add_by_tree(&mut parts);
         Ok(parts.swap_remove(0))
     }
@@ -235,14 +235,14 @@ pub(crate) fn add_by_tree(parts: &mut [Tensor]) {
     }
 }
 
-/// Fails unless a shard has sent what this one expects: its layers are others.
-fn check_from(shard: u32, part: &Tensor, dtype: DType, rows: usize, width: usize) -> Result<()> {
-    if part.dims() == [rows, width] && part.dtype() == dtype {
+/// Fails unless a shard has sent what this one expects. Otherwise its layers or inputs are others.
+pub(crate) fn check_from(shard: u32, part: &Tensor, dtype: DType, dims: &[usize]) -> Result<()> {
+    if part.dims() == dims && part.dtype() == dtype {
         return Ok(());
     }
     Err(Error::new(format!(
-        "shard {shard} sent {} of {}, and {dtype} of [{rows}, {width}] was expected: all shards of a rank \
-         must have the same layers",
+        "shard {shard} sent {} of {}, and {dtype} of {dims:?} was expected: all shards of a rank must have \
+         the same layers and inputs",
         part.dtype(),
         part.shape()
     )))

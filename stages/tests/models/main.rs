@@ -5,6 +5,7 @@ mod common;
 
 mod adapters;
 mod errors;
+mod exchanges;
 mod identity;
 mod partition;
 mod ready;

@@ -22,7 +22,6 @@ impl<T> Arc<T> {
         Self { owners: sync::Arc::new(AtomicUsize::new(1)), value: sync::Arc::new(value) }
     }
 
-
     pub(crate) fn get_mut(this: &mut Self) -> Option<&mut T> {
         match this.owners.load(Acquire) {
             1 => sync::Arc::get_mut(&mut this.value),

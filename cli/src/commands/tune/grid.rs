@@ -3,7 +3,9 @@
 use std::rc::Rc;
 
 use super::search::{CostsOf, Search};
-use super::variant::{ALONE, in_bf16, in_words, with_dtype, with_replicas, with_rows, with_setting};
+use super::variant::{
+    ALONE, in_bf16, in_words, with_dtype, with_replicas, with_rows, with_setting, with_shards,
+};
 use crate::compose::{self, PipelinePlan, RanksHere};
 use crate::config::{Config, Memory};
 use crate::profile::{Measured, MemoryLimit};
@@ -69,7 +71,7 @@ impl Grid {
             unit: base.unit(),
             search,
         };
-        let mut ranks: Vec<u32> = grid.search.shapes.iter().map(|&(_, ranks)| ranks).collect();
+        let mut ranks: Vec<u32> = grid.search.shapes.iter().map(|&[_, ranks, _]| ranks).collect();
         ranks.sort_unstable();
         ranks.dedup();
         for dtype in grid.search.dtypes.clone() {
@@ -108,13 +110,18 @@ impl Grid {
             };
             let before = self.found.len();
             let shapes = self.search.shapes.iter();
-            let replicas: Vec<u32> = shapes
-                .filter(|(replicas, of)| *of == ranks && *replicas <= micro_batches)
-                .map(|&(replicas, _)| replicas)
+            let of_these: Vec<[u32; 3]> = shapes
+                .filter(|[replicas, of, _]| *of == ranks && *replicas <= micro_batches)
+                .copied()
                 .collect();
-            for replicas in replicas {
+            for [replicas, _, shards] in of_these {
+                let config = with_shards(&config, shards);
+                // With fewer rows, they are refused. Other reasons are known before.
+                if compose::check_shards(&config).is_err() {
+                    continue;
+                }
                 let maps = self.search.maps(&config, &measured, replicas, ranks);
-                let devices = base.pipeline.devices.shared_by((replicas * ranks) as usize);
+                let devices = base.pipeline.devices.shared_by((replicas * ranks * shards) as usize);
                 for mut config in with_replicas(&config, replicas, self.search.is_limited(), &maps) {
                     config.pipeline.devices = devices.clone();
                     let limit = self.search.memory(&config, ranks)?;
@@ -304,9 +311,28 @@ impl Found {
         Contender { setting: &self.setting, seconds: self.seconds(), memory: prediction.peak_memory }
     }
 
+    /// How many shards a rank has.
+    pub(super) fn shards(&self) -> u32 {
+        self.config.pipeline.shards
+    }
+
+    /// The share of a step in which a rank waits for messages of its other shards, predicted.
+    pub(super) fn share_of_shard_waits(&self, grid: &Grid) -> Result<f64> {
+        let cluster = grid.search.links.of(&self.measured_costs.cluster(1));
+        let waits = compose::shard_waits(&self.config, self.setting.ranks, &cluster)?;
+        let Setting { micro_batches, replicas, ranks, .. } = self.setting;
+        let of_rank = waits * f64::from(micro_batches) / f64::from(replicas * ranks);
+        Ok(of_rank / self.predicted())
+    }
+
+    /// The predicted time of a step.
+    pub(super) fn predicted(&self) -> f64 {
+        self.candidate.prediction.step
+    }
+
     /// The measured time of a step, or else the predicted one.
     pub(super) fn seconds(&self) -> f64 {
-        self.measured.unwrap_or(self.candidate.prediction.step)
+        self.measured.unwrap_or(self.predicted())
     }
 
     /// Tokens or images a second, for this time of a step.

@@ -21,6 +21,7 @@ use pipewright::mesh::{MAX_RANKS, Map, Mesh};
 use pipewright::stages::Device;
 use search::{CostsOf, Search};
 use tuned::Tuned;
+use variant::with_shards;
 
 /// Rows of the table. Settings that were run have rows too.
 const SHOWN: usize = 10;
@@ -37,6 +38,10 @@ const SHOWN: usize = 10;
 /// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
 /// another order, so the last bits of the weights differ. They also differ with another number of replicas,
 /// unless pipeline.gradient_groups is set. If it is, it is raised for more replicas.
+///
+/// With --shards, it compares numbers of shards too, and says how long shards wait for each other. Another
+/// number gives weights with other last bits, unless pipeline.shard_groups is set. If it is, it is raised for
+/// more shards.
 ///
 /// With --dtype any, all of this is done in f32 and in bf16. Costs and memory are measured for each. Another
 /// number type changes all numbers of a training, its losses too: so tune takes the type of the config
@@ -72,9 +77,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "D", value_delimiter = ',',
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     replicas: Vec<u32>,
-    /// How many devices there are: tries all numbers of replicas and ranks that use all of them [default with
-    /// --device: one on each host]. If these many --device-memory are more than this machine has, nothing is
-    /// run here
+    /// Numbers of shards of a rank to try, such as 1,2,4 [default: as the config]
+    #[arg(long, value_name = "T", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
+    shards: Vec<u32>,
+    /// How many devices there are: tries all numbers of replicas and ranks (and of --shards) that use all of
+    /// them [default with --device: one on each host]. If these many --device-memory are more than this
+    /// machine has, nothing is run here
     #[arg(long, value_name = "N", conflicts_with_all = ["ranks", "replicas"],
         value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RANKS)))]
     devices: Option<u32>,
@@ -116,7 +125,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let Some(best) = grid.best() else {
         return Err(nothing_fits(grid, &config)?);
     };
-    super::print(&(table(&grid) + &dtypes::compared(&grid) + "chosen: " + &best.in_words()))?;
+    let shards = shards(&grid)?;
+    super::print(&(table(&grid) + &dtypes::compared(&grid) + &shards + "chosen: " + &best.in_words()))?;
     match (&tuned, &args.out) {
         (Some(tuned), Some(out)) => {
             // A failure is printed on a line of its own.
@@ -139,15 +149,16 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
         _ => args.devices,
     };
     let mut shapes = match devices {
-        Some(devices) => shapes::of_devices(devices, &config)?,
-        None => shapes::of(&args.replicas, &args.ranks, &config)?,
+        Some(devices) => shapes::of_devices(devices, &args.shards, &config)?,
+        None => shapes::of(&args.replicas, &args.ranks, &args.shards, &config)?,
     };
     let costs = match (gpu, &args.costs) {
         (Some(gpu), _) => {
-            let largest = shapes.iter().max_by_key(|(replicas, ranks)| replicas * ranks);
-            let (replicas, ranks) = *largest.expect("checked: there are shapes");
-            let world = Mesh::new([replicas, ranks, config.pipeline.shards], 1, &[])?.world_size();
+            let largest = shapes.iter().max_by_key(|sizes| sizes.iter().product::<u32>());
+            let largest = *largest.expect("checked: there are shapes");
+            let world = Mesh::new(largest, 1, &[])?.world_size();
             config.pipeline.devices.0 = (0..world).map(Device::Cuda).collect();
+            shapes.iter().try_for_each(|&[.., shards]| with_shards(&config, shards).check())?;
             CostsOf::Figures(gpu.clone())
         }
         (None, costs) => {
@@ -157,7 +168,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
         }
     };
     let device_memory = args.device_memory.or(gpu.map(|gpu| Memory::of(gpu.memory as u64)));
-    shapes.retain(|&(replicas, _)| replicas as usize <= shapes::most_micro_batches(&config, &costs));
+    shapes.retain(|&[replicas, ..]| replicas as usize <= shapes::most_micro_batches(&config, &costs));
     if shapes.is_empty() {
         return Err(Error::refused(format!("nothing fits: {}", shapes::others(&config, &costs)?)));
     }
@@ -200,14 +211,42 @@ fn nothing_fits(grid: Grid, config: &Config) -> Result<Error> {
     Ok(Error::refused(format!("nothing fits{limit}: {advice}")))
 }
 
+/// In words: whether shards pay, if several numbers of them were compared. All times are predicted.
+fn shards(grid: &Grid) -> Result<String> {
+    let mut numbers: Vec<u32> = grid.found.iter().map(Found::shards).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let fastest = |shards: u32| {
+        let with = grid.found.iter().filter(|found| found.shards() == shards);
+        with.min_by(|a, b| a.predicted().total_cmp(&b.predicted())).expect("there is one with this number")
+    };
+    let mut text = String::new();
+    for pair in numbers.windows(2) {
+        let [few, many] = [fastest(pair[0]), fastest(pair[1])];
+        let (waits, memory) = (many.share_of_shard_waits(grid)?, many.memory / few.memory);
+        let ratio = many.predicted() / few.predicted();
+        let (factor, word) = if ratio < 1.0 { (1.0 / ratio, "faster") } else { (ratio, "slower") };
+        text += &format!(
+            "shards: the fastest setting with {} is predicted {factor:.2} times {word} than the fastest with \
+             {}: a rank waits {:.0} % of a step for its other shards; it holds {:.0} % of the memory\n",
+            pair[1],
+            pair[0],
+            100.0 * waits,
+            100.0 * memory
+        );
+    }
+    Ok(text)
+}
+
 fn table(grid: &Grid) -> String {
     let unit = grid.unit;
     let map = if grid.search.links.are_of_hosts() { "  map     " } else { "" };
     let dtype = if grid.dtypes().len() > 1 { "  type" } else { "" };
+    let shards = if grid.found.iter().any(|found| found.shards() > 1) { "  shards" } else { "" };
     let offloads = |found: &Found| found.config.pipeline.offload.is_some();
     let offload = if grid.found.iter().any(offloads) { "  offload" } else { "" };
     let mut text = format!(
-        "     replicas  ranks  schedule          chunks  micro-batches  rows  recompute  \
+        "     replicas  ranks{shards}  schedule          chunks  micro-batches  rows  recompute  \
          sharded{offload}{map}{dtype}  predicted s  {unit}/s  bubble    peak MiB  memory MiB  measured s  \
          {unit}/s\n"
     );
@@ -215,7 +254,7 @@ fn table(grid: &Grid) -> String {
     let rows: Vec<(usize, &Found)> =
         rows.filter(|(place, found)| *place <= SHOWN || found.measured.is_some()).collect();
     for (place, found) in &rows {
-        let columns = [offload, map, dtype].map(|title| !title.is_empty());
+        let columns = [shards, offload, map, dtype].map(|title| !title.is_empty());
         text += &line(*place, found, unit.len() + 2, columns);
     }
     if grid.found.len() > rows.len() {
@@ -230,12 +269,22 @@ fn table(grid: &Grid) -> String {
     text
 }
 
-/// A row of the table, with columns for offload, for the map and for the number type where they are wanted.
-fn line(place: usize, found: &Found, wide: usize, [has_offload, has_map, has_dtype]: [bool; 3]) -> String {
+/// A row of the table, with columns for shards, for offload, for the map and for the number type where they
+/// are wanted.
+fn line(
+    place: usize,
+    found: &Found,
+    wide: usize,
+    [has_shards, has_offload, has_map, has_dtype]: [bool; 4],
+) -> String {
     let (setting, prediction) = (&found.setting, &found.candidate.prediction);
     let measured = found
         .measured
         .map_or(String::new(), |seconds| format!("  {seconds:>10.4}  {:>wide$.0}", found.rate(seconds)));
+    let shards = match has_shards {
+        true => format!("  {:>6}", found.shards()),
+        false => String::new(),
+    };
     let yes_or_no = |yes: bool| if yes { "yes" } else { "no" };
     let offload = match has_offload {
         true => format!("  {:>7}", yes_or_no(found.config.pipeline.offload.is_some())),
@@ -252,7 +301,7 @@ fn line(place: usize, found: &Found, wide: usize, [has_offload, has_map, has_dty
     };
     let mebibytes = |bytes: f64| bytes / f64::from(1 << 20);
     format!(
-        "{place:>3}. {:>8}  {:>5}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  \
+        "{place:>3}. {:>8}  {:>5}{shards}  {:<16}  {:>6}  {:>13}  {:>4}  {:>9}  \
          {:>7}{offload}{map}{dtype}  {:>11.4}  {:>wide$.0}  {:>5.1} %  {:>9.2}  {:>10.2}{measured}\n",
         setting.replicas,
         setting.ranks,

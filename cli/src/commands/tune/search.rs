@@ -14,8 +14,8 @@ use pipewright::stages::{DType, Device};
 
 /// What is searched.
 pub(super) struct Search {
-    /// Pairs of a number of replicas and a number of ranks of each.
-    pub(super) shapes: Vec<(u32, u32)>,
+    /// Numbers of replicas, of ranks of each, and of shards of each rank.
+    pub(super) shapes: Vec<[u32; 3]>,
     /// The most that a rank may hold for later backwards.
     pub(super) memory: Option<Memory>,
     /// The most that a rank may hold in all.
@@ -67,9 +67,8 @@ impl Search {
     /// The values of `launch.map` to try: both, if they put what talks on other hosts.
     pub(super) fn maps(&self, config: &Config, measured: &Measured, replicas: u32, ranks: u32) -> Vec<Map> {
         let cluster = self.links.of(&measured.cluster(1));
-        let parts = |map| {
-            [cluster.parts_pipelines(map, replicas, ranks), cluster.parts_replicas(map, replicas, ranks)]
-        };
+        let world = [replicas, ranks, config.pipeline.shards];
+        let parts = |map| [cluster.parts_pipelines(map, world), cluster.parts_replicas(map, world)];
         match parts(Map::Pipeline) == parts(Map::Replicas) {
             true => vec![config.launch.map],
             false => vec![Map::Pipeline, Map::Replicas],

@@ -1,31 +1,68 @@
-//! Which numbers of replicas and ranks are tried.
+//! Which numbers of replicas, ranks and shards are tried.
 
 use super::search::CostsOf;
+use super::variant::with_shards;
 use crate::commands::saved::too_many_ranks;
 use crate::compose;
 use crate::config::{Config, Memory};
 use crate::error::{Error, Result};
 use pipewright::stages::Device;
 
-/// All numbers of replicas with the numbers of their ranks that use all of these devices.
-pub(super) fn of_devices(devices: u32, config: &Config) -> Result<Vec<(u32, u32)>> {
+/// All numbers of replicas, of ranks of each and of shards of each rank that use all of these devices, with
+/// these numbers of shards.
+pub(super) fn of_devices(devices: u32, shards: &[u32], config: &Config) -> Result<Vec<[u32; 3]>> {
     let layers = layers(config)?;
-    let ranks = (1..=devices.min(layers)).filter(|&ranks| devices.is_multiple_of(ranks));
-    Ok(ranks.map(|ranks| (devices / ranks, ranks)).collect())
+    let mut shapes = Vec::new();
+    for shards in numbers_of_shards(shards, config)? {
+        if !devices.is_multiple_of(shards) {
+            continue;
+        }
+        let devices = devices / shards;
+        let ranks = (1..=devices.min(layers)).filter(|&ranks| devices.is_multiple_of(ranks));
+        shapes.extend(ranks.map(|ranks| [devices / ranks, ranks, shards]));
+    }
+    match shapes.is_empty() {
+        false => Ok(shapes),
+        true => Err(Error::refused(format!(
+            "--shards: {devices} devices cannot be divided into ranks of so many shards: take a number that \
+             divides {devices}, such as 1"
+        ))),
+    }
 }
 
-/// These numbers of replicas, each with these numbers of ranks. If none are given, the config's numbers, and
-/// what the machine has.
-pub(super) fn of(replicas: &[u32], ranks: &[u32], config: &Config) -> Result<Vec<(u32, u32)>> {
+/// As [`of_devices`]: these numbers of replicas, each with these numbers of ranks and shards. If none are
+/// given, the config's numbers, and what the machine has.
+pub(super) fn of(replicas: &[u32], ranks: &[u32], shards: &[u32], config: &Config) -> Result<Vec<[u32; 3]>> {
     let mut replicas = replicas.to_vec();
     if replicas.is_empty() {
         replicas.push(config.pipeline.replicas);
     }
     replicas.sort_unstable();
     replicas.dedup();
-    let ranks = of_pipeline(ranks, config)?;
-    let pairs = replicas.iter().flat_map(|&replicas| ranks.iter().map(move |&ranks| (replicas, ranks)));
-    Ok(pairs.collect())
+    let (ranks, shards) = (of_pipeline(ranks, config)?, numbers_of_shards(shards, config)?);
+    let mut shapes = Vec::new();
+    for &replicas in &replicas {
+        for &ranks in &ranks {
+            shapes.extend(shards.iter().map(|&shards| [replicas, ranks, shards]));
+        }
+    }
+    Ok(shapes)
+}
+
+/// The numbers of shards to try. Refuses those that the config's training cannot have.
+fn numbers_of_shards(given: &[u32], config: &Config) -> Result<Vec<u32>> {
+    let mut all = given.to_vec();
+    if all.is_empty() {
+        all.push(config.pipeline.shards);
+    }
+    all.sort_unstable();
+    all.dedup();
+    for &shards in &all {
+        let config = with_shards(config, shards);
+        config.check()?;
+        compose::check_shards(&config)?;
+    }
+    Ok(all)
 }
 
 /// The numbers of ranks to try.

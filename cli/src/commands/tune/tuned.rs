@@ -76,6 +76,9 @@ fn edit(given: &str, wanted: &str, found: &Config) -> Option<String> {
     if found.pipeline.replicas > 1 {
         chosen.extend(["replicas", "gradient_groups"]);
     }
+    if found.pipeline.shards > 1 {
+        chosen.extend(["shards", "shard_groups"]);
+    }
     if found.pipeline.dtype != DType::default() {
         chosen.push("dtype");
     }

@@ -15,6 +15,15 @@ pub(super) fn with_dtype(config: &Config, dtype: DType) -> Config {
     config
 }
 
+/// The config with this number of shards. It has more shard groups if it needs them.
+pub(super) fn with_shards(config: &Config, shards: u32) -> Config {
+    let mut config = config.clone();
+    config.pipeline.shards = shards;
+    let groups = &mut config.pipeline.shard_groups;
+    *groups = groups.map(|groups| groups.max(shards));
+    config
+}
+
 /// The config with these numbers of ranks, micro-batches and rows, to be measured.
 pub(super) fn with_rows(base: &Config, ranks: u32, micro_batches: u32, rows: usize) -> Config {
     let mut config = base.clone();
@@ -125,6 +134,9 @@ pub(super) fn in_words(setting: &Setting, config: &Config) -> String {
         text += &format!(", offload {most}");
     }
     text += in_bf16(config);
+    if config.pipeline.shards > 1 {
+        text += &format!(", shards {}", config.pipeline.shards);
+    }
     if config.optimizer.sharded {
         text += ", sharded optimizer";
     }

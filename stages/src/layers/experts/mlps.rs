@@ -30,29 +30,33 @@ struct Expert {
 }
 
 impl Mlps {
-    pub(super) fn new(name: &str, [dim, ffn]: [usize; 2], routing: Routing, init: Init, seed: u64) -> Self {
-        let matrix = |index: usize, which: &str, [inputs, outputs]: [usize; 2]| {
+    /// `experts` says which shard has which of them. The others have no numbers here.
+    pub(super) fn new(
+        name: &str,
+        [dim, ffn]: [usize; 2],
+        experts: &Division,
+        routing: Routing,
+        init: Init,
+        seed: u64,
+    ) -> Self {
+        let (shard, ends) = (experts.shard(), experts.ends());
+        let matrix = |index: usize, which: &str, sizes: [usize; 2], fused: &[usize]| {
             let name = format!("{name}.experts.{index}.{which}.weight");
-            WeightMatrix::new([inputs, outputs], Parameter::new(name, &[outputs, inputs], init, seed))
+            let owner = ends.partition_point(|end| *end <= index) as u32;
+            let init = if owner == shard.index { init } else { Init::Zeros };
+            let [inputs, outputs] = sizes;
+            let mut weight = Parameter::new(name, &[outputs, inputs], init, seed);
+            if !fused.is_empty() {
+                weight.fuse(fused);
+            }
+            weight.keep_if_owner(owner, shard);
+            WeightMatrix::new(sizes, weight)
         };
-        let expert = |index| {
-            let mut gate_up = matrix(index, "gate_up", [dim, 2 * ffn]);
-            gate_up.for_weights().fuse(&[ffn, ffn]);
-            let down = matrix(index, "down", [ffn, dim]);
-            Expert { gate_up, down }
+        let expert = |index| Expert {
+            gate_up: matrix(index, "gate_up", [dim, 2 * ffn], &[ffn, ffn]),
+            down: matrix(index, "down", [ffn, dim], &[]),
         };
         Self { experts: (0..routing.experts).map(expert).collect(), dim, ffn }
-    }
-
-    /// Keeps the weights of this shard's experts only.
-    pub(super) fn divide(&mut self, experts: &Division) {
-        let shard = experts.shard();
-        for owner in 0..shard.of {
-            for expert in &mut self.experts[experts.of_shard(owner).own()[0].clone()] {
-                expert.gate_up.for_weights().keep_if_owner(owner, shard);
-                expert.down.for_weights().keep_if_owner(owner, shard);
-            }
-        }
     }
 
     /// Whether any of them is trained.

@@ -58,7 +58,7 @@ pub struct Experts {
     /// The choice of all tokens.
     choice: Choice,
     /// How the experts are divided among shards.
-    division: Option<Division>,
+    experts: Division,
     /// The shards, if there are several.
     spread: Option<Spread>,
 }
@@ -69,33 +69,37 @@ impl Experts {
     ///
     /// # Errors
     /// When a size is 0, or the routing is impossible.
-    pub fn new(name: &str, [dim, ffn]: [usize; 2], routing: Routing, init: Init, seed: u64) -> Result<Self> {
+    pub fn new(name: &str, sizes: [usize; 2], routing: Routing, init: Init, seed: u64) -> Result<Self> {
+        Self::divided(name, sizes, routing, Sharding::default(), init, seed)
+    }
+
+    /// As [`Experts::new`], of experts that are divided among shards.
+    ///
+    /// # Errors
+    /// As there, and when there are more shards than experts.
+    pub fn divided(
+        name: &str,
+        [dim, ffn]: [usize; 2],
+        routing: Routing,
+        sharding: Sharding,
+        init: Init,
+        seed: u64,
+    ) -> Result<Self> {
         check_positive(&[("dim", dim), ("ffn", ffn)])
             .and_then(|()| routing.check())
             .map_err(|error| error.at(name))?;
+        let experts = Division::new(sharding, routing.experts, &[1]).map_err(|error| error.at(name))?;
         let router = Linear::new(&format!("{name}.router"), [dim, routing.experts], init, seed);
         Ok(Self {
             name: name.to_owned(),
             dim,
             routing,
             router: router.without_bias(),
-            mlps: Mlps::new(name, [dim, ffn], routing, init, seed),
+            mlps: Mlps::new(name, [dim, ffn], &experts, routing, init, seed),
             choice: Choice::default(),
-            division: None,
+            experts,
             spread: None,
         })
-    }
-
-    /// The same layer, whose experts are divided among shards.
-    ///
-    /// # Errors
-    /// When there are more shards than experts.
-    pub fn divided(mut self, sharding: Sharding) -> Result<Self> {
-        let division = Division::new(sharding, self.routing.experts, &[1]);
-        let division = division.map_err(|error| error.at(&self.name))?;
-        self.mlps.divide(&division);
-        self.division = Some(division);
-        Ok(self)
     }
 
     /// All rows, of which a shard may have some.
@@ -164,13 +168,11 @@ impl Layer for Experts {
     }
 
     fn join(&mut self, team: &Team) -> Result<()> {
-        match &self.division {
-            Some(experts) if experts.shard() == team.shard() => {
-                self.spread = Some(Spread::new(team, experts));
-                Ok(())
-            }
-            _ => Err(Error::new("its experts are not divided: see `Experts::divided`")),
+        if self.experts.shard() != team.shard() {
+            return Err(Error::new("its experts are not divided: see `Experts::divided`"));
         }
+        self.spread = Some(Spread::new(team, &self.experts));
+        Ok(())
     }
 
     fn forward(&mut self, ctx: ForwardContext, input: Tensor) -> Result<(Tensor, Kept)> {
