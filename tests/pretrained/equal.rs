@@ -1,5 +1,9 @@
 //! Logits, gradients and loss curves are the same as in transformers.
 
+use pipewright::pretrained::start_from;
+use pipewright::stages::models::Rules;
+use pipewright::stages::{Shard, Training};
+
 use super::*;
 
 #[test]
@@ -68,6 +72,30 @@ fn loss_curves_and_gradients_of_shards_are_those_of_transformers() {
         (1..=2).for_each(|ranks| is_trained_alike(family, ranks, 2));
     }
     is_trained_alike("gpt2", 2, 4);
+}
+
+/// Frozen weights are lent, if they are in the file as they are used. Others are read.
+#[test]
+fn a_shard_has_its_part_of_each_tensor() {
+    for (family, frozen) in
+        FAMILIES.into_iter().filter(|name| *name != "llama3").flat_map(|name| [(name, false), (name, true)])
+    {
+        let architecture = read_config(&folder(family)).expect("a known model");
+        let weights = Arc::new(Weights::open(&folder(family), &architecture).expect("all tensors"));
+        let rules = Rules::default().with_training(move |_| Training { frozen, ..Training::default() });
+        let model = architecture.model().and_then(|model| model.with_rules(rules).with_shard_groups(2));
+        let mut stages = model.and_then(|model| model.split(1)).expect("it can be divided");
+        let builder = start_from(weights, None, stages.remove(0));
+        let mut whole = builder.build().expect("it is read");
+        for index in 0..2 {
+            let mut shard = builder.build_shard(Shard { index, of: 2 }).expect("it is read");
+            for (whole, own) in whole.parameters().into_iter().zip(shard.parameters()) {
+                let mut expected = vec![0.0; own.value.len()];
+                own.take_own(&whole.value, &mut expected);
+                assert!(own.value[..] == expected[..], "{family}, shard {index}: {}", own.name());
+            }
+        }
+    }
 }
 
 /// GPT-2's parameters have a prefix in a model with a head.

@@ -236,8 +236,12 @@ fn checkpoints_are_equal(make: fn() -> Recipe) {
 
 #[test]
 fn shards_in_several_processes_give_the_same_bits() {
+    [|| gpt(true, 2), || mixtral(2), || mlp(2)].into_iter().for_each(are_equal_in_processes);
+}
+
+fn are_equal_in_processes(make: fn() -> Recipe) {
     let hash = |world: Option<World>, shards: u32, replicas: u32| {
-        let recipe = Recipe { shards, replicas, ..gpt(true, 2) };
+        let recipe = Recipe { shards, replicas, ..make() };
         let builder = recipe.builder(named("1f1b", 2, 4));
         let builder = match world {
             Some(world) => builder.world(world),

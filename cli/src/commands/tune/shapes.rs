@@ -39,6 +39,7 @@ pub(super) fn of(replicas: &[u32], ranks: &[u32], shards: &[u32], config: &Confi
     }
     replicas.sort_unstable();
     replicas.dedup();
+    let are_given = !ranks.is_empty();
     let (ranks, shards) = (of_pipeline(ranks, config)?, numbers_of_shards(shards, config)?);
     let mut shapes = Vec::new();
     for &replicas in &replicas {
@@ -46,6 +47,9 @@ pub(super) fn of(replicas: &[u32], ranks: &[u32], shards: &[u32], config: &Confi
             shapes.extend(shards.iter().map(|&shards| [replicas, ranks, shards]));
         }
     }
+    // Each shard of a rank has a device.
+    let most = devices_here(config);
+    shapes.retain(|[_, ranks, shards]| are_given || *ranks == 1 || ranks * shards <= most);
     Ok(shapes)
 }
 
@@ -65,6 +69,15 @@ fn numbers_of_shards(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     Ok(all)
 }
 
+/// How many GPUs the config has, or for how many ranks the machine has cores.
+fn devices_here(config: &Config) -> u32 {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    match config.pipeline.devices.gpus().len() {
+        0 => (cores / config.pipeline.threads_per_rank).max(1) as u32,
+        gpus => gpus as u32,
+    }
+}
+
 /// The numbers of ranks to try.
 fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     if given.contains(&0) {
@@ -73,11 +86,7 @@ fn of_pipeline(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     let layers = layers(config)?;
     let mut ranks = given.to_vec();
     if ranks.is_empty() {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let most = match config.pipeline.devices.gpus().len() {
-            0 => (cores / config.pipeline.threads_per_rank).max(1) as u32,
-            gpus => gpus as u32,
-        };
+        let most = devices_here(config);
         ranks = (0..32).map(|power| 1 << power).take_while(|ranks| *ranks < most).collect();
         ranks.push(most);
     }
