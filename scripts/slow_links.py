@@ -60,7 +60,7 @@ validate_every = 0
 MAPS = ["pipeline", "replicas"]
 # What a step waits for: wires of 64 KiB, 8 each way, or the gradients of 0.46 million weights.
 MODELS = {
-    "wires": dict(model="dim = 32\nheads = 1", data="seq = 16", pipeline="micro_batches = 16\nmicro_batch_size = 32"),
+    "wires": dict(model="dim = 32\nheads = 2", data="seq = 16", pipeline="micro_batches = 16\nmicro_batch_size = 32"),
     "sums": dict(model="dim = 128\nheads = 4", data="seq = 16", pipeline="micro_batches = 8\nmicro_batch_size = 1"),
 }
 # Open MPI's messages of more than 64 KiB wait for their receiver, and answers wait behind messages. With this, those

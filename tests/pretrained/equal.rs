@@ -83,8 +83,9 @@ fn a_shard_has_its_part_of_each_tensor() {
         let architecture = read_config(&folder(family)).expect("a known model");
         let weights = Arc::new(Weights::open(&folder(family), &architecture).expect("all tensors"));
         let rules = Rules::default().with_training(move |_| Training { frozen, ..Training::default() });
-        let model = architecture.model().and_then(|model| model.with_rules(rules).with_shard_groups(2));
-        let mut stages = model.and_then(|model| model.split(1)).expect("it can be divided");
+        let model = architecture.model().expect("possible sizes").with_rules(rules);
+        let divided = model.with_shard_groups(2).and_then(|model| model.split(1));
+        let mut stages = divided.expect("it can be divided");
         let builder = start_from(weights, None, stages.remove(0));
         let mut whole = builder.build().expect("it is read");
         for index in 0..2 {
