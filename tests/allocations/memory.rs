@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Barrier;
+use std::time::Duration;
 
 use pipewright::fabric::Membership;
 use pipewright_cli::compose;
@@ -39,7 +40,7 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let plan = compose::plan(&config).unwrap();
     let estimated = compose::memory(&config, &plan).unwrap();
     let data = compose::data(&config).unwrap();
-    let before = live_bytes_of_all();
+    let before = settled();
     let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None).unwrap();
     let mut peaks = Vec::new();
     for _ in 0..STEPS {
@@ -51,6 +52,20 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     // Nothing is saved here, so there are no copies.
     let all = estimated.iter().map(|rank| rank.total() - rank.copies).sum();
     ([activations, peaks], [all, held])
+}
+
+/// The live bytes, when threads of earlier tests have freed theirs.
+fn settled() -> i64 {
+    let mut last = live_bytes_of_all();
+    for _ in 0..200 {
+        thread::sleep(Duration::from_millis(20));
+        let now = live_bytes_of_all();
+        if now == last {
+            break;
+        }
+        last = now;
+    }
+    last
 }
 
 #[track_caller]
@@ -187,7 +202,7 @@ fn processes_hold_four_snapshots_of_each_rank() {
     let gpt =
         Gpt { vocab: 17, dim: 128, layers: 4, heads: 2, context: 8, dropout: 0.0, tied: false, seed: 1 };
     let held = |restarts: bool| {
-        let before = live_bytes_of_all();
+        let before = settled();
         let first = Membership { replaces: restarts, ..worlds::place(2, worlds::free_address()) };
         let together = Barrier::new(2);
         let held = worlds::in_processes_like(&first, |world| {
