@@ -45,8 +45,8 @@ fn of_all_shards(shards: Vec<Built>) -> Result<Vec<ParameterInfo>> {
     let mut shards = shards.into_iter();
     let Built { parameters: mut first, layers } = shards.next().expect("there is a first shard");
     for (shard, other) in (1..).zip(shards) {
-        let stages = layers.iter().zip(&other.layers);
-        for ((stage, ours), (_, theirs)) in stages.filter(|(ours, theirs)| ours != theirs) {
+        let mut stages = layers.iter().zip(&other.layers);
+        if let Some(((stage, ours), (_, theirs))) = stages.find(|(ours, theirs)| ours != theirs) {
             let place = ours.iter().zip(theirs).take_while(|(ours, theirs)| ours == theirs).count();
             let named = |layers: &[String]| match layers.get(place) {
                 Some(name) => format!("`{name}`"),

@@ -224,13 +224,10 @@ mod tests {
                         for index in 0..count {
                             let division = Division::new(of(index, count), units, widths).expect("it fits");
                             let own: Vec<usize> = division.own().into_iter().flatten().collect();
-                            let [rows, columns] = match is_first {
-                                true => [own.len(), columns],
-                                false => [rows, own.len()],
-                            };
                             let mut shard = parameter(rows, columns, is_first, &division);
+                            let width = if is_first { columns } else { own.len() };
                             for (at, grad) in shard.grad.iter_mut().enumerate() {
-                                let (row, column) = (at / columns, at % columns);
+                                let (row, column) = (at / width, at % width);
                                 let at = match is_first {
                                     true => own[row] * columns + column,
                                     false => row * whole.len() + own[column],

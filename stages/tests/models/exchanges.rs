@@ -83,7 +83,9 @@ fn expected(exchanges: Exchanges, dtype: DType) -> [f64; 2] {
     [exchanges.times as f64, exchanges.bytes(2, dtype.bytes())]
 }
 
-fn models() -> [(&'static str, fn() -> Result<Model>); 4] {
+type Make = fn() -> Result<Model>;
+
+fn models() -> [(&'static str, Make); 4] {
     fn llama(experts: Option<Routing>) -> Llama {
         Llama {
             vocab: VOCAB,
