@@ -4,8 +4,8 @@
 use common::ids;
 use pipewright_stages::layers::{
     Attention, Block, Cheap, Conv1d, Dropout, Embedding, Experts, Flatten, GateForm, Gated, Gelu, GeluForm,
-    HeadNorm, Heads, LayerNorm, Layout, Linear, Recomputed, Relu, RmsNorm, Rope, RopeLayout, RopeScaling,
-    Rotary, Routing, Sigmoid, Softmax, Tanh,
+    HeadNorm, Heads, LayerNorm, Layout, Linear, OwnRows, Recomputed, Relu, RmsNorm, Rope, RopeLayout,
+    RopeScaling, Rotary, Routing, Sigmoid, Softmax, Tanh,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -183,6 +183,7 @@ proptest! {
     #[test]
     fn flatten(batch in 1_usize..4, a in 1_usize..4, b in 1_usize..4, c in 1_usize..4) {
         check(Flatten::new("flatten"), &tensor("x", &[batch, a, b, c]));
+        check(OwnRows::of_data("rows", c), &tensor("x", &[batch, c]));
     }
 }
 
