@@ -45,9 +45,27 @@ pub(crate) fn live_bytes() -> i64 {
     BYTES[thread()].load(Relaxed)
 }
 
-/// The bytes that all threads together have allocated and not freed.
-pub(crate) fn live_bytes_of_all() -> i64 {
-    BYTES.iter().map(|bytes| bytes.load(Relaxed)).sum()
+/// What is held by a thread since a moment, and by all threads that have started since then. Threads that
+/// were there before, and free what they have, do not count.
+#[derive(Clone, Copy)]
+pub(crate) struct Since {
+    caller: usize,
+    before: i64,
+    first: usize,
+}
+
+impl Since {
+    /// By the current thread, since now.
+    pub(crate) fn now() -> Self {
+        Self { caller: thread(), before: live_bytes(), first: started() }
+    }
+
+    /// The bytes that were allocated and not freed.
+    pub(crate) fn held(self) -> i64 {
+        let threads = BYTES[self.first..started()].iter();
+        let own = BYTES[self.caller].load(Relaxed) - self.before;
+        own + threads.map(|bytes| bytes.load(Relaxed)).sum::<i64>()
+    }
 }
 
 /// The bytes of the largest allocation of any thread since this was asked for the last time.

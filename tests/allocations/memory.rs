@@ -2,14 +2,13 @@
 
 use std::num::NonZeroU32;
 use std::sync::Barrier;
-use std::time::Duration;
 
 use pipewright::fabric::Membership;
 use pipewright_cli::compose;
 use pipewright_cli::config::Config;
 
 use super::common::*;
-use super::counting::live_bytes_of_all;
+use super::counting::Since;
 use super::*;
 use super::{alone, source, worlds};
 
@@ -40,32 +39,18 @@ fn trained(config: &str) -> ([Vec<f64>; 2], [f64; 2]) {
     let plan = compose::plan(&config).unwrap();
     let estimated = compose::memory(&config, &plan).unwrap();
     let data = compose::data(&config).unwrap();
-    let before = settled();
+    let since = Since::now();
     let mut pipeline = compose::launch(&config, &data, &plan.counts, &plan.replicas, None).unwrap();
     let mut peaks = Vec::new();
     for _ in 0..STEPS {
         let report = pipeline.step().unwrap();
         peaks = report.ranks.iter().map(|rank| rank.peak_bytes as f64).collect();
     }
-    let held = (live_bytes_of_all() - before) as f64;
+    let held = since.held() as f64;
     let activations = estimated.iter().map(|rank| rank.activations).collect();
     // Nothing is saved here, so there are no copies.
     let all = estimated.iter().map(|rank| rank.total() - rank.copies).sum();
     ([activations, peaks], [all, held])
-}
-
-/// The live bytes, when threads of earlier tests have freed theirs.
-fn settled() -> i64 {
-    let mut last = live_bytes_of_all();
-    for _ in 0..200 {
-        thread::sleep(Duration::from_millis(20));
-        let now = live_bytes_of_all();
-        if now == last {
-            break;
-        }
-        last = now;
-    }
-    last
 }
 
 #[track_caller]
@@ -202,7 +187,7 @@ fn processes_hold_four_snapshots_of_each_rank() {
     let gpt =
         Gpt { vocab: 17, dim: 128, layers: 4, heads: 2, context: 8, dropout: 0.0, tied: false, seed: 1 };
     let held = |restarts: bool| {
-        let before = settled();
+        let since = Since::now();
         let first = Membership { replaces: restarts, ..worlds::place(2, worlds::free_address()) };
         let together = Barrier::new(2);
         let held = worlds::in_processes_like(&first, |world| {
@@ -217,7 +202,7 @@ fn processes_hold_four_snapshots_of_each_rank() {
             let numbers = pipeline.parameters().iter().map(|info| info.dims.iter().product::<usize>());
             let numbers: usize = numbers.sum();
             together.wait();
-            let held = live_bytes_of_all() - before;
+            let held = since.held();
             together.wait();
             (held as f64, numbers)
         });

@@ -69,25 +69,28 @@ fn calls(recipe: &Recipe, schedule: &Schedule) -> Vec<u64> {
     faults.iter().map(Faults::calls).collect()
 }
 
+/// A failure of a rank changes nothing: tried at every call of its stages, or at each `every`-th.
+fn failures_change_nothing(recipe: &Recipe, expected: &str, name: &str, every: usize) {
+    let schedule = named(name, 2, 3);
+    for (rank, calls) in calls(recipe, &schedule).into_iter().enumerate() {
+        for call in (0..calls).step_by(every) {
+            let how = [How::Fails, How::Panics][call as usize % 2];
+            let mut faults = vec![Faults::default(); 2];
+            faults[rank] = Faults::at(&[(call, how)]);
+            let snapshot_every = 1 + call as u32 % 3;
+            let pipeline = builder(recipe, schedule.clone(), &faults, snapshot_every).launch();
+            let (reports, hash) = train(pipeline.expect("it starts"));
+            assert_eq!(hash, expected, "{name}, rank {rank}, call {call}, every {snapshot_every}");
+            assert_eq!(restarts(&reports), 1);
+        }
+    }
+}
+
 #[test]
 fn a_failure_at_any_pass_changes_nothing() {
     let recipe = recipe(2, true, 3);
     let expected = recipe.plain_hash(STEPS);
-    for name in ["1f1b", "zb-h1"] {
-        let schedule = named(name, 2, 3);
-        for (rank, calls) in calls(&recipe, &schedule).into_iter().enumerate() {
-            for call in 0..calls {
-                let how = [How::Fails, How::Panics][call as usize % 2];
-                let mut faults = vec![Faults::default(); 2];
-                faults[rank] = Faults::at(&[(call, how)]);
-                let every = 1 + call as u32 % 3;
-                let pipeline = builder(&recipe, schedule.clone(), &faults, every).launch();
-                let (reports, hash) = train(pipeline.expect("it starts"));
-                assert_eq!(hash, expected, "{name}, rank {rank}, call {call}, every {every}");
-                assert_eq!(restarts(&reports), 1);
-            }
-        }
-    }
+    ["1f1b", "zb-h1"].into_iter().for_each(|name| failures_change_nothing(&recipe, &expected, name, 1));
 }
 
 /// The other shards only wait for it.
@@ -97,19 +100,7 @@ fn a_failure_of_a_shard_at_any_pass_changes_nothing() {
         let mut recipe = Recipe { shard_groups: 2, ..make() };
         let expected = recipe.plain_hash(STEPS);
         recipe.shards = 2;
-        let schedule = named("1f1b", 2, 3);
-        for (rank, calls) in calls(&recipe, &schedule).into_iter().enumerate() {
-            for call in (0..calls).step_by(3) {
-                let how = [How::Fails, How::Panics][call as usize % 2];
-                let mut faults = vec![Faults::default(); 2];
-                faults[rank] = Faults::at(&[(call, how)]);
-                let every = 1 + call as u32 % 3;
-                let pipeline = builder(&recipe, schedule.clone(), &faults, every).launch();
-                let (reports, hash) = train(pipeline.expect("it starts"));
-                assert_eq!(hash, expected, "rank {rank}, call {call}, every {every}");
-                assert_eq!(restarts(&reports), 1);
-            }
-        }
+        failures_change_nothing(&recipe, &expected, "1f1b", 3);
     }
 }
 

@@ -35,27 +35,39 @@ pub fn plan(config: &Config) -> Result<PipelinePlan> {
     Ok(warned(config, plan))
 }
 
-const NO_SHARDS_ON_GPUS: &str = "there are no shards on GPUs yet: take 1";
-
 /// Refuses shards that the model's layers, or the rows of a micro-batch, cannot be divided among.
+fn check_shards(config: &Config) -> Result<()> {
+    check_divided(config)?;
+    check_divided_rows(config)
+}
+
+/// Refuses shards that the model's layers cannot be divided among.
 ///
 /// # Errors
 /// When they cannot. The error names the layer.
-pub fn check_shards(config: &Config) -> Result<()> {
+pub fn check_divided(config: &Config) -> Result<()> {
     match config.pipeline.shards {
         1 => Ok(()),
         shards => {
-            let rows = config.micro_batch_size() * if config.reads_tokens() { config.data.seq } else { 1 };
-            config.require(rows >= shards as usize, "pipeline.shards", || {
-                format!(
-                    "a micro-batch of {rows} rows cannot be divided among {shards} shards: take fewer, or \
-                     larger micro-batches"
-                )
-            })?;
             let checked = model(config)?.check_shards(shards);
             checked.map_err(|error| config.refuse("pipeline.shards", ValueProblem::caused(error)))
         }
     }
+}
+
+/// Refuses more shards than a micro-batch has rows.
+///
+/// # Errors
+/// When there are more. The error names the key.
+pub fn check_divided_rows(config: &Config) -> Result<()> {
+    let shards = config.pipeline.shards;
+    let rows = config.micro_batch_size() * if config.reads_tokens() { config.data.seq } else { 1 };
+    config.require(rows >= shards as usize, "pipeline.shards", || {
+        format!(
+            "a micro-batch of {rows} rows cannot be divided among {shards} shards: take fewer, or larger \
+             micro-batches"
+        )
+    })
 }
 
 /// The plan with a warning if replicas have unequal shares.
@@ -69,7 +81,7 @@ fn warned(config: &Config, mut plan: PipelinePlan) -> PipelinePlan {
 /// # Errors
 /// As for [`plan`]. Also when it is not known what such GPUs would run for this config.
 pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
-    config.require(config.pipeline.shards == 1, "pipeline.shards", || NO_SHARDS_ON_GPUS)?;
+    config.check_shards_on_gpus()?;
     let modelled = modelled(config, gpu)?;
     let file =
         InFile { costs: costs::costs_of(config, &modelled)?, cluster: modelled.cluster(1), warning: None };

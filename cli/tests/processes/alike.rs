@@ -103,6 +103,14 @@ fn processes_that_build_different_pipelines_are_refused() {
         ),
         "{said}"
     );
+    refused("the loss", |builder| {
+        builder.loss(CrossEntropy::default().with_shard_groups(2).expect("a power of two"))
+    });
+    let said = refused("the layers of stage 0", |builder| {
+        let model = (small().model)().with_shard_groups(2).expect("a power of two");
+        builder.stages(model.cut(&[4, 4]).expect("it fits"))
+    });
+    has(&said, &["; 2 shard groups"]);
     refused("the optimizer", |builder| builder.optimizer(Sgd { momentum: 0.9, ..Sgd::default() }));
     refused("the optimizer", |builder| builder.optimizer(AdamW { eps: 1e-6, ..AdamW::default() }));
     refused("the learning rate", |builder| builder.learning_rate(LearningRate::Constant(0.02)));

@@ -116,8 +116,8 @@ impl Grid {
                 .collect();
             for [replicas, _, shards] in of_these {
                 let config = with_shards(&config, shards);
-                // With fewer rows, they are refused. Other reasons are known before.
-                if compose::check_shards(&config).is_err() {
+                if let Err(error) = compose::check_divided_rows(&config) {
+                    eprintln!("left out {what}, shards {shards}: {error}");
                     continue;
                 }
                 let maps = self.search.maps(&config, &measured, replicas, ranks);

@@ -154,7 +154,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
     };
     let costs = match (gpu, &args.costs) {
         (Some(gpu), _) => {
-            let largest = shapes.iter().max_by_key(|sizes| sizes.iter().product::<u32>());
+            let largest = shapes.iter().max_by_key(|sizes| sizes.map(u64::from).iter().product::<u64>());
             let largest = *largest.expect("checked: there are shapes");
             let world = Mesh::new(largest, 1, &[])?.world_size();
             config.pipeline.devices.0 = (0..world).map(Device::Cuda).collect();
@@ -223,16 +223,14 @@ fn shards(grid: &Grid) -> Result<String> {
     let mut text = String::new();
     for pair in numbers.windows(2) {
         let [few, many] = [fastest(pair[0]), fastest(pair[1])];
-        let (waits, memory) = (many.share_of_shard_waits(grid)?, many.memory / few.memory);
+        let waits = 100.0 * many.share_of_shard_waits(grid)?;
+        let [with, without] = [many, few].map(|found| Memory::of(found.memory as u64));
         let ratio = many.predicted() / few.predicted();
         let (factor, word) = if ratio < 1.0 { (1.0 / ratio, "faster") } else { (ratio, "slower") };
         text += &format!(
             "shards: the fastest setting with {} is predicted {factor:.2} times {word} than the fastest with \
-             {}: a rank waits {:.0} % of a step for its other shards; it holds {:.0} % of the memory\n",
-            pair[1],
-            pair[0],
-            100.0 * waits,
-            100.0 * memory
+             {}: a shard waits {waits:.0} % of a step for the others, and holds {with} instead of {without}\n",
+            pair[1], pair[0]
         );
     }
     Ok(text)

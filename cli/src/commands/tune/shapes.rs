@@ -24,8 +24,7 @@ pub(super) fn of_devices(devices: u32, shards: &[u32], config: &Config) -> Resul
     match shapes.is_empty() {
         false => Ok(shapes),
         true => Err(Error::refused(format!(
-            "--shards: {devices} devices cannot be divided into ranks of so many shards: take a number that \
-             divides {devices}, such as 1"
+            "--shards: no given number divides {devices} devices: give one that does, such as 1"
         ))),
     }
 }
@@ -64,7 +63,7 @@ fn numbers_of_shards(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     for &shards in &all {
         let config = with_shards(config, shards);
         config.check()?;
-        compose::check_shards(&config)?;
+        compose::check_divided(&config)?;
     }
     Ok(all)
 }

@@ -39,7 +39,7 @@ impl Streams {
             Some(block) => block,
             None => self.new_or_oldest(kind)?,
         };
-        Ok(Memory(Some(block)))
+        Ok(Memory::new(block))
     }
 
     /// New memory, or if there is none or enough was taken already, a block that another stream still uses.
@@ -108,7 +108,7 @@ impl Streams {
         from.copied_until(&copy.block().event);
         // The other owner may keep the block for a backward pass. Such a pass waits for a gradient computed
         // from this copy, but a step that fails has none.
-        if Arc::strong_count(&from) == 1
+        if from.give_up()
             && let Some(home) = from.home.upgrade()
         {
             // If the queue is full, the block is freed.

@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -55,6 +56,8 @@ pub(crate) struct Block {
     pub(crate) bytes: usize,
     pub(crate) device: u32,
     pub(crate) filler: Filler,
+    /// How many values share it. The count of the `Arc` does not say who is the last one to give it up.
+    pub(super) owners: AtomicUsize,
     /// The last work that other streams must wait for.
     pub(crate) event: Arc<Event>,
     /// Whether the next user must wait for the event. Locked while the event is recorded.
@@ -282,11 +285,17 @@ impl Block {
             bytes,
             device,
             filler,
+            owners: AtomicUsize::new(0),
             event: Arc::new(event),
             used_elsewhere: Mutex::new(false),
             copied: Mutex::default(),
             home: shelf.home(),
         }))
+    }
+
+    /// One of its owners gives it up. Whether that was the last one, who returns it to its thread.
+    pub(super) fn give_up(&self) -> bool {
+        self.owners.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// What fills it, and its size.

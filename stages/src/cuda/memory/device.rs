@@ -1,16 +1,23 @@
 //! Device memory that values hold.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::cuda::driver::{Ptr, Stream};
 use crate::cuda::memory::block_cache::{Block, Filler, Shelf};
 use crate::error::Result;
 
 /// Device memory. Clones share it. The last owner returns it to its thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Memory(pub(crate) Option<Arc<Block>>);
+#[derive(Debug)]
+pub(crate) struct Memory(pub(super) Option<Arc<Block>>);
 
 impl Memory {
+    /// A block that nobody uses.
+    pub(super) fn new(block: Arc<Block>) -> Self {
+        block.owners.store(1, Ordering::Relaxed);
+        Self(Some(block))
+    }
+
     pub(crate) fn block(&self) -> &Arc<Block> {
         self.0.as_ref().expect("there until it is dropped")
     }
@@ -27,7 +34,7 @@ impl Memory {
 
     /// Whether it has other owners.
     pub(crate) fn is_shared(&self) -> bool {
-        Arc::strong_count(self.block()) > 1
+        self.block().owners.load(Ordering::Acquire) > 1
     }
 
     /// An identity of the memory: equal for two values exactly if they share memory.
@@ -51,6 +58,13 @@ impl Memory {
     }
 }
 
+impl Clone for Memory {
+    fn clone(&self) -> Self {
+        self.block().owners.fetch_add(1, Ordering::Relaxed);
+        Self(self.0.clone())
+    }
+}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         let Some(block) = &self.0 else { return };
@@ -66,7 +80,7 @@ impl Drop for Memory {
             }
             own
         });
-        let Some(block) = self.0.take().filter(|block| Arc::strong_count(block) == 1) else {
+        let Some(block) = self.0.take().filter(|block| block.give_up()) else {
             return;
         };
         let home = block.home.upgrade();
