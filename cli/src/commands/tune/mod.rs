@@ -228,8 +228,9 @@ fn shards(grid: &Grid) -> Result<String> {
         let ratio = many.predicted() / few.predicted();
         let (factor, word) = if ratio < 1.0 { (1.0 / ratio, "faster") } else { (ratio, "slower") };
         text += &format!(
-            "shards: the fastest setting with {} is predicted {factor:.2} times {word} than the fastest with \
-             {}: a shard waits {waits:.0} % of a step for the others, and holds {with} instead of {without}\n",
+            "shards: the fastest setting with {} is predicted {factor:.2} times {word} than the fastest \
+             with {}: a shard waits {waits:.0} % of a step for the others, and holds {with} instead of \
+             {without}\n",
             pair[1], pair[0]
         );
     }
