@@ -3,7 +3,7 @@
 
 use pipewright_stages::Place;
 
-pub use pipewright_schedule::mesh::{Axis, Coordinate, MAX_RANKS, Map};
+pub use pipewright_schedule::mesh::{Axis, Coordinate, MAX_RANKS, Map, RankName};
 
 /// A mesh whose ranks have a place to compute.
 pub type Mesh = pipewright_schedule::mesh::Mesh<Place>;

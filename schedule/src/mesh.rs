@@ -77,6 +77,51 @@ impl fmt::Display for Coordinate {
     }
 }
 
+/// What people call a rank of a pipeline: its replica and its shard belong to its name where there are
+/// several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RankName {
+    /// The replica, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica: Option<u32>,
+    /// The place in the replica's pipeline.
+    pub rank: Rank,
+    /// The shard, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u32>,
+}
+
+impl RankName {
+    /// The name of the rank at this coordinate, if there are this many replicas and shards.
+    pub fn new(at: Coordinate, [replicas, shards]: [u32; 2]) -> Self {
+        Self {
+            replica: (replicas > 1).then_some(at.replica),
+            rank: at.rank,
+            shard: (shards > 1).then_some(at.shard),
+        }
+    }
+
+    /// The same in a few characters: its numbers, with points between them.
+    pub fn short(self) -> String {
+        let replica = self.replica.map_or(String::new(), |replica| format!("{replica}."));
+        let shard = self.shard.map_or(String::new(), |shard| format!(".{shard}"));
+        format!("{replica}{}{shard}", self.rank)
+    }
+}
+
+impl fmt::Display for RankName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(replica) = self.replica {
+            write!(f, "replica {replica}, ")?;
+        }
+        write!(f, "rank {}", self.rank)?;
+        match self.shard {
+            Some(shard) => write!(f, ", shard {shard}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// Which ranks have consecutive numbers, and so stay inside a process and a host as far as possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -177,6 +222,11 @@ impl<P: Copy + Default> Mesh<P> {
             Map::Replicas => (number % replicas, number / replicas),
         };
         Coordinate { replica, rank: Rank(rank_in_pipeline), shard: rank.0 % shards }
+    }
+
+    /// The name of a world rank.
+    pub fn name(&self, rank: WorldRank) -> RankName {
+        RankName::new(self.coordinate(rank), [Axis::Data, Axis::Tensor].map(|axis| self.size(axis)))
     }
 
     /// The world rank at a coordinate.

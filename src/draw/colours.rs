@@ -36,6 +36,9 @@ impl Colour {
     /// The colour of a copy back.
     pub(super) const BACK: Self = Self([190.0, 190.0, 190.0]);
 
+    /// The colour of a wait for another shard.
+    pub(super) const SHARD_WAIT: Self = Self([240.0, 228.0, 66.0]);
+
     /// The colour of a pass of a rank's `chunk`th stage of `chunks`.
     pub(super) fn pass(pass: Pass, chunk: usize, chunks: usize) -> Self {
         let base = match pass {

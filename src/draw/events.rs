@@ -5,28 +5,29 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::figures::heights;
-use super::picture::row_name;
-use crate::schedule::{Action, Cell, Flow, Timed, TimedReduction, Timeline};
+use super::picture::Panel;
+use crate::schedule::{Action, Cell, Flow, Timed, TimedReduction, TimedShardWait, Timeline};
 
 /// The one process of a trace.
 const PROCESS: u32 = 0;
 /// How many microseconds before the end of its pass a flow begins. Viewers then tie it to that pass.
 const INSIDE: f64 = 0.001;
 
-/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format. Each row is a thread. The replicas
-/// share the rows evenly; if there are several, a thread is named by its replica too. Each pass is a complete
-/// event. Each transfer is a flow from pass to pass. Each reduction is an asynchronous event. The memory that
-/// a rank holds is a counter.
-pub fn trace_events(title: &str, timeline: &Timeline, replicas: u32) -> String {
-    let mut events = vec![metadata("process_name", 0, json!({ "name": title }))];
+/// A measured timeline (seconds, bytes) as JSON in Chrome's trace format. Each row is a thread, with the name
+/// of its rank. Each pass is a complete event, and in it each wait for another shard. Each transfer is a flow
+/// from pass to pass. Each reduction is an asynchronous event. The memory that a rank holds is a counter.
+pub fn trace_events(panel: &Panel<'_>) -> String {
+    let timeline = panel.timeline;
+    let mut events = vec![metadata("process_name", 0, json!({ "name": panel.title }))];
     for (rank, row) in timeline.ranks.iter().enumerate() {
-        let name = row_name(timeline, replicas, rank);
+        let name = panel.row_name(rank).to_string();
         events.push(metadata("thread_name", rank, json!({ "name": name })));
         events.push(metadata("thread_sort_index", rank, json!({ "sort_index": rank })));
         events.extend(row.iter().map(|timed| pass(rank, timed)));
         events.extend(heights(row).map(|height| held(rank, &name, height)));
     }
     events.extend(flows(timeline));
+    events.extend(timeline.shard_waits.iter().map(shard_wait));
     events.extend(timeline.reductions.iter().flat_map(reduction));
     json!({ "displayTimeUnit": "ms", "traceEvents": events }).to_string()
 }
@@ -46,6 +47,19 @@ fn pass(rank: usize, timed: &Timed) -> Value {
         "ts": micros(timed.start),
         "dur": (nanos(timed.end) - nanos(timed.start)) / 1e3,
         "args": { "stage": stage.0, "micro_batch": micro_batch.0 },
+    })
+}
+
+fn shard_wait(wait: &TimedShardWait) -> Value {
+    json!({
+        "ph": "X",
+        "name": format!("waits for shard {}", wait.shard),
+        "cat": "shard",
+        "pid": PROCESS,
+        "tid": wait.rank.0,
+        "ts": micros(wait.start),
+        "dur": (nanos(wait.end) - nanos(wait.start)) / 1e3,
+        "args": { "shard": wait.shard },
     })
 }
 
@@ -81,17 +95,19 @@ fn held(rank: usize, whose: &str, (time, bytes): (f64, f64)) -> Value {
 /// The begin and the end event of each transfer's flow: in the pass that made the data, and in the pass that
 /// takes it.
 fn flows(timeline: &Timeline) -> Vec<Value> {
-    let mut passes: HashMap<(Flow, Cell), (usize, &Timed)> = HashMap::new();
+    let mut passes: HashMap<(usize, Flow, Cell), &Timed> = HashMap::new();
     for (rank, row) in timeline.ranks.iter().enumerate() {
         for timed in row {
-            let made = timed.pass.output().map(|flow| (flow, timed.cell));
-            passes.extend(made.map(|made| (made, (rank, timed))));
+            let made = timed.pass.output().map(|flow| (rank, flow, timed.cell));
+            passes.extend(made.map(|made| (made, timed)));
         }
     }
     let mut events = Vec::new();
     for (id, transfer) in timeline.transfers.iter().enumerate() {
-        let pass = |cell| passes.get(&(transfer.flow, cell));
-        let (Some(made), Some(takes)) = (pass(transfer.cell), transfer.receiver().and_then(pass)) else {
+        let (from, to) = (transfer.from.index(), transfer.to.index());
+        let pass = |rank, cell| passes.get(&(rank, transfer.flow, cell));
+        let receiver = transfer.receiver().and_then(|cell| pass(to, cell));
+        let (Some(made), Some(takes)) = (pass(from, transfer.cell), receiver) else {
             continue;
         };
         let name = match transfer.flow {
@@ -104,9 +120,9 @@ fn flows(timeline: &Timeline) -> Vec<Value> {
                 "pid": PROCESS, "tid": rank, "ts": ts, "bp": "e",
             })
         };
-        let last = (micros(made.1.end) - INSIDE).max(micros(made.1.start));
-        events.push(flow("s", made.0, last));
-        events.push(flow("f", takes.0, micros(takes.1.start)));
+        let last = (micros(made.end) - INSIDE).max(micros(made.start));
+        events.push(flow("s", from, last));
+        events.push(flow("f", to, micros(takes.start)));
     }
     events
 }

@@ -49,6 +49,10 @@ fn colours(page: &mut Page, picture: &Picture<'_>, shades: &BTreeMap<Pass, usize
         swatch(page, x, &filled(Colour::REDUCTION));
         x = words(page, x + SWATCH, "reduction");
     }
+    if picture.timelines().any(|timeline| !timeline.shard_waits.is_empty()) {
+        swatch(page, x, &filled(Colour::SHARD_WAIT));
+        x = words(page, x + SWATCH, "waits for a shard");
+    }
     let mut copies = picture.timelines().flat_map(|timeline| &timeline.copies);
     if copies.any(|copy| copy.end > copy.start) {
         for (colour, name) in [(Colour::OUT, "to the host"), (Colour::BACK, "back")] {

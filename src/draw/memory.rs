@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::colours::Colour;
 use super::figures::heights;
 use super::page::{MARGIN, Page, RIGHT, WIDTH, px};
-use super::picture::{Panel, short_row_name};
+use super::picture::Panel;
 use super::scale::Frame;
 use crate::schedule::Timed;
 
@@ -59,7 +59,12 @@ fn names(page: &mut Page, panel: &Panel<'_>) {
     page.text(MARGIN, "s", "memory held; equal lines lie inside each other");
     let named = ranks.min(NAMED);
     let mut x = WIDTH - RIGHT - 40.0 * named as f64;
-    let what = if panel.replicas > 1 { "replica.rank" } else { "rank" };
+    let what = match (panel.replicas > 1, panel.shards > 1) {
+        (false, false) => "rank",
+        (true, false) => "replica.rank",
+        (false, true) => "rank.shard",
+        (true, true) => "replica.rank.shard",
+    };
     page.text(x - 8.0, "k e", what);
     for index in 0..named {
         let rank = if named > 1 { index * (ranks - 1) / (named - 1) } else { 0 };
@@ -69,7 +74,7 @@ fn names(page: &mut Page, panel: &Panel<'_>) {
             px(x),
             px(page.y() - 4.0)
         ));
-        let name = short_row_name(panel.timeline, panel.replicas, rank);
+        let name = panel.row_name(rank).short();
         page.text(x + 18.0, "k", &name);
         x += 40.0;
     }

@@ -1,5 +1,7 @@
 //! The content of a picture.
 
+use crate::id::Rank;
+use crate::mesh::{Coordinate, RankName};
 use crate::schedule::Timeline;
 
 /// One or more timelines, one above the other on the same axes.
@@ -22,28 +24,19 @@ pub struct Panel<'a> {
     pub timeline: &'a Timeline,
     /// How many replicas share its rows evenly: first the ranks of replica 0, then the ranks of replica 1.
     pub replicas: u32,
+    /// How many shards each of these ranks has: a row each, one below the other.
+    pub shards: u32,
 }
 
-/// The name of a row of a timeline whose rows are shared by `replicas` replicas.
-pub(super) fn row_name(timeline: &Timeline, replicas: u32, row: usize) -> String {
-    match place(timeline, replicas, row) {
-        (None, rank) => format!("rank {rank}"),
-        (Some(replica), rank) => format!("replica {replica}, rank {rank}"),
+impl Panel<'_> {
+    /// The name of the rank whose row this is.
+    pub(super) fn row_name(&self, row: usize) -> RankName {
+        let [replicas, shards] = [self.replicas, self.shards].map(|count| count.max(1));
+        let ranks = (self.timeline.ranks.len() as u32 / (replicas * shards)).max(1);
+        let (row, shard) = (row as u32 / shards, row as u32 % shards);
+        let at = Coordinate { replica: row / ranks, rank: Rank(row % ranks), shard };
+        RankName::new(at, [replicas, shards])
     }
-}
-
-/// The same in a few characters.
-pub(super) fn short_row_name(timeline: &Timeline, replicas: u32, row: usize) -> String {
-    match place(timeline, replicas, row) {
-        (None, rank) => rank.to_string(),
-        (Some(replica), rank) => format!("{replica}.{rank}"),
-    }
-}
-
-/// The replica of a row, if there are several, and its rank there.
-fn place(timeline: &Timeline, replicas: u32, row: usize) -> (Option<usize>, usize) {
-    let ranks = (timeline.ranks.len() / replicas.max(1) as usize).max(1);
-    ((replicas > 1).then_some(row / ranks), row % ranks)
 }
 
 /// The units of a timeline.

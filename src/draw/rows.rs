@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::colours::Colour;
 use super::page::{Page, RIGHT, WIDTH, px, text_width};
-use super::picture::{Panel, row_name};
+use super::picture::Panel;
 use super::scale::Frame;
 use crate::id::{Rank, StageId};
 use crate::schedule::{Flow, MoveStep, Pass, Timed, Timeline};
@@ -15,9 +15,10 @@ const DIGITS: std::ops::RangeInclusive<f64> = 8.0..=12.0;
 /// The least distance from one rank's label to the next.
 const LABELS: f64 = 13.0;
 
-/// The height of a mark of a reduction and of a copy, as a share of the row.
+/// The height of a mark of a reduction, of a copy and of a wait for a shard, as a share of the row.
 const REDUCTION: f64 = 0.2;
 const COPY: f64 = 0.1;
+const SHARD_WAIT: f64 = 0.2;
 
 /// Draws a row for each rank, with a time axis under them.
 pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>, transfers: bool) {
@@ -38,6 +39,7 @@ pub(super) fn draw(page: &mut Page, frame: &Frame, panel: &Panel<'_>, transfers:
     }
     reductions(page, frame, timeline, top);
     copies(page, frame, timeline, top);
+    shard_waits(page, frame, timeline, top);
     if transfers {
         lines(page, frame, timeline, top);
     }
@@ -53,7 +55,7 @@ fn backdrop(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
         let y = page.y() + frame.pitch * (rank as f64 + 0.5);
         let _ = write!(data, "M{} {}h{}", px(frame.left), px(y), px(WIDTH - frame.left - RIGHT));
         if rank.is_multiple_of(every) {
-            page.text_at(frame.left - 8.0, y + 4.0, "e", &row_name(panel.timeline, panel.replicas, rank));
+            page.text_at(frame.left - 8.0, y + 4.0, "e", &panel.row_name(rank).to_string());
         }
     }
     page.path("z r", &data);
@@ -159,6 +161,14 @@ fn copies(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
         let spans = spans.map(|copy| (copy.rank, [copy.start, copy.end]));
         marks.draw(page, frame, top, spans);
     }
+}
+
+/// A mark for each wait for another shard, along the upper edge of its pass.
+fn shard_waits(page: &mut Page, frame: &Frame, timeline: &Timeline, top: f64) {
+    let marks =
+        Marks { class: "w", colour: Colour::SHARD_WAIT, thick: SHARD_WAIT, below: SHARD_WAIT / 2.0 - 0.5 };
+    let spans = timeline.shard_waits.iter().map(|wait| (wait.rank, [wait.start, wait.end]));
+    marks.draw(page, frame, top, spans);
 }
 
 /// Marks in the rows of ranks. Lengths are shares of a row's height.

@@ -16,6 +16,8 @@ const PITCH: std::ops::RangeInclusive<f64> = 2.0..=30.0;
 const ROW: f64 = 0.87;
 /// How much wider the names of rows are that name a replica too.
 const REPLICA: f64 = 48.0;
+/// How much wider the names of rows are that name a shard too.
+const SHARD: f64 = 44.0;
 /// How many times further apart rows are when transfers are drawn between them.
 const ROOM: f64 = 1.45;
 
@@ -48,7 +50,9 @@ impl Frame {
         };
         let pitch = (ROWS_HEIGHT / ranks.unwrap_or(1).max(1) as f64).clamp(*PITCH.start(), *PITCH.end());
         let replicated = picture.panels.iter().any(|panel| panel.replicas > 1);
-        let left = if replicated { LEFT + REPLICA } else { LEFT };
+        let sharded = picture.panels.iter().any(|panel| panel.shards > 1);
+        let wider = |is: bool, by: f64| if is { by } else { 0.0 };
+        let left = LEFT + wider(replicated, REPLICA) + wider(sharded, SHARD);
         let stretch = (WIDTH - left - RIGHT) / end;
         let all = || picture.timelines().flat_map(|timeline| timeline.ranks.iter().flatten());
         let (work, passes): (f64, usize) = (all().map(|pass| pass.end - pass.start).sum(), all().count());

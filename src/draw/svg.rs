@@ -2,7 +2,7 @@
 
 use super::figures::Figures;
 use super::page::{MARGIN, Page, WIDTH};
-use super::picture::{Panel, Picture, row_name};
+use super::picture::{Panel, Picture};
 use super::scale::Frame;
 use super::{legend, memory, rows};
 use crate::Result;
@@ -60,7 +60,7 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
         time(figures.span),
         bubble(figures.span),
         frame.memory.label(figures.peak),
-        row_name(panel.timeline, panel.replicas, figures.peak_rank),
+        panel.row_name(figures.peak_rank),
     );
     page.text(MARGIN, "s", &summary);
     page.down(12.0);

@@ -1,27 +1,22 @@
 //! Parts of a pipeline that do not fit together. Nothing was started.
 
+use pipewright_schedule::mesh::RankName;
 use pipewright_stages::Device;
 
-use super::{Problem, of_replica};
-use crate::id::{Rank, StageId};
+use super::Problem;
+use crate::id::StageId;
 
 /// Parts of a pipeline that do not fit together. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// A stage cannot be built.
-    #[error(
-        "stage {stage} ({}rank {rank}) cannot be built{}: {source}",
-        of_replica(*replica),
-        on(*device)
-    )]
+    #[error("stage {stage} ({at}) cannot be built{}: {source}", on(*device))]
     Unbuildable {
-        /// The rank's replica, if there are several.
-        replica: Option<u32>,
         /// The stage.
         stage: StageId,
         /// Its rank.
-        rank: Rank,
+        at: RankName,
         /// Where it should run.
         device: Device,
         /// The reason.

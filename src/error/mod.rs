@@ -29,9 +29,10 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
+use pipewright_schedule::mesh::RankName;
 use pipewright_stages::ErrorKind;
 
-use crate::id::{Rank, WorldRank};
+use crate::id::WorldRank;
 
 /// A result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -67,12 +68,10 @@ pub enum Error {
     #[error(transparent)]
     Mesh(#[from] MeshError),
     /// An action of a rank failed while a step ran.
-    #[error("{}rank {rank}, action {index} ({action}): {kind}", of_replica(*replica))]
+    #[error("{at}, action {index} ({action}): {kind}")]
     Action {
-        /// The rank's replica, if there are several.
-        replica: Option<u32>,
         /// The rank whose action failed.
-        rank: Rank,
+        at: RankName,
         /// The action's place in the rank's list, from 0.
         index: usize,
         /// The action in text form, such as `2F5`.
@@ -229,16 +228,10 @@ impl From<Error> for pipewright_stages::Error {
 impl Error {
     /// The same failure, with the action in which it happened. If the action is already known, it stays.
     #[must_use]
-    pub(crate) fn at_action(
-        self,
-        replica: Option<u32>,
-        rank: Rank,
-        index: usize,
-        action: &impl ToString,
-    ) -> Self {
+    pub(crate) fn at_action(self, at: RankName, index: usize, action: &impl ToString) -> Self {
         match self {
             Self::Action { .. } => self,
-            kind => Self::Action { replica, rank, index, action: action.to_string(), kind: Box::new(kind) },
+            kind => Self::Action { at, index, action: action.to_string(), kind: Box::new(kind) },
         }
     }
 
@@ -351,9 +344,4 @@ pub(crate) fn caught<T>(job: impl FnOnce() -> Result<T>) -> Result<T> {
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
-}
-
-/// A replica in front of its rank, in messages.
-pub(crate) fn of_replica(replica: Option<u32>) -> String {
-    replica.map_or(String::new(), |replica| format!("replica {replica}, "))
 }

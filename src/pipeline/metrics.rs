@@ -5,7 +5,7 @@ use std::time::Duration;
 use metrics::{Label, counter, gauge, histogram};
 
 use super::{Evaluation, StepReport};
-use crate::mesh::{Axis, Mesh};
+use crate::mesh::Mesh;
 use crate::stages::loss::Metrics;
 
 /// `process`: the number of this process. A report may have its ranks alone.
@@ -23,13 +23,15 @@ pub(super) fn record(report: &StepReport, mesh: &Mesh, process: u32) {
         false => mesh.ranks_of(process).collect(),
     };
     for (world_rank, rank) in ranks.into_iter().zip(&report.ranks) {
-        let at = mesh.coordinate(world_rank);
-        let mut labels = vec![Label::new("rank", at.rank.to_string())];
-        if mesh.size(Axis::Data) > 1 {
-            labels.push(Label::new("replica", at.replica.to_string()));
-        }
+        let name = mesh.name(world_rank);
+        let mut labels = vec![Label::new("rank", name.rank.to_string())];
+        labels.extend(name.replica.map(|replica| Label::new("replica", replica.to_string())));
+        labels.extend(name.shard.map(|shard| Label::new("shard", shard.to_string())));
         let of_rank = || labels.iter();
-        if mesh.size(Axis::Data) > 1 {
+        if name.shard.is_some() {
+            gauge!("pipewright_rank_shard_waiting_seconds", of_rank()).set(rank.shard_waiting);
+        }
+        if name.replica.is_some() {
             gauge!("pipewright_rank_reducing_seconds", of_rank()).set(rank.reducing);
             gauge!("pipewright_rank_staleness", of_rank()).set(f64::from(rank.staleness));
         }

@@ -51,6 +51,13 @@ impl StepReport {
         most / self.seconds
     }
 
+    /// The share of the step in which ranks waited for other shards of their layers: the largest of all
+    /// ranks.
+    pub fn shard_waiting(&self) -> f64 {
+        let most = self.ranks.iter().map(|rank| rank.shard_waiting).fold(0.0, f64::max);
+        most / self.seconds
+    }
+
     /// How many earlier steps' updates the weights of this one lacked: the most of all ranks.
     pub fn staleness(&self) -> u32 {
         self.ranks.iter().map(|rank| rank.staleness).max().unwrap_or(0)

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::fabric::Call;
 use crate::groups::GradientGroups;
 use crate::interrupt::Interrupt;
+use crate::mesh::RankName;
 use crate::schedule::Schedule;
 use crate::situation::Stall;
 use crate::worker::{Forwards, ParameterInfo, Plan, Staleness};
@@ -105,10 +106,15 @@ impl<S: Stage> Pipeline<S> {
         self.plan.replicas()
     }
 
-    /// The replica of each rank of the world, and its rank in that.
-    pub(crate) fn coordinates(&self) -> Vec<(u32, u32)> {
-        let at = |rank| self.ranks.mesh().coordinate(rank);
-        self.ranks.mesh().world().map(|rank| (at(rank).replica, at(rank).rank.0)).collect()
+    /// The number of shards of each rank of a replica.
+    pub fn shards(&self) -> u32 {
+        self.plan.shards()
+    }
+
+    /// The name of each rank of the world.
+    pub(crate) fn rank_names(&self) -> Vec<RankName> {
+        let mesh = self.ranks.mesh();
+        mesh.world().map(|rank| mesh.name(rank)).collect()
     }
 
     /// The gradient groups of a batch. Each replica has a share of them.

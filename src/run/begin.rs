@@ -246,7 +246,7 @@ impl Run {
     ) -> Result<Option<Writer>> {
         let labels = self.labels.clone();
         let about = About {
-            ranks: pipeline.coordinates(),
+            ranks: pipeline.rank_names(),
             predicted: self.forecast.as_ref().and_then(Forecast::predicted),
             loss: labels.unit.clone(),
             ..self.about.clone()

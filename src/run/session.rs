@@ -185,7 +185,7 @@ impl<S: Stage> Session<'_, S> {
         let may_be_stale = self.pipeline.staleness().is_some();
         let line = MetricsLine::new(
             &report,
-            self.pipeline.replicas(),
+            [self.pipeline.replicas(), self.pipeline.shards()],
             may_be_stale,
             validation.map(|(evaluation, _)| evaluation),
         )?;
@@ -215,9 +215,10 @@ impl<S: Stage> Session<'_, S> {
         } else {
             (self.pipeline.step()?, None)
         };
-        let (schedule, replicas) = (self.pipeline.schedule(), self.pipeline.replicas());
+        let schedule = self.pipeline.schedule();
+        let copies = [self.pipeline.replicas(), self.pipeline.shards()];
         if let (Some(tracer), Some(timeline), Some(_)) = (tracer, &timeline, &self.writer) {
-            match tracer.take((next, report.seconds, timeline.clone()), (schedule, replicas), &self.dir) {
+            match tracer.take((next, report.seconds, timeline.clone()), (schedule, copies), &self.dir) {
                 Ok(traced) => self.traced = traced.or(self.traced),
                 Err(error) => self.listeners.warn(Task::Trace, error),
             }

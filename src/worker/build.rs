@@ -12,8 +12,9 @@ use super::meter::Meter;
 use super::plan::{Plan, Seat};
 use super::strategy::{ReplicaShare, Strategy};
 use super::team::{self, TeamEnd};
-use crate::error::{LaunchError, Result, of_replica};
+use crate::error::{LaunchError, Result};
 use crate::id::StageId;
+use crate::mesh::RankName;
 
 impl<S: Stage> Worker<S> {
     /// Makes a worker and builds its stages.
@@ -25,6 +26,7 @@ impl<S: Stage> Worker<S> {
         let at = plan.mesh.coordinate(rank);
         let schedule = Arc::clone(&plan.schedules[at.replica as usize]);
         let (transport, team) = team::connected(seat.transport, &plan, &seat.progress)?;
+        let shard_waits = team.as_ref().map(TeamEnd::waits);
         let mut worker = Self {
             share: ReplicaShare::new(&plan, rank),
             plan,
@@ -48,7 +50,7 @@ impl<S: Stage> Worker<S> {
             blocks: Vec::new(),
             agreement: Agreement::default(),
             together: Together::default(),
-            meter: Meter::new(seat.progress),
+            meter: Meter::new(seat.progress, shard_waits),
         };
         worker.build_stages()?;
         Ok(worker)
@@ -66,7 +68,8 @@ impl<S: Stage> Worker<S> {
         self.strategy = Strategy::Alone;
         self.agreement = Agreement::default();
         self.together = Together::default();
-        self.meter = Meter::new(Arc::clone(&self.meter.progress));
+        let shard_waits = self.team.as_ref().map(TeamEnd::waits);
+        self.meter = Meter::new(Arc::clone(&self.meter.progress), shard_waits);
         self.build_stages()?;
         self.join_replicas();
         Ok(())
@@ -84,8 +87,7 @@ impl<S: Stage> Worker<S> {
             let stage = build_stage(builder, place, shard, self.team.as_ref());
             let stage = stage.map_err(|source| LaunchError::Unbuildable {
                 stage: *id,
-                replica: self.shown_replica(),
-                rank: self.at.rank,
+                at: self.name(),
                 device: place.device,
                 source,
             })?;
@@ -115,28 +117,26 @@ impl<S: Stage> Worker<S> {
         };
         let refuse = |source| LaunchError::Unbuildable {
             stage: chunk.id,
-            replica: (self.share.replicas() > 1).then_some(self.share.replica),
-            rank: self.at.rank,
+            at: self.name(),
             device: self.plan.mesh.place(self.transport.rank()).device,
             source,
         };
         Ok(joined.map_err(refuse)?)
     }
 
-    /// The rank's replica, if there are several: for messages.
-    pub(super) fn shown_replica(&self) -> Option<u32> {
-        (self.share.replicas() > 1).then_some(self.share.replica)
+    /// The rank's name, for messages.
+    pub(super) fn name(&self) -> RankName {
+        self.plan.mesh.name(self.transport.rank())
     }
 
     /// Refuses an optimizer or a loss that cannot run on the rank's device, or in its numbers.
     fn check_place(&self) -> Result<()> {
         let Place { device, dtype } = self.plan.mesh.place(self.transport.rank());
-        let (replica, rank) = (self.shown_replica(), self.at.rank);
+        let name = self.name();
         if device == Device::Cpu {
             return match &self.loss {
                 Some(loss) if dtype == DType::Bf16 && !loss.runs_on_gpus() => Err(LaunchError::new(format!(
-                    "{}rank {rank}: the loss takes numbers of f32 only: take another, or set dtype to f32",
-                    of_replica(replica)
+                    "{name}: the loss takes numbers of f32 only: take another, or set dtype to f32"
                 ))
                 .into()),
                 _ => Ok(()),
@@ -144,9 +144,8 @@ impl<S: Stage> Worker<S> {
         }
         let refuse = |what: &str| {
             Err(LaunchError::new(format!(
-                "{}rank {rank}: {what} does not run on {device}, only on cpu: take another, or put the rank \
-                 on the cpu",
-                of_replica(replica)
+                "{name}: {what} does not run on {device}, only on cpu: take another, or put the rank on the \
+                 cpu"
             ))
             .into())
         };

@@ -156,7 +156,7 @@ impl<S: Stage> Worker<S> {
     /// Runs this rank's actions in order. An error or panic names its action.
     pub(super) fn run(&mut self, schedule: &Schedule, run: &mut Execution<'_>) -> Result<()> {
         let rank = self.at.rank;
-        let replica = self.shown_replica();
+        let name = self.name();
         let progress = Arc::clone(&self.meter.progress);
         progress.begin_step(run.step);
         let result = schedule.actions(rank).iter().enumerate().try_for_each(|(index, &action)| {
@@ -167,7 +167,7 @@ impl<S: Stage> Worker<S> {
                     Some(team) => team.cause(error),
                     None => error,
                 })
-                .map_err(|error| error.at_action(replica, rank, index, &run.shown(action)))
+                .map_err(|error| error.at_action(name, index, &run.shown(action)))
         });
         progress.end();
         result

@@ -7,6 +7,7 @@ use pipewright_stages::{Clock, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::progress::{Progress, WaitsFor};
+use super::team::ShardWaits;
 use super::trace::{RankTrace, Record};
 use crate::data::Feed;
 use crate::error::Result;
@@ -20,6 +21,8 @@ pub(super) struct Meter {
     /// What other threads read of this rank's progress.
     pub(super) progress: Arc<Progress>,
     pub(super) clock: Option<Box<dyn Clock>>,
+    /// The waits for other shards, if there are several.
+    shard_waits: Option<Arc<ShardWaits>>,
     /// Seconds from the origin to the clock's first mark.
     zero: f64,
     /// The clock's mark at which the current pass began.
@@ -59,8 +62,10 @@ pub(super) enum Since {
 pub struct RankReport {
     /// Seconds of work.
     pub busy: f64,
-    /// Seconds spent waiting for wires, data or other ranks at the end of the step.
+    /// Seconds spent waiting for wires, data, other shards, or other ranks at the end of the step.
     pub waiting: f64,
+    /// The part of it in which the rank waited for other shards of its layers, inside of passes.
+    pub shard_waiting: f64,
     /// Seconds of sums over replicas that no pass hid: from the rank's last pass until its sums were there,
     /// and, with a sharded optimizer, the exchange of new weights. It includes the waiting for other
     /// replicas. Where sums stay on GPUs, it is the time of the GPU.
@@ -83,9 +88,9 @@ pub struct RankReport {
 }
 
 impl Meter {
-    /// A meter for passes on a device with this clock, or on the host.
-    pub(super) fn new(progress: Arc<Progress>) -> Self {
-        Self { progress, ..Self::default() }
+    /// A meter for passes on the host, until it has a clock.
+    pub(super) fn new(progress: Arc<Progress>, shard_waits: Option<Arc<ShardWaits>>) -> Self {
+        Self { progress, shard_waits, ..Self::default() }
     }
 
     /// A run of a schedule begins. It is traced if `origin`, the instant to count from, is given.
@@ -99,6 +104,9 @@ impl Meter {
         (self.began, self.ended) = (0, 0);
         self.trace = origin.map(|origin| RankTrace::new(origin, self.clock.is_some()));
         self.zero = self.trace.as_ref().map_or(0.0, RankTrace::seconds);
+        if let Some(waits) = &self.shard_waits {
+            waits.begin(origin.is_some());
+        }
         self.started = Some(Instant::now());
         (self.waiting, self.reducing) = (Duration::ZERO, Duration::ZERO);
         (self.live_bytes, self.peak_bytes) = (0, 0);
@@ -222,6 +230,9 @@ impl Meter {
     /// The trace of the step. It waits for a device to finish its passes.
     pub(super) fn trace(&mut self) -> Result<Option<Record>> {
         let mut trace = self.trace.take();
+        if let (Some(trace), Some(waits)) = (&mut trace, &self.shard_waits) {
+            waits.each(|waits| trace.add_shard_waits(waits));
+        }
         if let (Some(trace), Some(clock)) = (&mut trace, &self.clock) {
             trace.set_seconds(|mark| Ok(self.zero + clock.seconds(0, mark)?))?;
         }
@@ -259,6 +270,7 @@ impl Meter {
     pub(super) fn report(&self) -> Result<RankReport> {
         let total = self.started.map_or(Duration::ZERO, |started| started.elapsed());
         let total = total.as_secs_f64();
+        let shard_waiting = self.shard_waits.as_ref().map_or(0.0, |waits| waits.time().as_secs_f64());
         let (busy, sums) = match &self.clock {
             Some(clock) => {
                 let seconds = |marks: &[[usize; 2]]| {
@@ -267,11 +279,12 @@ impl Meter {
                 };
                 (seconds(&self.passes)?, seconds(&self.sums)?)
             }
-            None => (total - self.waiting.as_secs_f64(), 0.0),
+            None => ((total - self.waiting.as_secs_f64() - shard_waiting).max(0.0), 0.0),
         };
         Ok(RankReport {
             busy,
             waiting: (total - busy).max(0.0),
+            shard_waiting,
             reducing: self.reducing.as_secs_f64() + sums,
             bubble: 0.0,
             peak_bytes: self.peak_bytes,

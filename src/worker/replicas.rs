@@ -134,7 +134,7 @@ impl<S: Stage> Worker<S> {
         let Some(server) = server.take() else {
             return Ok(Settled::default());
         };
-        let (replica, rank) = (self.shown_replica(), self.at.rank);
+        let (name, rank) = (self.name(), self.at.rank);
         let settled = caught(|| {
             let (_, mut access) = self.strategy_and_access();
             server.settle(&mut access)
@@ -142,7 +142,7 @@ impl<S: Stage> Worker<S> {
         settled.map_err(|error| {
             let last = self.schedule.actions(rank).iter().enumerate().next_back();
             let (index, action) = last.expect("lowering ends each rank with a step");
-            error.at_action(replica, rank, index, action)
+            error.at_action(name, index, action)
         })
     }
 }

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pipewright_stages::{Exchange, Kind, Shape, Shard, Team, Tensor};
@@ -38,12 +39,18 @@ pub(super) fn connected<W: 'static>(
     };
     let ranks: Vec<WorldRank> = plan.mesh.group(Axis::Tensor, rank).collect();
     let failure = Failure::default();
-    let exchange =
-        Line { end: *tensors, ranks, progress: Arc::clone(progress), failure: Arc::clone(&failure) };
+    let waits = Arc::<ShardWaits>::default();
+    let exchange = Line {
+        end: *tensors,
+        ranks,
+        progress: Arc::clone(progress),
+        failure: Arc::clone(&failure),
+        waits: Arc::clone(&waits),
+    };
     let shard = Shard { index: plan.mesh.coordinate(rank).shard, of: plan.shards() };
     let team = Team::new(shard, outer(&plan.data.shapes().0), Arc::new(Mutex::new(exchange)));
     let team = team.map_err(|error| LaunchError::because(error.to_string(), Box::new(Error::from(error))))?;
-    Ok((Box::new(shared), Some(TeamEnd { team, failure })))
+    Ok((Box::new(shared), Some(TeamEnd { team, failure, waits })))
 }
 
 /// The dimensions of the rows of an input: each token is a row, and so is each of other inputs.
@@ -62,6 +69,7 @@ type Failure = Arc<Mutex<Option<Error>>>;
 pub(super) struct TeamEnd {
     team: Team,
     failure: Failure,
+    waits: Arc<ShardWaits>,
 }
 
 impl TeamEnd {
@@ -70,9 +78,59 @@ impl TeamEnd {
         &self.team
     }
 
+    /// How long the rank waits for the other shards.
+    pub(super) fn waits(&self) -> Arc<ShardWaits> {
+        Arc::clone(&self.waits)
+    }
+
     /// The cause of an error: what failed in the team, if anything has.
     pub(super) fn cause(&self, error: Error) -> Error {
         self.failure.lock().take().unwrap_or(error)
+    }
+}
+
+/// How long a rank has waited for other shards in a step.
+#[derive(Debug, Default)]
+pub(super) struct ShardWaits(Mutex<Waited>);
+
+#[derive(Debug, Default)]
+struct Waited {
+    time: Duration,
+    /// Whether each wait is recorded.
+    traced: bool,
+    /// The shard, and when the wait for it began and ended.
+    each: Vec<(u32, [Instant; 2])>,
+}
+
+impl ShardWaits {
+    /// A step begins.
+    pub(super) fn begin(&self, traced: bool) {
+        let mut waited = self.0.lock();
+        (waited.time, waited.traced) = (Duration::ZERO, traced);
+        waited.each.clear();
+    }
+
+    /// How long, since the step began.
+    pub(super) fn time(&self) -> Duration {
+        self.0.lock().time
+    }
+
+    /// Each wait of a step that was traced.
+    pub(super) fn each(&self, see: impl FnOnce(&[(u32, [Instant; 2])])) {
+        see(&self.0.lock().each);
+    }
+
+    /// Waits for a shard.
+    fn during<T>(&self, shard: u32, wait: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let result = wait();
+        let ended = Instant::now();
+        let mut waited = self.0.lock();
+        waited.time += ended - began;
+        if waited.traced {
+            waited.each.push((shard, [began, ended]));
+        }
+        result
     }
 }
 
@@ -83,6 +141,7 @@ struct Line {
     ranks: Vec<WorldRank>,
     progress: Arc<Progress>,
     failure: Failure,
+    waits: Arc<ShardWaits>,
 }
 
 impl Line {
@@ -105,11 +164,12 @@ impl Exchange for Line {
 
     fn receive(&mut self, shard: u32) -> pipewright_stages::Result<Tensor> {
         let peer = self.ranks[shard as usize];
-        let received = self.progress.during(WaitsFor::Shard(peer), || {
+        let receive = || {
             let mut end = self.end.0.lock();
             end.post_recv(peer, TEAM)?;
             end.wait(peer, TEAM)
-        });
+        };
+        let received = self.progress.during(WaitsFor::Shard(peer), || self.waits.during(shard, receive));
         self.told(received)
     }
 }

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::id::{Rank, StageId};
 use crate::mesh::{Axis, Coordinate, Mesh};
-use crate::schedule::{Cell, Flow, Pass, Placement, Timed, TimedReduction, TimedTransfer, Timeline};
+use crate::schedule::{
+    Cell, Flow, Pass, Placement, Timed, TimedReduction, TimedShardWait, TimedTransfer, Timeline,
+};
 
 /// One rank's record of the current step.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(crate) struct Record {
     pub(crate) taken: Vec<((Flow, Cell), f64)>,
     /// When the sum of each stage's gradients over its replicas began and ended.
     pub(crate) reductions: Vec<(StageId, [f64; 2])>,
+    /// The shards for which it waited, and when each wait began and ended.
+    pub(crate) shard_waits: Vec<(u32, [f64; 2])>,
 }
 
 impl RankTrace {
@@ -92,6 +96,12 @@ impl RankTrace {
         });
     }
 
+    /// Inside of passes it waited for these shards.
+    pub(super) fn add_shard_waits(&mut self, waits: &[(u32, [Instant; 2])]) {
+        let seconds = |at: Instant| at.saturating_duration_since(self.origin).as_secs_f64();
+        self.record.shard_waits = waits.iter().map(|(shard, times)| (*shard, times.map(seconds))).collect();
+    }
+
     /// A wire was sent.
     pub(super) fn sent(&mut self, flow: Flow, cell: Cell, mark: usize) {
         let now = self.now(mark);
@@ -135,20 +145,24 @@ impl RankTrace {
 }
 
 /// The timeline of all ranks, from their records in the order of their numbers. Replica 0 has the first rows,
-/// then replica 1, and so on. Micro-batches have their numbers in the batch.
+/// then replica 1, and so on; each of its ranks has a row for each shard. Micro-batches have their numbers in
+/// the batch.
 pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) -> Timeline {
-    let taken: HashMap<_, _> = traces.iter().flat_map(|trace| trace.taken.iter().copied()).collect();
     let mut rows: Vec<(Coordinate, Record)> =
         mesh.world().map(|rank| mesh.coordinate(rank)).zip(traces).collect();
+    let taken: HashMap<_, _> = rows
+        .iter()
+        .flat_map(|(at, trace)| trace.taken.iter().map(|(wire, end)| ((at.shard, *wire), *end)))
+        .collect();
     rows.sort_by_key(|(at, _)| *at);
     let row = |at: &Coordinate, stage: StageId| {
         let rank = placement.rank(stage).expect("the placement has this stage");
-        Rank(at.replica * mesh.size(Axis::Pipeline) + rank.0)
+        Rank((at.replica * mesh.size(Axis::Pipeline) + rank.0) * mesh.size(Axis::Tensor) + at.shard)
     };
     let transfer = |at: &Coordinate, ((flow, cell), start): ((Flow, Cell), f64)| {
         let to = flow.after(cell.stage)?;
         // Devices' clocks are a few microseconds off the host's. A wire must not be taken before it is sent.
-        let end = taken.get(&(flow, cell))?.max(start);
+        let end = taken.get(&(at.shard, (flow, cell)))?.max(start);
         Some(TimedTransfer { flow, cell, from: row(at, cell.stage), to: row(at, to), start, end })
     };
     let mut transfers: Vec<_> = rows
@@ -165,6 +179,11 @@ pub(crate) fn timeline(placement: &Placement, mesh: &Mesh, traces: Vec<Record>) 
     let mut reductions: Vec<_> =
         rows.iter().flat_map(|(at, trace)| trace.reductions.iter().map(|of| reduction(at, *of))).collect();
     reductions.sort_by(|a, b| a.start.total_cmp(&b.start));
+    let shard_waits = (0..).map(Rank).zip(&rows).flat_map(|(rank, (_, trace))| {
+        let waits = trace.shard_waits.iter();
+        waits.map(move |&(shard, [start, end])| TimedShardWait { rank, shard, start, end })
+    });
+    let shard_waits = shard_waits.collect();
     let ranks = rows.into_iter().map(|(_, trace)| trace.passes).collect();
-    Timeline { ranks, transfers, reductions, copies: Vec::new() }
+    Timeline { ranks, transfers, reductions, shard_waits, ..Timeline::default() }
 }

@@ -81,7 +81,7 @@ fn a_metric_with_the_name_of_another_number_is_refused() {
     run.train(&mut pipeline_of(Times(2.0), Distance(Metric::mean("distance")))).unwrap();
     let line = &lines(&place)[0];
     let written = line.as_object().unwrap().keys().map(String::as_str);
-    let sometimes = ["reducing", "loss_step", "staleness", "validation_distance"];
+    let sometimes = ["reducing", "shard_waiting", "loss_step", "staleness", "validation_distance"];
     for name in written.filter(|name| *name != "distance").chain(sometimes) {
         let place = Place::new();
         let loss = Distance(Metric::mean(name));

@@ -15,9 +15,13 @@ fn timeline(name: &str, ranks: u32, micro_batches: u32, comm: f64) -> Option<Tim
     Some(schedule.timeline(&costs, LinkKind::Buffered).unwrap())
 }
 
+fn panel(timeline: &Timeline) -> Panel<'_> {
+    Panel { title: "a step".to_owned(), timeline, replicas: 1, shards: 1 }
+}
+
 fn picture(timelines: &[&Timeline], transfers: bool) -> String {
     let panels =
-        timelines.iter().map(|&timeline| Panel { title: "a < b & \"c\"".to_owned(), timeline, replicas: 1 });
+        timelines.iter().map(|&timeline| Panel { title: "a < b & \"c\"".to_owned(), ..panel(timeline) });
     let picture = Picture { panels: panels.collect(), units: Units::Plain, transfers };
     picture.svg().unwrap()
 }
@@ -180,11 +184,7 @@ fn two_panels_stand_on_one_time_axis() {
 #[test]
 fn too_many_passes_for_a_picture_are_refused() {
     let step = timeline("gpipe", 64, 2000, 0.0).unwrap();
-    let picture = Picture {
-        panels: vec![Panel { title: String::new(), timeline: &step, replicas: 1 }],
-        units: Units::Plain,
-        transfers: false,
-    };
+    let picture = Picture { panels: vec![panel(&step)], units: Units::Plain, transfers: false };
     assert_eq!(
         picture.svg().unwrap_err().to_string(),
         "there are 256000 passes, and a picture shows 250000 at most: draw fewer ranks or micro-batches, \
@@ -195,7 +195,7 @@ fn too_many_passes_for_a_picture_are_refused() {
 #[test]
 fn events_are_what_a_trace_viewer_reads() {
     let step = timeline("zb-h1", 3, 5, 0.25).unwrap();
-    let trace: Value = serde_json::from_str(&trace_events("a step", &step, 1)).unwrap();
+    let trace: Value = serde_json::from_str(&trace_events(&panel(&step))).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
     let of = |phase: &str| -> Vec<&Value> { events.iter().filter(|event| event["ph"] == phase).collect() };
     let number = |event: &Value, key: &str| event[key].as_f64().unwrap();
@@ -236,7 +236,7 @@ fn what_a_backward_makes_again_is_a_peak_of_the_curve_and_of_the_counter() {
     let costs = Costs::share(cost, 0.0).unwrap();
     let step = schedule.timeline(&costs, LinkKind::Buffered).unwrap();
     has(&picture(&[&step], false), &["most memory held 1 (rank 0)"]);
-    let events: Value = serde_json::from_str(&trace_events("step", &step, 1)).unwrap();
+    let events: Value = serde_json::from_str(&trace_events(&panel(&step))).unwrap();
     let counters = events["traceEvents"].as_array().unwrap().iter();
     let held: Vec<_> = counters
         .filter(|event| event["ph"] == "C")
@@ -256,7 +256,7 @@ fn a_reduction_is_a_mark_on_its_ranks_row_and_an_event_of_its_own() {
     assert_eq!(strokes(&document, |class| class == "q"), 6, "one a stage");
     assert_eq!(strokes(&document, is_pass), passes(&step));
     assert!(document.descendants().any(|node| node.text() == Some("reduction")), "the legend");
-    let events: Value = serde_json::from_str(&trace_events("step", &step, 1)).unwrap();
+    let events: Value = serde_json::from_str(&trace_events(&panel(&step))).unwrap();
     let events = events["traceEvents"].as_array().unwrap();
     for reduction in &step.reductions {
         let name = format!("{}REDUCE_GRAD", reduction.stage);

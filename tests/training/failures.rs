@@ -123,8 +123,8 @@ fn a_failing_stage_is_told_with_rank_action_and_cause() {
     for rank in 0..4 {
         let mut pipeline = launch(4, rank, Fault::Fails).expect("it starts");
         let error = failure(&mut pipeline);
-        let Error::Action { rank: at, index, action, .. } = &error else { panic!("no place: {error}") };
-        assert_eq!((*at, action.as_str()), (Rank(rank), format!("{rank}F2").as_str()));
+        let Error::Action { at, index, action, .. } = &error else { panic!("no place: {error}") };
+        assert_eq!((at.rank, action.as_str()), (Rank(rank), format!("{rank}F2").as_str()));
         assert_eq!(pipeline.schedule().actions(Rank(rank))[*index].to_string(), *action);
         let text = error.to_string();
         assert!(text.starts_with(&format!("rank {rank}, action ")), "{text}");

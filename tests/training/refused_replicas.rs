@@ -15,10 +15,10 @@ fn a_failing_replica_is_named() {
         _ => data.micro_batch(step, micro_batch),
     });
     let error = recipe.pipeline(1, "1f1b").step().expect_err("the data fails");
-    let Error::Action { replica, rank, .. } = &error else {
+    let Error::Action { at, .. } = &error else {
         panic!("{error}");
     };
-    assert_eq!((*replica, rank.0), (Some(1), 0));
+    assert_eq!((at.replica, at.rank.0), (Some(1), 0));
     assert!(error.to_string().starts_with("replica 1, rank 0, action "), "{error}");
 }
 

@@ -1,6 +1,7 @@
 //! The trace of a step: every pass and transfer in a possible order, with the memory held; and the costs that
 //! follow from it.
 
+use pipewright::draw::{Panel, Picture, Units, trace_events};
 use pipewright::schedule::{Action, Flow, Timed, Timeline};
 
 use super::*;
@@ -140,4 +141,76 @@ fn the_median_counts_and_what_is_missing_is_named() {
     assert_eq!(Costs::measured(&[timeline(&row)]).unwrap(), Costs::each(vec![cost], 0.0).unwrap());
     let error = Costs::measured(&[timeline(&row[..3])]).unwrap_err().to_string();
     assert_eq!(error, "stage 0 has no backward in the timeline to take its cost from");
+}
+
+/// A step of 2 replicas of 2 stages with 2 shards each.
+fn of_shards() -> (pipewright::StepReport, Timeline) {
+    let recipe = Recipe { replicas: 2, shards: 2, shard_groups: 2, ..recipe(4, false, 4) };
+    recipe.pipeline(2, "1f1b").step_traced().expect("the step succeeds")
+}
+
+#[test]
+fn each_shard_has_a_row_and_its_transfers_stay_with_it() {
+    let (_, timeline) = of_shards();
+    assert_eq!(timeline.ranks.len(), 2 * 2 * 2);
+    let one = recipe(4, false, 4).pipeline(2, "1f1b").step_traced().expect("the step succeeds").1;
+    assert_eq!(timeline.transfers.len(), 2 * one.transfers.len(), "as many for each shard");
+    let pass = |rank: Rank, flow: Flow, cell: Cell| {
+        let row = timeline.ranks[rank.index()].iter();
+        let is = |pass: &&Timed| pass.pass.output() == Some(flow) && pass.cell == cell;
+        *row.clone().find(is).expect("the pass is in the row")
+    };
+    for transfer in &timeline.transfers {
+        let (from, to) = (transfer.from, transfer.to);
+        assert_eq!((from.0 % 2, from.0 / 4), (to.0 % 2, to.0 / 4), "shard and replica: {transfer:?}");
+        let made = pass(from, transfer.flow, transfer.cell);
+        let takes = pass(to, transfer.flow, transfer.receiver().expect("it has a receiver"));
+        assert!(made.end <= transfer.start && transfer.end <= takes.start, "{transfer:?}");
+    }
+    let costs = Costs::measured(&[timeline]).expect("every stage has its passes");
+    assert!(costs.comm() >= 0.0);
+}
+
+#[test]
+fn waits_for_shards_are_inside_of_passes_and_are_no_work() {
+    let (report, timeline) = of_shards();
+    for (rank, row) in (0..).map(Rank).zip(&timeline.ranks) {
+        let waits: Vec<_> = timeline.shard_waits.iter().filter(|wait| wait.rank == rank).collect();
+        assert!(!waits.is_empty(), "rank {rank}");
+        for wait in &waits {
+            assert_eq!(wait.shard, 1 - rank.0 % 2, "the other one");
+            let inside = |pass: &Timed| pass.start <= wait.start && wait.end <= pass.end;
+            assert!(row.iter().any(inside), "rank {rank}: {wait:?}");
+        }
+        assert!(waits.windows(2).all(|pair| pair[0].end <= pair[1].start), "one after the other");
+        let seconds: f64 = waits.iter().map(|wait| wait.end - wait.start).sum();
+        let measured = report.ranks[rank.index()];
+        assert!((measured.shard_waiting - seconds).abs() < 1e-6, "{} and {seconds}", measured.shard_waiting);
+        assert!(measured.shard_waiting <= measured.waiting && measured.busy > 0.0);
+    }
+    let most = report.ranks.iter().map(|rank| rank.shard_waiting).fold(0.0, f64::max);
+    assert_eq!(report.shard_waiting(), most / report.seconds);
+}
+
+#[test]
+fn pictures_and_events_name_shards_and_mark_their_waits() {
+    let (_, timeline) = of_shards();
+    let panel = Panel { title: "a step".to_owned(), timeline: &timeline, replicas: 2, shards: 2 };
+    let events: serde_json::Value = serde_json::from_str(&trace_events(&panel)).expect("it is JSON");
+    let events = events["traceEvents"].as_array().expect("a list");
+    let names = events.iter().filter(|event| event["name"] == "thread_name");
+    let names: Vec<_> = names.map(|event| event["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names[..3],
+        ["replica 0, rank 0, shard 0", "replica 0, rank 0, shard 1", "replica 0, rank 1, shard 0"]
+    );
+    assert_eq!(names[7], "replica 1, rank 1, shard 1");
+    let of = |name: &str| events.iter().filter(|event| event["cat"] == name).count();
+    assert_eq!(of("shard"), timeline.shard_waits.len());
+    assert_eq!(of("transfer"), 2 * timeline.transfers.len(), "each begins and ends");
+    let picture = Picture { panels: vec![panel], units: Units::SecondsAndBytes, transfers: true };
+    let svg = picture.svg().expect("it is drawn");
+    for text in [">replica 1, rank 1, shard 1<", ">waits for a shard<", ">replica.rank.shard<", ">1.1.1<"] {
+        assert!(svg.contains(text), "{text} in {svg}");
+    }
 }

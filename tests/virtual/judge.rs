@@ -57,7 +57,7 @@ fn is_of(story: &Story, error: &Error, fault: &Fault) -> bool {
         Fault::Fails { rank: of, panics, .. } => {
             let words = ["the disk is on fire", "panicked: a bug"][usize::from(*panics)];
             let of = *of as u32 % story.ranks;
-            text.contains(words) && matches!(error, Error::Action { rank, .. } if rank.0 == of)
+            text.contains(words) && matches!(error, Error::Action { at, .. } if at.rank.0 == of)
         }
         Fault::AlwaysFails { .. } => text.contains("the disk is on fire"),
         Fault::NotWritten { .. } => text.contains("panicked: a bug"),

@@ -12,6 +12,7 @@ pub(super) fn time(runs: &[Record]) -> Option<String> {
     if !runs.iter().any(timed) {
         return None;
     }
+    let sharded = runs.iter().any(|run| !run.steps.ranks.shard_waiting.is_empty());
     let bars = |run: &Record, rank: usize| {
         let ranks = &run.steps.ranks;
         let share = |sums: &[f64]| sums.get(rank).map(|sum| 100.0 * sum / ranks.seconds);
@@ -19,13 +20,19 @@ pub(super) fn time(runs: &[Record]) -> Option<String> {
             return None;
         }
         let (busy, waiting) = (share(&ranks.busy)?, share(&ranks.waiting)?);
-        Some(vec![(0, busy), (1, waiting), (2, (100.0 - busy - waiting).max(0.0))])
+        let for_shards = share(&ranks.shard_waiting).unwrap_or(0.0);
+        let rest = (100.0 - busy - waiting).max(0.0);
+        let bars = [(0, busy), (1, waiting - for_shards), (2, rest), (3, for_shards)];
+        Some(bars.into_iter().filter(|(part, _)| *part < 3 || sharded).collect())
     };
-    let parts = [("at work", 0), ("waiting", 1), ("sums over replicas, and other", 4)];
+    let mut parts = vec![("at work", 0), ("waiting", 1), ("sums over replicas, and other", 4)];
+    if sharded {
+        parts.push(("waiting for shards", 5));
+    }
     let bars = Bars {
         title: "Time by rank".to_owned(),
         value: format!("share of the steps (%){}", since(runs)),
-        parts: parts.map(|(name, colour)| Segment { name: name.to_owned(), colour }).into(),
+        parts: parts.into_iter().map(|(name, colour)| Segment { name: name.to_owned(), colour }).collect(),
         rows: rows(runs, |run, rank| bars(run, rank).into_iter().collect()),
         most: Some(100.0),
     };
@@ -58,22 +65,15 @@ pub(super) fn memory(runs: &[Record]) -> Option<String> {
     Some(bars.part(WIDTH))
 }
 
-/// The planned activations of a rank. All replicas have the same plan.
+/// The planned activations of a rank. All replicas and shards have the same plan.
 fn planned_of(run: &Record, rank: usize) -> Option<f64> {
-    let (_, of_replica) = *run.about.ranks.get(rank)?;
-    Some(run.about.memory.get(of_replica as usize)?.activations)
+    let name = run.about.ranks.get(rank)?;
+    Some(run.about.memory.get(name.rank.index())?.activations)
 }
 
 /// The name of a rank.
 fn name(run: &Record, rank: usize) -> String {
-    let ranks = &run.about.ranks;
-    let replicated = ranks.iter().any(|(replica, _)| *replica > 0);
-    match ranks.get(rank) {
-        Some((replica, rank)) if replicated => {
-            format!("replica {replica}, rank {rank}")
-        }
-        _ => format!("rank {rank}"),
-    }
+    run.about.ranks.get(rank).map_or_else(|| format!("rank {rank}"), ToString::to_string)
 }
 
 /// A row for each rank of each run, the same ranks of two runs together.

@@ -56,6 +56,8 @@ pub(super) struct Ranks {
     pub(super) seconds: f64,
     pub(super) busy: Vec<f64>,
     pub(super) waiting: Vec<f64>,
+    /// The part of it for other shards. Empty: there are none.
+    pub(super) shard_waiting: Vec<f64>,
     /// The most in any step.
     pub(super) peak_bytes: Vec<u64>,
 }
@@ -153,15 +155,17 @@ impl Ranks {
                 seconds: 0.0,
                 busy: vec![0.0; line.busy.len()],
                 waiting: vec![0.0; line.waiting.len()],
+                shard_waiting: vec![0.0; line.shard_waiting.len()],
                 peak_bytes: vec![0; count],
             };
         }
         self.seconds += line.seconds;
-        for (sum, busy) in self.busy.iter_mut().zip(&line.busy) {
-            *sum += busy;
-        }
-        for (sum, waiting) in self.waiting.iter_mut().zip(&line.waiting) {
-            *sum += waiting;
+        for (sums, seconds) in [
+            (&mut self.busy, &line.busy),
+            (&mut self.waiting, &line.waiting),
+            (&mut self.shard_waiting, &line.shard_waiting),
+        ] {
+            sums.iter_mut().zip(seconds).for_each(|(sum, seconds)| *sum += seconds);
         }
         for (most, bytes) in self.peak_bytes.iter_mut().zip(&line.peak_bytes) {
             *most = (*most).max(*bytes);

@@ -42,6 +42,25 @@ fn the_numbers_of_the_run_are_read_at_one_path_of_this_machine() {
 }
 
 #[test]
+fn the_numbers_of_shards_have_a_label_each() {
+    let place = Place::new();
+    let address = free_address();
+    let listen = format!("metrics.listen={address}");
+    let sets = [&listen, "pipeline.stages=2", "pipeline.shards=2", "pipeline.shard_groups=2"];
+    let running = place.start(&sets.map(|set| ["--set", set]).concat());
+    let answer = ask(&address, "GET /metrics HTTP/1.1\r\nHost: localhost");
+    running.kill();
+    has(
+        &answer,
+        &[
+            "pipewright_rank_busy_seconds{rank=\"0\",shard=\"1\"} ",
+            "pipewright_rank_busy_seconds{rank=\"1\",shard=\"0\"} ",
+            "pipewright_rank_shard_waiting_seconds{rank=\"1\",shard=\"1\"} ",
+        ],
+    );
+}
+
+#[test]
 fn strangers_at_the_port_leave_a_run_with_few_files_alive() {
     let place = Place::new();
     let address = free_address();

@@ -52,6 +52,36 @@ fn metrics_of_replicas_tell_how_long_ranks_only_added_up_gradients() {
 }
 
 #[test]
+fn metrics_and_the_report_tell_how_long_shards_waited_for_others() {
+    let place = Place::new();
+    let waiting = |shards: &str| -> Vec<Option<Vec<f64>>> {
+        let (shards, folder) = (format!("pipeline.shards={shards}"), format!("runs/{shards}"));
+        let train = ["train", "my.toml", "--set", "pipeline.shard_groups=2", "--set", &shards];
+        place.run(&[&train[..], &["--run-dir", &folder, "--trace=2"]].concat()).done();
+        let lines = place.lines(&folder);
+        let numbers = |line: &serde_json::Value, key: &str| -> Option<Vec<f64>> {
+            line.get(key).map(|list| serde_json::from_value(list.clone()).unwrap())
+        };
+        for line in &lines {
+            let (all, shards) = (numbers(line, "waiting").unwrap(), numbers(line, "shard_waiting"));
+            let parts = shards.iter().flatten();
+            assert!(parts.zip(&all).all(|(part, all)| part <= all), "{line}");
+        }
+        lines.iter().map(|line| numbers(line, "shard_waiting")).collect()
+    };
+    assert_eq!(waiting("1"), vec![None; 6]);
+    let of_two = waiting("2");
+    let ranks = of_two[0].as_ref().unwrap().len();
+    let counted = |line: &Option<Vec<f64>>| line.as_ref().is_some_and(|of| of.iter().all(|part| *part > 0.0));
+    assert!(ranks % 2 == 0 && of_two.iter().all(counted), "{of_two:?}");
+    place.run(&["report", "runs/2"]).done();
+    let page = fs::read_to_string(place.path("runs/2/report.html")).unwrap();
+    has(&page, &["rank 0, shard 1", "waiting for shards", "waits for a shard"]);
+    let trace = fs::read_to_string(place.path("runs/2/trace.json")).unwrap();
+    has(&trace, &["rank 0, shard 1", "waits for shard 0"]);
+}
+
+#[test]
 fn the_map_says_what_goes_between_hosts() {
     let place = measured();
     let exposed = |map: &str| {

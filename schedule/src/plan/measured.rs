@@ -97,15 +97,16 @@ fn comm(timelines: &[&Timeline]) -> f64 {
 
 /// The transfers whose receiver waited: it had finished the pass before when the data was sent.
 fn awaited(timeline: &Timeline) -> Vec<TimedTransfer> {
-    let mut free: HashMap<(Flow, Cell), f64> = HashMap::new();
-    for row in &timeline.ranks {
+    let mut free: HashMap<(usize, Flow, Cell), f64> = HashMap::new();
+    for (rank, row) in timeline.ranks.iter().enumerate() {
         let before = [0.0].into_iter().chain(row.iter().map(|timed: &Timed| timed.end));
         for (timed, before) in row.iter().zip(before) {
-            free.extend(timed.pass.output().map(|flow| ((flow, timed.cell), before)));
+            free.extend(timed.pass.output().map(|flow| ((rank, flow, timed.cell), before)));
         }
     }
     let waits = |transfer: &&TimedTransfer| {
-        let receiver = transfer.receiver().and_then(|cell| free.get(&(transfer.flow, cell)));
+        let to = transfer.to.index();
+        let receiver = transfer.receiver().and_then(|cell| free.get(&(to, transfer.flow, cell)));
         receiver.is_some_and(|free| *free <= transfer.start)
     };
     timeline.transfers.iter().filter(waits).copied().collect()

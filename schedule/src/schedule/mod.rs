@@ -27,4 +27,4 @@ pub(crate) use program::{Id, MAX_CELLS, NONE, Program};
 pub use replay::replay;
 pub(crate) use replay::{Event, Replay};
 pub use text::FromCsv;
-pub use timeline::{Timed, TimedCopy, TimedReduction, TimedTransfer, Timeline};
+pub use timeline::{Timed, TimedCopy, TimedReduction, TimedShardWait, TimedTransfer, Timeline};

@@ -17,6 +17,9 @@ pub struct Timeline {
     /// The copies of offloaded activations. Copies of one rank are in order. Only planned ones: they are not
     /// measured.
     pub copies: Vec<TimedCopy>,
+    /// The waits for other shards inside of passes. Waits of one rank are in order. Only measured ones:
+    /// planned passes include them.
+    pub shard_waits: Vec<TimedShardWait>,
 }
 
 /// A pass with its time and the memory that its rank then holds.
@@ -83,6 +86,19 @@ pub struct TimedCopy {
     /// When it starts.
     pub start: f64,
     /// When all is copied.
+    pub end: f64,
+}
+
+/// A wait for what another shard sends in a pass, with its time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TimedShardWait {
+    /// The rank that waits.
+    pub rank: Rank,
+    /// The shard for which it waits.
+    pub shard: u32,
+    /// When it starts.
+    pub start: f64,
+    /// When what was sent is there.
     pub end: f64,
 }
 

@@ -9,6 +9,7 @@ use super::lock::LOCK;
 use super::picture::LossUnit;
 use crate::checkpoint::{self, Checkpoint};
 use crate::error::RunError;
+use crate::mesh::RankName;
 use crate::plan::RankMemory;
 use crate::run::forecast::StepTime;
 use crate::run::validation::{Best, BestSoFar};
@@ -314,8 +315,8 @@ pub struct About {
     pub machine: Vec<(String, String)>,
     /// The memory that each rank of a replica was estimated to need, in bytes. Empty: it was not estimated.
     pub memory: Vec<RankMemory>,
-    /// The replica of each rank and its rank in that, in the order of the numbers in `metrics.jsonl`.
-    pub ranks: Vec<(u32, u32)>,
+    /// The name of each rank, in the order of the numbers in `metrics.jsonl`.
+    pub ranks: Vec<RankName>,
     /// The predicted time and bubble of a step, once they are known.
     pub predicted: Option<StepTime>,
     /// What the loss is measured in.

@@ -17,7 +17,7 @@ use crate::stages::loss;
 const VALIDATION: &str = "validation_";
 
 /// The names that a line has for other numbers than metrics of the loss.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "step",
     "loss",
     "grad_norm",
@@ -29,6 +29,7 @@ const NAMES: [&str; 14] = [
     "reducing",
     "busy",
     "waiting",
+    "shard_waiting",
     "peak_bytes",
     "loss_step",
     "staleness",
@@ -103,6 +104,9 @@ pub struct MetricsLine {
     /// Seconds of waiting, one number a rank.
     #[serde(default)]
     pub waiting: Vec<f64>,
+    /// Only with several shards: the part of it for other shards.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shard_waiting: Vec<f64>,
     /// The most bytes held for backward, one number a rank.
     pub peak_bytes: Vec<u64>,
     /// Only if weights may be stale: the step that has the loss and the norm.
@@ -120,13 +124,14 @@ pub struct MetricsLine {
 }
 
 impl MetricsLine {
-    /// `replicas`: how many there are. `may_be_stale`: whether there is a server whose weights may be stale.
+    /// The line of a step of this many replicas and shards. `may_be_stale`: whether there is a server whose
+    /// weights may be stale.
     ///
     /// # Errors
     /// [`RunError`] for a metric with the name of another number of a step.
     pub(in crate::run) fn new(
         report: &StepReport,
-        replicas: u32,
+        [replicas, shards]: [u32; 2],
         may_be_stale: bool,
         validation: Option<Evaluation>,
     ) -> Result<Self> {
@@ -147,6 +152,10 @@ impl MetricsLine {
             reducing: (replicas > 1).then(|| report.reducing()),
             busy: report.ranks.iter().map(|rank| rank.busy).collect(),
             waiting: report.ranks.iter().map(|rank| rank.waiting).collect(),
+            shard_waiting: match shards {
+                1 => Vec::new(),
+                _ => report.ranks.iter().map(|rank| rank.shard_waiting).collect(),
+            },
             peak_bytes: report.ranks.iter().map(|rank| rank.peak_bytes).collect(),
             loss_step: may_be_stale.then_some(report.loss_step),
             staleness: may_be_stale.then(|| report.staleness()),

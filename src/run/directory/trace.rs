@@ -48,12 +48,12 @@ impl Tracer {
         (self.first..self.first + self.steps).contains(&step)
     }
 
-    /// Takes a traced step of `replicas` replicas; the schedule is the first one's. After the last step it
-    /// writes the files and returns the number of the step in them.
+    /// Takes a traced step. `copies`: how many replicas and shards there are; the schedule is the first
+    /// replica's. After the last step it writes the files and returns the number of the step in them.
     pub(in crate::run) fn take(
         &mut self,
         (step, seconds, timeline): (u64, f64, Timeline),
-        (schedule, replicas): (&Schedule, u32),
+        (schedule, copies): (&Schedule, [u32; 2]),
         dir: &RunDir,
     ) -> Result<Option<u64>> {
         self.taken.push(Traced { step, seconds, timeline });
@@ -64,30 +64,40 @@ impl Tracer {
         taken.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let costs = Costs::measured(taken.iter().map(|traced| &traced.timeline))?;
         let median = &taken[taken.len() / 2];
-        write(median, (schedule, replicas), &costs, dir)?;
+        write(median, (schedule, copies), &costs, dir)?;
         Ok(Some(median.step))
     }
 }
 
 /// Writes the step as a picture, as events, and as a picture together with the plan of the first replica for
 /// these costs.
-fn write(traced: &Traced, (schedule, replicas): (&Schedule, u32), costs: &Costs, dir: &RunDir) -> Result<()> {
+fn write(
+    traced: &Traced,
+    (schedule, [replicas, shards]): (&Schedule, [u32; 2]),
+    costs: &Costs,
+    dir: &RunDir,
+) -> Result<()> {
     let planned = schedule.timeline(costs, LinkKind::Buffered)?;
     let sizes = title(schedule);
-    let (all, first) = match replicas {
+    let (mut all, first) = match replicas {
         1 => (String::new(), ""),
         _ => (format!(", replicas {replicas}"), ", replica 0"),
     };
+    if shards > 1 {
+        all += &format!(", shards {shards}");
+    }
     let measured = Panel {
         title: format!("{sizes}{all}, step {} as measured", traced.step),
         timeline: &traced.timeline,
         replicas,
+        shards,
     };
-    let events = trace_events(&measured.title, measured.timeline, measured.replicas);
+    let events = trace_events(&measured);
     let planned = Panel {
         title: format!("{sizes}{first}, planned at the measured medians"),
         timeline: &planned,
         replicas: 1,
+        shards: 1,
     };
     let svg = |panels: &[Panel<'_>]| {
         let picture = Picture { panels: panels.to_vec(), units: Units::SecondsAndBytes, transfers: true };

@@ -274,7 +274,12 @@ fn svg(subject: &Subject, args: &Args) -> Result<String> {
         ),
     };
     let picture = Picture {
-        panels: vec![Panel { title, timeline: &timeline, replicas: of_one.map_or(replicas.count(), |_| 1) }],
+        panels: vec![Panel {
+            title,
+            timeline: &timeline,
+            replicas: of_one.map_or(replicas.count(), |_| 1),
+            shards: 1,
+        }],
         units: match subject.measured {
             true => Units::SecondsAndBytes,
             false => Units::Plain,

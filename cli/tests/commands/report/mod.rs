@@ -17,7 +17,8 @@ impl Place {
         let rank = json!({ "weights": 1e6, "gradients": 1e6, "optimizer": 2e6, "copies": 0.0,
             "activations": 3e6, "buffers": 5e5 });
         let about = json!({
-            "machine": [["processor", "Abacus 9, cores 2, threads 4"]], "ranks": [[0, 0], [0, 1]],
+            "machine": [["processor", "Abacus 9, cores 2, threads 4"]],
+            "ranks": [{ "rank": 0 }, { "rank": 1 }],
             "memory": [rank, rank], "predicted": { "seconds": 0.25, "bubble": 0.125 },
             "loss": { "quantity": "nats", "target": "token" },
         });

@@ -261,7 +261,7 @@ impl Schedule {
             ranks: vec![Vec::new(); self.ranks() as usize],
             transfers: Vec::new(),
             reductions: Vec::new(),
-            copies: Vec::new(),
+            ..Timeline::default()
         };
         let clock = Clock::new(self, costs, links)?;
         clock.reductions_from(reductions_from).step(|played| match played {
