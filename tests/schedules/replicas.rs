@@ -90,6 +90,20 @@ fn replicas_without_micro_batches_only_reduce_and_step() {
 }
 
 #[test]
+fn threads_that_share_cores_need_at_least_the_time_of_all_their_work() {
+    let schedule = Schedule::named("1f1b", 4, 4).unwrap();
+    let alone = Prediction::of(&schedule, &Costs::default(), LinkKind::Buffered).unwrap();
+    // 4 passes of 3 on each rank.
+    assert_eq!(alone.step, 21.0);
+    let on = |cores| alone.clone().on_cores(4, cores);
+    for cores in [3, 4, 5] {
+        assert_eq!(on(cores), alone, "{cores} cores: the idle time is enough");
+    }
+    assert_eq!((on(2).step, on(2).bubble), (24.0, 0.5));
+    assert_eq!((on(1).step, on(1).bubble), (48.0, 0.75));
+}
+
+#[test]
 fn a_schedule_for_fewer_micro_batches_keeps_its_order() {
     for name in Schedule::names() {
         let Ok(whole) = Schedule::named(name, 2, 6) else {

@@ -50,6 +50,18 @@ impl Prediction {
         Ok(Self::from(&all, updates(replicas.largest(), costs)?))
     }
 
+    /// The same step where `threads` threads, which the schedule takes for one core each, share `cores` cores:
+    /// it takes at least as long as all of their work on these cores.
+    #[must_use]
+    pub fn on_cores(self, threads: u32, cores: u32) -> Self {
+        let busy = (1.0 - self.bubble) * self.step;
+        let work = busy * f64::from(threads) / f64::from(cores);
+        match threads > cores && work > self.step {
+            true => Self { step: work, bubble: 1.0 - f64::from(cores) / f64::from(threads), ..self },
+            false => self,
+        }
+    }
+
     /// The prediction from simulations, each with the number of replicas that go so, and the time of all
     /// updates of a replica.
     fn from(simulations: &[(&Simulation, u32)], updates: f64) -> Self {

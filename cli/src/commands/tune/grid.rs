@@ -214,7 +214,8 @@ impl Grid {
                     && !candidate.replicas.largest().offloads() => {}
             Fit::Within(candidate)
                 if setting.schedule == AUTO && candidate.replicas.largest().name() != AUTO => {}
-            Fit::Within(candidate) if self.over(memory).is_none() => {
+            Fit::Within(mut candidate) if self.over(memory).is_none() => {
+                candidate.prediction = self.search.here(candidate.prediction, config, &setting);
                 self.found.push(Found {
                     config: with_setting(config, &setting, &candidate, costs),
                     setting,

@@ -184,6 +184,7 @@ fn search(args: &Args, mut config: Config) -> Result<(Config, Search)> {
         dtypes: dtypes::wanted(args.dtype, args.costs.is_some(), &config)?,
         costs,
         is_beyond,
+        cores: shapes::cores(),
     };
     Ok((config, search))
 }

@@ -9,7 +9,7 @@ use crate::config::{Config, Memory};
 use crate::profile::{Measured, MemoryLimit};
 use crate::{Result, compose};
 use pipewright::mesh::Map;
-use pipewright::plan::Gpu;
+use pipewright::plan::{Gpu, Prediction, Setting};
 use pipewright::stages::{DType, Device};
 
 /// What is searched.
@@ -28,6 +28,8 @@ pub(super) struct Search {
     pub(super) dtypes: Vec<DType>,
     /// Whether the devices have more memory together than this machine.
     pub(super) is_beyond: bool,
+    /// How many cores this machine has.
+    pub(super) cores: u32,
 }
 
 /// Where the costs are from.
@@ -44,6 +46,16 @@ impl Search {
     /// Whether it is for other machines than this one.
     pub(super) fn is_elsewhere(&self) -> bool {
         !matches!(self.costs, CostsOf::Measured) || self.links.are_of_hosts() || self.is_beyond
+    }
+
+    /// How long a step takes where it will run. Threads of this machine share its cores.
+    pub(super) fn here(&self, prediction: Prediction, config: &Config, setting: &Setting) -> Prediction {
+        let pipeline = &config.pipeline;
+        if self.is_elsewhere() || !pipeline.devices.gpus().is_empty() {
+            return prediction;
+        }
+        let ranks = setting.replicas * setting.ranks * pipeline.shards;
+        prediction.on_cores(ranks.saturating_mul(pipeline.threads_per_rank as u32), self.cores)
     }
 
     /// Whether costs are known for this config's size of a micro-batch only.

@@ -46,9 +46,10 @@ pub(super) fn of(replicas: &[u32], ranks: &[u32], shards: &[u32], config: &Confi
             shapes.extend(shards.iter().map(|&shards| [replicas, ranks, shards]));
         }
     }
-    // Each shard of a rank has a device.
-    let most = devices_here(config);
-    shapes.retain(|[_, ranks, shards]| are_given || *ranks == 1 || ranks * shards <= most);
+    // Each shard of each rank has a device.
+    let most = u64::from(devices_here(config));
+    let is_here = |sizes: &[u32; 3]| sizes.iter().map(|&size| u64::from(size)).product::<u64>() <= most;
+    shapes.retain(|sizes| are_given || sizes[1] == 1 || is_here(sizes));
     Ok(shapes)
 }
 
@@ -68,11 +69,15 @@ fn numbers_of_shards(given: &[u32], config: &Config) -> Result<Vec<u32>> {
     Ok(all)
 }
 
+/// How many cores this machine has.
+pub(super) fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
+}
+
 /// How many GPUs the config has, or for how many ranks the machine has cores.
 fn devices_here(config: &Config) -> u32 {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     match config.pipeline.devices.gpus().len() {
-        0 => (cores / config.pipeline.threads_per_rank).max(1) as u32,
+        0 => (cores() / config.pipeline.threads_per_rank as u32).max(1),
         gpus => gpus as u32,
     }
 }
