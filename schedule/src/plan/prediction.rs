@@ -50,8 +50,8 @@ impl Prediction {
         Ok(Self::from(&all, updates(replicas.largest(), costs)?))
     }
 
-    /// The same step where `threads` threads, which the schedule takes for one core each, share `cores` cores:
-    /// it takes at least as long as all of their work on these cores.
+    /// The same step where `threads` threads share `cores` cores. It takes at least as long as all of their
+    /// work on these cores.
     #[must_use]
     pub fn on_cores(self, threads: u32, cores: u32) -> Self {
         let busy = (1.0 - self.bubble) * self.step;
