@@ -83,7 +83,10 @@ impl<S: Stage> Pipeline<S> {
         };
         metrics::record(&report, self.ranks.mesh(), self.process());
         self.next_step += 1;
-        let traces = answers.into_iter().filter_map(|answer| answer.trace).collect();
+        let traces = match traced {
+            true => answers.into_iter().filter_map(|answer| answer.trace).collect(),
+            false => Vec::new(),
+        };
         Ok((report, traces))
     }
 
