@@ -13,6 +13,8 @@ pub(super) struct Figures {
     pub(super) span: f64,
     /// The time that a rank spends in passes, on average.
     pub(super) work: f64,
+    /// The part of `work` in which a rank waits for other shards, on average.
+    pub(super) shard_waits: f64,
     /// The most memory a rank holds.
     pub(super) peak: f64,
     /// The first rank that holds it.
@@ -23,6 +25,8 @@ impl Figures {
     pub(super) fn of(timeline: &Timeline) -> Self {
         let rows = || timeline.ranks.iter();
         let work: f64 = rows().flatten().map(|pass| pass.end - pass.start).sum();
+        let waits: f64 = timeline.shard_waits.iter().map(|wait| wait.end - wait.start).sum();
+        let ranks = timeline.ranks.len().max(1) as f64;
         let (mut peak, mut peak_rank) = (0.0, 0);
         for (rank, row) in rows().enumerate() {
             let most = row.iter().map(|pass| pass.most).fold(0.0, f64::max);
@@ -36,7 +40,8 @@ impl Figures {
             makespan,
             end: reductions.fold(makespan, f64::max),
             span: rows().map(|row| span(row)).fold(0.0, f64::max),
-            work: work / timeline.ranks.len().max(1) as f64,
+            work: work / ranks,
+            shard_waits: waits / ranks,
             peak,
             peak_rank,
         }

@@ -52,9 +52,13 @@ fn heading(page: &mut Page, frame: &Frame, panel: &Panel<'_>) {
         true => format!("  ·  with reductions {}, bubble {:.1} %", time(figures.end), bubble(figures.end)),
         false => String::new(),
     };
+    let waits = match figures.shard_waits > 0.0 {
+        true => format!(", waits for shards {:.1} %", 100.0 * figures.shard_waits / figures.makespan),
+        false => String::new(),
+    };
     let summary = format!(
-        "makespan {}, bubble {:.1} %{reduced}  ·  longest span {}, bubble {:.1} %  ·  most memory held {} \
-         ({})",
+        "makespan {}, bubble {:.1} %{waits}{reduced}  ·  longest span {}, bubble {:.1} %  ·  most memory \
+         held {} ({})",
         time(figures.makespan),
         bubble(figures.makespan),
         time(figures.span),

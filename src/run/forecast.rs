@@ -129,19 +129,20 @@ fn predict(schedules: &[Arc<Schedule>], steps: &[(StepReport, Timeline)]) -> Res
     };
     let beside = |(report, timeline): &(StepReport, Timeline)| {
         let busy: f64 = report.ranks.iter().map(|rank| rank.busy).sum();
-        let passes: f64 = timeline.ranks.iter().flatten().map(|timed| timed.end - timed.start).sum();
-        let waits: f64 = timeline.shard_waits.iter().map(|wait| wait.end - wait.start).sum();
+        let passes = timeline.ranks.iter().flatten().map(|timed| timed.end - timed.start);
         let [reported, traced] = [report.ranks.len(), timeline.ranks.len()].map(|ranks| ranks as f64);
-        (busy / reported - (passes - waits) / traced).max(0.0)
-    };
-    let for_shards = |(_, timeline): &(StepReport, Timeline)| {
-        let waits = timeline.shard_waits.iter().map(|wait| wait.end - wait.start);
-        waits.sum::<f64>() / timeline.ranks.len() as f64
+        (busy / reported - (passes.sum::<f64>() / traced - for_shards(timeline))).max(0.0)
     };
     let step = makespan + median(steps.iter().map(end)).unwrap_or(0.0);
-    let passes = passes - median(steps.iter().map(for_shards)).unwrap_or(0.0);
-    let busy = passes + median(steps.iter().map(beside)).unwrap_or(0.0);
+    let waits = median(steps.iter().map(|(_, timeline)| for_shards(timeline))).unwrap_or(0.0);
+    let busy = passes - waits + median(steps.iter().map(beside)).unwrap_or(0.0);
     Ok(StepTime { seconds: step, bubble: (1.0 - busy / step).max(0.0) })
+}
+
+/// For how long a rank waits for other shards in its passes, on average.
+fn for_shards(timeline: &Timeline) -> f64 {
+    let waits = timeline.shard_waits.iter().map(|wait| wait.end - wait.start);
+    waits.sum::<f64>() / timeline.ranks.len() as f64
 }
 
 /// The longest makespan of these replicas, and the time of passes, averaged over all of their ranks.

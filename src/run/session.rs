@@ -216,9 +216,9 @@ impl<S: Stage> Session<'_, S> {
             (self.pipeline.step()?, None)
         };
         let schedule = self.pipeline.schedule();
-        let copies = [self.pipeline.replicas(), self.pipeline.shards()];
+        let sizes = [self.pipeline.replicas(), self.pipeline.shards()];
         if let (Some(tracer), Some(timeline), Some(_)) = (tracer, &timeline, &self.writer) {
-            match tracer.take((next, report.seconds, timeline.clone()), (schedule, copies), &self.dir) {
+            match tracer.take((next, report.seconds, timeline.clone()), (schedule, sizes), &self.dir) {
                 Ok(traced) => self.traced = traced.or(self.traced),
                 Err(error) => self.listeners.warn(Task::Trace, error),
             }

@@ -64,7 +64,7 @@ pub struct RankReport {
     pub busy: f64,
     /// Seconds spent waiting for wires, data, other shards, or other ranks at the end of the step.
     pub waiting: f64,
-    /// The part of it in which the rank waited for other shards of its layers, inside of passes.
+    /// The seconds of `waiting` for other shards of its layers, inside of passes. 0 if there are none.
     pub shard_waiting: f64,
     /// Seconds of sums over replicas that no pass hid: from the rank's last pass until its sums were there,
     /// and, with a sharded optimizer, the exchange of new weights. It includes the waiting for other

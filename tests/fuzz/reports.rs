@@ -16,7 +16,8 @@ fn steps() -> String {
             "tokens_per_second": 0, "bubble": 1, "peak_bytes": [], "validation_loss": 3.5,
             "validation_accuracy": 1 }),
         json!({ "step": 2, "loss": 2.25, "grad_norm": 0.5, "lr": 1e-3, "tokens": 4096, "seconds": 0.25,
-            "tokens_per_second": 16384.0, "bubble": 0, "busy": [0.4], "waiting": [0.05], "peak_bytes": [3],
+            "tokens_per_second": 16384.0, "bubble": 0, "busy": [0.4], "waiting": [0.05],
+            "shard_waiting": [0.06], "peak_bytes": [3],
             "loss_step": 1, "staleness": 1 }),
     ];
     lines.map(|line| format!("{line}\n")).concat()
@@ -26,7 +27,9 @@ fn about() -> String {
     let memory = json!({ "weights": 1e6, "gradients": 1e6, "optimizer": 2e6, "copies": 0.0,
         "activations": 3e6, "buffers": 5e5 });
     let about = json!({
-        "machine": [["processor", "Abacus 9"]], "ranks": [[0, 0], [0, 1], [1, 0]], "memory": [memory],
+        "machine": [["processor", "Abacus 9"]],
+        "ranks": [{ "replica": 0, "rank": 0 }, { "replica": 1, "rank": 0, "shard": 1 }],
+        "memory": [memory],
         "predicted": { "seconds": 0.25, "bubble": 0.125 },
         "loss": { "quantity": "nats", "target": "token" },
     });
@@ -69,6 +72,7 @@ fn fuzz(name: &'static str, file: &str, words: &'static str) {
     make(damaged.path());
     make(whole.path());
     let other = Record::read(whole.path()).expect("a run");
+    assert_eq!(other.notices(), [] as [&str; 0], "the files are whole before they are damaged");
     let path = damaged.path().join(file);
     let (_, seed) = files().into_iter().find(|(name, _)| *name == file).expect("one of them");
     let scripts = page(slice::from_ref(&other), false).matches("<script").count();
@@ -118,8 +122,8 @@ fn report_metrics() {
         "report_metrics",
         "metrics.jsonl",
         "step, loss, accuracy, validation_accuracy, perplexity, grad_norm, seconds, busy, waiting, \
-         peak_bytes, validation_loss, 18446744073709551615, 9007199254740993, 1e308, -1e308, 5e-324, \
-         null, \n{, }\n",
+         shard_waiting, peak_bytes, validation_loss, 18446744073709551615, 9007199254740993, 1e308, \
+         -1e308, 5e-324, null, \n{, }\n",
     );
 }
 

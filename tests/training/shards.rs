@@ -300,6 +300,24 @@ fn a_number_that_is_not_finite_is_found_in_any_shard() {
     assert_eq!(found(4), expected);
 }
 
+#[test]
+fn a_failing_shard_is_named() {
+    let fails = |of: Recipe| Recipe {
+        data: changed(of.data, |_, _, _| {
+            Err(Error::io("read", "tokens")(std::io::ErrorKind::NotFound.into()))
+        }),
+        ..of
+    };
+    for (replicas, name) in [(1, "rank 0, shard "), (2, "replica ")] {
+        let recipe = fails(Recipe { replicas, shards: 2, ..gpt(true, 2) });
+        let error = recipe.pipeline(1, "1f1b").step().expect_err("there is no data");
+        let Error::Action { at, .. } = &error else { panic!("no place: {error}") };
+        assert_eq!((at.replica.is_some(), at.shard.is_some()), (replicas > 1, true));
+        assert!(error.to_string().starts_with(name), "{error}");
+        assert!(error.to_string().starts_with(&format!("{at}, action ")), "{error}");
+    }
+}
+
 /// The message of a launch that fails.
 fn refused(recipe: &Recipe) -> String {
     recipe.launch(named("1f1b", 1, 4)).expect_err("it cannot be divided").to_string()

@@ -210,7 +210,13 @@ fn pictures_and_events_name_shards_and_mark_their_waits() {
     assert_eq!(of("transfer"), 2 * timeline.transfers.len(), "each begins and ends");
     let picture = Picture { panels: vec![panel], units: Units::SecondsAndBytes, transfers: true };
     let svg = picture.svg().expect("it is drawn");
-    for text in [">replica 1, rank 1, shard 1<", ">waits for a shard<", ">replica.rank.shard<", ">1.1.1<"] {
+    for text in [
+        ">replica 1, rank 1, shard 1<",
+        ">waits for a shard<",
+        " %, waits for shards ",
+        ">replica.rank.shard<",
+        ">1.1.1<",
+    ] {
         assert!(svg.contains(text), "{text} in {svg}");
     }
 }

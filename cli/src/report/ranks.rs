@@ -22,7 +22,7 @@ pub(super) fn time(runs: &[Record]) -> Option<String> {
         let (busy, waiting) = (share(&ranks.busy)?, share(&ranks.waiting)?);
         let for_shards = share(&ranks.shard_waiting).unwrap_or(0.0);
         let rest = (100.0 - busy - waiting).max(0.0);
-        let bars = [(0, busy), (1, waiting - for_shards), (2, rest), (3, for_shards)];
+        let bars = [(0, busy), (1, (waiting - for_shards).max(0.0)), (2, rest), (3, for_shards)];
         Some(bars.into_iter().filter(|(part, _)| *part < 3 || sharded).collect())
     };
     let mut parts = vec![("at work", 0), ("waiting", 1), ("sums over replicas, and other", 4)];

@@ -56,7 +56,7 @@ pub(super) struct Ranks {
     pub(super) seconds: f64,
     pub(super) busy: Vec<f64>,
     pub(super) waiting: Vec<f64>,
-    /// The part of it for other shards. Empty: there are none.
+    /// The part of `waiting` for other shards. Empty: there are none.
     pub(super) shard_waiting: Vec<f64>,
     /// The most in any step.
     pub(super) peak_bytes: Vec<u64>,

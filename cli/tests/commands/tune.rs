@@ -267,6 +267,40 @@ fn tune_compares_shards_and_says_whether_they_pay() {
     }
 }
 
+/// The ranks, the shards and the bubble in percent of each row, where the command has one core.
+fn rows_on_one_core(place: &Place, args: &[&str]) -> Vec<[f64; 3]> {
+    let command = place.command(&[&["tune", "my.toml", "--shards", "1,2", "--top", "0"], args].concat());
+    let mut shell = Command::new("sh");
+    let first =
+        "core=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//'); exec taskset -c \"$core\" \"$0\" \"$@\"";
+    shell.args(["-c", first]).arg(command.get_program()).args(command.get_args());
+    let output = shell.current_dir(place.0.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let of_row = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let percent = words.iter().position(|word| *word == "%")?;
+        let number = |at: usize| words[at].parse().ok();
+        words[0].ends_with('.').then_some(())?;
+        Some([number(2)?, number(3)?, number(percent - 1)?])
+    };
+    text.lines().filter_map(of_row).collect()
+}
+
+#[test]
+fn tune_takes_threads_that_share_a_core_as_such() {
+    let place = Place::new();
+    let rows = rows_on_one_core(&place, &[]);
+    assert!(rows.iter().any(|[_, shards, _]| *shards == 2.0), "{rows:?}");
+    assert!(rows.iter().all(|[ranks, ..]| *ranks == 1.0), "by itself it tries no more ranks: {rows:?}");
+    let rows = rows_on_one_core(&place, &["--ranks", "1,2", "--replicas", "1,2"]);
+    assert!(rows.iter().any(|[ranks, ..]| *ranks == 2.0), "{rows:?}");
+    for [ranks, shards, bubble] in rows {
+        let idle = 100.0 * (1.0 - 1.0 / (ranks * shards));
+        assert!(bubble >= idle - 0.1, "{ranks} ranks of {shards} shards on one core: {bubble} %");
+    }
+}
+
 /// The weights of a shard, and what it keeps, are a part; the time is predicted by the same costs.
 #[test]
 fn a_plan_with_shards_is_of_one_of_them() {

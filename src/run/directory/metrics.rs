@@ -104,7 +104,7 @@ pub struct MetricsLine {
     /// Seconds of waiting, one number a rank.
     #[serde(default)]
     pub waiting: Vec<f64>,
-    /// Only with several shards: the part of it for other shards.
+    /// Only with several shards: the part of `waiting` for other shards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shard_waiting: Vec<f64>,
     /// The most bytes held for backward, one number a rank.

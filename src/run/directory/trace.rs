@@ -48,12 +48,12 @@ impl Tracer {
         (self.first..self.first + self.steps).contains(&step)
     }
 
-    /// Takes a traced step. `copies`: how many replicas and shards there are; the schedule is the first
+    /// Takes a traced step. `sizes`: how many replicas and shards there are; the schedule is the first
     /// replica's. After the last step it writes the files and returns the number of the step in them.
     pub(in crate::run) fn take(
         &mut self,
         (step, seconds, timeline): (u64, f64, Timeline),
-        (schedule, copies): (&Schedule, [u32; 2]),
+        (schedule, sizes): (&Schedule, [u32; 2]),
         dir: &RunDir,
     ) -> Result<Option<u64>> {
         self.taken.push(Traced { step, seconds, timeline });
@@ -64,7 +64,7 @@ impl Tracer {
         taken.sort_by(|a, b| a.seconds.total_cmp(&b.seconds));
         let costs = Costs::measured(taken.iter().map(|traced| &traced.timeline))?;
         let median = &taken[taken.len() / 2];
-        write(median, (schedule, copies), &costs, dir)?;
+        write(median, (schedule, sizes), &costs, dir)?;
         Ok(Some(median.step))
     }
 }

@@ -32,7 +32,8 @@ const SHOWN: usize = 10;
 /// that divides the batch. Then predicts a step for every number of replicas, schedule, number of stages and
 /// number of micro-batches; with several replicas also with a sharded optimizer, on several hosts also with
 /// both values of launch.map, and with a limit of memory also with recomputation. Then runs the best few for
-/// some steps.
+/// some steps. Settings with more threads than this machine has cores share them: their steps are predicted
+/// no shorter than all of the work on these cores.
 ///
 /// The choice is made among the settings within 5 % of the fastest. It is the one that needs least memory,
 /// and among equal ones the simplest schedule. Another number of micro-batches adds up the same batch in
@@ -69,8 +70,8 @@ pub(super) struct Args {
     /// GPU has; no limit on the CPU]
     #[arg(long, value_name = "BYTES")]
     memory: Option<Memory>,
-    /// Numbers of ranks to try, such as 2,4 [default: 1, 2, 4, ... up to the number of cores, or of GPUs in
-    /// pipeline.devices]
+    /// Numbers of ranks to try, such as 2,4 [default: 1, 2, 4, ... as long as each shard of each rank has a
+    /// core, or a GPU in pipeline.devices]
     #[arg(long, value_name = "P", value_delimiter = ',')]
     ranks: Vec<u32>,
     /// Numbers of replicas of the pipeline to try, such as 1,2,4 [default: as the config]

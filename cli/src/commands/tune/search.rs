@@ -48,14 +48,16 @@ impl Search {
         !matches!(self.costs, CostsOf::Measured) || self.links.are_of_hosts() || self.is_beyond
     }
 
-    /// How long a step takes where it will run. Threads of this machine share its cores.
+    /// The prediction for the machine on which the setting will run. If that is this one, threads share its
+    /// cores.
     pub(super) fn here(&self, prediction: Prediction, config: &Config, setting: &Setting) -> Prediction {
         let pipeline = &config.pipeline;
         if self.is_elsewhere() || !pipeline.devices.gpus().is_empty() {
             return prediction;
         }
-        let ranks = setting.replicas * setting.ranks * pipeline.shards;
-        prediction.on_cores(ranks.saturating_mul(pipeline.threads_per_rank as u32), self.cores)
+        let sizes = [setting.replicas, setting.ranks, pipeline.shards, pipeline.threads_per_rank as u32];
+        let threads = sizes.into_iter().fold(1, u32::saturating_mul);
+        prediction.on_cores(threads, self.cores)
     }
 
     /// Whether costs are known for this config's size of a micro-batch only.
