@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use pipewright_stages::{Device, Stage};
+use pipewright_stages::{Device, Place, Stage};
 
 use super::spec::{Schedules, Spec};
 use crate::error::{LaunchError, Result, ScheduleError};
 use crate::groups::GradientGroups;
+use crate::id::{Axis, WorldRank};
 use crate::mesh::Mesh;
 use crate::schedule::Schedule;
 use crate::worker::Plan;
@@ -42,6 +43,7 @@ impl Plan {
         check_count(first, spec.stages.len())?;
         let mesh =
             Mesh::new([spec.replicas, first.ranks(), spec.shards], processes, &spec.places)?.mapped(spec.map);
+        check_places_of_shards(&mesh)?;
         let lowered = |schedule: Schedule| Arc::new(schedule.in_turn().for_replicas(spec.replicas));
         let schedules: Vec<_> = schedules.into_iter().map(lowered).collect();
         Ok(Self {
@@ -189,22 +191,41 @@ fn check_shards<S: Stage>(spec: &Spec<S>) -> Result<()> {
         ))
         .into());
     }
-    let optimizer = format!("{:?}", spec.optimizer);
-    let gpu = spec.places.iter().find(|place| place.device != Device::Cpu);
-    let why = match gpu {
-        _ if !spec.optimizer.updates_parts() => format!(
-            "{optimizer} updates whole parameters only (`Optimizer::updates_parts`), and a shard has parts \
-             of them: take another optimizer"
-        ),
-        _ if spec.is_served() => "a server has parts of the weights itself: take `SyncMode::Reduce` \
-             (`pipeline.sync = \"reduce\"`)"
-            .to_owned(),
-        Some(place) => format!("there are no shards on {} yet, only on cpu", place.device),
-        None => return Ok(()),
+    let why = if !spec.optimizer.updates_parts() {
+        format!(
+            "{:?} updates whole parameters only (`Optimizer::updates_parts`), and a shard has parts of them: \
+             take another optimizer",
+            spec.optimizer
+        )
+    } else if spec.is_served() {
+        "a server has parts of the weights itself: take `SyncMode::Reduce` (`pipeline.sync = \"reduce\"`)"
+            .to_owned()
+    } else {
+        return Ok(());
     };
     let shards = spec.shards;
     Err(LaunchError::new(format!("{shards} shards cannot train: {why}; or set the number of shards to 1"))
         .into())
+}
+
+/// Refuses shards of a rank that would compute in different ways.
+fn check_places_of_shards(mesh: &Mesh) -> Result<()> {
+    let kind = |place: Place| (place.device == Device::Cpu, place.dtype);
+    for first in mesh.world().filter(|rank| mesh.coordinate(*rank).shard == 0) {
+        let place = mesh.place(first);
+        let differs = |other: &WorldRank| kind(mesh.place(*other)) != kind(place);
+        if let Some(other) = mesh.group(Axis::Tensor, first).find(differs) {
+            let there = mesh.place(other);
+            let [first, other] = [first, other].map(|rank| mesh.name(rank));
+            return Err(LaunchError::new(format!(
+                "{first} is on {} in {}, and {other} on {} in {}: put all shards of a rank on the CPU or all \
+                 on GPUs, in one number format",
+                place.device, place.dtype, there.device, there.dtype
+            ))
+            .into());
+        }
+    }
+    Ok(())
 }
 
 fn check_directions(schedule: &Schedule) -> Result<()> {

@@ -185,6 +185,7 @@ impl<S: Stage> Worker<S> {
         for site in self.first_sites() {
             let parameter = self.chunk(site.stage).parameter(site.index);
             if parameter.shard() != Shard::WHOLE {
+                parameter.fetch(Part::Value)?;
                 let own = vec![parameter.value.to_vec()];
                 if let Some(mut all) = self.of_all_shards(site, own)? {
                     self.gathered.insert((site.stage, site.index), all.swap_remove(0));

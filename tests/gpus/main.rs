@@ -10,6 +10,8 @@ mod has;
 mod mixtral;
 #[path = "../common/plain.rs"]
 mod plain;
+#[path = "../common/shared_models.rs"]
+mod shared_models;
 #[path = "../common/text.rs"]
 mod text;
 #[path = "../common/worlds.rs"]
@@ -23,6 +25,7 @@ mod profile;
 mod refusals;
 mod replicas;
 mod restarts;
+mod shards;
 mod training;
 mod writing;
 

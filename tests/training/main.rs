@@ -14,6 +14,8 @@ mod passing;
 mod plain;
 #[path = "../schedules/random.rs"]
 mod random;
+#[path = "../common/shared_models.rs"]
+mod shared_models;
 #[path = "../common/text.rs"]
 mod text;
 #[path = "../common/worlds.rs"]

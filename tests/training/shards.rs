@@ -1,63 +1,16 @@
 //! Tensor parallelism: the same bits for any number of shards.
 
-use pipewright::stages::layers::{Heads, Relu, Rope, RopeLayout, RopeScaling};
-use pipewright::stages::models::{Cnn, Llama};
+use pipewright::stages::layers::Relu;
+use pipewright::stages::models::Cnn;
 use pipewright::stages::{Division, Layer};
 
 use pipewright::fabric::World;
 
+use super::shared_models::*;
 use super::worlds::in_processes;
 use super::*;
 
 const HALF: Place = Place { device: Device::Cpu, dtype: DType::Bf16 };
-
-/// A GPT whose sizes no number of shards divides.
-fn gpt(tied: bool, groups: u32) -> Recipe {
-    let gpt = Gpt { vocab: 37, dim: 40, layers: 2, heads: 5, context: 7, dropout: 0.1, tied, seed: 3 };
-    Recipe { shard_groups: groups, ..gpt_recipe(gpt, 3, 4) }
-}
-
-fn gpt_tied(groups: u32) -> Recipe {
-    gpt(true, groups)
-}
-
-fn gpt_untied(groups: u32) -> Recipe {
-    gpt(false, groups)
-}
-
-/// A Llama with grouped heads, biases, norms of heads and a window.
-fn llama(groups: u32) -> Recipe {
-    let llama = Llama {
-        vocab: 41,
-        dim: 36,
-        layers: 2,
-        heads: Heads { query: 10, key_value: 5, width: 6 },
-        ffn: 50,
-        context: 9,
-        rope: Rope { theta: 10_000.0, scaling: RopeScaling::None, layout: RopeLayout::Halves },
-        epsilon: 1e-5,
-        tied: true,
-        padding: Some(3),
-        bias: true,
-        head_norms: true,
-        window: Some(5),
-        experts: None,
-        seed: 4,
-    };
-    let data = RandomTokens { rows: 2, seq: 9, vocab: 41 };
-    Recipe { shard_groups: groups, ..recipe_of(move || llama.model(), Arc::new(data), 4) }
-}
-
-/// A Mixtral with five experts.
-fn mixtral(groups: u32) -> Recipe {
-    Recipe { shard_groups: groups, ..recipe_of_mixtral(2, 4) }
-}
-
-fn mlp(groups: u32) -> Recipe {
-    let mlp = Mlp { sizes: vec![21, 13, 9, 7], dropout: 0.2, seed: 5 };
-    let data = Arc::new(RandomRows { rows: 9, width: 21, classes: 7 });
-    Recipe { shard_groups: groups, ..recipe_of(move || mlp.model(), data, 4) }
-}
 
 fn cnn() -> Recipe {
     let cnn = Cnn { image: [5, 5, 1], channels: vec![3], classes: 4, seed: 1 };

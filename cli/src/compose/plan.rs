@@ -81,7 +81,6 @@ fn warned(config: &Config, mut plan: PipelinePlan) -> PipelinePlan {
 /// # Errors
 /// As for [`plan`]. Also when it is not known what such GPUs would run for this config.
 pub fn plan_for(config: &Config, gpu: &Gpu) -> Result<PipelinePlan> {
-    config.check_shards_on_gpus()?;
     let modelled = modelled(config, gpu)?;
     let file =
         InFile { costs: costs::costs_of(config, &modelled)?, cluster: modelled.cluster(1), warning: None };

@@ -41,18 +41,6 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         check(self)
     }
-
-    /// Refuses shards, for ranks on GPUs.
-    ///
-    /// # Errors
-    /// When there are several.
-    pub fn check_shards_on_gpus(&self) -> Result<()> {
-        self.require(
-            self.pipeline.shards == 1,
-            "pipeline.shards",
-            || "there are no shards on GPUs yet: take 1, or set pipeline.devices to \"cpu\"",
-        )
-    }
 }
 
 /// Refuses everything that can be known to fail without the data.
@@ -222,11 +210,7 @@ fn shards(config: &Config, whole: bool, server: bool) -> Result<()> {
         !server,
         "pipeline.sync",
         || "a server has parts of the weights itself: take \"reduce\", or pipeline.shards = 1",
-    )?;
-    match config.pipeline.devices.has_gpu() {
-        true => config.check_shards_on_gpus(),
-        false => Ok(()),
-    }
+    )
 }
 
 /// `decay` is the number of steps that the schedule itself reserves for the fall.

@@ -261,7 +261,6 @@ fn tune_compares_shards_and_says_whether_they_pay() {
         (&["--shards", "8"], "h.0.attn"),
         (&["--shards", "2", "--devices", "3"], "--shards: no given number divides 3 devices"),
         (&["--shards", "2", "--set", "optimizer.kind=muon"], "update whole parameters only"),
-        (&["--shards", "2", "--device", "h100", "--devices", "2"], "no shards on GPUs yet"),
     ] {
         has(&place.run(&[&["tune", "my.toml"], args].concat()).refused(), &[part]);
     }

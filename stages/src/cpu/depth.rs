@@ -208,6 +208,12 @@ impl DepthGroups {
         Some(all)
     }
 
+    /// The ranges of each group.
+    pub(crate) fn ranges(&self) -> Vec<Vec<Range<usize>>> {
+        let groups = self.segments.split_inclusive(|segment| segment.joined.is_some());
+        groups.map(|group| group.iter().map(|segment| segment.range()).collect()).collect()
+    }
+
     /// Adds the blocks of a group that has more places than a block.
     fn push_large(&mut self, ranges: &[Range<usize>], joined: u32) {
         let places: usize = ranges.iter().map(Range::len).sum();

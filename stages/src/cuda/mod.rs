@@ -5,6 +5,7 @@
 
 pub(crate) mod batched_launch;
 pub(crate) mod cache;
+pub(crate) mod columns;
 pub(crate) mod context;
 pub(crate) mod driver;
 pub(crate) mod elementwise;
@@ -24,6 +25,7 @@ pub(crate) mod streams;
 
 pub use batched_launch::Together;
 pub use cache::cache_folder;
+pub(crate) use columns::Columns;
 pub(crate) use driver::Ptr;
 pub(crate) use gpu::{Gpu, check};
 pub(crate) use launch::Grid;

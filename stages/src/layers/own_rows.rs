@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use crate::cpu::real::in_format;
 use crate::error::{Error, Result, check_rows};
 use crate::shape::Shape;
 use crate::shards::team::{Each, check_from};
@@ -52,25 +51,12 @@ impl Shards {
 
     /// Gives each shard its rows of this shard's columns. Returns this shard's rows of all columns.
     fn to_rows(&self, all: &Tensor, width: usize) -> Result<Tensor> {
-        let (team, own) = (&self.team, all.shape().last());
-        let part = |shard| {
-            let rows = team.rows_of(shard);
-            let mut part = all.beside(&[rows.len(), own])?;
-            in_format!(all.dtype(), N => {
-                part.numbers_mut::<N>().copy_from_slice(&all.numbers()[rows.start * own..rows.end * own]);
-            });
-            Ok(part)
-        };
-        let given: Result<Each> = (0..team.shard().of).map(part).collect();
+        let team = &self.team;
+        let given: Result<Each> = (0..team.shard().of).map(|shard| all.rows(team.rows_of(shard))).collect();
         let mut rows = all.beside(&[team.own_rows().len(), width])?;
         for ((shard, columns), part) in (0..).zip(&self.columns).zip(team.each(given?)?) {
             check_from(shard, &part, all.dtype(), &[rows.dims()[0], columns.len()])?;
-            in_format!(all.dtype(), N => {
-                let to = rows.numbers_mut::<N>().chunks_exact_mut(width);
-                for (to, from) in to.zip(part.numbers().chunks_exact(columns.len())) {
-                    to[columns.clone()].copy_from_slice(from);
-                }
-            });
+            rows.put_columns(columns.clone(), &part)?;
         }
         Ok(rows)
     }
@@ -79,25 +65,14 @@ impl Shards {
     /// rows.
     fn to_columns(&self, rows: &Tensor, width: usize) -> Result<Tensor> {
         let team = &self.team;
-        let part = |columns: &Range<usize>| {
-            let mut part = rows.beside(&[team.own_rows().len(), columns.len()])?;
-            in_format!(rows.dtype(), N => {
-                let to = part.numbers_mut::<N>().chunks_exact_mut(columns.len());
-                for (to, from) in to.zip(rows.numbers().chunks_exact(width)) {
-                    to.copy_from_slice(&from[columns.clone()]);
-                }
-            });
-            Ok(part)
-        };
-        let given: Result<Each> = self.columns.iter().map(part).collect();
+        let given: Result<Each> =
+            self.columns.iter().map(|columns| rows.columns(columns.clone(), 1.0)).collect();
         let own = self.own_columns(width);
         let mut all = rows.beside(team.all_rows(own).dims())?;
         for (shard, part) in (0..).zip(team.each(given?)?) {
             let here = team.rows_of(shard);
             check_from(shard, &part, rows.dtype(), &[here.len(), own])?;
-            in_format!(rows.dtype(), N => {
-                all.numbers_mut::<N>()[here.start * own..here.end * own].copy_from_slice(part.numbers());
-            });
+            all.put_rows(here, &part)?;
         }
         Ok(all)
     }

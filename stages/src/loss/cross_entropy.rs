@@ -12,6 +12,7 @@ use crate::cuda::{Gpu, Grid};
 use crate::error::{Error, Result, check_ids};
 use crate::loss::cuda::{SCORE, Scores};
 use crate::loss::divided_cross_entropy::Classes;
+use crate::loss::groups_on_gpu::InGroups;
 use crate::pool::Buffer;
 use crate::shape::{Kind, Shape};
 use crate::shards::{Division, Shard, Sharding, Team};
@@ -100,11 +101,24 @@ impl CrossEntropy {
     ) -> Result<()> {
         self.check(logits.shape(), target.shape())?;
         let (rows, classes) = (logits.shape().rows(), logits.shape().last());
-        self.check_classes(target.ids(), classes)?;
+        let all = self.classes.as_ref().map_or(classes, Classes::all);
+        self.check_classes(target.ids(), all)?;
         let ids = gpu.upload(bytemuck::cast_slice(target.ids()))?;
         let scratch = gpu.memory_of(rows * SCORE)?;
-        let (at, dtype) = (logits.at_mut(gpu)?, logits.dtype());
         let place = self.on_gpu.place(micro_batch)?;
+        let ignored = self.ignore.map_or(u64::MAX, u64::from);
+        if self.sharding.groups_of(all) > 1 {
+            let groups = InGroups {
+                all,
+                groups: self.sharding.groups_of(all),
+                classes: self.classes.as_ref(),
+                ignored,
+                smoothing: self.smoothing,
+            };
+            groups.run(gpu, logits, [ids.at(), scratch.at()], gradient)?;
+            return gpu.sum_doubles(place, scratch.at(), rows, 3);
+        }
+        let (at, dtype) = (logits.at_mut(gpu)?, logits.dtype());
         let eights = classes.div_ceil(8);
         // The row is written as whole eights.
         let row = 8 * eights * dtype.bytes();
@@ -113,8 +127,7 @@ impl CrossEntropy {
             shared: if is_kept { row as u32 } else { 0 },
             ..Grid::row(rows, eights.next_multiple_of(32).min(ROW_THREADS) as u32)
         };
-        let (ignored, is_kept) = (self.ignore.map_or(u64::MAX, u64::from), u32::from(is_kept));
-        let args = args![at, &ids, &scratch, classes, ignored, self.smoothing, is_kept];
+        let args = args![at, &ids, &scratch, classes, ignored, self.smoothing, u32::from(is_kept)];
         let name = match gradient {
             true => kernel!(dtype, "cross_entropy"),
             false => kernel!(dtype, "cross_entropy_score"),

@@ -47,6 +47,16 @@ impl Classes {
         self.own.len()
     }
 
+    /// The first class here.
+    pub(crate) fn first(&self) -> usize {
+        self.own.start
+    }
+
+    /// The shards.
+    pub(crate) fn team(&self) -> &Team {
+        &self.team
+    }
+
     /// Turns this shard's logits into the gradient, and writes what the loss of each row needs. Rows of the
     /// class `ignored` get a gradient of 0.
     pub(crate) fn run<N: Real>(

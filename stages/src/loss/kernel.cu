@@ -126,6 +126,148 @@ void cross_entropy(T* logits, const unsigned* targets, double* scores, unsigned 
 F32_AND_BF16(MAKE)
 #undef MAKE
 
+// Cross-entropy over classes that are in groups. A shard has `here` classes, from class `first` on, in some
+// consecutive groups: `count` of them, from `first_group` on. Group g of `groups` has the classes g all /
+// groups and so on.
+struct ClassGroups {
+    unsigned here, first, all, groups, count, first_group;
+
+    unsigned start(unsigned group) const { return (u64)group * all / groups; }
+};
+
+// What is found of a group of a row.
+struct Found {
+    // The largest logit, the sum of exp(logit - largest), and the first class with the largest logit.
+    float largest, sum, where;
+    // The logit of the target, if it is in the group.
+    float logit;
+    // The sum of the distances of the logits from the largest.
+    float apart;
+};
+
+// found[rows, count] of logits[rows, here]. A block of whole warps for each group of a row.
+template <class T>
+void cross_entropy_groups(const T* logits, const unsigned* targets, Found* found, ClassGroups classes) {
+    u64 row = blockIdx.x / classes.count;
+    unsigned group = classes.first_group + blockIdx.x % classes.count;
+    unsigned start = classes.start(group), end = classes.start(group + 1), target = targets[row];
+    const T* numbers = logits + row * classes.here + (start - classes.first);
+    bool whole = (end - start) % 8 == 0 && is_aligned(numbers);
+    Softmax softmax = {LOWEST, 0.0f};
+    float largest = LOWEST, where = (float)end;
+    for (unsigned at = 8 * threadIdx.x; at < end - start; at += 8 * blockDim.x) {
+        float x[8];
+        unsigned some = some_of_8(at, end - start);
+        load_some(numbers + at, some, whole, x);
+        for (unsigned i = 0; i < 8; ++i) {
+            if (i >= some) x[i] = bits_to_float(0xff800000u);
+            else if (x[i] > largest || where == (float)end) largest = x[i], where = (float)(start + at + i);
+        }
+        take<T>(softmax, x, largest_of(x));
+    }
+    softmax = of_block(softmax);
+    // The first class with the largest logit: the least place of all threads that have it.
+    where = -block_max(largest == softmax.largest ? -where : -(float)end);
+    float apart = 0.0f;
+    for (unsigned at = 8 * threadIdx.x; at < end - start; at += 8 * blockDim.x) {
+        float x[8];
+        unsigned some = some_of_8(at, end - start);
+        load_some(numbers + at, some, whole, x);
+        for (int i = 0; i < 8; ++i) apart += i < some ? x[i] - softmax.largest : 0.0f;
+    }
+    apart = block_sum(apart);
+    if (threadIdx.x > 0) return;
+    float logit = target >= start && target < end ? load(numbers + (target - start)) : 0.0f;
+    found[row * classes.count + (group - classes.first_group)] = {softmax.largest, softmax.sum, where, logit,
+                                                                 apart};
+}
+
+// Adds up numbers by the binary tree: 0 and 1, 2 and 3, then these two sums, and so on.
+struct Tree {
+    float sums[32];
+    unsigned count = 0, depth = 0;
+
+    void add(float x) {
+        for (unsigned more = count++; more % 2 == 1; more /= 2) x = sums[--depth] + x;
+        sums[depth++] = x;
+    }
+};
+
+// As `cross_entropy`, of logits[rows, here], from found[shards, rows, count] of all groups. One block of whole
+// warps per row.
+template <class T>
+void cross_entropy_of_groups(T* logits, const unsigned* targets, double* scores, const Found* found,
+                             ClassGroups classes, u64 ignored, float smoothing, bool gradient) {
+    u64 row = blockIdx.x, rows = gridDim.x;
+    unsigned target = targets[row];
+    bool counted = target != ignored;
+    __shared__ float shared[2];
+    if (threadIdx.x == 0) {
+        auto of = [&](unsigned group) {
+            return found[(group / classes.count * rows + row) * classes.count + group % classes.count];
+        };
+        float largest = LOWEST, where = (float)classes.all, logit = 0.0f;
+        for (unsigned group = 0; group < classes.groups; ++group) {
+            Found one = of(group);
+            if (one.largest > largest || group == 0) largest = one.largest, where = one.where;
+            if (target >= classes.start(group) && target < classes.start(group + 1)) logit = one.logit;
+        }
+        Tree total, apart;
+        for (unsigned group = 0; group < classes.groups; ++group) {
+            Found one = of(group);
+            float size = (float)(classes.start(group + 1) - classes.start(group));
+            total.add(one.sum * expf(one.largest - largest));
+            apart.add(one.apart + size * (one.largest - logit));
+        }
+        double loss = (double)logf(total.sums[0]) - ((double)logit - (double)largest);
+        if (smoothing > 0.0f) loss -= (double)smoothing * (double)(apart.sums[0] / (float)classes.all);
+        scores[3 * row] = counted ? loss : 0.0;
+        scores[3 * row + 1] = counted ? 1.0 : 0.0;
+        // With a NaN among its numbers, a row is not right.
+        bool is_number = total.sums[0] == total.sums[0];
+        scores[3 * row + 2] = counted && where == (float)target && is_number ? 1.0 : 0.0;
+        shared[0] = largest;
+        shared[1] = total.sums[0];
+    }
+    if (!gradient) return;
+    __syncthreads();
+    T* numbers = logits + row * classes.here;
+    bool whole = classes.here % 8 == 0 && is_aligned(logits);
+    float largest = shared[0], scale = 1.0f / shared[1], minus = smoothing / (float)classes.all;
+    for (unsigned at = 8 * threadIdx.x; at < classes.here; at += 8 * blockDim.x) {
+        float x[8];
+        unsigned some = some_of_8(at, classes.here);
+        load_some(numbers + at, some, whole, x);
+        for (int i = 0; i < 8; ++i) {
+            x[i] = exp_of<T>(x[i] - largest) * scale - minus;
+            if (classes.first + at + i == target) x[i] -= 1.0f - smoothing;
+            if (!counted) x[i] = 0.0f;
+        }
+        store_some(numbers + at, some, whole, x);
+    }
+}
+
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(512)                                                \
+        cross_entropy_groups##SUFFIX(const T* logits, const unsigned* targets, Found* found,         \
+                                     unsigned here, unsigned first, unsigned all, unsigned groups,   \
+                                     unsigned count, unsigned first_group) {                         \
+        ClassGroups classes = {here, first, all, groups, count, first_group};                        \
+        cross_entropy_groups(logits, targets, found, classes);                                       \
+    }                                                                                                \
+    extern "C" __global__ void __launch_bounds__(512)                                                \
+        cross_entropy_of_groups##SUFFIX(T* logits, const unsigned* targets, double* scores,          \
+                                        const Found* found, unsigned here, unsigned first,           \
+                                        unsigned all, unsigned groups, unsigned count,               \
+                                        unsigned first_group, u64 ignored, float smoothing,          \
+                                        unsigned gradient) {                                         \
+        ClassGroups classes = {here, first, all, groups, count, first_group};                        \
+        cross_entropy_of_groups(logits, targets, scores, found, classes, ignored, smoothing,         \
+                                gradient != 0);                                                      \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE
+
 // The squared difference of output[count] and target[count]. The output becomes the gradient of the sum, 2
 // (output - target). Writes scores[gridDim.x, 3]. Any number of blocks of whole warps.
 template <class T> void mean_squared_error(T* output, const float* target, double* scores, u64 count) {

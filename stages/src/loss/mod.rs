@@ -6,6 +6,7 @@ pub(crate) mod binary_cross_entropy;
 pub(crate) mod cross_entropy;
 pub(crate) mod cuda;
 pub(crate) mod divided_cross_entropy;
+pub(crate) mod groups_on_gpu;
 pub(crate) mod huber;
 pub(crate) mod mean_squared_error;
 pub(crate) mod metric;

@@ -135,11 +135,17 @@ impl Parameter {
     /// it is the sum of the last [start](Parameter::start_grad_squares); the GPU must be done.
     pub fn grad_squares(&self, piece: usize, mut tell: impl FnMut(usize, f64)) {
         let is_running = self.running_share().is_some();
-        if let Some(weights) = self.on_gpu() {
-            let squares = weights.squares()[piece];
-            return tell(piece, if is_running { 0.0 * squares } else { squares });
-        }
         let pieces = self.pieces();
+        if let Some(weights) = self.on_gpu() {
+            let (first, count) = match &pieces {
+                Pieces::Even(_) => (piece, 1),
+                Pieces::Rows(rows) => (rows.sums[piece], rows.sums_of_piece()),
+            };
+            let squares = weights.squares()[piece * count..][..count].iter();
+            return (first..).zip(squares).for_each(|(sum, squares)| {
+                tell(sum, if is_running { 0.0 * squares } else { *squares });
+            });
+        }
         let numbers = &self.grad[pieces.numbers(piece..piece + 1)];
         let sum = |numbers: &[f32]| match is_running {
             false => sum_of_squares(numbers),

@@ -11,11 +11,12 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::cpu::elementwise::add_in_turn;
+use crate::cpu::elementwise::{self, add_in_turn};
 use crate::cuda::Together;
 use crate::error::Result;
 use crate::parameter::Parameter;
-use crate::parameter::gradient_buffer::{Found, GradientBuffer};
+use crate::parameter::gradient_buffer::{Found, GradientBuffer, SIZE};
+use crate::tensor::Tensor;
 use crate::tensor::numbers::Numbers;
 
 const ON_ITS_DEVICE: &str = "a sum is on its parameter's device";
@@ -29,12 +30,19 @@ impl Parameter {
         self.of_rows = (0..groups).map(|_| Numbers::zeros(self.grad.len())).collect();
     }
 
-    /// The sum of a group of rows: the gradient, if all rows are in one.
-    pub(crate) fn sum_of_rows(&mut self, group: usize) -> &mut [f32] {
-        match self.of_rows.get_mut(group) {
+    /// Adds numbers of a tensor, from place `start` on, to the sum of a group of rows. It is the gradient, if
+    /// all rows are in one group.
+    pub(crate) fn add_grad_of_rows(&mut self, group: usize, more: &Tensor, start: usize) -> Result<()> {
+        if let (Some(weights), Some(gpu)) = (self.on_gpu(), more.gpu()?) {
+            return weights.add_grad_of_rows(&gpu, group, more.at().offset(start * SIZE));
+        }
+        let sum = match self.of_rows.get_mut(group) {
             Some(sum) => sum,
             None => &mut self.grad,
-        }
+        };
+        let more = &more.f32()[start..start + sum.len()];
+        elementwise::add(sum, more);
+        Ok(())
     }
 
     /// How many numbers a sum over groups of rows has, if there are several groups.
@@ -45,24 +53,42 @@ impl Parameter {
         }
     }
 
-    /// Adds up this shard's groups of rows, and gives the sum.
-    pub(crate) fn give_rows(&mut self, to: &mut [f32]) {
-        if self.rows_to_sum() > 0 {
-            self.join_rows();
-            to.copy_from_slice(&self.grad);
+    /// Adds up this shard's groups of rows, and gives the sum: from place `start` of a tensor of `f32` on.
+    pub(crate) fn give_rows(&mut self, to: &mut Tensor, start: usize) -> Result<()> {
+        if self.rows_to_sum() == 0 {
+            return Ok(());
+        }
+        self.join_rows()?;
+        match (self.on_gpu(), to.gpu()?) {
+            (Some(weights), Some(gpu)) => weights.copy_grad_to(to.at_mut(&gpu)?.offset(start * SIZE)),
+            _ => {
+                to.f32_mut()[start..start + self.grad.len()].copy_from_slice(&self.grad);
+                Ok(())
+            }
         }
     }
 
-    /// Takes the sum over all shards.
-    pub(crate) fn take_rows(&mut self, from: &[f32]) {
-        if self.rows_to_sum() > 0 {
-            self.grad.copy_from_slice(from);
-            self.sums.has_all_rows = true;
+    /// Takes the sum over all shards, from place `start` of a tensor of `f32` on.
+    pub(crate) fn take_rows(&mut self, from: &Tensor, start: usize) -> Result<()> {
+        if self.rows_to_sum() == 0 {
+            return Ok(());
+        }
+        self.sums.has_all_rows = true;
+        match self.on_gpu() {
+            Some(weights) => weights.copy_grad_from(from.at().offset(start * SIZE)),
+            None => {
+                let count = self.grad.len();
+                self.grad.copy_from_slice(&from.f32()[start..start + count]);
+                Ok(())
+            }
         }
     }
 
     /// Adds up the groups of rows by the tree.
-    fn join_rows(&mut self) {
+    fn join_rows(&mut self) -> Result<()> {
+        if let Some(weights) = self.on_gpu() {
+            return weights.join_rows();
+        }
         let mut apart = 1;
         while apart < self.of_rows.len() {
             for pair in self.of_rows.chunks_exact_mut(2 * apart) {
@@ -74,6 +100,7 @@ impl Parameter {
         if let Some(total) = self.of_rows.first() {
             self.grad.copy_from_slice(total);
         }
+        Ok(())
     }
 
     /// Says that the layer asks [`Parameter::starts_sum`] each time before it adds a gradient.
@@ -146,7 +173,7 @@ impl Parameter {
             self.zero_grad()?;
         }
         if !mem::take(&mut self.sums.has_all_rows) {
-            self.join_rows();
+            self.join_rows()?;
         }
         let left = self.sums.waiting.len() - mem::take(&mut self.sums.due);
         let added: SmallVec<[GradientBuffer; 4]> = self.sums.waiting.drain(left..).collect();

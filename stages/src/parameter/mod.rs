@@ -20,15 +20,16 @@ use half::bf16;
 use crate::cpu::real::convert;
 use crate::cuda::Gpu;
 use crate::device::{DType, Device, Place};
-use crate::error::{Error, OutOfMemory, Result};
+use crate::error::{OutOfMemory, Result};
 use crate::parameter::cut::Cut;
 use crate::parameter::description::{Part, StateTensor, Training};
 use crate::parameter::gradient_buffer::{Found, Sums};
 use crate::parameter::init::{Init, starts_at_zero};
 use crate::parameter::pieces::RowPieces;
-use crate::parameter::weights::Weights;
+use crate::parameter::weights::{Grouping, Weights};
 use crate::pool;
 use crate::shards::Shard;
+use crate::tensor::arithmetic::Row;
 use crate::tensor::numbers::Numbers;
 
 /// A weight tensor, its gradient summed over the micro-batches of a step, and the optimizer's state for it.
@@ -255,13 +256,6 @@ impl Parameter {
     /// # Errors
     /// When there is no such device, or it has too little memory.
     pub fn move_to(&mut self, place: Place) -> Result<()> {
-        if (!self.of_rows.is_empty() || self.row_pieces.is_some()) && place.device != Device::Cpu {
-            return Err(Error::new(format!(
-                "sums of shard groups are not made on {} yet, only on cpu: put the rank of its stage on the \
-                 CPU, or set the model's shard groups to 1",
-                place.device
-            )));
-        }
         for part in [Part::Value, Part::Gradient, Part::State] {
             self.fetch(part)?;
         }
@@ -269,7 +263,9 @@ impl Parameter {
         self.on_gpu = match place.device {
             Device::Cpu => None,
             Device::Cuda(index) => {
-                let mut weights = Weights::new(&*Gpu::of(index)?, place.dtype, &self.value, self.trained())?;
+                let grouping = Grouping { of_rows: self.of_rows.len(), pieces: self.row_pieces.as_deref() };
+                let (gpu, trained) = (Gpu::of(index)?, self.trained());
+                let mut weights = Weights::new(&gpu, place.dtype, &self.value, trained, grouping)?;
                 weights.own(self.owned.clone());
                 Some(weights)
             }
@@ -297,6 +293,14 @@ impl Parameter {
     /// When they are not on a GPU.
     pub(crate) fn weights(&self) -> &Weights {
         self.on_gpu().expect("a parameter is on the device of its stage")
+    }
+
+    /// The weights as a row of `f32`, where they are.
+    pub(crate) fn row(&self) -> Row<'_> {
+        match &self.on_gpu {
+            Some(weights) => Row::OnGpu(weights.value()),
+            None => Row::OnHost(&self.value),
+        }
     }
 
     /// Like [`Parameter::on_gpu`], to be changed.

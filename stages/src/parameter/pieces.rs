@@ -109,6 +109,41 @@ impl RowPieces {
     }
 }
 
+impl RowPieces {
+    /// How many sums there are here.
+    pub(super) fn sums_here(&self) -> usize {
+        self.ends.len() * self.sums_of_piece()
+    }
+
+    /// How many sums a piece has.
+    pub(super) fn sums_of_piece(&self) -> usize {
+        self.columns.len().max(1)
+    }
+
+    /// Where the numbers of each sum are, for a GPU. They are blocks of rows and columns. First, for each sum
+    /// the number of its first block, and the number of all blocks. Then four numbers for each block: its
+    /// first place, its rows, its columns, and the numbers from one row to the next.
+    pub(super) fn table(&self) -> Vec<u64> {
+        let (mut firsts, mut blocks) = (vec![0], Vec::new());
+        let mut start = 0;
+        for &end in &self.ends {
+            if self.columns.is_empty() {
+                blocks.push([start, 1, end - start, end - start]);
+                firsts.push(blocks.len());
+            }
+            for columns in &self.columns {
+                let of = |columns: &Range<usize>| {
+                    [start + columns.start, (end - start) / self.row, columns.len(), self.row]
+                };
+                blocks.extend(columns.iter().map(of));
+                firsts.push(blocks.len());
+            }
+            start = end;
+        }
+        firsts.into_iter().chain(blocks.into_iter().flatten()).map(|number| number as u64).collect()
+    }
+}
+
 /// How many rows of this many numbers a piece has.
 fn rows_of_piece(row: usize) -> usize {
     (PIECE / row.max(1)).max(1)

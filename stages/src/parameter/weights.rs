@@ -8,8 +8,9 @@ use crate::cuda::batched_launch::{Entry, Used};
 use crate::cuda::launch::{Arg, args};
 use crate::cuda::{Gpu, Memory, Pinned, Ptr, Together};
 use crate::device::{DType, Device, Place};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::parameter::description::{PIECE, Part};
+use crate::parameter::pieces::RowPieces;
 use crate::tensor::numbers::Numbers;
 
 /// The threads of a block. Each has four numbers.
@@ -30,33 +31,68 @@ pub(crate) struct Weights {
     trained: usize,
     value: Memory,
     grad: Memory,
+    /// The gradients of groups of rows, if there are several.
+    of_rows: Vec<Memory>,
     /// For the numbers that are owned.
     state: Vec<Memory>,
     owned: Range<usize>,
     copy: Option<Memory>,
-    /// Where the GPU writes the sums of the squares of the gradient, one for each piece.
+    /// Where the GPU writes the sums of the squares of the gradient.
     squares: Arc<Pinned>,
+    /// Where the numbers of each sum are, unless each has a piece: see [`RowPieces::table`].
+    square_table: Option<Memory>,
+}
+
+/// What the numbers of a gradient are added up in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grouping<'a> {
+    /// How many groups of rows have a gradient of their own.
+    pub(crate) of_rows: usize,
+    /// The pieces of its norm, if its rows or columns are divided into groups.
+    pub(crate) pieces: Option<&'a RowPieces>,
 }
 
 impl Weights {
     /// These weights on a GPU, with a gradient of `trained` numbers. Gradient and state must still be stored.
-    pub(crate) fn new(gpu: &Gpu, dtype: DType, value: &[f32], trained: usize) -> Result<Self> {
+    pub(crate) fn new(
+        gpu: &Gpu,
+        dtype: DType,
+        value: &[f32],
+        trained: usize,
+        grouping: Grouping<'_>,
+    ) -> Result<Self> {
         let bytes = size_of_val(value);
         let copy = match dtype {
             DType::F32 => None,
             DType::Bf16 => Some(gpu.lasting_memory_of(dtype.bytes() * value.len())?),
         };
         let device = Device::Cuda(gpu.index());
+        let grad_bytes = trained * size_of::<f32>();
+        let of_rows = || {
+            let memory = gpu.lasting_memory_of(grad_bytes)?;
+            gpu.clear(memory.at(), grad_bytes)?;
+            Ok(memory)
+        };
+        let pieces = grouping.pieces.filter(|_| trained > 0);
+        let sums = pieces.map_or(trained.div_ceil(PIECE), RowPieces::sums_here);
+        let square_table = pieces.map(|pieces| {
+            let table = pieces.table();
+            let memory = gpu.lasting_memory_of(size_of_val(&table[..]))?;
+            gpu.upload_to(memory.at(), bytemuck::cast_slice(&table))?;
+            Ok::<_, Error>(memory)
+        });
         let weights = Self {
             place: Place { device, dtype },
             count: value.len(),
             trained,
             value: gpu.lasting_memory_of(bytes)?,
-            grad: gpu.lasting_memory_of(trained * size_of::<f32>())?,
+            grad: gpu.lasting_memory_of(grad_bytes)?,
+            of_rows: (0..grouping.of_rows).map(|_| of_rows()).collect::<Result<_>>()?,
             state: Vec::new(),
             owned: 0..trained,
             copy,
-            squares: Arc::new(Pinned::new(trained.div_ceil(PIECE) * size_of::<f64>())?),
+            squares: Arc::new(Pinned::new(sums * size_of::<f64>())?),
+            square_table: square_table.transpose()?,
         };
         weights.store_value(value)?;
         Ok(weights)
@@ -160,10 +196,45 @@ impl Weights {
 
     /// Sets the gradient to zero.
     pub(crate) fn zero_grad(&self) -> Result<()> {
-        match self.trained {
-            0 => Ok(()),
-            _ => self.gpu()?.clear(self.grad.at(), self.grad_bytes()),
+        if self.trained == 0 {
+            return Ok(());
         }
+        let gpu = self.gpu()?;
+        let all = std::iter::once(&self.grad).chain(&self.of_rows);
+        all.into_iter().try_for_each(|memory| gpu.clear(memory.at(), self.grad_bytes()))
+    }
+
+    /// Adds `f32` numbers to the gradient of a group of rows.
+    pub(crate) fn add_grad_of_rows(&self, gpu: &Gpu, group: usize, more: Ptr) -> Result<()> {
+        let sum = self.of_rows.get(group).map_or(self.grad(), Memory::at);
+        gpu.add(DType::F32, sum, sum, more, self.trained)
+    }
+
+    /// Adds up the groups of rows by the tree, if there are several.
+    pub(crate) fn join_rows(&self) -> Result<()> {
+        let Some(total) = self.of_rows.first().filter(|_| self.trained > 0) else {
+            return Ok(());
+        };
+        let gpu = self.gpu()?;
+        let mut apart = 1;
+        while apart < self.of_rows.len() {
+            for pair in self.of_rows.chunks_exact(2 * apart) {
+                let (sum, more) = (pair[0].at(), pair[apart].at());
+                gpu.add(DType::F32, sum, sum, more, self.trained)?;
+            }
+            apart *= 2;
+        }
+        gpu.copy(self.grad(), total.at(), self.grad_bytes())
+    }
+
+    /// Copies the gradient to this place of a tensor.
+    pub(crate) fn copy_grad_to(&self, to: Ptr) -> Result<()> {
+        self.gpu()?.copy(to, self.grad(), self.grad_bytes())
+    }
+
+    /// Takes the gradient from this place of a tensor.
+    pub(crate) fn copy_grad_from(&self, from: Ptr) -> Result<()> {
+        self.gpu()?.copy(self.grad(), from, self.grad_bytes())
     }
 
     /// Adds `f32` numbers to the gradient.
@@ -207,8 +278,20 @@ impl Weights {
         together.add(&*self.gpu()?, (kernel, THREADS), args, entry)
     }
 
-    /// Queues the sums of the squares of the gradient, one for each piece, together with other parameters.
+    /// Queues the sums of the squares of the gradient, together with other parameters: one for each piece, or
+    /// for each group of each piece.
     pub(crate) fn start_squares(&self, together: &mut Together) -> Result<()> {
+        if let Some(table) = &self.square_table {
+            let sums = self.squares.numbers().len();
+            let used = [Used::from(&self.squares), Used::from(&self.grad), Used::from(table)];
+            let entry = Entry {
+                words: &[self.squares.at().0, self.grad.at().0, table.at().0, sums as u64],
+                of: self.grad(),
+                blocks: sums,
+                memory: used.into_iter().collect(),
+            };
+            return together.add(&*self.gpu()?, ("sum_squares_of_parts", THREADS), &[], entry);
+        }
         let entry = Entry {
             words: &[self.squares.at().0, self.grad.at().0, self.trained as u64],
             of: self.grad(),
@@ -221,16 +304,20 @@ impl Weights {
 
     /// Sets the gradient to zero, together with other parameters.
     pub(crate) fn clear_grad(&self, together: &mut Together) -> Result<()> {
-        let entry = Entry {
-            words: &[self.grad.at().0, self.trained as u64],
-            of: self.grad(),
-            blocks: blocks(self.trained),
-            memory: [Used::from(&self.grad)].into_iter().collect(),
-        };
-        together.add(&*self.gpu()?, ("clear_gradients", THREADS), &[], entry)
+        let gpu = self.gpu()?;
+        for memory in std::iter::once(&self.grad).chain(&self.of_rows) {
+            let entry = Entry {
+                words: &[memory.at().0, self.trained as u64],
+                of: memory.at(),
+                blocks: blocks(self.trained),
+                memory: [Used::from(memory)].into_iter().collect(),
+            };
+            together.add(&gpu, ("clear_gradients", THREADS), &[], entry)?;
+        }
+        Ok(())
     }
 
-    /// The sums that were queued last, one for each piece. All work queued before must be done.
+    /// The sums that were queued last. All work queued before must be done.
     pub(crate) fn squares(&self) -> &[f64] {
         self.squares.numbers()
     }

@@ -112,6 +112,15 @@ impl Division {
         groups.map(|ranges| ranges.into_iter().filter_map(within).collect()).collect()
     }
 
+    /// This shard's part of `rows` rows, in as many groups as this dimension has: ranges that count from the
+    /// shard's first row.
+    pub(crate) fn groups_of_rows(&self, rows: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (own, groups) = (self.own_groups(), self.groups);
+        let before = move |group: usize| group * rows / groups;
+        let first = before(own.start);
+        own.map(move |group| before(group) - first..before(group + 1) - first)
+    }
+
     /// The numbers of this shard's groups.
     fn own_groups(&self) -> Range<usize> {
         let each = self.groups / self.shard.of as usize;

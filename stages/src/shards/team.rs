@@ -8,12 +8,11 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use super::sharding::Shard;
-use crate::cpu::elementwise;
-use crate::cpu::real::{Real, in_format};
-use crate::device::DType;
+use crate::device::{DType, Place};
 use crate::error::{Error, Result};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use crate::tensor::arithmetic::Row;
 
 /// Messages between the shards of a rank.
 pub trait Exchange: Send {
@@ -122,16 +121,24 @@ impl Team {
     pub(crate) fn each(&self, given: Each) -> Result<Each> {
         let own = self.shard.index;
         let mut exchange = self.exchange.lock();
+        let device = given[own as usize].place().device;
         let mut kept = None;
         for (shard, tensor) in (0..).zip(given) {
             match shard == own {
                 true => kept = Some(tensor),
-                false => exchange.send(shard, tensor)?,
+                false => {
+                    tensor.mark_ready()?;
+                    exchange.send(shard, tensor)?;
+                }
             }
         }
         let all = (0..self.shard.of).map(|shard| match kept.take_if(|_| shard == own) {
             Some(own) => Ok(own),
-            None => exchange.receive(shard),
+            None => {
+                let tensor = exchange.receive(shard)?;
+                let dtype = tensor.dtype();
+                tensor.arrive(Place { device, dtype })
+            }
         });
         all.collect()
     }
@@ -155,14 +162,7 @@ impl Team {
 
     /// This shard's rows of all rows.
     pub(crate) fn own_part(&self, all: &Tensor) -> Result<Tensor> {
-        let width = all.shape().last();
-        let rows = self.own_rows();
-        let mut own = all.beside(&[rows.len(), width])?;
-        in_format!(all.dtype(), N => {
-            let from = &all.numbers::<N>()[rows.start * width..rows.end * width];
-            own.numbers_mut::<N>().copy_from_slice(from);
-        });
-        Ok(own)
+        all.rows(self.own_rows())
     }
 
     /// All rows, from each shard's own.
@@ -173,10 +173,7 @@ impl Team {
         for (shard, part) in (0..).zip(self.all(own.clone())?) {
             let rows = self.rows_of(shard);
             check_from(shard, &part, own.dtype(), &[rows.len(), width])?;
-            in_format!(own.dtype(), N => {
-                let to = &mut all.numbers_mut::<N>()[rows.start * width..rows.end * width];
-                crate::cpu::parts::copy(part.numbers::<N>(), to);
-            });
+            all.put_rows(rows, &part)?;
         }
         Ok(all)
     }
@@ -186,53 +183,32 @@ impl Team {
     pub(crate) fn sum(&self, partial: &Tensor) -> Result<Tensor> {
         let width = partial.shape().last();
         self.check_all(partial.shape(), width)?;
-        let part = |shard| {
-            let rows = self.rows_of(shard);
-            let mut part = Tensor::on_host(&[rows.len(), width])?;
-            let from = &partial.f32()[rows.start * width..rows.end * width];
-            crate::cpu::parts::copy(from, part.f32_mut());
-            Ok(part)
-        };
-        let parts: Result<Each> = (0..self.shard.of).map(part).collect();
+        let parts: Result<Each> = (0..self.shard.of).map(|shard| partial.rows(self.rows_of(shard))).collect();
         let mut parts = self.each(parts?)?;
         let rows = self.own_rows().len();
         let each = (0..).zip(&parts);
         each.into_iter().try_for_each(|(shard, part)| check_from(shard, part, DType::F32, &[rows, width]))?;
-        add_by_tree(&mut parts);
+        add_by_tree(&mut parts)?;
         Ok(parts.swap_remove(0))
     }
 
     /// As [`Team::sum`], added to a row, if it is given, and rounded to this format.
-    pub(crate) fn sum_in(&self, dtype: DType, partial: &Tensor, start: Option<&[f32]>) -> Result<Tensor> {
-        let mut sum = self.sum(partial)?;
-        let width = sum.shape().last();
-        if let Some(start) = start {
-            sum.f32_mut().chunks_exact_mut(width).for_each(|row| elementwise::add_here(row, start));
-        }
-        match dtype {
-            DType::F32 => Ok(sum),
-            DType::Bf16 => {
-                let mut rounded = Tensor::on_host_in(dtype, sum.dims())?;
-                in_format!(dtype, N => {
-                    let pairs = rounded.numbers_mut::<N>().iter_mut().zip(sum.f32());
-                    pairs.for_each(|(to, &from)| *to = N::narrow(from));
-                });
-                Ok(rounded)
-            }
-        }
+    pub(crate) fn sum_in(&self, dtype: DType, partial: &Tensor, start: Option<Row<'_>>) -> Result<Tensor> {
+        self.sum(partial)?.rounded(dtype, start)
     }
 }
 
 /// Adds the tensors to the first of them, by the tree. Their number is a power of two.
-pub(crate) fn add_by_tree(parts: &mut [Tensor]) {
+pub(crate) fn add_by_tree(parts: &mut [Tensor]) -> Result<()> {
     let mut apart = 1;
     while apart < parts.len() {
         for pair in parts.chunks_exact_mut(2 * apart) {
             let (earlier, later) = pair.split_at_mut(apart);
-            elementwise::add(earlier[0].f32_mut(), later[0].f32());
+            earlier[0].add_apart(&later[0])?;
         }
         apart *= 2;
     }
+    Ok(())
 }
 
 /// Fails unless a shard has sent what this one expects. Otherwise its layers or inputs are others.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::cpu::real::in_format;
 use crate::cuda::{self, Gpu};
-use crate::device::{Device, Place};
+use crate::device::{DType, Device, Place};
 use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
@@ -118,22 +118,28 @@ impl Stage for Sequential {
         if count == 0 {
             return Ok(());
         }
-        let mut own = Tensor::on_host(&[1, count])?;
-        let mut rest = own.f32_mut();
+        let mut own = match self.gpu()? {
+            Some(gpu) => Tensor::on_gpu(&gpu, DType::F32, &[1, count])?,
+            None => Tensor::on_host(&[1, count])?,
+        };
+        let (mut start, mut given) = (0, Ok(()));
         self.visit_gradients(&mut |parameter| {
-            let (to, after) = std::mem::take(&mut rest).split_at_mut(parameter.rows_to_sum());
-            parameter.give_rows(to);
-            rest = after;
+            if given.is_ok() {
+                given = parameter.give_rows(&mut own, start);
+            }
+            start += parameter.rows_to_sum();
         });
+        given?;
         let mut all = team.all(own)?;
-        add_by_tree(&mut all);
-        let mut rest = all[0].f32();
+        add_by_tree(&mut all)?;
+        let (mut start, mut taken) = (0, Ok(()));
         self.visit_gradients(&mut |parameter| {
-            let (from, after) = rest.split_at(parameter.rows_to_sum());
-            parameter.take_rows(from);
-            rest = after;
+            if taken.is_ok() {
+                taken = parameter.take_rows(&all[0], start);
+            }
+            start += parameter.rows_to_sum();
         });
-        Ok(())
+        taken
     }
 
     fn move_to(&mut self, place: Place) -> Result<()> {

@@ -178,7 +178,8 @@ impl Tensor {
         self.device_memory().at()
     }
 
-    /// Where the numbers lie on their GPU, for writing. If another tensor shares them, copies them first.
+    /// Where the numbers lie on their GPU, for writing. If another tensor shares them, copies them first. If
+    /// another thread had a share, later work waits for what that thread has queued.
     ///
     /// # Panics
     /// On a tensor of the host.
@@ -187,6 +188,8 @@ impl Tensor {
             let copy = self.beside(self.dims())?;
             gpu.copy(copy.at(), self.at(), self.bytes() as usize)?;
             *self = copy;
+        } else {
+            self.device_memory().block().make_wait(gpu.stream())?;
         }
         Ok(self.at())
     }

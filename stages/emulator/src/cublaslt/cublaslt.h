@@ -74,7 +74,7 @@ static_assert(sizeof(Algorithm) == 64, "as the real one");
 struct Kind {
     double time;     // of a product, compared with the first algorithm
     int32_t splits;  // SPLITK_NUM
-    bool halves;     // whether two halves are summed apart: other bits
+    bool halves;     // whether two halves are summed apart, or are not where others are: other bits
 };
 
 /// The algorithms in the heuristics' order: the first, a slower one and a faster one with its bits, one that is

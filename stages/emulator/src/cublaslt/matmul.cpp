@@ -270,7 +270,9 @@ API Status cublasLtMatmul(Handle *handle, const Operation *operation, const floa
     if (Status status = check(operation, a, b, c, d)) return status;
     Product product = {*operation, *a, *b, *c, *d, a_at, b_at, c_at, d_at, *alpha, *beta, false};
     size_t index = algorithm ? algorithm->index : 0;
-    product.halves = KINDS[index].halves;
+    // A product of another size may be summed in another order.
+    bool other_order = problem(*operation, {a, b, c, d}) >> 32 & 1;
+    product.halves = KINDS[index].halves != other_order;
     if (Status status = check_pointers(product, algorithm, workspace, workspace_bytes)) return status;
     if (algorithm && algorithm->problem != problem(*operation, {a, b, c, d}))
         return FAIL(INVALID_VALUE, "the algorithm was found for another problem");

@@ -78,6 +78,34 @@ extern "C" __global__ void __launch_bounds__(512)
     if (threadIdx.x == 0) of.out[block] = sum;
 }
 
+// The sums of the squares of some blocks of rows and columns of numbers, of many parameters in a launch.
+// table: for each of `count` sums its first block, then the number of blocks, then the blocks. A thread block
+// of whole warps for each sum. `out` may be memory of the host.
+struct SquaredParts {
+    double* out;
+    const float* numbers;
+    const u64* table;
+    u64 count;
+};
+extern "C" __global__ void __launch_bounds__(512)
+    sum_squares_of_parts(const __grid_constant__ Together<SquaredParts> together) {
+    unsigned block;
+    const SquaredParts& of = entry_of(together, block);
+    const u64* parts = of.table + of.count + 1;
+    double sum = 0.0;
+    for (u64 part = of.table[block]; part < of.table[block + 1]; ++part) {
+        const float* first = of.numbers + parts[4 * part];
+        unsigned rows = parts[4 * part + 1], columns = parts[4 * part + 2];
+        u64 apart = parts[4 * part + 3];
+        for (u64 i = threadIdx.x; i < (u64)rows * columns; i += blockDim.x) {
+            double x = first[i / columns * apart + i % columns];
+            sum = fma(x, x, sum);
+        }
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) of.out[block] = sum;
+}
+
 // out[gridDim.x] = the sums of in[rows, gridDim.x] over rows. One block of whole warps per column. `out` may
 // be memory of the host.
 extern "C" __global__ void __launch_bounds__(1024) sum_doubles(double* out, const double* in, u64 rows) {

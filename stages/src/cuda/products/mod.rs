@@ -57,7 +57,8 @@ impl Gpu {
     /// As [`Gpu::product`].
     pub(crate) fn product_of_rows(&self, what: Product, out: Ptr, left: Ptr, right: Ptr) -> Result<()> {
         let blas = self.blas()?;
-        let bits = out.0 | left.0 | right.0 | ALIGNMENT;
+        // Not from the addresses alone, so that it does not depend on the first row.
+        let bits = out.0 | left.0 | right.0 | what.row_bits() | ALIGNMENT;
         let alignment = 1 << bits.trailing_zeros();
         let plan = blas.plan_of_rows(what, alignment, Device::Cuda(self.index()))?;
         let operands = Operands { out, old: out, left, right, bias: None };

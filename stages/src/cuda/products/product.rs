@@ -61,6 +61,15 @@ pub(crate) struct Added {
     pub(crate) onto: Option<Ptr>,
 }
 
+impl Product {
+    /// The bits that are set in the size of any row in memory, in bytes.
+    pub(super) fn row_bits(self) -> u64 {
+        let left = if self.left_turned { self.rows } else { self.inner };
+        let right = if self.right_turned { self.inner } else { self.columns };
+        (((left | right) * self.dtype.bytes()) | (self.columns * self.out.bytes())) as u64
+    }
+}
+
 impl fmt::Display for Product {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let side = |turned, rows, columns| match turned {

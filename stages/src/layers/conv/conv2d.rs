@@ -9,7 +9,7 @@ use crate::error::{Result, check_positive};
 use crate::layers::conv::cpu as conv;
 use crate::layers::conv::cpu::filters::Filters;
 use crate::layers::conv::cpu::window::{Window, Windows};
-use crate::layers::linear::add_bias_grad;
+use crate::layers::linear::bias::add_bias_grad;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
 use crate::pool::Buffer;
@@ -225,7 +225,7 @@ impl Layer for Conv2d {
         let [input, grad] = pending.into_tensors();
         self.add_weight_grad(&input, &grad)?;
         match self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
-            Some(bias) => add_bias_grad(bias, &grad),
+            Some(bias) => add_bias_grad(bias, &grad, None),
             None => Ok(()),
         }
     }

@@ -42,3 +42,32 @@ void dropout(T* numbers, u64 count, float rate, float scale, unsigned key_0, uns
     }
 F32_AND_BF16(MAKE)
 #undef MAKE
+
+// Drops of some columns of rows what `dropout` drops of them in a whole tensor. numbers[n, start .. start +
+// columns] are the numbers whole[first_row + n, whole_start ..] of rows of `whole_width` numbers. A block works
+// on a row.
+template <class T>
+void dropout_columns(T* numbers, u64 width, u64 start, u64 columns, u64 first_row, u64 whole_width,
+                     u64 whole_start, float rate, float scale, unsigned key_0, unsigned key_1,
+                     unsigned moment_0, unsigned moment_1, unsigned moment_2) {
+    numbers += blockIdx.x * width + start;
+    u64 before = (first_row + blockIdx.x) * whole_width + whole_start;
+    for (u64 column = threadIdx.x; column < columns; column += blockDim.x) {
+        u64 place = before + column, within = place % 64;
+        unsigned counter = place / 64 * 16 + within % 16;
+        Draw draw = philox(key_0, key_1, {{counter, moment_0, moment_1, moment_2}});
+        float unit = (float)(draw.word[within / 16] >> 8) * (1.0f / 16777216.0f);
+        store(numbers + column, unit < rate ? 0.0f : load(numbers + column) * scale);
+    }
+}
+#define MAKE(T, SUFFIX)                                                                              \
+    extern "C" __global__ void __launch_bounds__(256)                                                \
+        dropout_columns##SUFFIX(T* numbers, u64 width, u64 start, u64 columns, u64 first_row,        \
+                                u64 whole_width, u64 whole_start, float rate, float scale,           \
+                                unsigned key_0, unsigned key_1, unsigned moment_0,                   \
+                                unsigned moment_1, unsigned moment_2) {                              \
+        dropout_columns(numbers, width, start, columns, first_row, whole_width, whole_start, rate,   \
+                        scale, key_0, key_1, moment_0, moment_1, moment_2);                          \
+    }
+F32_AND_BF16(MAKE)
+#undef MAKE

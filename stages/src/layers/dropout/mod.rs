@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use multiversion::multiversion;
+use smallvec::SmallVec;
 
 use crate::cpu::lanes::LANES;
 use crate::cpu::parts::{By, EXP, cut};
 use crate::cpu::real::{Real, in_format};
 use crate::cuda::Grid;
-use crate::cuda::launch::{args, kernel};
+use crate::cuda::launch::{Arg, args, kernel};
 use crate::error::{Error, Result, check_numbers};
 use crate::rng;
 use crate::shape::Shape;
@@ -47,7 +48,7 @@ impl Dropout {
     }
 
     /// Drops of some rows and columns of a tensor what it drops of them in the whole tensor, whose rows have
-    /// `width` numbers. The tensor has rows from `first_row` on, and the columns of these ranges. On the CPU.
+    /// `width` numbers. The tensor has rows from `first_row` on, and the columns of these ranges.
     pub(crate) fn apply_part(
         &self,
         ctx: ForwardContext,
@@ -59,6 +60,19 @@ impl Dropout {
             return Ok(tensor);
         }
         let row = tensor.shape().last();
+        if let Some(gpu) = tensor.gpu()? {
+            let (at, rows, dtype) = (tensor.at_mut(&gpu)?, tensor.shape().rows(), tensor.dtype());
+            let mut start = 0;
+            for range in columns {
+                let ([low, high], [micro_batch, step, rest]) = (self.key, moment(ctx));
+                let places = [row, start, range.len(), first_row, width, range.start].map(Arg::from);
+                let drawn = args![self.rate, self.scale(), low, high, micro_batch, step, rest];
+                let args: SmallVec<[Arg; 14]> = [at.into()].into_iter().chain(places).chain(drawn).collect();
+                gpu.launch(kernel!(dtype, "dropout_columns"), Grid::of_rows(rows, range.len()), &args)?;
+                start += range.len();
+            }
+            return Ok(tensor);
+        }
         in_format!(tensor.dtype(), N => {
             for (index, numbers) in (first_row..).zip(tensor.numbers_mut::<N>().chunks_exact_mut(row)) {
                 let mut rest = numbers;
@@ -72,6 +86,11 @@ impl Dropout {
         Ok(tensor)
     }
 
+    /// What numbers that stay are multiplied by.
+    fn scale(&self) -> f32 {
+        1.0 / (1.0 - self.rate)
+    }
+
     fn apply(&self, ctx: ForwardContext, mut tensor: Tensor) -> Result<Tensor> {
         if ctx.mode == Mode::Evaluate || self.rate == 0.0 {
             return Ok(tensor);
@@ -79,9 +98,12 @@ impl Dropout {
         let width = tensor.shape().last();
         let moment = moment(ctx);
         match tensor.gpu()? {
+            Some(_) if self.first_row > 0 => {
+                let all = 0..width;
+                return self.apply_part(ctx, tensor, (self.first_row, width), std::slice::from_ref(&all));
+            }
             Some(gpu) => {
-                let (at, count, scale) =
-                    (tensor.at_mut(&gpu)?, tensor.shape().count(), 1.0 / (1.0 - self.rate));
+                let (at, count, scale) = (tensor.at_mut(&gpu)?, tensor.shape().count(), self.scale());
                 let ([low, high], [micro_batch, step, rest]) = (self.key, moment);
                 let args = args![at, count, self.rate, scale, low, high, micro_batch, step, rest];
                 let grid = Grid::each(count.div_ceil(64) * 16, 256);

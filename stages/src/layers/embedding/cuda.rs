@@ -1,5 +1,7 @@
 //! Token and position embedding.
 
+use std::ops::Range;
+
 use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::error::Result;
@@ -30,23 +32,29 @@ pub(crate) struct ByToken {
 }
 
 impl ByToken {
-    /// Sorts the rows of these ids. Each id is below `vocab`. The rows of `padding` are in no part.
-    pub(crate) fn sort(&mut self, ids: &[u32], vocab: usize, padding: Option<u32>) {
+    /// Sorts the rows of these ids. The rows of `padding`, and of tokens that are not `own`, are in no part.
+    pub(crate) fn sort(&mut self, ids: &[u32], own: &Range<usize>, padding: Option<u32>) {
         self.rows = ids.len();
-        self.places.resize(vocab, 0);
+        // All tokens that are in no part count as one, after the last one.
+        let no_part = own.len() as u32;
+        let token = |id: u32| match own.contains(&(id as usize)) && padding != Some(id) {
+            true => id - own.start as u32,
+            false => no_part,
+        };
+        self.places.resize(own.len() + 1, 0);
         self.tokens.clear();
         self.table.clear();
         self.table.resize(ids.len(), 0);
-        for &id in ids {
-            let count = &mut self.places[id as usize];
+        for token in ids.iter().map(|id| token(*id)) {
+            let count = &mut self.places[token as usize];
             if *count == 0 {
-                self.tokens.push(id);
+                self.tokens.push(token);
             }
             *count += 1;
         }
-        self.cut(padding);
+        self.cut(no_part);
         for (row, &id) in (0_u32..).zip(ids) {
-            let place = &mut self.places[id as usize];
+            let place = &mut self.places[token(id) as usize];
             self.table[*place as usize] = row;
             *place += 1;
         }
@@ -57,13 +65,13 @@ impl ByToken {
 
     /// Turns each token's count into the index of its first row. Appends two lists to the table: the parts,
     /// and which parts are added together.
-    fn cut(&mut self, padding: Option<u32>) {
+    fn cut(&mut self, no_part: u32) {
         self.sums.clear();
         (self.parts, self.partials) = (0, 0);
         let mut first = 0;
         for &token in &self.tokens {
             let count = std::mem::replace(&mut self.places[token as usize], first);
-            if padding == Some(token) {
+            if token == no_part {
                 first += count;
                 continue;
             }

@@ -11,6 +11,7 @@ use crate::cpu::parts::{By, cut};
 use crate::cpu::real::{Real, convert, in_format};
 use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
+use crate::device::DType;
 use crate::error::{Error, Result, check_ids};
 use crate::layers::embedding::cuda::ByToken;
 use crate::parameter::Parameter;
@@ -119,7 +120,7 @@ impl Embedding {
     fn add_grads_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
         let &[batch, time] = input.dims() else { unreachable!("checked by `output_shape`") };
         if !self.tokens.is_frozen() {
-            self.by_token.sort(input.ids(), self.tokens.dims()[0], self.padding);
+            self.by_token.sort(input.ids(), &self.own, self.padding);
             self.by_token.add_grads(gpu, self.tokens.weights().grad(), grad)?;
         }
         let dim = self.dim();
@@ -139,15 +140,8 @@ impl Embedding {
         if let Some(weights) = self.tokens.on_gpu() {
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let output = Tensor::on_gpu(&gpu, dtype, shape.dims())?;
-            let ids = gpu.upload(bytemuck::cast_slice(input.ids()))?;
-            let positions = self.positions.as_ref();
-            let positions = positions.map_or(Ptr::NONE, |positions| {
-                let at = positions.weights().operand();
-                at.offset(dtype.bytes() * past * dim)
-            });
-            let args = args![&output, &ids, weights.operand(), positions, shape.dims()[1], dim];
-            let grid = Grid::of_rows(shape.rows(), dim);
-            gpu.launch(kernel!(dtype, "embedding_forward"), grid, &args)?;
+            let positions = (self.positions_on_gpu(past, dtype), 0, shape.dims()[1]);
+            look_up_on(&gpu, &output, input.ids(), weights.operand(), positions)?;
             return Ok(output);
         }
         let dtype = self.tokens.place().dtype;
@@ -164,6 +158,13 @@ impl Embedding {
         Ok(output)
     }
 
+    /// The addresses of the positions after `past` others.
+    fn positions_on_gpu(&self, past: usize, dtype: DType) -> Ptr {
+        let of =
+            |positions: &Parameter| positions.weights().operand().offset(dtype.bytes() * past * self.dim());
+        self.positions.as_ref().map_or(Ptr::NONE, of)
+    }
+
     fn check_tokens(&self, what: &str, ids: &[u32]) -> Result<()> {
         check_ids(what, ids.iter().copied(), self.vocab()).map_err(|error| error.at(&self.name))
     }
@@ -178,11 +179,26 @@ impl Embedding {
         self.check_tokens("token", input.ids())?;
         let (ids, dim, own) = (input.ids(), self.dim(), &self.own);
         let shards = 0..team.shard().of;
+        let is_here = |id: &&u32| own.contains(&(**id as usize));
+        // Buffers of few sizes, so that they are used again. What is left over is not read.
+        let few_sizes = |count: usize, rows: &Range<usize>| count.next_power_of_two().min(rows.len());
+        if let Some(weights) = self.tokens.on_gpu() {
+            let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
+            let vectors = |shard| {
+                let rows = team.rows_of(shard);
+                let ids = ids[rows.clone()].iter().filter(is_here);
+                let here: Vec<u32> = ids.map(|id| id - own.start as u32).collect();
+                let vectors = Tensor::on_gpu(&gpu, dtype, &[few_sizes(here.len(), &rows), dim])?;
+                look_up_on(&gpu, &vectors, &here, weights.operand(), (Ptr::NONE, 0, 1))?;
+                Ok(vectors)
+            };
+            let given: Result<Each> = shards.map(vectors).collect();
+            return self.taken_vectors(&gpu, team, past, input, team.each(given?)?);
+        }
         let vectors = |shard| {
             let rows = team.rows_of(shard);
-            let ids = ids[rows.clone()].iter().filter(|id| own.contains(&(**id as usize)));
-            // Buffers of few sizes, so that they are used again. What is left over is not read.
-            let count = ids.clone().count().next_power_of_two().min(rows.len());
+            let ids = ids[rows.clone()].iter().filter(is_here);
+            let count = few_sizes(ids.clone().count(), &rows);
             let mut vectors = Tensor::on_host(&[count, dim])?;
             for (vector, &id) in vectors.f32_mut().chunks_exact_mut(dim).zip(ids) {
                 vector.copy_from_slice(&self.tokens.value[(id as usize - own.start) * dim..][..dim]);
@@ -200,12 +216,7 @@ impl Embedding {
             let out = output.numbers_mut::<N>().chunks_exact_mut(dim).zip(rows.clone());
             for (out, row) in out {
                 let owner = self.ends.partition_point(|end| *end <= ids[row] as usize);
-                let vector = taken[owner].next().ok_or_else(|| {
-                    Error::new(format!(
-                        "shard {owner} sent too few vectors of tokens: all shards of a rank must have the \
-                         same layers and inputs"
-                    ))
-                })?;
+                let vector = taken[owner].next().ok_or_else(|| too_few(owner))?;
                 match &self.positions {
                     Some(positions) => {
                         add_into(out, vector, &positions.value[(past + row % time) * dim..][..dim]);
@@ -216,6 +227,70 @@ impl Embedding {
         });
         Ok(output)
     }
+}
+
+impl Embedding {
+    /// [`Embedding::own_vectors`] on a GPU, from the vectors of each shard's tokens.
+    fn taken_vectors(
+        &self,
+        gpu: &Gpu,
+        team: &Team,
+        past: usize,
+        input: &Tensor,
+        taken: Each,
+    ) -> Result<Tensor> {
+        let (dim, dtype, rows) = (self.dim(), taken[0].dtype(), team.own_rows());
+        let counts = taken.iter().map(|vectors| vectors.shape().rows());
+        let mut firsts: SmallVec<[usize; 4]> = SmallVec::new();
+        let all = counts.fold(0, |before, count| {
+            firsts.push(before);
+            before + count
+        });
+        let mut table = Tensor::on_gpu(gpu, dtype, &[all, dim])?;
+        for (first, vectors) in firsts.iter().zip(&taken) {
+            table.put_rows(*first..first + vectors.shape().rows(), vectors)?;
+        }
+        let mut next = firsts.clone();
+        let place = |id: &u32| {
+            let owner = self.ends.partition_point(|end| *end <= *id as usize);
+            let place = next[owner];
+            next[owner] += 1;
+            match place - firsts[owner] < taken[owner].shape().rows() {
+                true => Ok(place as u32),
+                false => Err(too_few(owner)),
+            }
+        };
+        let places: Result<Vec<u32>> = input.ids()[rows.clone()].iter().map(place).collect();
+        let output = Tensor::on_gpu(gpu, dtype, &[rows.len(), dim])?;
+        let positions = (self.positions_on_gpu(past, dtype), rows.start, input.dims()[1]);
+        look_up_on(gpu, &output, &places?, table.at(), positions)?;
+        Ok(output)
+    }
+}
+
+/// The error for a shard that has sent fewer vectors than it has tokens.
+fn too_few(shard: usize) -> Error {
+    Error::new(format!(
+        "shard {shard} sent too few vectors of tokens: all shards of a rank must have the same layers and \
+         inputs"
+    ))
+}
+
+/// Fills as many rows of a tensor on a GPU as there are ids, with vectors of a table, and of positions: the
+/// address of these, the number of the first row, and how many positions a sequence has.
+fn look_up_on(
+    gpu: &Gpu,
+    out: &Tensor,
+    ids: &[u32],
+    table: Ptr,
+    (positions, first_row, time): (Ptr, usize, usize),
+) -> Result<()> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let (on_gpu, dim) = (gpu.upload(bytemuck::cast_slice(ids))?, out.shape().last());
+    let args = args![out, &on_gpu, table, positions, first_row, time, dim];
+    gpu.launch(kernel!(out.dtype(), "embedding_forward"), Grid::of_rows(ids.len(), dim), &args)
 }
 
 /// Fills the rows of `out` with vectors of tables in this format. The sequences have `time` tokens, which

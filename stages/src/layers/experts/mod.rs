@@ -118,7 +118,7 @@ impl Experts {
         routing: Routing,
     ) -> Result<Placed<'a>> {
         match spread {
-            Some(spread) => Ok(Placed::of_experts(choice, routing, spread.own())),
+            Some(spread) => Placed::of_experts(tokens, choice, routing, spread.own()),
             None => Placed::of(tokens, choice, routing),
         }
     }

@@ -63,9 +63,14 @@ impl<'a> Placed<'a> {
     }
 
     /// The choice of all tokens, of which the rows of these experts are here.
-    pub(super) fn of_experts(choice: &'a mut Choice, routing: Routing, experts: Range<usize>) -> Self {
+    pub(super) fn of_experts(
+        tokens: &Tensor,
+        choice: &'a mut Choice,
+        routing: Routing,
+        experts: Range<usize>,
+    ) -> Result<Self> {
         let own = Some(choice.rows_of(experts));
-        Self { choice, routing, own, on_gpu: None }
+        Ok(Self { own, ..Self::of(tokens, choice, routing)? })
     }
 
     /// The rows that are here, among all rows.
@@ -128,10 +133,9 @@ impl<'a> Placed<'a> {
         let mut rows = self.beside(tokens, width)?;
         match self.gpu() {
             Some((gpu, lists)) => {
-                // It is what an embedding does, from a table of tokens without positions.
-                let args = args![&rows, lists.tokens, tokens, Ptr::NONE, 1_usize, width];
-                let grid = Grid::of_rows(self.choice.tokens.len(), width);
-                gpu.launch(kernel!(tokens.dtype(), "embedding_forward"), grid, &args)?;
+                let own = self.own();
+                let of_rows = lists.tokens.offset(own.start * size_of::<u32>());
+                take_on(gpu, &rows, tokens, (of_rows, own.len()))?;
             }
             None => in_format!(tokens.dtype(), N => {
                 let own = self.tokens();
@@ -184,10 +188,11 @@ impl<'a> Placed<'a> {
     pub(super) fn weigh(&self, grads: &mut Tensor, values: &mut Tensor) -> Result<Tensor> {
         let (own, width, dtype) = (self.own(), values.shape().last(), grads.dtype());
         let count = own.len();
-        let mut slopes = grads.f32_beside(&[self.room()])?;
+        let mut slopes = grads.f32_beside(&[self.room(), 1])?;
         match self.gpu() {
             Some((gpu, lists)) => {
-                let args = args![&*grads, &*values, &slopes, lists.weights, width];
+                let weights = lists.weights.offset(own.start * size_of::<f32>());
+                let args = args![&*grads, &*values, &slopes, weights, width];
                 gpu.launch(kernel!(dtype, "experts_weigh"), Grid::of_rows(count, width), &args)?;
             }
             None => in_format!(dtype, N => {
@@ -232,6 +237,15 @@ impl<'a> Placed<'a> {
         }
         Ok(grads)
     }
+}
+
+/// Copies rows of a tensor on a GPU to the first rows of another: those whose numbers are at this address, as
+/// many as is said.
+pub(super) fn take_on(gpu: &Gpu, to: &Tensor, from: &Tensor, (numbers, count): (Ptr, usize)) -> Result<()> {
+    let width = from.shape().last();
+    // It is what an embedding does, from a table of tokens without positions.
+    let args = args![to, numbers, from, Ptr::NONE, 0_usize, 1_usize, width];
+    gpu.launch(kernel!(from.dtype(), "embedding_forward"), Grid::of_rows(count, width), &args)
 }
 
 /// The number itself or a larger one: of four sizes in each power of two.

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Routing;
 use super::choice::Choice;
-use super::placed::{Placed, few_sizes};
+use super::placed::{Placed, few_sizes, take_on};
 use crate::cpu::real::in_format;
 use crate::device::DType;
 use crate::error::Result;
@@ -56,6 +56,14 @@ impl Spread {
             let is_theirs = |(_, token): &(usize, &u32)| tokens.contains(&(**token as usize));
             let theirs = all.tokens().iter().enumerate().filter(is_theirs);
             let mut part = rows.beside(&[few_sizes(theirs.clone().count()), width])?;
+            if let Some(gpu) = rows.gpu()? {
+                let numbers: Vec<u32> = theirs.map(|(row, _)| row as u32).collect();
+                if !numbers.is_empty() {
+                    let there = gpu.upload(bytemuck::cast_slice(&numbers))?;
+                    take_on(&gpu, &part, rows, (there.at(), numbers.len()))?;
+                }
+                return Ok(part);
+            }
             in_format!(rows.dtype(), N => {
                 let to = part.numbers_mut::<N>().chunks_exact_mut(width);
                 for (to, (row, _)) in to.zip(theirs) {
@@ -71,21 +79,18 @@ impl Spread {
         for (shard, part) in (0..).zip(&taken) {
             let places = self.choice.rows_of(self.experts_of(shard));
             check_from(shard, part, rows.dtype(), &[few_sizes(places.len()), width])?;
-            in_format!(rows.dtype(), N => {
-                let to = &mut own.numbers_mut::<N>()[places.start * width..places.end * width];
-                to.copy_from_slice(&part.numbers::<N>()[..to.len()]);
-            });
+            own.put_rows(places, part)?;
         }
         Ok((own, Placed::of(rows, &mut self.choice, routing)?))
     }
 
     /// The numbers of the rows of all experts, from those of each shard's.
     pub(super) fn gather(&self, all: &Placed<'_>, own: Tensor) -> Result<Tensor> {
-        let mut whole = Tensor::on_host(&[all.count()])?;
+        let mut whole = own.beside(&[all.count(), 1])?;
         for (shard, part) in (0..).zip(self.team.all(own)?) {
             let rows = all.rows_of(self.experts_of(shard));
-            check_from(shard, &part, DType::F32, &[few_sizes(rows.len())])?;
-            whole.f32_mut()[rows.clone()].copy_from_slice(&part.f32()[..rows.len()]);
+            check_from(shard, &part, DType::F32, &[few_sizes(rows.len()), 1])?;
+            whole.put_rows(rows, &part)?;
         }
         Ok(whole)
     }

@@ -26,6 +26,11 @@ impl HeadRows {
         self.width.div_ceil(8).next_power_of_two().min(32)
     }
 
+    /// The numbers of a token.
+    pub(crate) fn row(self) -> usize {
+        (self.queries + 2 * self.keys) * self.width
+    }
+
     /// What all kernels get: tokens, query heads, key heads, width and lanes.
     pub(crate) fn sizes(self) -> [usize; 5] {
         [self.tokens, self.queries, self.keys, self.width, self.lanes()]

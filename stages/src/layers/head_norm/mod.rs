@@ -5,10 +5,10 @@ pub(crate) mod cuda;
 
 use super::Heads;
 use crate::cpu::real::in_format;
-use crate::cuda::Ptr;
 use crate::cuda::launch::{args, kernel};
+use crate::cuda::{Gpu, Ptr};
 use crate::device::DType;
-use crate::error::{Result, check_rows};
+use crate::error::{Error, Result, check_rows};
 use crate::layers::head_norm::cpu as head_norm;
 use crate::layers::head_norm::cpu::Tokens;
 use crate::layers::head_norm::cuda::HeadRows;
@@ -79,6 +79,60 @@ impl HeadNorm {
         }
     }
 
+    /// Turns the gradient into the input gradient, on a GPU. Returns the gradients of the gains. Each group
+    /// of heads is treated as by a shard that has no other heads.
+    fn backward_on(&self, gpu: &Gpu, grad: &mut Tensor, input: &Tensor, stats: &Tensor) -> Result<Tensor> {
+        let groups = self.groups.len() - 1;
+        let (all, width, dtype) = (self.rows(input), self.heads.width, grad.dtype());
+        let weight_grads = Tensor::on_gpu(gpu, DType::F32, &[2 * groups, width])?;
+        let at = grad.at_mut(gpu)?;
+        if groups == 1 {
+            self.backward_heads(gpu, all, dtype, [at, input.at(), stats.at()], weight_grads.at())?;
+            return Ok(weight_grads);
+        }
+        let each = all.queries / all.keys;
+        for (group, keys) in self.groups.windows(2).enumerate() {
+            let (queries, keys) = (each * keys[0]..each * keys[1], keys[0]..keys[1]);
+            let after = |heads: usize| keys.start + heads..keys.end + heads;
+            let heads = [queries.clone(), after(all.queries), after(all.queries + all.keys)];
+            let numbers = heads.clone().map(|heads| heads.start * width..heads.end * width);
+            let rows = HeadRows { queries: queries.len(), keys: keys.len(), ..all };
+            let take = |from: Ptr| {
+                let part = gpu.memory_of(all.tokens * rows.row() * dtype.bytes())?;
+                gpu.gather_columns(dtype, part.at(), (from, all.row()), all.tokens, &numbers)?;
+                Ok::<_, Error>(part)
+            };
+            let (grads, inputs) = (take(at)?, take(input.at())?);
+            let of_stats = [&heads[0], &heads[1]].map(|heads| 2 * heads.start..2 * heads.end);
+            let scales = gpu.memory_of(all.tokens * 2 * (rows.queries + rows.keys) * size_of::<f32>())?;
+            let from = (stats.at(), 2 * (all.queries + all.keys));
+            gpu.gather_columns(DType::F32, scales.at(), from, all.tokens, &of_stats)?;
+            let sums = weight_grads.at().offset(2 * group * width * size_of::<f32>());
+            self.backward_heads(gpu, rows, dtype, [grads.at(), inputs.at(), scales.at()], sums)?;
+            gpu.scatter_columns(dtype, (at, all.row()), grads.at(), all.tokens, &numbers)?;
+        }
+        Ok(weight_grads)
+    }
+
+    /// [`HeadNorm::backward_on`] of all heads of these rows: of the gradient, the input, and what forward
+    /// kept.
+    fn backward_heads(
+        &self,
+        gpu: &Gpu,
+        rows: HeadRows,
+        dtype: DType,
+        [grad, input, stats]: [Ptr; 3],
+        weight_grads: Ptr,
+    ) -> Result<()> {
+        let ([query, key], [tokens, queries, keys, width, lanes]) = (self.at(), rows.sizes());
+        let grid = rows.summing_grid();
+        let blocks = grid.blocks[0] as usize;
+        let partials = gpu.memory_of(blocks * 2 * width * size_of::<f32>())?;
+        let args = args![grad, &partials, input, stats, query, key, tokens, queries, keys, width, lanes];
+        gpu.launch(kernel!(dtype, "head_norm_backward"), grid, &args)?;
+        gpu.sum_rows(weight_grads, partials.at(), blocks, 2 * width)
+    }
+
     /// The addresses of the gains on the GPU.
     fn at(&self) -> [Ptr; 2] {
         [&self.query, &self.key].map(|gain| gain.weights().value())
@@ -138,15 +192,7 @@ impl Layer for HeadNorm {
         let ctx = saved.ctx;
         let [input, stats] = saved.into_tensors();
         if let Some(gpu) = grad.gpu()? {
-            let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.heads.width])?;
-            let (rows, at) = (self.rows(&input), grad.at_mut(&gpu)?);
-            let ([query, key], [tokens, queries, keys, width, lanes]) = (self.at(), rows.sizes());
-            let grid = rows.summing_grid();
-            let blocks = grid.blocks[0] as usize;
-            let partials = gpu.memory_of(blocks * 2 * width * size_of::<f32>())?;
-            let args = args![at, &partials, &input, &stats, query, key, tokens, queries, keys, width, lanes];
-            gpu.launch(kernel!(grad.dtype(), "head_norm_backward"), grid, &args)?;
-            gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * width)?;
+            let weight_grads = self.backward_on(&gpu, &mut grad, &input, &stats)?;
             return Ok((Some(grad), self.pending(ctx, weight_grads)));
         }
         let mut weight_grads = Tensor::zeros(&[2 * (self.groups.len() - 1), self.heads.width]);

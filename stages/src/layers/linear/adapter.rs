@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::layers::Dropout;
 use crate::parameter::Parameter;
 use crate::parameter::init::Init;
-use crate::shards::Team;
+use crate::shards::{Division, Team};
 use crate::stage::layer::{Layer, Lora};
 use crate::stage::{ForwardContext, WRITING};
 use crate::tensor::Tensor;
@@ -24,6 +24,8 @@ pub(crate) struct Adapter {
     down: WeightMatrix,
     /// `B^T`, `[rank, columns]`.
     up: WeightMatrix,
+    /// How the layer is divided.
+    division: Option<(Side, Division)>,
     /// The shards, if there are several.
     shards: Option<Shards>,
 }
@@ -67,7 +69,8 @@ impl Adapter {
             up.add_up_in(None, of_outputs);
         }
         let dropout = (lora.dropout > 0.0).then_some(dropout);
-        Ok(Self { down, up, dropout, scale: lora.scale(), columns, shards: None })
+        let division = divided.map(|divided| (divided.side, divided.division.clone()));
+        Ok(Self { down, up, dropout, scale: lora.scale(), columns, division, shards: None })
     }
 
     /// Works together with the same adapter of other shards from now on.
@@ -93,7 +96,7 @@ impl Adapter {
             Some(team) => team.sum_in(input.dtype(), &self.down.forward_part(&input)?, None)?,
             None => self.down.forward(&input, None)?,
         };
-        let more = self.up.forward(&inner, None)?;
+        let more = self.by_rows(&inner, true)?;
         output.add_columns(self.columns.clone(), &more, self.scale)
     }
 
@@ -117,7 +120,7 @@ impl Adapter {
             Some(team) => (self.own_inner_grad(&team, &grad)?, team.own_rows().start),
             None => (self.up.input_grad(&grad)?, 0),
         };
-        let more = self.down.input_grad(&inner_grad)?;
+        let more = self.by_rows(&inner_grad, false)?;
         let more = self.dropped_from(ctx, first_row, more)?;
         let all = 0..input_grad.shape().last();
         input_grad.add_columns(all, &more, 1.0)
@@ -160,6 +163,31 @@ impl Adapter {
                 weights[at(column, input)] += self.scale * sum;
             }
         }
+    }
+
+    /// The product of rows, all or this shard's own, with the second matrix, or of gradients with the first.
+    /// A GPU multiplies each group of rows by itself, so that a shard's rows have the same bits: see
+    /// [`groups_on_gpu`](super::groups_on_gpu).
+    fn by_rows(&mut self, rows: &Tensor, forward: bool) -> Result<Tensor> {
+        let side = if forward { Side::Inputs } else { Side::Outputs };
+        let divided =
+            self.division.as_ref().filter(|(of, division)| *of == side && division.all_groups() > 1);
+        let (Some((_, division)), Some(_)) = (divided, rows.gpu()?) else {
+            return match forward {
+                true => self.up.forward(rows, None),
+                false => self.down.input_grad(rows),
+            };
+        };
+        let all = self.shards.as_ref().map_or(rows.shape().rows(), |shards| shards.team.rows());
+        let width = if forward { self.up.sizes()[1] } else { self.down.sizes()[0] };
+        let mut out = rows.beside(rows.shape().with_last(width).dims())?;
+        for range in division.groups_of_rows(all).filter(|range| !range.is_empty()) {
+            match forward {
+                true => self.up.forward_rows(&mut out, rows, &range)?,
+                false => self.down.backward_rows(&mut out, rows, &range)?,
+            }
+        }
+        Ok(out)
     }
 
     /// Both matrices.

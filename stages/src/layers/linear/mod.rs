@@ -1,18 +1,18 @@
 //! The linear layer.
 
 pub(crate) mod adapter;
+pub(crate) mod bias;
 pub(crate) mod divided;
+pub(crate) mod groups_on_gpu;
 pub(crate) mod operands;
 pub(crate) mod weight_matrix;
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::cpu::elementwise::add_rows;
-use crate::cpu::real::in_format;
-use crate::cuda::Gpu;
 use crate::error::{Error, Result, check_positive, check_rows};
 use crate::layers::linear::adapter::Adapter;
+use crate::layers::linear::bias::add_bias_grad;
 use crate::layers::linear::divided::{Divided, Side};
 use crate::layers::linear::operands::Layout;
 use crate::layers::linear::weight_matrix::WeightMatrix;
@@ -273,8 +273,8 @@ impl Layer for Linear {
         let rows = self.whole_input(&input)?;
         let mut output = match self.team_of(Side::Inputs).cloned() {
             Some(team) => {
-                let start = self.bias.as_ref().map(|bias| &bias.value[..]);
-                team.sum_in(rows.dtype(), &self.matrix.forward_part(&rows)?, start)?
+                let sum = self.matrix.forward_part(&rows)?;
+                team.sum_in(rows.dtype(), &sum, self.bias.as_ref().map(Parameter::row))?
             }
             None => self.matrix.forward(&rows, self.bias.as_ref())?,
         };
@@ -286,12 +286,14 @@ impl Layer for Linear {
     }
 
     fn forward_onto(&mut self, ctx: ForwardContext, input: Tensor, onto: Tensor) -> Result<(Tensor, Kept)> {
-        let Some(gpu) = input.gpu()? else {
+        let joined = self.divided.as_ref().is_some_and(|divided| divided.team.is_some());
+        let gpu = input.gpu()?.filter(|_| !joined && !self.matrix.is_apart());
+        let Some(gpu) = gpu else {
             let (output, kept) = self.forward(ctx, input)?;
             return Ok((output_onto(output, &onto)?, kept));
         };
         check_added(&self.output_shape(input.shape())?, &onto)?;
-        let mut output = self.matrix.forward_on_gpu(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
+        let mut output = self.matrix.forward_on(&gpu, &input, self.bias.as_ref(), Some(&onto))?;
         for adapter in &mut self.adapters {
             adapter.forward(ctx, &mut output, &input)?;
         }
@@ -337,7 +339,7 @@ impl Layer for Linear {
         let input = self.whole_input(&input)?.into_owned();
         self.matrix.add_grad(&input, &grad)?;
         if let Some(bias) = self.bias.as_mut().filter(|bias| !bias.is_frozen()) {
-            add_bias_grad(bias, &grad)?;
+            add_bias_grad(bias, &grad, self.matrix.apart_at(Side::Outputs))?;
         }
         let mut adapters = self.adapters.iter_mut();
         adapters.try_for_each(|adapter| adapter.backward_weight(ctx, &input, &grad))
@@ -409,16 +411,4 @@ impl Layer for Linear {
         self.merge_adapters();
         self.matrix.for_weights().hold_in_bf16();
     }
-}
-
-/// Adds the sum of the gradient's rows to the bias's gradient.
-pub(crate) fn add_bias_grad(bias: &mut Parameter, grad: &Tensor) -> Result<()> {
-    if let Some(gpu) = grad.gpu()? {
-        let (rows, columns, dtype) = (grad.shape().rows(), grad.shape().last(), grad.dtype());
-        let scratch = gpu.memory_of(Gpu::column_sums_scratch(rows, columns))?;
-        let sums = bias.weights().grad();
-        return gpu.add_column_sums(dtype, sums, grad.at(), rows, columns, scratch.at());
-    }
-    in_format!(grad.dtype(), N => add_rows(&mut bias.grad, grad.numbers::<N>()));
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::divided::Side;
+use super::groups_on_gpu::{Apart, Matrix as OnGpu, width};
 use super::operands::{
     Factor, Layout, Operand, add_turned_product, adds_in_place, half_matrix, matrix, multiply_halves,
     multiply_next,
@@ -12,7 +13,7 @@ use crate::cpu::matmul::Start;
 use crate::cpu::matrix::Matrix;
 use crate::cpu::real::in_format;
 use crate::cpu::vector::vector_product;
-use crate::cuda::{self, Added, Gpu, Product, Ptr};
+use crate::cuda::{self, Added, Gpu, Memory, Product, Ptr};
 use crate::device::DType;
 use crate::error::Result;
 use crate::parameter::Parameter;
@@ -29,6 +30,8 @@ pub(crate) struct WeightMatrix {
     forward: Operand,
     /// The weights packed for backward-input.
     backward: Operand,
+    /// The groups here, if there are several. A GPU multiplies each by itself.
+    apart: Option<Apart>,
 }
 
 impl WeightMatrix {
@@ -40,6 +43,7 @@ impl WeightMatrix {
             weight: weight.asked_by_layer(),
             forward: Operand::default(),
             backward: Operand::default(),
+            apart: None,
         }
     }
 
@@ -69,6 +73,7 @@ impl WeightMatrix {
     /// Adds up forward's products in these groups of the inputs, and backward-input's in these groups of the
     /// outputs. `None`: from first to last.
     pub(crate) fn add_up_in(&mut self, inputs: Option<DepthGroups>, outputs: Option<DepthGroups>) {
+        self.apart = Apart::of([inputs.as_ref(), outputs.as_ref()]);
         self.forward.add_up_in(inputs);
         self.backward.add_up_in(outputs);
     }
@@ -99,30 +104,10 @@ impl WeightMatrix {
         self.sizes
     }
 
-    /// `rows W + bias`, on a GPU. Starts with `onto`, if it is given.
-    pub(crate) fn forward_on_gpu(
-        &self,
-        gpu: &Gpu,
-        rows: &Tensor,
-        bias: Option<&Parameter>,
-        onto: Option<&Tensor>,
-    ) -> Result<Tensor> {
-        let output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
-        let product = Product {
-            bias: bias.is_some(),
-            start: cuda::Start::of_sum(onto.is_none()),
-            ..self.product(rows)
-        };
-        let added = Added { bias: bias.map(|bias| bias.weights().operand()), onto: onto.map(Tensor::at) };
-        let weight = self.weight.weights().operand();
-        gpu.product(product, output.at(), rows.at(), weight, added)?;
-        Ok(output)
-    }
-
     /// `rows W + bias`.
     pub(crate) fn forward(&mut self, rows: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
         if let Some(gpu) = rows.gpu()? {
-            return self.forward_on_gpu(&gpu, rows, bias, None);
+            return self.forward_on(&gpu, rows, bias, None);
         }
         let mut output = rows.beside(rows.shape().with_last(self.sizes[1]).dims())?;
         if let Some(weight) = half_matrix(&self.weight, self.layout) {
@@ -136,6 +121,9 @@ impl WeightMatrix {
 
     /// A shard's part of the sum `rows W`, in `f32`: its rows of `W` are a part of all.
     pub(crate) fn forward_part(&mut self, rows: &Tensor) -> Result<Tensor> {
+        if let Some(gpu) = rows.gpu()? {
+            return self.forward_part_on(&gpu, rows);
+        }
         let mut sum = Tensor::on_host(rows.shape().with_last(self.sizes[1]).dims())?;
         let weight = matrix(&self.weight, self.layout);
         self.forward.multiply_to_f32(&mut sum, rows, weight);
@@ -144,6 +132,9 @@ impl WeightMatrix {
 
     /// A shard's part of the gradient of the rows, in `f32`: its columns of `W` are a part of all.
     pub(crate) fn input_grad_part(&mut self, grad: &Tensor) -> Result<Tensor> {
+        if let Some(gpu) = grad.gpu()? {
+            return self.input_grad_part_on(&gpu, grad);
+        }
         let mut sum = Tensor::on_host(grad.shape().with_last(self.sizes[0]).dims())?;
         let weight = matrix(&self.weight, self.layout).t();
         self.backward.multiply_to_f32(&mut sum, grad, weight);
@@ -163,14 +154,11 @@ impl WeightMatrix {
 
     /// The gradient of the rows, for this gradient of the output.
     pub(crate) fn input_grad(&mut self, grad: &Tensor) -> Result<Tensor> {
+        if let Some(gpu) = grad.gpu()? {
+            return self.input_grad_on(&gpu, grad);
+        }
         let [inputs, _] = self.sizes;
         let mut input_grad = grad.beside(grad.shape().with_last(inputs).dims())?;
-        if let Some(gpu) = grad.gpu()? {
-            let product = self.turned_product(grad);
-            let weight = self.weight.weights().operand();
-            gpu.product(product, input_grad.at(), grad.at(), weight, Added::default())?;
-            return Ok(input_grad);
-        }
         let weight = matrix(&self.weight, self.layout).t();
         self.backward.multiply(&mut input_grad, Start::Zero, grad, weight);
         Ok(input_grad)
@@ -181,15 +169,13 @@ impl WeightMatrix {
         if self.weight.is_frozen() {
             return Ok(());
         }
+        if let Some(gpu) = grad.gpu()? {
+            return self.add_grad_on(&gpu, input, grad);
+        }
         let (left, right) = match self.layout {
             Layout::InOut => (input, grad),
             Layout::OutIn => (grad, input),
         };
-        if let Some(gpu) = grad.gpu()? {
-            let product = grad_product(left, right, self.weight.starts_sum(false));
-            let out = self.weight.weights().grad();
-            return gpu.product(product, out, left.at(), right.at(), Added::default());
-        }
         let start = Start::of_sum(self.weight.starts_sum(adds_in_place(grad.shape().rows())));
         add_turned_product(&mut self.weight.grad, start, left, right);
         Ok(())
@@ -311,6 +297,157 @@ impl WeightMatrix {
             right_turned: self.layout == Layout::InOut,
             ..self.product(rows)
         }
+    }
+}
+
+/// The products on a GPU: see [`groups_on_gpu`](super::groups_on_gpu).
+impl WeightMatrix {
+    /// `rows W + bias`. Starts with `onto`, if it is given and there are no [groups](Self::is_apart).
+    pub(super) fn forward_on(
+        &self,
+        gpu: &Gpu,
+        rows: &Tensor,
+        bias: Option<&Parameter>,
+        onto: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        if self.apart_at(Side::Inputs).is_some() {
+            let bias = bias.map(Parameter::row);
+            return self.forward_part_on(gpu, rows)?.rounded(rows.dtype(), bias);
+        }
+        let output = rows.beside(rows.shape().with_last(self.sizes()[1]).dims())?;
+        let product = Product {
+            bias: bias.is_some(),
+            start: cuda::Start::of_sum(onto.is_none()),
+            ..self.product(rows)
+        };
+        let bias = bias.map(|bias| bias.weights().operand());
+        let Some(apart) = self.apart_at(Side::Outputs) else {
+            let added = Added { bias, onto: onto.map(Tensor::at) };
+            let weight = self.parameter().weights().operand();
+            gpu.product(product, output.at(), rows.at(), weight, added)?;
+            return Ok(output);
+        };
+        let all = OnGpu::of(&output);
+        apart.put_together(gpu, &output, |places, out| {
+            let weight = self.weight_of(gpu, places)?;
+            let bias = bias.map(|at| OnGpu { at, rows: 1, ..all }.columns(gpu, places)).transpose()?;
+            let added = Added { bias: bias.as_ref().map(Memory::at), onto: None };
+            let product = Product { columns: width(places), ..product };
+            gpu.product(product, out, rows.at(), weight.at(), added)
+        })?;
+        Ok(output)
+    }
+
+    /// As [`WeightMatrix::forward_part`].
+    fn forward_part_on(&self, gpu: &Gpu, rows: &Tensor) -> Result<Tensor> {
+        let sum = || rows.f32_beside(rows.shape().with_last(self.sizes()[1]).dims());
+        let product = Product { out: DType::F32, ..self.product(rows) };
+        self.sum_over(gpu, Side::Inputs, rows, product, sum)
+    }
+
+    /// As [`WeightMatrix::input_grad`].
+    fn input_grad_on(&self, gpu: &Gpu, grad: &Tensor) -> Result<Tensor> {
+        if self.apart_at(Side::Outputs).is_some() {
+            return self.input_grad_part_on(gpu, grad)?.rounded(grad.dtype(), None);
+        }
+        let input_grad = grad.beside(grad.shape().with_last(self.sizes()[0]).dims())?;
+        let product = self.turned_product(grad);
+        let Some(apart) = self.apart_at(Side::Inputs) else {
+            let weight = self.parameter().weights().operand();
+            gpu.product(product, input_grad.at(), grad.at(), weight, Added::default())?;
+            return Ok(input_grad);
+        };
+        apart.put_together(gpu, &input_grad, |places, out| {
+            let weight = self.weight_of(gpu, places)?;
+            let product = Product { columns: width(places), ..product };
+            gpu.product(product, out, grad.at(), weight.at(), Added::default())
+        })?;
+        Ok(input_grad)
+    }
+
+    /// As [`WeightMatrix::input_grad_part`].
+    fn input_grad_part_on(&self, gpu: &Gpu, grad: &Tensor) -> Result<Tensor> {
+        let sum = || grad.f32_beside(grad.shape().with_last(self.sizes()[0]).dims());
+        let product = Product { out: DType::F32, ..self.turned_product(grad) };
+        self.sum_over(gpu, Side::Outputs, grad, product, sum)
+    }
+
+    /// As [`WeightMatrix::add_grad`].
+    fn add_grad_on(&mut self, gpu: &Gpu, input: &Tensor, grad: &Tensor) -> Result<()> {
+        let starts_sum = self.for_gradients().starts_sum(false);
+        let out = self.parameter().weights().grad();
+        let (left, right) = match self.layout() {
+            Layout::InOut => (input, grad),
+            Layout::OutIn => (grad, input),
+        };
+        let product = grad_product(left, right, starts_sum);
+        let Some(apart) = &self.apart else {
+            return gpu.product(product, out, left.at(), right.at(), Added::default());
+        };
+        let by_rows = self.divides_rows(apart.side);
+        let all = OnGpu { at: out, dtype: DType::F32, rows: product.rows, columns: product.columns };
+        for places in &apart.groups {
+            let sum = match starts_sum {
+                true => gpu.memory_of(all.part_bytes(by_rows, places))?,
+                false => all.part(gpu, by_rows, places)?,
+            };
+            let divided = OnGpu::of(if by_rows { left } else { right }).columns(gpu, places)?;
+            let (product, left, right) = match by_rows {
+                true => (Product { rows: width(places), ..product }, divided.at(), right.at()),
+                false => (Product { columns: width(places), ..product }, left.at(), divided.at()),
+            };
+            gpu.product(product, sum.at(), left, right, Added::default())?;
+            all.put(gpu, by_rows, places, &sum)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a GPU multiplies several groups, each by itself.
+    pub(super) fn is_apart(&self) -> bool {
+        self.apart.is_some()
+    }
+
+    /// The groups of a side, if a GPU multiplies several, each by itself.
+    pub(super) fn apart_at(&self, side: Side) -> Option<&Apart> {
+        self.apart.as_ref().filter(|apart| apart.side == side)
+    }
+
+    /// Whether this side of the weights is the first dimension in memory.
+    fn divides_rows(&self, side: Side) -> bool {
+        (side == Side::Inputs) == (self.layout() == Layout::InOut)
+    }
+
+    /// The sum of a product whose depth is this side, in the groups of it that are here.
+    fn sum_over(
+        &self,
+        gpu: &Gpu,
+        side: Side,
+        rows: &Tensor,
+        product: Product,
+        empty: impl Fn() -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let Some(apart) = self.apart_at(side) else {
+            let sum = empty()?;
+            let weight = self.parameter().weights().operand();
+            gpu.product(product, sum.at(), rows.at(), weight, Added::default())?;
+            return Ok(sum);
+        };
+        apart.add_up(empty, |places, out| {
+            let part = OnGpu::of(rows).columns(gpu, places)?;
+            let weight = self.weight_of(gpu, places)?;
+            let product = Product { inner: width(places), ..product };
+            gpu.product(product, out, part.at(), weight.at(), Added::default())
+        })
+    }
+
+    /// The weights of a group alone.
+    fn weight_of(&self, gpu: &Gpu, places: &[Range<usize>]) -> Result<Memory> {
+        let side = self.apart.as_ref().map_or(Side::Outputs, |apart| apart.side);
+        let weights = self.parameter().weights();
+        let dims = self.parameter().dims();
+        let dtype = weights.place().dtype;
+        let all = OnGpu { at: weights.operand(), dtype, rows: dims[0], columns: dims[1] };
+        all.part(gpu, self.divides_rows(side), places)
     }
 }
 

@@ -4,10 +4,9 @@ pub(crate) mod cpu;
 pub(crate) mod cuda;
 
 use super::Cheap;
-use crate::cpu::elementwise;
 use crate::cpu::real::in_format;
-use crate::cuda::Ptr;
 use crate::cuda::launch::args;
+use crate::cuda::{Gpu, Ptr};
 use crate::device::DType;
 use crate::error::{Error, Result, check_rows};
 use crate::layers::norm::cpu as norm;
@@ -19,7 +18,7 @@ use crate::shards::{Sharding, Team};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
 use crate::stage::layer::{Layer, check_added};
-use crate::tensor::Tensor;
+use crate::tensor::{Bytes, Tensor};
 
 /// Added to the variance, as in PyTorch.
 const EPSILON: f32 = 1e-5;
@@ -112,22 +111,12 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
         stats: &Tensor,
     ) -> Result<Tensor> {
         onto.map_or(Ok(()), |onto| check_added(input.shape(), onto))?;
+        let all = self.team.as_ref().map_or(input.shape().rows(), Team::rows);
         if let Some(gpu) = grad.gpu()? {
-            let weight_grads = Tensor::on_gpu(&gpu, DType::F32, &[2, self.width])?;
-            let (rows, [gain, _]) = (self.rows(input), self.at());
-            let grid = rows.summing_grid();
-            let blocks = grid.blocks[0] as usize;
-            let partials = gpu.memory_of(blocks * 2 * rows.width * 4)?;
-            let onto = onto.map_or(Ptr::NONE, Tensor::at);
-            let (at, is_centred) = (grad.at_mut(&gpu)?, u32::from(CENTRED));
-            let args = args![at, &partials, onto, input, stats, gain, rows.count, rows.width, is_centred];
-            gpu.launch(rows.backward_kernel(grad.dtype()), grid, &args)?;
-            gpu.sum_rows(weight_grads.at(), partials.at(), blocks, 2 * rows.width)?;
-            return Ok(weight_grads);
+            return self.input_grad_on(&gpu, grad, onto, [input, stats], all);
         }
         let mut weight_grads = Tensor::zeros(&[2 * self.sharding.own_groups(), self.width]);
         let gain = &self.weight.value;
-        let all = self.team.as_ref().map_or(input.shape().rows(), Team::rows);
         for (slot, rows) in self.sharding.groups_of_rows(all) {
             let pair = &mut weight_grads.f32_mut()[2 * slot * self.width..];
             let (gain_grad, shift_grad) = pair[..2 * self.width].split_at_mut(self.width);
@@ -140,6 +129,39 @@ impl<const CENTRED: bool> RowNorm<CENTRED> {
             });
         }
         onto.map_or(Ok(()), |onto| grad.add(onto))?;
+        Ok(weight_grads)
+    }
+
+    /// As [`RowNorm::input_grad`], on a GPU. The rows are a part of `all` rows.
+    fn input_grad_on(
+        &self,
+        gpu: &Gpu,
+        grad: &mut Tensor,
+        onto: Option<&Tensor>,
+        [input, stats]: [&Tensor; 2],
+        all: usize,
+    ) -> Result<Tensor> {
+        let (width, groups) = (self.width, self.sharding.own_groups());
+        let weight_grads = Tensor::on_gpu(gpu, DType::F32, &[2 * groups, width])?;
+        if groups > 1 {
+            gpu.clear(weight_grads.at(), weight_grads.bytes() as usize)?;
+        }
+        let (dtype, is_centred) = (grad.dtype(), u32::from(CENTRED));
+        let (at, [gain, _]) = (grad.at_mut(gpu)?, self.at());
+        for (slot, places) in self.sharding.groups_of_rows(all) {
+            let rows = Rows { count: places.len(), width };
+            let grid = rows.summing_grid();
+            let blocks = grid.blocks[0] as usize;
+            let partials = gpu.memory_of(blocks * 2 * width * 4)?;
+            let row = |at: Ptr| at.offset(places.start * width * dtype.bytes());
+            let onto = onto.map_or(Ptr::NONE, |onto| row(onto.at()));
+            let stats = stats.at().offset(places.start * 2 * 4);
+            let input = row(input.at());
+            let args = args![row(at), &partials, onto, input, stats, gain, rows.count, width, is_centred];
+            gpu.launch(rows.backward_kernel(dtype), grid, &args)?;
+            let to = weight_grads.at().offset(slot * 2 * width * 4);
+            gpu.sum_rows(to, partials.at(), blocks, 2 * width)?;
+        }
         Ok(weight_grads)
     }
 
@@ -286,10 +308,7 @@ pub(crate) fn add_grads<const N: usize>(
             continue;
         }
         let start = row * width;
-        match adds.gpu()? {
-            Some(gpu) => parameter.weights().add_grad(&gpu, adds.at().offset(4 * start))?,
-            None => elementwise::add(parameter.sum_of_rows(row / N), &adds.f32()[start..][..width]),
-        }
+        parameter.add_grad_of_rows(row / N, &adds, start)?;
     }
     Ok(())
 }
