@@ -1,6 +1,6 @@
 //! Carriers: they move the numbers of wires between processes, instead of the sockets.
 
-use super::Alarm;
+use super::{Alarm, Taken};
 use crate::error::Result;
 use crate::id::WorldRank;
 
@@ -45,19 +45,19 @@ pub trait Carrier<W>: Send {
     /// [`Error::PeerGone`](crate::Error::PeerGone), or whatever the carrier reports.
     fn receive(&mut self, peer: WorldRank, description: &[u8]) -> Result<W>;
 
-    /// Whether it trades with this rank, which holds the same stages in another replica.
+    /// Whether it trades with this rank: one with the same stages in another replica, or another shard.
     fn trades_with(&self, _peer: WorldRank) -> bool {
         false
     }
 
-    /// Queues the numbers of wires for ranks with which it trades, and the receipt of wires from others. Each
-    /// entry of `taken` is a rank and how many `f32` numbers its wire has, in one dimension. All at once: it
+    /// Queues the numbers of wires for ranks with which it trades, and the receipt of wires from others, all
+    /// at once. All ranks of a trade hold the same stages in several replicas, or are shards of one rank. It
     /// needs no description, because the other ranks call it in the same order. Gives the wires, in the order
     /// of `taken`. Trades have a queue of their own.
     ///
     /// # Errors
     /// As for [`Carrier::receive`].
-    fn trade(&mut self, _given: &[(WorldRank, W)], _taken: &[(WorldRank, usize)]) -> Result<Vec<W>> {
+    fn trade(&mut self, _given: &[(WorldRank, W)], _taken: &[Taken]) -> Result<Vec<W>> {
         Ok(Vec::new())
     }
 

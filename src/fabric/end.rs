@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::inbox::Inbox;
 use super::packet::{Content, Packet, Route};
-use super::{Alarm, Call, Carrier, KeepGoing, Tag, Transport};
+use super::{Alarm, Call, Carrier, KeepGoing, Tag, Taken, Transport};
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 
@@ -222,21 +222,25 @@ impl<W: Send + 'static> Transport<W> for End<W> {
         self.fetch(peer, tag)
     }
 
-    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[(WorldRank, usize)]) -> Result<()> {
+    fn trades_with(&self, peer: WorldRank) -> bool {
+        self.is_traded(peer)
+    }
+
+    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[Taken]) -> Result<()> {
         let (carried, sent): (Vec<_>, Vec<_>) =
             given.into_iter().partition(|(peer, _)| self.is_traded(*peer));
         for (peer, wire) in sent {
             self.send(peer, tag, wire)?;
         }
         let mut taken = taken.to_vec();
-        taken.retain(|(peer, _)| self.is_traded(*peer));
+        taken.retain(|(peer, ..)| self.is_traded(*peer));
         if carried.is_empty() && taken.is_empty() {
             return Ok(());
         }
         // As for a send: what the rank does has the order of its list.
         self.take_posted(|_| true)?;
         let wires = self.carry(|carrier, _| carrier.trade(&carried, &taken))?;
-        for (wire, (from, _)) in wires.into_iter().flatten().zip(taken) {
+        for (wire, (from, ..)) in wires.into_iter().flatten().zip(taken) {
             self.inbox.keep(from, Content::Wire(tag, wire));
         }
         Ok(())

@@ -34,5 +34,5 @@ pub(crate) use processes::{Ending, Item, JoinAgain, Kept, Label, Others, Stamp};
 pub use processes::{Peers, World};
 pub use recorded::Recorded;
 pub use sockets::{Membership, Secret};
-pub use transport::Transport;
+pub use transport::{Taken, Transport};
 pub use wire::{TensorForm, WireFrame};

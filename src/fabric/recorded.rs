@@ -3,7 +3,7 @@
 use foldhash::{HashMap, HashMapExt};
 use pipewright_stages::Bytes;
 
-use super::{Call, Tag, Transport};
+use super::{Call, Tag, Taken, Transport};
 use crate::error::{RestartError, Result};
 use crate::id::WorldRank;
 
@@ -278,7 +278,11 @@ impl<W: Bytes + 'static> Transport<W> for Recorded<W> {
         Ok(self.keep_wire(peer, tag, wire))
     }
 
-    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[(WorldRank, usize)]) -> Result<()> {
+    fn trades_with(&self, peer: WorldRank) -> bool {
+        self.end.trades_with(peer)
+    }
+
+    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[Taken]) -> Result<()> {
         match self.is_new(Deed::Trade, self.end.rank(), tag)? {
             true => self.end.trade(tag, given, taken),
             false => Ok(()),

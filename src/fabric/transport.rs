@@ -1,8 +1,13 @@
 //! A rank's end of a fabric.
 
+use pipewright_stages::{DType, Shape};
+
 use super::{Call, Tag};
 use crate::error::Result;
 use crate::id::WorldRank;
+
+/// A tensor that a rank takes in a [trade](Transport::trade): from whom, and which.
+pub type Taken = (WorldRank, Shape, DType);
 
 /// One rank's end of the connections to all other ranks.
 ///
@@ -109,13 +114,19 @@ pub trait Transport<W>: 'static {
     /// be read here.
     fn wait(&mut self, peer: WorldRank, tag: Tag) -> Result<W>;
 
+    /// Whether a carrier moves what this end [trades](Transport::trade) with a rank. Both ends give the same
+    /// answer.
+    fn trades_with(&self, _peer: WorldRank) -> bool {
+        false
+    }
+
     /// Sends a wire to each of some ranks, and announces one from each of others, which [`Transport::wait`]
-    /// gives. `taken` says how many `f32` numbers each has, in one dimension. Ranks that hold the same stages
-    /// in several replicas call it, all in the same order. It does not wait for the others.
+    /// gives. `taken` says from whom, and what. Ranks that hold the same stages in several replicas call it,
+    /// all in the same order, and so do the shards of a rank. It does not wait for the others.
     ///
     /// # Errors
     /// As for [`Transport::send`].
-    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, _taken: &[(WorldRank, usize)]) -> Result<()> {
+    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, _taken: &[Taken]) -> Result<()> {
         let mut given = given.into_iter();
         given.try_for_each(|(peer, wire)| self.send(peer, tag, wire))
     }

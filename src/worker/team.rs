@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use pipewright_stages::{Exchange, Kind, Shape, Shard, Team, Tensor};
+use pipewright_stages::{Coming, Device, Exchange, Kind, Shape, Shard, Team, Tensor};
 
 use super::plan::Plan;
 use super::progress::{Progress, WaitsFor};
 use crate::error::{Error, LaunchError, Result};
-use crate::fabric::{Call, Tag, Transport};
+use crate::fabric::{Call, Tag, Taken, Transport};
 use crate::id::{Axis, WorldRank};
 
 /// What shards send each other has this tag. It comes in the order in which it was sent.
@@ -46,6 +46,7 @@ pub(super) fn connected<W: 'static>(
         progress: Arc::clone(progress),
         failure: Arc::clone(&failure),
         waits: Arc::clone(&waits),
+        traded: Vec::new(),
     };
     let shard = Shard { index: plan.mesh.coordinate(rank).shard, of: plan.shards() };
     let team = Team::new(shard, outer(&plan.data.shapes().0), Arc::new(Mutex::new(exchange)));
@@ -142,6 +143,8 @@ struct Line {
     progress: Arc<Progress>,
     failure: Failure,
     waits: Arc<ShardWaits>,
+    /// What the next trade gives.
+    traded: Vec<(WorldRank, Tensor)>,
 }
 
 impl Line {
@@ -155,18 +158,44 @@ impl Line {
     }
 }
 
+impl Line {
+    /// Whether a carrier moves tensors of this place to a rank and from it.
+    fn is_traded(&self, peer: WorldRank, device: Device) -> bool {
+        device != Device::Cpu && self.end.trades_with(peer)
+    }
+}
+
 impl Exchange for Line {
     fn send(&mut self, shard: u32, tensor: Tensor) -> pipewright_stages::Result<()> {
         let peer = self.ranks[shard as usize];
+        if self.is_traded(peer, tensor.place().device) {
+            self.traded.push((peer, tensor));
+            return Ok(());
+        }
         let sent = self.progress.during(WaitsFor::Shard(peer), || self.end.0.lock().send(peer, TEAM, tensor));
         self.told(sent)
+    }
+
+    fn sent(&mut self, coming: &[Coming]) -> pipewright_stages::Result<()> {
+        if self.traded.is_empty() {
+            return Ok(());
+        }
+        let given = std::mem::take(&mut self.traded);
+        let taken =
+            coming.iter().map(|coming| (self.ranks[coming.shard as usize], coming.shape, coming.dtype));
+        let taken: Vec<Taken> = taken.filter(|(peer, ..)| self.end.trades_with(*peer)).collect();
+        let traded = self.end.0.lock().trade(TEAM, given, &taken);
+        self.told(traded)
     }
 
     fn receive(&mut self, shard: u32) -> pipewright_stages::Result<Tensor> {
         let peer = self.ranks[shard as usize];
         let receive = || {
             let mut end = self.end.0.lock();
-            end.post_recv(peer, TEAM)?;
+            // What was traded is announced, and what is not on a GPU comes without.
+            if !end.trades_with(peer) {
+                end.post_recv(peer, TEAM)?;
+            }
             end.wait(peer, TEAM)
         };
         let received = self.progress.during(WaitsFor::Shard(peer), || self.waits.during(shard, receive));
@@ -244,7 +273,11 @@ impl<W: 'static> Transport<W> for Shared<W> {
         self.0.lock().wait(peer, tag)
     }
 
-    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[(WorldRank, usize)]) -> Result<()> {
+    fn trades_with(&self, peer: WorldRank) -> bool {
+        self.0.lock().trades_with(peer)
+    }
+
+    fn trade(&mut self, tag: Tag, given: Vec<(WorldRank, W)>, taken: &[Taken]) -> Result<()> {
         self.0.lock().trade(tag, given, taken)
     }
 

@@ -64,7 +64,7 @@ pub use parameter::init::{Init, starting_at_zero};
 pub use parameter::packed::Packed;
 pub use parameter::pieces::Pieces;
 pub use shape::{Kind, MAX_DIMS, Shape};
-pub use shards::{Division, Exchange, Shard, Sharding, Team};
+pub use shards::{Coming, Division, Exchange, Shard, Sharding, Team};
 pub use stage::clock::{Clock, clock};
 pub use stage::current::CurrentLayer;
 pub use stage::kept::Kept;

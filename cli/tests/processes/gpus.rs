@@ -133,6 +133,25 @@ fn tied_gradients_go_by_nccl_where_it_can_have_both_ranks() {
     assert!(!is_tied_by_nccl(2, [1, 0], &shared));
 }
 
+/// Each process has one shard, alone or beside replicas and stages: NCCL connects several groups of a rank.
+#[test]
+fn shards_on_gpus_of_several_processes_train_to_the_bits_of_one() {
+    let shards = ["pipeline.devices=cuda:0", "pipeline.shards=2", "pipeline.shard_groups=2"];
+    let of = |keys: &[&'static str]| [&shards[..], keys].concat();
+    same_weights(2, &of(&["pipeline.stages=1", "pipeline.dtype=bf16"]));
+    same_weights(4, &of(&["pipeline.stages=1", "pipeline.replicas=2", SHARDED]));
+    same_weights(4, &of(&["pipeline.stages=2"]));
+    if let Some(gpus) = Gpus::with_experts() {
+        same_weights_on(&gpus, 2, &of(&["pipeline.stages=1", "pipeline.dtype=bf16"]));
+    }
+    if let Cuda::Emulated(_) = emulator::start() {
+        let sent = sent_in_a_step(2, &of(&["pipeline.stages=1"]));
+        // The rows of a micro-batch of one shard, [rows, dim] in `f32`.
+        let is_rows = |line: &str| line.starts_with("0 1 ") || line.starts_with("1 0 ");
+        assert!(sent.lines().filter(|line| is_rows(line)).count() > 10, "by NCCL: {sent}");
+    }
+}
+
 #[test]
 fn several_stages_a_rank_train_on_gpus_to_the_bits_of_one_process() {
     for schedule in ["pipeline.schedule=interleaved-1f1b", "pipeline.schedule=zb-v"] {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pipewright_stages::Tensor;
 
 use super::wire::described_numbers;
-use super::{Alarm, Carrier, End, KeepGoing, TensorForm, Transport, WireFrame};
+use super::{Alarm, Carrier, End, KeepGoing, Taken, TensorForm, Transport, WireFrame};
 use crate::error::{Error, FabricError, Result};
 use crate::id::WorldRank;
 use joint::Joint;
@@ -42,8 +42,8 @@ pub(super) fn carry<W: WireFrame>(
         let rank = end.rank();
         let mut joints =
             (pairs.communicators().into_iter().zip(&ids)).map(|(members, id)| Joint::of(rank, members, *id));
-        let (wires, replicas) = (joints.next().flatten(), joints.flatten().next());
-        if wires.is_none() && replicas.is_none() {
+        let (wires, groups): (_, Vec<Joint>) = (joints.next().flatten(), joints.flatten().collect());
+        if wires.is_none() && groups.is_empty() {
             return end;
         }
         end.carried_by(Box::new(Nccl {
@@ -53,7 +53,7 @@ pub(super) fn carry<W: WireFrame>(
             deadline,
             partners: Vec::new(),
             wires,
-            replicas,
+            groups,
         }))
     };
     Ok(ends.into_iter().map(carried).collect())
@@ -69,8 +69,8 @@ struct Nccl<W> {
     partners: Vec<WorldRank>,
     /// Its part in the communicator for wires.
     wires: Option<Joint>,
-    /// Its part in the communicator of the ranks with the same stages in other replicas.
-    replicas: Option<Joint>,
+    /// Its parts in the communicators of the ranks with the same stages in other replicas, and of the shards.
+    groups: Vec<Joint>,
 }
 
 impl<W> Nccl<W> {
@@ -92,18 +92,21 @@ impl<W> Nccl<W> {
         }
     }
 
-    fn numbers_of(&self, ranks: impl Iterator<Item = WorldRank>) -> Result<Vec<u32>> {
-        let number = |to| {
-            let number = self.replicas.as_ref().and_then(|joint| joint.number(to));
-            number.ok_or_else(|| {
-                FabricError::failed(format!(
-                    "rank {} announces a wire to rank {to}, but NCCL does not connect the two",
-                    self.rank
-                ))
-                .into()
-            })
-        };
-        ranks.map(number).collect()
+    /// Its part in the communicator with which it trades with a rank.
+    fn group_of(&self, peer: WorldRank) -> Option<&Joint> {
+        self.groups.iter().find(|joint| joint.number(peer).is_some())
+    }
+
+    /// The part, and the rank's number in its communicator.
+    fn in_group(&self, peer: WorldRank) -> Result<(&Joint, u32)> {
+        let joint = self.group_of(peer);
+        joint.and_then(|joint| Some((joint, joint.number(peer)?))).ok_or_else(|| {
+            FabricError::failed(format!(
+                "rank {} announces a wire to rank {peer}, but NCCL does not connect the two",
+                self.rank
+            ))
+            .into()
+        })
     }
 }
 
@@ -118,11 +121,11 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
             started.map_err(&at)?;
             self.wires = Some(joint);
         }
-        if let Some(joint) = &mut self.replicas {
+        for joint in &mut self.groups {
             let own = joint.member();
             let others: Vec<u32> = (0..own.of).filter(|number| *number != own.number).collect();
-            let started = joint.start([&others, &others], deadline, alarm, keep_going);
-            started.map_err(at)?;
+            let started = joint.start([&others, &others], deadline, alarm, &mut *keep_going);
+            started.map_err(&at)?;
         }
         Ok(())
     }
@@ -132,8 +135,7 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
     }
 
     fn trades_with(&self, peer: WorldRank) -> bool {
-        let joint = self.replicas.as_ref();
-        joint.is_some_and(|joint| joint.number(peer).is_some())
+        self.group_of(peer).is_some()
     }
 
     fn send(&mut self, peer: WorldRank, wire: &W) -> Result<bool> {
@@ -165,29 +167,32 @@ impl<W: WireFrame> Carrier<W> for Nccl<W> {
         received.map(self.form.wire).map_err(self.at(Some(peer)))
     }
 
-    fn trade(&mut self, given: &[(WorldRank, W)], taken: &[(WorldRank, usize)]) -> Result<Vec<W>> {
-        let to = self.numbers_of(given.iter().map(|(peer, _)| *peer))?;
-        let from = self.numbers_of(taken.iter().map(|(peer, _)| *peer))?;
-        let Some(joint) = &self.replicas else {
+    fn trade(&mut self, given: &[(WorldRank, W)], taken: &[Taken]) -> Result<Vec<W>> {
+        let peers = given.iter().map(|(peer, _)| peer).chain(taken.iter().map(|(peer, ..)| peer));
+        let Some(peer) = peers.into_iter().next() else {
             return Ok(Vec::new());
         };
-        let tensors = given.iter().map(|(_, wire)| (self.form.tensor)(wire));
-        let given: Vec<(u32, &Tensor)> = to.into_iter().zip(tensors).collect();
-        let taken: Vec<(u32, usize)> = from.into_iter().zip(taken.iter().map(|of| of.1)).collect();
+        let (joint, _) = self.in_group(*peer)?;
+        let number = |peer| self.in_group(peer).map(|(_, number)| number);
+        let given = given.iter().map(|(to, wire)| Ok((number(*to)?, (self.form.tensor)(wire))));
+        let given: Vec<(u32, &Tensor)> = given.collect::<Result<_>>()?;
+        let taken = taken.iter().map(|(from, shape, dtype)| Ok((number(*from)?, *shape, *dtype)));
+        let taken: Vec<_> = taken.collect::<Result<_>>()?;
         let traded = joint.communicator().exchange(&given, &taken);
         let traded = traded.map_err(Error::Stage).map_err(self.at(None))?;
         Ok(traded.into_iter().map(self.form.wire).collect())
     }
 
     fn await_trades(&mut self) -> Result<()> {
-        match &self.replicas {
+        // All trades have one queue.
+        match self.groups.first() {
             Some(joint) => Ok(joint.communicator().await_exchanges()?),
             None => Ok(()),
         }
     }
 
     fn check(&mut self) -> Result<()> {
-        for joint in self.wires.iter().chain(&self.replicas) {
+        for joint in self.wires.iter().chain(&self.groups) {
             let checked = joint.communicator().check().map_err(Error::Stage);
             checked.map_err(self.at(None))?;
         }

@@ -8,15 +8,16 @@ use crate::mesh::Mesh;
 
 /// What NCCL connects. First, the pairs of ranks on GPUs of different processes between which a schedule
 /// sends. All their ranks are members of one communicator. It may have two more members: ranks whose tied
-/// parameters may need it. Second, ranks that hold the same stages in several replicas: a communicator each.
+/// parameters may need it. Second, a communicator for each group of ranks that hold the same stages in
+/// several replicas, and for the shards of each rank.
 #[derive(Debug, Default)]
 pub struct GpuPairs {
     /// The sending and the receiving rank of each pair. Each pair is listed once.
     pairs: Vec<[WorldRank; 2]>,
     /// The members in rank order, and the GPU of each.
     members: Members,
-    /// The ranks with the same stages, by replica.
-    replicas: Vec<Members>,
+    /// The groups: ranks with the same stages, by replica, and shards of a rank.
+    groups: Vec<Members>,
 }
 
 impl GpuPairs {
@@ -28,7 +29,7 @@ impl GpuPairs {
         ends.sort_unstable();
         ends.dedup();
         let members = ends.into_iter().map(|rank| (rank, mesh.place(rank).device));
-        Self { members: members.collect(), pairs, replicas: Vec::new() }
+        Self { members: members.collect(), pairs, groups: Vec::new() }
     }
 
     /// Adds two members, if there are pairs, and if no other rank of a new member's process uses NCCL on its
@@ -50,19 +51,21 @@ impl GpuPairs {
         self
     }
 
-    /// Adds the ranks that hold the same stages in several replicas, where these are in several processes,
-    /// and each has a GPU that no other rank of its process uses.
-    pub fn with_replicas(mut self, mesh: &Mesh) -> Self {
+    /// Adds the ranks that hold the same stages in several replicas, and the shards of each rank, where these
+    /// are in several processes, and each has a GPU that no other rank of its process uses.
+    pub fn with_groups(mut self, mesh: &Mesh) -> Self {
         let has_own_gpu = |&(rank, device): &(WorldRank, Device)| {
             let mut near = mesh.ranks_of(mesh.process(rank));
             device != Device::Cpu && !near.any(|other| other != rank && mesh.place(other).device == device)
         };
-        for first in mesh.world().filter(|rank| mesh.coordinate(*rank).replica == 0) {
-            let ranks = mesh.group(Axis::Data, first);
-            let members: Members = ranks.map(|rank| (rank, mesh.place(rank).device)).collect();
-            let is_far = |&(rank, _): &(WorldRank, Device)| mesh.process(rank) != mesh.process(first);
-            if members.iter().any(is_far) && members.iter().all(has_own_gpu) {
-                self.replicas.push(members);
+        for axis in [Axis::Data, Axis::Tensor] {
+            for first in mesh.world().filter(|rank| mesh.group(axis, *rank).next() == Some(*rank)) {
+                let ranks = mesh.group(axis, first);
+                let members: Members = ranks.map(|rank| (rank, mesh.place(rank).device)).collect();
+                let is_far = |&(rank, _): &(WorldRank, Device)| mesh.process(rank) != mesh.process(first);
+                if members.iter().any(is_far) && members.iter().all(has_own_gpu) {
+                    self.groups.push(members);
+                }
             }
         }
         self
@@ -70,13 +73,13 @@ impl GpuPairs {
 
     /// Whether there is nothing for NCCL to connect.
     pub(crate) fn is_empty(&self) -> bool {
-        self.pairs.is_empty() && self.replicas.is_empty()
+        self.pairs.is_empty() && self.groups.is_empty()
     }
 
     /// The members of all communicators. The first one is the communicator of the pairs. It may have no
     /// members.
     pub(super) fn communicators(&self) -> Vec<&Members> {
-        std::iter::once(&self.members).chain(&self.replicas).collect()
+        std::iter::once(&self.members).chain(&self.groups).collect()
     }
 
     /// Whether the schedule sends from one of the two to the other.

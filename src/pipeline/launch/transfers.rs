@@ -36,7 +36,7 @@ pub(super) fn room(plan: &Plan) -> usize {
 }
 
 /// The ranks on GPUs of different processes that NCCL connects: those between which the schedule sends, and
-/// those that hold the same stages in several replicas.
+/// those that hold the same stages in several replicas, and shards of a rank.
 ///
 /// # Errors
 /// When the ordered links of NCCL would let the schedule deadlock.
@@ -69,7 +69,7 @@ pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<G
     for at in mesh.world().map(|rank| mesh.coordinate(rank)).filter(|at| at.rank == ends[0]) {
         gpus = gpus.with_members(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
     }
-    Ok(gpus.with_replicas(mesh))
+    Ok(gpus.with_groups(mesh))
 }
 
 /// The rank that receives a send.

@@ -7,14 +7,14 @@
 //! All ranks with the same stages go through the same *rounds* in the same order: in round `n` each owner's
 //! bucket `n` travels. So all know what comes, and in which order.
 
-use pipewright_stages::{Packed, Parameter, Result as StageResult, Stage};
+use pipewright_stages::{DType, Packed, Parameter, Result as StageResult, Shape, Stage};
 
 use super::access::{ReplicaAccess, Topic, WINDOW};
 use super::reduction::Reduction;
 use super::share::ReplicaShare;
 use super::slices::{Span, length_of};
 use crate::error::Result;
-use crate::fabric::Tag;
+use crate::fabric::{Tag, Taken};
 use crate::groups::Sums;
 use crate::id::{StageId, WorldRank};
 use crate::worker::chunk::{Chunk, visit_spans};
@@ -158,7 +158,7 @@ impl<S: Stage> Trade<'_, '_, S> {
         let count = self.bucket(own, round).map_or(0, length_of);
         let taken =
             (self.access.share.others()).map(|from| (self.access.share.rank(from), self.sums(from) * count));
-        let taken: Vec<_> = taken.filter(|(_, count)| *count > 0).collect();
+        let taken: Vec<_> = taken.filter(|(_, count)| *count > 0).map(numbers_from).collect();
         self.access.transport.trade(self.tag(Topic::Sums, round), given, &taken)
     }
 
@@ -239,7 +239,7 @@ impl<S: Stage> Trade<'_, '_, S> {
                 given.push((rank, self.chunk().stage.wire_of(packed.copied()?)?));
             }
             if let Some(spans) = self.bucket(other, round) {
-                taken.push((rank, length_of(spans)));
+                taken.push(numbers_from((rank, length_of(spans))));
             }
         }
         self.access.transport.trade(self.tag(topic, round), given, &taken)
@@ -280,6 +280,11 @@ impl<S: Stage> Trade<'_, '_, S> {
             .each_part(spans, &packed, |parameter, start, mut part| parameter.pack_value(start, &mut part))?;
         Ok(packed)
     }
+}
+
+/// What is taken from a rank: so many numbers of `f32`.
+fn numbers_from((from, count): (WorldRank, usize)) -> Taken {
+    (from, Shape::f32(&[count]), DType::F32)
 }
 
 impl<S: Stage> Chunk<S> {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::{Error, Result, check_rows};
 use crate::shape::Shape;
-use crate::shards::team::{Each, check_from};
+use crate::shards::team::Each;
 use crate::shards::{Division, Team};
 use crate::stage::ForwardContext;
 use crate::stage::kept::Kept;
@@ -54,8 +54,9 @@ impl Shards {
         let team = &self.team;
         let given: Result<Each> = (0..team.shard().of).map(|shard| all.rows(team.rows_of(shard))).collect();
         let mut rows = all.beside(&[team.own_rows().len(), width])?;
-        for ((shard, columns), part) in (0..).zip(&self.columns).zip(team.each(given?)?) {
-            check_from(shard, &part, all.dtype(), &[rows.dims()[0], columns.len()])?;
+        let own = team.own_rows().len();
+        let parts = team.each(given?, |shard| [own, self.columns[shard as usize].len()])?;
+        for (columns, part) in self.columns.iter().zip(parts) {
             rows.put_columns(columns.clone(), &part)?;
         }
         Ok(rows)
@@ -69,10 +70,9 @@ impl Shards {
             self.columns.iter().map(|columns| rows.columns(columns.clone(), 1.0)).collect();
         let own = self.own_columns(width);
         let mut all = rows.beside(team.all_rows(own).dims())?;
-        for (shard, part) in (0..).zip(team.each(given?)?) {
-            let here = team.rows_of(shard);
-            check_from(shard, &part, rows.dtype(), &[here.len(), own])?;
-            all.put_rows(here, &part)?;
+        let parts = team.each(given?, |shard| [team.rows_of(shard).len(), own])?;
+        for (shard, part) in (0..).zip(parts) {
+            all.put_rows(team.rows_of(shard), &part)?;
         }
         Ok(all)
     }

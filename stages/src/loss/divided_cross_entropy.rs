@@ -113,7 +113,7 @@ impl Classes {
                 *found = [logit, softmax::max(logits)];
             }
         });
-        let found = self.team.all(own)?;
+        let found = self.team.all(own, |_| [ids.len(), 2])?;
         for (index, (row, &class)) in rows.iter_mut().zip(ids).enumerate() {
             let of = |shard: usize| pair::<2>(&found[shard], index);
             let owner = self.ends.partition_point(|end| *end <= class as usize);
@@ -154,7 +154,7 @@ impl Classes {
                 *sums = [total, f32::from(u8::from(right)), mean];
             }
         });
-        let all: Each = self.team.all(own)?;
+        let all: Each = self.team.all(own, |_| [ids.len(), 3])?;
         for (index, row) in rows.iter_mut().enumerate() {
             let of = |shard: usize| pair::<3>(&all[shard], index);
             row[2] = by_tree(0..all.len(), &mut |shard| of(shard)[0]);

@@ -5,7 +5,7 @@ use crate::cuda::launch::{args, kernel};
 use crate::cuda::{Gpu, Grid, Ptr};
 use crate::device::DType;
 use crate::error::Result;
-use crate::shards::team::{Each, check_from};
+use crate::shards::team::Each;
 use crate::tensor::Tensor;
 
 /// The most threads that share a group of a row.
@@ -52,7 +52,10 @@ impl InGroups<'_> {
         let grid = Grid::row(rows * groups, threads);
         gpu.launch(kernel!(dtype, "cross_entropy_groups"), grid, &[&given[..], &sizes].concat())?;
         let found = match self.classes {
-            Some(classes) => together(classes.team().all(found)?, rows, NUMBERS * groups)?,
+            Some(classes) => {
+                let dims = [rows, NUMBERS * groups];
+                together(classes.team().all(found, |_| dims)?, rows)?
+            }
             None => found,
         };
         let at = if gradient { logits.at_mut(gpu)? } else { logits.at() };
@@ -65,10 +68,9 @@ impl InGroups<'_> {
 }
 
 /// What each shard has found, one behind the other.
-fn together(found: Each, rows: usize, width: usize) -> Result<Tensor> {
-    let mut all = found[0].beside(&[found.len() * rows, width])?;
+fn together(found: Each, rows: usize) -> Result<Tensor> {
+    let mut all = found[0].beside(&[found.len() * rows, found[0].shape().last()])?;
     for (shard, part) in found.iter().enumerate() {
-        check_from(shard as u32, part, DType::F32, &[rows, width])?;
         all.put_rows(shard * rows..(shard + 1) * rows, part)?;
     }
     Ok(all)

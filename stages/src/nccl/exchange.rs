@@ -1,18 +1,19 @@
 //! Exchanges: transfers in both directions at once, on a stream of their own.
 
-use cudarc::nccl::sys::{self, ncclDataType_t};
+use cudarc::nccl::sys;
 
 use super::{Communicator, Gpu};
 use crate::cuda::Memory;
 use crate::cuda::driver::Event;
 use crate::device::DType;
 use crate::error::Result;
-use crate::tensor::{Bytes, Tensor};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
 
 impl Communicator {
     /// Queues tensors of this member's GPU, marked as ready, for sending to other members, and the receipt of
-    /// `f32` numbers from others, as many as `taken` says. Returns one tensor for each entry of `taken`,
-    /// marked as ready once its numbers are there. The members name each other in calls of the same order:
+    /// tensors from others, as `taken` says. Returns one tensor for each entry of `taken`, marked as ready
+    /// once its numbers are there. The members name each other in calls of the same order:
     /// what one sends in its n-th exchange with another, that one receives in its n-th.
     ///
     /// An exchange happens at once, so it cannot deadlock in itself. It waits for work that is on the compute
@@ -21,15 +22,15 @@ impl Communicator {
     ///
     /// # Errors
     /// As for [`Communicator::send`] and [`Communicator::receive`].
-    pub fn exchange(&self, given: &[(u32, &Tensor)], taken: &[(u32, usize)]) -> Result<Vec<Tensor>> {
+    pub fn exchange(&self, given: &[(u32, &Tensor)], taken: &[(u32, Shape, DType)]) -> Result<Vec<Tensor>> {
         let gpu = Gpu::of(self.gpu)?;
         let stream = gpu.exchanges();
         for (_, tensor) in given {
             self.check_here(tensor)?;
             tensor.device_memory().awaited_by(stream)?;
         }
-        let memory = taken.iter().map(|(_, count)| {
-            let memory = gpu.memory_of(count * DType::F32.bytes())?;
+        let memory = taken.iter().map(|(_, shape, dtype)| {
+            let memory = gpu.memory_of(shape.count() * dtype.bytes())?;
             gpu.mark_ready(&memory)?;
             memory.awaited_by(stream)?;
             Ok(memory)
@@ -41,14 +42,15 @@ impl Communicator {
             // or uses what is received, before the stream is done. The marks below ensure that.
             unsafe {
                 sys::ncclGroupStart();
-                for (to, tensor) in given {
-                    let (at, dtype) = (tensor.device_memory().at().0, tensor.dtype());
-                    let count = tensor.bytes() as usize / dtype.bytes();
-                    sys::ncclSend(at as *const _, count, super::numbers(dtype), *to as i32, raw, stream);
+                for (to, tensor) in given.iter().filter(|(_, tensor)| tensor.shape().count() > 0) {
+                    let (at, count) = (tensor.device_memory().at().0, tensor.shape().count());
+                    let number = super::numbers(tensor.dtype());
+                    sys::ncclSend(at as *const _, count, number, *to as i32, raw, stream);
                 }
-                for ((from, count), memory) in taken.iter().zip(&memory) {
-                    let number = ncclDataType_t::ncclFloat32;
-                    sys::ncclRecv(memory.at().0 as *mut _, *count, number, *from as i32, raw, stream);
+                let taken = taken.iter().zip(&memory);
+                for ((from, shape, dtype), memory) in taken.filter(|((_, shape, _), _)| shape.count() > 0) {
+                    let (at, number) = (memory.at().0 as *mut _, super::numbers(*dtype));
+                    sys::ncclRecv(at, shape.count(), number, *from as i32, raw, stream);
                 }
                 sys::ncclGroupEnd()
             }
@@ -58,7 +60,8 @@ impl Communicator {
         let all: Vec<_> = given.chain(&memory).collect();
         self.mark(stream, &all, |memory| memory.used_on(stream))?;
         let tensors = memory.into_iter().zip(taken);
-        let tensors = tensors.map(|(memory, (_, count))| Tensor::in_memory(memory, DType::F32, &[*count]));
+        let tensors =
+            tensors.map(|(memory, (_, shape, dtype))| Tensor::in_memory(memory, *dtype, shape.dims()));
         Ok(tensors.collect())
     }
 

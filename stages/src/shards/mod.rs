@@ -9,4 +9,4 @@ pub(crate) mod team;
 
 pub use division::Division;
 pub use sharding::{Shard, Sharding};
-pub use team::{Exchange, Team};
+pub use team::{Coming, Exchange, Team};

@@ -22,11 +22,31 @@ pub trait Exchange: Send {
     /// When the other shard has stopped.
     fn send(&mut self, shard: u32, tensor: Tensor) -> Result<()>;
 
+    /// All tensors of an exchange have been sent, and these come. An exchange that has to know what comes
+    /// before it sends can do both now, at once.
+    ///
+    /// # Errors
+    /// When another shard has stopped.
+    fn sent(&mut self, _coming: &[Coming]) -> Result<()> {
+        Ok(())
+    }
+
     /// Waits for the next tensor of another shard. They come in the order in which they were sent.
     ///
     /// # Errors
     /// When the other shard has stopped.
     fn receive(&mut self, shard: u32) -> Result<Tensor>;
+}
+
+/// A tensor that another shard sends.
+#[derive(Clone, Copy, Debug)]
+pub struct Coming {
+    /// The other shard.
+    pub shard: u32,
+    /// Its shape.
+    pub shape: Shape,
+    /// Its number format.
+    pub dtype: DType,
 }
 
 /// A tensor for each shard, or from each, in shard order.
@@ -118,10 +138,16 @@ impl Team {
     }
 
     /// Gives each shard its tensor, and returns what each has given this one. Its own tensor comes back.
-    pub(crate) fn each(&self, given: Each) -> Result<Each> {
+    /// `dims` are the dimensions of what a shard gives.
+    ///
+    /// # Errors
+    /// When another shard gives something else, or has stopped.
+    pub(crate) fn each(&self, given: Each, dims: impl Fn(u32) -> [usize; 2]) -> Result<Each> {
         let own = self.shard.index;
         let mut exchange = self.exchange.lock();
-        let device = given[own as usize].place().device;
+        let Place { device, dtype } = given[own as usize].place();
+        let others = || (0..self.shard.of).filter(|shard| *shard != own);
+        let coming = |shard| Coming { shard, shape: Shape::f32(&dims(shard)), dtype };
         let mut kept = None;
         for (shard, tensor) in (0..).zip(given) {
             match shard == own {
@@ -132,25 +158,26 @@ impl Team {
                 }
             }
         }
+        exchange.sent(&others().map(coming).collect::<SmallVec<[_; 4]>>())?;
         let all = (0..self.shard.of).map(|shard| match kept.take_if(|_| shard == own) {
             Some(own) => Ok(own),
             None => {
                 let tensor = exchange.receive(shard)?;
-                let dtype = tensor.dtype();
+                check_from(&coming(shard), &tensor)?;
                 tensor.arrive(Place { device, dtype })
             }
         });
         all.collect()
     }
 
-    /// What each shard gives: all get the same.
-    pub(crate) fn all(&self, own: Tensor) -> Result<Each> {
-        self.each((0..self.shard.of).map(|_| own.clone()).collect())
+    /// What each shard gives: all get the same. Each gives a tensor of these dimensions.
+    pub(crate) fn all(&self, own: Tensor, dims: impl Fn(u32) -> [usize; 2]) -> Result<Each> {
+        self.each((0..self.shard.of).map(|_| own.clone()).collect(), dims)
     }
 
     /// The first shard's number that is not 0, or 0. All shards get the same. The numbers are below 2^24.
     pub(crate) fn first_of(&self, own: usize) -> Result<usize> {
-        let all = self.all(Tensor::from_vec(&[1, 1], vec![own as f32])?)?;
+        let all = self.all(Tensor::from_vec(&[1, 1], vec![own as f32])?, |_| [1, 1])?;
         let mut told = all.iter().map(|one| one.f32()[0] as usize);
         Ok(told.find(|number| *number != 0).unwrap_or(0))
     }
@@ -170,10 +197,9 @@ impl Team {
         let width = own.shape().last();
         self.check_own(own.shape(), width)?;
         let mut all = own.beside(self.all_rows(width).dims())?;
-        for (shard, part) in (0..).zip(self.all(own.clone())?) {
-            let rows = self.rows_of(shard);
-            check_from(shard, &part, own.dtype(), &[rows.len(), width])?;
-            all.put_rows(rows, &part)?;
+        let parts = self.all(own.clone(), |shard| [self.rows_of(shard).len(), width])?;
+        for (shard, part) in (0..).zip(parts) {
+            all.put_rows(self.rows_of(shard), &part)?;
         }
         Ok(all)
     }
@@ -184,10 +210,8 @@ impl Team {
         let width = partial.shape().last();
         self.check_all(partial.shape(), width)?;
         let parts: Result<Each> = (0..self.shard.of).map(|shard| partial.rows(self.rows_of(shard))).collect();
-        let mut parts = self.each(parts?)?;
         let rows = self.own_rows().len();
-        let each = (0..).zip(&parts);
-        each.into_iter().try_for_each(|(shard, part)| check_from(shard, part, DType::F32, &[rows, width]))?;
+        let mut parts = self.each(parts?, |_| [rows, width])?;
         add_by_tree(&mut parts)?;
         Ok(parts.swap_remove(0))
     }
@@ -212,14 +236,17 @@ pub(crate) fn add_by_tree(parts: &mut [Tensor]) -> Result<()> {
 }
 
 /// Fails unless a shard has sent what this one expects. Otherwise its layers or inputs are others.
-pub(crate) fn check_from(shard: u32, part: &Tensor, dtype: DType, dims: &[usize]) -> Result<()> {
-    if part.dims() == dims && part.dtype() == dtype {
+fn check_from(coming: &Coming, part: &Tensor) -> Result<()> {
+    if *part.shape() == coming.shape && part.dtype() == coming.dtype {
         return Ok(());
     }
     Err(Error::new(format!(
-        "shard {shard} sent {} of {}, and {dtype} of {dims:?} was expected: all shards of a rank must have \
-         the same layers and inputs",
+        "shard {} sent {} of {}, and {} of {} was expected: all shards of a rank must have the same layers \
+         and inputs",
+        coming.shard,
         part.dtype(),
-        part.shape()
+        part.shape(),
+        coming.dtype,
+        coming.shape
     )))
 }

@@ -130,7 +130,7 @@ impl Stage for Sequential {
             start += parameter.rows_to_sum();
         });
         given?;
-        let mut all = team.all(own)?;
+        let mut all = team.all(own, |_| [1, count])?;
         add_by_tree(&mut all)?;
         let (mut start, mut taken) = (0, Ok(()));
         self.visit_gradients(&mut |parameter| {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use pipewright_stages::devices::probe;
 use pipewright_stages::layers::Relu;
 use pipewright_stages::nccl::{Communicator, Member, UniqueId};
-use pipewright_stages::{DType, Device, Error, Place, Sequential, Stage, Tensor};
+use pipewright_stages::{DType, Device, Error, Place, Sequential, Shape, Stage, Tensor};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -143,7 +143,7 @@ fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
             wires.send(&early, 1).expect("queued");
         }
         let exchange = |round: usize, given: &Tensor| {
-            let taken = sums.exchange(&[(other, given)], &[(other, COUNT)]);
+            let taken = sums.exchange(&[(other, given)], &[(other, Shape::f32(&[COUNT]), DType::F32)]);
             (round, taken.expect("queued").remove(0))
         };
         // The memory of what is given may be used for the next round.
@@ -151,7 +151,7 @@ fn an_exchange_goes_both_ways_and_waits_for_no_later_receive() {
         // In the last one, nothing comes to the first member.
         let last = match number {
             0 => sums.exchange(&[(1, &computed(ROUNDS + 3))], &[]),
-            _ => sums.exchange(&[], &[(0, COUNT)]),
+            _ => sums.exchange(&[], &[(0, Shape::f32(&[COUNT]), DType::F32)]),
         };
         let last = last.expect("queued");
         let mut stage = self::stage(place(number, DType::F32));

@@ -182,6 +182,13 @@ impl Embedding {
         let is_here = |id: &&u32| own.contains(&(**id as usize));
         // Buffers of few sizes, so that they are used again. What is left over is not read.
         let few_sizes = |count: usize, rows: &Range<usize>| count.next_power_of_two().min(rows.len());
+        let coming = |shard: u32| {
+            let before = shard.checked_sub(1).map_or(0, |last| self.ends[last as usize]);
+            let of_shard = before..self.ends[shard as usize];
+            let rows = team.own_rows();
+            let is_there = |id: &&u32| of_shard.contains(&(**id as usize));
+            [few_sizes(ids[rows.clone()].iter().filter(is_there).count(), &rows), dim]
+        };
         if let Some(weights) = self.tokens.on_gpu() {
             let (gpu, dtype) = (weights.gpu()?, weights.place().dtype);
             let vectors = |shard| {
@@ -193,7 +200,7 @@ impl Embedding {
                 Ok(vectors)
             };
             let given: Result<Each> = shards.map(vectors).collect();
-            return self.taken_vectors(&gpu, team, past, input, team.each(given?)?);
+            return self.taken_vectors(&gpu, team, past, input, team.each(given?, coming)?);
         }
         let vectors = |shard| {
             let rows = team.rows_of(shard);
@@ -206,7 +213,7 @@ impl Embedding {
             Ok(vectors)
         };
         let given: Result<Each> = shards.map(vectors).collect();
-        let taken = team.each(given?)?;
+        let taken = team.each(given?, coming)?;
         let mut taken: SmallVec<[_; 4]> =
             taken.iter().map(|vectors| vectors.f32().chunks_exact(dim)).collect();
         let (rows, time) = (team.own_rows(), input.dims()[1]);

@@ -6,9 +6,8 @@ use super::Routing;
 use super::choice::Choice;
 use super::placed::{Placed, few_sizes, take_on};
 use crate::cpu::real::in_format;
-use crate::device::DType;
 use crate::error::Result;
-use crate::shards::team::{Each, check_from};
+use crate::shards::team::Each;
 use crate::shards::{Division, Team};
 use crate::tensor::Tensor;
 
@@ -73,13 +72,12 @@ impl Spread {
             Ok(part)
         };
         let given: Result<Each> = (0..self.team.shard().of).map(part).collect();
-        let taken = self.team.each(given?)?;
         all.take_choice(&mut self.choice, self.team.own_rows());
+        let places = |shard| self.choice.rows_of(self.experts_of(shard));
+        let taken = self.team.each(given?, |shard| [few_sizes(places(shard).len()), width])?;
         let mut own = rows.beside(&[self.team.own_rows().len() * routing.chosen, width])?;
         for (shard, part) in (0..).zip(&taken) {
-            let places = self.choice.rows_of(self.experts_of(shard));
-            check_from(shard, part, rows.dtype(), &[few_sizes(places.len()), width])?;
-            own.put_rows(places, part)?;
+            own.put_rows(places(shard), part)?;
         }
         Ok((own, Placed::of(rows, &mut self.choice, routing)?))
     }
@@ -87,10 +85,10 @@ impl Spread {
     /// The numbers of the rows of all experts, from those of each shard's.
     pub(super) fn gather(&self, all: &Placed<'_>, own: Tensor) -> Result<Tensor> {
         let mut whole = own.beside(&[all.count(), 1])?;
-        for (shard, part) in (0..).zip(self.team.all(own)?) {
-            let rows = all.rows_of(self.experts_of(shard));
-            check_from(shard, &part, DType::F32, &[few_sizes(rows.len()), 1])?;
-            whole.put_rows(rows, &part)?;
+        let rows = |shard| all.rows_of(self.experts_of(shard));
+        let parts = self.team.all(own, |shard| [few_sizes(rows(shard).len()), 1])?;
+        for (shard, part) in (0..).zip(parts) {
+            whole.put_rows(rows(shard), &part)?;
         }
         Ok(whole)
     }
