@@ -2,7 +2,7 @@
 
 use pipewright::stages::layers::Relu;
 use pipewright::stages::models::Cnn;
-use pipewright::stages::{Division, Layer};
+use pipewright::stages::{Division, Layer, Shard};
 
 use pipewright::fabric::World;
 
@@ -318,4 +318,41 @@ fn shards_with_other_layers_are_refused() {
     // Without this check, shard 0 would wait for ever, or compute something else.
     let with_relu = unequal(|linear| vec![Box::new(Relu::new("relu")), Box::new(linear)]);
     has(&refused(&with_relu), &["layer 0 of stage 0 is `fc` in shard 0 and `relu` in shard 1"]);
+}
+
+/// The bytes of weights, gradients and optimizer state of a shard of one stage.
+fn bytes_of_shard(model: Model, shard: Shard) -> usize {
+    let count = model.names().len();
+    let stages = model.with_shard_groups(4).expect("a power of two").cut(&[count]).expect("one stage");
+    let mut stage = stages[0].build_shard(shard).expect("it is divided");
+    let optimizer = AdamW::default();
+    let mut numbers = 0;
+    stage.visit_parameters(&mut |parameter| {
+        parameter.make_state(&optimizer.states(parameter.name(), parameter.dims()));
+        let state: usize = parameter.state.iter().map(|tensor| tensor.len()).sum();
+        numbers += parameter.value.len() + parameter.grad.len() + state;
+    });
+    4 * numbers
+}
+
+/// Norms, positions and some biases are in every shard: they are small.
+#[test]
+fn weights_gradients_and_state_of_a_shard_are_a_part_of_all() {
+    let gpt = || {
+        let [vocab, dim, layers, heads, context] = [1003, 128, 3, 8, 64];
+        Gpt { vocab, dim, layers, heads, context, dropout: 0.0, tied: true, seed: 3 }
+            .model()
+            .expect("the sizes fit")
+    };
+    let mlp =
+        || Mlp { sizes: vec![300, 200, 100, 52], dropout: 0.0, seed: 3 }.model().expect("the sizes fit");
+    for make in [&gpt as &dyn Fn() -> Model, &mlp] {
+        let whole = bytes_of_shard(make(), Shard::WHOLE) as f64;
+        for of in [2, 4] {
+            let all = (0..of).map(|index| bytes_of_shard(make(), Shard { index, of }) as f64);
+            let largest = all.fold(0.0_f64, f64::max);
+            let share = whole / f64::from(of);
+            assert!(largest < 1.05 * share, "{of} shards: {largest} bytes, and {share} are a part of all");
+        }
+    }
 }

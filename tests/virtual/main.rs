@@ -16,6 +16,7 @@ mod order;
 mod processes;
 mod programs;
 mod settled;
+mod shared;
 mod stages;
 mod stalls;
 mod state;
@@ -100,7 +101,8 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
     }
     let ends = Mutex::new(BTreeMap::<String, u64>::new());
     run_all(seeds(), |seed| {
-        let (end, timeline) = trial::run(&Story::of(seed))?;
+        let story = Story::of(seed);
+        let (end, timeline) = trial::run(&story)?;
         let mut kinds: Vec<&str> = timeline.faults().map(Fault::kind).collect();
         kinds.sort_unstable();
         kinds.dedup();
@@ -109,10 +111,15 @@ fn every_seed_ends_with_the_same_bits_or_with_the_error_of_its_fault() {
             *ends.entry(format!("{kind}: {end:?}")).or_default() += 1;
         }
         *ends.entry(format!("all: {end:?}")).or_default() += 1;
+        if story.shards > 1 {
+            *ends.entry(format!("with shards: {end:?}")).or_default() += 1;
+        }
         Ok(())
     });
     let ends = ends.into_inner().expect("no panic inside");
-    assert!(seeds() < SEEDS || ends.contains_key("all: Settled"), "no weights were stale");
+    for end in ["all: Settled", "with shards: SameBits", "with shards: RightError"] {
+        assert!(seeds() < SEEDS || ends.contains_key(end), "no seed ended so: {end}");
+    }
     println!("how many seeds ended in which way, by the kinds of faults that came true: {ends:#?}");
     let seen = |kind: &&str| ends.keys().any(|seen| seen.starts_with(kind));
     let unseen: Vec<_> = Fault::KINDS.into_iter().filter(|kind| !seen(kind)).collect();
@@ -139,8 +146,12 @@ fn processes_that_die_are_replaced_and_the_bits_stay_the_same() {
     }
     let ends = Mutex::new(BTreeMap::<String, u64>::new());
     run_all(seeds(), |seed| {
-        let (end, timeline) = processes::run(&processes::Story::of(seed))?;
+        let story = processes::Story::of(seed);
+        let (end, timeline) = processes::run(&story)?;
         let mut ends = ends.lock().expect("no panic inside");
+        if story.shards > 1 && timeline.deaths().next().is_some() {
+            *ends.entry(format!("with shards and deaths: {end:?}")).or_default() += 1;
+        }
         let end = format!("{} deaths: {end:?}", timeline.deaths().count());
         *ends.entry(end).or_default() += 1;
         for from in [processes::FROM_A_SNAPSHOT, processes::ANEW] {
@@ -156,6 +167,7 @@ fn processes_that_die_are_replaced_and_the_bits_stay_the_same() {
         seeds() < SEEDS || has("2 deaths: SameBits") && has(&from_a_snapshot),
         "no run has survived two deaths, or none from a snapshot"
     );
+    assert!(seeds() < SEEDS || has("with shards and deaths: SameBits"), "no shard was replaced");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use pipewright::data::DataSource;
 use pipewright::id::MicroBatch;
+use pipewright::stages::loss::Loss;
 use pipewright::stages::optimizer::{AdamW, Optimizer, StateTensor, Update};
 use pipewright::stages::{
     Error as StageError, ForwardContext, Init, Kept, Layer, Mode, Parameter, Result, Shape, StageBuilder,
@@ -27,11 +28,16 @@ pub(crate) struct Model {
     pub(crate) tied: bool,
     /// Whether the first layer has enough weights that their sums over replicas are several blocks.
     pub(crate) large: bool,
+    /// Whether its layers can be divided among shards.
+    pub(crate) divided: bool,
 }
 
 impl Model {
     /// One layer a stage.
     pub(crate) fn stages(self) -> Vec<StageBuilder<Sequential>> {
+        if self.divided {
+            return shared::stages(self.layers);
+        }
         let stage = |layer| {
             let build = move || {
                 if here::with(World::builds) == Some(false) {
@@ -46,8 +52,36 @@ impl Model {
 
     /// All layers in one stage.
     pub(crate) fn whole(self) -> Sequential {
+        if self.divided {
+            return shared::whole(self.layers);
+        }
         let layers = (0..self.layers).map(|layer| Box::new(self.layer(layer)) as Box<dyn Layer>);
         Sequential::new(layers.collect())
+    }
+
+    /// A builder of a pipeline with its stages, its loss, its data, and with these shards.
+    pub(crate) fn builder(self, numbers: Arc<Numbers>, shards: u32) -> PipelineBuilder<Sequential> {
+        let builder = Pipeline::builder().stages(self.stages()).data(self.data(numbers)).shards(shards);
+        match self.divided {
+            true => builder.loss(shared::loss()),
+            false => builder.loss(MeanSquaredError::default()),
+        }
+    }
+
+    /// Its loss.
+    pub(crate) fn loss(self) -> Box<dyn Loss<Tensor>> {
+        match self.divided {
+            true => Box::new(shared::loss()),
+            false => Box::new(MeanSquaredError::default()),
+        }
+    }
+
+    /// Its data.
+    pub(crate) fn data(self, numbers: Arc<Numbers>) -> Arc<dyn DataSource> {
+        match self.divided {
+            true => Arc::new(shared::Rows(numbers)),
+            false => numbers,
+        }
     }
 
     fn layer(self, index: usize) -> Mix {

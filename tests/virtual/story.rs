@@ -11,6 +11,8 @@ pub(crate) struct Story {
     pub(crate) ranks: u32,
     pub(crate) micro_batches: u32,
     pub(crate) replicas: u32,
+    /// Of each rank.
+    pub(crate) shards: u32,
     pub(crate) sharded: bool,
     pub(crate) sync: SyncMode,
     pub(crate) model: Model,
@@ -66,8 +68,14 @@ impl Story {
             layers: order.stages(ranks),
             tied: draw.chance(300) && !is_stale,
             large: ranks <= 4 && draw.chance(80),
+            divided: false,
         };
-        let world = (ranks * replicas) as usize;
+        // Drawn apart, so that stories without shards stay as they were.
+        let mut of_shards = Draw::new(seed ^ 0x5ea7);
+        let shards = if sync == SyncMode::Reduce && ranks <= 4 && of_shards.chance(300) { 2 } else { 1 };
+        let model =
+            if shards > 1 { Model { tied: false, large: false, divided: true, ..model } } else { model };
+        let world = (ranks * replicas * shards) as usize;
         let micro_batches = draw.within(1, 8) as u32;
         // Few: a rank pauses before it is built again.
         let restarts = if is_stale { 0 } else { *draw.one_of(&[0, 1, 2, 2]) };
@@ -81,6 +89,7 @@ impl Story {
             ranks,
             micro_batches,
             replicas,
+            shards,
             sharded: replicas > 1 && draw.chance(500),
             sync,
             model,
@@ -101,9 +110,9 @@ impl Story {
         staleness(self.sync)
     }
 
-    /// The number of ranks of all replicas.
+    /// The number of ranks of all replicas, with their shards.
     pub(crate) fn world(&self) -> usize {
-        (self.ranks * self.replicas) as usize
+        (self.ranks * self.replicas * self.shards) as usize
     }
 }
 

@@ -68,11 +68,9 @@ pub(crate) fn builder(
     told: &Told,
 ) -> PipelineBuilder<Sequential> {
     let (world, watched) = (Arc::clone(world), Arc::clone(world));
-    Pipeline::builder()
+    let builder = story.model.builder(Arc::clone(data), story.shards);
+    builder
         .schedule(story.schedule())
-        .stages(story.model.stages())
-        .loss(MeanSquaredError::default())
-        .data(Arc::clone(data) as _)
         .optimizer(Updates::default())
         .learning_rate(RATE)
         .clip(CLIP)
@@ -184,7 +182,7 @@ impl Trial<'_> {
     ) -> std::result::Result<Result<()>, Why> {
         Ok(match deed {
             Deed::Step => self.step(pipeline)?,
-            Deed::Evaluate => pipeline.evaluate(Arc::new(Numbers::default()), 3).map(drop),
+            Deed::Evaluate => pipeline.evaluate(self.story.model.data(Arc::default()), 3).map(drop),
             Deed::SaveBeside => pipeline.save_beside(path),
             Deed::Save => pipeline.save(&path).map(|()| self.saved = Some(path)),
             Deed::Load => match &self.saved {

@@ -97,11 +97,9 @@ fn rejoin(hub: &Hub, process: usize, pipeline: &mut Pipeline<Sequential>, mut fa
 }
 
 fn builder(story: &Story) -> PipelineBuilder<Sequential> {
-    Pipeline::builder()
+    let builder = story.model.builder(Arc::default(), story.shards);
+    builder
         .schedule(story.schedule())
-        .stages(story.model.stages())
-        .loss(MeanSquaredError::default())
-        .data(Arc::new(Numbers::default()))
         .optimizer(Updates::default())
         .learning_rate(RATE)
         .clip(CLIP)

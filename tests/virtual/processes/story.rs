@@ -10,6 +10,8 @@ pub(crate) struct Story {
     /// Of a replica.
     pub(crate) ranks: u32,
     pub(crate) replicas: u32,
+    /// Of each rank.
+    pub(crate) shards: u32,
     pub(crate) micro_batches: u32,
     pub(crate) sharded: bool,
     pub(crate) model: Model,
@@ -41,8 +43,13 @@ impl Story {
             1 => Order::Named { name: "gpipe", chunks: 1 },
             _ => Order::drawn(draw, ranks),
         };
-        let model = Model { layers: order.stages(ranks), tied: draw.chance(200), large: draw.chance(100) };
-        let processes = u64::from(ranks * replicas);
+        let (tied, large) = (draw.chance(200), draw.chance(100));
+        // Drawn apart, so that stories without shards stay as they were.
+        let shards = if ranks <= 2 && Draw::new(seed ^ 0x5ea7).chance(300) { 2 } else { 1 };
+        let is_whole = shards == 1;
+        let (tied, large) = (tied && is_whole, large && is_whole);
+        let model = Model { layers: order.stages(ranks), tied, large, divided: !is_whole };
+        let processes = u64::from(ranks * replicas * shards);
         let within = *draw.one_of(&[20, 100, 400]);
         let deaths = (0..draw.below(4)).map(|_| Death {
             // The others cannot go on without process 0.
@@ -58,6 +65,7 @@ impl Story {
             order,
             ranks,
             replicas,
+            shards,
             micro_batches: draw.within(1, 4) as u32,
             sharded: replicas > 1 && draw.chance(500),
             model,
@@ -68,7 +76,7 @@ impl Story {
     }
 
     pub(crate) fn processes(&self) -> usize {
-        (self.ranks * self.replicas) as usize
+        (self.ranks * self.replicas * self.shards) as usize
     }
 
     pub(crate) fn schedule(&self) -> Schedule {
