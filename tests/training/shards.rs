@@ -2,7 +2,7 @@
 
 use pipewright::stages::layers::Relu;
 use pipewright::stages::models::Cnn;
-use pipewright::stages::{Division, Layer, Shard};
+use pipewright::stages::{Division, Layer, Shard, Sharding};
 
 use pipewright::fabric::World;
 
@@ -318,6 +318,27 @@ fn shards_with_other_layers_are_refused() {
     // Without this check, shard 0 would wait for ever, or compute something else.
     let with_relu = unequal(|linear| vec![Box::new(Relu::new("relu")), Box::new(linear)]);
     has(&refused(&with_relu), &["layer 0 of stage 0 is `fc` in shard 0 and `relu` in shard 1"]);
+}
+
+/// A layer that is divided by another number of shards than the pipeline has.
+#[test]
+fn a_part_of_a_tensor_is_refused_where_nobody_has_the_others() {
+    let unit = || {
+        LayerSpec::new("fc", 1.0, || {
+            let sharding = Sharding::new(2, Shard { index: 1, of: 2 })?;
+            let division = Division::new(sharding, 8, &[1])?;
+            let linear = Linear::new("fc", [8, 8], Init::Normal(0.5), 1).with_divided_outputs(&division);
+            Ok(vec![Box::new(linear) as Box<dyn Layer>])
+        })
+    };
+    let data = Arc::new(RandomRows { rows: 4, width: 8, classes: 4 });
+    let recipe = recipe_of(move || Ok(Model::new(vec![unit()])), data, 4);
+    has(
+        &refused(&recipe),
+        &[
+            "the parameter `fc.weight` of layer `fc` in stage 0 is shard 1 of 2, but the pipeline has one shard",
+        ],
+    );
 }
 
 /// The bytes of weights, gradients and optimizer state of a shard of one stage.

@@ -1,30 +1,16 @@
 //! Parameters are copies of each other only because a layer says so, never because their names are equal.
 
-use pipewright::stages::Shard;
-
 use super::*;
 
 const WIDTH: usize = 4;
 
 /// A layer whose weight has this name, and is a tied copy if `is_copy` is set.
 fn layer(name: &'static str, weight: &'static str, is_copy: bool) -> LayerSpec {
-    layer_with(name, weight, move |parameter| match is_copy {
-        true => parameter.tied(),
-        false => parameter,
-    })
-}
-
-/// A layer whose weight has this name, and is what is made of it.
-fn layer_with(
-    name: &'static str,
-    weight: &'static str,
-    make: impl Fn(Parameter) -> Parameter + Send + 'static,
-) -> LayerSpec {
     LayerSpec::of(name, 1.0, move || {
         let init = Init::Normal(0.5);
-        Linear::new(name, [WIDTH, WIDTH], init, 1)
-            .with_weight(make(Parameter::new(weight, &[WIDTH, WIDTH], init, 1)))
-            .expect("the same dimensions")
+        let parameter = Parameter::new(weight, &[WIDTH, WIDTH], init, 1);
+        let parameter = if is_copy { parameter.tied() } else { parameter };
+        Linear::new(name, [WIDTH, WIDTH], init, 1).with_weight(parameter).expect("the same dimensions")
     })
 }
 
@@ -78,22 +64,5 @@ fn a_declared_copy_stays_equal_whichever_of_the_two_comes_first() {
     };
     for copies in [[false, true], [true, false]] {
         assert_eq!(hash(copies, 1), hash(copies, 2));
-    }
-}
-
-#[test]
-fn a_part_of_a_tensor_is_refused_also_beside_the_other_parts() {
-    let part = |name, index| {
-        let shard = Shard { index, of: 2 };
-        layer_with(name, "same", move |parameter| parameter.sharded(shard))
-    };
-    for stages in [1, 2] {
-        let error = launch(vec![part("one", 0), part("two", 1)], stages).expect_err("two parts");
-        assert_eq!(
-            error.to_string(),
-            "the parameter `same` of layer `one` in stage 0 is shard 0 of 2: the engine trains whole \
-             parameters only, so leave out `Parameter::sharded`"
-        );
-        assert!(matches!(error, Error::Launch(_)));
     }
 }

@@ -59,8 +59,8 @@ impl Answers {
     }
 
     /// Whether nothing that may still come counts. Where a file is missing, word from the process that has
-    /// removed it may be on the way. Where all failures follow from another one, a process may have died after
-    /// its part of the call, and the end of its connection may be on the way.
+    /// removed it may be on the way. Where all failures follow from another one, a process may have died
+    /// after its part of the call, and the end of its connection may be on the way.
     pub(super) fn is_complete(&self) -> bool {
         let has_no_cause = matches!(self.first, Some((Order::Missed | Order::Follows, ..)));
         !self.missing.contains(&true) && !has_no_cause

@@ -116,26 +116,26 @@ fn same_parameters(first: &[ParameterInfo], replica: u32, other: &[ParameterInfo
 /// The tied parameters. `parameters` are in layer order.
 ///
 /// # Errors
-/// [`LaunchError`] when two parameters that are not tied have one name and shard, when a copy has no
+/// [`LaunchError`] when two parameters that are not tied have one name, when a copy has no
 /// original, or when a copy has other dimensions or is frozen alone.
 pub(super) fn ties(parameters: &[ParameterInfo]) -> Result<Vec<Tie>> {
     parameters.iter().try_for_each(check_whole)?;
-    let mut by_identity: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
+    let mut by_name: BTreeMap<_, Vec<&ParameterInfo>> = BTreeMap::new();
     for info in parameters {
-        by_identity.entry((&info.name, info.shard)).or_default().push(info);
+        by_name.entry(&info.name).or_default().push(info);
     }
-    let ties = by_identity.into_values().map(|sites| tie(&sites));
+    let ties = by_name.into_values().map(|sites| tie(&sites));
     ties.filter_map(Result::transpose).collect()
 }
 
-/// Refuses a part of a tensor: checkpoints and the hash of the weights only know whole tensors.
+/// Refuses a part of a tensor where nobody has the other parts.
 fn check_whole(parameter: &ParameterInfo) -> Result<()> {
     if parameter.shard == Shard::WHOLE {
         return Ok(());
     }
     Err(LaunchError::new(format!(
-        "the parameter `{}` of {} is {}: the engine trains whole parameters only, so leave out \
-         `Parameter::sharded`",
+        "the parameter `{}` of {} is {}, but the pipeline has one shard: divide the layer by the `Sharding` \
+         that `LayerSpec::divided` gives",
         parameter.name,
         place(parameter),
         parameter.shard
@@ -143,7 +143,7 @@ fn check_whole(parameter: &ParameterInfo) -> Result<()> {
     .into())
 }
 
-/// The tie of all parameters of one name and shard. `None` when there is only one.
+/// The tie of all parameters of one name. `None` when there is only one.
 fn tie(sites: &[&ParameterInfo]) -> Result<Option<Tie>> {
     let mut originals = sites.iter().filter(|info| !info.is_tied);
     let Some(&original) = originals.next() else {

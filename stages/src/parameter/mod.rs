@@ -204,17 +204,6 @@ impl Parameter {
         self.is_tied
     }
 
-    /// Says that this parameter holds one part of a tensor. Its dimensions and numbers are the part's.
-    ///
-    /// # Panics
-    /// When there is no such part.
-    #[must_use]
-    pub fn sharded(mut self, shard: Shard) -> Self {
-        assert!(shard.index < shard.of, "{shard}: the index must be below the number of shards");
-        self.shard = shard;
-        self
-    }
-
     /// The part of its tensor that this parameter holds. The default is the whole tensor.
     pub fn shard(&self) -> Shard {
         self.shard

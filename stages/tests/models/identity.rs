@@ -73,8 +73,5 @@ fn a_parameter_is_whole_and_its_own_unless_somebody_says_otherwise() {
     let make = || Parameter::new("w", &[2], Init::Ones, 0);
     assert!(!make().is_tied());
     assert_eq!(make().shard(), Shard::WHOLE);
-    let second = Shard { index: 1, of: 2 };
-    assert_eq!(make().sharded(second).shard(), second);
     assert_ne!(make(), make().tied());
-    assert_ne!(make(), make().sharded(second));
 }
