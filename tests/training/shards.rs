@@ -335,9 +335,7 @@ fn a_part_of_a_tensor_is_refused_where_nobody_has_the_others() {
     let recipe = recipe_of(move || Ok(Model::new(vec![unit()])), data, 4);
     has(
         &refused(&recipe),
-        &[
-            "the parameter `fc.weight` of layer `fc` in stage 0 is shard 1 of 2, but the pipeline has one shard",
-        ],
+        &["`fc.weight` of layer `fc` in stage 0 is shard 1 of 2, but the pipeline has one shard"],
     );
 }
 
