@@ -182,10 +182,10 @@ void cross_entropy_groups(const T* logits, const unsigned* targets, Found* found
                                                                  apart};
 }
 
-// Adds up numbers by the binary tree: 0 and 1, 2 and 3, then these two sums, and so on.
+// Adds up numbers by the binary tree: 0 and 1, 2 and 3, then these two sums, and so on. `sums` has room for 32.
 struct Tree {
-    float sums[32];
-    unsigned count = 0, depth = 0;
+    float* sums;
+    unsigned count, depth;
 
     void add(float x) {
         for (unsigned more = count++; more % 2 == 1; more /= 2) x = sums[--depth] + x;
@@ -201,7 +201,7 @@ void cross_entropy_of_groups(T* logits, const unsigned* targets, double* scores,
     u64 row = blockIdx.x, rows = gridDim.x;
     unsigned target = targets[row];
     bool counted = target != ignored;
-    __shared__ float shared[2];
+    __shared__ float shared[2], room[2][32];
     if (threadIdx.x == 0) {
         auto of = [&](unsigned group) {
             return found[(group / classes.count * rows + row) * classes.count + group % classes.count];
@@ -212,7 +212,7 @@ void cross_entropy_of_groups(T* logits, const unsigned* targets, double* scores,
             if (one.largest > largest || group == 0) largest = one.largest, where = one.where;
             if (target >= classes.start(group) && target < classes.start(group + 1)) logit = one.logit;
         }
-        Tree total, apart;
+        Tree total = {room[0], 0, 0}, apart = {room[1], 0, 0};
         for (unsigned group = 0; group < classes.groups; ++group) {
             Found one = of(group);
             float size = (float)(classes.start(group + 1) - classes.start(group));
