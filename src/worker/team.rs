@@ -184,7 +184,9 @@ impl Exchange for Line {
         let taken =
             coming.iter().map(|coming| (self.ranks[coming.shard as usize], coming.shape, coming.dtype));
         let taken: Vec<Taken> = taken.filter(|(peer, ..)| self.end.trades_with(*peer)).collect();
-        let traded = self.end.0.lock().trade(TEAM, given, &taken);
+        // It waits for what was announced before, from other ranks.
+        let trade = || self.end.0.lock().trade(TEAM, given, &taken);
+        let traded = self.progress.during(WaitsFor::All, trade);
         self.told(traded)
     }
 

@@ -87,7 +87,10 @@ impl Weights {
             trained,
             value: gpu.lasting_memory_of(bytes)?,
             grad: gpu.lasting_memory_of(grad_bytes)?,
-            of_rows: (0..grouping.of_rows).map(|_| of_rows()).collect::<Result<_>>()?,
+            of_rows: (0..grouping.of_rows)
+                .filter(|_| trained > 0)
+                .map(|_| of_rows())
+                .collect::<Result<_>>()?,
             state: Vec::new(),
             owned: 0..trained,
             copy,

@@ -50,7 +50,7 @@ pub struct Coming {
 }
 
 /// A tensor for each shard, or from each, in shard order.
-pub(crate) type Each = SmallVec<[Tensor; 4]>;
+pub(crate) type Each = SmallVec<[Tensor; 8]>;
 
 /// The shards of a rank, as the layers of one of them see them. A micro-batch's rows are divided among the
 /// shards: layers that treat each row alone work on the shard's own rows, `[rows, width]`. Layers whose
@@ -158,7 +158,7 @@ impl Team {
                 }
             }
         }
-        exchange.sent(&others().map(coming).collect::<SmallVec<[_; 4]>>())?;
+        exchange.sent(&others().map(coming).collect::<SmallVec<[_; 8]>>())?;
         let all = (0..self.shard.of).map(|shard| match kept.take_if(|_| shard == own) {
             Some(own) => Ok(own),
             None => {

@@ -104,7 +104,10 @@ impl Adapter {
     pub(crate) fn forward_next(&mut self, output: &mut Tensor, input: &Tensor) -> Result<()> {
         let input = self.dropped(WRITING, input)?;
         let inner = self.down.forward_next(&input, None)?;
-        let more = self.up.forward_next(&inner, None)?;
+        let more = match inner.gpu()? {
+            Some(_) => self.by_rows(&inner, true)?,
+            None => self.up.forward_next(&inner, None)?,
+        };
         output.add_columns(self.columns.clone(), &more, self.scale)
     }
 
