@@ -52,7 +52,16 @@ pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<G
         let far = receivers.filter(|&to| mesh.process(from) != mesh.process(to));
         pairs.extend(far.filter(|&to| on_gpu(from) && on_gpu(to)).map(|to| [from, to]));
     }
-    if !pairs.is_empty() {
+    let mut gpus = GpuPairs::new(pairs, mesh);
+    // The first and the last stage often share tied parameters.
+    let schedule = &schedules[0];
+    let ends = [StageId(0), schedule.last_stage()].map(|stage| schedule.rank_of(stage));
+    for at in mesh.world().map(|rank| mesh.coordinate(rank)).filter(|at| at.rank == ends[0]) {
+        gpus = gpus.with_members(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
+    }
+    gpus = gpus.with_groups(mesh);
+    // A trade too is queued after all receives that were announced before.
+    if !gpus.is_empty() {
         let mut all = schedules.iter();
         let ordered = all.try_for_each(|schedule| schedule.holds_on(LinkKind::Ordered));
         ordered.map_err(|error| {
@@ -62,14 +71,7 @@ pub(super) fn between_gpus(schedules: &[Arc<Schedule>], mesh: &Mesh) -> Result<G
             ))
         })?;
     }
-    let mut gpus = GpuPairs::new(pairs, mesh);
-    // The first and the last stage often share tied parameters.
-    let schedule = &schedules[0];
-    let ends = [StageId(0), schedule.last_stage()].map(|stage| schedule.rank_of(stage));
-    for at in mesh.world().map(|rank| mesh.coordinate(rank)).filter(|at| at.rank == ends[0]) {
-        gpus = gpus.with_members(ends.map(|rank| mesh.world_rank(Coordinate { rank, ..at })), mesh);
-    }
-    Ok(gpus.with_groups(mesh))
+    Ok(gpus)
 }
 
 /// The rank that receives a send.
