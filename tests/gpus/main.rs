@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/divided_models.rs"]
+mod divided_models;
 #[path = "../common/failing.rs"]
 mod failing;
 #[path = "../common/has.rs"]
@@ -10,8 +12,6 @@ mod has;
 mod mixtral;
 #[path = "../common/plain.rs"]
 mod plain;
-#[path = "../common/shared_models.rs"]
-mod shared_models;
 #[path = "../common/text.rs"]
 mod text;
 #[path = "../common/worlds.rs"]

@@ -2,7 +2,7 @@
 
 use super::training::{GPU, assert_close, on};
 use super::*;
-use crate::shared_models::*;
+use crate::divided_models::*;
 use crate::worlds::in_processes;
 use pipewright::PipelineBuilder;
 use pipewright::stages::models::Rules;
@@ -54,14 +54,18 @@ fn adapters_on_gpus_are_divided_too() {
     }
     let recipes: [fn() -> Recipe; 2] = [|| gpt_tied(2), || llama(2)];
     for make in recipes {
-        let lora = Lora { rank: 3, alpha: 6.0, dropout: 0.2, seed: 9 };
-        let rules = Rules::default()
-            .with_lora(move |_| Some(lora))
-            .with_training(|name| Training { frozen: !Lora::is_adapter(name), ..Training::default() });
-        let model = make().model;
-        let model = Box::new(move || model().with_rules(rules.clone()));
-        same_bits("adapted", Recipe { model, ..make() }, &[(2, "1f1b", 1)]);
+        same_bits("adapted", adapted(make), &[(2, "1f1b", 1)]);
     }
+}
+
+/// The same recipe with adapters of all layers.
+fn adapted(make: fn() -> Recipe) -> Recipe {
+    let lora = Lora { rank: 3, alpha: 6.0, dropout: 0.2, seed: 9 };
+    let rules = Rules::default()
+        .with_lora(move |_| Some(lora))
+        .with_training(|name| Training { frozen: !Lora::is_adapter(name), ..Training::default() });
+    let model = make().model;
+    Recipe { model: Box::new(move || model().with_rules(rules.clone())), ..make() }
 }
 
 #[test]
@@ -111,22 +115,23 @@ fn checkpoints_and_text_of_gpus_do_not_know_of_shards() {
     if emulator::start().is_none() {
         return;
     }
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut all = Vec::new();
-    for (shards, ranks) in [(1, 1), (2, 2)] {
-        let recipe = Recipe { shards, ..llama(2) };
-        let builder = recipe.builder(named("1f1b", ranks, 4)).places(vec![on(GPU, DType::Bf16)]);
-        let mut pipeline = builder.launch().expect("it starts");
-        pipeline.step().expect("a step");
-        let saved = folder.path().join(shards.to_string());
-        pipeline.save(&saved).expect("it is saved");
-        let files = ["model.safetensors", "optimizer.safetensors"];
-        let files = files.map(|file| std::fs::read(saved.join(file)).expect("it is there"));
-        let scores = pipeline.next_scores(0, &[5, 7, 11]).expect("it writes");
-        all.push((files, scores));
+    let recipes: [fn() -> Recipe; 2] = [|| llama(2), || adapted(|| gpt_tied(2))];
+    for make in recipes {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [one, two] = [(1, 1), (2, 2)].map(|(shards, ranks)| {
+            let recipe = Recipe { shards, ..make() };
+            let builder = recipe.builder(named("1f1b", ranks, 4)).places(vec![on(GPU, DType::Bf16)]);
+            let mut pipeline = builder.launch().expect("it starts");
+            pipeline.step().expect("a step");
+            let saved = folder.path().join(shards.to_string());
+            pipeline.save(&saved).expect("it is saved");
+            let files = ["model.safetensors", "optimizer.safetensors"];
+            let files = files.map(|file| std::fs::read(saved.join(file)).expect("it is there"));
+            (files, pipeline.next_scores(0, &[5, 7, 11]).expect("it writes"))
+        });
+        assert!(one.0 == two.0, "the files");
+        assert_eq!(one.1, two.1, "the scores of a text");
     }
-    assert!(all[0].0 == all[1].0, "the files");
-    assert_eq!(all[0].1, all[1].1, "the scores of a text");
 }
 
 #[test]

@@ -4,6 +4,8 @@
 mod common;
 #[path = "../common/composed.rs"]
 mod composed;
+#[path = "../common/divided_models.rs"]
+mod divided_models;
 #[path = "../common/has.rs"]
 mod has;
 #[path = "../common/mixtral.rs"]
@@ -14,8 +16,6 @@ mod passing;
 mod plain;
 #[path = "../schedules/random.rs"]
 mod random;
-#[path = "../common/shared_models.rs"]
-mod shared_models;
 #[path = "../common/text.rs"]
 mod text;
 #[path = "../common/worlds.rs"]

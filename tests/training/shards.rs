@@ -6,7 +6,7 @@ use pipewright::stages::{Division, Layer, Shard, Sharding};
 
 use pipewright::fabric::World;
 
-use super::shared_models::*;
+use super::divided_models::*;
 use super::worlds::in_processes;
 use super::*;
 

@@ -6,6 +6,7 @@
 mod bug;
 #[path = "../common/mod.rs"]
 mod common;
+mod divided;
 mod draw;
 mod end;
 mod faults;
@@ -16,7 +17,6 @@ mod order;
 mod processes;
 mod programs;
 mod settled;
-mod shared;
 mod stages;
 mod stalls;
 mod state;

@@ -36,7 +36,7 @@ impl Model {
     /// One layer a stage.
     pub(crate) fn stages(self) -> Vec<StageBuilder<Sequential>> {
         if self.divided {
-            return shared::stages(self.layers);
+            return divided::stages(self.layers);
         }
         let stage = |layer| {
             let build = move || {
@@ -53,7 +53,7 @@ impl Model {
     /// All layers in one stage.
     pub(crate) fn whole(self) -> Sequential {
         if self.divided {
-            return shared::whole(self.layers);
+            return divided::whole(self.layers);
         }
         let layers = (0..self.layers).map(|layer| Box::new(self.layer(layer)) as Box<dyn Layer>);
         Sequential::new(layers.collect())
@@ -63,7 +63,7 @@ impl Model {
     pub(crate) fn builder(self, numbers: Arc<Numbers>, shards: u32) -> PipelineBuilder<Sequential> {
         let builder = Pipeline::builder().stages(self.stages()).data(self.data(numbers)).shards(shards);
         match self.divided {
-            true => builder.loss(shared::loss()),
+            true => builder.loss(divided::loss()),
             false => builder.loss(MeanSquaredError::default()),
         }
     }
@@ -71,7 +71,7 @@ impl Model {
     /// Its loss.
     pub(crate) fn loss(self) -> Box<dyn Loss<Tensor>> {
         match self.divided {
-            true => Box::new(shared::loss()),
+            true => Box::new(divided::loss()),
             false => Box::new(MeanSquaredError::default()),
         }
     }
@@ -79,7 +79,7 @@ impl Model {
     /// Its data.
     pub(crate) fn data(self, numbers: Arc<Numbers>) -> Arc<dyn DataSource> {
         match self.divided {
-            true => Arc::new(shared::Rows(numbers)),
+            true => Arc::new(divided::Rows(numbers)),
             false => numbers,
         }
     }

@@ -48,6 +48,12 @@ impl Answers {
         }
     }
 
+    /// Whether the end of a process counts. Once all have done their part of the call, only a lost process
+    /// does: one that leaves then leaves because of this failure.
+    pub(super) fn counts(&self, failure: &Failure) -> bool {
+        self.missing.contains(&true) || self.first.is_none() || failure.order == Order::Lost
+    }
+
     /// A process has failed, in this call or since it did its part of the call.
     pub(super) fn fail(&mut self, process: u32, failure: Failure) {
         self.until.get_or_insert_with(|| Instant::now() + GRACE);

@@ -210,7 +210,8 @@ impl Peers {
                 }
             }
             // A process may have done its part and ended since. One that is silent must not hide that.
-            if let Some((process, failure)) = received.first_failure() {
+            let failed = received.first_failure();
+            if let Some((process, failure)) = failed.filter(|(_, failure)| answers.counts(failure)) {
                 answers.fail(process, failure);
             }
             if answers.is_complete() || answers.until().is_some_and(|until| Instant::now() >= until) {
