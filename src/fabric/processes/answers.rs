@@ -48,10 +48,11 @@ impl Answers {
         }
     }
 
-    /// Whether the end of a process counts. Once all have done their part of the call, only a lost process
-    /// does: one that leaves then leaves because of this failure.
+    /// Whether the end of a process counts. Where all have done their part of the call, and all failures
+    /// follow from another one, only a lost process does: one that leaves does so because of this failure.
     pub(super) fn counts(&self, failure: &Failure) -> bool {
-        self.missing.contains(&true) || self.first.is_none() || failure.order == Order::Lost
+        let only_follows = matches!(self.first, Some((Order::Follows, ..)));
+        self.missing.contains(&true) || !only_follows || failure.order == Order::Lost
     }
 
     /// A process has failed, in this call or since it did its part of the call.
