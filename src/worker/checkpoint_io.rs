@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use pipewright_stages::{Parameter, Part, Shard, Stage};
+use pipewright_stages::devices::name_and_memory;
+use pipewright_stages::{Device, Parameter, Part, Shard, Stage};
 use sha2::{Digest, Sha256};
 
 use super::Worker;
@@ -58,7 +59,11 @@ impl<S: Stage> Worker<S> {
     pub(crate) fn built(&mut self) -> Result<Built> {
         let parameters = self.parameters()?;
         let layers = self.chunks.iter().map(|chunk| (chunk.id, chunk.stage.layer_names())).collect();
-        Ok(Built { parameters, layers })
+        let gpu = match self.plan.mesh.place(self.transport.rank()).device {
+            Device::Cuda(index) if self.plan.shards() > 1 => Some(name_and_memory(index)?.0),
+            _ => None,
+        };
+        Ok(Built { parameters, layers, gpu })
     }
 
     /// Writes this rank's parameters into a checkpoint and returns their checksums, or why they cannot be

@@ -40,6 +40,8 @@ pub(crate) struct Built {
     pub(crate) parameters: Vec<ParameterInfo>,
     /// The names of each stage's layers.
     pub(crate) layers: Vec<(StageId, Vec<String>)>,
+    /// The name of its GPU, if there are shards to compare.
+    pub(crate) gpu: Option<String>,
 }
 
 impl From<&ParameterInfo> for TensorInfo {

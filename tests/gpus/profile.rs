@@ -32,6 +32,7 @@ fn measured(places: &[Place]) -> Result<ModelCosts> {
         Ok(Subject {
             model: model(),
             ranks: 3,
+            shards: 1,
             places: places.to_vec(),
             micro_batches: 2,
             loss: CrossEntropy::default(),

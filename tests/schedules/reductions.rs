@@ -1,6 +1,8 @@
 //! What it costs to add up gradients over replicas.
 
-use pipewright::plan::{Cluster, Reduction, ShardCost, ShardMessages, partition, waiting_sums};
+use pipewright::plan::{
+    Cluster, MeasuredShards, Reduction, ShardCost, ShardMessages, partition, waiting_sums,
+};
 
 use super::*;
 
@@ -194,6 +196,25 @@ fn the_layers_of_a_shard_cost_a_part_and_their_messages() {
     let whole = vec![ShardCost { messages, pending: f64::INFINITY }; 2];
     assert!(close(costs().sharded(4, whole, link).unwrap().stage(0..2).pending, one.pending));
     assert!(costs().sharded(2, own[..1].to_vec(), link).is_err(), "costs of one layer only");
+}
+
+/// What was measured with shards is not divided once more.
+#[test]
+fn costs_of_a_shard_stay_as_they_were_measured() {
+    let link = LinkCost { latency: 0.5, per_byte: 0.25 };
+    let costs = || ModelCosts::new((0..2).map(layer).collect(), 1.0, link).unwrap();
+    let own = vec![ShardCost::default(); 2];
+    let of = |count, waits| costs().of_shards(MeasuredShards { count, waits });
+    let measured = of(4, 0.25).unwrap();
+    let shard = measured.clone().sharded(4, own.clone(), link).unwrap();
+    assert_eq!(shard.stage(0..2), costs().stage(0..2));
+    assert_eq!(shard.stages(&[1, 1]).unwrap().comm(), costs().stages(&[1, 1]).unwrap().comm());
+    assert_eq!(measured.clone().in_units(1e3, 1.0).measured_shards().waits, 250.0);
+    let of_eight = measured.sharded(8, own, link).unwrap();
+    assert!(close(of_eight.stage(0..2).forward, costs().stage(0..2).forward / 2.0));
+    for (count, waits) in [(0, 0.0), (2, -1.0), (2, f64::NAN)] {
+        assert!(of(count, waits).is_err(), "{count} shards that wait {waits} s");
+    }
 }
 
 #[test]

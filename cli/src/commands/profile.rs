@@ -16,7 +16,7 @@ use pipewright::stages::Device;
 /// Measure what each layer of a model costs on this machine.
 ///
 /// Trains for a few seconds and times every layer's passes. It uses as many ranks as the config, on the GPUs
-/// of pipeline.devices if it names some.
+/// of pipeline.devices if it names some, and as many shards of each if all have a core or a GPU.
 ///
 /// Prints a table for one micro-batch: the times of a forward, of a backward's two halves, of a whole
 /// backward and of the parameter update, and the memory that the layer keeps. Writes all of it to a file,

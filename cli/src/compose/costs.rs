@@ -12,15 +12,15 @@ use toml::Value;
 
 use super::model::{Sizes, estimated_counts, sizes};
 use super::offload::with_host;
-use super::places::check_gpus;
+use super::places::{check_gpus, places_of_shards};
 use super::schedule::unfitted;
 use super::trained::trained;
-use super::{data, kinds_of_gpus, loss, model, optimizer, places};
+use super::{data, kinds_of_gpus, loss, model, optimizer};
 use crate::config::{Config, RecomputeBy};
 use crate::error::Result;
 use crate::error::ValueProblem;
-use crate::profile::{self, Measured, Settings, Subject};
-use pipewright::plan::{Cluster, ModelCosts, Reduction, ShardCost, ShardMessages};
+use crate::profile::{self, Cpu, Measured, Settings, Subject};
+use pipewright::plan::{Cluster, LinkCost, ModelCosts, Reduction, ShardCost, ShardMessages};
 
 /// Bytes of a weight, and of its gradient.
 const F32: f64 = 4.0;
@@ -53,7 +53,7 @@ pub(super) fn in_file(config: &Config) -> Result<Option<InFile>> {
 pub fn measured_in(config: &Config, path: &Path) -> Result<(Measured, Option<String>)> {
     let measured = Measured::read(path)?;
     let (model, settings, machine) = (model(config)?, settings(config)?, machine(config)?);
-    let warning = measured.fits(path, &settings, &machine, &model.names())?;
+    let warning = measured.fits(path, [&settings, &machine], &model.names(), config.pipeline.shards)?;
     let warning = warning.map(|warning| format!("{}: {warning}", path.display()));
     Ok((measured, warning))
 }
@@ -89,22 +89,37 @@ pub fn on_cluster(config: &Config, ranks: u32, costs: ModelCosts, cluster: &Clus
         None => units.iter().map(|unit| unit.weights).collect(),
     };
     let weights = numbers.into_iter().map(|count| F32 * count as f64 / f64::from(shards)).collect();
+    let link = match waits_are_measured(&costs, world, cluster) {
+        true => LinkCost::default(),
+        false => cluster.of_shards(world),
+    };
     let costs = costs
-        .sharded(shards, shard_costs(config, &units), cluster.of_shards(world))?
+        .sharded(shards, shard_costs(config, &units), link)?
         .linked(cluster.of_transfers(map, world))?
         .queued(cluster.parts_pipelines(map, world), cluster.parts_replicas(map, world))
         .replicated(weights, reduction)?;
     Ok(costs)
 }
 
-/// The seconds in which a shard waits for messages of others, for a micro-batch in all layers.
+/// The seconds in which a shard waits for the others, for a micro-batch in all layers.
 ///
 /// # Errors
 /// When the sizes of the model are impossible.
-pub fn shard_waits(config: &Config, ranks: u32, cluster: &Cluster) -> Result<f64> {
-    let link = cluster.of_shards([config.pipeline.replicas, ranks, config.pipeline.shards]);
+pub fn shard_waits(config: &Config, ranks: u32, measured: &ModelCosts, cluster: &Cluster) -> Result<f64> {
+    let world = [config.pipeline.replicas, ranks, config.pipeline.shards];
+    if waits_are_measured(measured, world, cluster) {
+        return Ok(measured.measured_shards().waits);
+    }
+    let link = cluster.of_shards(world);
     let layers = shard_costs(config, &sizes(config)?.units);
     Ok(layers.iter().flat_map(|layer| layer.messages).map(|messages| messages.time(link)).sum())
+}
+
+/// Whether the costs include the waits of a shard: they were measured with as many shards, and these are on
+/// one host.
+fn waits_are_measured(costs: &ModelCosts, world: [u32; 3], cluster: &Cluster) -> bool {
+    let [.., shards] = world;
+    costs.measured_shards().count == shards && !cluster.parts_shards(world)
 }
 
 /// How often shards give each other something in the loss: the largest scores, and sums over the scores.
@@ -158,6 +173,7 @@ pub fn check_measurable(config: &Config) -> Result<()> {
 /// # Errors
 /// When the data cannot be opened. Also whatever stops a pipeline.
 pub fn measure(config: &Config, tell: impl FnMut(u64, u64)) -> Result<Measured> {
+    let config = &to_measure(config)?;
     let place = measured_places(config)?.first().copied();
     // Where a copy cannot be timed now, it counts as one of the usual speed.
     let host = match place.unwrap_or_default().device {
@@ -178,6 +194,7 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
     Ok(Subject {
         model: model(config)?,
         ranks: unfitted(config)?.ranks(),
+        shards: config.pipeline.shards,
         places: measured_places(config)?,
         micro_batches: config.pipeline.micro_batches,
         loss: loss(config)?,
@@ -189,9 +206,26 @@ fn subject(config: &Config) -> Result<Subject<CrossEntropy, Box<dyn Optimizer>>>
     })
 }
 
-/// The places of all ranks, which have one kind of device.
-fn measured_places(config: &Config) -> Result<Vec<Place>> {
-    let places = places(config, unfitted(config)?.ranks())?;
+/// The config with which layers are measured: with all shards of a rank if each has a GPU or a core, and with
+/// whole layers otherwise.
+///
+/// # Errors
+/// When its schedule cannot be made.
+pub fn to_measure(config: &Config) -> Result<Config> {
+    let mut config = config.clone();
+    let ranks = unfitted(&config)?.ranks() as usize;
+    let pipeline = &mut config.pipeline;
+    let threads = ranks * pipeline.shards as usize * pipeline.threads_per_rank;
+    if pipeline.shards > 1 && !pipeline.devices.has_gpu() && threads > Cpu::here().threads {
+        pipeline.shards = 1;
+        pipeline.devices.0 = vec![Device::Cpu];
+    }
+    Ok(config)
+}
+
+/// The places of all shards of a replica, which have one kind of device.
+pub(super) fn measured_places(config: &Config) -> Result<Vec<Place>> {
+    let places = places_of_shards(config, unfitted(config)?.ranks(), config.pipeline.shards)?;
     profile::check_places(&places)
         .map_err(|error| config.refuse("pipeline.devices", ValueProblem::caused(error)))?;
     Ok(places)

@@ -6,10 +6,10 @@ use pipewright::stages::devices::{free_memory, name_and_memory};
 use pipewright::stages::units::in_words;
 use pipewright::stages::{Device, Recompute};
 
-use super::costs::recomputed;
+use super::costs::{measured_places, recomputed, to_measure};
 use super::model::model;
 use super::schedule::unfitted;
-use super::{PipelinePlan, memory, places, places_of_all};
+use super::{PipelinePlan, memory, places_of_all};
 use crate::config::{Config, Memory, RecomputeBy, environment};
 use crate::error::{ConfigError, ValueProblem};
 use crate::error::{Error, Result};
@@ -168,7 +168,7 @@ pub fn check_memory(
 /// # Errors
 /// As for [`check_memory`]. Also when the model has fewer layers than ranks.
 pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]) -> Result<()> {
-    let mut config = config.clone();
+    let mut config = to_measure(config)?;
     // Layers are measured without full recomputation, even where their stages recompute everything.
     let word = match recomputed(&config)? {
         Recompute::Selective => Recompute::Selective,
@@ -176,16 +176,17 @@ pub fn check_memory_to_measure(config: &Config, limits: &[(Device, MemoryLimit)]
     };
     config.pipeline.recompute = RecomputeBy::All(word);
     config.checkpoint.beside = false;
+    let mut devices = measured_places(&config)?;
+    let shards = config.pipeline.shards;
     (config.pipeline.replicas, config.pipeline.gradient_groups) = (1, None);
     let units = model(&config)?;
     let ranks = unfitted(&config)?.ranks().min(units.names().len() as u32);
     let schedule = Schedule::named("zb-h1", ranks, config.pipeline.micro_batches)?;
-    let mut devices = places(&config, unfitted(&config)?.ranks())?;
-    devices.truncate(ranks as usize);
+    devices.truncate((ranks * shards) as usize);
     config.pipeline.devices.0 = devices.iter().map(|place| place.device).collect();
     let plan = PipelinePlan::of(units.balanced(ranks)?, Replicas::one(schedule.in_turn()));
     let held = memory(&config, &plan)?;
-    check_memory(&config, &held, &RanksHere::all([1, ranks, config.pipeline.shards]), limits)
+    check_memory(&config, &held, &RanksHere::all([1, ranks, shards]), limits)
 }
 
 fn sum<'a>(ranks: impl Iterator<Item = &'a RankMemory>) -> RankMemory {

@@ -24,7 +24,9 @@ mod tokenized;
 mod trained;
 mod writing;
 
-pub use costs::{check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster, shard_waits};
+pub use costs::{
+    check_measurable, costs_of, costs_under_any, measure, measured_in, on_cluster, shard_waits, to_measure,
+};
 pub use data::{HeldOut, TrainingData, data, data_with_progress, held_out};
 pub use enough_memory::{RanksHere, check_memory, check_memory_to_measure, memory_limits};
 pub use kernels::UnitKernels;

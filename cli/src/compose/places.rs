@@ -12,19 +12,28 @@ use pipewright::mesh::{Coordinate, Mesh};
 /// How many `bf16` numbers a GPU reads at once: 16 bytes.
 const LOAD: usize = 8;
 
-/// The place of each rank of the first replica, which has `ranks` ranks.
+/// The place of the first shard of each rank of the first replica, which has `ranks` ranks.
 ///
 /// # Errors
 /// When there are several devices, but not as many as ranks of a replica or as ranks in all.
 pub fn places(config: &Config, ranks: u32) -> Result<Vec<Place>> {
+    places_of_shards(config, ranks, 1)
+}
+
+/// The places of the first `shards` shards of each rank of the first replica, which has `ranks` ranks.
+///
+/// # Errors
+/// As for [`places`].
+pub(super) fn places_of_shards(config: &Config, ranks: u32, shards: u32) -> Result<Vec<Place>> {
     if ranks == 0 {
         return Ok(Vec::new());
     }
     let all = places_of_all(config, ranks)?;
     let mesh = Mesh::new([config.pipeline.replicas, ranks, config.pipeline.shards], 1, &[])?
         .mapped(config.launch.map);
-    let first = (0..ranks).map(|rank| mesh.world_rank(Coordinate::of_first(Rank(rank))));
-    Ok(first.map(|rank| all[rank.index()]).collect())
+    let of_rank = |rank| (0..shards).map(move |shard| Coordinate { replica: 0, rank: Rank(rank), shard });
+    let first = (0..ranks).flat_map(of_rank);
+    Ok(first.map(|at| all[mesh.world_rank(at).index()]).collect())
 }
 
 /// The place of each rank of the run, in the order of their numbers, if a replica has `ranks` ranks. A list

@@ -70,8 +70,7 @@ section! {
         ],
         /// Parts of each rank of a replica (tensor parallelism): a power of two. Each has a part of the
         /// weights of a layer, and a part of the rows of a micro-batch. The weights are the same, bit for
-        /// bit, for any number with the same `shard_groups`. Models of tokens and `mlp`, on
-        /// the CPU.
+        /// bit, for any number with the same `shard_groups`. Models of tokens and `mlp`.
         shards: u32 = 1 => [
             positive, at_most(RANKS, "shards"), harmless, page("tensor-parallelism.md"),
             also("tensor_parallel_degree tensor_parallel_size tensor_model_parallel_size tp_size"),

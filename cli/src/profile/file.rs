@@ -10,7 +10,7 @@ use serde_path_to_error::Segment;
 use super::cpu::Cpu;
 use crate::error::{Error, Result};
 use pipewright::error::CostOf;
-use pipewright::plan::{Cluster, LayerCost, LinkCost, ModelCosts, StageCost};
+use pipewright::plan::{Cluster, LayerCost, LinkCost, MeasuredShards, ModelCosts, StageCost};
 
 /// The version of the file's format.
 const VERSION: u64 = 1;
@@ -58,6 +58,8 @@ struct File {
     version: u64,
     settings: Settings,
     machine: Settings,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    shards: Option<ShardsForm>,
     input: f64,
     link: LinkForm,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,6 +69,14 @@ struct File {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     host: Option<f64>,
     layers: Vec<LayerForm>,
+}
+
+/// Several shards of each rank, which were measured together.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShardsForm {
+    count: u32,
+    waits: f64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -154,10 +164,13 @@ impl Measured {
     /// The text of `costs.json`.
     pub fn to_json(&self) -> String {
         let LinkCost { latency, per_byte } = self.costs.link();
+        let shards = self.costs.measured_shards();
         let file = File {
             version: VERSION,
             settings: self.settings.clone(),
             machine: self.machine.clone(),
+            shards: (shards != MeasuredShards::ONE)
+                .then_some(ShardsForm { count: shards.count, waits: shards.waits }),
             input: self.costs.input(),
             link: LinkForm { latency, per_byte },
             between: self.between.map(|between| BetweenForm {
@@ -172,22 +185,28 @@ impl Measured {
         serde_json::to_string_pretty(&file).expect("numbers and text always serialise") + "\n"
     }
 
-    /// Refuses costs of another model, data or micro-batch, which are in the file at `path`. Returns a
-    /// warning for costs of another machine.
+    /// Refuses costs of another model, data or micro-batch, or of another number of shards than one and
+    /// `shards`. They are in the file at `path`. Returns a warning for costs of another machine.
     ///
     /// # Errors
     /// The error names all settings that differ, or a layer that only one of the costs and `names` has.
     pub fn fits(
         &self,
         path: &Path,
-        settings: &Settings,
-        machine: &Settings,
+        [settings, machine]: [&Settings; 2],
         names: &[&str],
+        shards: u32,
     ) -> Result<Option<String>> {
         let refuse = |problem: &str| Err(unusable(path, problem));
         let differences = different(&self.settings, settings);
         if !differences.is_empty() {
             return refuse(&format!("measured for other settings ({differences})"));
+        }
+        let measured = self.costs.measured_shards().count;
+        if ![1, shards].contains(&measured) {
+            return refuse(&format!(
+                "measured with {measured} shards of each rank, and there are now {shards}"
+            ));
         }
         let layers = self.costs.layers().iter();
         let measured: Vec<&str> = layers.map(|layer| layer.name.as_str()).collect();
@@ -217,7 +236,12 @@ impl TryFrom<File> for Measured {
         check_between(&file)?;
         let LinkForm { latency, per_byte } = file.link;
         let layers = file.layers.into_iter().map(LayerCost::from).collect();
+        let shards = file.shards.map_or(MeasuredShards::ONE, |shards| MeasuredShards {
+            count: shards.count,
+            waits: shards.waits,
+        });
         let costs = ModelCosts::new(layers, file.input, LinkCost { latency, per_byte })
+            .and_then(|costs| costs.of_shards(shards))
             .map_err(|error| error.to_string())?;
         if costs.stage(0..costs.layers().len()).work() == 0.0 {
             return Err("all times of its layers are 0".to_owned());

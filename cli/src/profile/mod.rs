@@ -27,14 +27,15 @@ use pipewright::stages::loss::Loss;
 use pipewright::stages::models::Model;
 use pipewright::stages::optimizer::Optimizer;
 use pipewright::stages::{
-    Device, Kind, Place, Recompute, RecomputedStage, Sequential, StageBuilder, Tensor, recompute,
+    BuildStage, Device, Kind, Place, Recompute, RecomputedStage, Sequential, Shard, StageBuilder, Tensor,
+    recompute,
 };
 
 use crate::error::{Error, Result};
 use observation::Log;
 use pipewright::data::DataSource;
 use pipewright::pipeline::Pipeline;
-use pipewright::plan::{LayerCost, ModelCosts};
+use pipewright::plan::{LayerCost, MeasuredShards, ModelCosts};
 use pipewright::schedule::Schedule;
 use samples::Samples;
 use timed::{TimedLoss, TimedOptimizer};
@@ -56,7 +57,9 @@ pub struct Subject<L, O> {
     pub model: Model,
     /// How many ranks work at once. They share caches and memory.
     pub ranks: u32,
-    /// Where each rank runs: all on the CPU, or all on GPUs. Empty: on the CPU.
+    /// How many shards each rank has. The costs are those of one of them.
+    pub shards: u32,
+    /// Where each shard of each rank runs: all on the CPU, or all on GPUs. Empty: on the CPU.
     pub places: Vec<Place>,
     /// The micro-batches of a step.
     pub micro_batches: u32,
@@ -110,6 +113,7 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
     check_places(&subject()?.places)?;
     let one = train(subject()?, "1f1b", |done, all| tell(done, 2 * all))?;
     let halves = train(subject()?, "zb-h1", |done, all| tell(all + done, 2 * all))?;
+    let waits = one.waits();
     let mut layers = halves.costs();
     for (layer, one) in layers.iter_mut().zip(one.costs()) {
         layer.backward = one.backward;
@@ -117,7 +121,7 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
             layer.cost.backward_input = one.backward;
         }
     }
-    let Subject { ranks, places, data, pin, .. } = subject()?;
+    let Subject { ranks, shards, places, data, pin, .. } = subject()?;
     let (input, place) = (data.shapes().0, places.first().copied().unwrap_or_default());
     let bytes = match input.kind() {
         Kind::Ids => size_of::<u32>(),
@@ -129,10 +133,12 @@ pub fn measure<L: Loss<Tensor> + Clone, O: Optimizer>(
             // The last layer's output is not sent to another stage, and it may be larger than all outputs
             // that are.
             let wires = &layers[..layers.len().saturating_sub(1)];
-            arrival::measure(largest(wires) as u64, ranks, &places)?
+            let first: Vec<Place> = places.iter().step_by(shards as usize).copied().collect();
+            arrival::measure(largest(wires) as u64, ranks, &first)?
         }
     };
-    Ok(ModelCosts::new(layers, (input.count() * bytes) as f64, link)?)
+    let costs = ModelCosts::new(layers, (input.count() * bytes) as f64, link)?;
+    Ok(costs.of_shards(MeasuredShards { count: shards, waits })?)
 }
 
 /// Bytes of the largest output.
@@ -151,12 +157,17 @@ fn train<L: Loss<Tensor> + Clone, O: Optimizer>(
     let on_gpus = subject.places.iter().any(|place| place.device != Device::Cpu);
     // The times of a GPU's step are known in the next step.
     let late = u64::from(on_gpus);
+    let (shards, micro_batches) = (subject.shards as usize, f64::from(subject.micro_batches));
     let steps = WARM_UP + ENOUGH.div_ceil(subject.micro_batches.into()).max(LEAST) + late;
     let mut pipeline = launch(subject, schedule, log)?;
     let started = Instant::now();
     for step in 0..steps {
-        pipeline.step()?;
+        let report = pipeline.step()?;
         samples.add(heard.try_iter(), WARM_UP);
+        if step >= WARM_UP {
+            let waits = report.ranks.iter().step_by(shards).map(|first| first.shard_waiting);
+            samples.add_waits(waits.sum::<f64>() / micro_batches);
+        }
         tell(step + 1, steps);
         if step + 1 >= WARM_UP + LEAST + late && started.elapsed() > LONGEST {
             break;
@@ -171,21 +182,23 @@ fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
     schedule: &str,
     log: Log,
 ) -> pipewright::Result<Pipeline<RecomputedStage<Sequential>>> {
-    let rules = subject.model.rules().clone();
-    let units = subject.model.into_units();
-    let last = units.len().saturating_sub(1);
-    let units = units.into_iter().enumerate();
-    let units = units.map(|(layer, unit)| timed::unit(layer, unit, log.clone()));
-    let ranks = subject.ranks.min(last as u32 + 1);
+    let last = subject.model.names().len().saturating_sub(1);
+    let model = subject.model.map_units(|layer, unit| timed::unit(layer, unit, log.clone()));
+    let (ranks, shards) = (subject.ranks.min(last as u32 + 1), subject.shards);
     let how = if subject.selective { Recompute::Selective } else { Recompute::None };
     let mut places = subject.places;
-    places.truncate(ranks as usize);
-    let mut devices = places.clone().into_iter().map(|place| place.device).cycle();
-    let stages = Model::new(units.collect()).with_rules(rules).split(ranks)?.into_iter();
-    let stages = stages.map(|stage| recompute(on(devices.next().unwrap_or_default(), stage), how));
+    places.truncate((ranks * shards) as usize);
+    let device = |rank: usize| places.get(rank * shards as usize).copied().unwrap_or_default().device;
+    let stages = model.split(ranks)?.into_iter().enumerate();
+    let stages = stages.map(|(rank, stage)| {
+        let timed: StageBuilder<Sequential> = Box::new(TimedStage { device: device(rank), stage });
+        recompute(timed, how)
+    });
+    let stages = stages.collect();
     Pipeline::builder()
         .schedule(Schedule::named(schedule, ranks, subject.micro_batches)?)
-        .stages(stages.collect())
+        .stages(stages)
+        .shards(shards)
         .places(places)
         .data(subject.data)
         .loss(TimedLoss { loss: subject.loss, layer: last, log: log.clone() })
@@ -195,10 +208,21 @@ fn launch<L: Loss<Tensor> + Clone, O: Optimizer>(
         .launch()
 }
 
-/// The same stage, timed by the clock of its device.
-fn on(device: Device, build: StageBuilder<Sequential>) -> StageBuilder<Sequential> {
-    Box::new(move || {
-        stopwatch::time_on(device)?;
-        build.build()
-    })
+/// A stage whose first shard is timed, by the clock of its device.
+struct TimedStage {
+    device: Device,
+    stage: StageBuilder<Sequential>,
+}
+
+impl BuildStage<Sequential> for TimedStage {
+    fn build(&self) -> pipewright::stages::Result<Sequential> {
+        self.build_shard(Shard::WHOLE)
+    }
+
+    fn build_shard(&self, shard: Shard) -> pipewright::stages::Result<Sequential> {
+        if shard.index == 0 {
+            stopwatch::time_on(self.device)?;
+        }
+        self.stage.build_shard(shard)
+    }
 }

@@ -14,6 +14,8 @@ pub(super) struct Samples {
     layers: Vec<Layer>,
     /// Seconds of each parameter's update.
     updates: HashMap<String, Vec<f64>>,
+    /// Seconds of each micro-batch in which a shard waited for the others.
+    waits: Vec<f64>,
 }
 
 #[derive(Debug, Default)]
@@ -38,7 +40,7 @@ impl Samples {
     /// No measurements yet, for layers of these names.
     pub(super) fn of(names: impl Iterator<Item = String>) -> Self {
         let layer = |name| Layer { name, ..Layer::default() };
-        Self { layers: names.map(layer).collect(), updates: HashMap::new() }
+        Self { layers: names.map(layer).collect(), updates: HashMap::new(), waits: Vec::new() }
     }
 
     /// Adds measurements. Times count only from step `first` on.
@@ -75,6 +77,16 @@ impl Samples {
                 times.push(seconds);
             }
         }
+    }
+
+    /// Adds the seconds of a micro-batch in which a shard waited for the others.
+    pub(super) fn add_waits(&mut self, seconds: f64) {
+        self.waits.push(seconds);
+    }
+
+    /// The seconds of a micro-batch in which a shard waits for the others.
+    pub(super) fn waits(&self) -> f64 {
+        undisturbed(self.waits.iter().copied())
     }
 
     /// Bytes that a layer has kept of one forward pass and that the layer before it has kept too.

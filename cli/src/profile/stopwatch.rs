@@ -25,6 +25,8 @@ thread_local! {
 /// The clock and the measurements of a rank's thread.
 #[derive(Default)]
 struct Stopwatch {
+    /// Whether this thread reports anything. One shard of a rank does.
+    reports: bool,
     /// The clock of the rank's device, if it has one.
     clock: Option<Box<dyn Clock>>,
     step: u64,
@@ -32,10 +34,11 @@ struct Stopwatch {
     unreported: Vec<([usize; 2], Sample)>,
 }
 
-/// From now on, this thread's work is timed by that device's clock.
+/// From now on, this thread's work is timed by that device's clock, and reported.
 pub(super) fn time_on(device: Device) -> Result<()> {
     let clock = clock(device)?;
-    STOPWATCH.with_borrow_mut(|stopwatch| stopwatch.clock = clock);
+    STOPWATCH
+        .with_borrow_mut(|stopwatch| *stopwatch = Stopwatch { reports: true, clock, ..Stopwatch::default() });
     Ok(())
 }
 
@@ -80,9 +83,12 @@ fn mark() -> Result<Option<usize>> {
     STOPWATCH.with_borrow_mut(|stopwatch| stopwatch.clock.as_mut().map(|clock| clock.mark()).transpose())
 }
 
-/// Reports a measurement of a layer, at once or when its time is known.
+/// Reports a measurement of a layer, at once or when its time is known, if this thread reports.
 pub(super) fn tell(log: &Log, layer: usize, took: Took, of: Observation) {
     STOPWATCH.with_borrow_mut(|stopwatch| {
+        if !stopwatch.reports {
+            return;
+        }
         let step = stopwatch.step;
         let sample = |seconds| Sample { layer, step, seconds, of };
         match took {

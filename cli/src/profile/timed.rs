@@ -1,13 +1,14 @@
 //! Layers, loss and optimizer that report how long they took.
 
+use std::fmt;
 use std::hint::black_box;
 
 use pipewright::stages::loss::{Loss, Score};
 use pipewright::stages::models::LayerSpec;
 use pipewright::stages::optimizer::{Optimizer, StateTensor, Update};
 use pipewright::stages::{
-    Bytes, ChooseLora, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage, Tensor,
-    Together,
+    Bytes, ChooseLora, Division, ForwardContext, Kept, Layer, Parameter, Result, Sequential, Shape, Stage,
+    Team, Tensor, Together,
 };
 
 use super::observation::{Log, Observation};
@@ -92,6 +93,14 @@ impl Layer for Timed {
         self.inside.visit_gradients(visit);
     }
 
+    fn join(&mut self, team: &Team) -> Result<()> {
+        self.inside.join(team)
+    }
+
+    fn divided_output(&self) -> Option<&Division> {
+        self.inside.divided_output()
+    }
+
     fn recompute_interior(&mut self) {
         self.inside.recompute_interiors();
     }
@@ -132,16 +141,26 @@ impl<L: Loss<Tensor>> Loss<Tensor> for TimedLoss<L> {
         self.loss.runs_on_gpus()
     }
 
+    fn join(&mut self, team: &Team, outputs: &Division) -> Result<()> {
+        self.loss.join(team, outputs)
+    }
+
     fn score(&mut self, output: Tensor, target: Tensor) -> Result<Score> {
         self.loss.score(output, target)
     }
 }
 
 /// An optimizer that reports the time of all that a step does with a parameter.
-#[derive(Debug)]
 pub(super) struct TimedOptimizer<O> {
     pub(super) optimizer: O,
     pub(super) log: Log,
+}
+
+/// Errors show it as the optimizer that it times.
+impl<O: fmt::Debug> fmt::Debug for TimedOptimizer<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.optimizer.fmt(f)
+    }
 }
 
 impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
@@ -174,5 +193,9 @@ impl<O: Optimizer> Optimizer for TimedOptimizer<O> {
 
     fn runs_on_gpus(&self) -> bool {
         self.optimizer.runs_on_gpus()
+    }
+
+    fn updates_parts(&self) -> bool {
+        self.optimizer.updates_parts()
     }
 }

@@ -79,6 +79,47 @@ fn without_costs_plan_measures_and_train_goes_by_its_first_steps() {
     assert!(said.lines().last().unwrap().contains(" %; measured step "), "{said}");
 }
 
+/// Layers are measured with the shards of the config if each has a core, and a shard keeps what was measured.
+#[test]
+fn costs_are_those_of_a_shard() {
+    let place = Place::new();
+    let one = ["--set", "pipeline.stages=1", "--set", "pipeline.shard_groups=8"];
+    let measured = |shards: &str| {
+        let shards = format!("pipeline.shards={shards}");
+        place.run(&[&["profile", "my.toml", "--set", &shards], &one[..]].concat()).done();
+        costs(&place)
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let whole = measured("1");
+    assert!(whole.get("shards").is_none(), "{whole}");
+    let half = measured("2");
+    let plan = |shards: &str| {
+        let shards = format!("pipeline.shards={shards}");
+        place.run(&[&["plan", "my.toml", "--costs", "costs.json", "--set", &shards], &one[..]].concat())
+    };
+    plan("2").done();
+    if cores < 2 {
+        assert_eq!(half.get("shards"), None);
+        return;
+    }
+    assert_eq!(half["shards"]["count"], 2);
+    assert!(half["shards"]["waits"].as_f64() > Some(0.0), "{half}");
+    for (whole, half) in
+        std::iter::zip(whole["layers"].as_array().unwrap(), half["layers"].as_array().unwrap())
+    {
+        let [whole, half] = [whole, half].map(|layer| layer["output"].as_f64().unwrap());
+        assert_eq!(whole, 2.0 * half);
+    }
+    has(
+        &plan("1").refused(),
+        &["costs.json: measured with 2 shards of each rank, and there are now 1: measure again"],
+    );
+    change(&place, |costs| costs["shards"]["waits"] = (-1).into());
+    has(&plan("2").refused(), &["costs.json: ", "waits of shards"]);
+    change(&place, |costs| costs["shards"] = serde_json::json!({"count": 0, "waits": 0}));
+    has(&plan("2").refused(), &["costs.json: costs of no shard"]);
+}
+
 #[test]
 fn files_with_costs_that_do_not_fit_are_refused() {
     let place = measured();

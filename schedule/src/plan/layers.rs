@@ -30,6 +30,7 @@ pub struct LayerCost {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCosts {
     layers: Vec<LayerCost>,
+    measured: MeasuredShards,
     input: f64,
     link: LinkCost,
     /// Whether the transfers of a rank wait for each other, and reductions.
@@ -38,6 +39,21 @@ pub struct ModelCosts {
     host: Host,
     sharded: Option<Sharded>,
     replicated: Option<Replicated>,
+}
+
+/// How many shards a rank had when the costs of its layers were measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeasuredShards {
+    /// Their number. The costs are those of one of them.
+    pub count: u32,
+    /// The seconds of a micro-batch, in all layers, in which a shard waited for the others. They are a part
+    /// of the costs.
+    pub waits: f64,
+}
+
+impl MeasuredShards {
+    /// Layers that were not divided.
+    pub const ONE: Self = Self { count: 1, waits: 0.0 };
 }
 
 /// What is offloaded, and how fast.
@@ -52,7 +68,8 @@ struct Host {
 /// What the shards of a model have and do.
 #[derive(Clone, Debug, PartialEq)]
 struct Sharded {
-    shards: f64,
+    /// Into how many parts the costs are divided.
+    parts: f64,
     layers: Vec<ShardCost>,
     link: LinkCost,
 }
@@ -109,6 +126,7 @@ impl ModelCosts {
         check_link(link, &CostOf::Link)?;
         Ok(Self {
             layers,
+            measured: MeasuredShards::ONE,
             input,
             link,
             queues: [false; 2],
@@ -117,6 +135,18 @@ impl ModelCosts {
             sharded: None,
             replicated: None,
         })
+    }
+
+    /// The same costs, which are those of one of several shards.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] when there is no shard, or when the waits are negative or not a number.
+    pub fn of_shards(self, measured: MeasuredShards) -> Result<Self> {
+        if measured.count == 0 {
+            return Err(Error::plan("costs of no shard"));
+        }
+        check([("waits of shards", measured.waits)], &CostOf::All)?;
+        Ok(Self { measured, ..self })
     }
 
     /// The same model in several replicas, which add up their gradients. `weights` are the bytes of each
@@ -139,7 +169,8 @@ impl ModelCosts {
     }
 
     /// The same model with its layers divided among this many shards: the costs of one of them. The work is
-    /// divided evenly, and so is the memory, but for what each shard keeps whole. The weights of
+    /// divided evenly, and so is the memory, but for what each shard keeps whole. Costs that are those of a
+    /// shard already stay as they are: see [`ModelCosts::of_shards`]. The weights of
     /// [`ModelCosts::replicated`] are the weights of a shard.
     ///
     /// # Errors
@@ -154,7 +185,8 @@ impl ModelCosts {
             )));
         }
         check_link(link, &CostOf::Link)?;
-        Ok(Self { sharded: Some(Sharded { shards: f64::from(shards), layers, link }), ..self })
+        let parts = f64::from(shards) / f64::from(self.measured.count);
+        Ok(Self { sharded: Some(Sharded { parts, layers, link }), ..self })
     }
 
     /// The same model with another link between ranks.
@@ -235,6 +267,7 @@ impl ModelCosts {
             ];
             sizes.into_iter().for_each(|size| *size *= memory);
         }
+        self.measured.waits *= time;
         self.input *= memory;
         self.link.latency *= time;
         self.link.per_byte *= time / memory;
@@ -258,6 +291,11 @@ impl ModelCosts {
     /// The layers, in order.
     pub fn layers(&self) -> &[LayerCost] {
         &self.layers
+    }
+
+    /// How many shards a rank had when the costs were measured.
+    pub fn measured_shards(&self) -> MeasuredShards {
+        self.measured
     }
 
     /// The size of one micro-batch of data, in bytes.
@@ -313,28 +351,28 @@ impl ModelCosts {
     /// What a layer costs, or a shard of it, and what of its memory the layer before keeps too.
     fn of_shard(&self, index: usize) -> (StageCost, f64) {
         let LayerCost { cost, shared, .. } = &self.layers[index];
-        let Some(Sharded { shards, layers, link }) = &self.sharded else {
+        let Some(Sharded { parts, layers, link }) = &self.sharded else {
             return (*cost, *shared);
         };
         let own = &layers[index];
         let [forward, input, weight] = own.messages.map(|messages| messages.time(*link));
         let whole = own.pending.min(cost.pending);
         let cost = StageCost {
-            forward: cost.forward / shards + forward,
-            backward_input: cost.backward_input / shards + input,
-            backward_weight: cost.backward_weight / shards + weight,
-            update: cost.update / shards,
-            saved: cost.saved / shards,
-            pending: (cost.pending - whole) / shards + whole,
-            restored: cost.restored / shards,
+            forward: cost.forward / parts + forward,
+            backward_input: cost.backward_input / parts + input,
+            backward_weight: cost.backward_weight / parts + weight,
+            update: cost.update / parts,
+            saved: cost.saved / parts,
+            pending: (cost.pending - whole) / parts + whole,
+            restored: cost.restored / parts,
             ..*cost
         };
-        (cost, shared / shards)
+        (cost, shared / parts)
     }
 
     /// The bytes of a layer's output, or of a shard of it.
     fn output(&self, index: usize) -> f64 {
-        self.layers[index].output / self.sharded.as_ref().map_or(1.0, |sharded| sharded.shards)
+        self.layers[index].output / self.sharded.as_ref().map_or(1.0, |sharded| sharded.parts)
     }
 
     /// The costs of stages with these numbers of layers. Every transfer costs what the largest one costs.

@@ -25,7 +25,7 @@ pub use cluster::{Cluster, LinkCost, Queue};
 pub use costs::{Costs, Reduction, StageCost};
 pub use fitting::Fitting;
 pub use gpu::{GPUS, Gpu, Kernel, Work};
-pub use layers::{LayerCost, ModelCosts, ShardCost, ShardMessages};
+pub use layers::{LayerCost, MeasuredShards, ModelCosts, ShardCost, ShardMessages};
 pub use makers::greedy::Goal;
 pub(crate) use makers::{greedy, vee};
 #[doc(hidden)]

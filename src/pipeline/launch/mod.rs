@@ -1,6 +1,7 @@
 //! Launches a pipeline: connections, actors, stages, ties, and the checks that everything fits together.
 
 mod cores;
+mod kinds;
 mod parameters;
 mod seats;
 mod transfers;
@@ -9,6 +10,7 @@ pub use cores::cores;
 
 use std::sync::Arc;
 
+use kinds::check_kinds_of_gpus;
 use parameters::{first_trained, of_first_replica, ties};
 use pipewright_stages::{Device, Stage};
 use transfers::{between_gpus, room};
@@ -95,6 +97,7 @@ fn start<S: Stage>(
         let cores = cores.by_ref().take(pinned).collect();
         Job::build(Arc::clone(plan), seats.next().expect("one for each rank"), cores)
     })?;
+    check_kinds_of_gpus(&built, &plan.mesh)?;
     let parameters = of_first_replica(built, &plan.mesh)?;
     let ties = ties(&parameters)?;
     if let Some(tie) = ties.first().filter(|_| plan.max_staleness > 0) {

@@ -14,7 +14,7 @@ use crate::worker::{Built, ParameterInfo, Tie};
 /// other weights, and shards with other layers. `built`: what each world rank has built.
 pub(super) fn of_first_replica(built: Vec<Built>, mesh: &Mesh) -> Result<Vec<ParameterInfo>> {
     let shards = mesh.size(Axis::Tensor) as usize;
-    let empty = || Built { parameters: Vec::new(), layers: Vec::new() };
+    let empty = || Built { parameters: Vec::new(), layers: Vec::new(), gpu: None };
     let mut replicas: Vec<Vec<Built>> = Vec::new();
     let of_replica = || std::iter::repeat_with(empty).take(shards).collect();
     replicas.resize_with(mesh.size(Axis::Data) as usize, of_replica);
@@ -43,7 +43,7 @@ pub(super) fn of_first_replica(built: Vec<Built>, mesh: &Mesh) -> Result<Vec<Par
 fn of_all_shards(shards: Vec<Built>) -> Result<Vec<ParameterInfo>> {
     let is_divided = shards.len() > 1;
     let mut shards = shards.into_iter();
-    let Built { parameters: mut first, layers } = shards.next().expect("there is a first shard");
+    let Built { parameters: mut first, layers, .. } = shards.next().expect("there is a first shard");
     for (shard, other) in (1..).zip(shards) {
         let mut stages = layers.iter().zip(&other.layers);
         if let Some(((stage, ours), (_, theirs))) = stages.find(|(ours, theirs)| ours != theirs) {

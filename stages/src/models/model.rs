@@ -252,6 +252,14 @@ impl Model {
         Some(self.parts()?.into_iter().map(|parts| walk.unit(parts)).collect())
     }
 
+    /// The same model of other units: `change` gets each with its place, from 0.
+    #[must_use]
+    pub fn map_units(self, mut change: impl FnMut(usize, LayerSpec) -> LayerSpec) -> Self {
+        let units = self.units.into_iter().enumerate();
+        let units = units.map(|(place, unit)| change(place, unit)).collect();
+        Self { units, ..self }
+    }
+
     /// The units, in order. For making another model of them.
     pub fn into_units(self) -> Vec<LayerSpec> {
         self.units

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::search::{CostsOf, Search};
+use super::search::{CostsOf, Divided, Search};
 use super::variant::{
     ALONE, in_bf16, in_words, with_dtype, with_replicas, with_rows, with_setting, with_shards,
 };
@@ -54,9 +54,9 @@ pub(super) struct Grid {
 }
 
 impl Grid {
-    /// Measures costs for each number of ranks, and for each size of a micro-batch that divides the config's
-    /// batch; or reads them for the config's size. Then predicts a step for every schedule and number of
-    /// replicas.
+    /// Measures costs for each number of ranks and of shards, and for each size of a micro-batch that divides
+    /// the config's batch; or reads them for the config's size. Then predicts a step for every schedule and
+    /// number of replicas.
     pub(super) fn new(base: &Config, search: Search) -> Result<Self> {
         let limits = match search.costs {
             CostsOf::Measured => compose::memory_limits(base)?,
@@ -92,46 +92,74 @@ impl Grid {
         let known = |rows: &usize| !self.search.is_of_one_size() || *rows == base.micro_batch_size();
         let sizes: Vec<usize> =
             (1..=batch).filter(|rows| batch.is_multiple_of(*rows)).filter(known).collect();
+        let mut shards: Vec<u32> = self.search.shapes.iter().map(|&[.., shards]| shards).collect();
+        shards.sort_unstable();
+        shards.dedup();
         for rows in sizes {
-            let micro_batches = (batch / rows) as u32;
-            let config = with_rows(base, ranks, micro_batches, rows);
-            let dtype = in_bf16(&config);
-            let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}{dtype}");
-            if let CostsOf::Figures(_) = self.search.costs {
-                eprintln!("comparing {what}");
-            }
-            let measured = match self.search.costs(&config, &what, &self.limits) {
-                // A larger micro-batch would not fit either.
-                Err(error) if error.is_out_of_memory() => {
-                    self.leave_out(&what, error);
-                    break;
-                }
-                measured => measured?,
-            };
+            let config = with_rows(base, ranks, (batch / rows) as u32, rows);
             let before = self.found.len();
-            let shapes = self.search.shapes.iter();
-            let of_these: Vec<[u32; 3]> = shapes
-                .filter(|[replicas, of, _]| *of == ranks && *replicas <= micro_batches)
-                .copied()
-                .collect();
-            for [replicas, _, shards] in of_these {
-                let config = with_shards(&config, shards);
-                if let Err(error) = compose::check_divided_rows(&config) {
-                    eprintln!("left out {what}, shards {shards}: {error}");
-                    continue;
-                }
-                let maps = self.search.maps(&config, &measured, replicas, ranks);
-                let devices = base.pipeline.devices.shared_by((replicas * ranks * shards) as usize);
-                for mut config in with_replicas(&config, replicas, self.search.is_limited(), &maps) {
-                    config.pipeline.devices = devices.clone();
-                    let limit = self.search.memory(&config, ranks)?;
-                    self.add_all(&config, ranks, &measured, limit)?;
-                }
+            let mut measured = None;
+            for &shards in &shards {
+                let mut config = with_shards(&config, shards);
+                config.pipeline.devices = base.pipeline.devices.shared_by((ranks * shards) as usize);
+                self.add_shards(&config, base, ranks, &mut measured)?;
             }
             // Larger micro-batches hold more. If nothing fits now, nothing larger does.
             let too_large = self.above > 0 || self.starved.is_some();
             if self.found.len() == before && too_large {
                 break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds every setting of this many ranks, and of this config's shards and rows. `known` is what was found
+    /// last.
+    fn add_shards(
+        &mut self,
+        config: &Config,
+        base: &Config,
+        ranks: u32,
+        known: &mut Option<(Divided, Rc<Measured>)>,
+    ) -> Result<()> {
+        let (shards, micro_batches) = (config.pipeline.shards, config.pipeline.micro_batches);
+        let shapes = self.search.shapes.iter();
+        let replicas: Vec<u32> = shapes
+            .filter(|&&[replicas, of, parts]| of == ranks && parts == shards && replicas <= micro_batches)
+            .map(|&[replicas, ..]| replicas)
+            .collect();
+        if replicas.is_empty() {
+            return Ok(());
+        }
+        let (rows, dtype) = (config.micro_batch_size(), in_bf16(config));
+        let of_shards = if shards > 1 { format!(", shards {shards}") } else { String::new() };
+        let what = format!("ranks {ranks}, micro-batches {micro_batches}, rows {rows}{dtype}{of_shards}");
+        if let Err(error) = compose::check_divided_rows(config) {
+            eprintln!("left out {what}: {error}");
+            return Ok(());
+        }
+        if let CostsOf::Figures(_) = self.search.costs {
+            eprintln!("comparing {what}");
+        }
+        let divided = self.search.divided(config)?;
+        let measured = match known {
+            Some((same, measured)) if *same == divided => Rc::clone(measured),
+            _ => match self.search.costs(config, &what, &self.limits) {
+                Err(error) if error.is_out_of_memory() => {
+                    self.leave_out(&what, error);
+                    return Ok(());
+                }
+                measured => measured?,
+            },
+        };
+        *known = Some((divided, Rc::clone(&measured)));
+        for replicas in replicas {
+            let maps = self.search.maps(config, &measured, replicas, ranks);
+            let devices = base.pipeline.devices.shared_by((replicas * ranks * shards) as usize);
+            for mut config in with_replicas(config, replicas, self.search.is_limited(), &maps) {
+                config.pipeline.devices = devices.clone();
+                let limit = self.search.memory(&config, ranks)?;
+                self.add_all(&config, ranks, &measured, limit)?;
             }
         }
         Ok(())
@@ -320,7 +348,8 @@ impl Found {
     /// The share of a step in which a rank waits for messages of its other shards, predicted.
     pub(super) fn share_of_shard_waits(&self, grid: &Grid) -> Result<f64> {
         let cluster = grid.search.links.of(&self.measured_costs.cluster(1));
-        let waits = compose::shard_waits(&self.config, self.setting.ranks, &cluster)?;
+        let costs = &self.measured_costs.costs;
+        let waits = compose::shard_waits(&self.config, self.setting.ranks, costs, &cluster)?;
         let Setting { micro_batches, replicas, ranks, .. } = self.setting;
         let of_rank = waits * f64::from(micro_batches) / f64::from(replicas * ranks);
         Ok(of_rank / self.predicted())

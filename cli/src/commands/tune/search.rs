@@ -42,6 +42,9 @@ pub(super) enum CostsOf {
     Figures(Gpu),
 }
 
+/// Into how many shards and groups the layers are divided whose costs are found.
+pub(super) type Divided = (u32, Option<u32>);
+
 impl Search {
     /// Whether it is for other machines than this one.
     pub(super) fn is_elsewhere(&self) -> bool {
@@ -87,6 +90,15 @@ impl Search {
             true => vec![config.launch.map],
             false => vec![Map::Pipeline, Map::Replicas],
         }
+    }
+
+    /// How the layers are divided whose costs are found for this config.
+    pub(super) fn divided(&self, config: &Config) -> Result<Divided> {
+        let of = |config: &Config| (config.pipeline.shards, config.pipeline.shard_groups);
+        Ok(match self.costs {
+            CostsOf::Measured => of(&compose::to_measure(config)?),
+            CostsOf::File(_) | CostsOf::Figures(_) => of(config),
+        })
     }
 
     /// The costs of a config's layers. `what` says which config it is. Costs that are measured here need

@@ -61,6 +61,40 @@ fn what_is_planned_by_costs_of_a_gpu_is_held_there() {
 }
 
 #[test]
+fn shards_on_gpus_are_measured_together() {
+    let Some(machine) = emulated() else { return };
+    let on_two = ["--set", "pipeline.devices=cuda:1,cuda:0", "--set", "pipeline.stages=1"];
+    let shards = [&on_two[..], &["--set", "pipeline.shards=2"]].concat();
+    let costs = profiled(&machine, &shards, "costs.json");
+    assert_eq!(costs["shards"]["count"], 2);
+    for key in ["forward", "backward_input", "update"] {
+        assert!(of_layers(&costs, key).iter().all(|time| *time > 0.0), "{key}: {costs}");
+    }
+    machine.run(&[&["plan", "my.toml", "--costs", "costs.json"], &shards[..]].concat()).done();
+    let tune = ["tune", "my.toml", "--ranks", "1", "--shards", "1,2", "--top", "1", "--set"];
+    let said = machine.run(&[&tune[..], &["pipeline.devices=cuda:1,cuda:0"]].concat()).done();
+    has(&said.stdout(), &["shards: the fastest setting with 2 is predicted "]);
+}
+
+#[test]
+fn shards_of_a_rank_are_on_one_kind_of_gpu() {
+    let Some(mut machine) = emulated() else { return };
+    machine.variables.push(("PIPEWRIGHT_EMULATOR_KINDS", "2".into()));
+    let train = |stages: &str, devices: &str| {
+        let [stages, devices] = [format!("pipeline.stages={stages}"), format!("pipeline.devices={devices}")];
+        let train = ["train", "my.toml", "--steps", "1", "--set", "pipeline.shards=2"];
+        machine.run(&[&train[..], &["--set", &stages, "--set", &devices]].concat())
+    };
+    let said = train("1", "cuda:0,cuda:1").refused();
+    has(
+        &said,
+        &["rank 0, shard 0 is on a Pipewright emulator, kind 0, and rank 0, shard 1 on a Pipewright \
+             emulator, kind 1, which may round in another way: put all shards of a rank on GPUs of one kind"],
+    );
+    train("2", "cuda:0,cuda:2,cuda:1,cuda:3").done();
+}
+
+#[test]
 fn costs_are_for_the_devices_and_numbers_that_they_were_measured_in() {
     let Some(machine) = emulated() else { return };
     let mut of_cpu = profiled(&machine, &[], "costs.json");

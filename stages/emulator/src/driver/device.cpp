@@ -67,7 +67,12 @@ API CUresult cuDeviceGet(int *device, int ordinal) {
 API CUresult cuDeviceGetName(char *name, int length, int device) {
     MAY_FAIL;
     if (!exists(device)) return INVALID_DEVICE;
-    snprintf(name, (size_t)length, "Pipewright emulator");
+    int kinds = atoi(setting("PIPEWRIGHT_EMULATOR_KINDS", "1"));
+    if (kinds > 1) {
+        snprintf(name, (size_t)length, "Pipewright emulator, kind %d", device % kinds);
+    } else {
+        snprintf(name, (size_t)length, "Pipewright emulator");
+    }
     return SUCCESS;
 }
 
