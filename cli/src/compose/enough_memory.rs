@@ -116,7 +116,7 @@ fn of_gpu(index: u32, own_gpus: bool) -> Option<MemoryLimit> {
 /// has to hold its own ranks, of whichever replica.
 ///
 /// # Errors
-/// The error names the key to change. As for [`places`] too.
+/// The error names the key to change. As for [`places_of_all`] too.
 pub fn check_memory(
     config: &Config,
     ranks: &[RankMemory],
