@@ -3,9 +3,9 @@
 weights and batches, in turn on the same machine.
 
     python3 benches/compare_torch/ddp.py --python PYTHON_WITH_TORCH
-        [--cases A B D B-zero A-2x2 A-shards B-shards] [--text FILE] [--images FOLDER]
+        [--cases A B D B-zero A-2x2 A-shards B-shards S-shards] [--text FILE] [--images FOLDER]
 
-The sizes are as in compare.py. Two replicas have one rank each with one thread; `2x2` has two pipelines of
+The sizes are as in compare.py, and S is as large as SmolLM2-135M. Two replicas have one rank each with one thread; `2x2` has two pipelines of
 two ranks. Ours are threads of one process. PyTorch has a process for each rank, and gloo. It sums gradients
 once a step (`no_sync` before), beside the last backward pass. `zero`: the optimizer is sharded over the
 replicas, ZeroRedundancyOptimizer there. `2x2`: torch.distributed.pipelining with stages in
@@ -31,7 +31,7 @@ SHARDS = 2
 # For each case: the size, the ranks of a replica, and whether the optimizer is sharded.
 CASES = {"A": ("A", 1, False), "B": ("B", 1, False), "D": ("D", 1, False), "B-zero": ("B", 1, True), "A-2x2": ("A", 2, False)}
 # Cases with one replica of shards.
-CASES |= {"A-shards": ("A", 1, False), "B-shards": ("B", 1, False)}
+CASES |= {"A-shards": ("A", 1, False), "B-shards": ("B", 1, False), "S-shards": ("S", 1, False)}
 
 
 class Case(Job):

@@ -16,7 +16,7 @@ ROOT = HERE.parent.parent
 RANKS = 2
 WARM_UP = 2
 # Timed steps of a run: in a round, and in the search for the fastest schedule.
-STEPS = {"A": (8, 4), "B": (5, 2), "C": (100, 30), "D": (10, 4)}
+STEPS = {"A": (8, 4), "B": (5, 2), "C": (100, 30), "D": (10, 4), "S": (3, 2)}
 STEPS_OF_DRAWN = (5, 2)
 # How far rounding moves a number, as a fraction of it.
 ROUNDING = {"f32": 2.0**-24, "bf16": 2.0**-9}

@@ -44,7 +44,7 @@ struct Drawn {
     micro_batches: u32,
 }
 
-/// A, B, C or D; for a GPU `gpt2`, or `tiny` for an emulated GPU; or the JSON of [`Drawn`].
+/// A, B, C, D or S; for a GPU `gpt2`, or `tiny` for an emulated GPU; or the JSON of [`Drawn`].
 pub(crate) fn named(name: &str) -> Result<Size> {
     let size = |kind, rows, micro_batches| Size { kind, rows, micro_batches };
     Ok(match name {
@@ -54,6 +54,11 @@ pub(crate) fn named(name: &str) -> Result<Size> {
         "D" => {
             let mlp = Mlp { sizes: vec![784, 2048, 2048, 10], dropout: 0.0, seed: 0 };
             size(Kind::Mlp(mlp), 64, 8)
+        }
+        // As large as SmolLM2-135M, with a number of heads that two processes of PyTorch can share.
+        "S" => {
+            let gpt = Gpt { vocab: 49_152, tied: true, ..gpt(576, 30, 12, 256) };
+            size(Kind::Gpt(gpt), 1, 4)
         }
         // GPT-2 with 124 million parameters. Its 50,257 tokens are rounded up to a multiple of 128.
         "gpt2" => {
@@ -71,7 +76,7 @@ pub(crate) fn named(name: &str) -> Result<Size> {
             size(Kind::Gpt(gpt), drawn.rows, drawn.micro_batches)
         }
         other => {
-            let message = format!("there is no size {other}: A, B, C, D, gpt2, tiny or JSON");
+            let message = format!("there is no size {other}: A, B, C, D, S, gpt2, tiny or JSON");
             return Err(message.into());
         }
     })
