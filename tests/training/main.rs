@@ -32,6 +32,7 @@ mod experts;
 mod failures;
 mod frozen;
 mod optimizers;
+mod own_divided;
 mod recompute;
 mod refused_replicas;
 mod replicas;

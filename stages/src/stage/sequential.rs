@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::parameter::Parameter;
 use crate::parameter::packed::Packed;
 use crate::shape::Shape;
-use crate::shards::team::add_by_tree;
+use crate::shards::tree::add_by_tree;
 use crate::shards::{Division, Team};
 use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
