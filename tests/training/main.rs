@@ -22,6 +22,7 @@ mod text;
 mod worlds;
 
 mod any_schedule;
+mod apart;
 mod bf16;
 mod bit_identical;
 mod blocks;

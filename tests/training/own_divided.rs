@@ -1,7 +1,9 @@
 //! A layer of one's own whose weights are divided among shards, through the public API.
 
 use pipewright::stages::layers::OwnRows;
-use pipewright::stages::{Division, ForwardContext, Kept, Layer, Parameter, Shape, Sharding, Team};
+use pipewright::stages::{
+    Division, ForwardContext, Kept, Layer, Parameter, Result as StageResult, Shape, Sharding, Team,
+};
 
 use super::*;
 
@@ -123,7 +125,9 @@ impl Layer for Squares {
 /// Two such layers, and a head.
 fn squares() -> StageResult<Model> {
     let own = |name: &str| {
-        LayerSpec::divided(name, 1.0, |sharding| Ok(vec![Box::new(Squares::new(sharding)?) as Box<dyn Layer>]))
+        LayerSpec::divided(name, 1.0, |sharding| {
+            Ok(vec![Box::new(Squares::new(sharding)?) as Box<dyn Layer>])
+        })
     };
     let rows = LayerSpec::of("rows", 0.0, || OwnRows::of_data("rows", WIDTH));
     let head = LayerSpec::divided("head", 1.0, |sharding| {

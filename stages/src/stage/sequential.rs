@@ -11,6 +11,7 @@ use crate::parameter::packed::Packed;
 use crate::shape::Shape;
 use crate::shards::tree::add_by_tree;
 use crate::shards::{Division, Team};
+use crate::stage::borders::Borders;
 use crate::stage::chain::Chain;
 use crate::stage::clock::{Clock, clock};
 use crate::stage::kept::Kept;
@@ -103,6 +104,10 @@ impl Stage for Sequential {
     fn join(&mut self, team: &Team) -> Result<()> {
         self.team = Some(team.clone());
         self.chain.join(team)
+    }
+
+    fn keep_apart(&mut self, borders: &Borders) -> Result<()> {
+        self.chain.keep_apart(borders)
     }
 
     fn divided_output(&self) -> Option<&Division> {
