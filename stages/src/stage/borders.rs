@@ -80,7 +80,10 @@ fn check(starts: &Tensor) -> Result<()> {
 
 /// The error for documents on a GPU.
 pub(crate) fn on_cpu_only() -> Error {
-    Error::new("documents are kept apart on the CPU only")
+    Error::new(
+        "documents are kept apart on the CPU only: put the ranks on the CPU, or give each document a sequence \
+         of its own",
+    )
 }
 
 /// The tokens of each document in a row, whose tokens have these starts.
